@@ -1,0 +1,170 @@
+"""Every error Chakrascope raises on purpose, in one tree.
+
+Each message names the file, rank or node it is about and ends with the next step; the command line prints
+it without a traceback and exits with the class's ``exit_code``.
+
+::
+
+    ChakrascopeError (1)
+    ├── UsageError (2)              a command or call that cannot mean anything
+    ├── CaptureError (10)           the training script could not be launched or captured
+    │   └── NothingCaptured (11)    it ran, but no step was seen
+    ├── TraceError (20)             a captured trace cannot be used
+    │   └── TraceFormatError (21)   a trace file is truncated, of another type, or damaged
+    ├── WorkloadError (30)          a Chakra workload cannot be used
+    │   ├── WorkloadFormatError (31)  an .et or groups file is truncated, of another type, or damaged
+    │   └── DependencyError (32)    a dependency names no node, or nodes wait for each other in a circle
+    ├── ConfigError (40)            a system, network, memory or group configuration is wrong
+    ├── BackendError (50)           a simulation backend failed
+    │   ├── BackendUnavailable (51) it is not installed or not found
+    │   ├── BackendTimeout (52)     it did not finish in the time allowed
+    │   └── SimulationStalled (53)  ranks wait for each other and nothing is left to happen
+    ├── StudyError (60)             a study folder is missing, damaged, or lacks what was asked for
+    └── Cancelled (130)             the user cancelled
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+__all__ = [
+    "BackendError",
+    "BackendTimeout",
+    "BackendUnavailable",
+    "Cancelled",
+    "CaptureError",
+    "ChakrascopeError",
+    "ConfigError",
+    "DependencyError",
+    "NothingCaptured",
+    "SimulationStalled",
+    "StudyError",
+    "TraceError",
+    "TraceFormatError",
+    "UsageError",
+    "WorkloadError",
+    "WorkloadFormatError",
+    "did_you_mean",
+]
+
+
+class ChakrascopeError(Exception):
+    """Any error with a cause the user can act on."""
+
+    exit_code: ClassVar[int] = 1
+
+    @property
+    def message(self) -> str:
+        """The one-paragraph explanation."""
+        return str(self.args[0]) if self.args else type(self).__name__
+
+
+class UsageError(ChakrascopeError):
+    """A command or call that cannot mean anything."""
+
+    exit_code = 2
+
+
+class CaptureError(ChakrascopeError):
+    """The training script could not be launched or captured."""
+
+    exit_code = 10
+
+
+class NothingCaptured(CaptureError):
+    """The training script ran, but no training step was seen."""
+
+    exit_code = 11
+
+
+class TraceError(ChakrascopeError):
+    """A captured trace cannot be used."""
+
+    exit_code = 20
+
+
+class TraceFormatError(TraceError):
+    """A trace file is truncated, of another type, or damaged."""
+
+    exit_code = 21
+
+
+class WorkloadError(ChakrascopeError):
+    """A Chakra workload cannot be used."""
+
+    exit_code = 30
+
+
+class WorkloadFormatError(WorkloadError):
+    """An ``.et`` or groups file is truncated, of another type, or damaged."""
+
+    exit_code = 31
+
+
+class DependencyError(WorkloadError):
+    """A dependency names no node, or nodes wait for each other in a circle."""
+
+    exit_code = 32
+
+
+class ConfigError(ChakrascopeError):
+    """A system, network, memory or group configuration is wrong."""
+
+    exit_code = 40
+
+
+class BackendError(ChakrascopeError):
+    """A simulation backend failed."""
+
+    exit_code = 50
+
+
+class BackendUnavailable(BackendError):
+    """A simulation backend is not installed or not found."""
+
+    exit_code = 51
+
+
+class BackendTimeout(BackendError):
+    """A simulation backend did not finish in the time allowed."""
+
+    exit_code = 52
+
+
+class SimulationStalled(BackendError):
+    """Ranks wait for each other and nothing is left to happen.
+
+    ``waits`` holds the same facts as data: one mapping per unfinished operation with the keys ``rank``,
+    ``node_id``, ``node_name``, ``operation`` and ``waits_for``.
+    """
+
+    exit_code = 53
+
+    def __init__(self, message: str, waits: list[dict[str, Any]] | None = None) -> None:
+        super().__init__(message)
+        self.waits = waits or []
+
+
+class StudyError(ChakrascopeError):
+    """A study folder is missing, damaged, or lacks what was asked for."""
+
+    exit_code = 60
+
+
+class Cancelled(ChakrascopeError):
+    """The user cancelled."""
+
+    exit_code = 130
+
+
+def did_you_mean(wrong: str, allowed: Iterable[str]) -> str:
+    """Return `` - did you mean 'X'? allowed: A, B, C`` for a name that is not in *allowed*."""
+    names = sorted(allowed)
+    close = difflib.get_close_matches(wrong.lower(), [name.lower() for name in names], n=1, cutoff=0.5)
+    hint = ""
+    if close:
+        best = next(name for name in names if name.lower() == close[0])
+        hint = f" - did you mean '{best}'?"
+    return f"{hint} Allowed: {', '.join(names)}."

@@ -1,0 +1,24 @@
+"""Fixtures shared by every test package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Return the folder of test data kept in the project."""
+    return ROOT / "tests" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Return the folder of large reference data beside the checkout, or skip when it is absent."""
+    folder = ROOT.parent / "shared"
+    if not (folder / "reference").is_dir():
+        pytest.skip("the reference data beside the checkout (../shared) is absent")
+    return folder
