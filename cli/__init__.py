@@ -1,1 +1,6 @@
-"""..."""
+"""The ``chakrascope`` command: one file a subcommand, no logic of its own."""
+
+from ._main import cli as cli
+from ._main import main as main
+
+__all__ = ["cli", "main"]

@@ -1,0 +1,64 @@
+# make demo   set everything up, capture a real training job, simulate it and open the viewer
+# make test   set everything up and run every test
+# make lint / types / format   what continuous integration also checks
+# make sanitize   the engine's tests under AddressSanitizer and UndefinedBehaviorSanitizer
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := $(shell git ls-files -co --exclude-standard errors tracer converter runner viewer cli CMakeLists.txt pyproject.toml 2>/dev/null)
+
+DEMO_STUDY ?= demo-study
+DEMO_SERVE ?= 1
+DEMO_PORT ?= 8050
+
+.PHONY: demo test lint types format clean sanitize
+
+demo: .stamps/package
+	@rm -rf $(DEMO_STUDY)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/chakrascope profile -o $(DEMO_STUDY) \
+		--network cpu-cluster-16 --backend analytical-unaware --backend analytical-aware \
+		-- torchrun --nproc-per-node 2 examples/ddp_transformer/train.py
+	@if [ "$(DEMO_SERVE)" != 0 ]; then $(BIN)/chakrascope view $(DEMO_STUDY) --port $(DEMO_PORT); fi
+
+test: .stamps/dev .stamps/browser
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(TESTS)
+
+lint: .stamps/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	git ls-files '*.cc' '*.h' | xargs -r $(BIN)/clang-format --dry-run --Werror
+
+format: .stamps/dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	git ls-files '*.cc' '*.h' | xargs -r $(BIN)/clang-format -i
+
+types: .stamps/dev
+	cd $(VENV) && bin/mypy --config-file ../pyproject.toml $(addprefix -p chakrascope.,errors tracer converter runner viewer cli)
+
+.stamps/system:
+	@mkdir -p .stamps
+	@scripts/debian-packages g++:g++ git:git
+	@touch $@
+
+.stamps/browser:
+	@mkdir -p .stamps
+	@scripts/debian-packages chromium:chromium
+	@touch $@
+
+$(BIN)/python: | .stamps/system
+	$(PYTHON) -m venv $(VENV)
+
+.stamps/package: $(SOURCES) constraints.txt | $(BIN)/python
+	@echo "Installing chakrascope into $(VENV)"
+	@$(BIN)/python -m pip install --quiet -c constraints.txt ".[torch,graph,viewer]"
+	@touch $@
+
+.stamps/dev: $(SOURCES) constraints.txt | $(BIN)/python
+	@echo "Installing chakrascope and the development tools into $(VENV)"
+	@$(BIN)/python -m pip install --quiet -c constraints.txt ".[dev]"
+	@touch $@ .stamps/package
+
+clean:
+	rm -rf $(VENV) build .stamps $(DEMO_STUDY)

@@ -1,0 +1,44 @@
+"""``chakrascope convert``: turn a captured trace set into Chakra graphs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pandas as pd
+
+from ..converter import Workload, convert
+from ..runner import Study
+from ._output import console, print_frame, stage
+
+__all__ = ["convert_command", "convert_latest"]
+
+
+def convert_latest(study: Study, step: str) -> Workload:
+    """Convert the newest trace set of *study* and keep the workload there."""
+    trace_dir = study.latest_trace_set()
+    with stage(f"converted {trace_dir.name} to Chakra graphs"):
+        workload = convert(trace_dir, step=int(step) if step.isdigit() else step)
+        study.add_workload(workload, trace_dir.name)
+    return workload
+
+
+def print_accounting(workload: Workload) -> None:
+    """Say how much of each rank's measured step the graph explains."""
+    rows = workload.metadata.get("accounting", [])
+    if rows:
+        print_frame(pd.DataFrame(rows), "table", title="Measured step, explained by the graph")
+
+
+@click.command("convert")
+@click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
+@click.option(
+    "--step", default="median", show_default=True, help="Which captured step: median, all, or its number."
+)
+def convert_command(study_folder: Path, step: str) -> None:
+    """Turn the newest trace set of STUDY into one Chakra graph a rank (.et files ASTRA-sim reads)."""
+    workload = convert_latest(Study.open(study_folder), step)
+    print_accounting(workload)
+    nodes = sum(len(graph.nodes) for graph in workload.graphs)
+    console.print(f"{workload.num_ranks} rank(s), {nodes:,} nodes.")
+    console.print(f"Next: chakrascope run {study_folder} --network PRESET")

@@ -1,0 +1,46 @@
+"""``chakrascope critical-path``: the chain of work and waits that makes a step as long as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..converter import Workload
+from ..runner import Result, Study, critical_path, summarize
+from ._output import console, format_option, print_frame
+
+__all__ = ["critical_path_command", "print_critical_path"]
+
+BREAKDOWNS = ("kind", "phase", "operator", "module", "collective", "rank")
+
+
+def print_critical_path(result: Result, workload: Workload, *, segments: int = 12) -> None:
+    """Print the one-sentence answer, the breakdown by kind and the longest segments."""
+    path = critical_path(result, workload)
+    console.print(f"\n[bold]{summarize(result, workload).headline}[/]\n")
+    print_frame(path.breakdown("kind"), "table", title="Critical path by kind")
+    columns = ["segment", "rank", "name", "kind", "start_ns", "duration_ns", "module", "reason"]
+    longest = path.segments.sort_values("duration_ns", ascending=False, kind="stable")[columns]
+    print_frame(longest.head(segments), "table", title=f"Longest of its {len(longest):,} segments")
+
+
+@click.command("critical-path")
+@click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
+@click.option("--run", "run_id", help="The run to explain. [default: the newest]")
+@click.option(
+    "--by", type=click.Choice(BREAKDOWNS), help="Print the breakdown by this instead of the segments."
+)
+@format_option
+def critical_path_command(study_folder: Path, run_id: str | None, by: str | None, output_format: str) -> None:
+    """Print the critical path across ranks of a run of STUDY; its segments sum to the step exactly."""
+    study = Study.open(study_folder)
+    result, workload = study.result(run_id), study.workload_of(run_id)
+    if by is not None:
+        print_frame(
+            critical_path(result, workload).breakdown(by), output_format, title=f"Critical path by {by}"
+        )
+    elif output_format == "table":
+        print_critical_path(result, workload)
+    else:
+        print_frame(critical_path(result, workload).segments, output_format)

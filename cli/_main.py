@@ -1,0 +1,81 @@
+"""The command group, and the one place where our errors become messages and exit codes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from ..errors import ChakrascopeError
+from ._convert import convert_command
+from ._critical_path import critical_path_command
+from ._output import error_console
+from ._presets import presets_command
+from ._profile import profile_command
+from ._run import run_command
+from ._trace import trace_command
+from ._view import view_command
+
+__all__ = ["cli", "main"]
+
+EXIT_CODES = """\b
+Exit codes
+  0    success
+  1    an error without a class of its own
+  2    wrong usage
+  10   the training script could not be launched or captured
+  11   it ran, but no training step was seen
+  20   a trace cannot be used (21: a trace file is damaged)
+  30   a workload cannot be used (31: a file is damaged, 32: dependencies)
+  40   a configuration is wrong
+  50   a backend failed (51: not found, 52: too slow, 53: ranks wait for each other)
+  60   a study folder is missing or lacks what was asked for
+  130  cancelled
+A training script that fails hands its own exit code through `trace` and `profile`.
+"""
+
+
+@click.group(epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="chakrascope")
+def cli() -> None:
+    """Find what bounds a training step, on the cluster you have or the one you might buy.
+
+    Start with `chakrascope profile -- torchrun --nproc-per-node 2 train.py`.
+    """
+
+
+for _command in (
+    profile_command,
+    trace_command,
+    convert_command,
+    run_command,
+    critical_path_command,
+    presets_command,
+    view_command,
+):
+    cli.add_command(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with the error's own code."""
+    try:
+        sys.exit(cli.main(args=arguments, prog_name="chakrascope", standalone_mode=False) or 0)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        error_console.print("Cancelled.")
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(141)
+    except ChakrascopeError as error:
+        error_console.print(f"[bold red]error:[/] {_escaped(error.message)}", soft_wrap=True)
+        sys.exit(error.exit_code)
+
+
+def _escaped(text: str) -> str:
+    """Return *text* so that rich prints square brackets as they are."""
+    return text.replace("[", "\\[")

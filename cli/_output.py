@@ -1,0 +1,101 @@
+"""How the command line prints tables, figures and progress."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+import pandas as pd
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+__all__ = [
+    "console",
+    "error_console",
+    "format_duration",
+    "format_option",
+    "print_frame",
+    "print_json",
+    "stage",
+]
+
+console = Console(highlight=False)
+error_console = Console(stderr=True, highlight=False)
+
+format_option = click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    show_default=True,
+    help="How to print the answer.",
+)
+
+
+def format_duration(nanoseconds: float) -> str:
+    """Return a duration with the unit a person would choose."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if abs(nanoseconds) >= size:
+            return f"{nanoseconds / size:.3f} {unit}"
+    return f"{nanoseconds:.0f} ns"
+
+
+def print_json(value: object) -> None:
+    """Print *value* as JSON on standard output, never wrapped or coloured."""
+    sys.stdout.write(json.dumps(value, indent=2, default=_plain) + "\n")
+
+
+def print_frame(
+    frame: pd.DataFrame, output_format: str, *, title: str = "", limit: int | None = None
+) -> None:
+    """Print a table for people, or all of it as JSON records or CSV."""
+    if output_format == "json":
+        print_json(json.loads(frame.to_json(orient="records")))
+    elif output_format == "csv":
+        frame.to_csv(sys.stdout, index=False)
+    else:
+        _print_table(frame, title, limit)
+
+
+def _print_table(frame: pd.DataFrame, title: str, limit: int | None) -> None:
+    shown = frame if limit is None else frame.head(limit)
+    table = Table(title=title or None, title_justify="left", header_style="bold")
+    for column in shown.columns:
+        name = str(column)
+        numeric = pd.api.types.is_numeric_dtype(shown[column])
+        table.add_column(
+            name.removesuffix("_ns") if name.endswith("_ns") else name,
+            justify="right" if numeric else "left",
+            overflow="fold",
+        )
+    for row in shown.itertuples(index=False):
+        table.add_row(*(_cell(str(name), value) for name, value in zip(shown.columns, row, strict=True)))
+    console.print(table)
+    if len(shown) < len(frame):
+        console.print(f"[dim]{len(frame) - len(shown)} more rows; all of them with --format csv[/]")
+
+
+def _cell(column: str, value: Any) -> str:
+    if column.endswith("_ns"):
+        return format_duration(float(value))
+    if column == "share":
+        return f"{value:.1%}"
+    return escape(str(value))
+
+
+@contextmanager
+def stage(text: str) -> Iterator[None]:
+    """Show *text* with a spinner while the block runs, and a tick when it is done."""
+    with error_console.status(text):
+        yield
+    error_console.print(f"[green]✓[/] {text}")
+
+
+def _plain(value: Any) -> Any:
+    item = getattr(value, "item", None)
+    return item() if callable(item) else str(value)

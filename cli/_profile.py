@@ -1,0 +1,65 @@
+"""``chakrascope profile``: from a training command to its critical path, in one go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..errors import UsageError
+from ..runner import Study
+from ._convert import convert_latest, print_accounting
+from ._critical_path import print_critical_path
+from ._output import console
+from ._run import DEFAULT_BACKENDS, Target, print_runs, simulate_study, target_options
+from ._trace import capture_into, capture_options
+
+__all__ = ["profile_command"]
+
+
+@click.command("profile", context_settings={"ignore_unknown_options": True})
+@click.option(
+    "-o",
+    "--output",
+    "study_folder",
+    type=click.Path(path_type=Path),
+    default=Path("study"),
+    show_default=True,
+    help="The study folder; made when it does not exist.",
+)
+@target_options
+@capture_options
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
+def profile_command(
+    *,
+    study_folder: Path,
+    system: str,
+    network: str | None,
+    memory: str | None,
+    backends: tuple[str, ...],
+    warmup: int,
+    steps: int,
+    command: tuple[str, ...],
+) -> int:
+    """Capture COMMAND, convert it, simulate it and print what bounds the step.
+
+    Without --network the captured step is replayed as measured.
+    """
+    if network is None and backends:
+        raise UsageError("--backend needs a --network; `chakrascope presets` lists the presets.")
+    study = Study.create(study_folder)
+    trace_set = capture_into(study, command, warmup=warmup, steps=steps)
+    workload = convert_latest(study, "median")
+    print_accounting(workload)
+    target = Target(
+        system=system,
+        network=network or "loopback",
+        memory=memory,
+        backends=backends or (DEFAULT_BACKENDS if network else ("replay",)),
+    )
+    runs = simulate_study(study, target)
+    print_runs(runs)
+    run_id, result = runs[-1]
+    print_critical_path(result, study.workload_of(run_id))
+    console.print(f"\nOpen it: [bold]chakrascope view {study_folder}[/]")
+    return trace_set.exit_code
