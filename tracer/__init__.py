@@ -1,1 +1,13 @@
-"""..."""
+"""Capture training steps of unmodified PyTorch jobs.
+
+:func:`trace` runs a training command as it stands and leaves a :class:`TraceSet`; :func:`capture` does the
+same from inside a script whose steps no torch optimizer marks.
+"""
+
+from __future__ import annotations
+
+from ._capture import Capture, capture
+from ._launcher import trace
+from .trace_set import TraceSet
+
+__all__ = ["Capture", "TraceSet", "capture", "trace"]

@@ -1,0 +1,83 @@
+"""Load the capture agent into a training process the moment it imports ``torch.optim``.
+
+Python imports ``sitecustomize`` at start-up; the launcher puts this folder first on ``PYTHONPATH`` so that
+every Python process under the training command (``torchrun`` workers, spawned children) gets this one. It
+imports nothing of the user's early, hides its own folder from ``sys.path`` and runs the ``sitecustomize``
+that the environment would have had.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_AGENT_FILE = os.path.join(os.path.dirname(_HERE), "_agent.py")
+_AGENT_NAME = "_chakrascope_agent"
+_TARGET = "torch.optim.optimizer"
+
+
+def _load_agent() -> ModuleType:
+    """Return the agent module, loaded by file path: chakrascope need not be installed here."""
+    if _AGENT_NAME in sys.modules:
+        return sys.modules[_AGENT_NAME]
+    spec = importlib.util.spec_from_file_location(_AGENT_NAME, _AGENT_FILE)
+    if spec is None or spec.loader is None:
+        raise ImportError(_AGENT_FILE)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[_AGENT_NAME] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class _OptimizerImportHook(importlib.abc.MetaPathFinder):
+    """Finder that lets the real finders load ``torch.optim.optimizer`` and then installs the agent."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return the real spec with the agent's installation appended to its execution."""
+        if fullname != _TARGET:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            _install_after(spec.loader)
+        return spec
+
+
+def _install_after(loader: importlib.abc.Loader) -> None:
+    """Make *loader* install the agent once it has executed the optimizer module."""
+    execute = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        execute(module)
+        try:
+            _load_agent().install(module.Optimizer)
+        except Exception as error:  # the training job must survive whatever happens to its capture
+            print(f"chakrascope: this process is not captured: {error!r}", file=sys.stderr)
+
+    loader.exec_module = exec_module  # type: ignore[method-assign]
+
+
+def _chain() -> None:
+    """Run the ``sitecustomize`` that this one shadows, if there is one."""
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != _HERE]
+    ours = sys.modules.pop("sitecustomize", None)
+    try:
+        importlib.import_module("sitecustomize")  # the next one on the path, now that ours is hidden
+    except ModuleNotFoundError as error:
+        if error.name != "sitecustomize":
+            raise
+        if ours is not None:
+            sys.modules["sitecustomize"] = ours
+
+
+if os.environ.get("CHAKRASCOPE_CAPTURE"):
+    sys.meta_path.insert(0, _OptimizerImportHook())
+_chain()

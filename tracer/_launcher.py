@@ -1,0 +1,184 @@
+"""Run an unmodified training command under capture."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from ..errors import CaptureError, UsageError
+from ._agent import ENVIRONMENT_KEY
+from ._merge import merge, read_statuses
+from .trace_set import MANIFEST_NAME, TraceSet
+
+__all__ = ["trace"]
+
+INJECT = Path(__file__).resolve().parent / "_inject"
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
+POLL_SECONDS = 0.25
+FLIGHT_RECORDER_ENTRIES = "20000"
+
+
+def trace(
+    command: Sequence[str],
+    out: str | Path,
+    *,
+    warmup: int = 3,
+    steps: int = 3,
+    modules: bool = True,
+    on_status: Callable[[str], None] | None = None,
+) -> TraceSet:
+    """Run *command* as it stands and capture *steps* training steps of every rank into folder *out*.
+
+    The command keeps its arguments, working directory, terminal, output and signals; a terminating signal to
+    this process is passed on. *warmup* steps (at least one) run unobserved first. *on_status* receives a
+    sentence when a rank starts and ends recording. A failing command still yields what was captured: see
+    ``TraceSet.exit_code`` and ``TraceSet.partial``.
+
+    Raises:
+        UsageError: no command, or a negative or zero number of steps.
+        CaptureError: the command or script does not exist, or *out* already holds a trace set.
+        NothingCaptured: it ran, but no step was recorded.
+
+    """
+    folder = Path(out).absolute()
+    _check(command, folder, warmup, steps)
+    options = {"warmup": max(1, warmup), "steps": steps, "modules": modules}
+    process = _start(command, _environment(folder, options))
+    with _signals_forwarded(process):
+        code = _wait(process, folder, on_status)
+    exit_code = 128 - code if code < 0 else code
+    try:
+        return merge(folder, command, exit_code, options)
+    except CaptureError as error:
+        error.command_exit_code = exit_code  # type: ignore[attr-defined]
+        raise
+
+
+def _check(command: Sequence[str], folder: Path, warmup: int, steps: int) -> None:
+    if not command:
+        raise UsageError(
+            "There is no command to run. Give it after `--`: chakrascope trace -o OUT -- python train.py"
+        )
+    if steps < 1 or warmup < 0:
+        raise UsageError(f"warmup={warmup}, steps={steps}: capture at least 1 step after 0 or more.")
+    if (folder / MANIFEST_NAME).exists():
+        raise CaptureError(f"{folder} already holds a trace set. Choose another folder, or delete that one.")
+    script = _script(command)
+    if script is not None and not Path(script).exists():
+        raise CaptureError(
+            f"There is no script {script} in {Path.cwd()}. Check the path; it is relative to the folder "
+            "in which you start the command."
+        )
+    try:
+        shutil.rmtree(folder / "status", ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CaptureError(f"The folder {folder} cannot be made: {error.strerror}. Choose another.") from None
+
+
+def _script(command: Sequence[str]) -> str | None:
+    """Return the script of ``python [-u ...] SCRIPT``, None where the command is of another form."""
+    if not Path(command[0]).name.startswith("python"):
+        return None
+    for word in command[1:]:
+        if word in ("-m", "-c", "-", "-X", "-W"):
+            return None
+        if not word.startswith("-"):
+            return word
+    return None
+
+
+def _environment(folder: Path, options: dict[str, Any]) -> dict[str, str]:
+    environment = dict(os.environ)
+    inherited = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = f"{INJECT}{os.pathsep}{inherited}" if inherited else str(INJECT)
+    environment[ENVIRONMENT_KEY] = json.dumps({"out": str(folder), **options})
+    environment.setdefault("TORCH_FR_BUFFER_SIZE", FLIGHT_RECORDER_ENTRIES)
+    return environment
+
+
+def _start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        return subprocess.Popen(list(command), env=environment)
+    except FileNotFoundError:
+        raise CaptureError(
+            f"There is no command '{command[0]}'. Check its spelling, or activate its environment."
+        ) from None
+    except OSError as error:
+        raise CaptureError(
+            f"'{command[0]}' cannot be run: {error.strerror}. To run a script, put `python` before it."
+        ) from None
+
+
+def _wait(process: subprocess.Popen[bytes], folder: Path, on_status: Callable[[str], None] | None) -> int:
+    """Return the command's raw exit status once it ended, reporting the ranks' progress meanwhile."""
+    told: dict[int, str] = {}
+    while True:
+        try:
+            code = process.wait(timeout=POLL_SECONDS if on_status else None)
+        except subprocess.TimeoutExpired:
+            code = None
+        if on_status is not None:
+            _report(folder, told, on_status)
+        if code is not None:
+            return code
+
+
+def _report(folder: Path, told: dict[int, str], on_status: Callable[[str], None]) -> None:
+    for status in read_statuses(folder):
+        rank = status["rank"]
+        if rank is None:
+            continue
+        if rank["device_trace"] is None:
+            sentence = f"rank {rank['rank']}: recording after {status['steps_seen']} steps"
+        else:
+            sentence = f"rank {rank['rank']}: captured {len(rank['steps'])} steps"
+        if told.get(status["pid"]) != sentence:
+            told[status["pid"]] = sentence
+            on_status(sentence)
+
+
+@contextlib.contextmanager
+def _signals_forwarded(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Pass signals sent to this process on to *process* while it runs.
+
+    Ctrl-C in a terminal reaches the whole foreground group, the command included: it is not sent twice.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        if not (number in FROM_TERMINAL and _in_foreground()) and process.poll() is None:
+            process.send_signal(number)
+
+    before = {number: signal.getsignal(number) for number in FORWARDED}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, forward)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+
+def _in_foreground() -> bool:
+    """Return whether this process belongs to its terminal's foreground group."""
+    try:
+        return os.tcgetpgrp(sys.__stdin__.fileno()) == os.getpgrp()  # type: ignore[union-attr]
+    except (AttributeError, OSError, ValueError):
+        return False
