@@ -1,0 +1,98 @@
+import struct
+
+import numpy as np
+import pandas as pd
+import pytest
+from chakrascope.viewer.queries import neighbourhood, path, slices, summary
+from chakrascope.viewer.state import Selection
+from hypothesis import given
+from hypothesis import strategies as st
+
+from .conftest import make_run
+
+
+@pytest.fixture(scope="module")
+def run():
+    result, workload, critical = make_run(3)
+    nodes = result.nodes.merge(workload.node_table(), on=["rank", "node_id"])
+    return result, nodes, critical
+
+
+def test_window_over_everything_covers_every_node(run):
+    _, nodes, _ = run
+    batch = slices.SliceIndex(nodes).window(0, int(nodes["end_ns"].max()), 10_000)
+    assert batch.count.sum() == len(nodes)
+
+
+def test_window_of_few_pixels_merges_but_keeps_the_extent(run):
+    _, nodes, _ = run
+    index = slices.SliceIndex(nodes)
+    batch = index.window(0, index.makespan_ns, 1)
+    assert len(batch.start_ns) == len(index.lanes)
+    assert batch.count.sum() == len(nodes)
+    assert batch.end_ns.max() == index.makespan_ns
+
+
+def test_encoded_batch_has_the_layout_the_script_reads(run):
+    _, nodes, _ = run
+    batch = slices.SliceIndex(nodes).window(0, 10**9, 2000)
+    data = batch.encode()
+    count, _ = struct.unpack_from("<II", data)
+    assert len(data) == 8 + count * (3 * 8 + 2 * 4 + 1)
+    assert np.frombuffer(data, "<f8", count, 8).tolist() == batch.start_ns.tolist()
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=60), st.integers(1, 50))
+def test_no_slice_is_lost_at_any_zoom(durations, pixels):
+    ends = np.cumsum(durations)
+    nodes = pd.DataFrame(
+        {
+            "rank": 0,
+            "node_id": range(len(ends)),
+            "start_ns": ends - durations,
+            "end_ns": ends,
+            "type": 4,
+            "stream": 0,
+            "kind": "compute",
+        }
+    )
+    index = slices.SliceIndex(nodes)
+    assert index.window(-1, int(ends[-1]) + 1, pixels).count.sum() >= np.count_nonzero(durations)
+
+
+def test_neighbourhood_respects_hops_and_limit():
+    edges = pd.DataFrame({"src": range(999), "dst": range(1, 1000), "kind": 0})
+    near = neighbourhood.neighbourhood(edges, 500, 3)
+    assert sorted(near.nodes["node_id"]) == list(range(497, 504))
+    assert not near.cut
+    assert len(neighbourhood.neighbourhood(edges, 500, 400, limit=300).nodes) == 300
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).filter(lambda e: e[0] < e[1]), min_size=1))
+def test_every_edge_leads_to_a_later_layer(pairs):
+    edges = pd.DataFrame(pairs, columns=["src", "dst"]).assign(kind=0)
+    found = neighbourhood.neighbourhood(edges, pairs[0][0], 5)
+    layer = dict(zip(found.nodes["node_id"], found.nodes["layer"], strict=True))
+    assert all(layer[a] < layer[b] for a, b in zip(found.edges["src"], found.edges["dst"], strict=True))
+
+
+def test_strip_keeps_the_path_whole(run):
+    _, _, critical = run
+    assert path.strip(critical, bars=3)["duration_ns"].sum() == critical.segments["duration_ns"].sum()
+
+
+def test_headline_names_the_bound(run):
+    assert summary.headline(run[2]).startswith("The step is bound by compute")
+
+
+@given(st.text(max_size=20), st.integers(0, 10**9), st.integers(0, 10**12))
+def test_selection_survives_the_address(name, rank, node):
+    wanted = Selection(name, rank, node)
+    assert Selection.parse(wanted.search) == wanted
+
+
+@pytest.mark.parametrize(
+    "search", [None, "", "?", "?run=a&rank=x&node=-4", "?rank=1e9&node=" + "9" * 400, "?%ff=%00"]
+)
+def test_malformed_address_selects_no_node(search):
+    assert not Selection.parse(search).has_node

@@ -1,0 +1,130 @@
+"""Build every Plotly chart through one door, so that no page can offer to upload a customer's figure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+from dash import dcc
+
+from .theme import KIND_LABELS, duration_text, kind_colour, share_text
+
+__all__ = ["breakdown_bar", "contributors_bar", "graph", "path_strip"]
+
+# Plotly's own defaults show a button that sends the figure to a hosted service.
+_PRIVATE_CONFIG: dict[str, Any] = {
+    "showSendToCloud": False,
+    "plotlyServerURL": "",
+    "displaylogo": False,
+    "responsive": True,
+    "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"],
+}
+_INK = {"light": "#1f2933", "dark": "#d5dbe1"}
+_GRID = {"light": "#e4e8ec", "dark": "#3a4148"}
+
+
+def graph(figure: go.Figure, **properties: Any) -> dcc.Graph:
+    """Return the only kind of chart component the pages use: nothing in it reaches another host."""
+    mode_bar = properties.pop("mode_bar", False)
+    return dcc.Graph(figure=figure, config={**_PRIVATE_CONFIG, "displayModeBar": mode_bar}, **properties)
+
+
+def breakdown_bar(breakdown: pd.DataFrame, scheme: str) -> go.Figure:
+    """Return one stacked horizontal bar of *breakdown* (key, duration_ns, share) by kind."""
+    figure = go.Figure()
+    for row in breakdown.itertuples(index=False):
+        label = KIND_LABELS.get(row.key, row.key)
+        figure.add_bar(
+            x=[row.duration_ns],
+            y=[""],
+            orientation="h",
+            name=label,
+            marker_color=kind_colour(row.key),
+            text=f"{label}<br>{share_text(row.share)}" if row.share >= 0.08 else "",
+            insidetextanchor="middle",
+            textangle=0,
+            textfont_color="white",
+            hovertemplate=f"{label}<br>{duration_text(row.duration_ns)} ({share_text(row.share)})<extra></extra>",
+        )
+    figure.update_layout(barmode="stack", height=96, showlegend=False)
+    figure.update_xaxes(visible=False)
+    figure.update_yaxes(visible=False)
+    return _styled(figure, scheme, margin={"l": 0, "r": 0, "t": 4, "b": 4})
+
+
+def contributors_bar(breakdown: pd.DataFrame, scheme: str, colour: str = "#3b82c4") -> go.Figure:
+    """Return horizontal bars of the keys of *breakdown* in its order, the first on top, at most 15."""
+    shown = breakdown.head(15)
+    labels = [_short(str(key)) or "(none)" for key in shown["key"]]
+    figure = go.Figure(
+        go.Bar(
+            x=shown["share"],
+            y=list(range(len(shown))),
+            orientation="h",
+            marker_color=[kind_colour(k) if k in KIND_LABELS else colour for k in shown["key"]],
+            text=[
+                f"{share_text(s)} · {duration_text(d)}" for s, d in zip(shown["share"], shown["duration_ns"], strict=True)
+            ],
+            textposition="outside",
+            cliponaxis=False,
+            hovertext=[_plain(str(key)) for key in shown["key"]],
+            hovertemplate="%{hovertext}<br>%{text}<extra></extra>",
+        )
+    )
+    figure.update_layout(height=48 + 28 * max(1, len(shown)))
+    figure.update_xaxes(visible=False, range=[0, 1.35 * float(shown["share"].max() if len(shown) else 1)])
+    figure.update_yaxes(
+        tickvals=list(range(len(shown))),
+        ticktext=[_plain(t) for t in labels],
+        autorange="reversed",
+        automargin=True,
+    )
+    return _styled(figure, scheme, margin={"l": 8, "r": 8, "t": 8, "b": 8})
+
+
+def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
+    """Return the path as bars over time, one row a rank (columns rank, kind, start_ns, duration_ns, name, count)."""
+    figure = go.Figure()
+    for kind, part in strip.groupby("kind", sort=False):
+        figure.add_bar(
+            x=part["duration_ns"] / 1e6,
+            base=part["start_ns"] / 1e6,
+            y=[f"rank {rank}" for rank in part["rank"]],
+            orientation="h",
+            name=KIND_LABELS.get(str(kind), str(kind)),
+            marker={"color": kind_colour(str(kind)), "line_width": 0},
+            customdata=list(zip(part["rank"], part["node_id"], map(duration_text, part["duration_ns"]), strict=True)),
+            hovertext=[_plain(_short(str(name), 80)) for name in part["name"]],
+            hovertemplate="%{hovertext}<br>%{y}, %{customdata[2]}<extra></extra>",
+        )
+    ranks = sorted(strip["rank"].unique())
+    figure.update_layout(barmode="overlay", bargap=0.25, height=110 + 22 * len(ranks), hovermode="closest")
+    figure.update_layout(legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"})
+    figure.update_yaxes(
+        categoryorder="array", categoryarray=[f"rank {r}" for r in reversed(ranks)], automargin=True
+    )
+    figure.update_xaxes(title="time in the step (ms)", ticksuffix=" ms")
+    return _styled(figure, scheme, margin={"l": 8, "r": 12, "t": 36, "b": 40})
+
+
+def _styled(figure: go.Figure, scheme: str, margin: dict[str, int]) -> go.Figure:
+    figure.update_layout(
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"color": _INK[scheme], "size": 13, "family": "system-ui, sans-serif"},
+        margin=margin,
+        uniformtext={"minsize": 11, "mode": "hide"},
+    )
+    figure.update_xaxes(gridcolor=_GRID[scheme], zerolinecolor=_GRID[scheme])
+    figure.update_yaxes(gridcolor=_GRID[scheme], zeroline=False, showgrid=False)
+    return figure
+
+
+def _short(text: str, limit: int = 44) -> str:
+    return text if len(text) <= limit else f"{text[: limit // 2 - 1]}…{text[-limit // 2 :]}"
+
+
+def _plain(text: str) -> str:
+    """Return *text* so that Plotly shows it as it is: its labels otherwise obey a subset of HTML."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

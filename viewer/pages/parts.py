@@ -1,0 +1,65 @@
+"""Pieces that several pages share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dash_ag_grid as dag
+import dash_mantine_components as dmc
+import pandas as pd
+from dash import html
+
+from ..theme import KIND_LABELS, KINDS, kind_colour
+
+__all__ = ["card", "details_list", "kind_legend", "table"]
+
+
+def card(title: str, *children: Any, note: str = "", **properties: Any) -> dmc.Paper:
+    """Return a titled panel; *note* explains in small print how to read it."""
+    heading = [dmc.Text(title, fw=600, mb=4)]
+    if note:
+        heading.append(dmc.Text(note, size="sm", c="dimmed", mb=8))
+    return dmc.Paper([*heading, *children], withBorder=True, p="md", radius="md", **properties)
+
+
+def kind_legend() -> html.Div:
+    """Return the colours of the kinds with their names."""
+    return html.Div(
+        [
+            html.Span(
+                [html.I(style={"background": kind_colour(kind)}), KIND_LABELS[kind]], className="legend-item"
+            )
+            for kind in KINDS
+        ],
+        className="legend",
+    )
+
+
+def details_list(pairs: list[tuple[str, str]]) -> html.Dl:
+    """Return (label, text) pairs as a description list."""
+    return html.Dl(
+        [part for label, text in pairs for part in (html.Dt(label), html.Dd(text))], className="details"
+    )
+
+
+def table(
+    identity: str, rows: pd.DataFrame, columns: list[dict[str, Any]], scheme: str, **options: Any
+) -> dag.AgGrid:
+    """Return a sortable, filterable table of *rows*; *options* go to the grid."""
+    height = options.pop("height", "420px")
+    return dag.AgGrid(
+        id=identity,
+        rowData=rows.to_dict("records"),
+        columnDefs=columns,
+        defaultColDef={"sortable": True, "filter": True, "resizable": True, "minWidth": 70},
+        className=f"ag-theme-quartz{'-dark' if scheme == 'dark' else ''}",
+        columnSize="responsiveSizeToFit",
+        style={"height": height},
+        dashGridOptions={
+            "rowHeight": 32,
+            "headerHeight": 36,
+            "animateRows": False,
+            "enableCellTextSelection": True,
+        }
+        | options,
+    )

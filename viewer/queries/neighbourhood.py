@@ -1,0 +1,81 @@
+"""Cut the part of a dependency graph around one node that a person can read, and lay it out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+__all__ = ["Neighbourhood", "neighbourhood", "search_nodes"]
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """Nodes (node_id, hops, layer, row) and edges (src, dst, kind) around a focus; ``cut`` if the limit bit."""
+
+    nodes: pd.DataFrame
+    edges: pd.DataFrame
+    cut: bool
+
+
+def neighbourhood(edges: pd.DataFrame, focus: int, hops: int, limit: int = 300) -> Neighbourhood:
+    """Return the nodes at most *hops* edges from *focus*, the nearest *limit* of them, with a layered layout."""
+    src, dst = edges["src"].to_numpy(np.int64), edges["dst"].to_numpy(np.int64)
+    distance, cut = _reach(src, dst, focus, hops, limit)
+    ids = np.array(list(distance), dtype=np.int64)
+    inside = np.isin(src, ids) & np.isin(dst, ids)
+    kept = edges[inside].reset_index(drop=True)
+    layers = _layers(ids, kept["src"].to_numpy(np.int64), kept["dst"].to_numpy(np.int64))
+    nodes = pd.DataFrame({"node_id": ids, "hops": list(distance.values()), "layer": layers})
+    nodes = nodes.sort_values(["layer", "hops", "node_id"], kind="stable").reset_index(drop=True)
+    nodes["row"] = nodes.groupby("layer").cumcount()
+    return Neighbourhood(nodes, kept, cut)
+
+
+def _reach(src: Ints, dst: Ints, focus: int, hops: int, limit: int) -> tuple[dict[int, int], bool]:
+    distance, front = {focus: 0}, np.array([focus])
+    for hop in range(1, hops + 1):
+        near = np.union1d(dst[np.isin(src, front)], src[np.isin(dst, front)])
+        fresh = [int(node) for node in near if int(node) not in distance]
+        for node in fresh:
+            if len(distance) >= limit:
+                return distance, True
+            distance[node] = hop
+        front = np.array(fresh, dtype=np.int64)
+    return distance, False
+
+
+def _layers(ids: Ints, src: Ints, dst: Ints) -> list[int]:
+    """Return the longest path that leads to each node inside the cut; every edge goes to a later layer."""
+    waiting = {int(node): 0 for node in ids}
+    after: dict[int, list[int]] = {int(node): [] for node in ids}
+    for a, b in zip(src.tolist(), dst.tolist(), strict=True):
+        waiting[b] += 1
+        after[a].append(b)
+    layer = dict.fromkeys(waiting, 0)
+    ready = [node for node, count in waiting.items() if count == 0]
+    while ready:
+        node = ready.pop()
+        for follower in after[node]:
+            layer[follower] = max(layer[follower], layer[node] + 1)
+            waiting[follower] -= 1
+            if waiting[follower] == 0:
+                ready.append(follower)
+    return [layer[int(node)] for node in ids]
+
+
+def search_nodes(nodes: pd.DataFrame, text: str, count: int = 20) -> pd.DataFrame:
+    """Return the first *count* nodes whose name, operator or module contains *text*, or whose id is *text*."""
+    wanted = text.strip().lower()
+    if not wanted:
+        return nodes.head(0)
+    found = pd.Series(False, index=nodes.index)
+    for column in ("name", "operator", "module"):
+        found |= nodes[column].fillna("").str.lower().str.contains(wanted, regex=False)
+    if wanted.isdigit():
+        found |= nodes["node_id"].astype(str) == wanted
+    return nodes[found].head(count)

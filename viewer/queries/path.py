@@ -1,0 +1,56 @@
+"""Shape the critical path for the table and the strip."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+__all__ = ["BREAKDOWNS", "longest_segment", "segment_table", "strip"]
+
+BREAKDOWNS: tuple[str, ...] = ("kind", "operator", "module", "collective", "rank", "phase")
+
+
+def segment_table(path: Any) -> pd.DataFrame:
+    """Return the segments of *path* with each one's share of the whole."""
+    segments: pd.DataFrame = path.segments
+    total = max(1, int(segments["duration_ns"].sum()))
+    return segments.assign(share=segments["duration_ns"] / total)
+
+
+def longest_segment(path: Any) -> tuple[int, int]:
+    """Return (rank, node_id) of the longest segment that is a node, or (-1, -1) if there is none."""
+    segments = path.segments
+    real = segments[segments["node_id"] >= 0]
+    if real.empty:
+        return -1, -1
+    row = real.loc[real["duration_ns"].idxmax()]
+    return int(row["rank"]), int(row["node_id"])
+
+
+def strip(path: Any, bars: int = 1200) -> pd.DataFrame:
+    """Return the path as at most about *bars* bars: neighbours of one rank and kind in one pixel are joined.
+
+    Columns rank, kind, name, node_id (of the longest joined segment), start_ns, duration_ns, count.
+    """
+    segments = path.segments
+    if segments.empty:
+        return pd.DataFrame(columns=["rank", "kind", "name", "node_id", "start_ns", "duration_ns", "count"])
+    pixel_ns = max(1.0, int(segments["end_ns"].max()) / bars)
+    pixel = (segments["start_ns"] / pixel_ns).astype(np.int64)
+    keys = pd.DataFrame({"rank": segments["rank"], "kind": segments["kind"], "pixel": pixel})
+    joined = (keys != keys.shift()).any(axis=1).cumsum()
+    longest = segments.loc[segments.groupby(joined)["duration_ns"].idxmax()].reset_index(drop=True)
+    grouped = segments.groupby(joined)
+    return pd.DataFrame(
+        {
+            "rank": longest["rank"],
+            "kind": longest["kind"],
+            "name": longest["name"],
+            "node_id": longest["node_id"],
+            "start_ns": grouped["start_ns"].min().to_numpy(),
+            "duration_ns": grouped["duration_ns"].sum().to_numpy(),
+            "count": grouped.size().to_numpy(),
+        }
+    )

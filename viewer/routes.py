@@ -1,0 +1,79 @@
+"""Answer the timeline's own requests; they bypass Dash because they carry columns, not components."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from flask import Flask, Response, abort, jsonify, request
+
+from ..errors import ChakrascopeError
+from .queries.details import node_details
+from .state import OpenRun, StudyView
+from .theme import KIND_COLOURS, KIND_LABELS, KINDS
+
+__all__ = ["register"]
+
+_MAX_PIXELS = 8192
+_MAX_PATH_BARS = 20_000
+
+
+def register(server: Flask, view: StudyView) -> None:
+    """Add the data routes of *view* to *server*; all of them only read."""
+
+    @server.get("/api/lanes")
+    def lanes() -> Response:
+        return jsonify(_lanes(_run(view)))
+
+    @server.get("/api/slices")
+    def slices() -> Response:
+        run = _run(view)
+        window = (_integer("lane0", 0), _integer("lane1", len(run.slices.lanes)))
+        pixels = min(_MAX_PIXELS, max(1, _integer("px", 1000)))
+        batch = run.slices.window(_integer("t0", 0), _integer("t1", run.slices.makespan_ns), pixels, window)
+        return Response(batch.encode(), mimetype="application/octet-stream")
+
+    @server.get("/api/node")
+    def node() -> Response:
+        run = _run(view)
+        rank, node_id = _integer("rank", -1), _integer("node", -1)
+        found = run.node(rank, node_id)
+        if found is None:
+            abort(404)
+        lane, start, end = run.slices.lane_of(rank, node_id)
+        return jsonify({"lane": lane, "start_ns": start, "end_ns": end, "details": node_details(found)})
+
+
+def _run(view: StudyView) -> OpenRun:
+    try:
+        return view.open(view.resolve(request.args.get("run", "")))
+    except ChakrascopeError:
+        abort(404)
+
+
+def _integer(name: str, default: int) -> int:
+    text = request.args.get(name, "")
+    try:
+        return int(float(text)) if text else default
+    except (ValueError, OverflowError):
+        abort(400)
+
+
+def _lanes(run: OpenRun) -> dict[str, Any]:
+    index, segments = run.slices, run.path.segments
+    shown = segments.nlargest(_MAX_PATH_BARS, "duration_ns").sort_values("start_ns")
+    lanes = index.lanes_of(shown["rank"].to_numpy(np.int64), shown["node_id"].to_numpy(np.int64))
+    first = index.lanes.groupby("rank").head(1)
+    lane_of_rank = dict(zip(first["rank"].tolist(), first.index.tolist(), strict=True))
+    lanes = np.where(lanes < 0, [lane_of_rank.get(int(r), 0) for r in shown["rank"]], lanes)
+    return {
+        "makespan_ns": max(1, int(run.result.makespan_ns)),
+        "lanes": index.lanes.to_dict("records"),
+        "kinds": [{"name": KIND_LABELS[kind], "colour": KIND_COLOURS[kind]} for kind in KINDS],
+        "path": {
+            "lane": lanes.tolist(),
+            "start_ns": shown["start_ns"].tolist(),
+            "end_ns": shown["end_ns"].tolist(),
+            "reason": shown["reason"].astype(str).str.slice(0, 300).tolist(),
+        },
+    }

@@ -1,0 +1,134 @@
+"""Keep what a page needs to know: the selection, which lives in the address, and the runs, which stay here."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+import numpy as np
+import pandas as pd
+
+from .. import runner
+from ..errors import StudyError
+from .queries.slices import SliceIndex
+
+__all__ = ["OpenRun", "Selection", "StudyView"]
+
+_OPEN_RUNS = 4
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the user looks at: a run and, if any, one node of one rank. Its home is the page's address."""
+
+    run: str = ""
+    rank: int = -1
+    node: int = -1
+
+    @classmethod
+    def parse(cls, search: str | None) -> Selection:
+        """Return the selection written in a query string; whatever is missing or malformed is left out."""
+        query = parse_qs((search or "").lstrip("?"))
+        return cls(
+            run=query.get("run", [""])[0],
+            rank=_natural(query.get("rank", [""])[0]),
+            node=_natural(query.get("node", [""])[0]),
+        )
+
+    @property
+    def search(self) -> str:
+        """The query string that :meth:`parse` reads back."""
+        fields: dict[str, Any] = {"run": self.run} if self.run else {}
+        if self.has_node:
+            fields |= {"rank": self.rank, "node": self.node}
+        return f"?{urlencode(fields)}" if fields else ""
+
+    @property
+    def has_node(self) -> bool:
+        """Whether one node of one rank is selected."""
+        return self.rank >= 0 and self.node >= 0
+
+    def with_node(self, rank: int, node: int) -> Selection:
+        """Return this selection moved to *node* of *rank*."""
+        return replace(self, rank=int(rank), node=int(node))
+
+
+class OpenRun:
+    """One run with everything the pages derive from it, each computed when first asked for.
+
+    Immutable from outside: runs are content-hashed, so nothing here can go stale.
+    """
+
+    def __init__(self, info: Any, result: Any, workload: Any) -> None:
+        self.info = info
+        self.result = result
+        self.workload = workload
+        self._lock = threading.RLock()
+
+    @cached_property
+    def nodes(self) -> pd.DataFrame:
+        """Every executed node: simulated interval and causes beside what the workload says of it."""
+        with self._lock:
+            described = self.workload.node_table()
+            return self.result.nodes.merge(described, on=["rank", "node_id"], how="left", validate="1:1")
+
+    @cached_property
+    def path(self) -> Any:
+        """The critical path of the run."""
+        with self._lock:
+            return runner.critical_path(self.result, self.workload)
+
+    @cached_property
+    def slices(self) -> SliceIndex:
+        """The timeline's index of :attr:`nodes`."""
+        with self._lock:
+            return SliceIndex(self.nodes)
+
+    def node(self, rank: int, node_id: int) -> dict[str, Any] | None:
+        """Return one executed node as a dict, or None if the run has no such node."""
+        nodes = self.nodes
+        found = np.flatnonzero((nodes["rank"].to_numpy() == rank) & (nodes["node_id"].to_numpy() == node_id))
+        return None if len(found) == 0 else nodes.iloc[int(found[0])].to_dict()
+
+
+class StudyView:
+    """A study as the pages see it: a list of runs and a few of them held open."""
+
+    def __init__(self, study: Any) -> None:
+        self.study = study
+        self._open: OrderedDict[str, OpenRun] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def runs(self) -> list[Any]:
+        """Return what is known of every run in the study, the newest last."""
+        return list(self.study.runs())
+
+    def resolve(self, run_id: str) -> str:
+        """Return *run_id* if the study has it, else the newest run, else an empty string."""
+        known = [info.id for info in self.runs()]
+        if run_id in known:
+            return run_id
+        return known[-1] if known else ""
+
+    def open(self, run_id: str) -> OpenRun:
+        """Return the run, from memory if it was used lately; only ids the study lists are accepted."""
+        with self._lock:
+            if run_id in self._open:
+                self._open.move_to_end(run_id)
+                return self._open[run_id]
+            info = next((info for info in self.runs() if info.id == run_id), None)
+            if info is None:
+                raise StudyError("This study has no such run; choose one from the run selector.")
+            workload = self.study.workload(getattr(info, "workload", None))
+            self._open[run_id] = OpenRun(info, self.study.result(run_id), workload)
+            while len(self._open) > _OPEN_RUNS:
+                self._open.popitem(last=False)
+            return self._open[run_id]
+
+
+def _natural(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else -1
