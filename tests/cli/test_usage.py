@@ -1,0 +1,47 @@
+"""What the command line says to a newcomer and to wrong usage."""
+
+from __future__ import annotations
+
+import pytest
+
+from chakrascope.cli import cli, main
+
+
+def run_main(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert isinstance(stop.value.code, int)
+    return stop.value.code
+
+
+def test_the_commands_are_a_frozen_surface() -> None:
+    assert sorted(cli.commands) == ["convert", "critical-path", "presets", "profile", "run", "trace", "view"]
+
+
+def test_help_documents_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main("--help") == 0
+    shown = capsys.readouterr().out
+    assert "Exit codes" in shown
+    assert "ranks wait for each other" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "hint"),
+    [
+        (["run", "study"], 2, "--network"),
+        (["run", "--network", "ring-2"], 2, "--workload-configuration"),
+        (["profile", "--backend", "replay", "--", "python", "train.py"], 2, "--network"),
+        (["critical-path", "no-such-study"], 60, "no-such-study"),
+        (["convert", "no-such-study"], 60, "no-such-study"),
+        (["view", "no-such-study"], 60, "no-such-study"),
+        (["profil"], 2, "profil"),
+        (["run", "--workload-configuration", "no/such", "--network", "rng-2"], 40, "ring-2"),
+    ],
+)
+def test_wrong_usage_says_what_to_do_next(
+    arguments: list[str], code: int, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_main(*arguments) == code
+    shown = capsys.readouterr().err.replace("\n", " ")
+    assert hint in shown
+    assert "Traceback" not in shown
