@@ -1,0 +1,97 @@
+"""Captures of real PyTorch processes."""
+
+import gzip
+import json
+import sys
+
+import pytest
+from chakrascope.tracer import TraceSet
+
+pytestmark = pytest.mark.torch
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+
+
+def read(trace_set, rank, key):
+    return json.loads(gzip.decompress((trace_set.path / trace_set.ranks[rank][key]).read_bytes()))
+
+
+def test_a_torchrun_job_is_captured_whole(tmp_path, script, run_trace):
+    path = script("train(6); print(sys.argv[1:]); dist.destroy_process_group()")
+    done = run_trace(*TORCHRUN, path, "--lr", "1", warmup=2, steps=2)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("['--lr', '1']") == 2
+    trace_set = TraceSet.load(tmp_path / "out")
+    assert (trace_set.partial, trace_set.reasons, trace_set.world_size) == (False, [], 2)
+    for number, rank in enumerate(trace_set.ranks):
+        assert (rank["rank"], rank["complete"], rank["device"], rank["backend"]) == (
+            number,
+            True,
+            "cpu",
+            "gloo",
+        )
+        assert rank["process_groups"] == [{"name": "0", "description": "default_pg", "ranks": [0, 1]}]
+        assert [step["index"] for step in rank["steps"]] == [2, 3]
+        assert all(step["start_ns"] < step["end_ns"] for step in rank["steps"])
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [
+        "manifest.json",
+        *(f"rank{rank}.{kind}.json.gz" for rank in (0, 1) for kind in ("comms", "device", "host")),
+    ]
+    check_ranges(trace_set)
+
+
+def check_ranges(trace_set):
+    events = [event for event in read(trace_set, 0, "device_trace")["traceEvents"] if event.get("ph") == "X"]
+    names = [event["name"] for event in events]
+    assert [name for name in names if name.startswith("ProfilerStep#")] == [
+        "ProfilerStep#2",
+        "ProfilerStep#3",
+    ]
+    modules = {name.split(" ", 1)[1] for name in names if name.startswith("chakrascope::module ")}
+    assert modules == {"DistributedDataParallel", "Sequential", "0", "1", "2"}
+    step, optimizer = (
+        {e["name"]: e for e in events}[n] for n in ("ProfilerStep#3", "Optimizer.step#SGD.step")
+    )
+    assert step["ts"] < optimizer["ts"]
+    assert optimizer["ts"] + optimizer["dur"] < step["ts"] + step["dur"]
+    ids = {
+        attribute["value"]
+        for node in read(trace_set, 0, "host_trace")["nodes"]
+        for attribute in node["attrs"]
+        if attribute["name"] == "rf_id"
+    }
+    assert {event["args"]["Record function id"] for event in (step, optimizer)} <= ids
+    record = read(trace_set, 0, "flight_record")["entries"]
+    assert [entry["profiling_name"] for entry in record] == ["gloo:all_reduce"] * 2
+
+
+def test_a_script_that_exits_3_keeps_its_exit_code_and_its_steps(tmp_path, script, run_trace):
+    done = run_trace(
+        sys.executable, script("train(5, lambda step: step == 3 and sys.exit(3))"), warmup=1, steps=3
+    )
+    assert done.returncode == 3
+    trace_set = TraceSet.load(tmp_path / "out")
+    assert (trace_set.exit_code, trace_set.partial) == (3, True)
+    assert [step["index"] for step in trace_set.ranks[0]["steps"]] == [2]
+    assert "exit code 3" in trace_set.reasons[0]
+
+
+def test_a_script_that_never_steps_is_told_what_to_do(script, run_trace):
+    done = run_trace(sys.executable, script("train(0)"))
+    assert done.returncode == 11
+    assert "no training step was seen" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_script_shorter_than_the_warm_up_is_told_how_far_it_came(script, run_trace):
+    done = run_trace(sys.executable, script("train(2)"), warmup=5)
+    assert done.returncode == 11
+    assert "after 2 training steps" in done.stderr
+    assert "--warmup" in done.stderr
+
+
+def test_a_missing_script_or_command_is_named(run_trace):
+    for command, named in ((["python", "nosuch.py"], "nosuch.py"), (["nosuchcommand"], "nosuchcommand")):
+        done = run_trace(*command)
+        assert done.returncode == 10
+        assert named in done.stderr
+        assert "Traceback" not in done.stderr
