@@ -35,7 +35,7 @@ def print_critical_path(result: Result, workload: Workload, *, segments: int = 1
 def critical_path_command(study_folder: Path, run_id: str | None, by: str | None, output_format: str) -> None:
     """Print the critical path across ranks of a run of STUDY; its segments sum to the step exactly."""
     study = Study.open(study_folder)
-    result, workload = study.result(run_id), study.workload_of(run_id)
+    result, workload = study.result(run_id), study.run_workload(run_id)
     if by is not None:
         print_frame(
             critical_path(result, workload).breakdown(by), output_format, title=f"Critical path by {by}"

@@ -53,13 +53,13 @@ def profile_command(
     print_accounting(workload)
     target = Target(
         system=system,
-        network=network or "loopback",
+        network=network,
         memory=memory,
         backends=backends or (DEFAULT_BACKENDS if network else ("replay",)),
     )
     runs = simulate_study(study, target)
     print_runs(runs)
     run_id, result = runs[-1]
-    print_critical_path(result, study.workload_of(run_id))
+    print_critical_path(result, study.run_workload(run_id))
     console.print(f"\nOpen it: [bold]chakrascope view {study_folder}[/]")
     return trace_set.exit_code

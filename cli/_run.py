@@ -11,7 +11,7 @@ import click
 import pandas as pd
 
 from ..errors import UsageError
-from ..runner import Result, Study, simulate
+from ..runner import Result, Study, get_backend, prepare, simulate
 from ._output import console, format_duration, format_option, print_frame, print_json, stage
 
 __all__ = ["DEFAULT_BACKENDS", "Target", "run_command", "simulate_study", "target_options"]
@@ -26,7 +26,7 @@ class Target:
     """The cluster to simulate: a file or preset name each, and the backends to ask."""
 
     system: str
-    network: str
+    network: str | None
     memory: str | None
     backends: tuple[str, ...]
 
@@ -56,12 +56,13 @@ def target_options(command: Command) -> Command:
 
 def simulate_study(study: Study, target: Target) -> list[tuple[str, Result]]:
     """Simulate the newest workload of *study* once a backend; return run ids with results."""
-    workload = study.workload()
+    prefix = study.workload_prefix()
     runs = []
     for backend in target.backends:
-        with stage(f"simulated on {Path(target.network).stem} with {backend}"):
-            result = simulate(workload, target.system, target.network, target.memory, backend=backend)
-            runs.append((study.add_run(result), result))
+        experiment = prepare(prefix, target.system, target.network, target.memory, backend=backend)
+        with stage(f"{backend}: {experiment.workload.num_ranks} ranks on {experiment.network.name}"):
+            result = get_backend(backend).run(experiment)
+            runs.append((study.add_run(experiment, result), result))
     return runs
 
 
@@ -111,21 +112,18 @@ def run_command(
     output_format: str,
 ) -> None:
     """Simulate STUDY's newest workload, or a Chakra workload given with ASTRA-sim's option names."""
-    if network is None:
+    chosen = backends or DEFAULT_BACKENDS
+    if network is None and set(chosen) != {"replay"}:
         raise UsageError(
             "no network given. Next: add --network PRESET_OR_FILE; `chakrascope presets` lists the presets."
         )
-    if (study_folder is None) == (workload is None):
-        raise UsageError(
-            "give either a STUDY folder or --workload-configuration=PREFIX, not both and not neither."
-        )
-    target = Target(system=system, network=network, memory=memory, backends=backends or DEFAULT_BACKENDS)
-    if study_folder is not None:
+    if study_folder is not None and workload is None:
+        target = Target(system=system, network=network, memory=memory, backends=chosen)
         runs = simulate_study(Study.open(study_folder), target)
         results = [result for _, result in runs]
         if output_format == "table":
             print_runs(runs)
-    else:
+    elif workload is not None and study_folder is None:
         results = [
             simulate(
                 workload,
@@ -138,8 +136,10 @@ def run_command(
                 injection_scale=injection_scale,
                 rendezvous=rendezvous_protocol,
             )
-            for backend in target.backends
+            for backend in chosen
         ]
+    else:
+        raise UsageError("give either a STUDY folder or --workload-configuration=PREFIX, one of the two.")
     print_results(results, output_format, ranks=workload is not None)
 
 

@@ -26,7 +26,7 @@ def serve_study(study: Study, host: str, port: int) -> None:
         study,
         host=host,
         port=port,
-        on_ready=lambda url: console.print(f"Viewer: [bold]{url}[/]  (Ctrl-C stops it)"),
+        ready=lambda url: console.print(f"Viewer: [bold]{url}[/]  (Ctrl-C stops it)"),
     )
 
 
