@@ -1,0 +1,5 @@
+"""Let ``python -m chakrascope.cli`` be the command."""
+
+from ._main import main
+
+main()
