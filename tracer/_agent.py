@@ -23,25 +23,28 @@ import socket
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-__all__ = ["ENVIRONMENT_KEY", "Agent", "current_agent", "install"]
+__all__ = ["ENVIRONMENT_KEY", "Agent", "count_steps", "current_agent", "set_current_agent", "watch_profilers"]
 
 ENVIRONMENT_KEY = "CHAKRASCOPE_CAPTURE"
 WRAPPERS = frozenset({"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 DEFERRED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_state: dict[str, Any] = {"agent": None, "sigterm": None}
+_state: dict[str, Any] = {"agent": None, "sigterm": None, "watching": False, "starting": False}
+_foreign_profilers: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def install(optimizer_class: Any) -> None:
+def count_steps(optimizer_module: Any) -> None:
     """Count the outermost ``step`` calls of every optimizer created from now on.
 
     ``profile_hook_step`` is wrapped because it runs outside torch's own ``Optimizer.step#...`` range; a
     post-step hook would run inside it and mis-nest the host trace.
     """
+    optimizer_class = optimizer_module.Optimizer
     hook_step = optimizer_class.profile_hook_step
 
     def profile_hook_step(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,12 +61,44 @@ def install(optimizer_class: Any) -> None:
     optimizer_class.profile_hook_step = staticmethod(profile_hook_step)
 
 
+def watch_profilers(profiler_module: Any) -> None:
+    """Make way for profilers of the script's own: two sessions in one process crash torch.
+
+    One that starts inside the captured window ends the window; one that is under way delays it.
+    """
+    if _state["watching"]:
+        return
+    _state["watching"] = True
+    profile = profiler_module.profile
+    prepare, leave = profile._prepare_trace, profile.__exit__
+
+    @functools.wraps(prepare)
+    def watched_prepare(self: Any) -> Any:
+        if not _state["starting"]:
+            if _state["agent"] is not None:
+                _state["agent"].make_way()
+            _foreign_profilers.add(self)
+        return prepare(self)
+
+    @functools.wraps(leave)
+    def watched_leave(self: Any, *exception: Any) -> Any:
+        _foreign_profilers.discard(self)
+        return leave(self, *exception)
+
+    profile._prepare_trace, profile.__exit__ = watched_prepare, watched_leave
+
+
 def current_agent() -> Agent:
     """Return this process's agent, a fresh one after a fork."""
     agent = _state["agent"]
     if agent is None or agent.pid != os.getpid():
         agent = _state["agent"] = Agent.from_environment()
     return agent  # type: ignore[no-any-return]
+
+
+def set_current_agent(agent: Agent) -> None:
+    """Make *agent* this process's."""
+    _state["agent"] = agent
 
 
 class Agent:
@@ -85,6 +120,7 @@ class Agent:
         self.recorder: Recorder | None = None
         self.finished = False
         self._rank_status: dict[str, Any] | None = None
+        self._waited_for_profiler = False
         self._depth = 0
         self._order: list[int] = []
         self._order_known = False
@@ -149,21 +185,38 @@ class Agent:
     def _start(self) -> None:
         import torch  # noqa: PLC0415  # only once this process trains
 
-        if torch.autograd._profiler_enabled():
-            self.reasons.append("the script's own torch.profiler was recording at the time of the capture")
-            self.finished = True
-            self._write_status()
+        if _foreign_profilers or torch.autograd._profiler_enabled():
+            self._waited_for_profiler = True  # and try again at the next step
             return
+        self._waited_for_profiler = False
         self.recorder = Recorder(self.out, self.modules)
-        self.recorder.start(self.steps_seen)
+        _state["starting"] = True
+        try:
+            self.recorder.start(self.steps_seen)
+        finally:
+            _state["starting"] = False
         self._write_status()
         _save_on_sigterm(self)
+
+    def make_way(self) -> None:
+        """End the window because the script starts a profiler of its own; try again if it is still empty."""
+        if self.recorder is None or self.pid != os.getpid():
+            return
+        if self.recorder.step_times:
+            self.reasons.append("the script's own torch.profiler started during the capture and ended it")
+            self.close()
+        else:
+            recorder, self.recorder = self.recorder, None
+            recorder.discard()
+            _stop_saving_on_sigterm()
 
     def close(self) -> None:
         """Save what was captured; do nothing when that is done or this process is a fork."""
         if self.pid != os.getpid():
             return
         self.finished = True
+        if self._waited_for_profiler:
+            self.reasons.append("the script's own torch.profiler was recording until its end")
         recorder, self.recorder = self.recorder, None
         with _signals_deferred():
             if recorder is not None:
@@ -236,16 +289,24 @@ class Recorder:
 
     def finish(self) -> None:
         """Stop recording and write this rank's files, each under its final name only when whole."""
+        self._stop()
+        self._note_groups()
+        self._save_host()
+        self._save_device()
+        self._save_flight_record()
+
+    def discard(self) -> None:
+        """Stop recording and keep nothing."""
+        self._stop()
+        self._raw_host.unlink(missing_ok=True)
+
+    def _stop(self) -> None:
         if self._step_range is not None:  # the job ended inside a step: not a whole one
             self._step_range.__exit__(None, None, None)
         if self._ranges is not None:
             self._ranges.disable()
         self._profile.stop()
         self._observer.unregister_callback()
-        self._note_groups()
-        self._save_host()
-        self._save_device()
-        self._save_flight_record()
 
     def _save_host(self) -> None:
         name = f"rank{self.rank}.host.json.gz"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 from collections.abc import Iterator
@@ -44,13 +45,19 @@ def capture(out: str | Path, *, warmup: int = 3, steps: int = 3, modules: bool =
         agent = module.current_agent()
         agent.manual = True
     else:
+        module.watch_profilers(_profiler_module())
         agent = module.Agent(Path(out).absolute(), max(1, warmup), steps, modules, manual=True)
+        module.set_current_agent(agent)
     try:
         yield Capture(agent)
     finally:
         agent.close()
         if not launched:
             _merge_when_last(agent)
+
+
+def _profiler_module() -> ModuleType:
+    return importlib.import_module("torch.autograd.profiler")  # late: torch is an optional dependency
 
 
 def _loaded_agent_module() -> ModuleType:

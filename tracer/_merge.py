@@ -32,7 +32,7 @@ def merge(out: Path, command: Sequence[str], exit_code: int, options: Mapping[st
     """
     statuses = read_statuses(out)
     ranks = _ranks(out, statuses)
-    if not ranks:
+    if not any(rank["steps"] for rank in ranks) and (exit_code == 0 or not ranks):
         raise NothingCaptured(_nothing(statuses, exit_code, int(options["warmup"])))
     world_size = max(rank.pop("world_size") for rank in ranks)
     torch_version = {rank.pop("torch_version") for rank in ranks}

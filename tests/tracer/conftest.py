@@ -51,30 +51,34 @@ def script(tmp_path):
     return write
 
 
+@pytest.fixture(scope="session")
+def package_path():
+    """Return the folder from which the ``chakrascope`` under test is imported."""
+    import chakrascope.tracer
+
+    return str(Path(chakrascope.tracer.__file__).parent.parent.parent)
+
+
 @pytest.fixture
-def run_trace(tmp_path):
+def start_trace(tmp_path, package_path):
+    """Return a function that starts the trace of a command into ``tmp_path / "out"``."""
+
+    def start(*command, **options):
+        words = [json.dumps([package_path]), tmp_path / "out", json.dumps(options), *command]
+        arguments = [sys.executable, "-c", DRIVER, *map(str, words)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(arguments, cwd=tmp_path, text=True, **pipes)
+
+    return start
+
+
+@pytest.fixture
+def run_trace(start_trace):
     """Return a function that traces a command into ``tmp_path / "out"``; it gives the finished process."""
 
     def run(*command, **options):
-        arguments = [
-            json.dumps(_package_path()),
-            str(tmp_path / "out"),
-            json.dumps(options),
-            *map(str, command),
-        ]
-        return subprocess.run(
-            [sys.executable, "-c", DRIVER, *arguments],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            check=False,
-            timeout=120,
-        )
+        process = start_trace(*command, **options)
+        output, errors = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
     return run
-
-
-def _package_path():
-    import chakrascope.tracer
-
-    return [str(Path(chakrascope.tracer.__file__).parent.parent.parent)]

@@ -3,10 +3,11 @@
 import json
 
 import pytest
-from chakrascope.errors import TraceError, TraceFormatError
-from chakrascope.tracer import TraceSet
 from hypothesis import given
 from hypothesis import strategies as st
+
+from chakrascope.errors import TraceError, TraceFormatError
+from chakrascope.tracer import TraceSet
 
 MANIFEST = {
     "format": "chakrascope-trace-set",

@@ -1,4 +1,4 @@
-"""Load the capture agent into a training process the moment it imports ``torch.optim``.
+"""Load the capture agent into a training process the moment it imports torch.
 
 Python imports ``sitecustomize`` at start-up; the launcher puts this folder first on ``PYTHONPATH`` so that
 every Python process under the training command (``torchrun`` workers, spawned children) gets this one. It
@@ -19,7 +19,7 @@ from types import ModuleType
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _AGENT_FILE = os.path.join(os.path.dirname(_HERE), "_agent.py")
 _AGENT_NAME = "_chakrascope_agent"
-_TARGET = "torch.optim.optimizer"
+_TARGETS = {"torch.optim.optimizer": "count_steps", "torch.autograd.profiler": "watch_profilers"}
 
 
 def _load_agent() -> ModuleType:
@@ -35,30 +35,35 @@ def _load_agent() -> ModuleType:
     return module
 
 
-class _OptimizerImportHook(importlib.abc.MetaPathFinder):
-    """Finder that lets the real finders load ``torch.optim.optimizer`` and then installs the agent."""
+class _ImportHook(importlib.abc.MetaPathFinder):
+    """Finder that lets the real finders load torch's modules and then installs the agent in two of them."""
+
+    _searching = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Return the real spec with the agent's installation appended to its execution."""
-        if fullname != _TARGET:
+        if fullname not in _TARGETS or self._searching:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        self._searching = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._searching = False
         if spec is not None and spec.loader is not None:
-            _install_after(spec.loader)
+            _install_after(spec.loader, _TARGETS[fullname])
         return spec
 
 
-def _install_after(loader: importlib.abc.Loader) -> None:
-    """Make *loader* install the agent once it has executed the optimizer module."""
+def _install_after(loader: importlib.abc.Loader, function: str) -> None:
+    """Make *loader* pass the module it has executed to the agent's *function*."""
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
         execute(module)
         try:
-            _load_agent().install(module.Optimizer)
+            getattr(_load_agent(), function)(module)
         except Exception as error:  # the training job must survive whatever happens to its capture
             print(f"chakrascope: this process is not captured: {error!r}", file=sys.stderr)
 
@@ -79,5 +84,5 @@ def _chain() -> None:
 
 
 if os.environ.get("CHAKRASCOPE_CAPTURE"):
-    sys.meta_path.insert(0, _OptimizerImportHook())
+    sys.meta_path.insert(0, _ImportHook())
 _chain()

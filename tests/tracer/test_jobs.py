@@ -1,0 +1,127 @@
+"""Captures of jobs that crash, get killed, profile themselves, spawn or mark their own steps."""
+
+import gzip
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from chakrascope.tracer import TraceSet
+
+pytestmark = pytest.mark.torch
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+
+SPAWN = """
+def work(rank):
+    import os, torch
+    import torch.distributed as dist
+    dist.init_process_group("gloo", init_method="file://" + os.path.abspath("store"), rank=rank, world_size=2)
+    group = dist.new_group([0, 1], group_desc="pair")
+    weight = torch.nn.Parameter(torch.ones(4))
+    first, second = (torch.optim.SGD([weight], lr=0.1) for _ in range(2))
+    for _ in range(5):
+        weight.sum().backward()
+        dist.all_reduce(weight.grad, group=group)
+        first.step()
+        second.step()
+
+if __name__ == "__main__":
+    import torch.multiprocessing
+    torch.multiprocessing.spawn(work, nprocs=2)
+"""
+
+OWN_PROFILER = """
+from torch.profiler import profile, schedule
+with profile(schedule=schedule(wait=1, warmup=2, active=2, repeat=1)) as profiler:
+    train(12, lambda step: profiler.step())
+print("operators", len(profiler.key_averages()) > 5)
+"""
+
+MANUAL = """
+import torch
+from chakrascope.tracer import capture
+with capture("unused") as steps:
+    for _ in range(6):
+        torch.ones(4).sum()
+        steps.step()
+"""
+
+
+def test_spawned_ranks_with_two_optimizers_are_captured_by_step(tmp_path, script, run_trace):
+    done = run_trace(sys.executable, script("", start=SPAWN), warmup=2, steps=2)
+    assert done.returncode == 0, done.stderr
+    trace_set = TraceSet.load(tmp_path / "out")
+    assert (trace_set.partial, trace_set.world_size) == (False, 2)
+    assert [[step["index"] for step in rank["steps"]] for rank in trace_set.ranks] == [[2, 3], [2, 3]]
+    assert [group["description"] for group in trace_set.ranks[0]["process_groups"]] == ["default_pg", "pair"]
+
+
+def test_a_script_with_its_own_profiler_keeps_it_and_is_captured_after_it(tmp_path, script, run_trace):
+    done = run_trace(sys.executable, script(OWN_PROFILER), warmup=1, steps=2)
+    assert done.returncode == 0, done.stderr
+    assert "operators True" in done.stdout
+    assert TraceSet.load(tmp_path / "out").ranks[0]["complete"]
+
+
+def test_a_killed_rank_leaves_its_host_trace_and_its_peer(tmp_path, script, run_trace):
+    ending = "train(9, lambda step: step == 3 and rank == 1 and os.kill(os.getpid(), 9))"
+    done = run_trace(*TORCHRUN, script(ending), warmup=2, steps=3)
+    assert done.returncode == 1
+    trace_set = TraceSet.load(tmp_path / "out")
+    assert trace_set.partial
+    assert "rank 1 died while it was recorded" in trace_set.reasons
+    peer, killed = trace_set.ranks
+    assert (killed["complete"], killed["device_trace"]) == (False, None)
+    assert gzip.decompress((trace_set.path / killed["host_trace"]).read_bytes()).startswith(b"{")
+    assert peer["device_trace"] is not None
+
+
+def test_a_terminated_script_is_saved_and_dies_of_the_signal(tmp_path, script, run_trace):
+    ending = "train(5, lambda step: step == 3 and os.kill(os.getpid(), 15))"
+    done = run_trace(sys.executable, script(ending), warmup=1, steps=3)
+    assert done.returncode == 128 + signal.SIGTERM
+    trace_set = TraceSet.load(tmp_path / "out")
+    assert (trace_set.partial, len(trace_set.ranks[0]["steps"])) == (True, 1)
+    assert trace_set.ranks[0]["device_trace"] is not None
+
+
+def test_the_environment_s_own_sitecustomize_still_runs(tmp_path, script, run_trace, monkeypatch):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text("print('own sitecustomize')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    ending = "train(3); print('hidden', not [p for p in sys.path if '_inject' in p])"
+    done = run_trace("python", script(ending), warmup=1, steps=1)
+    assert done.returncode == 0, done.stderr
+    assert "own sitecustomize" in done.stdout
+    assert "hidden True" in done.stdout
+
+
+def test_steps_marked_by_the_script_are_captured(tmp_path, script, run_trace, package_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", package_path)
+    done = run_trace(sys.executable, script("", start=MANUAL), warmup=2, steps=2)
+    assert done.returncode == 0, done.stderr
+    assert [step["index"] for step in TraceSet.load(tmp_path / "out").ranks[0]["steps"]] == [2, 3]
+
+
+def test_capture_without_a_launcher_writes_the_manifest(tmp_path, script, package_path):
+    path = script("", start=MANUAL.replace("capture(", f"capture({str(tmp_path / 'own')!r} and "))
+    path.write_text(path.read_text().replace(' and "unused"', ", warmup=1, steps=2"))
+    done = subprocess.run(
+        [sys.executable, path], env={"PYTHONPATH": package_path}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert TraceSet.load(tmp_path / "own").ranks[0]["complete"]
+
+
+def test_a_signal_to_the_launcher_reaches_the_command(tmp_path, script, start_trace):
+    process = start_trace(
+        "python", script("import time; train(3); print('ready', flush=True); time.sleep(60)")
+    )
+    assert "ready" in process.stdout.readline()
+    started = time.monotonic()
+    process.terminate()
+    process.communicate(timeout=30)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert time.monotonic() - started < 20
