@@ -1,1 +1,51 @@
-"""..."""
+"""Simulate Chakra workloads: configurations, backends, results and what bounds them."""
+
+from .backends import Backend as Backend
+from .backends import FakeBackend as FakeBackend
+from .backends import backend_names as backend_names
+from .backends import get_backend as get_backend
+from .backends import register as register
+from .config import MemoryConfig as MemoryConfig
+from .config import NetworkConfig as NetworkConfig
+from .config import SystemConfig as SystemConfig
+from .config import list_presets as list_presets
+from .config import load_groups as load_groups
+from .critical_path import BREAKDOWNS as BREAKDOWNS
+from .critical_path import CriticalPath as CriticalPath
+from .critical_path import critical_path as critical_path
+from .experiment import Experiment as Experiment
+from .experiment import WorkloadSource as WorkloadSource
+from .result import Result as Result
+from .simulate import prepare as prepare
+from .simulate import simulate as simulate
+from .study import RunInfo as RunInfo
+from .study import Study as Study
+from .summary import Summary as Summary
+from .summary import human_time as human_time
+from .summary import summarize as summarize
+
+__all__ = [
+    "BREAKDOWNS",
+    "Backend",
+    "CriticalPath",
+    "Experiment",
+    "FakeBackend",
+    "MemoryConfig",
+    "NetworkConfig",
+    "Result",
+    "RunInfo",
+    "Study",
+    "Summary",
+    "SystemConfig",
+    "WorkloadSource",
+    "backend_names",
+    "critical_path",
+    "get_backend",
+    "human_time",
+    "list_presets",
+    "load_groups",
+    "prepare",
+    "register",
+    "simulate",
+    "summarize",
+]

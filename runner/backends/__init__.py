@@ -1,0 +1,26 @@
+"""Simulation backends: one method, `Backend.run`, under a name."""
+
+from ._base import Backend as Backend
+from ._base import Progress as Progress
+from ._base import backend_names as backend_names
+from ._base import get_backend as get_backend
+from ._base import register as register
+from .fake import FakeBackend as FakeBackend
+from .native import NativeBackend as NativeBackend
+from .native import ReplayBackend as ReplayBackend
+
+__all__ = [
+    "Backend",
+    "FakeBackend",
+    "NativeBackend",
+    "Progress",
+    "ReplayBackend",
+    "backend_names",
+    "get_backend",
+    "register",
+]
+
+register("analytical-unaware", NativeBackend(congestion_aware=False))
+register("analytical-aware", NativeBackend(congestion_aware=True))
+register("replay", ReplayBackend())
+register("fake", FakeBackend())

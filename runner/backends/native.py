@@ -1,0 +1,234 @@
+"""The backends of our own engine: congestion-unaware, congestion-aware, and the replay of a measurement."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from ...errors import BackendError, BackendUnavailable, ConfigError
+from ..collectives import collective_table
+from ..config import SystemConfig
+from ..experiment import Experiment
+from ..result import Result
+from ..stall import stall_error
+from ._base import Progress
+
+__all__ = ["NativeBackend", "ReplayBackend"]
+
+
+class NativeBackend:
+    """The analytical network: links without (*congestion_aware* false) or with queues (one dimension only)."""
+
+    def __init__(self, *, congestion_aware: bool, replay_only: bool = False) -> None:
+        self.congestion_aware = congestion_aware
+        self.replay_only = replay_only
+
+    def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
+        """Simulate *experiment*; raises `SimulationStalled` if ranks are left waiting for each other."""
+        engine = _engine()
+        config = self._config(engine, experiment)
+        source = experiment.workload
+        output = engine.simulate(config, list(source.programs), source.program_of_rank, progress)
+        if len(output.unfinished):
+            raise stall_error(output.unfinished, source.num_ranks)
+        if output.nodes_executed == 0:
+            raise BackendError(
+                "The simulation executed no node at all; check that the workload is not empty."
+            )
+        return _result(experiment, output)
+
+    def _config(self, engine: Any, experiment: Experiment) -> Any:
+        config = engine.Config()
+        _set_network(config, experiment, self.congestion_aware)
+        _set_system(config, experiment)
+        memory = experiment.memory
+        config.memory_type = memory.memory_type
+        config.remote_mem_latency = memory.remote_mem_latency
+        config.remote_mem_bw = memory.remote_mem_bw
+        config.num_nodes = memory.num_nodes
+        config.num_npus_per_node = memory.num_npus_per_node
+        config.groups = {int(group): list(members) for group, members in experiment.groups.items()}
+        config.semantics = experiment.semantics
+        config.replay_only = self.replay_only or bool(experiment.system.replay_only)
+        config.record_nodes = True
+        config.record_links = True
+        return config
+
+
+class ReplayBackend(NativeBackend):
+    """Every node takes its measured duration, so the answer is the measured step."""
+
+    def __init__(self) -> None:
+        super().__init__(congestion_aware=False, replay_only=True)
+
+
+def _engine() -> Any:
+    try:
+        from .. import engine  # noqa: PLC0415 - the rest of the package works without the compiled module
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"The simulation engine is not installed ({error}); install the package again, or choose another backend."
+        ) from error
+    if not hasattr(engine, "Config"):
+        raise BackendUnavailable("The simulation engine is not built; run 'make build' in the checkout.")
+    return engine
+
+
+def _set_network(config: Any, experiment: Experiment, congestion_aware: bool) -> None:
+    network = experiment.network
+    if congestion_aware and network.dimensions > 1:
+        raise ConfigError(
+            f"The backend '{experiment.backend}' simulates networks of one dimension, but '{network.name}' has "
+            f"{network.dimensions}; use the backend 'analytical-unaware' or a network of one dimension."
+        )
+    config.topology = list(network.topology)
+    config.npus_count = list(network.npus_count)
+    config.bandwidth = list(network.bandwidth)
+    config.latency = list(network.latency)
+    config.congestion_aware = congestion_aware
+    config.num_queues_per_dim = experiment.num_queues_per_dim
+    config.rendezvous = experiment.rendezvous
+
+
+_PLAIN = (
+    "preferred_dataset_splits",
+    "active_chunks_per_dimension",
+    "local_reduction_delay",
+    "local_mem_bw",
+    "peak_perf",
+    "roofline_enabled",
+    "track_local_mem",
+    "collective_optimization",
+    "scheduling_policy",
+    "L",
+    "o",
+    "g",
+    "G",
+)
+_LISTS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
+
+
+def _set_system(config: Any, experiment: Experiment) -> None:
+    """Copy the keys the file has; the engine's own defaults are ASTRA-sim's for absent ones."""
+    system = experiment.system
+    for name in _PLAIN:
+        value = getattr(system, name)
+        if value is not None:
+            setattr(config, name, value)
+    if system.endpoint_delay is not None:
+        # Only a delay that is given is scaled; the default of 10 ns is not.
+        config.endpoint_delay = int(system.endpoint_delay * experiment.injection_scale)
+    for name in _LISTS:
+        for suffix in ("_implementation", "_implementation_custom"):
+            value = getattr(system, name + suffix)
+            if value is not None:
+                setattr(config, name + suffix, list(value))
+    config.model_shared_bus = system.model_shared_bus == 1
+    config.custom_base = str(system.folder)
+    if system.per_node_custom_implementation is not None:
+        config.per_node_custom_implementation = _per_node(system)
+
+
+def _per_node(system: SystemConfig) -> dict[int, str]:
+    """Read the YAML that maps node ids to custom algorithms."""
+    path = system.folder / Path(str(system.per_node_custom_implementation))
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return {int(key): str(value) for key, value in data.items()}
+    except (OSError, yaml.YAMLError, ValueError, AttributeError) as error:
+        raise ConfigError(
+            f"The custom algorithms of single nodes in {path} cannot be read ({error}); it must map node ids to names."
+        ) from error
+
+
+def _result(experiment: Experiment, output: Any) -> Result:
+    nodes = pd.DataFrame(
+        {
+            "rank": output.node_rank,
+            "node_id": output.node_id,
+            "start_ns": output.node_start_ns,
+            "end_ns": output.node_end_ns,
+            "cause_node": output.node_cause,
+            "cause_is_dependency": np.asarray(output.node_cause_is_dependency, dtype=bool),
+            "origin_rank": output.node_origin_rank,
+            "origin_node": output.node_origin_node,
+        }
+    )
+    ranks = pd.DataFrame(
+        {
+            "rank": np.arange(experiment.workload.num_ranks, dtype=np.int64),
+            "finish_ns": output.rank_finish_ns,
+            "exposed_comm_ns": output.rank_exposed_comm_ns,
+            "compute_ns": output.rank_compute_ns,
+            "comm_ns": output.rank_comm_ns,
+            "overlap_ns": output.rank_overlap_ns,
+        }
+    )
+    links = pd.DataFrame(
+        {
+            name: getattr(output, f"link_{name}")
+            for name in ("src", "dst", "bytes", "busy_ns", "queue_ns", "messages")
+        }
+    )
+    return Result(
+        backend=experiment.backend,
+        makespan_ns=int(output.makespan_ns),
+        ranks=ranks,
+        nodes=nodes,
+        collectives=collective_table(nodes, experiment.workload.model),
+        links=links,
+        provenance=_provenance(experiment, output),
+    )
+
+
+def _provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
+    warnings = [*experiment.system.warnings, *_short_lists(experiment)]
+    skipped = int(output.nodes_total) - int(output.nodes_executed)
+    if skipped:
+        warnings.append(
+            f"{skipped} of {output.nodes_total} nodes were never executed: they wait in a circle."
+        )
+    return experiment.describe() | {
+        "network_name": experiment.network.name,
+        "system_name": experiment.system.name,
+        "experiment_hash": experiment.content_hash,
+        "workload_hash": experiment.workload.content_hash,
+        "versions": {"chakrascope": _version()},
+        "ignored_keys": [
+            *experiment.system.ineffective(),
+            *experiment.network.warnings,
+            *experiment.memory.warnings,
+        ],
+        "warnings": warnings,
+        "assumptions": list(experiment.assumptions),
+        "nodes_total": int(output.nodes_total),
+        "nodes_executed": int(output.nodes_executed),
+        "events": int(output.events),
+        "folded": bool(output.folded),
+    }
+
+
+def _short_lists(experiment: Experiment) -> list[str]:
+    """Return a sentence for each algorithm list that leaves out dimensions: the collective shrinks silently."""
+    sentences = []
+    for name in _LISTS:
+        value = getattr(experiment.system, f"{name}_implementation")
+        short = value is not None and 0 < len(value) < experiment.network.dimensions
+        if short and not value[-1].startswith("one"):
+            sentences.append(
+                f"'{name.replace('_', '-')}-implementation' names {len(value)} of {experiment.network.dimensions} "
+                "dimensions: the collective runs only inside these."
+            )
+    return sentences
+
+
+def _version() -> str:
+    try:
+        return version("chakrascope")
+    except PackageNotFoundError:
+        return "unknown (not installed)"

@@ -1,0 +1,36 @@
+"""The communicator groups: ASTRA-sim's comm-group JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConfigError
+from ._values import read_json
+
+__all__ = ["load_groups"]
+
+
+def load_groups(path: str | Path) -> dict[int, tuple[int, ...]]:
+    """Read the groups in *path*: id (> 0) to member ranks, in the order of the group's ring.
+
+    Raises `ConfigError` for an id that is not a number above 0, and for members that are not distinct ranks.
+    """
+    data = read_json(Path(path), "communicator-group file")
+    return {_group_id(key, path): _members(key, value, path) for key, value in data.items()}
+
+
+def _group_id(key: str, path: str | Path) -> int:
+    if not key.isascii() or not key.isdigit() or int(key) <= 0:
+        raise ConfigError(f"{path}: the group '{key}' must be named by a whole number above 0; rename it.")
+    return int(key)
+
+
+def _members(key: str, value: Any, path: str | Path) -> tuple[int, ...]:
+    if not isinstance(value, list) or not value or any(type(item) is not int or item < 0 for item in value):
+        raise ConfigError(
+            f"{path}: group {key} must be a list of ranks (numbers of 0 or more), not {value!r}."
+        )
+    if len(set(value)) != len(value):
+        raise ConfigError(f"{path}: group {key} names a rank twice: {value}; name each once.")
+    return tuple(value)

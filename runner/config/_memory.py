@@ -1,0 +1,77 @@
+"""The remote-memory configuration: ASTRA-sim's remote-memory JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConfigError
+from . import _values as values
+from ._presets import preset_path
+
+__all__ = ["MemoryConfig"]
+
+MEMORY_TYPES = (
+    "MEMORY_POOL",
+    "NO_MEMORY_EXPANSION",
+    "PER_NODE_MEMORY_EXPANSION",
+    "PER_NPU_MEMORY_EXPANSION",
+)
+_NUMBERS = ("remote-mem-latency", "remote-mem-bw", "num-nodes", "num-npus-per-node")
+
+
+@dataclass(frozen=True)
+class MemoryConfig:
+    """Where remote memory is and what it costs: *remote_mem_latency* in ns, *remote_mem_bw* in bytes a ns.
+
+    ASTRA-sim cuts both to whole numbers, and so does this class.
+    """
+
+    memory_type: str = "NO_MEMORY_EXPANSION"
+    remote_mem_latency: int = 0
+    remote_mem_bw: int = 0
+    num_nodes: int = 0
+    num_npus_per_node: int = 0
+    unknown: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Sentences about the keys that were ignored."""
+        return values.spelling_hints(self.unknown, ("memory-type", *_NUMBERS))
+
+    @classmethod
+    def load(cls, path: str | Path) -> MemoryConfig:
+        """Read a remote-memory JSON; raises `ConfigError` for a wrong type or number."""
+        return cls.from_mapping(values.read_json(Path(path), "memory configuration"), str(path))
+
+    @classmethod
+    def preset(cls, name: str) -> MemoryConfig:
+        """Return the shipped memory configuration called *name*."""
+        return cls.load(preset_path("memory", name))
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any], where: str) -> MemoryConfig:
+        """Return the configuration of the mapping read from *where*."""
+        kind = values.choice(
+            data.get("memory-type", "NO_MEMORY_EXPANSION"), MEMORY_TYPES, "memory-type", where
+        )
+        numbers = {key.replace("-", "_"): values.integer(data.get(key, 0), key, where) for key in _NUMBERS}
+        for key, number in numbers.items():
+            if number < 0:
+                raise ConfigError(f"{where}: '{key.replace('_', '-')}' must be 0 or more, not {number}.")
+        known = {"memory-type", *_NUMBERS}
+        return cls(memory_type=kind, unknown={key: data[key] for key in data if key not in known}, **numbers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the file holds; numbers that are 0 are left out, as their absence means 0."""
+        numbers = {key: getattr(self, key.replace("-", "_")) for key in _NUMBERS}
+        return (
+            {"memory-type": self.memory_type} | {k: v for k, v in numbers.items() if v} | dict(self.unknown)
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the configuration as ASTRA-sim reads it."""
+        values.write_atomically(Path(path), json.dumps(self.to_dict(), indent=2) + "\n")

@@ -1,0 +1,133 @@
+"""The network configuration: ASTRA-sim's analytical network YAML."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ...errors import ConfigError
+from . import _values as values
+from ._presets import preset_path
+
+__all__ = ["NetworkConfig"]
+
+TOPOLOGIES = ("FullyConnected", "Ring", "Switch")
+_KEYS = ("topology", "npus_count", "bandwidth", "latency")
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """The dimensions of a network, fastest-varying first.
+
+    *topology* names each dimension (``Ring``, ``FullyConnected``, ``Switch``), *npus_count* its size,
+    *bandwidth* its links' speed in units of 2^30 bytes a second and *latency* its links' delay in ns, as in
+    the file. *unknown* holds the keys ASTRA-sim ignores. A wrong value raises `ConfigError`.
+    """
+
+    topology: tuple[str, ...]
+    npus_count: tuple[int, ...]
+    bandwidth: tuple[float, ...]
+    latency: tuple[float, ...]
+    unknown: Mapping[str, Any] = field(default_factory=dict)
+    name: str = field(default="network", compare=False)
+
+    def __post_init__(self) -> None:
+        self._check("The network configuration")
+
+    @property
+    def dimensions(self) -> int:
+        """The number of dimensions."""
+        return len(self.topology)
+
+    @property
+    def num_ranks(self) -> int:
+        """The number of ranks: the product of the dimensions' sizes."""
+        return math.prod(self.npus_count)
+
+    @property
+    def bandwidth_bytes_per_ns(self) -> tuple[float, ...]:
+        """The links' speed in bytes a nanosecond (10^9 bytes a second), one a dimension."""
+        return tuple(value * GIB / 1e9 for value in self.bandwidth)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Sentences about the keys that were ignored."""
+        return values.spelling_hints(self.unknown, _KEYS)
+
+    @classmethod
+    def load(cls, path: str | Path) -> NetworkConfig:
+        """Read a network YAML; raises `ConfigError` for anything ASTRA-sim would refuse."""
+        file = Path(path)
+        return cls.from_mapping(values.read_yaml(file, "network configuration"), str(file), file.stem)
+
+    @classmethod
+    def preset(cls, name: str) -> NetworkConfig:
+        """Return the shipped network called *name*; `list_presets` lists them."""
+        return cls.load(preset_path("network", name))
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any], where: str, name: str = "network") -> NetworkConfig:
+        """Return the configuration of the mapping read from *where*."""
+        missing = [key for key in _KEYS if key not in data]
+        if missing:
+            raise ConfigError(
+                f"{where}: the key '{missing[0]}' is missing; a network needs {', '.join(_KEYS)}."
+            )
+        for key in _KEYS:
+            if not isinstance(data[key], (list, tuple)):
+                raise ConfigError(
+                    f"{where}: '{key}' must be a list with one entry a dimension, not {data[key]!r}."
+                )
+        config = cls(
+            topology=tuple(values.choice(item, TOPOLOGIES, "topology", where) for item in data["topology"]),
+            npus_count=tuple(_whole(item, where) for item in data["npus_count"]),
+            bandwidth=tuple(values.floating(item, "bandwidth", where) for item in data["bandwidth"]),
+            latency=tuple(values.floating(item, "latency", where) for item in data["latency"]),
+            unknown={key: data[key] for key in data if key not in _KEYS},
+            name=name,
+        )
+        config._check(where)
+        return config
+
+    def _check(self, where: str) -> None:
+        if not self.topology:
+            raise ConfigError(f"{where}: 'topology' is empty; name at least one dimension.")
+        for name in self.topology:
+            values.choice(name, TOPOLOGIES, "topology", where)
+        for key in _KEYS[1:]:
+            count = len(getattr(self, key))
+            if count != self.dimensions:
+                raise ConfigError(
+                    f"{where}: '{key}' has {count} entries but 'topology' has {self.dimensions}."
+                )
+        for key, minimum, ok in (
+            ("npus_count", "at least 2", all(item >= 2 for item in self.npus_count)),
+            ("bandwidth", "more than 0", all(item > 0 for item in self.bandwidth)),
+            ("latency", "0 or more", all(item >= 0 for item in self.latency)),
+        ):
+            if not ok:
+                raise ConfigError(
+                    f"{where}: every entry of '{key}' must be {minimum}, not {list(getattr(self, key))}."
+                )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the file holds, ignored keys included."""
+        known = {key: list(getattr(self, key)) for key in _KEYS}
+        return known | dict(self.unknown)
+
+    def save(self, path: str | Path) -> None:
+        """Write the configuration as ASTRA-sim reads it."""
+        values.write_atomically(Path(path), yaml.safe_dump(self.to_dict(), sort_keys=False))
+
+
+def _whole(value: Any, where: str) -> int:
+    """Return a YAML integer: the YAML reader of ASTRA-sim does not cut fractions."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(f"{where}: every entry of 'npus_count' must be a whole number, not {value!r}.")
+    return value

@@ -1,0 +1,195 @@
+"""The system configuration: ASTRA-sim's system JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConfigError, did_you_mean
+from . import _values as values
+from ._presets import preset_path
+
+__all__ = ["SystemConfig"]
+
+POLICIES = ("EXPLICIT", "FIFO", "LIFO")
+OPTIMIZATIONS = ("baseline", "localBWAware")
+COLLECTIVES = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
+ALGORITHMS = (
+    "direct",
+    "doubleBinaryTree",
+    "halvingDoubling",
+    "oneDirect",
+    "oneHalvingDoubling",
+    "oneRing",
+    "ring",
+)
+_ALGORITHM = re.compile(
+    r"(oneRing|ring|oneHalvingDoubling|halvingDoubling|doubleBinaryTree|(oneDirect|direct)(-?\d{1,5})?\d*)"
+)
+INEFFECTIVE = {
+    "boost-mode": "no part of ASTRA-sim 2 reads it",
+    "intra-dimension-scheduling": "ASTRA-sim 2 always schedules first in, first out",
+    "inter-dimension-scheduling": "ASTRA-sim 2 always goes through the dimensions in ascending order",
+}
+_INTEGERS = (
+    "preferred-dataset-splits",
+    "active-chunks-per-dimension",
+    "endpoint-delay",
+    "local-reduction-delay",
+    "model-shared-bus",
+)
+_FLOATS = ("local-mem-bw", "peak-perf", "L", "o", "g", "G")
+_FLAGS = ("roofline-enabled", "trace-enabled", "replay-only", "track-local-mem")
+_TEXTS = ("local-mem-trace-filename", "per-node-custom-implementation")
+_LISTS = tuple(f"{name}-implementation" for name in COLLECTIVES)
+_CUSTOMS = tuple(f"{name}-implementation-custom" for name in COLLECTIVES)
+
+
+@dataclass(frozen=True)
+class SystemConfig:
+    """What a rank's communication library and chip are like; ``None`` is a key the file does not have.
+
+    Field names are the keys with ``-`` replaced by ``_``; *endpoint_delay* is in ns, *local_mem_bw* in 10^9
+    bytes a second, *peak_perf* in TFLOPS. Algorithm lists have one entry a network dimension. *folder* is
+    what custom algorithm paths are relative to. *unknown* holds the keys that have no effect.
+    """
+
+    scheduling_policy: str | None = None
+    collective_optimization: str | None = None
+    preferred_dataset_splits: int | None = None
+    active_chunks_per_dimension: int | None = None
+    endpoint_delay: int | None = None
+    local_reduction_delay: int | None = None
+    local_mem_bw: float | None = None
+    peak_perf: float | None = None
+    roofline_enabled: bool | None = None
+    trace_enabled: bool | None = None
+    replay_only: bool | None = None
+    track_local_mem: bool | None = None
+    local_mem_trace_filename: str | None = None
+    model_shared_bus: int | None = None
+    L: float | None = None
+    o: float | None = None
+    g: float | None = None
+    G: float | None = None
+    all_reduce_implementation: tuple[str, ...] | None = None
+    reduce_scatter_implementation: tuple[str, ...] | None = None
+    all_gather_implementation: tuple[str, ...] | None = None
+    all_to_all_implementation: tuple[str, ...] | None = None
+    all_reduce_implementation_custom: tuple[str, ...] | None = None
+    reduce_scatter_implementation_custom: tuple[str, ...] | None = None
+    all_gather_implementation_custom: tuple[str, ...] | None = None
+    all_to_all_implementation_custom: tuple[str, ...] | None = None
+    per_node_custom_implementation: str | None = None
+    unknown: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path = field(default=Path(), compare=False)
+    name: str = field(default="system", compare=False)
+
+    @classmethod
+    def load(cls, path: str | Path) -> SystemConfig:
+        """Read a system JSON; raises `ConfigError` for anything ASTRA-sim would refuse."""
+        file = Path(path)
+        config = cls.from_mapping(values.read_json(file, "system configuration"), str(file))
+        return replace(config, folder=file.parent, name=file.stem)
+
+    @classmethod
+    def preset(cls, name: str, dimensions: int = 1) -> SystemConfig:
+        """Return the shipped system called *name*, for a network of that many *dimensions*."""
+        return cls.load(preset_path("system", name)).for_dimensions(dimensions)
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any], where: str) -> SystemConfig:
+        """Return the configuration of the mapping read from *where*."""
+        known = {_key(name) for name in _FIELDS}
+        loaded = {_attribute(key): _convert(key, data[key], where) for key in data if key in known}
+        return cls(**loaded, unknown={key: data[key] for key in data if key not in known})
+
+    def for_dimensions(self, dimensions: int) -> SystemConfig:
+        """Return the same system with every one-entry algorithm list repeated for each of *dimensions*."""
+        changes = {}
+        for key in _LISTS:
+            current = getattr(self, _attribute(key))
+            if current is not None and len(current) == 1 and not current[0].startswith("one"):
+                changes[_attribute(key)] = current * dimensions
+        return replace(self, **changes)
+
+    def ineffective(self) -> list[str]:
+        """Return one sentence for each key that was given but has no effect."""
+        unknown = [key for key in self.unknown if key not in INEFFECTIVE]
+        dead = [f"'{key}' has no effect: {INEFFECTIVE[key]}." for key in self.unknown if key in INEFFECTIVE]
+        if self.scheduling_policy is not None:
+            dead.append("'scheduling-policy' has no effect: chunks that compete always share a priority.")
+        return dead + values.spelling_hints(unknown, [_key(name) for name in _FIELDS])
+
+    @property
+    def warnings(self) -> list[str]:
+        """Sentences about absent keys that ASTRA-sim leaves undefined."""
+        absent = (
+            ("scheduling-policy", self.scheduling_policy, "LIFO"),
+            ("collective-optimization", self.collective_optimization, "baseline"),
+        )
+        return [
+            f"'{key}' is absent: ASTRA-sim would use whatever is in memory; {default} was assumed."
+            for key, value, default in absent
+            if value is None
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the file holds, keys without effect included; flags are written as 0 or 1."""
+        known: dict[str, Any] = {}
+        for name in _FIELDS:
+            value = getattr(self, name)
+            if value is not None:
+                plain = int(value) if isinstance(value, bool) else value
+                known[_key(name)] = list(plain) if isinstance(plain, tuple) else plain
+        return known | dict(self.unknown)
+
+    def save(self, path: str | Path) -> None:
+        """Write the configuration as ASTRA-sim reads it."""
+        values.write_atomically(Path(path), json.dumps(self.to_dict(), indent=2) + "\n")
+
+
+_FIELDS = tuple(item.name for item in fields(SystemConfig) if item.name not in ("unknown", "folder", "name"))
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _attribute(key: str) -> str:
+    return key.replace("-", "_")
+
+
+def _convert(key: str, value: Any, where: str) -> Any:
+    """Return *value* in the type ASTRA-sim reads *key* as."""
+    if key in _INTEGERS:
+        return values.integer(value, key, where)
+    if key in _FLOATS:
+        return values.floating(value, key, where)
+    if key in _FLAGS:
+        return values.flag(value)
+    if key in _TEXTS:
+        return values.text(value, key, where)
+    if key in _CUSTOMS:
+        return _custom(value, key, where)
+    if key in _LISTS:
+        return tuple(_algorithm(item, key, where) for item in values.texts(value, key, where))
+    allowed = POLICIES if key == "scheduling-policy" else OPTIMIZATIONS
+    return values.choice(value, allowed, key, where)
+
+
+def _custom(value: Any, key: str, where: str) -> tuple[str, ...]:
+    names = values.texts(value, key, where)
+    if len(names) != 1:
+        raise ConfigError(f"{where}: '{key}' must name exactly one custom algorithm, not {len(names)}.")
+    return names
+
+
+def _algorithm(name: str, key: str, where: str) -> str:
+    if not _ALGORITHM.fullmatch(name):
+        raise ConfigError(f"{where}: '{key}' cannot be '{name}'{did_you_mean(name, ALGORITHMS)}")
+    return name

@@ -1,0 +1,132 @@
+"""What a simulation answers: integer nanoseconds in columns, the same for every backend."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ..errors import StudyError
+
+__all__ = ["COLUMNS", "Result", "empty_table"]
+
+COLUMNS: dict[str, dict[str, str]] = {
+    "ranks": {
+        "rank": "int64",
+        "finish_ns": "int64",
+        "exposed_comm_ns": "int64",
+        "compute_ns": "int64",
+        "comm_ns": "int64",
+        "overlap_ns": "int64",
+    },
+    "nodes": {
+        "rank": "int32",
+        "node_id": "int64",
+        "start_ns": "int64",
+        "end_ns": "int64",
+        "cause_node": "int64",
+        "cause_is_dependency": "bool",
+        "origin_rank": "int32",
+        "origin_node": "int64",
+    },
+    "collectives": {
+        "collective": "int64",
+        "comm_type": "int16",
+        "group": "int64",
+        "size_bytes": "int64",
+        "rank": "int32",
+        "node_id": "int64",
+        "start_ns": "int64",
+        "end_ns": "int64",
+        "wait_ns": "int64",
+        "transfer_ns": "int64",
+    },
+    "links": {
+        "src": "int32",
+        "dst": "int32",
+        "bytes": "int64",
+        "busy_ns": "int64",
+        "queue_ns": "int64",
+        "messages": "int64",
+    },
+}
+
+
+def empty_table(name: str) -> pd.DataFrame:
+    """Return the table *name* of a result without rows, with its columns typed."""
+    return pd.DataFrame({column: pd.Series(dtype=dtype) for column, dtype in COLUMNS[name].items()})
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """The answer of one backend to one experiment. Times are ns from the start of the simulation.
+
+    *ranks*: a row a rank; *finish_ns* is -1 for a rank that did not finish, *exposed_comm_ns* the time not
+    covered by accelerator compute. *nodes*: a row an executed node; *cause_node* is the node of the same rank
+    whose end let it start (-1: time 0), *origin_* the node whose start began the chain of events that ended it.
+    *collectives*: a row a collective and rank. *links*: a row a directed link. *provenance*: plain JSON.
+    """
+
+    backend: str
+    makespan_ns: int
+    ranks: pd.DataFrame
+    nodes: pd.DataFrame = field(default_factory=lambda: empty_table("nodes"))
+    collectives: pd.DataFrame = field(default_factory=lambda: empty_table("collectives"))
+    links: pd.DataFrame = field(default_factory=lambda: empty_table("links"))
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as plain JSON: makespan and one entry a rank, with the provenance."""
+        columns = ["rank", "finish_ns", "exposed_comm_ns"]
+        ranks = [
+            dict(zip(columns, map(int, row), strict=True))
+            for row in self.ranks[columns].itertuples(index=False, name=None)
+        ]
+        return {
+            "backend": self.backend,
+            "makespan_ns": self.makespan_ns,
+            "ranks": ranks,
+            "provenance": self.provenance,
+        }
+
+    def save(self, folder: str | Path) -> None:
+        """Write the result to the new *folder*, which appears whole or not at all.
+
+        Raises `StudyError` if the folder exists: a result is never modified.
+        """
+        target = Path(folder)
+        if target.exists():
+            raise StudyError(f"The result folder {target} exists already; results are never overwritten.")
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            self.write_into(temporary)
+            temporary.rename(target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def write_into(self, folder: Path) -> None:
+        """Write the files of the result into *folder*, which is created, without any care for readers."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in COLUMNS:
+            getattr(self, name).to_parquet(folder / f"{name}.parquet", index=False)
+        head = {"backend": self.backend, "makespan_ns": self.makespan_ns, "provenance": self.provenance}
+        (folder / "result.json").write_text(json.dumps(head, indent=2, default=str) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Result:
+        """Read a saved result; raises `StudyError` if a file is missing or damaged."""
+        source = Path(folder)
+        try:
+            head = json.loads((source / "result.json").read_text(encoding="utf-8"))
+            tables = {name: pd.read_parquet(source / f"{name}.parquet") for name in COLUMNS}
+            return cls(head["backend"], int(head["makespan_ns"]), **tables, provenance=head["provenance"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StudyError(
+                f"The result in {source} is missing or damaged ({error}); delete the folder and run it again."
+            ) from error

@@ -1,0 +1,103 @@
+"""Answer the first question: what bounds the step?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from ..converter import Workload
+from .critical_path import CriticalPath, critical_path
+from .result import Result
+
+__all__ = ["Summary", "human_time", "summarize"]
+
+_PHRASES = {
+    "communication": "communication",
+    "compute": "computation",
+    "launch": "host work between operators (Python, dispatch)",
+    "memory": "remote memory",
+    "wait": "waiting for peers",
+    "idle": "idle time",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """What bounds a step. *headline* is one sentence; *kinds* is the critical path by kind.
+
+    *ranks* has a row a rank: ``compute_ns, exposed_comm_ns, overlap_ns, idle_ns, finish_ns``, where compute,
+    exposed communication and idle time (here: until the last rank finishes) add up to the makespan.
+    """
+
+    headline: str
+    makespan_ns: int
+    kinds: pd.DataFrame
+    ranks: pd.DataFrame
+    path: CriticalPath
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary as plain JSON."""
+        return {
+            "headline": self.headline,
+            "makespan_ns": self.makespan_ns,
+            "critical_path_by_kind": self.kinds.to_dict(orient="records"),
+            "ranks": self.ranks.to_dict(orient="records"),
+        }
+
+
+def summarize(result: Result, workload: Workload) -> Summary:
+    """Return what bounds the step of *result*, whose programs are *workload*'s."""
+    path = critical_path(result, workload)
+    kinds = path.breakdown("kind")
+    return Summary(_headline(path, kinds), result.makespan_ns, kinds, _rank_table(result), path)
+
+
+def _headline(path: CriticalPath, kinds: pd.DataFrame) -> str:
+    if path.segments.empty:
+        return "The step takes no time: every node has a duration of 0."
+    top = kinds.iloc[0]
+    share = f"{100 * float(top['share']):.0f} %"
+    lead = f"The step of {human_time(path.makespan_ns)} is bound by {_PHRASES.get(top['key'], top['key'])}: {share}"
+    return f"{lead} of the critical path; {_contributor(path, str(top['key']))}."
+
+
+def _contributor(path: CriticalPath, kind: str) -> str:
+    """Return the largest contributor to *kind*: what it is, where it was issued and which rank came last."""
+    part = path.segments[path.segments["kind"] == kind]
+    column = "collective" if kind == "communication" else "operator"
+    totals = part.groupby(column)["duration_ns"].sum().sort_values(ascending=False, kind="stable")
+    name = str(totals.index[0])
+    largest = part[part[column] == name].sort_values("duration_ns", ascending=False, kind="stable").iloc[0]
+    place = _place(largest)
+    total = f"{human_time(int(totals.iloc[0]))} in {int((part[column] == name).sum())} segments"
+    text = f"the largest contributor is {name or largest['name']} ({total}){place}"
+    return text + (f"; its largest piece: {_lower(largest['reason'])}" if kind == "communication" else "")
+
+
+def _place(segment: pd.Series) -> str:
+    phase, module = str(segment["phase"]), str(segment["module"])
+    words = f" issued in {phase}" if phase in ("forward", "backward", "optimizer") else ""
+    return f"{words} of {module}" if module and words else words or (f" in {module}" if module else "")
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:].rstrip(".")
+
+
+def _rank_table(result: Result) -> pd.DataFrame:
+    """Return the time of each rank, split so that compute + exposed communication + idle is the makespan."""
+    busy = (result.ranks["compute_ns"] + result.ranks["comm_ns"] - result.ranks["overlap_ns"]).clip(lower=0)
+    table = result.ranks[["rank", "finish_ns", "compute_ns", "overlap_ns"]].copy()
+    table["exposed_comm_ns"] = result.ranks["comm_ns"] - result.ranks["overlap_ns"]
+    table["idle_ns"] = result.makespan_ns - busy
+    return table[["rank", "finish_ns", "compute_ns", "exposed_comm_ns", "overlap_ns", "idle_ns"]]
+
+
+def human_time(duration_ns: int) -> str:
+    """Return *duration_ns* in a unit people read, with about four digits."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if duration_ns >= size:
+            return f"{duration_ns / size:.4g} {unit}"
+    return f"{duration_ns} ns"
