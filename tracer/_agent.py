@@ -21,6 +21,7 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import weakref
@@ -34,6 +35,7 @@ __all__ = ["ENVIRONMENT_KEY", "Agent", "count_steps", "current_agent", "set_curr
 ENVIRONMENT_KEY = "CHAKRASCOPE_CAPTURE"
 WRAPPERS = frozenset({"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 DEFERRED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+CHATTER = (b"execution_trace_observer.cpp", b"SyncActivityProfilerHandler.cpp")
 _state: dict[str, Any] = {"agent": None, "sigterm": None, "watching": False, "starting": False}
 _foreign_profilers: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -192,7 +194,8 @@ class Agent:
         self.recorder = Recorder(self.out, self.modules)
         _state["starting"] = True
         try:
-            self.recorder.start(self.steps_seen)
+            with _without_chatter():
+                self.recorder.start(self.steps_seen)
         finally:
             _state["starting"] = False
         self._write_status()
@@ -305,8 +308,9 @@ class Recorder:
             self._step_range.__exit__(None, None, None)
         if self._ranges is not None:
             self._ranges.disable()
-        self._profile.stop()
-        self._observer.unregister_callback()
+        with _without_chatter():
+            self._profile.stop()
+            self._observer.unregister_callback()
 
     def _save_host(self) -> None:
         name = f"rank{self.rank}.host.json.gz"
@@ -454,6 +458,28 @@ def _write_atomically(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_bytes(data)
     os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def _without_chatter() -> Iterator[None]:
+    """Keep the profiler's own notices, which no setting silences, out of the job's standard error.
+
+    Whatever else is written meanwhile is passed on afterwards.
+    """
+    try:
+        kept = os.dup(2)
+    except OSError:  # the job has closed it
+        yield
+        return
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            held.seek(0)
+            os.write(2, b"".join(line for line in held if not any(mark in line for mark in CHATTER)))
 
 
 @contextlib.contextmanager

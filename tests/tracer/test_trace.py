@@ -21,6 +21,8 @@ def test_a_torchrun_job_is_captured_whole(tmp_path, script, run_trace):
     done = run_trace(*TORCHRUN, path, "--lr", "1", warmup=2, steps=2)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("['--lr', '1']") == 2
+    assert "Observer" not in done.stderr
+    assert "USDT" not in done.stderr
     trace_set = TraceSet.load(tmp_path / "out")
     assert (trace_set.partial, trace_set.reasons, trace_set.world_size) == (False, [], 2)
     for number, rank in enumerate(trace_set.ranks):
