@@ -9,6 +9,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 from flask import Response
 
 from ..errors import ChakrascopeError
+from ..runner import RunInfo, Study
 from . import pages, routes
 from .state import Selection, StudyView
 from .theme import duration_text
@@ -16,8 +17,8 @@ from .theme import duration_text
 __all__ = ["create_app"]
 
 
-def create_app(study: Any) -> Dash:
-    """Return the viewer of *study*, ready to be served; nothing is read of a run before a page asks for it."""
+def create_app(study: Study) -> Dash:
+    """Return the viewer of *study*, ready to be served; a run is read when a page first asks for it."""
     app = Dash(
         __name__,
         title="Chakrascope",
@@ -27,6 +28,8 @@ def create_app(study: Any) -> Dash:
         compress=True,
         assets_folder="assets",
     )
+    # Flask-Compress leaves the files it streams open; they are our own few assets, a few kB each.
+    app.server.config["COMPRESS_STREAMS"] = False
     view = StudyView(study)
     app.layout = lambda: _shell(view)
     _register_shell(app, view)
@@ -68,7 +71,6 @@ def _shell(view: StudyView) -> dmc.MantineProvider:
             dcc.Location(id="url", refresh=False),
             dcc.Store(id="selection"),
             dcc.Store(id="run"),
-            dcc.Store(id="sink"),
             dmc.AppShell(
                 [
                     dmc.AppShellHeader(header),
@@ -87,14 +89,9 @@ def _run_options(view: StudyView) -> list[dict[str, str]]:
     return [{"value": info.id, "label": _run_label(info)} for info in reversed(view.runs())]
 
 
-def _run_label(info: Any) -> str:
-    parts = [
-        getattr(info, "label", ""),
-        info.backend,
-        getattr(info, "network", ""),
-        duration_text(info.makespan_ns),
-    ]
-    return " · ".join(dict.fromkeys(str(part) for part in parts if part))
+def _run_label(info: RunInfo) -> str:
+    label = info.label or f"{info.backend} on {info.network}"
+    return f"{label} · {info.num_ranks} ranks · {duration_text(info.makespan_ns)}"
 
 
 def _register_shell(app: Dash, view: StudyView) -> None:

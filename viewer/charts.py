@@ -26,29 +26,30 @@ _GRID = {"light": "#e4e8ec", "dark": "#3a4148"}
 
 def graph(figure: go.Figure, **properties: Any) -> dcc.Graph:
     """Return the only kind of chart component the pages use: nothing in it reaches another host."""
-    mode_bar = properties.pop("mode_bar", False)
-    return dcc.Graph(figure=figure, config={**_PRIVATE_CONFIG, "displayModeBar": mode_bar}, **properties)
+    config = {**_PRIVATE_CONFIG, "displayModeBar": properties.pop("mode_bar", False)}
+    return dcc.Graph(figure=figure, config=config, style={"height": figure.layout.height}, **properties)
 
 
 def breakdown_bar(breakdown: pd.DataFrame, scheme: str) -> go.Figure:
     """Return one stacked horizontal bar of *breakdown* (key, duration_ns, share) by kind."""
     figure = go.Figure()
-    for row in breakdown.itertuples(index=False):
-        label = KIND_LABELS.get(row.key, row.key)
+    for row in breakdown.to_dict("records"):
+        kind, fraction = str(row["key"]), float(row["share"])
+        label, share = KIND_LABELS.get(kind, kind), share_text(fraction)
         figure.add_bar(
-            x=[row.duration_ns],
+            x=[row["duration_ns"]],
             y=[""],
             orientation="h",
             name=label,
-            marker_color=kind_colour(row.key),
-            text=f"{label}<br>{share_text(row.share)}" if row.share >= 0.08 else "",
+            marker_color=kind_colour(kind),
+            text=f"{label}<br>{share}" if fraction >= 0.08 else "",
             insidetextanchor="middle",
             textangle=0,
             textfont_color="white",
-            hovertemplate=f"{label}<br>{duration_text(row.duration_ns)} ({share_text(row.share)})<extra></extra>",
+            hovertemplate=f"{label}<br>{duration_text(row['duration_ns'])} ({share})<extra></extra>",
         )
     figure.update_layout(barmode="stack", height=96, showlegend=False)
-    figure.update_xaxes(visible=False)
+    figure.update_xaxes(visible=False, range=[0, max(1, int(breakdown["duration_ns"].sum()))])
     figure.update_yaxes(visible=False)
     return _styled(figure, scheme, margin={"l": 0, "r": 0, "t": 4, "b": 4})
 
@@ -64,7 +65,8 @@ def contributors_bar(breakdown: pd.DataFrame, scheme: str, colour: str = "#3b82c
             orientation="h",
             marker_color=[kind_colour(k) if k in KIND_LABELS else colour for k in shown["key"]],
             text=[
-                f"{share_text(s)} · {duration_text(d)}" for s, d in zip(shown["share"], shown["duration_ns"], strict=True)
+                f"{share_text(s)} · {duration_text(d)}"
+                for s, d in zip(shown["share"], shown["duration_ns"], strict=True)
             ],
             textposition="outside",
             cliponaxis=False,
@@ -84,7 +86,7 @@ def contributors_bar(breakdown: pd.DataFrame, scheme: str, colour: str = "#3b82c
 
 
 def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return the path as bars over time, one row a rank (columns rank, kind, start_ns, duration_ns, name, count)."""
+    """Return the path as bars over time, one row a rank; *strip* as :func:`queries.path.strip` returns it."""
     figure = go.Figure()
     for kind, part in strip.groupby("kind", sort=False):
         figure.add_bar(
@@ -94,17 +96,20 @@ def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
             orientation="h",
             name=KIND_LABELS.get(str(kind), str(kind)),
             marker={"color": kind_colour(str(kind)), "line_width": 0},
-            customdata=list(zip(part["rank"], part["node_id"], map(duration_text, part["duration_ns"]), strict=True)),
+            customdata=list(
+                zip(part["rank"], part["node_id"], map(duration_text, part["duration_ns"]), strict=True)
+            ),
             hovertext=[_plain(_short(str(name), 80)) for name in part["name"]],
             hovertemplate="%{hovertext}<br>%{y}, %{customdata[2]}<extra></extra>",
         )
     ranks = sorted(strip["rank"].unique())
+    figure.update_layout(modebar={"bgcolor": "rgba(0,0,0,0)", "color": "#9aa3ad", "activecolor": "#3b82c4"})
     figure.update_layout(barmode="overlay", bargap=0.25, height=110 + 22 * len(ranks), hovermode="closest")
     figure.update_layout(legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"})
     figure.update_yaxes(
         categoryorder="array", categoryarray=[f"rank {r}" for r in reversed(ranks)], automargin=True
     )
-    figure.update_xaxes(title="time in the step (ms)", ticksuffix=" ms")
+    figure.update_xaxes(ticksuffix=" ms")
     return _styled(figure, scheme, margin={"l": 8, "r": 12, "t": 36, "b": 40})
 
 

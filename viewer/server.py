@@ -2,39 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import socket
 from collections.abc import Callable
-from typing import Any
 
 from werkzeug.serving import make_server
 
 from ..errors import ChakrascopeError
+from ..runner import Study
 from .app import create_app
 
 __all__ = ["serve"]
 
+_LAST_PORT = 65535
+
 
 def serve(
-    study: Any, host: str = "127.0.0.1", port: int = 8050, *, ready: Callable[[str], None] | None = None
+    study: Study, host: str = "127.0.0.1", port: int = 8050, *, ready: Callable[[str], None] | None = None
 ) -> None:
     """Serve *study* until interrupted; *ready* is called with the address once connections are accepted.
 
     Port 0 takes any free port. Raises ChakrascopeError if the port cannot be opened.
     """
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    app = create_app(study)
-    try:
-        server = make_server(host, port, app.server, threaded=True)
-    except (OSError, SystemExit, OverflowError) as error:
-        raise ChakrascopeError(
-            f"Port {port} on {host} cannot be opened: another program uses it or it is not allowed. "
-            f"Choose another one, for example --port {port + 1 if 0 < port < 65535 else 8050}."
-        ) from error
-    if ready is not None:
-        ready(f"http://{host}:{server.server_port}/")
-    try:
-        server.serve_forever()
-    except KeyboardInterrupt:
-        pass
-    finally:
+    with _listen(host, port) as listener:
+        server = make_server(host, port, create_app(study).server, threaded=True, fd=listener.fileno())
+        if ready is not None:
+            shown = f"[{host}]" if ":" in host else host
+            ready(f"http://{shown}:{listener.getsockname()[1]}/")
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
         server.server_close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket; opened here because the web server ends the process if it cannot."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen()
+    except (OSError, OverflowError) as error:
+        listener.close()
+        other = port + 1 if 0 < port < _LAST_PORT else 8050
+        raise ChakrascopeError(
+            f"The viewer cannot listen on {host}:{port} ({error}). Stop the program that uses the port, "
+            f"or choose another: --port {other}, or --port 0 for any free one."
+        ) from error
+    return listener

@@ -1,4 +1,4 @@
-"""Keep what a page needs to know: the selection, which lives in the address, and the runs, which stay here."""
+"""Keep what a page needs to know: the selection, whose home is the address, and the runs held open."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from urllib.parse import parse_qs, urlencode
 import numpy as np
 import pandas as pd
 
-from .. import runner
+from ..converter import Workload
 from ..errors import StudyError
+from ..runner import CriticalPath, Result, RunInfo, Study, Summary, summarize
 from .queries.slices import SliceIndex
 
 __all__ = ["OpenRun", "Selection", "StudyView"]
@@ -63,7 +64,7 @@ class OpenRun:
     Immutable from outside: runs are content-hashed, so nothing here can go stale.
     """
 
-    def __init__(self, info: Any, result: Any, workload: Any) -> None:
+    def __init__(self, info: RunInfo, result: Result, workload: Workload) -> None:
         self.info = info
         self.result = result
         self.workload = workload
@@ -77,10 +78,15 @@ class OpenRun:
             return self.result.nodes.merge(described, on=["rank", "node_id"], how="left", validate="1:1")
 
     @cached_property
-    def path(self) -> Any:
-        """The critical path of the run."""
+    def summary(self) -> Summary:
+        """What bounds the run's step."""
         with self._lock:
-            return runner.critical_path(self.result, self.workload)
+            return summarize(self.result, self.workload)
+
+    @property
+    def path(self) -> CriticalPath:
+        """The critical path of the run."""
+        return self.summary.path
 
     @cached_property
     def slices(self) -> SliceIndex:
@@ -98,12 +104,12 @@ class OpenRun:
 class StudyView:
     """A study as the pages see it: a list of runs and a few of them held open."""
 
-    def __init__(self, study: Any) -> None:
+    def __init__(self, study: Study) -> None:
         self.study = study
         self._open: OrderedDict[str, OpenRun] = OrderedDict()
         self._lock = threading.Lock()
 
-    def runs(self) -> list[Any]:
+    def runs(self) -> list[RunInfo]:
         """Return what is known of every run in the study, the newest last."""
         return list(self.study.runs())
 
@@ -123,8 +129,7 @@ class StudyView:
             info = next((info for info in self.runs() if info.id == run_id), None)
             if info is None:
                 raise StudyError("This study has no such run; choose one from the run selector.")
-            workload = self.study.workload(getattr(info, "workload", None))
-            self._open[run_id] = OpenRun(info, self.study.result(run_id), workload)
+            self._open[run_id] = OpenRun(info, self.study.result(run_id), self.study.run_workload(run_id))
             while len(self._open) > _OPEN_RUNS:
                 self._open.popitem(last=False)
             return self._open[run_id]

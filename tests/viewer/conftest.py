@@ -141,6 +141,17 @@ def make_run(ranks: int = 2, layers: int = 6):
     return result, workload, FakePath(segments)
 
 
+def make_summary(result, path):
+    """Build what the runner's summary holds of one run."""
+    return SimpleNamespace(
+        headline="The step is bound by compute",
+        makespan_ns=result.makespan_ns,
+        path=path,
+        kinds=path.breakdown("kind"),
+        ranks=result.ranks.assign(idle_ns=0),
+    )
+
+
 class FakeStudy:
     """Two runs of one workload."""
 
@@ -164,25 +175,26 @@ class FakeStudy:
     def result(self, run_id):
         return self.made[run_id][0]
 
-    def workload(self, name=None):
-        return self.made[name or "run-a"][1]
+    def run_workload(self, run_id):
+        return self.made[run_id][1]
 
 
 @pytest.fixture
 def study(monkeypatch):
     made = FakeStudy()
     paths = {id(run[0]): run[2] for run in made.made.values()}
-    from chakrascope import runner
+    from chakrascope.viewer import state
 
-    monkeypatch.setattr(runner, "critical_path", lambda result, workload: paths[id(result)], raising=False)
+    monkeypatch.setattr(state, "summarize", lambda result, workload: make_summary(result, paths[id(result)]))
     return made
 
 
 @pytest.fixture
 def served(study):
     """Serve the study on a free loopback port; the value is its address without the final slash."""
-    from chakrascope.viewer import create_app
     from werkzeug.serving import make_server
+
+    from chakrascope.viewer import create_app
 
     server = make_server("127.0.0.1", 0, create_app(study).server, threaded=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -214,7 +226,7 @@ def page(browser, served):
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     page = context.new_page()
     page.complaints, page.foreign = [], []
-    page.on("console", lambda m: page.complaints.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("console", lambda m: page.complaints.append(m.text) if m.type == "error" else None)
     page.on("pageerror", lambda e: page.complaints.append(str(e)))
     page.on(
         "request",

@@ -3,10 +3,11 @@ import struct
 import numpy as np
 import pandas as pd
 import pytest
-from chakrascope.viewer.queries import neighbourhood, path, slices, summary
-from chakrascope.viewer.state import Selection
 from hypothesis import given
 from hypothesis import strategies as st
+
+from chakrascope.viewer.queries import neighbourhood, path, slices
+from chakrascope.viewer.state import Selection
 
 from .conftest import make_run
 
@@ -81,8 +82,10 @@ def test_strip_keeps_the_path_whole(run):
     assert path.strip(critical, bars=3)["duration_ns"].sum() == critical.segments["duration_ns"].sum()
 
 
-def test_headline_names_the_bound(run):
-    assert summary.headline(run[2]).startswith("The step is bound by compute")
+def test_contributors_leave_nameless_time_out(run):
+    named = path.contributors(run[2], "collective")
+    assert "" not in named["key"].tolist()
+    assert named["duration_ns"].sum() == 6 * 300_000
 
 
 @given(st.text(max_size=20), st.integers(0, 10**9), st.integers(0, 10**12))

@@ -8,7 +8,8 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html, no_update
 
 from ..charts import contributors_bar, graph, path_strip
-from ..queries.path import BREAKDOWNS, segment_table, strip
+from ..queries.path import segment_table, strip
+from ..runner import BREAKDOWNS
 from ..state import OpenRun, Selection, StudyView
 from ..theme import duration_text
 from .parts import card, table
@@ -28,8 +29,10 @@ _COLUMNS: list[dict[str, Any]] = [
     {"field": "share", "headerName": "Share", "maxWidth": 100, "type": "rightAligned",
      "valueFormatter": {"function": "d3.format('.1%')(params.value)"}},
     {"field": "module", "headerName": "Module", "minWidth": 120, "flex": 2, "tooltipField": "module"},
-    {"field": "reason", "headerName": "Why it had to wait", "minWidth": 200, "flex": 4, "tooltipField": "reason"},
+    {"field": "reason", "headerName": "Why it had to wait", "minWidth": 200, "flex": 4,
+     "tooltipField": "reason"},
 ]  # fmt: skip
+_SINGLE = {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True}
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
@@ -49,10 +52,15 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             ),
             card(
                 "Segments",
-                dmc.Group([dmc.Text(text, size="sm", c="dimmed"), dmc.Button("Export CSV", id="export", size="xs", variant="default")],
-                          justify="space-between", mb="xs"),
-                table("segments", rows.drop(columns=["operator", "collective"], errors="ignore"), _COLUMNS, scheme,
-                      height="520px", rowSelection={"mode": "singleRow", "checkboxes": False, "enableClickSelection": True}),
+                dmc.Group(
+                    [
+                        dmc.Text(text, size="sm", c="dimmed"),
+                        dmc.Button("Export CSV", id="export", size="xs", variant="default"),
+                    ],
+                    justify="space-between",
+                    mb="xs",
+                ),
+                table("segments", rows, _COLUMNS, scheme, height="520px", rowSelection=_SINGLE),
             ),
         ],
         gap="md",
@@ -68,22 +76,22 @@ def register(app: Dash, view: StudyView) -> None:
     """Wire the breakdown selector, the export and the selection of a segment."""
 
     @app.callback(
-        Output("breakdown", "children"), Input("breakdown-by", "value"), State("run", "data"), State("dark", "checked"),
-        prevent_initial_call=True,
+        Output("breakdown", "children"), Input("breakdown-by", "value"), State("run", "data"),
+        State("dark", "checked"), prevent_initial_call=True,
     )  # fmt: skip
     def break_down(by: str, run: str, dark: bool) -> Any:
         return _breakdown(view.open(run), by if by in BREAKDOWNS else "kind", "dark" if dark else "light")
 
     @app.callback(
-        Output("segments", "exportDataAsCsv"), Output("segments", "csvExportParams"), Input("export", "n_clicks"),
-        prevent_initial_call=True,
+        Output("segments", "exportDataAsCsv"), Output("segments", "csvExportParams"),
+        Input("export", "n_clicks"), prevent_initial_call=True,
     )  # fmt: skip
     def export(_clicks: int) -> tuple[bool, dict[str, str]]:
         return True, {"fileName": "critical-path.csv"}
 
     @app.callback(
-        Output("url", "search", allow_duplicate=True), Input("segments", "selectedRows"), State("url", "search"),
-        State("run", "data"), prevent_initial_call=True,
+        Output("url", "search", allow_duplicate=True), Input("segments", "selectedRows"),
+        State("url", "search"), State("run", "data"), prevent_initial_call=True,
     )  # fmt: skip
     def select_row(rows: list[dict[str, Any]] | None, search: str | None, run: str) -> Any:
         return _select(rows[0]["rank"], rows[0]["node_id"], search, run) if rows else no_update

@@ -19,6 +19,7 @@ __all__ = ["PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/graph", "Graph"
 _COLUMN, _ROW = 190, 64
+_FITTED = {"name": "preset", "fit": True, "padding": 30}
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
@@ -31,18 +32,20 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                     dmc.Title(title, order=2, id="graph-title"),
                     dmc.Group(
                         [
-                            dmc.Select(id="graph-search", placeholder="find a node: name, operator, module, id",
-                                       searchable=True, data=[], w=380, nothingFoundMessage="type to search", clearable=True),
-                            dmc.NumberInput(id="graph-hops", value=2, min=1, max=8, w=110, suffix=" hops", allowDecimal=False),
+                            dmc.Select(id="graph-search", placeholder="find: name, operator, module, id",
+                                       searchable=True, data=[], w=380, clearable=True,
+                                       nothingFoundMessage="type to search"),
+                            dmc.NumberInput(id="graph-hops", value=2, min=1, max=8, w=110, suffix=" hops",
+                                            allowDecimal=False),
                         ]
                     ),
                 ],
                 justify="space-between",
             ),
-            dmc.Group([kind_legend(), _edge_legend()], gap="xl"),
+            dmc.Group([kind_legend(), _edge_legend()], gap=4),
             html.Div(
                 [
-                    cyto.Cytoscape(id="graph", elements=elements, layout={"name": "preset", "fit": True, "padding": 30},
+                    cyto.Cytoscape(id="graph", elements=elements, layout=_FITTED,
                                    style={"width": "100%", "height": "100%"}, stylesheet=_stylesheet(scheme),
                                    minZoom=0.1, maxZoom=3, responsive=True),
                     card("Node", html.Div(details_list(pairs), id="graph-details"), className="graph-side"),
@@ -106,17 +109,34 @@ def _edge_element(row: Any) -> dict[str, Any]:
 
 def _stylesheet(scheme: str) -> list[dict[str, Any]]:
     ink = "#d5dbe1" if scheme == "dark" else "#1f2933"
-    edge = {"width": 1.6, "line-color": "data(colour)", "target-arrow-color": "data(colour)", "line-style": "data(line)",
-            "target-arrow-shape": "triangle", "arrow-scale": 0.8, "curve-style": "bezier"}  # fmt: skip
-    node = {"label": "data(label)", "background-color": "data(colour)", "color": ink, "font-size": 11, "width": 22,
-            "height": 22, "text-valign": "bottom", "text-margin-y": 4, "shape": "round-rectangle"}  # fmt: skip
+    edge = {
+        "width": 1.6,
+        "line-color": "data(colour)",
+        "line-style": "data(line)",
+        "target-arrow-color": "data(colour)",
+        "target-arrow-shape": "triangle",
+        "arrow-scale": 0.8,
+        "curve-style": "bezier",
+    }
+    node = {
+        "label": "data(label)",
+        "background-color": "data(colour)",
+        "color": ink,
+        "font-size": 11,
+        "width": 22,
+        "height": 22,
+        "text-valign": "bottom",
+        "text-margin-y": 4,
+        "shape": "round-rectangle",
+    }
+    focus = {"width": 34, "height": 34, "border-width": 4, "border-color": ink, "font-weight": "bold"}
     return [
         {"selector": "node", "style": node},
         {"selector": "edge", "style": edge},
         {"selector": ".path", "style": {"border-width": 3, "border-color": "#d6264f"}},
-        {"selector": ".focus", "style": {"width": 34, "height": 34, "border-width": 4, "border-color": ink, "font-weight": "bold"}},
+        {"selector": ".focus", "style": focus},
         {"selector": ".focus.path", "style": {"border-color": "#d6264f"}},
-    ]  # fmt: skip
+    ]
 
 
 def _edge_legend() -> html.Div:
@@ -169,7 +189,8 @@ def register(app: Dash, view: StudyView) -> None:
 
     @app.callback(
         Output("graph", "elements"), Output("graph-title", "children"), Output("graph-details", "children"),
-        Input("selection", "data"), Input("graph-hops", "value"), State("run", "data"), prevent_initial_call=True,
+        Input("selection", "data"), Input("graph-hops", "value"), State("run", "data"),
+        prevent_initial_call=True,
     )  # fmt: skip
     def redraw(selection: dict[str, Any] | None, hops: Any, run: str | None) -> Any:
         if not run or not selection:

@@ -37,9 +37,8 @@ def kind_legend() -> html.Div:
 
 def details_list(pairs: list[tuple[str, str]]) -> html.Dl:
     """Return (label, text) pairs as a description list."""
-    return html.Dl(
-        [part for label, text in pairs for part in (html.Dt(label), html.Dd(text))], className="details"
-    )
+    parts = [part for label, text in pairs for part in (html.Dt(label), html.Dd(text))]
+    return html.Dl(parts, className="details")
 
 
 def table(
@@ -47,19 +46,16 @@ def table(
 ) -> dag.AgGrid:
     """Return a sortable, filterable table of *rows*; *options* go to the grid."""
     height = options.pop("height", "420px")
+    column = {"sortable": True, "filter": options.pop("filter", True), "resizable": True, "minWidth": 70}
+    column |= {"wrapHeaderText": True, "suppressHeaderMenuButton": True, "suppressHeaderFilterButton": True}
+    grid = {"rowHeight": 32, "headerHeight": 40, "animateRows": False, "enableCellTextSelection": True}
     return dag.AgGrid(
         id=identity,
         rowData=rows.to_dict("records"),
         columnDefs=columns,
-        defaultColDef={"sortable": True, "filter": True, "resizable": True, "minWidth": 70},
+        defaultColDef=column,
         className=f"ag-theme-quartz{'-dark' if scheme == 'dark' else ''}",
         columnSize="responsiveSizeToFit",
         style={"height": height},
-        dashGridOptions={
-            "rowHeight": 32,
-            "headerHeight": 36,
-            "animateRows": False,
-            "enableCellTextSelection": True,
-        }
-        | options,
+        dashGridOptions=grid | options,
     )

@@ -8,7 +8,7 @@ import dash_mantine_components as dmc
 from dash import Dash
 
 from ..charts import breakdown_bar, contributors_bar, graph
-from ..queries.summary import contributors, headline, rank_table
+from ..queries.path import contributors
 from ..state import OpenRun, Selection, StudyView
 from .parts import card, kind_legend, table
 
@@ -21,15 +21,15 @@ _MS = {"function": "params.value == null ? '' : d3.format(',.3f')(params.value /
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     """Return the page for *run*."""
     del selection
-    kinds = run.path.breakdown("kind").sort_values("duration_ns", ascending=False)
+    kinds = run.summary.kinds
     return dmc.Stack(
         [
-            dmc.Title(headline(run.path), order=2, id="headline"),
+            dmc.Title(run.summary.headline, order=3, id="headline"),
             card(
                 "Where the step's time goes",
                 graph(breakdown_bar(kinds, scheme), id="kind-bar"),
                 kind_legend(),
-                note="The critical path, by kind: the one chain of work that, if shortened, shortens the step.",
+                note="The critical path by kind: the chain of work that must shrink for the step to shrink.",
             ),
             dmc.SimpleGrid(
                 [
@@ -39,7 +39,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                     card(
                         "Per rank",
                         _ranks(run, scheme),
-                        note="Milliseconds. Idle = finish - compute - exposed communication.",
+                        note="Milliseconds. Compute + exposed communication + idle = the step.",
                     ),
                 ],
                 cols=2,
@@ -68,7 +68,7 @@ def _ranks(run: OpenRun, scheme: str) -> Any:
         | ({} if field == "rank" else {"valueFormatter": _MS})
         for field, name in names.items()
     ]
-    return table("rank-table", rank_table(run.result), columns, scheme, height="320px")
+    return table("rank-table", run.summary.ranks, columns, scheme, height="320px", filter=False)
 
 
 def _warnings(run: OpenRun) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, html
+from dash import ClientsideFunction, Dash, Input, Output, dcc, html
 
 from ..state import OpenRun, Selection, StudyView
 from .parts import kind_legend
@@ -13,7 +13,9 @@ from .parts import kind_legend
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/timeline", "Timeline"
-_HELP = "W/S zoom · A/D pan · wheel scrolls lanes, Ctrl+wheel zooms · drag to pan · click selects · F fits · P path on/off"
+_HELP = (
+    "W/S zoom · A/D or drag pan · wheel scrolls, Ctrl+wheel zooms · click selects · F fits · P path on/off"
+)
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
@@ -32,6 +34,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 className="timeline",
                 **{"data-run": run.info.id, "data-scheme": scheme},
             ),
+            dcc.Store(id="timeline-sink"),
             html.Div(id="timeline-details", className="node-details"),
         ],
         gap="xs",
@@ -43,9 +46,8 @@ def register(app: Dash, view: StudyView) -> None:
     del view
     app.clientside_callback(
         ClientsideFunction("chakrascope", "timeline"),
-        Output("sink", "data", allow_duplicate=True),
+        Output("timeline-sink", "data"),
         Input("timeline", "data-run"),
         Input("timeline", "data-scheme"),
         Input("selection", "data"),
-        prevent_initial_call=True,
     )

@@ -15,7 +15,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """Nodes (node_id, hops, layer, row) and edges (src, dst, kind) around a focus; ``cut`` if the limit bit."""
+    """Nodes (node_id, hops, layer, row), edges (src, dst, kind); ``cut`` says that the limit bit."""
 
     nodes: pd.DataFrame
     edges: pd.DataFrame
@@ -23,7 +23,7 @@ class Neighbourhood:
 
 
 def neighbourhood(edges: pd.DataFrame, focus: int, hops: int, limit: int = 300) -> Neighbourhood:
-    """Return the nodes at most *hops* edges from *focus*, the nearest *limit* of them, with a layered layout."""
+    """Return the nodes at most *hops* edges from *focus*, at most *limit*, in a layered layout."""
     src, dst = edges["src"].to_numpy(np.int64), edges["dst"].to_numpy(np.int64)
     distance, cut = _reach(src, dst, focus, hops, limit)
     ids = np.array(list(distance), dtype=np.int64)
@@ -69,7 +69,7 @@ def _layers(ids: Ints, src: Ints, dst: Ints) -> list[int]:
 
 
 def search_nodes(nodes: pd.DataFrame, text: str, count: int = 20) -> pd.DataFrame:
-    """Return the first *count* nodes whose name, operator or module contains *text*, or whose id is *text*."""
+    """Return the first *count* nodes whose name, operator or module contains *text*, or whose id it is."""
     wanted = text.strip().lower()
     if not wanted:
         return nodes.head(0)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
-__all__ = ["BREAKDOWNS", "longest_segment", "segment_table", "strip"]
+from ...runner import CriticalPath
 
-BREAKDOWNS: tuple[str, ...] = ("kind", "operator", "module", "collective", "rank", "phase")
+__all__ = ["contributors", "longest_segment", "segment_table", "strip"]
 
 
-def segment_table(path: Any) -> pd.DataFrame:
+def segment_table(path: CriticalPath) -> pd.DataFrame:
     """Return the segments of *path* with each one's share of the whole."""
     segments: pd.DataFrame = path.segments
     total = max(1, int(segments["duration_ns"].sum()))
     return segments.assign(share=segments["duration_ns"] / total)
 
 
-def longest_segment(path: Any) -> tuple[int, int]:
+def longest_segment(path: CriticalPath) -> tuple[int, int]:
     """Return (rank, node_id) of the longest segment that is a node, or (-1, -1) if there is none."""
     segments = path.segments
     real = segments[segments["node_id"] >= 0]
@@ -29,7 +27,7 @@ def longest_segment(path: Any) -> tuple[int, int]:
     return int(row["rank"]), int(row["node_id"])
 
 
-def strip(path: Any, bars: int = 1200) -> pd.DataFrame:
+def strip(path: CriticalPath, bars: int = 1200) -> pd.DataFrame:
     """Return the path as at most about *bars* bars: neighbours of one rank and kind in one pixel are joined.
 
     Columns rank, kind, name, node_id (of the longest joined segment), start_ns, duration_ns, count.
@@ -54,3 +52,10 @@ def strip(path: Any, bars: int = 1200) -> pd.DataFrame:
             "count": grouped.size().to_numpy(),
         }
     )
+
+
+def contributors(path: CriticalPath, by: str, count: int = 10) -> pd.DataFrame:
+    """Return the *count* largest keys of the path's breakdown, nameless time left out."""
+    table = path.breakdown(by)
+    named = table[table["key"].astype(str) != ""]
+    return named.sort_values("duration_ns", ascending=False).head(count).reset_index(drop=True)

@@ -19,7 +19,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SliceBatch:
-    """Slices of one window as columns: times in ns, lane and kind as indices, the node id of the longest inside."""
+    """Slices of one window as columns: times in ns, lane and kind as indices, node id of the longest."""
 
     start_ns: Ints
     end_ns: Ints
@@ -29,7 +29,7 @@ class SliceBatch:
     kind: npt.NDArray[np.uint8]
 
     def encode(self) -> bytes:
-        """Return the columns one after another, little-endian: u32 length and padding, then f64, f64, f64, i32, i32, u8."""
+        """Return u32 length, u32 zero, then the columns, little-endian: f64, f64, f64, i32, i32, u8."""
         columns = (
             self.start_ns.astype("<f8"),
             self.end_ns.astype("<f8"),
@@ -43,7 +43,7 @@ class SliceBatch:
 
 
 class SliceIndex:
-    """The nodes of a run sorted by lane and time. A lane is what runs one thing at a time: a rank's stream."""
+    """The nodes of a run sorted by lane and time. A lane is a stream of a rank."""
 
     def __init__(self, nodes: pd.DataFrame) -> None:
         is_comm = nodes["type"].isin(_COMM_TYPES)
@@ -65,7 +65,7 @@ class SliceIndex:
         self._reach = self._running_end()
 
     def _running_end(self) -> Ints:
-        """Return, along each lane, the latest end so far: slices of a lane may overlap, this never goes back."""
+        """Return the latest end so far along each lane; ends alone may go back where slices overlap."""
         reach = self._end.copy()
         for low, high in zip(self._first[:-1], self._first[1:], strict=True):
             np.maximum.accumulate(reach[low:high], out=reach[low:high])
@@ -83,7 +83,7 @@ class SliceIndex:
         return pd.DataFrame({"rank": table["rank"], "label": labels})
 
     def window(self, t0_ns: int, t1_ns: int, pixels: int, lanes: tuple[int, int] | None = None) -> SliceBatch:
-        """Return the slices that touch [*t0_ns*, *t1_ns*) in lanes [first, last), at most two or so a pixel and lane.
+        """Return the slices that touch [*t0_ns*, *t1_ns*) in lanes [first, last), about two a pixel at most.
 
         Slices shorter than a pixel are merged with their neighbours in the same pixel; the merged slice takes
         the kind and node of the longest in it.
