@@ -1,1 +1,22 @@
-"""..."""
+"""From captured traces to Chakra graphs: readers, linking, dependencies and the ``.et`` codec."""
+
+from .codec import decode_graph, encode_graph
+from .convert import convert
+from .graph import EDGE_COLUMNS, NODE_COLUMNS, CollectiveType, EdgeKind, Graph, NodeType
+from .replay import Replay, replay
+from .workload import Workload
+
+__all__ = [
+    "EDGE_COLUMNS",
+    "NODE_COLUMNS",
+    "CollectiveType",
+    "EdgeKind",
+    "Graph",
+    "NodeType",
+    "Replay",
+    "Workload",
+    "convert",
+    "decode_graph",
+    "encode_graph",
+    "replay",
+]

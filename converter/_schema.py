@@ -1,0 +1,87 @@
+"""Message classes of the Chakra execution trace format 0.0.4, built at import from its field numbers.
+
+Building them from a descriptor instead of generated code keeps any protobuf runtime from 4 on usable.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+__all__ = ["Attribute", "GlobalMetadata", "Node"]
+
+_Field = descriptor_pb2.FieldDescriptorProto
+_PACKAGE = "ChakraProtoMsg"
+# Value kinds of an attribute in field order: each is a scalar at an odd number and a list at the next one.
+_VALUE_KINDS = (
+    "double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64",
+    "sfixed32", "sfixed64", "bool", "string", "bytes",
+)  # fmt: skip
+_FIRST_VALUE_FIELD = 3
+
+_NODE_FIELDS = (
+    ("id", "uint64", False),
+    ("name", "string", False),
+    ("type", "int32", False),
+    ("ctrl_deps", "uint64", True),
+    ("data_deps", "uint64", True),
+    ("start_time_micros", "uint64", False),
+    ("duration_micros", "uint64", False),
+    ("inputs", "IOInfo", False),
+    ("outputs", "IOInfo", False),
+    ("attr", "AttributeProto", True),
+)
+
+
+def _add_field(
+    message: descriptor_pb2.DescriptorProto, number: int, name: str, kind: str, *, repeated: bool = False
+) -> descriptor_pb2.FieldDescriptorProto:
+    """Add field *number* to *message*; a *kind* that is no scalar names another message."""
+    field = message.field.add(name=name, number=number)
+    field.label = _Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL
+    if kind in _VALUE_KINDS:
+        field.type = getattr(_Field, f"TYPE_{kind.upper()}")
+    else:
+        field.type = _Field.TYPE_MESSAGE
+        field.type_name = f".{_PACKAGE}.{kind}"
+    return field
+
+
+def _file() -> descriptor_pb2.FileDescriptorProto:
+    """Describe the whole schema."""
+    file = descriptor_pb2.FileDescriptorProto(name="chakrascope_et_def.proto", package=_PACKAGE, syntax="proto3")
+    attribute = descriptor_pb2.DescriptorProto(name="AttributeProto")
+    _add_field(attribute, 1, "name", "string")
+    _add_field(attribute, 2, "doc_string", "string")
+    attribute.oneof_decl.add(name="value")
+    for index, kind in enumerate(_VALUE_KINDS):
+        number = _FIRST_VALUE_FIELD + 2 * index
+        list_name = f"{kind.capitalize()}List"
+        _add_field(file.message_type.add(name=list_name), 1, "values", kind, repeated=True)
+        _add_field(attribute, number, f"{kind}_val", kind).oneof_index = 0
+        _add_field(attribute, number + 1, f"{kind}_list", list_name).oneof_index = 0
+    file.message_type.append(attribute)
+    info = file.message_type.add(name="IOInfo")
+    for number, name in enumerate(("values", "shapes", "types"), start=1):
+        _add_field(info, number, name, "string")
+    metadata = file.message_type.add(name="GlobalMetadata")
+    _add_field(metadata, 1, "version", "string")
+    _add_field(metadata, 2, "attr", "AttributeProto", repeated=True)
+    node = file.message_type.add(name="Node")
+    for number, (name, kind, repeated) in enumerate(_NODE_FIELDS, start=1):
+        _add_field(node, number, name, kind, repeated=repeated)
+    return file
+
+
+def _message_class(pool: descriptor_pool.DescriptorPool, name: str) -> Any:
+    """Return the class of message *name*."""
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
+
+
+# A pool of our own: another package in the process may have registered the generated Chakra classes.
+_pool = descriptor_pool.DescriptorPool()
+_pool.Add(_file())
+Attribute: Any = _message_class(_pool, "AttributeProto")
+GlobalMetadata: Any = _message_class(_pool, "GlobalMetadata")
+Node: Any = _message_class(_pool, "Node")

@@ -1,0 +1,221 @@
+"""Put one rank's pieces, communications and dependencies together as a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .collectives import Communication
+from .dependencies import data_dependencies, touching, wait_piece
+from .graph import CollectiveType, EdgeKind, Graph, NodeType
+from .host_trace import HostTrace
+from .replay import replay
+from .timeline import Op, Piece, cut
+from .trace_set import StepRange
+
+__all__ = ["COMM_LANE", "Window", "assemble"]
+
+COMM_LANE = 100
+# A later piece of an operator this short is added to its first one instead of becoming a node.
+_MERGED_BELOW_NS = 2_000
+
+
+@dataclass(frozen=True)
+class Window:
+    """The stretch of time that is converted, and the steps in it."""
+
+    start_ns: int
+    end_ns: int
+    steps: tuple[StepRange, ...]
+
+    @classmethod
+    def of(cls, steps: Sequence[StepRange]) -> Window:
+        """Return the window from the first of *steps* to the end of the last."""
+        return cls(min(s.start_ns for s in steps), max(s.end_ns for s in steps), tuple(steps))
+
+    def step_at(self, time_ns: int) -> int:
+        """Return the step that *time_ns* lies in, -1 between steps."""
+        return next((step.index for step in self.steps if step.start_ns <= time_ns < step.end_ns), -1)
+
+
+@dataclass
+class _Builder:
+    """A graph in the making, and when its nodes end when it is replayed."""
+
+    window: Window
+    ops: Sequence[Op]
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    edges: list[tuple[int, int, int]] = field(default_factory=list)
+    node_of_op: dict[int, int] = field(default_factory=dict)
+    end_ns: list[int] = field(default_factory=list)
+    last_host: int = -1
+    last_comm: dict[int, int] = field(default_factory=dict)
+    wait_ns: int = 0
+
+    def add(self, node: dict[str, Any], start_ns: int, measured_start_ns: int) -> int:
+        """Append *node*, which starts at *start_ns* in the replay; return its id."""
+        node["node_id"] = len(self.nodes)
+        node["measured_start_ns"] = measured_start_ns - self.window.start_ns
+        node["step"] = self.window.step_at(measured_start_ns)
+        self.nodes.append(node)
+        self.end_ns.append(start_ns + node["duration_ns"])
+        return len(self.nodes) - 1
+
+    def host_end_ns(self) -> int:
+        return self.end_ns[self.last_host] if self.last_host >= 0 else 0
+
+    def add_host(self, piece: Piece, begin_ns: int, waits: Sequence[int]) -> None:
+        """Append the part of *piece* from *begin_ns* on, after the communication nodes *waits*."""
+        ready = max([self.host_end_ns(), *(self.end_ns[comm] for comm in waits)])
+        self.wait_ns += ready - self.host_end_ns()
+        node = self._host_node(piece)
+        node["duration_ns"] = piece.end_ns - begin_ns
+        number = self.add(node, ready, begin_ns)
+        if self.last_host >= 0:
+            self.edges.append((self.last_host, number, EdgeKind.PROGRAM_ORDER))
+        self.edges += [(comm, number, EdgeKind.COMM_WAIT) for comm in waits]
+        self.last_host = number
+        if piece.op >= 0:
+            self.node_of_op.setdefault(piece.op, number)
+
+    def extend_host(self, piece: Piece) -> bool:
+        """Add a short later piece of an operator to the node before it; return False when it needs its own."""
+        if piece.op not in self.node_of_op or piece.end_ns - piece.start_ns >= _MERGED_BELOW_NS:
+            return False
+        self.nodes[self.last_host]["duration_ns"] += piece.end_ns - piece.start_ns
+        self.end_ns[self.last_host] += piece.end_ns - piece.start_ns
+        return True
+
+    def _host_node(self, piece: Piece) -> dict[str, Any]:
+        about = piece.op if piece.op >= 0 else piece.next_op
+        op = self.ops[about] if about >= 0 else None
+        node: dict[str, Any] = {"type": NodeType.COMP, "stream": 0}
+        if op is not None:
+            node |= {"module": op.module, "phase": op.phase}
+        if piece.op >= 0 and op is not None:
+            return node | {"name": op.event.name, "operator": op.event.name, "kind": "compute"}
+        name = f"host before {op.event.name}" if op is not None else "host until the end of the step"
+        return node | {"name": name, "kind": "launch"}
+
+    def add_comm(self, comm: Communication, group: int) -> int:
+        """Append *comm*, issued by the newest host node; its duration lets it end when it was measured to."""
+        op, spec, lane = self.ops[comm.op], comm.spec, COMM_LANE + group
+        before = self.last_comm.get(lane)
+        start = max(self.host_end_ns(), self.end_ns[before] if before is not None else 0)
+        end = min(comm.end_ns, self.window.end_ns) - self.window.start_ns
+        node = {
+            "name": _comm_name(comm),
+            "type": spec.node_type,
+            "duration_ns": max(1, end - start),
+            "comm_size_bytes": comm.size_bytes,
+            "group": group,
+            "stream": lane,
+            "operator": op.event.name,
+            "module": op.module,
+            "phase": "communication",
+            "kind": "communication",
+        }
+        number = self.add(node | _endpoints(comm), start, op.end_ns)
+        self.edges.append((self.last_host, number, EdgeKind.COMM_ISSUE))
+        if before is not None:
+            self.edges.append((before, number, EdgeKind.STREAM_ORDER))
+        self.last_comm[lane] = number
+        return number
+
+
+def _comm_name(comm: Communication) -> str:
+    if comm.spec.collective is not None:
+        return comm.spec.collective.name.lower()
+    return "send" if comm.spec.node_type is NodeType.COMM_SEND else "recv"
+
+
+def _endpoints(comm: Communication) -> dict[str, int]:
+    """Return the columns that say with whom *comm* is."""
+    if comm.spec.collective is not None:
+        return {"comm_type": int(comm.spec.collective)}
+    end = "comm_dst" if comm.spec.node_type is NodeType.COMM_SEND else "comm_src"
+    return {end: comm.peer, "comm_tag": comm.tag}
+
+
+def assemble(
+    rank: int,
+    window: Window,
+    ops: Sequence[Op],
+    comms: Sequence[Communication],
+    host: HostTrace,
+    group_ids: Mapping[tuple[int, ...], int],
+) -> Graph:
+    """Return the graph of one rank.
+
+    The host thread is a chain of nodes: the self time of each operator, and the gaps between operators. A
+    communication hangs on the node that issued it and ends when it was measured to; the node that waited for
+    it depends on it, and the measured wait is nobody's duration.
+    """
+    pieces = cut(ops, window.start_ns, window.end_ns)
+    waits = _waits(ops, comms, pieces, host)
+    builder = _Builder(window, ops)
+    issued = {comm.op: index for index, comm in enumerate(comms)}
+    last_piece = {piece.op: index for index, piece in enumerate(pieces) if piece.op in issued}
+    node_of_comm: dict[int, int] = {}
+    for index, piece in enumerate(pieces):
+        waited = waits.get(index, [])
+        if waited:
+            done = max(comms[comm].end_ns for comm in waited)
+            begin = min(max(piece.start_ns, done), piece.end_ns)
+            builder.add_host(piece, begin, [node_of_comm[comm] for comm in waited if comm in node_of_comm])
+        elif not builder.extend_host(piece):
+            builder.add_host(piece, piece.start_ns, ())
+        if last_piece.get(piece.op) == index:
+            comm = issued[piece.op]
+            node_of_comm[comm] = builder.add_comm(comms[comm], group_ids.get(comms[comm].group_ranks, 0))
+    edges = [*builder.edges, *_data_edges(builder, ops, host)]
+    graph = Graph.build(rank, builder.nodes, edges)
+    graph.metadata["accounting"] = _accounting(graph, window, builder.wait_ns)
+    graph.metadata["notes"] = _notes(comms)
+    return graph
+
+
+def _waits(
+    ops: Sequence[Op], comms: Sequence[Communication], pieces: Sequence[Piece], host: HostTrace
+) -> dict[int, list[int]]:
+    """Return, by index of the piece, the communications it waited for."""
+    users = touching(ops, host, frozenset().union(*(comm.storages for comm in comms)))
+    starts = [piece.start_ns for piece in pieces]
+    waits: dict[int, list[int]] = {}
+    for index, comm in enumerate(comms):
+        piece = wait_piece(comm, ops, pieces, starts, users)
+        if piece is not None:
+            waits.setdefault(piece, []).append(index)
+    return waits
+
+
+def _data_edges(builder: _Builder, ops: Sequence[Op], host: HostTrace) -> list[tuple[int, int, int]]:
+    known = builder.node_of_op
+    return [
+        (known[writer], known[reader], EdgeKind.DATA)
+        for writer, reader in data_dependencies(ops, host)
+        if writer in known and reader in known and known[writer] < known[reader]
+    ]
+
+
+def _accounting(graph: Graph, window: Window, wait_ns: int) -> dict[str, int]:
+    """Return where the measured step went; what the replay misses or overshoots is unexplained."""
+    times = replay(graph)
+    on_host = (graph.nodes["stream"] < COMM_LANE).to_numpy()
+    measured = window.end_ns - window.start_ns
+    replayed = int(times.end_ns[on_host].max(initial=0))
+    return {
+        "measured_step_ns": measured,
+        "node_ns": int(graph.nodes["duration_ns"].to_numpy()[on_host].sum()),
+        "wait_ns": wait_ns,
+        "explained_ns": min(measured, replayed),
+        "unexplained_ns": abs(measured - replayed),
+    }
+
+
+def _notes(comms: Sequence[Communication]) -> list[str]:
+    notes = {comm.spec.note for comm in comms if comm.spec.note}
+    if any(comm.spec.collective is CollectiveType.BROADCAST for comm in comms):
+        notes.add("broadcasts take their measured time on any network, as in ASTRA-sim")
+    return sorted(notes)

@@ -1,0 +1,171 @@
+"""Which operators communicate, what they move, and when that really ended."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .graph import CollectiveType, NodeType
+from .host_trace import HostOp, HostTrace, tensors
+from .kineto import Event
+from .timeline import Op
+from .trace_set import Flight
+
+__all__ = ["COMM_OPS", "Communication", "communications"]
+
+_GLOO = "gloo:"
+_BARRIER_BYTES = 64
+_FLIGHT_SLACK_NS = 100_000
+
+
+@dataclass(frozen=True)
+class CommOp:
+    """How an operator communicates: *sized_by* is the argument whose bytes count, by ASTRA-sim's conventions."""
+
+    node_type: NodeType
+    collective: CollectiveType | None
+    sized_by: int
+    note: str = ""
+
+
+def _collective(kind: CollectiveType, sized_by: int, note: str = "") -> CommOp:
+    return CommOp(NodeType.COMM_COLL, kind, sized_by, note)
+
+
+# Simulators accept five collectives; the others are written as the nearest of them, and the note is kept.
+COMM_OPS: Mapping[str, CommOp] = {
+    "c10d::allreduce_": _collective(CollectiveType.ALL_REDUCE, 0),
+    "c10d::allreduce_coalesced_": _collective(CollectiveType.ALL_REDUCE, 0),
+    "c10d::_allgather_base_": _collective(CollectiveType.ALL_GATHER, 1),
+    "c10d::allgather_": _collective(CollectiveType.ALL_GATHER, 1),
+    "c10d::allgather_coalesced_": _collective(CollectiveType.ALL_GATHER, 1),
+    "c10d::allgather_into_tensor_coalesced_": _collective(CollectiveType.ALL_GATHER, 1),
+    "c10d::_reduce_scatter_base_": _collective(CollectiveType.REDUCE_SCATTER, 1),
+    "c10d::reduce_scatter_": _collective(CollectiveType.REDUCE_SCATTER, 1),
+    "c10d::reduce_scatter_tensor_coalesced_": _collective(CollectiveType.REDUCE_SCATTER, 1),
+    "c10d::alltoall_base_": _collective(CollectiveType.ALL_TO_ALL, 1),
+    "c10d::alltoall_": _collective(CollectiveType.ALL_TO_ALL, 1),
+    "c10d::broadcast_": _collective(CollectiveType.BROADCAST, 0),
+    "c10d::scatter_": _collective(CollectiveType.BROADCAST, 0, "scatter is written as a broadcast"),
+    "c10d::gather_": _collective(CollectiveType.ALL_GATHER, 1, "gather is written as an all-gather"),
+    "c10d::reduce_": _collective(CollectiveType.ALL_REDUCE, 0, "reduce is written as an all-reduce"),
+    "c10d::barrier": _collective(
+        CollectiveType.ALL_REDUCE, -1, f"a barrier is written as an all-reduce of {_BARRIER_BYTES} bytes"
+    ),
+    "c10d::send": CommOp(NodeType.COMM_SEND, None, 0),
+    "c10d::recv_": CommOp(NodeType.COMM_RECV, None, 0),
+}
+
+
+@dataclass
+class Communication:
+    """One communication of this rank: the operator that issued it and what it does."""
+
+    op: int
+    spec: CommOp
+    size_bytes: int
+    group_ranks: tuple[int, ...]
+    peer: int
+    tag: int
+    end_ns: int
+    storages: frozenset[int] = field(default_factory=frozenset)
+
+
+def communications(
+    ops: Sequence[Op],
+    events: Sequence[Event],
+    host: HostTrace,
+    groups: Mapping[str, tuple[int, ...]],
+    flights: Sequence[Flight],
+) -> list[Communication]:
+    """Return the communications *ops* issue, in order.
+
+    *events* holds gloo's annotations (of any thread), whose record ids follow directly on those of their
+    operators; *groups* maps names to global ranks, () meaning all.
+    """
+    ends = sorted((event.record_id, event.end_ns) for event in events if event.name.startswith(_GLOO))
+    issuing = [index for index, op in enumerate(ops) if op.event.name in COMM_OPS]
+    records = sorted(ops[index].event.record_id for index in issuing)
+    found = []
+    for index in issuing:
+        op = ops[index]
+        record = host.operators.get(op.event.record_id)
+        if record is None:
+            continue
+        group = _group(index, ops, host, groups, flights)
+        end = _measured_end(op, ends, records)
+        found.append(_communication(index, op, record, group, end))
+    return found
+
+
+def _measured_end(op: Op, ends: Sequence[tuple[int, int]], records: Sequence[int]) -> int:
+    """Return when the communication of *op* ended: the last gloo annotation before the next operator's record."""
+    own = op.event.record_id
+    following = bisect_right(records, own)
+    limit = records[following] if following < len(records) else 2**63
+    first, last = bisect_left(ends, (own, -1)), bisect_left(ends, (limit, -1))
+    return max((end for _, end in ends[first:last]), default=op.end_ns)
+
+
+def _communication(index: int, op: Op, record: HostOp, group: tuple[int, ...], end_ns: int) -> Communication:
+    spec = COMM_OPS[op.event.name]
+    sized = tensors(_argument(record.inputs, spec.sized_by)) if spec.sized_by >= 0 else []
+    if not sized and spec.sized_by >= 0:
+        sized = tensors(record.inputs)
+    peer = tag = -1
+    if spec.node_type is not NodeType.COMM_COLL:
+        local, tag = int(_argument(record.inputs, 2)), int(_argument(record.inputs, 3))
+        peer = group[local] if 0 <= local < len(group) else local
+    return Communication(
+        op=index,
+        spec=spec,
+        size_bytes=sum(tensor.size_bytes for tensor in sized) if spec.sized_by >= 0 else _BARRIER_BYTES,
+        group_ranks=group,
+        peer=peer,
+        tag=tag,
+        end_ns=end_ns,
+        storages=frozenset(t.storage for t in [*tensors(record.inputs), *tensors(record.outputs)]),
+    )
+
+
+def _argument(values: list[Any], index: int) -> Any:
+    """Return argument *index*; one the trace lacks counts as 0."""
+    value = values[index] if index < len(values) else 0
+    return value if isinstance(value, (int, list)) else 0
+
+
+def _group(
+    index: int,
+    ops: Sequence[Op],
+    host: HostTrace,
+    groups: Mapping[str, tuple[int, ...]],
+    flights: Sequence[Flight],
+) -> tuple[int, ...]:
+    """Return the ranks of the group operator *index* used; () is all ranks.
+
+    With gloo the operator itself does not say: the flight record does (by time), else the functional
+    collective around it does (its last text argument).
+    """
+    name = _flight_group(ops[index], flights)
+    outer = ops[index].parent
+    while name is None and outer >= 0:
+        record = host.operators.get(ops[outer].event.record_id)
+        if record is not None and record.name.startswith("_c10d_functional::"):
+            name = next((str(value) for value in reversed(record.inputs) if isinstance(value, str)), None)
+        outer = ops[outer].parent
+    return groups.get(name or "", ())
+
+
+def _flight_group(op: Op, flights: Sequence[Flight]) -> str | None:
+    """Return the group of the flight enqueued during *op*, or nearest to it."""
+    at = bisect_left(flights, op.start_ns - _FLIGHT_SLACK_NS, key=lambda flight: flight.time_created_ns)
+    best: tuple[int, str] | None = None
+    for flight in flights[at:]:
+        if flight.time_created_ns > op.end_ns + _FLIGHT_SLACK_NS:
+            break
+        away = max(0, op.start_ns - flight.time_created_ns, flight.time_created_ns - op.end_ns)
+        if best is None or away < best[0]:
+            best = (away, flight.process_group[0])
+    return best[1] if best else None
