@@ -168,6 +168,7 @@ class FakeStudy:
                 created="2026-01-01T00:00:00Z",
                 label=name,
                 workload=name,
+                num_ranks=made[1].num_ranks,
             )
             for name, made in self.made.items()
         ]

@@ -7,9 +7,9 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html, no_update
 
+from ...runner import BREAKDOWNS
 from ..charts import contributors_bar, graph, path_strip
 from ..queries.path import segment_table, strip
-from ..runner import BREAKDOWNS
 from ..state import OpenRun, Selection, StudyView
 from ..theme import duration_text
 from .parts import card, table
