@@ -25,8 +25,9 @@ def convert_latest(study: Study, step: str) -> Workload:
 
 def print_accounting(workload: Workload) -> None:
     """Say how much of each rank's measured step the graph explains."""
-    rows = workload.metadata.get("accounting", [])
-    if rows:
+    accounting = workload.metadata.get("accounting", {})
+    if accounting:
+        rows = [{"rank": int(rank), **figures} for rank, figures in accounting.items()]
         print_frame(pd.DataFrame(rows), "table", title="Measured step, explained by the graph")
 
 
