@@ -17,16 +17,18 @@ from collections.abc import Sequence
 from types import ModuleType
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_AGENT_FILE = os.path.join(os.path.dirname(_HERE), "_agent.py")
+_AGENT_FILE = os.path.join(os.path.dirname(_HERE), "_agent", "__init__.py")
 _AGENT_NAME = "_chakrascope_agent"
 _TARGETS = {"torch.optim.optimizer": "count_steps", "torch.autograd.profiler": "watch_profilers"}
 
 
 def _load_agent() -> ModuleType:
-    """Return the agent module, loaded by file path: chakrascope need not be installed here."""
+    """Return the agent package, loaded by file path: chakrascope need not be installed here."""
     if _AGENT_NAME in sys.modules:
         return sys.modules[_AGENT_NAME]
-    spec = importlib.util.spec_from_file_location(_AGENT_NAME, _AGENT_FILE)
+    spec = importlib.util.spec_from_file_location(
+        _AGENT_NAME, _AGENT_FILE, submodule_search_locations=[os.path.dirname(_AGENT_FILE)]
+    )
     if spec is None or spec.loader is None:
         raise ImportError(_AGENT_FILE)
     module = importlib.util.module_from_spec(spec)

@@ -1,0 +1,68 @@
+"""Mark every module's forward pass in the trace."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+__all__ = ["ModuleRanges"]
+
+WRAPPERS = frozenset({"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
+
+
+class ModuleRanges:
+    """Profiler ranges ``chakrascope::module <path>`` around every module's forward pass while enabled."""
+
+    def __init__(self) -> None:
+        self._paths: dict[int, str] = {}
+        self._kept: list[Any] = []  # keeps ids valid while the window lasts
+        self._open = threading.local()
+        self._handles: list[Any] = []
+
+    def enable(self) -> None:
+        """Register the global hooks, unless torch.compile is in use: they would force a recompilation."""
+        if _compiled_code_is_running():
+            return
+        from torch.nn.modules import module  # noqa: PLC0415
+
+        self._handles = [
+            module.register_module_forward_pre_hook(self._enter),
+            module.register_module_forward_hook(self._leave, always_call=True),
+        ]
+
+    def disable(self) -> None:
+        """Remove the hooks."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _enter(self, module: Any, _inputs: Any) -> None:
+        from torch.autograd.profiler import record_function  # noqa: PLC0415
+
+        if id(module) not in self._paths:
+            self._learn(module)
+        span = record_function(f"chakrascope::module {self._paths[id(module)]}")
+        self._stack().append((module, span))
+        span.__enter__()
+
+    def _leave(self, module: Any, _inputs: Any, _output: Any) -> None:
+        stack = self._stack()
+        if stack and stack[-1][0] is module:
+            stack.pop()[1].__exit__(None, None, None)
+
+    def _stack(self) -> list[tuple[Any, Any]]:
+        if not hasattr(self._open, "stack"):
+            self._open.stack = []
+        return self._open.stack  # type: ignore[no-any-return]
+
+    def _learn(self, root: Any) -> None:
+        for path, module in root.named_modules():
+            kept = [part for part in path.split(".") if part and part not in WRAPPERS]
+            self._paths.setdefault(id(module), ".".join(kept) or type(module).__name__)
+            self._kept.append(module)
+
+
+def _compiled_code_is_running() -> bool:
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return dynamo is not None and bool(dynamo.counters["frames"])

@@ -1,0 +1,173 @@
+"""Record one window of training steps and write this rank's files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from .modules import ModuleRanges
+from .process import without_chatter, write_atomically
+
+__all__ = ["Recorder"]
+
+
+class Recorder:
+    """One capture window: profiler, host trace, module ranges and step boundaries of one rank."""
+
+    def __init__(self, out: Path, modules: bool) -> None:
+        import torch  # noqa: PLC0415
+
+        self.torch = torch
+        self.out = out
+        self.rank, self.world_size = _rank_and_world()
+        self.step_times: list[dict[str, int]] = []
+        self.files: dict[str, str | None] = {"host_trace": None, "device_trace": None, "flight_record": None}
+        self._ranges = ModuleRanges() if modules else None
+        self._step_range: Any = None
+        self._step_index = 0
+        self._step_start_ns = 0
+        self._start_ns = 0
+        self._groups: list[dict[str, Any]] = []
+        self._backend: str | None = None
+        self._raw_host = out / f".rank{self.rank}.{os.getpid()}.host.json"
+
+    def start(self, steps_seen: int) -> None:
+        """Begin recording; the step that follows *steps_seen* finished ones is the first captured."""
+        profiler = self.torch.profiler
+        self.out.mkdir(parents=True, exist_ok=True)
+        self._note_groups()
+        self._observer = profiler.ExecutionTraceObserver()
+        self._observer.register_callback(str(self._raw_host))
+        self._profile = profiler._KinetoProfile(record_shapes=False, execution_trace_observer=self._observer)
+        self._profile.start()
+        if self._ranges is not None:
+            self._ranges.enable()
+        self._start_ns = time.time_ns()
+        self.open_step(steps_seen)
+
+    def open_step(self, index: int) -> None:
+        """Open the range of step *index*."""
+        self._step_index = index
+        self._step_range = self.torch.autograd.profiler.record_function(f"ProfilerStep#{index}")
+        self._step_start_ns = time.time_ns()
+        self._step_range.__enter__()
+
+    def close_step(self) -> None:
+        """Close the running step's range and list the step as captured whole."""
+        self._step_range.__exit__(None, None, None)
+        self._step_range = None
+        times = {"index": self._step_index, "start_ns": self._step_start_ns, "end_ns": time.time_ns()}
+        self.step_times.append(times)
+
+    def finish(self) -> None:
+        """Stop recording and write this rank's files, each under its final name only when whole."""
+        self._stop()
+        self._note_groups()
+        self._save_host()
+        self._save_device()
+        self._save_flight_record()
+
+    def discard(self) -> None:
+        """Stop recording and keep nothing."""
+        self._stop()
+        self._raw_host.unlink(missing_ok=True)
+
+    def _stop(self) -> None:
+        if self._step_range is not None:  # the job ended inside a step: not a whole one
+            self._step_range.__exit__(None, None, None)
+        if self._ranges is not None:
+            self._ranges.disable()
+        with without_chatter():
+            self._profile.stop()
+            self._observer.unregister_callback()
+
+    def _save_host(self) -> None:
+        name = f"rank{self.rank}.host.json.gz"
+        temporary = self.out / f".{name}.tmp"
+        with self._raw_host.open("rb") as source, gzip.open(temporary, "wb", compresslevel=3) as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        os.replace(temporary, self.out / name)
+        self._raw_host.unlink()
+        self.files["host_trace"] = name
+
+    def _save_device(self) -> None:
+        name = f"rank{self.rank}.device.json.gz"
+        raw = self.out / f".rank{self.rank}.device.json"
+        temporary = self.out / f".{name}.tmp"
+        self._profile.export_chrome_trace(str(raw))
+        with raw.open("rb") as source, gzip.open(temporary, "wb", compresslevel=3) as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        os.replace(temporary, self.out / name)
+        raw.unlink()
+        self.files["device_trace"] = name
+
+    def _save_flight_record(self) -> None:
+        """Write the flight recorder's entries created in the window: the only source of gloo groups."""
+        try:
+            record = json.loads(self.torch._C._distributed_c10d._dump_fr_trace_json())
+        except (AttributeError, RuntimeError, ValueError):
+            return  # this build of torch has none
+        entries = record.get("entries", [])
+        record["entries"] = [entry for entry in entries if entry["time_created_ns"] >= self._start_ns]
+        if not record["entries"]:
+            return
+        name = f"rank{self.rank}.comms.json.gz"
+        write_atomically(self.out / name, gzip.compress(json.dumps(record).encode(), 3))
+        self.files["flight_record"] = name
+
+    def _note_groups(self) -> None:
+        """Remember process groups and backend; the script may destroy them before we save."""
+        groups, backend = _process_groups()
+        if groups:
+            self._groups, self._backend = groups, backend
+
+    def status(self, wanted_steps: int) -> dict[str, Any]:
+        """Return this rank's entry of the manifest, plus what the launcher needs to merge it."""
+        whole = self.files["host_trace"] is not None and self.files["device_trace"] is not None
+        entry: dict[str, Any] = {"rank": self.rank, **self.files}
+        entry["complete"] = whole and len(self.step_times) >= wanted_steps
+        entry.update(hostname=socket.gethostname(), pid=os.getpid(), device=self._device())
+        entry.update(backend=self._backend, process_groups=self._groups, steps=self.step_times)
+        entry.update(world_size=self.world_size, torch_version=str(self.torch.__version__))
+        entry["raw_host_trace"] = self._raw_host.name
+        return entry
+
+    def _device(self) -> str:
+        cuda = self.torch.cuda
+        return f"cuda:{cuda.current_device()}" if cuda.is_available() and cuda.is_initialized() else "cpu"
+
+
+def _rank_and_world() -> tuple[int, int]:
+    dist = _distributed()
+    if dist is not None:
+        return dist.get_rank(), dist.get_world_size()
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _distributed() -> Any:
+    """Return ``torch.distributed`` if this process uses it, else None."""
+    dist = sys.modules.get("torch.distributed")
+    return dist if dist is not None and dist.is_available() and dist.is_initialized() else None
+
+
+def _process_groups() -> tuple[list[dict[str, Any]], str | None]:
+    """Return this rank's process groups with their global ranks in group order, and the backend's name."""
+    dist = _distributed()
+    if dist is None:
+        return [], None
+    world = dist.distributed_c10d._world
+    groups = []
+    for group, members in world.pg_group_ranks.items():
+        if not isinstance(group, dist.ProcessGroup):
+            continue  # a group this rank is no member of
+        ranks = sorted(members, key=members.__getitem__)
+        description = str(getattr(group, "group_desc", ""))
+        groups.append({"name": world.pg_names.get(group, ""), "description": description, "ranks": ranks})
+    return groups, str(dist.get_backend())
