@@ -42,7 +42,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 ],
                 justify="space-between",
             ),
-            dmc.Group([kind_legend(), _edge_legend()], gap=4),
+            dmc.Group([kind_legend(), _edge_legend()], gap="lg"),
             html.Div(
                 [
                     cyto.Cytoscape(id="graph", elements=elements, layout=_FITTED,

@@ -13,6 +13,11 @@ from ..theme import KIND_LABELS, KINDS, kind_colour
 
 __all__ = ["card", "details_list", "kind_legend", "table"]
 
+_DARK_GRID = {
+    "function": "themeQuartz.withParams({backgroundColor: '#242424', foregroundColor: '#d5dbe1', "
+    "headerBackgroundColor: '#2e2e2e', borderColor: '#424242', browserColorScheme: 'dark'})"
+}
+
 
 def card(title: str, *children: Any, note: str = "", **properties: Any) -> dmc.Paper:
     """Return a titled panel; *note* explains in small print how to read it."""
@@ -48,13 +53,19 @@ def table(
     height = options.pop("height", "420px")
     column = {"sortable": True, "filter": options.pop("filter", True), "resizable": True, "minWidth": 70}
     column |= {"wrapHeaderText": True, "suppressHeaderMenuButton": True, "suppressHeaderFilterButton": True}
-    grid = {"rowHeight": 32, "headerHeight": 40, "animateRows": False, "enableCellTextSelection": True}
+    grid: dict[str, Any] = {
+        "rowHeight": 32,
+        "headerHeight": 40,
+        "animateRows": False,
+        "enableCellTextSelection": True,
+    }
+    if scheme == "dark":
+        grid["theme"] = _DARK_GRID
     return dag.AgGrid(
         id=identity,
         rowData=rows.to_dict("records"),
         columnDefs=columns,
         defaultColDef=column,
-        className=f"ag-theme-quartz{'-dark' if scheme == 'dark' else ''}",
         columnSize="responsiveSizeToFit",
         style={"height": height},
         dashGridOptions=grid | options,
