@@ -50,7 +50,9 @@ def _add_field(
 
 def _file() -> descriptor_pb2.FileDescriptorProto:
     """Describe the whole schema."""
-    file = descriptor_pb2.FileDescriptorProto(name="chakrascope_et_def.proto", package=_PACKAGE, syntax="proto3")
+    file = descriptor_pb2.FileDescriptorProto(
+        name="chakrascope_et_def.proto", package=_PACKAGE, syntax="proto3"
+    )
     attribute = descriptor_pb2.DescriptorProto(name="AttributeProto")
     _add_field(attribute, 1, "name", "string")
     _add_field(attribute, 2, "doc_string", "string")

@@ -80,7 +80,7 @@ class _Builder:
             self.node_of_op.setdefault(piece.op, number)
 
     def extend_host(self, piece: Piece) -> bool:
-        """Add a short later piece of an operator to the node before it; return False when it needs its own."""
+        """Add a short later piece of an operator to the newest node; return False if it needs its own."""
         if piece.op not in self.node_of_op or piece.end_ns - piece.start_ns >= _MERGED_BELOW_NS:
             return False
         self.nodes[self.last_host]["duration_ns"] += piece.end_ns - piece.start_ns
@@ -144,6 +144,7 @@ def assemble(
     ops: Sequence[Op],
     comms: Sequence[Communication],
     host: HostTrace,
+    *,
     group_ids: Mapping[tuple[int, ...], int],
 ) -> Graph:
     """Return the graph of one rank.

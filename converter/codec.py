@@ -19,7 +19,7 @@ _MAX_VARINT_BYTES = 5
 _COLLECTIVE_TYPES = 10
 _INT64_MAX = 2**63 - 1
 
-# attribute -> (column, value field we write). What ASTRA-sim reads comes first, our own (it ignores them) after.
+# attribute -> (column, value field we write). ASTRA-sim reads the first ones and ignores the last four.
 _INT_ATTRIBUTES = {
     "comm_type": ("comm_type", "int64_val"),
     "comm_size": ("comm_size_bytes", "int64_val"),
@@ -50,6 +50,7 @@ def encode_graph(graph: Graph) -> bytes:
     data, ctrl = _dependencies(graph.edges)
     carry: dict[int, int] = {}
     parts = [_framed(GlobalMetadata(version=_FORMAT_VERSION))]
+    row: Any
     for row in graph.nodes.itertuples(index=False):
         message = Node()
         if row.node_id in graph.extra:
@@ -73,7 +74,9 @@ def decode_graph(data: bytes, *, rank: int = 0, source: str = "<bytes>") -> Grap
     messages = _messages(data, source)
     first = next(messages, None)
     if first is None:
-        raise WorkloadFormatError(f"{source} is empty: a Chakra file starts with its metadata. Write it again.")
+        raise WorkloadFormatError(
+            f"{source} is empty: a Chakra file starts with its metadata. Write it again."
+        )
     _parse(GlobalMetadata, *first, source)
     nodes: list[dict[str, Any]] = []
     edges: list[tuple[int, int, int]] = []
@@ -98,14 +101,16 @@ def _dependencies(edges: pd.DataFrame) -> tuple[dict[int, list[int]], dict[int, 
     """Return the sources of each target: those of data edges, and those of all others."""
     data: dict[int, list[int]] = {}
     ctrl: dict[int, list[int]] = {}
-    for src, dst, kind in zip(edges["src"].tolist(), edges["dst"].tolist(), edges["kind"].tolist(), strict=True):
+    for src, dst, kind in zip(
+        edges["src"].tolist(), edges["dst"].tolist(), edges["kind"].tolist(), strict=True
+    ):
         (data if kind == EdgeKind.DATA else ctrl).setdefault(dst, []).append(src)
     return data, ctrl
 
 
 def _framed(message: Any) -> bytes:
     """Return *message* behind its varint length."""
-    body = message.SerializeToString(deterministic=True)
+    body: bytes = message.SerializeToString(deterministic=True)
     length, prefix = len(body), bytearray()
     while length > 127:
         prefix.append(length & 127 | 128)
@@ -143,7 +148,9 @@ def _messages(data: bytes, source: str) -> Iterator[tuple[int, bytes]]:
             if byte < 128:
                 break
         if length > len(data) - position:
-            raise _damaged(source, start, f"a message of {length} bytes is announced, {len(data) - position} follow")
+            raise _damaged(
+                source, start, f"a message of {length} bytes is announced, {len(data) - position} follow"
+            )
         yield start, bytes(view[position : position + length])
         position += length
 
@@ -194,11 +201,13 @@ def _decode_attribute(attribute: Any, node: dict[str, Any], place: str) -> bool:
     field = attribute.WhichOneof("value")
     value = getattr(attribute, field) if field else None
     integer = isinstance(value, int)
-    if attribute.name in _INT_ATTRIBUTES and integer:
+    if attribute.name in _INT_ATTRIBUTES and isinstance(value, int):
         column, _ = _INT_ATTRIBUTES[attribute.name]
         node[column] = _bounded(int(value), attribute.name, place)
         if column == "comm_type" and not 0 <= node[column] < _COLLECTIVE_TYPES:
-            raise WorkloadFormatError(f"{place}: comm_type {value} is no collective. Use 0 (all-reduce) to 9.")
+            raise WorkloadFormatError(
+                f"{place}: comm_type {value} is no collective. Use 0 (all-reduce) to 9."
+            )
     elif attribute.name == "is_cpu_op" and integer:
         node["is_cpu_op"] = bool(value)
     elif attribute.name == "pg_name" and isinstance(value, str):

@@ -22,7 +22,7 @@ _FLIGHT_SLACK_NS = 100_000
 
 @dataclass(frozen=True)
 class CommOp:
-    """How an operator communicates: *sized_by* is the argument whose bytes count, by ASTRA-sim's conventions."""
+    """How an operator communicates; *sized_by* is the argument whose bytes count (as in ASTRA-sim)."""
 
     node_type: NodeType
     collective: CollectiveType | None
@@ -101,7 +101,7 @@ def communications(
 
 
 def _measured_end(op: Op, ends: Sequence[tuple[int, int]], records: Sequence[int]) -> int:
-    """Return when the communication of *op* ended: the last gloo annotation before the next operator's record."""
+    """Return when the communication of *op* ended: its last gloo annotation before the next one's record."""
     own = op.event.record_id
     following = bisect_right(records, own)
     limit = records[following] if following < len(records) else 2**63

@@ -63,15 +63,17 @@ def _convert_rank(
     """Convert one rank's traces."""
     host = read_host_trace(folder / str(entry.host_trace))
     thread = _main_thread(device.events, window)
-    ops = operators((event for event in device.events if event.thread == thread), window.start_ns, window.end_ns)
+    ops = operators(
+        (event for event in device.events if event.thread == thread), window.start_ns, window.end_ns
+    )
     if not ops:
         raise TraceError(
-            f"{folder / str(entry.device_trace)}: rank {entry.rank} ran no operator in the chosen step. Its clock "
-            "and its manifest may disagree; choose another step or capture again."
+            f"{folder / str(entry.device_trace)}: rank {entry.rank} ran no operator in the chosen step. Its "
+            "clock and its manifest may disagree; choose another step or capture again."
         )
     flights = _flights(folder, entry)
     comms = communications(ops, device.events, host, _named_groups(entry, host), flights)
-    return assemble(entry.rank, window, ops, comms, host, ids)
+    return assemble(entry.rank, window, ops, comms, host, group_ids=ids)
 
 
 def _flights(folder: Path, entry: RankEntry) -> Sequence[Flight]:
@@ -86,7 +88,7 @@ def _named_groups(entry: RankEntry, host: HostTrace) -> dict[str, tuple[int, ...
 
 
 def _group_ids(entries: Sequence[RankEntry], world_size: int) -> dict[tuple[int, ...], int]:
-    """Number the groups of all ranks, the same on each: 0 is everyone, the others count from 1."""
+    """Return the number of each group, the same on all ranks: 0 is everyone, the others count from 1."""
     everyone = tuple(range(world_size))
     members = {tuple(group.ranks) for entry in entries for group in entry.process_groups}
     ids = {ranks: number for number, ranks in enumerate(sorted(members - {everyone, ()}), start=1)}
@@ -94,7 +96,7 @@ def _group_ids(entries: Sequence[RankEntry], world_size: int) -> dict[tuple[int,
 
 
 def _steps(entry: RankEntry, device: DeviceTrace) -> list[StepRange]:
-    """Return the captured steps: the manifest's, else the profiler's own annotations, else the whole trace."""
+    """Return the captured steps: the manifest's, else the profiler's annotations, else the whole trace."""
     if entry.steps:
         return entry.steps
     found = [

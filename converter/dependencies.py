@@ -14,7 +14,7 @@ __all__ = ["WAIT_OPS", "data_dependencies", "touching", "wait_piece"]
 WAIT_OPS = frozenset({"_c10d_functional::wait_tensor"})
 # A consumer may start this much before the annotation of its communication closes on the other thread.
 _CLOSE_SLACK_NS = 50_000
-# A gap that began this long before the end of a communication, and was left this soon after, was waiting for it.
+# A gap that began this long before a communication ended, and was left this soon after, waited for it.
 _IDLE_BEFORE_NS = 100_000
 _RESUMED_WITHIN_NS = 500_000
 
@@ -45,7 +45,9 @@ def touching(ops: Sequence[Op], host: HostTrace, storages: frozenset[int]) -> di
         record = host.operators.get(op.event.record_id)
         if record is None:
             continue
-        for storage in {tensor.storage for tensor in [*tensors(record.inputs), *tensors(record.outputs)]} & storages:
+        for storage in {
+            tensor.storage for tensor in [*tensors(record.inputs), *tensors(record.outputs)]
+        } & storages:
             users[storage].append(index)
     return users
 

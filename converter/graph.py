@@ -1,4 +1,4 @@
-"""The Chakra graph of one program: nodes and edges as tables, and the numbers the format gives their types."""
+"""The Chakra graph of one program: nodes and edges as tables, with the numbers of the format."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ EDGE_COLUMNS: dict[str, str] = {"src": "int64", "dst": "int64", "kind": "uint8"}
 class Graph:
     """One program: what one rank (or several identical ones) executes.
 
-    *nodes* has the columns of `NODE_COLUMNS`, sorted by ``node_id``; *edges* has ``src``, ``dst`` and ``kind``:
+    *nodes* has the columns of `NODE_COLUMNS`, sorted by ``node_id``; *edges* has ``src``, ``dst``, ``kind``:
     ``src`` finishes before ``dst`` starts. *extra* keeps, by node id, the encoded parts of a read file that
     have no column, so that they survive being written again.
     """
@@ -116,7 +116,8 @@ class Graph:
 
 def edge_table(edges: Sequence[tuple[int, int, int]]) -> pd.DataFrame:
     """Return *edges* as a table, sorted by target, one row for each (src, dst): the lowest kind wins."""
-    array = np.array(sorted(edges, key=lambda edge: (edge[1], edge[0], edge[2])), dtype=np.int64).reshape(-1, 3)
+    ordered = sorted(edges, key=lambda edge: (edge[1], edge[0], edge[2]))
+    array: np.ndarray = np.array(ordered, dtype=np.int64).reshape(-1, 3)
     if len(array):
         fresh = np.ones(len(array), dtype=bool)
         fresh[1:] = (array[1:, :2] != array[:-1, :2]).any(axis=1)

@@ -55,7 +55,7 @@ class HostOp(msgspec.Struct, frozen=True):
 
 
 class HostTrace(msgspec.Struct, frozen=True):
-    """The operators of one rank by record-function id, and the process groups it listed (empty ranks: all)."""
+    """The operators of one rank by record-function id, and the groups it listed (empty ranks: all)."""
 
     operators: dict[int, HostOp]
     groups: dict[str, tuple[int, ...]]
@@ -86,7 +86,11 @@ def tensors(value: Any) -> list[Tensor]:
         item = pending.pop()
         if not isinstance(item, list):
             continue
-        if len(item) == _TENSOR_FIELDS and isinstance(item[5], str) and all(isinstance(x, int) for x in item[:5]):
+        if (
+            len(item) == _TENSOR_FIELDS
+            and isinstance(item[5], str)
+            and all(isinstance(x, int) for x in item[:5])
+        ):
             found.append(Tensor(item[1], max(0, item[3]) * max(0, item[4])))
         else:
             pending.extend(reversed(item))

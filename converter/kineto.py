@@ -32,8 +32,8 @@ class _RawEvent(msgspec.Struct, gc=False):
 
 
 class _Document(msgspec.Struct):
-    traceEvents: list[msgspec.Raw]  # noqa: N815 - the file's own name
-    baseTimeNanoseconds: int = 0  # noqa: N815
+    traceEvents: list[msgspec.Raw]
+    baseTimeNanoseconds: int = 0
 
 
 class _Category(msgspec.Struct, gc=False):
@@ -77,8 +77,8 @@ def read_device_trace(path: Path) -> DeviceTrace:
         raise TraceFormatError(f"{path} holds an event that is none ({error}). Capture again.") from error
     if not any(event.is_operator for event in events):
         raise TraceFormatError(
-            f"{path} holds no operator (cpu_op) event: it is not a PyTorch profiler trace, or nothing ran while "
-            "it was taken. Capture again, with CPU activities on."
+            f"{path} holds no operator (cpu_op) event: it is not a PyTorch profiler trace, or nothing ran "
+            "while it was taken. Capture again, with CPU activities on."
         )
     events.sort(key=lambda event: (event.start_ns, -event.end_ns))
     return DeviceTrace(events)
@@ -86,7 +86,9 @@ def read_device_trace(path: Path) -> DeviceTrace:
 
 def _event(raw: _RawEvent, base_ns: int, path: Path) -> Event:
     if not (abs(raw.ts) < _MAX_MICROSECONDS and 0 <= raw.dur < _MAX_MICROSECONDS):
-        raise TraceFormatError(f"{path}: event '{raw.name}' has an impossible time ({raw.ts}, {raw.dur}). Capture again.")
+        raise TraceFormatError(
+            f"{path}: event '{raw.name}' has an impossible time ({raw.ts}, {raw.dur}). Capture again."
+        )
     start = base_ns + round(raw.ts * 1000)
     return Event(
         name=raw.name,

@@ -1,4 +1,4 @@
-"""Replay one rank's graph with its measured durations: what the conversion claims the rank did, on its own."""
+"""Replay one rank's graph with its measured durations: what the conversion claims the rank did."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def replay(graph: Graph) -> Replay:
     if bad.any():
         where = int(np.argmax(bad))
         raise DependencyError(
-            f"Node {targets[where]} of rank {graph.rank} waits for node {sources[where]}, which does not come "
-            "before it. Convert the trace set again."
+            f"Node {targets[where]} of rank {graph.rank} waits for node {sources[where]}, which does not "
+            "come before it. Convert the trace set again."
         )
     order = np.argsort(dst, kind="stable")
     src, dst = src[order], dst[order]

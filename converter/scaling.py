@@ -59,7 +59,7 @@ def _with_nodes(graph: Graph, nodes: pd.DataFrame, rank: int) -> Graph:
 
 
 def _grown(graph: Graph, world_groups: set[int], blocks: int) -> Graph:
-    """Return *graph* with the shards of its world-wide all-gathers shrunk: what they gather keeps its size."""
+    """Return *graph* with the shards of its world-wide all-gathers shrunk, so that they gather the same."""
     nodes = graph.nodes
     shards = (
         (nodes["type"] == NodeType.COMM_COLL)
@@ -90,11 +90,13 @@ def _moved(graph: Graph, renamed: Mapping[int, int], offset: int) -> Graph | Non
 
 def _assumptions(world: int, blocks: int, has_proper: bool) -> list[str]:
     lines = [
-        f"Scaled out from {world} to {world * blocks} ranks as data parallelism: the {world} captured ranks are "
-        f"repeated {blocks} times with unchanged computation (the batch of each rank stays, the global batch grows).",
-        "Collectives of all ranks keep their buffer size and now span all ranks; all-gathers of all ranks keep the "
-        "size they gather, so each rank's shard shrinks.",
+        f"Scaled out from {world} to {world * blocks} ranks as data parallelism: the {world} captured ranks "
+        f"are repeated {blocks} times with unchanged computation (the batch of each rank stays).",
+        "Collectives of all ranks keep their buffer size and now span all ranks; their all-gathers keep "
+        "the size they gather, so each rank's shard shrinks.",
     ]
     if has_proper:
-        lines.append("Groups smaller than the captured world, and point-to-point peers, stay within each repetition.")
+        lines.append(
+            "Groups smaller than the captured world, and point-to-point peers, stay within each repetition."
+        )
     return lines

@@ -1,4 +1,4 @@
-"""One host thread as consecutive pieces: every nanosecond belongs to one operator or to the gap before the next."""
+"""One host thread as consecutive pieces: every nanosecond is one operator's or a gap's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Op:
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of the thread: self time of operator *op*, or (``op`` -1) time outside any; *next_op* follows."""
+    """A stretch of the thread: self time of *op*, or (``op`` -1) time outside any; *next_op* follows."""
 
     start_ns: int
     end_ns: int

@@ -9,7 +9,15 @@ import msgspec
 from ..errors import TraceError
 from .files import read_json
 
-__all__ = ["Flight", "ProcessGroup", "RankEntry", "StepRange", "TraceSet", "read_flight_record", "read_trace_set"]
+__all__ = [
+    "Flight",
+    "ProcessGroup",
+    "RankEntry",
+    "StepRange",
+    "TraceSet",
+    "read_flight_record",
+    "read_trace_set",
+]
 
 
 class StepRange(msgspec.Struct, frozen=True):
@@ -82,4 +90,6 @@ def read_trace_set(folder: Path) -> TraceSet:
 def read_flight_record(path: Path) -> list[Flight]:
     """Read a flight record; returns its entries that name a group, in order of time."""
     entries = read_json(path, _FlightRecord).entries
-    return sorted((entry for entry in entries if entry.process_group), key=lambda entry: entry.time_created_ns)
+    return sorted(
+        (entry for entry in entries if entry.process_group), key=lambda entry: entry.time_created_ns
+    )

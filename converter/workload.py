@@ -64,7 +64,7 @@ class Workload:
         return cls(tuple(graphs), program, _load_groups(prefix), _load_metadata(prefix))
 
     def save(self, prefix: str | Path) -> None:
-        """Write the ``.et`` files, groups, tables and, last, the metadata; each file appears complete or not at all."""
+        """Write the ``.et`` files, groups, tables and, last, the metadata, each atomically."""
         prefix = Path(prefix)
         prefix.parent.mkdir(parents=True, exist_ok=True)
         encoded = [encode_graph(graph) for graph in self.graphs]
@@ -77,7 +77,12 @@ class Workload:
             groups.unlink(missing_ok=True)
         _write_parquet(_beside(prefix, ".nodes.parquet"), _stacked(self.graphs, "nodes"))
         _write_parquet(_beside(prefix, ".edges.parquet"), _stacked(self.graphs, "edges"))
-        document = {"format": "chakrascope-workload", "version": 1, "num_ranks": self.num_ranks, **self.metadata}
+        document = {
+            "format": "chakrascope-workload",
+            "version": 1,
+            "num_ranks": self.num_ranks,
+            **self.metadata,
+        }
         _write(_beside(prefix, ".workload.json"), json.dumps(document, indent=1, sort_keys=True).encode())
 
     def scale_out(self, num_ranks: int) -> Workload:
@@ -110,16 +115,17 @@ class Workload:
             table = self.graphs[program].nodes.copy()
             table.insert(0, "rank", np.int64(rank))
             tables.append(table)
-        return pd.concat(tables, ignore_index=True)
+        table_of_all: pd.DataFrame = pd.concat(tables, ignore_index=True)
+        return table_of_all
 
     def to_networkx(self, rank: int) -> Any:
         """Return the graph of *rank* as a ``networkx.DiGraph``; node and edge attributes are the columns."""
-        import networkx as nx
+        import networkx as nx  # noqa: PLC0415 - an optional extra
 
         graph = self.graphs[int(self.program_of_rank[rank])]
         result = nx.DiGraph(rank=rank)
         for record in graph.nodes.to_dict("records"):
-            result.add_node(record.pop("node_id"), **record)
+            result.add_node(record["node_id"], **{str(key): value for key, value in record.items()})
         for src, dst, kind in graph.edges.itertuples(index=False):
             result.add_edge(int(src), int(dst), kind=EdgeKind(kind).name)
         return result
@@ -144,7 +150,9 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise WorkloadError(f"{path} cannot be read: {error.strerror}. Check the file and its permissions.") from error
+        raise WorkloadError(
+            f"{path} cannot be read: {error.strerror}. Check the file and its permissions."
+        ) from error
 
 
 def _rank_files(prefix: Path) -> list[Path]:
@@ -164,8 +172,8 @@ def _rank_files(prefix: Path) -> list[Path]:
     missing = sorted(set(range(max(found) + 1)) - set(found))
     if missing:
         raise WorkloadError(
-            f"The workload {prefix} has no file for rank {missing[0]} ({len(missing)} missing), although rank "
-            f"{max(found)} exists. Add {prefix.name}.{missing[0]}.et or remove the files above it."
+            f"The workload {prefix} has no file for rank {missing[0]} ({len(missing)} missing), although "
+            f"rank {max(found)} exists. Add {prefix.name}.{missing[0]}.et or remove the files above it."
         )
     return [found[rank] for rank in range(len(found))]
 
@@ -214,7 +222,9 @@ def _with_edge_kinds(graphs: list[Graph], prefix: Path) -> list[Graph]:
 def _reasoned(graph: Graph, kinds: pd.DataFrame | None) -> Graph:
     if kinds is None:
         return graph
-    merged = graph.edges.merge(kinds[["src", "dst", "kind"]], on=["src", "dst"], how="left", suffixes=("", "_kept"))
+    merged = graph.edges.merge(
+        kinds[["src", "dst", "kind"]], on=["src", "dst"], how="left", suffixes=("", "_kept")
+    )
     merged["kind"] = merged["kind_kept"].fillna(merged["kind"]).astype("uint8")
     return Graph(graph.rank, graph.nodes, merged[["src", "dst", "kind"]], graph.metadata, graph.extra)
 
@@ -225,7 +235,8 @@ def _stacked(graphs: Iterable[Graph], which: str) -> pd.DataFrame:
         table = getattr(graph, which).copy()
         table.insert(0, "rank", np.int64(graph.rank))
         tables.append(table)
-    return pd.concat(tables, ignore_index=True)
+    stacked: pd.DataFrame = pd.concat(tables, ignore_index=True)
+    return stacked
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -1,0 +1,124 @@
+"""Conversion of a real two-rank gloo capture: what was measured comes out again."""
+
+import shutil
+
+import pandas.testing
+import pytest
+
+from chakrascope.converter import CollectiveType, EdgeKind, NodeType, Workload, convert, replay
+from chakrascope.errors import TraceError, TraceFormatError, UsageError
+
+
+@pytest.fixture(scope="module")
+def workload(data_dir):
+    return convert(data_dir / "converter" / "mlp_2")
+
+
+def test_replay_reproduces_the_measured_step(workload):
+    for graph in workload.graphs:
+        figures = graph.metadata["accounting"]
+        assert replay(graph).makespan_ns == pytest.approx(figures["measured_step_ns"], rel=0.02)
+        assert figures["unexplained_ns"] <= 0.02 * figures["measured_step_ns"]
+        assert (
+            figures["node_ns"] + figures["wait_ns"] + figures["unexplained_ns"] == figures["measured_step_ns"]
+        )
+
+
+def test_measured_step_is_the_captured_one(workload):
+    assert workload.metadata["measured_step_ns"] == {"0": 51602685, "1": 39773060}
+    assert workload.metadata["steps"] == [4]
+
+
+def test_gradient_buckets_become_all_reduces(workload):
+    for graph in workload.graphs:
+        comm = graph.nodes[graph.nodes["type"] == NodeType.COMM_COLL]
+        assert comm["comm_type"].tolist() == [CollectiveType.ALL_REDUCE] * 5
+        assert comm["comm_size_bytes"].tolist() == [1071144, 1050624, 1050624, 1050624, 526336]
+        assert (graph.edges["kind"] == EdgeKind.COMM_WAIT).sum() == 5
+        assert not comm["is_cpu_op"].any()
+
+
+def test_asynchronous_all_reduce_overlaps_what_follows_it(workload):
+    graph = workload.graphs[0]
+    times = replay(graph)
+    first = graph.nodes.index[graph.nodes["type"] == NodeType.COMM_COLL][0]
+    host = (graph.nodes["stream"] == 0).to_numpy()
+    during = host & (times.start_ns > times.start_ns[first]) & (times.end_ns < times.end_ns[first])
+    assert during.sum() > 100
+
+
+def test_graphs_meet_the_load_rules_of_simulators(workload):
+    for graph in workload.graphs:
+        ids = set(graph.nodes["node_id"])
+        assert set(graph.edges["src"]) <= ids
+        assert set(graph.edges["dst"]) <= ids
+        assert (graph.edges["src"] < graph.edges["dst"]).all()
+        assert ids - set(graph.edges["dst"])
+        assert not (graph.nodes["type"] == NodeType.METADATA).any()
+
+
+def test_save_and_load_agree(workload, tmp_path):
+    workload.save(tmp_path / "deep" / "w")
+    again = Workload.load(tmp_path / "deep" / "w")
+    pandas.testing.assert_frame_equal(workload.node_table(), again.node_table())
+    for ours, theirs in zip(workload.graphs, again.graphs, strict=True):
+        pandas.testing.assert_frame_equal(ours.edges, theirs.edges)
+    assert again.metadata == workload.metadata
+
+
+def test_steps_are_chosen_by_index_median_or_all(data_dir, workload):
+    folder = data_dir / "converter" / "mlp_2"
+    both = convert(folder, step="all")
+    assert both.metadata["steps"] == [3, 4]
+    assert both.summary()["communication_nodes"] == 2 * workload.summary()["communication_nodes"]
+    with pytest.raises(UsageError, match="Captured: 3, 4"):
+        convert(folder, step=9)
+
+
+def test_scale_out_repeats_the_captured_ranks(workload):
+    large = workload.scale_out(64)
+    assert large.num_ranks == 64
+    assert large.program_of_rank.tolist() == [0, 1] * 32
+    assert len(large.graphs) == 2
+    assert large.metadata["assumptions"]
+    with pytest.raises(UsageError, match="multiple of 2"):
+        workload.scale_out(7)
+
+
+@pytest.mark.parametrize("name", ["rank1.device.json.gz", "rank1.host.json.gz"])
+def test_bad_trace_files_are_named(data_dir, tmp_path, name):
+    folder = tmp_path / "set"
+    shutil.copytree(data_dir / "converter" / "mlp_2", folder)
+    whole = (folder / name).read_bytes()
+    for bad in (whole[: len(whole) // 2], b"", b"{}", b"[1]", b"\xff\xfe", b'{"nodes": 3, "traceEvents": 4}'):
+        (folder / name).write_bytes(bad)
+        with pytest.raises(TraceFormatError, match=name):
+            convert(folder)
+    (folder / name).unlink()
+    with pytest.raises(TraceError, match=name):
+        convert(folder)
+
+
+def test_a_folder_without_manifest_is_no_trace_set(tmp_path):
+    with pytest.raises(TraceError, match=r"no manifest\.json"):
+        convert(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "world"),
+    [("transformer_2", 2), ("fsdp2_2", 2), ("tp_2", 2), ("pp_2", 2), ("moe_2", 2), ("tpdp_4", 4)],
+)
+def test_every_parallelism_replays_its_step(shared, tmp_path, name, world):
+    import json
+
+    for path in (shared / "traces" / name).iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    ranks = [
+        {"rank": r, "host_trace": f"et_{r}.json.gz", "device_trace": f"kineto_{r}.json.gz"}
+        for r in range(world)
+    ]
+    (tmp_path / "manifest.json").write_text(json.dumps({"world_size": world, "ranks": ranks}))
+    for graph in convert(tmp_path).graphs:
+        figures = graph.metadata["accounting"]
+        assert figures["unexplained_ns"] <= 0.02 * figures["measured_step_ns"]
+        assert (graph.nodes["type"] >= NodeType.COMM_SEND).any()
