@@ -173,7 +173,7 @@ def assemble(
     edges = [*builder.edges, *_data_edges(builder, ops, host)]
     graph = Graph.build(rank, builder.nodes, edges)
     graph.metadata["accounting"] = _accounting(graph, window, builder.wait_ns)
-    graph.metadata["notes"] = _notes(comms)
+    graph.metadata["notes"] = _notes(comms, group_ids)
     return graph
 
 
@@ -215,8 +215,12 @@ def _accounting(graph: Graph, window: Window, wait_ns: int) -> dict[str, int]:
     }
 
 
-def _notes(comms: Sequence[Communication]) -> list[str]:
+def _notes(comms: Sequence[Communication], group_ids: Mapping[tuple[int, ...], int]) -> list[str]:
+    """Return what the graph takes for granted about *comms*."""
     notes = {comm.spec.note for comm in comms if comm.spec.note}
     if any(comm.spec.collective is CollectiveType.BROADCAST for comm in comms):
         notes.add("broadcasts take their measured time on any network, as in ASTRA-sim")
+    unlisted = sum(comm.group_ranks not in group_ids for comm in comms)
+    if unlisted:
+        notes.add(f"{unlisted} communications used a group the manifest does not list: all ranks are assumed")
     return sorted(notes)

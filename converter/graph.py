@@ -122,6 +122,7 @@ def edge_table(edges: Sequence[tuple[int, int, int]]) -> pd.DataFrame:
         fresh = np.ones(len(array), dtype=bool)
         fresh[1:] = (array[1:, :2] != array[:-1, :2]).any(axis=1)
         array = array[fresh]
-    return pd.DataFrame(
+    table: pd.DataFrame = pd.DataFrame(
         {name: array[:, index].astype(dtype) for index, (name, dtype) in enumerate(EDGE_COLUMNS.items())}
     )
+    return table
