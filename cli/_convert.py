@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import click
 import pandas as pd
@@ -14,11 +15,25 @@ from ._output import console, print_frame, stage
 __all__ = ["convert_command", "convert_latest"]
 
 
-def convert_latest(study: Study, step: str) -> Workload:
+Step = int | Literal["all", "median"]
+
+
+def parse_step(context: click.Context, parameter: click.Parameter, text: str) -> Step:
+    """Return the step that *text* names: its number, ``median`` or ``all``."""
+    if text == "all":
+        return "all"
+    if text == "median":
+        return "median"
+    if text.isdigit():
+        return int(text)
+    raise click.BadParameter(f"'{text}' is no step; use median, all or a step's number.", context, parameter)
+
+
+def convert_latest(study: Study, step: Step) -> Workload:
     """Convert the newest trace set of *study* and keep the workload there."""
     trace_dir = study.latest_trace_set()
     with stage(f"converted {trace_dir.name} to Chakra graphs"):
-        workload = convert(trace_dir, step=int(step) if step.isdigit() else step)
+        workload = convert(trace_dir, step=step)
         study.add_workload(workload, trace_dir.name)
     return workload
 
@@ -34,9 +49,13 @@ def print_accounting(workload: Workload) -> None:
 @click.command("convert")
 @click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
 @click.option(
-    "--step", default="median", show_default=True, help="Which captured step: median, all, or its number."
+    "--step",
+    default="median",
+    show_default=True,
+    callback=parse_step,
+    help="Which captured step: median, all, or its number.",
 )
-def convert_command(study_folder: Path, step: str) -> None:
+def convert_command(study_folder: Path, step: Step) -> None:
     """Turn the newest trace set of STUDY into one Chakra graph a rank (.et files ASTRA-sim reads)."""
     workload = convert_latest(Study.open(study_folder), step)
     print_accounting(workload)
