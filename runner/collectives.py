@@ -30,10 +30,11 @@ def collective_table(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     table["transfer_ns"] = table["end_ns"] - table["start_ns"] - table["wait_ns"]
     key = ["group", "comm_type", "turn"]
     first = table.groupby(key)["start_ns"].transform("min")
-    order = table.assign(first=first).sort_values(["first", *key, "rank"], kind="stable")
+    order = table.assign(first=first).sort_values(["first", *key, "rank"], kind="stable", ignore_index=True)
     changed = (order[key] != order[key].shift()).any(axis=1)
     order["collective"] = changed.cumsum() - 1
-    return order[list(COLUMNS["collectives"])].astype(COLUMNS["collectives"]).reset_index(drop=True)
+    chosen: pd.DataFrame = order[list(COLUMNS["collectives"])].astype(COLUMNS["collectives"])
+    return chosen
 
 
 def _collective_nodes(workload: Workload) -> pd.DataFrame:
@@ -44,8 +45,9 @@ def _collective_nodes(workload: Workload) -> pd.DataFrame:
     ]
     ranks = pd.DataFrame({"program": np.asarray(workload.program_of_rank, dtype=np.int64)})
     ranks["rank"] = np.arange(len(ranks), dtype=np.int32)
-    merged = ranks.merge(pd.concat(programs, ignore_index=True), on="program")
-    return merged.drop(columns="program").rename(columns={"comm_size_bytes": "size_bytes"})
+    facts = pd.concat(programs, ignore_index=True).rename(columns={"comm_size_bytes": "size_bytes"})
+    merged: pd.DataFrame = ranks.merge(facts, on="program").drop(columns="program")
+    return merged
 
 
 def _origin_start(table: pd.DataFrame, nodes: pd.DataFrame) -> pd.Series:
@@ -54,5 +56,5 @@ def _origin_start(table: pd.DataFrame, nodes: pd.DataFrame) -> pd.Series:
         columns={"rank": "origin_rank", "node_id": "origin_node", "start_ns": "origin_start_ns"}
     )
     found = table[["origin_rank", "origin_node"]].merge(starts, on=["origin_rank", "origin_node"], how="left")
-    ends = table["end_ns"].to_numpy()
-    return found["origin_start_ns"].fillna(table["start_ns"]).astype("int64").clip(upper=pd.Series(ends))
+    origin: pd.Series = found["origin_start_ns"].fillna(table["start_ns"]).astype("int64")
+    return origin.clip(upper=table["end_ns"])

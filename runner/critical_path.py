@@ -47,9 +47,12 @@ class CriticalPath:
             raise ConfigError(f"The path cannot be broken down by '{by}'{did_you_mean(by, BREAKDOWNS)}")
         keys = self.segments[by].astype(str) if by != "rank" else self.segments[by]
         total = self.segments.groupby(keys.replace("", "(none)"))["duration_ns"].sum()
-        table = pd.DataFrame({"key": total.index, "duration_ns": total.to_numpy(dtype="int64")})
+        table: pd.DataFrame = pd.DataFrame({"key": total.index, "duration_ns": total.to_numpy(dtype="int64")})
         table["share"] = table["duration_ns"] / max(self.makespan_ns, 1)
-        return table.sort_values(["duration_ns", "key"], ascending=[False, True], ignore_index=True)
+        ordered: pd.DataFrame = table.sort_values(
+            ["duration_ns", "key"], ascending=[False, True], ignore_index=True
+        )
+        return ordered
 
 
 def critical_path(result: Result, workload: Workload) -> CriticalPath:
@@ -61,8 +64,8 @@ def critical_path(result: Result, workload: Workload) -> CriticalPath:
     """
     if result.nodes.empty:
         raise BackendError(
-            f"The result of '{result.backend}' has no node times, so there is no critical path to walk; use another "
-            "backend, such as 'analytical-unaware'."
+            f"The result of '{result.backend}' has no node times, so there is no critical path to walk; "
+            "use another backend, such as 'analytical-unaware'."
         )
     steps = _walk(_Records(result.nodes), result.makespan_ns)
     facts = _Facts(workload)
@@ -105,7 +108,7 @@ class _Records:
         return int(self._columns[name][row])
 
     def last(self) -> int:
-        """Return the row of the node that ends last: of several the first rank's, then the latest to start."""
+        """Return the row of the node that ends last: of several the first rank's that starts last."""
         ends = self._columns["end_ns"]
         tied = np.flatnonzero(ends == ends.max())
         order = np.lexsort((-self._columns["start_ns"][tied], self._columns["rank"][tied]))
@@ -184,8 +187,8 @@ class _Facts:
             if node in rows:
                 return {str(key): value for key, value in table.iloc[rows[node]].items()}
         raise BackendError(
-            f"The result holds node {node} of rank {rank}, but the workload does not: they do not belong together; "
-            "pass the workload that was simulated."
+            f"The result holds node {node} of rank {rank}, but the workload does not: they do not belong "
+            "together; pass the workload that was simulated."
         )
 
     def describe(self, step: _Step) -> dict[str, Any]:
@@ -229,13 +232,15 @@ class _Facts:
 
 
 def _kind(facts: dict[str, Any]) -> str:
-    if facts["kind"]:
-        return str(facts["kind"])
-    return "communication" if facts["type"] >= NodeType.COMM_SEND else "compute"
+    if facts["type"] >= NodeType.COMM_SEND:
+        return "communication"
+    if facts["type"] in (NodeType.MEM_LOAD, NodeType.MEM_STORE):
+        return "memory"
+    return str(facts["kind"]) or "compute"
 
 
 def describe_collective(facts: dict[str, Any]) -> str:
-    """Return e.g. ``all_reduce of 12.3 MiB, all ranks`` for a node's facts, or "" if it does not communicate."""
+    """Return e.g. ``all_reduce of 12.3 MiB, all ranks`` for a node's facts, or "" without communication."""
     if facts["type"] < NodeType.COMM_SEND:
         return ""
     size = human_size(max(int(facts["comm_size_bytes"]), 0))

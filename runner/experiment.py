@@ -53,8 +53,8 @@ class WorkloadSource:
         missing = next((path for path in paths if not Path(path).is_file()), None)
         if missing:
             raise WorkloadError(
-                f"The workload file {missing} does not exist, but the network has {num_ranks} ranks and each needs "
-                f"one; choose a network with as many ranks as {prefix}.*.et files."
+                f"The workload file {missing} does not exist, but the network has {num_ranks} ranks and "
+                f"each needs one; choose a network with as many ranks as {prefix}.*.et files."
             )
         index: dict[str, int] = {}
         distinct: list[str] = []
@@ -124,8 +124,8 @@ class Experiment:
             outside = [rank for rank in members if not 0 <= rank < self.workload.num_ranks]
             if outside:
                 raise ConfigError(
-                    f"Group {group} names rank {outside[0]}, but the ranks are 0 to {self.workload.num_ranks - 1}; "
-                    "correct the communicator groups or the network's npus_count."
+                    f"Group {group} names rank {outside[0]}, but the last rank is "
+                    f"{self.workload.num_ranks - 1}; correct the groups or the network's npus_count."
                 )
 
     @functools.cached_property

@@ -59,7 +59,9 @@ COLUMNS: dict[str, dict[str, str]] = {
 
 def empty_table(name: str) -> pd.DataFrame:
     """Return the table *name* of a result without rows, with its columns typed."""
-    return pd.DataFrame({column: pd.Series(dtype=dtype) for column, dtype in COLUMNS[name].items()})
+    columns = {column: pd.Series(dtype=dtype) for column, dtype in COLUMNS[name].items()}
+    table: pd.DataFrame = pd.DataFrame(columns)
+    return table
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +70,8 @@ class Result:
 
     *ranks*: a row a rank; *finish_ns* is -1 for a rank that did not finish, *exposed_comm_ns* the time not
     covered by accelerator compute. *nodes*: a row an executed node; *cause_node* is the node of the same rank
-    whose end let it start (-1: time 0), *origin_* the node whose start began the chain of events that ended it.
+    whose end let it start (-1: time 0), *origin_* the node whose start began the chain of events that ended
+    it.
     *collectives*: a row a collective and rank. *links*: a row a directed link. *provenance*: plain JSON.
     """
 

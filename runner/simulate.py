@@ -16,7 +16,7 @@ from .result import Result
 __all__ = ["prepare", "simulate"]
 
 
-def simulate(
+def simulate(  # noqa: PLR0917 - the order of ASTRA-sim's files
     workload: Workload | str | Path,
     system: SystemConfig | str | Path,
     network: NetworkConfig | str | Path | None,
@@ -33,8 +33,8 @@ def simulate(
     """Run *workload* on the cluster and return what happened, in integer nanoseconds.
 
     *workload* is a model or the ``PREFIX`` of ``PREFIX.<rank>.et``; the configurations are models, paths of
-    ASTRA-sim's files, or names of presets. A captured workload with fewer ranks than the network is scaled out
-    data-parallel. Raises `ConfigError`, `WorkloadError` and `BackendError` with what to do next.
+    ASTRA-sim's files, or names of presets. A captured workload with fewer ranks than the network is scaled
+    out data-parallel. Raises `ConfigError`, `WorkloadError` and `BackendError` with what to do next.
     """
     experiment = prepare(
         workload,
@@ -51,7 +51,7 @@ def simulate(
     return get_backend(backend).run(experiment, progress)
 
 
-def prepare(
+def prepare(  # noqa: PLR0917 - as simulate
     workload: Workload | str | Path,
     system: SystemConfig | str | Path,
     network: NetworkConfig | str | Path | None,
@@ -101,7 +101,7 @@ def _network(
 
 
 def _is_preset(kind: str, name: str | Path) -> bool:
-    """Return whether *name* means a preset: a bare word that is no file. A wrong one is an error with a hint."""
+    """Return whether *name* means a preset: a bare word that is no file."""
     path = Path(name)
     return isinstance(name, str) and path.name == name and not path.suffix and not path.is_file()
 
@@ -148,8 +148,9 @@ def _workload(workload: Workload | str | Path, num_ranks: int) -> tuple[Workload
 def _scaled(workload: Workload, num_ranks: int) -> WorkloadSource:
     if workload.num_ranks > num_ranks:
         raise ConfigError(
-            f"The workload has {workload.num_ranks} ranks but the network only {num_ranks}; choose a network whose "
-            f"npus_count multiply to {workload.num_ranks} or more ({', '.join(list_presets('network'))})."
+            f"The workload has {workload.num_ranks} ranks but the network only {num_ranks}; choose a network "
+            f"whose npus_count multiply to a multiple of {workload.num_ranks} "
+            f"({', '.join(list_presets('network'))})."
         )
     if workload.num_ranks < num_ranks:
         workload = workload.scale_out(num_ranks)

@@ -24,7 +24,7 @@ _FORMAT = "chakrascope-study"
 
 @dataclass(frozen=True)
 class RunInfo:
-    """One finished run of a study; *id* is the content hash of its experiment, *created* an ISO time (UTC)."""
+    """One finished run; *id* is the content hash of its experiment, *created* an ISO time (UTC)."""
 
     id: str
     backend: str
@@ -115,7 +115,7 @@ class Study:
         return [file.parent.name for file in sorted(found, key=lambda file: (file.stat().st_mtime_ns, file))]
 
     def workload_prefix(self, name: str | None = None) -> Path:
-        """Return the PREFIX of the workload *name*, or of the newest; raises `StudyError` if there is none."""
+        """Return the PREFIX of the workload *name*, or of the newest; `StudyError` if there is none."""
         names = self.workloads()
         if not names:
             raise StudyError(

@@ -1,4 +1,4 @@
-"""Answer the first question: what bounds the step?"""
+"""Answer the first question, what bounds the step."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def _headline(path: CriticalPath, kinds: pd.DataFrame) -> str:
         return "The step takes no time: every node has a duration of 0."
     top = kinds.iloc[0]
     share = f"{100 * float(top['share']):.0f} %"
-    lead = f"The step of {human_time(path.makespan_ns)} is bound by {_PHRASES.get(top['key'], top['key'])}: {share}"
+    cause = _PHRASES.get(top["key"], top["key"])
+    lead = f"The step of {human_time(path.makespan_ns)} is bound by {cause}: {share}"
     return f"{lead} of the critical path; {_contributor(path, str(top['key']))}."
 
 
@@ -89,10 +90,10 @@ def _lower(sentence: str) -> str:
 def _rank_table(result: Result) -> pd.DataFrame:
     """Return the time of each rank, split so that compute + exposed communication + idle is the makespan."""
     busy = (result.ranks["compute_ns"] + result.ranks["comm_ns"] - result.ranks["overlap_ns"]).clip(lower=0)
-    table = result.ranks[["rank", "finish_ns", "compute_ns", "overlap_ns"]].copy()
+    table: pd.DataFrame = result.ranks[["rank", "finish_ns", "compute_ns", "overlap_ns"]].copy()
     table["exposed_comm_ns"] = result.ranks["comm_ns"] - result.ranks["overlap_ns"]
     table["idle_ns"] = result.makespan_ns - busy
-    return table[["rank", "finish_ns", "compute_ns", "exposed_comm_ns", "overlap_ns", "idle_ns"]]
+    return table
 
 
 def human_time(duration_ns: int) -> str:

@@ -1,4 +1,4 @@
-"""A backend without an engine, for tests: nodes run one after the other, collectives wait for the last rank."""
+"""A backend without an engine, for tests: every rank runs its nodes one after the other."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class FakeBackend:
             durations = np.where(is_comm, self.communication_ns, durations)
         ends = np.cumsum(durations)
         ids = graph.nodes["node_id"].to_numpy()
-        return pd.DataFrame(
+        table: pd.DataFrame = pd.DataFrame(
             {
                 "rank": rank,
                 "node_id": ids,
@@ -65,6 +65,7 @@ class FakeBackend:
                 "is_comm": is_comm,
             }
         )
+        return table
 
 
 def _rank_row(rank: int, frame: pd.DataFrame) -> dict[str, Any]:

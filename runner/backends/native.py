@@ -22,7 +22,7 @@ __all__ = ["NativeBackend", "ReplayBackend"]
 
 
 class NativeBackend:
-    """The analytical network: links without (*congestion_aware* false) or with queues (one dimension only)."""
+    """The analytical network: links without queues, or with them if *congestion_aware* (one dimension)."""
 
     def __init__(self, *, congestion_aware: bool, replay_only: bool = False) -> None:
         self.congestion_aware = congestion_aware
@@ -72,7 +72,7 @@ def _engine() -> Any:
         from .. import engine  # noqa: PLC0415 - the rest of the package works without the compiled module
     except ImportError as error:
         raise BackendUnavailable(
-            f"The simulation engine is not installed ({error}); install the package again, or choose another backend."
+            f"The simulation engine is not installed ({error}); install the package again."
         ) from error
     if not hasattr(engine, "Config"):
         raise BackendUnavailable("The simulation engine is not built; run 'make build' in the checkout.")
@@ -83,7 +83,7 @@ def _set_network(config: Any, experiment: Experiment, congestion_aware: bool) ->
     network = experiment.network
     if congestion_aware and network.dimensions > 1:
         raise ConfigError(
-            f"The backend '{experiment.backend}' simulates networks of one dimension, but '{network.name}' has "
+            f"The backend '{experiment.backend}' simulates one dimension, but '{network.name}' has "
             f"{network.dimensions}; use the backend 'analytical-unaware' or a network of one dimension."
         )
     config.topology = list(network.topology)
@@ -142,7 +142,8 @@ def _per_node(system: SystemConfig) -> dict[int, str]:
         return {int(key): str(value) for key, value in data.items()}
     except (OSError, yaml.YAMLError, ValueError, AttributeError) as error:
         raise ConfigError(
-            f"The custom algorithms of single nodes in {path} cannot be read ({error}); it must map node ids to names."
+            f"The custom algorithms of single nodes in {path} cannot be read ({error}); "
+            "the file must map node ids to names."
         ) from error
 
 
@@ -214,15 +215,15 @@ def _provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
 
 
 def _short_lists(experiment: Experiment) -> list[str]:
-    """Return a sentence for each algorithm list that leaves out dimensions: the collective shrinks silently."""
+    """Return a sentence for each algorithm list that leaves out dimensions: its collective shrinks."""
     sentences = []
     for name in _LISTS:
         value = getattr(experiment.system, f"{name}_implementation")
         short = value is not None and 0 < len(value) < experiment.network.dimensions
         if short and not value[-1].startswith("one"):
             sentences.append(
-                f"'{name.replace('_', '-')}-implementation' names {len(value)} of {experiment.network.dimensions} "
-                "dimensions: the collective runs only inside these."
+                f"'{name.replace('_', '-')}-implementation' names {len(value)} of "
+                f"{experiment.network.dimensions} dimensions: the collective runs only inside these."
             )
     return sentences
 

@@ -1,4 +1,4 @@
-"""Configurations: ASTRA-sim's own files, loaded into validated models and written back unchanged in meaning."""
+"""Configurations: ASTRA-sim's own files as validated models, written back unchanged in meaning."""
 
 from ._groups import load_groups as load_groups
 from ._memory import MemoryConfig as MemoryConfig

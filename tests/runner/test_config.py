@@ -1,0 +1,127 @@
+"""Configuration files: conversions, round trips, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from chakrascope.errors import ConfigError
+from chakrascope.runner import MemoryConfig, NetworkConfig, SystemConfig, list_presets, load_groups
+
+NETWORK = "topology: [Ring, Switch]\nnpus_count: [4, 2]\nbandwidth: [50, 25.5]\nlatency: [500, 0]\n"
+
+
+def write(folder, name, content):
+    path = folder / name
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_network_round_trip(tmp_path):
+    config = NetworkConfig.load(write(tmp_path, "n.yml", NETWORK + "extra: 1\n"))
+    assert config.num_ranks == 8
+    assert config.bandwidth_bytes_per_ns[0] == 50 * 2**30 / 1e9
+    assert config.unknown == {"extra": 1}
+    config.save(tmp_path / "copy.yml")
+    assert NetworkConfig.load(tmp_path / "copy.yml") == config
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (NETWORK.replace("Ring", "Rign"), "did you mean 'Ring'"),
+        (NETWORK.replace("[4, 2]", "[4]"), "1 entries"),
+        (NETWORK.replace("[4, 2]", "[4, 1]"), "at least 2"),
+        (NETWORK.replace("[4, 2]", "[4, 2.5]"), "whole number"),
+        (NETWORK.replace("[50, 25.5]", "[50, 0]"), "more than 0"),
+        (NETWORK.replace("[50, 25.5]", "50"), "must be a list"),
+        (NETWORK.replace("[500, 0]", "[500, -1]"), "0 or more"),
+        (NETWORK.replace("latency", "latncy"), "'latency' is missing"),
+        ("topology: [", "not valid YAML"),
+        ("- 1", "mapping"),
+        ("", "mapping"),
+    ],
+)
+def test_wrong_networks_are_refused(tmp_path, content, message):
+    with pytest.raises(ConfigError, match=message):
+        NetworkConfig.load(write(tmp_path, "n.yml", content))
+
+
+def test_system_conversions_are_astra_sims(tmp_path):
+    data = {"preferred-dataset-splits": 4.9, "roofline-enabled": False, "replay-only": 0, "boost-mode": 1}
+    config = SystemConfig.load(write(tmp_path, "s.json", data))
+    assert config.preferred_dataset_splits == 4
+    assert config.roofline_enabled is True
+    assert config.replay_only is False
+    assert any("boost-mode" in line for line in config.ineffective())
+    config.save(tmp_path / "copy.json")
+    assert SystemConfig.load(tmp_path / "copy.json") == config
+
+
+def test_misspelt_keys_are_listed(tmp_path):
+    config = SystemConfig.load(write(tmp_path, "s.json", {"endpoint-dealy": 3}))
+    assert config.ineffective() == [
+        "'endpoint-dealy' is not a key of ASTRA-sim and was ignored; did you mean 'endpoint-delay'?"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"scheduling-policy": "LILO"}, "did you mean 'LIFO'"),
+        ({"collective-optimization": "localBW"}, "did you mean"),
+        ({"all-reduce-implementation": "ring"}, "list of strings"),
+        ({"all-reduce-implementation": ["rign"]}, "did you mean 'ring'"),
+        ({"all-reduce-implementation-custom": ["a", "b"]}, "exactly one"),
+        ({"endpoint-delay": "10"}, "must be a number"),
+        ([], "mapping"),
+        ("{", "not valid JSON"),
+    ],
+)
+def test_wrong_systems_are_refused(tmp_path, data, message):
+    with pytest.raises(ConfigError, match=message):
+        SystemConfig.load(write(tmp_path, "s.json", data))
+
+
+def test_memory_round_trip_and_refusal(tmp_path):
+    data = {"memory-type": "MEMORY_POOL", "remote-mem-latency": 100.7, "remote-mem-bw": 50}
+    config = MemoryConfig.load(write(tmp_path, "m.json", data))
+    assert config.remote_mem_latency == 100
+    config.save(tmp_path / "copy.json")
+    assert MemoryConfig.load(tmp_path / "copy.json") == config
+    with pytest.raises(ConfigError, match="did you mean 'MEMORY_POOL'"):
+        MemoryConfig.load(write(tmp_path, "m.json", {"memory-type": "MEMORY_POL"}))
+
+
+@pytest.mark.parametrize(
+    "data", [{"0": [1]}, {"x": [1]}, {"1": []}, {"1": [1, 1]}, {"1": "a"}, {"1": [True]}]
+)
+def test_wrong_groups_are_refused(tmp_path, data):
+    with pytest.raises(ConfigError):
+        load_groups(write(tmp_path, "g.json", data))
+
+
+def test_groups_keep_their_order(tmp_path):
+    assert load_groups(write(tmp_path, "g.json", {"1": [2, 0]})) == {1: (2, 0)}
+
+
+@pytest.mark.parametrize("name", list_presets("network"))
+def test_presets_load(name):
+    network = NetworkConfig.preset(name)
+    system = SystemConfig.preset("default", network.dimensions)
+    assert len(system.all_reduce_implementation) == network.dimensions
+    assert 2 <= network.num_ranks <= 72
+
+
+def test_a_missing_file_is_explained(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        NetworkConfig.load(tmp_path / "absent.yml")
+
+
+def test_reference_configurations_round_trip(shared):
+    for folder in sorted((shared / "reference" / "cases").glob("*/")):
+        system = SystemConfig.load(folder / "system.json")
+        assert SystemConfig.from_mapping(system.to_dict(), "copy") == system
+        network = NetworkConfig.load(folder / "network.yml")
+        assert NetworkConfig.from_mapping(network.to_dict(), "copy") == network
