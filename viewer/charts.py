@@ -75,7 +75,7 @@ def contributors_bar(breakdown: pd.DataFrame, scheme: str, colour: str = "#3b82c
         )
     )
     figure.update_layout(height=48 + 28 * max(1, len(shown)))
-    figure.update_xaxes(visible=False, range=[0, 1.35 * float(shown["share"].max() if len(shown) else 1)])
+    figure.update_xaxes(visible=False, range=[0, 1.6 * float(shown["share"].max() if len(shown) else 1)])
     figure.update_yaxes(
         tickvals=list(range(len(shown))),
         ticktext=[_plain(t) for t in labels],
@@ -126,7 +126,7 @@ def _styled(figure: go.Figure, scheme: str, margin: dict[str, int]) -> go.Figure
     return figure
 
 
-def _short(text: str, limit: int = 44) -> str:
+def _short(text: str, limit: int = 36) -> str:
     return text if len(text) <= limit else f"{text[: limit // 2 - 1]}…{text[-limit // 2 :]}"
 
 

@@ -75,7 +75,9 @@ class OpenRun:
         """Every executed node: simulated interval and causes beside what the workload says of it."""
         with self._lock:
             described = self.workload.node_table()
-            return self.result.nodes.merge(described, on=["rank", "node_id"], how="left", validate="1:1")
+            keys = ["rank", "node_id"]
+            joined: pd.DataFrame = self.result.nodes.merge(described, on=keys, how="left", validate="1:1")
+            return joined
 
     @cached_property
     def summary(self) -> Summary:
@@ -98,7 +100,9 @@ class OpenRun:
         """Return one executed node as a dict, or None if the run has no such node."""
         nodes = self.nodes
         found = np.flatnonzero((nodes["rank"].to_numpy() == rank) & (nodes["node_id"].to_numpy() == node_id))
-        return None if len(found) == 0 else nodes.iloc[int(found[0])].to_dict()
+        if len(found) == 0:
+            return None
+        return {str(key): value for key, value in nodes.iloc[int(found[0])].items()}
 
 
 class StudyView:

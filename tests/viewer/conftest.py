@@ -36,6 +36,7 @@ def _program(rank: int, late_ns: int, layers: int) -> pd.DataFrame:
 class FakePath:
     def __init__(self, segments: pd.DataFrame) -> None:
         self.segments = segments
+        self.makespan_ns = int(segments["end_ns"].max())
 
     def breakdown(self, by: str) -> pd.DataFrame:
         table = self.segments.groupby(by, sort=False)["duration_ns"].sum().reset_index()

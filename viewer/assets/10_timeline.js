@@ -10,7 +10,7 @@
     for (const [scale, unit] of units) {
       if (Math.abs(ns) >= scale) { return `${parseFloat((ns / scale).toPrecision(6))} ${unit}`; }
     }
-    return `${Math.round(ns)} ns`;
+    return ns === 0 ? "0" : `${Math.round(ns)} ns`;
   }
 
   function decode(buffer) {

@@ -19,14 +19,14 @@ __all__ = ["PATH", "TITLE", "layout", "register"]
 PATH, TITLE = "/critical-path", "Critical path"
 _COLUMNS: list[dict[str, Any]] = [
     {"field": "segment", "headerName": "#", "maxWidth": 80, "type": "rightAligned"},
-    {"field": "rank", "headerName": "Rank", "maxWidth": 90, "type": "rightAligned"},
+    {"field": "rank", "headerName": "Rank", "minWidth": 72, "maxWidth": 90, "type": "rightAligned"},
     {"field": "name", "headerName": "Name", "minWidth": 200, "flex": 3, "tooltipField": "name"},
     {"field": "kind", "headerName": "Kind", "maxWidth": 150},
     {"field": "start_ns", "headerName": "Start (ms)", "maxWidth": 120, "type": "rightAligned",
      "valueFormatter": {"function": "d3.format(',.3f')(params.value / 1e6)"}},
     {"field": "duration_ns", "headerName": "Duration (ms)", "maxWidth": 140, "type": "rightAligned",
      "valueFormatter": {"function": "d3.format(',.3f')(params.value / 1e6)"}},
-    {"field": "share", "headerName": "Share", "maxWidth": 100, "type": "rightAligned",
+    {"field": "share", "headerName": "Share", "minWidth": 84, "maxWidth": 100, "type": "rightAligned",
      "valueFormatter": {"function": "d3.format('.1%')(params.value)"}},
     {"field": "module", "headerName": "Module", "minWidth": 120, "flex": 2, "tooltipField": "module"},
     {"field": "reason", "headerName": "Why it had to wait", "minWidth": 200, "flex": 4,

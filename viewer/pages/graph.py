@@ -42,7 +42,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 ],
                 justify="space-between",
             ),
-            dmc.Group([kind_legend(), _edge_legend()], gap="lg"),
+            html.Div([kind_legend(), _edge_legend()], className="legends"),
             html.Div(
                 [
                     cyto.Cytoscape(id="graph", elements=elements, layout=_FITTED,
@@ -75,7 +75,7 @@ def _drawing(
     described = program.nodes.set_index("node_id")
     on_path = set(run.path.segments.loc[run.path.segments["rank"] == rank, "node_id"])
     elements = [
-        _node_element(row, described.loc[row.node_id], row.node_id == focus, row.node_id in on_path)
+        _node_element(row, described.loc[row.node_id], bool(row.node_id == focus), row.node_id in on_path)
         for row in cut.nodes.itertuples(index=False)
     ]
     elements += [_edge_element(row) for row in cut.edges.itertuples(index=False)]

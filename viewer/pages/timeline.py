@@ -35,7 +35,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 **{"data-run": run.info.id, "data-scheme": scheme},
             ),
             dcc.Store(id="timeline-sink"),
-            html.Div(id="timeline-details", className="node-details"),
+            html.Div("Select a slice to see what it is.", id="timeline-details", className="node-details"),
         ],
         gap="xs",
     )

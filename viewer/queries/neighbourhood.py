@@ -71,11 +71,12 @@ def _layers(ids: Ints, src: Ints, dst: Ints) -> list[int]:
 def search_nodes(nodes: pd.DataFrame, text: str, count: int = 20) -> pd.DataFrame:
     """Return the first *count* nodes whose name, operator or module contains *text*, or whose id it is."""
     wanted = text.strip().lower()
-    if not wanted:
-        return nodes.head(0)
     found = pd.Series(False, index=nodes.index)
+    if not wanted:
+        count = 0
     for column in ("name", "operator", "module"):
         found |= nodes[column].fillna("").str.lower().str.contains(wanted, regex=False)
     if wanted.isdigit():
         found |= nodes["node_id"].astype(str) == wanted
-    return nodes[found].head(count)
+    first: pd.DataFrame = nodes[found].head(count)
+    return first

@@ -9,12 +9,16 @@ from ...runner import CriticalPath
 
 __all__ = ["contributors", "longest_segment", "segment_table", "strip"]
 
+# Keys under which a breakdown gathers the time that has no name of the kind asked for.
+_NAMELESS = ("", "(none)")
+
 
 def segment_table(path: CriticalPath) -> pd.DataFrame:
     """Return the segments of *path* with each one's share of the whole."""
-    segments: pd.DataFrame = path.segments
+    segments = path.segments
     total = max(1, int(segments["duration_ns"].sum()))
-    return segments.assign(share=segments["duration_ns"] / total)
+    table: pd.DataFrame = segments.assign(share=segments["duration_ns"] / total)
+    return table
 
 
 def longest_segment(path: CriticalPath) -> tuple[int, int]:
@@ -33,15 +37,13 @@ def strip(path: CriticalPath, bars: int = 1200) -> pd.DataFrame:
     Columns rank, kind, name, node_id (of the longest joined segment), start_ns, duration_ns, count.
     """
     segments = path.segments
-    if segments.empty:
-        return pd.DataFrame(columns=["rank", "kind", "name", "node_id", "start_ns", "duration_ns", "count"])
-    pixel_ns = max(1.0, int(segments["end_ns"].max()) / bars)
+    pixel_ns = max(1.0, path.makespan_ns / bars)
     pixel = (segments["start_ns"] / pixel_ns).astype(np.int64)
     keys = pd.DataFrame({"rank": segments["rank"], "kind": segments["kind"], "pixel": pixel})
     joined = (keys != keys.shift()).any(axis=1).cumsum()
     longest = segments.loc[segments.groupby(joined)["duration_ns"].idxmax()].reset_index(drop=True)
     grouped = segments.groupby(joined)
-    return pd.DataFrame(
+    table: pd.DataFrame = pd.DataFrame(
         {
             "rank": longest["rank"],
             "kind": longest["kind"],
@@ -52,10 +54,14 @@ def strip(path: CriticalPath, bars: int = 1200) -> pd.DataFrame:
             "count": grouped.size().to_numpy(),
         }
     )
+    return table
 
 
 def contributors(path: CriticalPath, by: str, count: int = 10) -> pd.DataFrame:
     """Return the *count* largest keys of the path's breakdown, nameless time left out."""
     table = path.breakdown(by)
-    named = table[table["key"].astype(str) != ""]
-    return named.sort_values("duration_ns", ascending=False).head(count).reset_index(drop=True)
+    named = table[~table["key"].astype(str).isin(_NAMELESS)]
+    largest: pd.DataFrame = (
+        named.sort_values("duration_ns", ascending=False).head(count).reset_index(drop=True)
+    )
+    return largest

@@ -66,7 +66,7 @@ class SliceIndex:
 
     def _running_end(self) -> Ints:
         """Return the latest end so far along each lane; ends alone may go back where slices overlap."""
-        reach = self._end.copy()
+        reach: Ints = self._end.copy()
         for low, high in zip(self._first[:-1], self._first[1:], strict=True):
             np.maximum.accumulate(reach[low:high], out=reach[low:high])
         return reach
@@ -80,7 +80,8 @@ class SliceIndex:
             f"{name} {stream}" if many > 1 else name
             for name, stream, many in zip(names, table["stream"], per_name, strict=True)
         ]
-        return pd.DataFrame({"rank": table["rank"], "label": labels})
+        lanes: pd.DataFrame = pd.DataFrame({"rank": table["rank"], "label": labels})
+        return lanes
 
     def window(self, t0_ns: int, t1_ns: int, pixels: int, lanes: tuple[int, int] | None = None) -> SliceBatch:
         """Return the slices that touch [*t0_ns*, *t1_ns*) in lanes [first, last), about two a pixel at most.
@@ -139,4 +140,5 @@ class SliceIndex:
         lane_rank = self.lanes["rank"].to_numpy(np.int64)[self._lane] if len(self._lane) else self._lane
         table = pd.Series(self._lane, index=pd.MultiIndex.from_arrays([lane_rank, self._node]))
         wanted = pd.MultiIndex.from_arrays([ranks, node_ids])
-        return table.reindex(wanted).fillna(-1).to_numpy(np.int64)
+        lanes: Ints = table.reindex(wanted).fillna(-1).to_numpy(np.int64)
+        return lanes
