@@ -6,13 +6,13 @@ from typing import Any
 
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
-from flask import Response
 
 from ..errors import ChakrascopeError
-from ..runner import RunInfo, Study
+from ..runner import Study
 from . import pages, routes
+from .access import protect
 from .state import Selection, StudyView
-from .theme import duration_text
+from .theme import duration_text, run_text
 
 __all__ = ["create_app"]
 
@@ -36,7 +36,7 @@ def create_app(study: Study) -> Dash:
     for page in pages.PAGES:
         page.register(app, view)
     routes.register(app.server, view)
-    _protect(app)
+    protect(app)
     return app
 
 
@@ -74,7 +74,9 @@ def _shell(view: StudyView) -> dmc.MantineProvider:
             dmc.AppShell(
                 [
                     dmc.AppShellHeader(header),
-                    dmc.AppShellNavbar(html.Nav(id="nav"), p="xs"),
+                    dmc.AppShellNavbar(
+                        [html.Nav(id="nav", **{"aria-label": "Pages"}), html.Div(id="selected")], p="xs"
+                    ),
                     dmc.AppShellMain(html.Div(id="page")),
                 ],
                 header={"height": 56},
@@ -86,12 +88,7 @@ def _shell(view: StudyView) -> dmc.MantineProvider:
 
 
 def _run_options(view: StudyView) -> list[dict[str, str]]:
-    return [{"value": info.id, "label": _run_label(info)} for info in reversed(view.runs())]
-
-
-def _run_label(info: RunInfo) -> str:
-    label = info.label or f"{info.backend} on {info.network}"
-    return f"{label} · {info.num_ranks} ranks · {duration_text(info.makespan_ns)}"
+    return [{"value": info.id, "label": run_text(info)} for info in reversed(view.runs())]
 
 
 def _register_shell(app: Dash, view: StudyView) -> None:
@@ -115,7 +112,7 @@ def _register_shell(app: Dash, view: StudyView) -> None:
         selection = Selection.parse(search)
         if not run or run == view.resolve(selection.run):
             return no_update
-        return Selection(run, selection.rank, selection.node).search
+        return selection.with_run(run).search
 
     @app.callback(Output("nav", "children"), Input("url", "pathname"), Input("url", "search"))
     def navigation(pathname: str | None, search: str | None) -> list[Any]:
@@ -137,10 +134,40 @@ def _register_shell(app: Dash, view: StudyView) -> None:
         """Lay out the page of the address, or say what is missing and what to do."""
         return _page(view, pathname or "/", run, "dark" if dark else "light", search)
 
+    @app.callback(Output("selected", "children"), Input("selection", "data"))
+    def show_selected(selection: dict[str, Any] | None) -> Any:
+        """Name the selected node beside every page."""
+        return _selected(view, selection or {})
+
+    @app.callback(
+        Output("url", "search", allow_duplicate=True), Input("clear-selection", "n_clicks"),
+        State("url", "search"), prevent_initial_call=True,
+    )  # fmt: skip
+    def clear(clicks: int | None, search: str | None) -> Any:
+        """Select nothing."""
+        return Selection.parse(search).with_node(-1, -1).search if clicks else no_update
+
     app.clientside_callback(
         ClientsideFunction("chakrascope", "scheme"),
         Output("mantine", "forceColorScheme"),
         Input("dark", "checked"),
+    )
+
+
+def _selected(view: StudyView, selection: dict[str, Any]) -> Any:
+    run, rank, node_id = selection.get("run"), selection.get("rank", -1), selection.get("node", -1)
+    node = view.open(run).node(rank, node_id) if run and node_id >= 0 else None
+    if node is None:
+        return None
+    return html.Div(
+        [
+            dmc.Text("Selected on every page", size="xs", c="dimmed"),
+            dmc.Text(str(node["name"])[:80], size="sm", fw=600, className="selected-name"),
+            dmc.Text(f"rank {rank} · node {node_id}", size="xs"),
+            dmc.Text(duration_text(int(node["end_ns"] - node["start_ns"])), size="xs"),
+            dmc.Button("Clear", id="clear-selection", size="compact-xs", variant="default", mt=4),
+        ],
+        className="selected-card",
     )
 
 
@@ -161,19 +188,3 @@ def _page(view: StudyView, pathname: str, run: str | None, scheme: str, search: 
 
 def _notice(title: str, text: str) -> dmc.Alert:
     return dmc.Alert(text, title=title, color="yellow", variant="light", id="notice")
-
-
-def _protect(app: Dash) -> None:
-    """Let the browser itself refuse whatever does not come from this server."""
-
-    @app.server.after_request
-    def add_headers(response: Response) -> Response:
-        scripts = " ".join(f"'{digest.strip(chr(39))}'" for digest in app.csp_hashes())
-        response.headers["Content-Security-Policy"] = (
-            f"default-src 'self'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; "
-            "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; object-src 'none'; "
-            "base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
-        )
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Referrer-Policy"] = "no-referrer"
-        return response

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 from dash import dcc
 
-from .theme import KIND_LABELS, duration_text, kind_colour, share_text
+from .theme import KIND_LABELS, ON_KIND_INK, duration_text, kind_colour, share_text
 
-__all__ = ["breakdown_bar", "contributors_bar", "graph", "path_strip"]
+__all__ = [
+    "breakdown_bar",
+    "contributors_bar",
+    "difference_histogram",
+    "difference_scatter",
+    "graph",
+    "path_strip",
+    "runs_bar",
+    "traffic_map",
+]
 
 # Plotly's own defaults show a button that sends the figure to a hosted service.
 _PRIVATE_CONFIG: dict[str, Any] = {
@@ -42,10 +52,10 @@ def breakdown_bar(breakdown: pd.DataFrame, scheme: str) -> go.Figure:
             orientation="h",
             name=label,
             marker_color=kind_colour(kind),
-            text=f"{label}<br>{share}" if fraction >= 0.08 else "",
+            text=f"{label}<br>{share}" if fraction >= 0.06 else "",
             insidetextanchor="middle",
             textangle=0,
-            textfont_color="white",
+            textfont_color=ON_KIND_INK,
             hovertemplate=f"{label}<br>{duration_text(row['duration_ns'])} ({share})<extra></extra>",
         )
     figure.update_layout(barmode="stack", height=96, showlegend=False)
@@ -111,6 +121,112 @@ def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
     )
     figure.update_xaxes(ticksuffix=" ms")
     return _styled(figure, scheme, margin={"l": 8, "r": 12, "t": 36, "b": 40})
+
+
+def runs_bar(runs: list[tuple[str, pd.DataFrame]], scheme: str) -> go.Figure:
+    """Return one stacked bar a run of its critical path by kind (key, duration_ns), the first run on top."""
+    labels = [f"{number}. {_plain(_short(label, 44))}" for number, (label, _) in enumerate(runs, start=1)]
+    figure = go.Figure()
+    for kind in KIND_LABELS:
+        durations = [int(kinds.loc[kinds["key"] == kind, "duration_ns"].sum()) for _, kinds in runs]
+        if not any(durations):
+            continue
+        figure.add_bar(
+            x=[duration / 1e6 for duration in durations],
+            y=labels,
+            orientation="h",
+            name=KIND_LABELS[kind],
+            marker_color=kind_colour(kind),
+            customdata=[duration_text(duration) for duration in durations],
+            hovertemplate=f"{KIND_LABELS[kind]}: %{{customdata}}<extra></extra>",
+        )
+    figure.update_layout(barmode="stack", height=100 + 40 * len(runs), bargap=0.3)
+    figure.update_layout(legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"})
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_xaxes(ticksuffix=" ms")
+    return _styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 36})
+
+
+def difference_scatter(nodes: pd.DataFrame, scheme: str, most: int = 3000) -> go.Figure:
+    """Return each node's duration in one run over that in the other, both logarithmic; the worst *most*."""
+    figure = go.Figure()
+    shown = nodes.head(most)
+    for kind, part in shown.groupby("kind", sort=False):
+        figure.add_scatter(
+            x=part["base_ns"].clip(lower=1) / 1e3,
+            y=part["other_ns"].clip(lower=1) / 1e3,
+            mode="markers",
+            name=KIND_LABELS.get(str(kind), str(kind)),
+            marker={"color": kind_colour(str(kind)), "size": 6, "opacity": 0.7},
+            hovertext=[
+                f"{_plain(_short(str(row.name), 60))}<br>rank {row.rank}, node {row.node_id}<br>"
+                f"{duration_text(row.base_ns)} → {duration_text(row.other_ns)}"
+                for row in part.itertuples(index=False)
+            ],
+            hovertemplate="%{hovertext}<extra></extra>",
+        )
+    if len(shown):
+        ends = [f(shown[["base_ns", "other_ns"]].clip(lower=1).to_numpy()) / 1e3 for f in (np.min, np.max)]
+        figure.add_scatter(
+            x=ends,
+            y=ends,
+            mode="lines",
+            line={"color": "#9aa3ad", "dash": "dot"},
+            name="equal",
+            hoverinfo="skip",
+        )
+    figure.update_layout(height=340, legend={"orientation": "h", "y": 1, "yanchor": "bottom"})
+    figure.update_xaxes(type="log", title="this run (µs)", dtick=1)
+    figure.update_yaxes(type="log", title="other run (µs)", dtick=1)
+    return _styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 40})
+
+
+def difference_histogram(nodes: pd.DataFrame, scheme: str) -> go.Figure:
+    """Return how many nodes differ by how much, relative to this run, in steps; nothing is cut off."""
+    edges = [-np.inf, -0.5, -0.2, -0.1, -0.02, 0.02, 0.1, 0.2, 0.5, 1.0, np.inf]
+    labels = ["< −50 %", "−50 to −20", "−20 to −10", "−10 to −2", "±2 %", "2 to 10", "10 to 20", "20 to 50",
+              "50 to 100", "> 100 %"]  # fmt: skip
+    place = pd.cut(nodes["relative"], edges, labels=labels)
+    figure = go.Figure()
+    for kind, part in nodes.groupby("kind", sort=False):
+        counts = place.loc[part.index].value_counts().reindex(labels).fillna(0)
+        figure.add_bar(
+            x=labels,
+            y=counts.to_numpy(),
+            name=KIND_LABELS.get(str(kind), str(kind)),
+            marker_color=kind_colour(str(kind)),
+            hovertemplate="%{x}: %{y:,} nodes<extra></extra>",
+        )
+    figure.update_layout(
+        barmode="stack", height=340, legend={"orientation": "h", "y": 1, "yanchor": "bottom"}
+    )
+    figure.update_xaxes(title="other run takes longer by", tickangle=-35, type="category")
+    figure.update_yaxes(title="nodes", showgrid=True)
+    return _styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 40})
+
+
+def traffic_map(labels: list[str], values: Any, texts: Any, scheme: str) -> go.Figure:
+    """Return a square heat map of *values* from rows to columns; *texts* says each value with its unit."""
+    scale = [[0, "rgba(59,130,196,0.06)"], [0.001, "#cfe3f4"], [1, "#08488a"]]
+    if scheme == "dark":
+        scale = [[0, "rgba(59,130,196,0.06)"], [0.001, "#17324d"], [1, "#9fd0ff"]]
+    figure = go.Figure(
+        go.Heatmap(
+            z=values,
+            x=labels,
+            y=labels,
+            customdata=texts,
+            colorscale=scale,
+            showscale=False,
+            xgap=1,
+            ygap=1,
+            hovertemplate="%{y} → %{x}: %{customdata}<extra></extra>",
+        )
+    )
+    figure.update_layout(height=420)
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_xaxes(side="top", automargin=True, tickangle=-45)
+    return _styled(figure, scheme, margin={"l": 8, "r": 8, "t": 8, "b": 8})
 
 
 def _styled(figure: go.Figure, scheme: str, margin: dict[str, int]) -> go.Figure:

@@ -1,14 +1,16 @@
-"""Answer the timeline's own requests; they bypass Dash because they carry columns, not components."""
+"""Answer the requests for data, of the timeline and for whole tables; they carry columns, not components."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from flask import Flask, Response, abort, jsonify, request
 
 from ..errors import ChakrascopeError
 from .queries.details import node_details
+from .queries.tables import COMPARISONS, TABLES
 from .state import OpenRun, StudyView
 from .theme import KIND_COLOURS, KIND_LABELS, KINDS
 
@@ -43,10 +45,30 @@ def register(server: Flask, view: StudyView) -> None:
         lane, start, end = run.slices.lane_of(rank, node_id)
         return jsonify({"lane": lane, "start_ns": start, "end_ns": end, "details": node_details(found)})
 
+    @server.get("/export/<name>.<extension>")
+    def export(name: str, extension: str) -> Response:
+        run = _run(view)
+        if name in TABLES:
+            return _file(TABLES[name](run), name, extension)
+        if name not in COMPARISONS:
+            abort(404)
+        return _file(COMPARISONS[name](run, _run(view, "against")), name, extension)
 
-def _run(view: StudyView) -> OpenRun:
+
+def _file(table: pd.DataFrame, name: str, extension: str) -> Response:
+    if extension == "csv":
+        content, kind = table.to_csv(index=False).encode(), "text/csv; charset=utf-8"
+    elif extension == "parquet":
+        content, kind = table.to_parquet(index=False), "application/vnd.apache.parquet"
+    else:
+        abort(404)
+    headers = {"Content-Disposition": f'attachment; filename="{name}.{extension}"'}
+    return Response(content, mimetype=kind, headers=headers)
+
+
+def _run(view: StudyView, argument: str = "run") -> OpenRun:
     try:
-        return view.open(view.resolve(request.args.get("run", "")))
+        return view.open(view.resolve(request.args.get(argument, "")))
     except ChakrascopeError:
         abort(404)
 

@@ -7,10 +7,12 @@ import logging
 import socket
 from collections.abc import Callable
 
+from flask import Flask
 from werkzeug.serving import make_server
 
 from ..errors import ChakrascopeError
 from ..runner import Study
+from .access import is_loopback, new_token, require_token, serve_only
 from .app import create_app
 
 __all__ = ["serve"]
@@ -23,17 +25,31 @@ def serve(
 ) -> None:
     """Serve *study* until interrupted; *ready* is called with the address once connections are accepted.
 
-    Port 0 takes any free port. Raises ChakrascopeError if the port cannot be opened.
+    Port 0 takes any free port. On an address that other machines reach, the viewer answers only those who
+    open the address given to *ready*, which then holds a secret token. Raises ChakrascopeError if the port
+    cannot be opened.
     """
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    flask = create_app(study).server
+    secret = _guard(flask, host)
     with _listen(host, port) as listener:
-        server = make_server(host, port, create_app(study).server, threaded=True, fd=listener.fileno())
+        server = make_server(host, port, flask, threaded=True, fd=listener.fileno())
         if ready is not None:
             shown = f"[{host}]" if ":" in host else host
-            ready(f"http://{shown}:{listener.getsockname()[1]}/")
+            ready(f"http://{shown}:{listener.getsockname()[1]}/{secret}")
         with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()
         server.server_close()
+
+
+def _guard(server: Flask, host: str) -> str:
+    """Restrict who is answered, and return what the address needs to hold to be."""
+    if is_loopback(host):
+        serve_only(server, (host, "localhost", "127.0.0.1", "::1"))
+        return ""
+    token = new_token()
+    require_token(server, token)
+    return f"?token={token}"
 
 
 def _listen(host: str, port: int) -> socket.socket:

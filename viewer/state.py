@@ -15,20 +15,29 @@ import pandas as pd
 from ..converter import Workload
 from ..errors import StudyError
 from ..runner import CriticalPath, Result, RunInfo, Study, Summary, summarize
+from .queries.collectives import collective_overview
 from .queries.slices import SliceIndex
 
-__all__ = ["OpenRun", "Selection", "StudyView"]
+__all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView"]
 
+# Settings of single pages that an address may hold: the run compared against, the breakdown, the hops drawn,
+# the timeline's window in ns.
+OPTIONS = ("against", "by", "hops", "t0", "t1")
+_OPTION_LENGTH = 200
 _OPEN_RUNS = 4
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What the user looks at: a run and, if any, one node of one rank. Its home is the page's address."""
+    """What the user looks at: a run and, if any, one node of one rank. Its home is the page's address.
+
+    *options* are the settings of single pages, such as the breakdown shown, as (name, value) pairs.
+    """
 
     run: str = ""
     rank: int = -1
     node: int = -1
+    options: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def parse(cls, search: str | None) -> Selection:
@@ -38,6 +47,7 @@ class Selection:
             run=query.get("run", [""])[0],
             rank=_natural(query.get("rank", [""])[0]),
             node=_natural(query.get("node", [""])[0]),
+            options=tuple((name, query[name][0][:_OPTION_LENGTH]) for name in OPTIONS if name in query),
         )
 
     @property
@@ -46,6 +56,7 @@ class Selection:
         fields: dict[str, Any] = {"run": self.run} if self.run else {}
         if self.has_node:
             fields |= {"rank": self.rank, "node": self.node}
+        fields |= dict(self.options)
         return f"?{urlencode(fields)}" if fields else ""
 
     @property
@@ -53,9 +64,22 @@ class Selection:
         """Whether one node of one rank is selected."""
         return self.rank >= 0 and self.node >= 0
 
+    def option(self, name: str, default: str = "") -> str:
+        """Return the setting *name* of a page, one of :data:`OPTIONS`."""
+        return dict(self.options).get(name, default)
+
     def with_node(self, rank: int, node: int) -> Selection:
         """Return this selection moved to *node* of *rank*."""
         return replace(self, rank=int(rank), node=int(node))
+
+    def with_run(self, run: str) -> Selection:
+        """Return this selection moved to *run*."""
+        return replace(self, run=run)
+
+    def with_option(self, name: str, value: str) -> Selection:
+        """Return this selection with the setting *name*, one of :data:`OPTIONS`, changed or left out."""
+        settings = dict(self.options) | {name: value[:_OPTION_LENGTH]}
+        return replace(self, options=tuple((key, settings[key]) for key in OPTIONS if settings.get(key)))
 
 
 class OpenRun:
@@ -64,7 +88,8 @@ class OpenRun:
     Immutable from outside: runs are content-hashed, so nothing here can go stale.
     """
 
-    def __init__(self, info: RunInfo, result: Result, workload: Workload) -> None:
+    def __init__(self, view: StudyView, info: RunInfo, result: Result, workload: Workload) -> None:
+        self.view = view
         self.info = info
         self.result = result
         self.workload = workload
@@ -89,6 +114,12 @@ class OpenRun:
     def path(self) -> CriticalPath:
         """The critical path of the run."""
         return self.summary.path
+
+    @cached_property
+    def collectives(self) -> pd.DataFrame:
+        """Every collective of the run, as :func:`collective_overview` returns them."""
+        with self._lock:
+            return collective_overview(self.result, self.nodes, self.path)
 
     @cached_property
     def slices(self) -> SliceIndex:
@@ -133,7 +164,9 @@ class StudyView:
             info = next((info for info in self.runs() if info.id == run_id), None)
             if info is None:
                 raise StudyError("This study has no such run; choose one from the run selector.")
-            self._open[run_id] = OpenRun(info, self.study.result(run_id), self.study.run_workload(run_id))
+            self._open[run_id] = OpenRun(
+                self, info, self.study.result(run_id), self.study.run_workload(run_id)
+            )
             while len(self._open) > _OPEN_RUNS:
                 self._open.popitem(last=False)
             return self._open[run_id]

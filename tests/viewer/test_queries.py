@@ -9,24 +9,15 @@ from hypothesis import strategies as st
 from chakrascope.viewer.queries import neighbourhood, path, slices
 from chakrascope.viewer.state import Selection
 
-from .conftest import make_run
-
-
-@pytest.fixture(scope="module")
-def run():
-    result, workload, critical = make_run(3)
-    nodes = result.nodes.merge(workload.node_table(), on=["rank", "node_id"])
-    return result, nodes, critical
-
 
 def test_window_over_everything_covers_every_node(run):
-    _, nodes, _ = run
+    nodes = run.nodes
     batch = slices.SliceIndex(nodes).window(0, int(nodes["end_ns"].max()), 10_000)
     assert batch.count.sum() == len(nodes)
 
 
 def test_window_of_few_pixels_merges_but_keeps_the_extent(run):
-    _, nodes, _ = run
+    nodes = run.nodes
     index = slices.SliceIndex(nodes)
     batch = index.window(0, index.makespan_ns, 1)
     assert len(batch.start_ns) == len(index.lanes)
@@ -35,7 +26,7 @@ def test_window_of_few_pixels_merges_but_keeps_the_extent(run):
 
 
 def test_encoded_batch_has_the_layout_the_script_reads(run):
-    _, nodes, _ = run
+    nodes = run.nodes
     batch = slices.SliceIndex(nodes).window(0, 10**9, 2000)
     data = batch.encode()
     count, _ = struct.unpack_from("<II", data)
@@ -78,19 +69,19 @@ def test_every_edge_leads_to_a_later_layer(pairs):
 
 
 def test_strip_keeps_the_path_whole(run):
-    _, _, critical = run
+    critical = run.path
     assert path.strip(critical, bars=3)["duration_ns"].sum() == critical.segments["duration_ns"].sum()
 
 
 def test_contributors_leave_nameless_time_out(run):
-    named = path.contributors(run[2], "collective")
+    named = path.contributors(run.path, "collective")
     assert "" not in named["key"].tolist()
     assert named["duration_ns"].sum() == 6 * 300_000
 
 
-@given(st.text(max_size=20), st.integers(0, 10**9), st.integers(0, 10**12))
-def test_selection_survives_the_address(name, rank, node):
-    wanted = Selection(name, rank, node)
+@given(st.text(max_size=20), st.integers(0, 10**9), st.integers(0, 10**12), st.text(max_size=200))
+def test_selection_survives_the_address(name, rank, node, by):
+    wanted = Selection(name, rank, node).with_option("by", by)
     assert Selection.parse(wanted.search) == wanted
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from chakrascope.errors import ChakrascopeError
 from chakrascope.viewer import create_app, serve
+from chakrascope.viewer.access import is_loopback, require_token, serve_only
 
 
 def test_port_in_use_says_what_to_do_and_prints_nothing(study, capfd):
@@ -18,14 +19,14 @@ def test_port_in_use_says_what_to_do_and_prints_nothing(study, capfd):
 
 
 @pytest.mark.parametrize("query", ["run=../../etc", "run=run-a&t0=x", "run=run-a&px=1e400"])
-def test_hostile_window_is_refused_or_answered_quietly(study, query):
+def test_hostile_window_is_refused_or_answered_quietly(study, made, query):
     client = create_app(study).server.test_client()
-    assert client.get(f"/api/slices?{query}").status_code in (200, 400, 404)
+    assert client.get(f"/api/slices?{query.replace('run-a', made.run_a)}").status_code in (200, 400, 404)
 
 
 def test_unknown_node_is_not_found(study):
     client = create_app(study).server.test_client()
-    assert client.get("/api/node?run=run-a&rank=0&node=999").status_code == 404
+    assert client.get("/api/node?rank=0&node=999").status_code == 404
 
 
 def test_policy_allows_only_this_server(study):
@@ -47,3 +48,57 @@ def test_serve_tells_its_address_once_it_answers(study):
     assert ready.wait(10)
     with urllib.request.urlopen(address[0], timeout=10) as reply:
         assert reply.status == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "local"), [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True),
+                        ("0.0.0.0", False), ("192.168.1.2", False), ("example.org", False)],
+)  # fmt: skip
+def test_loopback_addresses(host, local):
+    assert is_loopback(host) is local
+
+
+def test_foreign_name_that_points_here_is_refused(study):
+    server = create_app(study).server
+    serve_only(server, ("127.0.0.1", "localhost"))
+    client = server.test_client()
+    assert client.get("/", headers={"Host": "127.0.0.1:8050"}).status_code == 200
+    assert client.get("/", headers={"Host": "evil.example"}).status_code == 403
+
+
+def test_other_sites_page_may_not_call(study):
+    client = create_app(study).server.test_client()
+    assert (
+        client.post("/_dash-update-component", headers={"Origin": "https://evil.example"}).status_code == 403
+    )
+
+
+def test_token_opens_the_viewer_once_and_is_not_left_in_the_address(study):
+    server = create_app(study).server
+    require_token(server, "secret")
+    client = server.test_client()
+    assert client.get("/").status_code == 403
+    assert client.get("/?token=wrong").status_code == 403
+    assert client.get("/api/lanes").status_code == 403
+    reply = client.get("/timeline?token=secret&run=x")
+    assert reply.status_code == 302
+    assert reply.location == "/timeline?run=x"
+    assert "HttpOnly" in reply.headers["Set-Cookie"]
+    assert client.get("/").status_code == 200
+
+
+def test_oversized_request_is_refused(study):
+    client = create_app(study).server.test_client()
+    body = b'{"a": "' + b"x" * (2 << 20) + b'"}'
+    assert (
+        client.post("/_dash-update-component", data=body, content_type="application/json").status_code == 413
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "status"),
+    [("/export/segments.csv", 200), ("/export/nodes.parquet", 200), ("/export/segments.pickle", 404),
+     ("/export/secrets.csv", 404), ("/export/node-differences.csv", 200)],
+)  # fmt: skip
+def test_export_of_named_tables_only(study, address, status):
+    assert create_app(study).server.test_client().get(address).status_code == status

@@ -1,7 +1,7 @@
 "use strict";
 /* The timeline: draws the window's slices on a canvas and fetches what the window lacks from /api/slices. */
 (function () {
-  const LABEL_WIDTH = 150, AXIS_HEIGHT = 26, LANE_HEIGHT = 22, FETCH_DELAY_MS = 90;
+  const LABEL_WIDTH = 150, AXIS_HEIGHT = 26, LANE_HEIGHT = 22, FETCH_DELAY_MS = 90, NOTE_DELAY_MS = 400;
   const INK = { light: "#1f2933", dark: "#d5dbe1" }, LINE = { light: "#e4e8ec", dark: "#333a41" };
   const PATH_COLOUR = "#d6264f";
 
@@ -42,7 +42,7 @@
       if (!reply.ok) { return; }
       const data = await reply.json();
       Object.assign(this, { lanes: data.lanes, kinds: data.kinds, path: data.path, makespan: data.makespan_ns });
-      this.fit();
+      this.firstWindow();
       if (this.wanted) { this.select(this.wanted); }
     }
 
@@ -82,6 +82,24 @@
       this.draw();
       clearTimeout(this.timer);
       this.timer = setTimeout(() => this.fetch(), FETCH_DELAY_MS);
+      clearTimeout(this.noting);
+      this.noting = setTimeout(() => this.noteWindow(), NOTE_DELAY_MS);
+    }
+
+    /* Write the window into the address without a step in the browser's history, so that it can be shared. */
+    noteWindow() {
+      if (!this.holder.isConnected) { return; }
+      const query = new URLSearchParams(window.location.search);
+      query.set("t0", Math.round(this.t0));
+      query.set("t1", Math.round(this.t1));
+      window.history.replaceState(window.history.state, "", `?${query}`);
+    }
+
+    /* Show the window of the address if it names one of this run, else everything. */
+    firstWindow() {
+      const query = new URLSearchParams(window.location.search);
+      const t0 = Number(query.get("t0") || NaN), t1 = Number(query.get("t1") || NaN);
+      if (query.get("run") === this.run && t1 > t0) { this.window(t0, t1); } else { this.fit(); }
     }
 
     async fetch() {
@@ -240,7 +258,10 @@
     click(x, y) {
       const i = this.hit(x, y);
       if (i < 0) { return; }
-      const query = new URLSearchParams({ run: this.run, rank: this.lanes[this.batch.lane[i]].rank, node: this.batch.node[i] });
+      const query = new URLSearchParams(window.location.search);
+      query.set("run", this.run);
+      query.set("rank", this.lanes[this.batch.lane[i]].rank);
+      query.set("node", this.batch.node[i]);
       window.dash_clientside.set_props("url", { search: `?${query}` });
     }
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import critical_path, graph, summary, timeline
+from . import compare, critical_path, graph, network, summary, timeline
 
 __all__ = ["PAGES"]
 
-PAGES: tuple[Any, ...] = (summary, critical_path, timeline, graph)
+PAGES: tuple[Any, ...] = (summary, critical_path, timeline, graph, network, compare)

@@ -13,18 +13,20 @@ from ..queries.neighbourhood import neighbourhood, search_nodes
 from ..queries.path import longest_segment
 from ..state import OpenRun, Selection, StudyView
 from ..theme import EDGE_KINDS, kind_colour
-from .parts import card, details_list, kind_legend
+from .parts import card, details_list, kind_legend, node_address, option_address
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/graph", "Graph"
 _COLUMN, _ROW = 190, 64
+_FEW_HOPS, _MOST_HOPS = 2, 8
 _FITTED = {"name": "preset", "fit": True, "padding": 30}
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     """Return the page for *run*, centred on the selected node or the path's longest segment."""
-    elements, title, pairs = _drawing(run, selection, 2)
+    hops = _hops(selection.option("hops"))
+    elements, title, pairs = _drawing(run, selection, hops)
     return dmc.Stack(
         [
             dmc.Group(
@@ -33,10 +35,12 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                     dmc.Group(
                         [
                             dmc.Select(id="graph-search", placeholder="find: name, operator, module, id",
-                                       searchable=True, data=[], w=380, clearable=True,
+                                       searchable=True, data=[], w=340, clearable=True,
+                                       **{"aria-label": "Find a node"},
                                        nothingFoundMessage="type to search"),
-                            dmc.NumberInput(id="graph-hops", value=2, min=1, max=8, w=110, suffix=" hops",
-                                            allowDecimal=False),
+                            dmc.NumberInput(id="graph-hops", value=hops, min=1, max=_MOST_HOPS, w=110,
+                                            suffix=" hops", allowDecimal=False,
+                                            **{"aria-label": "Hops around the node"}),
                         ]
                     ),
                 ],
@@ -55,6 +59,13 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
         ],
         gap="xs",
     )  # fmt: skip
+
+
+def _hops(asked: Any) -> int:
+    try:
+        return min(_MOST_HOPS, max(1, int(asked)))
+    except (TypeError, ValueError):
+        return _FEW_HOPS
 
 
 def _focus(run: OpenRun, selection: Selection) -> tuple[int, int]:
@@ -169,13 +180,13 @@ def register(app: Dash, view: StudyView) -> None:
 
     @app.callback(
         Output("url", "search", allow_duplicate=True), Input("graph-search", "value"), State("run", "data"),
-        prevent_initial_call=True,
+        State("url", "search"), prevent_initial_call=True,
     )  # fmt: skip
-    def go_to(value: str | None, run: str) -> Any:
+    def go_to(value: str | None, run: str, search: str | None) -> Any:
         if not value or ":" not in value:
             return no_update
         rank, node = value.split(":", 1)
-        return Selection.parse(f"?run={run}&rank={rank}&node={node}").search
+        return node_address(search, run, rank, node)
 
     @app.callback(
         Output("url", "search", allow_duplicate=True), Input("graph", "tapNodeData"), State("run", "data"),
@@ -185,18 +196,22 @@ def register(app: Dash, view: StudyView) -> None:
         if not data:
             return no_update
         rank, _ = _focus(view.open(run), Selection.parse(search))
-        return Selection(run).with_node(rank, int(data["id"])).search
+        return node_address(search, run, rank, data["id"])
+
+    @app.callback(
+        Output("url", "search", allow_duplicate=True), Input("graph-hops", "value"), State("run", "data"),
+        State("url", "search"), prevent_initial_call=True,
+    )  # fmt: skip
+    def widen(hops: Any, run: str, search: str | None) -> Any:
+        return option_address(search, run, "hops", str(_hops(hops)), str(_FEW_HOPS))
 
     @app.callback(
         Output("graph", "elements"), Output("graph-title", "children"), Output("graph-details", "children"),
-        Input("selection", "data"), Input("graph-hops", "value"), State("run", "data"),
-        prevent_initial_call=True,
+        Input("url", "search"), State("run", "data"), prevent_initial_call=True,
     )  # fmt: skip
-    def redraw(selection: dict[str, Any] | None, hops: Any, run: str | None) -> Any:
-        if not run or not selection:
+    def redraw(search: str | None, run: str | None) -> Any:
+        if not run:
             return no_update, no_update, no_update
-        depth = min(8, max(1, int(hops or 2)))
-        elements, title, pairs = _drawing(
-            view.open(run), Selection(run, selection["rank"], selection["node"]), depth
-        )
+        selection = Selection.parse(search)
+        elements, title, pairs = _drawing(view.open(run), selection, _hops(selection.option("hops")))
         return elements, title, details_list(pairs)

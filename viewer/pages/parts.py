@@ -2,29 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 import dash_ag_grid as dag
 import dash_mantine_components as dmc
 import pandas as pd
-from dash import html
+from dash import Dash, Input, Output, State, dcc, html, no_update
 
+from ..state import Selection
 from ..theme import KIND_LABELS, KINDS, kind_colour
 
-__all__ = ["card", "details_list", "kind_legend", "table"]
+__all__ = [
+    "SINGLE_ROW",
+    "card",
+    "column",
+    "details_list",
+    "empty",
+    "export_links",
+    "kind_legend",
+    "link_to",
+    "node_address",
+    "option_address",
+    "select_rows",
+    "table",
+    "table_card",
+    "text_column",
+]
 
 _DARK_GRID = {
     "function": "themeQuartz.withParams({backgroundColor: '#242424', foregroundColor: '#d5dbe1', "
     "headerBackgroundColor: '#2e2e2e', borderColor: '#424242', browserColorScheme: 'dark'})"
 }
+SINGLE_ROW = {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True}
+# Unit of a numeric column -> the function of assets/05_tables.js that formats it.
+_FORMATS = {
+    "ms": "inMilliseconds",
+    "±ms": "inSignedMilliseconds",
+    "%": "inPercent",
+    "±%": "inSignedPercent",
+    "GB/s": "inRate",
+    "bytes": "inBytes",
+}
+_MOST_ROWS = 5_000
 
 
 def card(title: str, *children: Any, note: str = "", **properties: Any) -> dmc.Paper:
     """Return a titled panel; *note* explains in small print how to read it."""
-    heading = [dmc.Text(title, fw=600, mb=4)]
+    heading = [dmc.Title(title, order=3, size="h5", mb=4)]
     if note:
         heading.append(dmc.Text(note, size="sm", c="dimmed", mb=8))
     return dmc.Paper([*heading, *children], withBorder=True, p="md", radius="md", **properties)
+
+
+def empty(text: str) -> dmc.Text:
+    """Return what stands where there is nothing to show; *text* says why and what to do."""
+    return dmc.Text(text, c="dimmed", className="empty")
 
 
 def kind_legend() -> html.Div:
@@ -46,27 +80,122 @@ def details_list(pairs: list[tuple[str, str]]) -> html.Dl:
     return html.Dl(parts, className="details")
 
 
+def link_to(text: str, path: str, search: str) -> dcc.Link:
+    """Return a link to another page that carries the selection along."""
+    return dcc.Link(text, href=path + search, className="text-link")
+
+
+def export_links(name: str, **query: str) -> html.Span:
+    """Return links that download the whole table *name* (see queries.tables) of a run."""
+    asked = urlencode(query)
+    links: list[Any] = []
+    for label, extension in (("CSV", "csv"), ("Parquet", "parquet")):
+        address = f"/export/{name}.{extension}?{asked}"
+        links.append(html.A(label, href=address, download=f"{name}.{extension}", className="text-link"))
+    return html.Span(["Export ", links[0], " · ", links[1]], className="exports")
+
+
+def column(field: str, name: str, unit: str = "", **more: Any) -> dict[str, Any]:
+    """Return a numeric column; *unit* is a key of ``_FORMATS`` or empty for a plain number."""
+    made: dict[str, Any] = {"field": field, "headerName": name, "type": "rightAligned", "minWidth": 84}
+    if unit:
+        made["valueFormatter"] = {"function": f"{_FORMATS[unit]}(params.value)"}
+    return made | more
+
+
+def text_column(field: str, name: str, **more: Any) -> dict[str, Any]:
+    """Return a column of text, whole in a tooltip where it is cut."""
+    return {"field": field, "headerName": name, "minWidth": 110, "flex": 2, "tooltipField": field} | more
+
+
 def table(
     identity: str, rows: pd.DataFrame, columns: list[dict[str, Any]], scheme: str, **options: Any
 ) -> dag.AgGrid:
-    """Return a sortable, filterable table of *rows*; *options* go to the grid."""
+    """Return a sortable, filterable table of the first rows of *rows*; *options* go to the grid."""
     height = options.pop("height", "420px")
-    column = {"sortable": True, "filter": options.pop("filter", True), "resizable": True, "minWidth": 70}
-    column |= {"wrapHeaderText": True, "suppressHeaderMenuButton": True, "suppressHeaderFilterButton": True}
+    default = {"sortable": True, "filter": options.pop("filter", True), "resizable": True, "minWidth": 70}
+    default |= {"wrapHeaderText": True, "suppressHeaderMenuButton": True, "suppressHeaderFilterButton": True}
     grid: dict[str, Any] = {
         "rowHeight": 32,
-        "headerHeight": 40,
+        "headerHeight": 44,
         "animateRows": False,
         "enableCellTextSelection": True,
+        "tooltipShowDelay": 400,
     }
     if scheme == "dark":
         grid["theme"] = _DARK_GRID
     return dag.AgGrid(
         id=identity,
-        rowData=rows.to_dict("records"),
+        rowData=_shortened(rows.head(_MOST_ROWS)).to_dict("records"),
         columnDefs=columns,
-        defaultColDef=column,
+        defaultColDef=default,
         columnSize="responsiveSizeToFit",
         style={"height": height},
         dashGridOptions=grid | options,
     )
+
+
+def table_card(
+    title: str,
+    name: str,
+    rows: pd.DataFrame,
+    columns: list[dict[str, Any]],
+    scheme: str,
+    *,
+    query: Mapping[str, str],
+    note: str = "",
+    height: str = "420px",
+    selects: bool = False,
+) -> dmc.Paper:
+    """Return a panel with the table *name* of queries.tables and links that export it whole.
+
+    With *selects*, a row can be chosen; :func:`select_rows` wires that to the node it stands for.
+    """
+    options: dict[str, Any] = {"height": height}
+    if selects:
+        options["rowSelection"] = SINGLE_ROW
+    shown = (
+        f"{len(rows):,} rows" if len(rows) <= _MOST_ROWS else f"first {_MOST_ROWS:,} of {len(rows):,} rows"
+    )
+    head = dmc.Group([dmc.Title(title, order=3, size="h5"), dmc.Text(shown, size="sm", c="dimmed")], gap="sm")
+    parts: list[Any] = [dmc.Group([head, export_links(name, **query)], justify="space-between", mb=4)]
+    if note:
+        parts.append(dmc.Text(note, size="sm", c="dimmed", mb=8))
+    parts.append(table(f"{name}-table", rows, columns, scheme, **options) if len(rows) else empty("No rows."))
+    return dmc.Paper(parts, withBorder=True, p="md", radius="md")
+
+
+def select_rows(app: Dash, name: str) -> None:
+    """Let choosing a row of the table *name* select the node in its columns ``rank`` and ``node_id``."""
+
+    @app.callback(
+        Output("url", "search", allow_duplicate=True), Input(f"{name}-table", "selectedRows"),
+        State("url", "search"), State("run", "data"), prevent_initial_call=True,
+    )  # fmt: skip
+    def select(rows: Any, search: str | None, run: str) -> Any:
+        # A mapping comes back when it was a page that chose the row, following the selection.
+        chosen = rows[0] if isinstance(rows, list) and rows else None
+        return node_address(search, run, chosen["rank"], chosen["node_id"]) if chosen else no_update
+
+
+def node_address(search: str | None, run: str, rank: Any, node: Any) -> Any:
+    """Return the address *search* with *node* of *rank* selected, or no update if it says so already."""
+    if int(node) < 0:
+        return no_update
+    address = Selection.parse(search).with_run(run).with_node(int(rank), int(node)).search
+    return no_update if address == (search or "") else address
+
+
+def option_address(search: str | None, run: str, name: str, value: str, default: str) -> Any:
+    """Return the address *search* with the setting *name* changed, or no update if it says so already."""
+    selection = Selection.parse(search)
+    if selection.option(name, default) == value:
+        return no_update
+    return selection.with_run(run).with_option(name, value).search
+
+
+def _shortened(rows: pd.DataFrame) -> pd.DataFrame:
+    """Cut texts no screen can show; the export has them whole."""
+    texts = rows.select_dtypes(include=["object", "string"]).columns
+    cut: pd.DataFrame = rows.assign(**{name: rows[name].astype(str).str.slice(0, 300) for name in texts})
+    return cut

@@ -5,42 +5,42 @@ from __future__ import annotations
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash
+from dash import Dash, html
 
 from ..charts import breakdown_bar, contributors_bar, graph
+from ..queries.advice import advice
 from ..queries.path import contributors
 from ..state import OpenRun, Selection, StudyView
-from .parts import card, kind_legend, table
+from .parts import card, column, empty, kind_legend, link_to, table_card
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/", "Summary"
-_MS = {"function": "params.value == null ? '' : d3.format(',.3f')(params.value / 1e6)"}
+_RANKS_NOTE = (
+    "Milliseconds. Compute + exposed communication + idle = the step; exposed communication is what "
+    "computation does not cover, overlapped what it does."
+)
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     """Return the page for *run*."""
-    del selection
-    kinds = run.summary.kinds
+    search = selection.with_run(run.info.id).search
     return dmc.Stack(
         [
-            dmc.Title(run.summary.headline, order=3, id="headline"),
+            dmc.Title(run.summary.headline, order=2, size="h3", id="headline"),
             card(
                 "Where the step's time goes",
-                graph(breakdown_bar(kinds, scheme), id="kind-bar"),
+                graph(breakdown_bar(run.summary.kinds, scheme), id="kind-bar"),
                 kind_legend(),
                 note="The critical path by kind: the chain of work that must shrink for the step to shrink.",
             ),
+            _advice(run, search),
             dmc.SimpleGrid(
                 [
                     card("Collectives that bound it", _bars(run, "collective", scheme)),
                     card("Operators that bound it", _bars(run, "operator", scheme)),
                     card("Modules that bound it", _bars(run, "module", scheme)),
-                    card(
-                        "Per rank",
-                        _ranks(run, scheme),
-                        note="Milliseconds. Compute + exposed communication + idle = the step.",
-                    ),
+                    _ranks(run, scheme),
                 ],
                 cols=2,
             ),
@@ -50,29 +50,48 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     )
 
 
+def _advice(run: OpenRun, search: str) -> dmc.Paper:
+    items = [dmc.ListItem(item.sentence) for item in advice(run.path, run.collectives)]
+    links = [link_to("See the chain on the critical path", "/critical-path", search)]
+    if len(run.collectives):
+        links.append(link_to("See every collective", "/network", search))
+    return card(
+        "What would help",
+        dmc.List(items, type="ordered", spacing=4) if items else empty("The critical path is empty."),
+        html.Div(links, className="link-row"),
+        note="Largest causes first. Each figure is the most its change can gain; once it shrinks, another "
+        "chain may bound the step.",
+    )
+
+
 def _bars(run: OpenRun, by: str, scheme: str) -> Any:
     table_ = contributors(run.path, by)
     if table_.empty:
-        return dmc.Text(f"The critical path names no {by}.", c="dimmed")
+        return empty(f"The critical path names no {by}.")
     colour = "#e08214" if by == "collective" else "#3b82c4"
     return graph(contributors_bar(table_, scheme, colour))
 
 
-def _ranks(run: OpenRun, scheme: str) -> Any:
+def _ranks(run: OpenRun, scheme: str) -> dmc.Paper:
     names = {
-        "rank": "Rank", "finish_ns": "Finish", "compute_ns": "Compute", "exposed_comm_ns": "Exposed comm.",
+        "finish_ns": "Finish", "compute_ns": "Compute", "exposed_comm_ns": "Exposed comm.",
         "overlap_ns": "Overlapped", "idle_ns": "Idle",
     }  # fmt: skip
     columns = [
-        {"field": field, "headerName": name, "type": "rightAligned"}
-        | ({} if field == "rank" else {"valueFormatter": _MS})
-        for field, name in names.items()
+        column("rank", "Rank", maxWidth=80),
+        *(column(field, name, "ms") for field, name in names.items()),
     ]
-    return table("rank-table", run.summary.ranks, columns, scheme, height="320px", filter=False)
+    ranks = run.summary.ranks
+    return table_card(
+        "Per rank", "ranks", ranks, columns, scheme, query={"run": run.info.id}, note=_RANKS_NOTE,
+        height=f"{min(320, 50 + 33 * len(ranks))}px",
+    )  # fmt: skip
 
 
 def _warnings(run: OpenRun) -> list[Any]:
-    said = [*run.result.provenance.get("warnings", []), *run.result.provenance.get("assumptions", [])]
+    provenance = run.result.provenance
+    said = [*provenance.get("warnings", []), *provenance.get("ignored_keys", [])]
+    said += [line for line in provenance.get("assumptions", []) if line not in said]
     if not said:
         return []
     return [card("Assumptions and warnings", dmc.List([dmc.ListItem(str(line)) for line in said], size="sm"))]

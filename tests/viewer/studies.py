@@ -1,0 +1,109 @@
+"""Build a small study with two runs of one hand-made training step, through the runner's own interfaces."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from chakrascope.converter import CollectiveType, EdgeKind, Graph, NodeType, Workload
+from chakrascope.runner import FakeBackend, Study, prepare
+from chakrascope.runner.result import COLUMNS
+
+HOSTILE = '<img src=x onerror="alert(1)"> \u202eevil & ' + "x" * 10_000
+LAYERS = 6
+
+
+def _rows(late_ns: int) -> list[dict]:
+    rows = []
+
+    def add(name, kind, phase, duration_ns, module, **facts):
+        start = rows[-1]["measured_start_ns"] + rows[-1]["duration_ns"] if rows else 0
+        rows.append(
+            {
+                "node_id": len(rows),
+                "name": name,
+                "type": NodeType.COMP,
+                "kind": kind,
+                "phase": phase,
+                "duration_ns": duration_ns,
+                "module": module,
+                "operator": name,
+                "measured_start_ns": start,
+                "step": 0,
+            }
+            | facts
+        )
+
+    for layer in range(LAYERS):
+        add(f"host before aten::mm {layer}", "launch", "forward", 20_000, f"layers.{layer}")
+        add("aten::mm", "compute", "forward", 400_000 + late_ns, f"layers.{layer}")
+        add(
+            "c10d::allreduce_",
+            "communication",
+            "backward",
+            300_000,
+            f"layers.{layer}",
+            type=NodeType.COMM_COLL,
+            comm_type=CollectiveType.ALL_REDUCE,
+            comm_size_bytes=(layer + 1) << 20,
+            stream=1,
+        )
+    rows[0] |= {"name": HOSTILE}
+    return rows
+
+
+def make_workload(ranks: int = 2) -> Workload:
+    """Make a data-parallel step whose last rank computes longer; its first node has a hostile name."""
+    graphs = []
+    for rank in range(ranks):
+        rows = _rows(100_000 * (rank == ranks - 1))
+        edges = [(node, node + 1, kind % len(EdgeKind)) for kind, node in enumerate(range(len(rows) - 1))]
+        graphs.append(Graph.build(rank, rows, edges))
+    return Workload(
+        tuple(graphs),
+        np.arange(ranks, dtype=np.int32),
+        metadata={"source": "hand-made", "measured_step_ns": {str(r): 4_920_000 for r in range(ranks)}},
+    )
+
+
+def ring_links(ranks: int) -> pd.DataFrame:
+    """Make the links of a ring, the second one busiest."""
+    table = pd.DataFrame(
+        {
+            "src": range(ranks),
+            "dst": [(rank + 1) % ranks for rank in range(ranks)],
+            "bytes": 10 << 20,
+            "busy_ns": [2_000_000 if rank == 1 else 1_000_000 for rank in range(ranks)],
+            "queue_ns": 5_000,
+            "messages": 12,
+        }
+    )
+    return table.astype(COLUMNS["links"])
+
+
+@dataclass(frozen=True)
+class Made:
+    """A study and the ids of its two runs, by label."""
+
+    study: Study
+    run_a: str
+    run_b: str
+
+
+def make_study(folder) -> Made:
+    """Make a study at *folder*: run-a on 2 ranks, run-b the same step on 8, with longer communication."""
+    study = Study.create(folder)
+    prefix = study.add_workload(make_workload(), "hand-made")
+    ids = []
+    for label, network, communication_ns in (
+        ("run-a", "cpu-cluster-2", None),
+        ("run-b", "cpu-cluster-8", 700_000),
+    ):
+        experiment = prepare(prefix, "default", network, backend="fake")
+        result = FakeBackend(communication_ns).run(experiment)
+        result = dataclasses.replace(result, links=ring_links(experiment.workload.num_ranks))
+        ids.append(study.add_run(experiment, result, label=label, workload="hand-made"))
+    return Made(study, *ids)

@@ -1,0 +1,110 @@
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from chakrascope.converter import CollectiveType
+from chakrascope.viewer.queries import advice, collectives, compare, network
+from chakrascope.viewer.state import StudyView
+
+from .studies import LAYERS, ring_links
+
+
+@pytest.fixture(scope="module")
+def other(made):
+    return StudyView(made.study).open(made.run_b)
+
+
+def test_collective_overview_has_a_row_a_collective_with_its_part_of_the_path(run):
+    table = run.collectives
+    assert table["operation"].tolist() == ["all_reduce"] * LAYERS
+    assert table["ranks"].tolist() == [2] * LAYERS
+    assert table["on_path_ns"].sum() == LAYERS * 300_000
+    assert table["skew_ns"].tolist() == [100_000 * (layer + 1) for layer in range(LAYERS)]
+    assert (table["rank"] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("comm_type", "algorithm", "bus"),
+    [
+        (CollectiveType.ALL_REDUCE, 4.0, 6.0),
+        (CollectiveType.ALL_GATHER, 16.0, 12.0),
+        (CollectiveType.REDUCE_SCATTER, 4.0, 3.0),
+        (CollectiveType.ALL_TO_ALL, 4.0, 3.0),
+        (CollectiveType.BROADCAST, 4.0, 4.0),
+    ],
+)
+def test_bandwidths_of_four_ranks_moving_4000_bytes_in_1000_ns(run, comm_type, algorithm, bus):
+    calls = pd.DataFrame(
+        {
+            "collective": 0, "comm_type": int(comm_type), "group": 0, "size_bytes": 4000, "rank": range(4),
+            "node_id": 2, "start_ns": 0, "end_ns": 1000, "wait_ns": 0, "transfer_ns": 1000,
+        }
+    )  # fmt: skip
+    result = dataclasses.replace(run.result, collectives=calls)
+    row = collectives.collective_overview(result, run.nodes, run.path).iloc[0]
+    assert (row["algorithm_bytes_per_ns"], row["bus_bytes_per_ns"]) == (algorithm, bus)
+
+
+def test_run_without_collectives_has_an_empty_overview(run):
+    result = dataclasses.replace(run.result, collectives=run.result.collectives.head(0))
+    assert collectives.collective_overview(result, run.nodes, run.path).empty
+
+
+def test_busiest_link_comes_first_with_its_share_of_the_step(other):
+    first = network.link_table(other.result).iloc[0]
+    assert (first["source"], first["target"]) == ("rank 1", "rank 2")
+    assert first["share"] == 2_000_000 / other.result.makespan_ns
+
+
+def test_links_belong_to_the_dimension_in_which_their_ends_differ(other):
+    links = pd.DataFrame(
+        {"src": [0, 0, 3], "dst": [1, 2, 3], "bytes": 1, "busy_ns": 1, "queue_ns": 0, "messages": 1}
+    )
+    provenance = {"network": {"topology": ["Ring", "Ring"], "npus_count": [2, 4]}}
+    result = dataclasses.replace(other.result, links=links, provenance=provenance)
+    found = network.link_table(result).set_index(["src", "dst"])["dimension"]
+    assert found.to_dict() == {(0, 1): 1, (0, 2): 2, (3, 3): 1}
+    assert network.link_dimensions(network.link_table(result))["links"].tolist() == [2, 1]
+
+
+@pytest.mark.parametrize("ranks", [2, 8, 64, 65, 1000])
+def test_traffic_keeps_every_byte_in_at_most_64_rows(run, ranks):
+    ends = pd.DataFrame({"rank": range(ranks)})
+    result = dataclasses.replace(run.result, links=ring_links(ranks), ranks=ends)
+    matrix = network.traffic(result, "bytes")
+    assert matrix.values.sum() == ranks * (10 << 20)
+    assert matrix.values.shape == (len(matrix.labels),) * 2
+    assert len(matrix.labels) <= 64
+
+
+def test_comparison_with_itself_finds_no_difference(run):
+    assert (compare.node_differences(run, run)["delta_ns"] == 0).all()
+    assert (compare.collective_differences(run, run)["delta_ns"] == 0).all()
+
+
+def test_comparison_aligns_nodes_of_the_common_ranks(run, other):
+    nodes = compare.node_differences(run, other)
+    assert sorted(nodes["rank"].unique()) == [0, 1]
+    assert len(nodes) == len(run.nodes)
+    changed = nodes[nodes["delta_ns"] != 0]
+    assert set(changed["kind"]) == {"communication"}
+    assert np.allclose(changed["relative"], 4 / 3)
+    assert (compare.collective_differences(run, other)["delta_ns"] == 400_000).all()
+    assert len(compare.rank_differences(run, other)) == 2
+
+
+def test_overview_is_against_the_first_run(run, other):
+    overview = compare.run_overview([run, other])
+    assert overview["delta_ns"].tolist() == [0, other.result.makespan_ns - run.result.makespan_ns]
+
+
+def test_advice_is_ranked_and_bounded_by_the_path(run):
+    items = advice.advice(run.path, run.collectives)
+    gains = [item.gain_ns for item in items]
+    assert gains == sorted(gains, reverse=True)
+    assert items[0].what == "aten::mm"
+    assert items[0].gain_ns == LAYERS * 500_000
+    assert all(item.gain_ns <= run.result.makespan_ns for item in items)
+    assert "at most" in items[0].sentence

@@ -1,0 +1,80 @@
+"""Decide who may use the viewer, and let the browser itself refuse whatever does not come from it."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+from urllib.parse import urlencode, urlsplit
+
+from dash import Dash
+from flask import Flask, Response, abort, redirect, request
+from werkzeug.wrappers import Response as AnyResponse
+
+__all__ = ["is_loopback", "new_token", "protect", "require_token", "serve_only"]
+
+_COOKIE = "chakrascope_token"
+_MAX_REQUEST_BYTES = 1 << 20
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only programs of this machine can reach an address bound to *host*."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def new_token() -> str:
+    """Return a secret that whoever has it may use the viewer with."""
+    return secrets.token_urlsafe(24)
+
+
+def protect(app: Dash) -> None:
+    """Bound what a request may carry and forbid the browser to load anything from elsewhere."""
+    app.server.config["MAX_CONTENT_LENGTH"] = _MAX_REQUEST_BYTES
+
+    @app.server.before_request
+    def refuse_other_sites() -> None:
+        origin = request.headers.get("Origin")
+        if origin and urlsplit(origin).netloc != request.host:
+            abort(403, "This address answers only to its own pages.")
+
+    @app.server.after_request
+    def add_headers(response: Response) -> Response:
+        scripts = " ".join(f"'{digest.strip(chr(39))}'" for digest in app.csp_hashes())
+        response.headers["Content-Security-Policy"] = (
+            f"default-src 'self'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; "
+            "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; object-src 'none'; "
+            "base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
+        )
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Referrer-Policy"] = "no-referrer"
+        return response
+
+
+def serve_only(server: Flask, hosts: tuple[str, ...]) -> None:
+    """Answer only requests for one of *hosts*: a foreign name that points here is another site's trick."""
+
+    @server.before_request
+    def refuse_other_names() -> None:
+        name = urlsplit(f"//{request.host}").hostname
+        if name not in hosts:
+            abort(403, "This viewer answers only to the address it printed when it started.")
+
+
+def require_token(server: Flask, token: str) -> None:
+    """Answer only browsers that opened the address with *token* once; a cookie remembers it."""
+
+    @server.before_request
+    def check() -> AnyResponse | None:
+        given = request.args.get("token", "")
+        if secrets.compare_digest(given.encode(), token.encode()):
+            rest = urlencode(
+                [(key, value) for key, value in request.args.items(multi=True) if key != "token"]
+            )
+            reply = redirect(request.path + (f"?{rest}" if rest else ""))
+            reply.set_cookie(_COOKIE, token, httponly=True, samesite="Strict")
+            return reply
+        if not secrets.compare_digest(request.cookies.get(_COOKIE, "").encode(), token.encode()):
+            abort(403, "Open the whole address that the viewer printed when it started, with its token.")
+        return None

@@ -1,0 +1,195 @@
+"""Compare: the run shown against others, in total, by rank, by collective and node by node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, html, no_update
+
+from ...errors import ChakrascopeError
+from ..charts import difference_histogram, difference_scatter, graph, runs_bar
+from ..queries.compare import (
+    collective_differences,
+    node_differences,
+    rank_differences,
+    run_overview,
+    same_nodes,
+)
+from ..state import OpenRun, Selection, StudyView
+from ..theme import duration_text, run_text
+from .parts import card, column, empty, option_address, select_rows, table, table_card, text_column
+
+__all__ = ["PATH", "TITLE", "layout", "register"]
+
+PATH, TITLE = "/compare", "Compare"
+_MOST_RUNS = 6
+_OVERVIEW = [
+    text_column("label", "Run", flex=3),
+    {"field": "backend", "headerName": "Backend", "minWidth": 150},
+    {"field": "network", "headerName": "Network", "minWidth": 130},
+    column("ranks", "Ranks", maxWidth=84),
+    column("makespan_ns", "Step (ms)", "ms"),
+    column("delta_ns", "Difference (ms)", "±ms", minWidth=104),
+    column("relative", "Relative", "±%"),
+    column("exposed_comm_ns", "Exposed comm. (ms)", "ms", minWidth=110),
+]
+_DELTAS = [
+    column("delta_ns", "Difference (ms)", "±ms", minWidth=100),
+    column("relative", "Relative", "±%"),
+]
+_NODES = [
+    column("rank", "Rank", maxWidth=80),
+    column("node_id", "Node", maxWidth=90),
+    text_column("name", "Name", flex=3),
+    {"field": "kind", "headerName": "Kind", "minWidth": 128},
+    text_column("module", "Module"),
+    column("base_ns", "This run (ms)", "ms"),
+    column("other_ns", "Other (ms)", "ms"),
+    *_DELTAS,
+]
+_COLLECTIVES = [
+    column("collective", "#", maxWidth=70),
+    {"field": "operation", "headerName": "Operation", "minWidth": 130},
+    text_column("module", "Issued in"),
+    column("size_bytes", "Size", "bytes", minWidth=100),
+    column("base_ns", "This run (ms)", "ms"),
+    column("other_ns", "Other (ms)", "ms"),
+    *_DELTAS,
+    column("transfer_base_ns", "Transfer, this (ms)", "ms", minWidth=96),
+    column("transfer_other_ns", "Transfer, other (ms)", "ms", minWidth=96),
+]
+_RANKS = [
+    column("rank", "Rank", maxWidth=80),
+    *(
+        column(f"{field}_{side}", f"{name}, {which} (ms)", "ms", minWidth=100)
+        for field, name in (
+            ("finish_ns", "Finish"), ("compute_ns", "Compute"), ("exposed_comm_ns", "Exposed comm."),
+            ("idle_ns", "Idle"),
+        )
+        for side, which in (("base", "this"), ("other", "other"))
+    ),
+]  # fmt: skip
+
+
+def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
+    """Return the page for *run*; what it is compared with is chosen there and kept in the address."""
+    view = run.view
+    others = [info for info in reversed(view.runs()) if info.id != run.info.id]
+    chosen = _against(view, run, selection)
+    return dmc.Stack(
+        [
+            dmc.Title(TITLE, order=2),
+            dmc.MultiSelect(
+                id="compare-against",
+                label=f"Compare {run_text(run.info)} with",
+                data=[{"value": info.id, "label": run_text(info)} for info in others],
+                value=chosen,
+                maxValues=_MOST_RUNS,
+                placeholder="choose one or more runs",
+                searchable=True,
+            ),
+            html.Div(_comparison(run, chosen, scheme), id="comparison"),
+        ],
+        gap="md",
+    )
+
+
+def _against(view: StudyView, run: OpenRun, selection: Selection) -> list[str]:
+    """Return the runs of the address; without any, the measured replay, else the newest other run."""
+    infos = [info for info in view.runs() if info.id != run.info.id]
+    known = {info.id for info in infos}
+    asked = [name for name in selection.option("against").split(",") if name in known]
+    if asked or not infos:
+        return asked[:_MOST_RUNS]
+    measured = [info for info in infos if info.backend == "replay" and info.workload == run.info.workload]
+    return [(measured or infos)[-1].id]
+
+
+def _comparison(run: OpenRun, against: list[str], scheme: str) -> Any:
+    if not against:
+        text = (
+            "This study has no other run, or none is chosen. Make one on the page New run, or on the command "
+        )
+        return empty(text + "line: chakrascope run STUDY --backend replay --backend analytical-unaware ...")
+    others = [run.view.open(name) for name in against]
+    return dmc.Stack([_totals([run, *others], scheme), *_against_first(run, others[0], scheme)], gap="md")
+
+
+def _totals(runs: list[OpenRun], scheme: str) -> dmc.Paper:
+    overview = run_overview(runs)
+    bars = [(run.info.label, run.summary.kinds) for run in runs]
+    height = f"{52 + 33 * len(runs)}px"
+    return card(
+        "Critical path by kind",
+        graph(runs_bar(bars, scheme), id="compare-bars"),
+        table("overview-table", overview, _OVERVIEW, scheme, height=height, filter=False),
+        note="The run shown comes first; differences are against it.",
+    )
+
+
+def _against_first(run: OpenRun, other: OpenRun, scheme: str) -> list[Any]:
+    query = {"run": run.info.id, "against": other.info.id}
+    parts: list[Any] = [dmc.Title(f"In detail: against {other.info.label}", order=3, size="h4")]
+    if not same_nodes(run, other):
+        text = (
+            "The two runs simulate different workloads, so their nodes are not the same; only totals compare."
+        )
+        return [*parts, dmc.Alert(text, color="yellow", variant="light")]
+    nodes = node_differences(run, other)
+    ranks = rank_differences(run, other)
+    return [
+        *parts,
+        _nodes_card(run, other, nodes, scheme),
+        table_card("Collectives", "collective-differences", collective_differences(run, other), _COLLECTIVES,
+                   scheme, query=query, selects=True, height="320px",
+                   note="Aligned by node id; means over the common ranks; greatest difference first."),
+        table_card("Worst nodes", "node-differences", nodes.head(500), _NODES, scheme, query=query,
+                   selects=True,
+                   note="The 500 nodes whose duration differs most; the export has all of them."),
+        table_card("Ranks", "rank-differences", ranks, _RANKS, scheme, query=query,
+                   height=f"{min(360, 60 + 33 * len(ranks))}px"),
+    ]  # fmt: skip
+
+
+def _nodes_card(run: OpenRun, other: OpenRun, nodes: Any, scheme: str) -> dmc.Paper:
+    same = int((nodes["delta_ns"] == 0).sum())
+    total = duration_text(int(nodes["delta_ns"].abs().sum()))
+    shared = min(run.info.num_ranks, other.info.num_ranks)
+    text = (
+        f"{len(nodes):,} nodes of {shared} common ranks: {same:,} take exactly as long in both; the others "
+        f"differ by {total} in sum. On the diagonal: equal."
+    )
+    return card(
+        "Every node, this run against the other",
+        dmc.SimpleGrid(
+            [
+                graph(difference_scatter(nodes, scheme), id="compare-scatter"),
+                graph(difference_histogram(nodes, scheme)),
+            ],
+            cols=2,
+        ),
+        note=text,
+    )
+
+
+def register(app: Dash, view: StudyView) -> None:
+    """Wire the choice of runs and the selection of a row."""
+    select_rows(app, "collective-differences")
+    select_rows(app, "node-differences")
+
+    @app.callback(
+        Output("comparison", "children"), Output("url", "search", allow_duplicate=True),
+        Input("compare-against", "value"), State("run", "data"), State("dark", "checked"),
+        State("url", "search"), prevent_initial_call=True,
+    )  # fmt: skip
+    def compare(against: list[str] | None, run: str, dark: bool, search: str | None) -> tuple[Any, Any]:
+        known = {info.id for info in view.runs()}
+        chosen = [name for name in against or [] if name in known][:_MOST_RUNS]
+        shown = view.open(run)
+        default = ",".join(_against(view, shown, Selection.parse(search)))
+        address = option_address(search, run, "against", ",".join(chosen), default)
+        try:
+            return _comparison(shown, chosen, "dark" if dark else "light"), address
+        except ChakrascopeError as error:
+            return dmc.Alert(error.message, color="red", variant="light"), no_update

@@ -1,0 +1,147 @@
+"""Network: every collective with its bandwidth and skew, every link with its load, who sent to whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dash_mantine_components as dmc
+import numpy as np
+from dash import Dash, Input, Output, State, html
+
+from ..charts import graph, traffic_map
+from ..queries.network import link_dimensions, link_table, traffic
+from ..state import OpenRun, Selection, StudyView
+from ..theme import bytes_text, duration_text, share_text
+from .parts import card, column, empty, select_rows, table_card, text_column
+
+__all__ = ["PATH", "TITLE", "layout", "register"]
+
+PATH, TITLE = "/network", "Network"
+_COLLECTIVES = [
+    column("collective", "#", maxWidth=70),
+    {"field": "operation", "headerName": "Operation", "minWidth": 130},
+    text_column("module", "Issued in"),
+    column("ranks", "Ranks", maxWidth=84),
+    column("size_bytes", "Size", "bytes", minWidth=100),
+    column("start_ns", "First arrival (ms)", "ms", minWidth=104),
+    column("skew_ns", "Skew (ms)", "ms"),
+    column("transfer_ns", "Transfer (ms)", "ms", minWidth=96),
+    column("algorithm_bytes_per_ns", "Algorithm (GB/s)", "GB/s", minWidth=100),
+    column("bus_bytes_per_ns", "Bus (GB/s)", "GB/s"),
+    column("on_path_ns", "On critical path (ms)", "ms", minWidth=104),
+]
+_COLLECTIVES_NOTE = (
+    "Skew: from the first rank's arrival to the last one's. Transfer: the longest any rank spent in it once "
+    "everybody it needed had come. Algorithm bandwidth: size over transfer (an all_gather counts the whole "
+    "result). Bus bandwidth: what a ring of as many ranks moves over each link, to hold against the "
+    "hardware's figure: all_reduce × 2(n−1)/n; all_gather, reduce_scatter, all_to_all × (n−1)/n. "
+    "GB/s: 10⁹ bytes a second."
+)
+_LINKS = [
+    {"field": "source", "headerName": "From", "minWidth": 90},
+    {"field": "target", "headerName": "To", "minWidth": 90},
+    column("dimension", "Dimension", maxWidth=110),
+    column("share", "Busy", "%"),
+    column("busy_ns", "Busy (ms)", "ms"),
+    column("bytes", "Carried", "bytes", minWidth=100),
+    column("messages", "Messages"),
+    column("bytes_per_ns", "Speed while busy (GB/s)", "GB/s", minWidth=110),
+    column("queue_ns", "Queueing (ms)", "ms", minWidth=96),
+]
+_LINKS_NOTE = (
+    "Busy: the part of the step in which the link carried data. Queueing: how long messages waited for it, "
+    "summed over all messages; only backends that model congestion have it."
+)
+_SHOWN = {"busy_ns": "Busy time", "bytes": "Bytes"}
+
+
+def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
+    """Return the page for *run*."""
+    del selection
+    query = {"run": run.info.id}
+    return dmc.Stack(
+        [
+            dmc.Title(TITLE, order=2),
+            dmc.Text(_verdict(run), id="network-verdict"),
+            table_card("Collectives", "collectives", run.collectives, _COLLECTIVES, scheme, query=query,
+                       note=_COLLECTIVES_NOTE, selects=True, height="380px"),
+            *_links(run, scheme),
+        ],
+        gap="md",
+    )  # fmt: skip
+
+
+def _verdict(run: OpenRun) -> str:
+    if run.collectives.empty:
+        return "This run communicates nothing."
+    on_path = int(run.collectives["on_path_ns"].sum())
+    share = share_text(on_path / max(1, run.result.makespan_ns))
+    text = (
+        f"{len(run.collectives):,} collectives take {duration_text(on_path)} ({share}) of the critical path."
+    )
+    links = run.result.links
+    if links.empty:
+        return text
+    busiest = link_table(run.result).iloc[0]
+    where = f"{busiest['source']} to {busiest['target']}"
+    return f"{text} The busiest link, {where}, carries data in {share_text(busiest['share'])} of the step."
+
+
+def _links(run: OpenRun, scheme: str) -> list[Any]:
+    if run.result.links.empty:
+        text = f"The backend '{run.info.backend}' records no links; run one of the analytical backends."
+        return [card("Links", empty(text))]
+    links = link_table(run.result)
+    return [
+        dmc.SimpleGrid([_matrix(run, scheme), _dimensions(run, links)], cols=2),
+        table_card("Links", "links", links, _LINKS, scheme, query={"run": run.info.id}, note=_LINKS_NOTE),
+    ]
+
+
+def _matrix(run: OpenRun, scheme: str) -> dmc.Paper:
+    choices = [{"value": key, "label": label} for key, label in _SHOWN.items()]
+    return card(
+        "Who sends to whom",
+        dmc.SegmentedControl(id="traffic-shown", data=choices, value="busy_ns", size="xs", mb="xs"),
+        html.Div(_traffic(run, "busy_ns", scheme), id="traffic"),
+        note="Rows send, columns receive, over the links of the network, hop by hop.",
+    )
+
+
+def _traffic(run: OpenRun, shown: str, scheme: str) -> Any:
+    matrix = traffic(run.result, shown)
+    text = duration_text if shown == "busy_ns" else lambda value: bytes_text(int(value))
+    labels = np.vectorize(text, otypes=[object])(matrix.values)
+    return graph(traffic_map(matrix.labels, matrix.values, labels, scheme))
+
+
+def _dimensions(run: OpenRun, links: Any) -> dmc.Paper:
+    network = run.result.provenance.get("network", {})
+    shape = dict(
+        enumerate(zip(network.get("topology", []), network.get("npus_count", []), strict=False), start=1)
+    )
+    head = ["Dimension", "Shape", "Links", "Carried", "Busiest link", "Mean", "Queueing"]
+    rows = []
+    for row in link_dimensions(links).to_dict("records"):
+        kind, size = shape.get(int(row["dimension"]), ("", ""))
+        rows.append(
+            [
+                int(row["dimension"]), f"{kind} of {size}" if kind else "", f"{row['links']:,}",
+                bytes_text(int(row["bytes"])), share_text(row["busiest"]), share_text(row["mean"]),
+                duration_text(row["queue_ns"]),
+            ]
+        )  # fmt: skip
+    figures = dmc.Table(data={"head": head, "body": rows}, id="dimensions", striped=True)
+    return card("By dimension", figures, note="Busiest and mean: part of the step in which links carry data.")
+
+
+def register(app: Dash, view: StudyView) -> None:
+    """Wire the choice of what the matrix shows, and the selection of a collective."""
+    select_rows(app, "collectives")
+
+    @app.callback(
+        Output("traffic", "children"), Input("traffic-shown", "value"), State("run", "data"),
+        State("dark", "checked"), prevent_initial_call=True,
+    )  # fmt: skip
+    def show(shown: str, run: str, dark: bool) -> Any:
+        return _traffic(view.open(run), shown if shown in _SHOWN else "busy_ns", "dark" if dark else "light")

@@ -1,0 +1,27 @@
+"""Name every table the pages show, so that each can be exported whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pandas as pd
+
+from ..state import OpenRun
+from .compare import collective_differences, node_differences, rank_differences
+from .network import link_table
+from .path import segment_table
+
+__all__ = ["COMPARISONS", "TABLES"]
+
+TABLES: Mapping[str, Callable[[OpenRun], pd.DataFrame]] = {
+    "ranks": lambda run: run.summary.ranks,
+    "segments": lambda run: segment_table(run.path),
+    "collectives": lambda run: run.collectives,
+    "links": lambda run: link_table(run.result),
+    "nodes": lambda run: run.nodes,
+}
+COMPARISONS: Mapping[str, Callable[[OpenRun, OpenRun], pd.DataFrame]] = {
+    "rank-differences": rank_differences,
+    "collective-differences": collective_differences,
+    "node-differences": node_differences,
+}
