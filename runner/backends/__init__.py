@@ -5,17 +5,24 @@ from ._base import Progress as Progress
 from ._base import backend_names as backend_names
 from ._base import get_backend as get_backend
 from ._base import register as register
+from .astra_sim import KINDS as _ASTRA_SIM_KINDS
+from .astra_sim import AstraSimBackend as AstraSimBackend
+from .astra_sim import AstraSimProgram as AstraSimProgram
+from .astra_sim import find_astra_sim as find_astra_sim
 from .fake import FakeBackend as FakeBackend
 from .native import NativeBackend as NativeBackend
 from .native import ReplayBackend as ReplayBackend
 
 __all__ = [
+    "AstraSimBackend",
+    "AstraSimProgram",
     "Backend",
     "FakeBackend",
     "NativeBackend",
     "Progress",
     "ReplayBackend",
     "backend_names",
+    "find_astra_sim",
     "get_backend",
     "register",
 ]
@@ -24,3 +31,5 @@ register("analytical-unaware", NativeBackend(congestion_aware=False))
 register("analytical-aware", NativeBackend(congestion_aware=True))
 register("replay", ReplayBackend())
 register("fake", FakeBackend())
+for _kind in _ASTRA_SIM_KINDS:
+    register(f"astra-sim:{_kind}", AstraSimBackend(_kind))

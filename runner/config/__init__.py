@@ -3,8 +3,17 @@
 from ._groups import load_groups as load_groups
 from ._memory import MemoryConfig as MemoryConfig
 from ._network import NetworkConfig as NetworkConfig
+from ._packet import PacketNetwork as PacketNetwork
 from ._presets import list_presets as list_presets
 from ._presets import preset_path as preset_path
 from ._system import SystemConfig as SystemConfig
 
-__all__ = ["MemoryConfig", "NetworkConfig", "SystemConfig", "list_presets", "load_groups", "preset_path"]
+__all__ = [
+    "MemoryConfig",
+    "NetworkConfig",
+    "PacketNetwork",
+    "SystemConfig",
+    "list_presets",
+    "load_groups",
+    "preset_path",
+]

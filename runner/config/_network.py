@@ -12,12 +12,15 @@ import yaml
 
 from ...errors import ConfigError
 from . import _values as values
+from ._packet_files import read_packet_files
 from ._presets import preset_path
 
 __all__ = ["NetworkConfig"]
 
 TOPOLOGIES = ("FullyConnected", "Ring", "Switch")
 _KEYS = ("topology", "npus_count", "bandwidth", "latency")
+# Keys of ours that the analytical backends have no use for: they are no spelling mistakes.
+_EXTENSIONS = ("htsim-topology", "packet")
 GIB = 1 << 30
 
 
@@ -58,13 +61,25 @@ class NetworkConfig:
     @property
     def warnings(self) -> list[str]:
         """Sentences about the keys that were ignored."""
-        return values.spelling_hints(self.unknown, _KEYS)
+        return values.spelling_hints([key for key in self.unknown if key not in _EXTENSIONS], _KEYS)
 
     @classmethod
     def load(cls, path: str | Path) -> NetworkConfig:
-        """Read a network YAML; raises `ConfigError` for anything ASTRA-sim would refuse."""
+        """Read a network YAML; raises `ConfigError` for anything ASTRA-sim would refuse.
+
+        A ``.txt`` is read as ASTRA-sim's config.txt for ns-3, all its hosts one dimension.
+        """
         file = Path(path)
+        if file.suffix == ".txt":
+            return cls.load_packet(file)
         return cls.from_mapping(values.read_yaml(file, "network configuration"), str(file), file.stem)
+
+    @classmethod
+    def load_packet(cls, path: str | Path, logical: str | Path | None = None) -> NetworkConfig:
+        """Read ASTRA-sim's config.txt for ns-3, with its topology and the logical topology JSON *logical*."""
+        file = Path(path)
+        data = read_packet_files(file, None if logical is None else Path(logical))
+        return cls.from_mapping(data, str(file), file.stem)
 
     @classmethod
     def preset(cls, name: str) -> NetworkConfig:

@@ -1,0 +1,154 @@
+"""Run another program: its output as lines, with a time limit, cancelling, and no orphans."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from ...errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled
+
+__all__ = ["Guarded", "describe_exit", "run_guarded"]
+
+_GUARD = Path(__file__).with_name("_guard.py")
+_CHUNK_BYTES = 1 << 16
+_LINE_BYTES = 1 << 16
+_POLL_S = 0.1
+_TAIL_LINES = 12
+_TAIL_CHARACTERS = 300
+
+
+class Guarded:
+    """A running program in a session of its own that cannot outlive this process; a context manager.
+
+    Leaving the context kills what is left of it. *command* starts with the program's path; its output and
+    errors are one stream. Raises `BackendUnavailable` if it cannot be started at all.
+    """
+
+    def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str] | None) -> None:
+        self.tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        reading, self._lifeline = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_GUARD), str(reading), *command],
+                cwd=folder,
+                env=None if environment is None else {**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(reading,),
+                start_new_session=True,
+            )
+        except OSError as error:
+            os.close(self._lifeline)
+            raise BackendUnavailable(
+                f"The program {command[0]} cannot be started ({error.strerror}); check that it is executable."
+            ) from error
+        finally:
+            os.close(reading)
+
+    def __enter__(self) -> Guarded:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        os.close(self._lifeline)
+
+    def follow(self, on_line: Callable[[str], None], on_tick: Callable[[], None]) -> int:
+        """Hand each line to *on_line* and call *on_tick* ten times a second; return the exit status."""
+        stream = self._process.stdout
+        if stream is None:
+            return self._process.wait()
+        rest = b""
+        next_tick = time.monotonic() + _POLL_S
+        with selectors.DefaultSelector() as selector:
+            selector.register(stream, selectors.EVENT_READ)
+            while True:
+                if selector.select(max(next_tick - time.monotonic(), 0)):
+                    chunk = os.read(stream.fileno(), _CHUNK_BYTES)
+                    if not chunk:
+                        break
+                    rest = self._lines(rest + chunk, on_line)
+                elif self._process.poll() is not None:
+                    break  # something it left behind still holds its output open
+                if time.monotonic() >= next_tick:
+                    on_tick()
+                    next_tick = time.monotonic() + _POLL_S
+        self._lines(rest + b"\n", on_line)
+        return self._wait(on_tick)
+
+    def _lines(self, data: bytes, on_line: Callable[[str], None]) -> bytes:
+        """Deliver the whole lines in *data* and return the rest, cut if it is absurdly long."""
+        *lines, rest = data.split(b"\n")
+        for raw in lines:
+            line = raw.decode("utf-8", "replace").rstrip("\r")
+            if line.strip():
+                self.tail.append(line[:_TAIL_CHARACTERS])
+            on_line(line)
+        return rest[:_LINE_BYTES]
+
+    def _wait(self, on_tick: Callable[[], None]) -> int:
+        """Wait for the end of a program that has closed its output."""
+        while self._process.poll() is None:
+            time.sleep(_POLL_S / 10)
+            on_tick()
+        return self._process.wait()
+
+
+def run_guarded(
+    command: Sequence[str],
+    folder: Path,
+    *,
+    name: str,
+    timeout_s: float,
+    on_line: Callable[[str], None],
+    keep_going: Callable[[], bool],
+    environment: Mapping[str, str] | None = None,
+) -> tuple[int, list[str]]:
+    """Run *command* in *folder* to its end; return its exit status and the last lines it wrote.
+
+    *keep_going* is asked ten times a second; False kills the program and raises `Cancelled`. After
+    *timeout_s* seconds it is killed and `BackendTimeout` raised. *name* names the program in errors.
+    """
+    deadline = time.monotonic() + timeout_s
+
+    def tick() -> None:
+        if not keep_going():
+            raise Cancelled(f"{name} was cancelled and has been stopped.")
+        if time.monotonic() > deadline:
+            raise BackendTimeout(
+                f"{name} did not finish within {timeout_s:g} s and was stopped; allow more time, or simulate "
+                "less: fewer ranks, smaller messages, or a faster backend such as 'analytical-unaware'."
+            )
+
+    try:
+        with Guarded(command, folder, environment) as program:
+            tick()
+            return program.follow(on_line, tick), list(program.tail)
+    except OSError as error:
+        raise BackendError(f"{name} could not be run ({error}); check the disk and memory.") from error
+
+
+def describe_exit(status: int) -> str:
+    """Return what an exit status says, for a sentence: ``exit status 1``, ``killed by SIGKILL ...``."""
+    number = -status if status < 0 else status - 128
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"it ended with exit status {status}"
+    hint = " (often: out of memory)" if name == "SIGKILL" else ""
+    return f"it was ended by {name}{hint}"

@@ -1,0 +1,183 @@
+"""Find the ASTRA-sim programs a user has."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ....errors import BackendUnavailable, ConfigError, did_you_mean
+from ...config._values import read_yaml
+
+__all__ = ["KINDS", "AstraSimProgram", "find_astra_sim", "locate"]
+
+_NAMES = {
+    "analytical-aware": ("AstraSim_Analytical_Congestion_Aware",),
+    "analytical-unaware": ("AstraSim_Analytical_Congestion_Unaware",),
+    "htsim": ("AstraSim_HTSim",),
+    # The fastest build profile first: ns-3's "default" and "debug" builds are about ten times slower.
+    "ns3": (
+        "AstraSimNetwork-optimized",
+        "AstraSimNetwork",
+        "AstraSimNetwork-default",
+        "AstraSimNetwork-debug",
+    ),
+}
+_FOLDERS = {
+    "analytical-aware": ("build/astra_analytical/build/bin",),
+    "analytical-unaware": ("build/astra_analytical/build/bin",),
+    "htsim": ("build/astra_htsim/build/bin",),
+    "ns3": ("extern/network_backend/ns-3/build/scratch",),
+}
+KINDS = tuple(sorted(_NAMES))
+_NS3_NAME = re.compile(r"ns3\.[\d.]+-(AstraSimNetwork(?:-[a-z]+)?)")
+_DEBUG_MARKS = (b".debug_info\0", b"__asan_init")
+
+
+@dataclass(frozen=True)
+class AstraSimProgram:
+    """One ASTRA-sim program that was found.
+
+    *kind* is one of `KINDS`, *source* says how it was found, *version* is the commit of its checkout if that
+    can be told, and *debug* whether it is a debug build, which is about ten times slower.
+    """
+
+    kind: str
+    path: Path
+    source: str
+    version: str = "unknown"
+    debug: bool = False
+
+
+def find_astra_sim(environment: Mapping[str, str] | None = None) -> dict[str, AstraSimProgram]:
+    """Return the program of each kind that can be found.
+
+    Looks, in this order, at the entry of the kind under ``astra-sim`` in ``backends.yml`` in the user's
+    configuration folder (``$XDG_CONFIG_HOME/chakrascope``), in the checkouts named by its ``home`` and by
+    ``ASTRA_SIM_HOME``, and for the programs' names on ``PATH``. Raises `ConfigError` for a wrong
+    ``backends.yml``.
+    """
+    variables = os.environ if environment is None else environment
+    settings = _settings(variables)
+    found = {}
+    for kind in KINDS:
+        for path, source in _candidates(kind, settings, variables):
+            if path.is_file() and os.access(path, os.X_OK):
+                found[kind] = AstraSimProgram(kind, path, source, _version(path), _is_debug(path))
+                break
+    return found
+
+
+def locate(kind: str, environment: Mapping[str, str] | None = None) -> AstraSimProgram:
+    """Return the program of *kind*; raises `BackendUnavailable` saying where it was looked for."""
+    if kind not in KINDS:
+        raise ConfigError(f"There is no ASTRA-sim backend '{kind}'{did_you_mean(kind, KINDS)}")
+    found = find_astra_sim(environment)
+    if kind not in found:
+        raise BackendUnavailable(
+            f"ASTRA-sim's program for 'astra-sim:{kind}' ({_NAMES[kind][-1]}) was not found in the checkout "
+            "named by ASTRA_SIM_HOME nor on PATH; build ASTRA-sim and set ASTRA_SIM_HOME to its folder, or "
+            "use the backend 'analytical-unaware', which needs no other program."
+        )
+    return found[kind]
+
+
+def _settings(variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return the ``astra-sim`` part of the user's ``backends.yml``."""
+    base = variables.get("XDG_CONFIG_HOME") or os.path.join(variables.get("HOME", "~"), ".config")
+    path = Path(base).expanduser() / "chakrascope" / "backends.yml"
+    if not path.is_file():
+        return {}
+    part = read_yaml(path, "backend configuration").get("astra-sim", {})
+    allowed = ("home", *KINDS)
+    if not isinstance(part, dict) or not all(isinstance(value, str) for value in part.values()):
+        raise ConfigError(f"{path}: 'astra-sim' must map {', '.join(allowed)} to paths; correct it.")
+    for key in part:
+        if key not in allowed:
+            raise ConfigError(f"{path}: 'astra-sim' cannot have the key '{key}'{did_you_mean(key, allowed)}")
+    return part
+
+
+def _candidates(
+    kind: str, settings: Mapping[str, str], variables: Mapping[str, str]
+) -> Iterator[tuple[Path, str]]:
+    if kind in settings:
+        yield Path(settings[kind]).expanduser(), "backends.yml"
+    homes = ((settings.get("home"), "backends.yml"), (variables.get("ASTRA_SIM_HOME"), "ASTRA_SIM_HOME"))
+    for home, source in homes:
+        if home:
+            for path in _in_checkout(kind, Path(home).expanduser()):
+                yield path, source
+    for path in _on_path(kind, variables):
+        yield path, "PATH"
+
+
+def _in_checkout(kind: str, home: Path) -> Iterator[Path]:
+    for folder in (*_FOLDERS[kind], "bin", "."):
+        yield from _in_folder(kind, home / folder)
+
+
+def _on_path(kind: str, variables: Mapping[str, str]) -> Iterator[Path]:
+    search = variables.get("PATH", os.defpath)
+    if kind == "ns3":
+        for folder in search.split(os.pathsep):
+            yield from _in_folder(kind, Path(folder or "."))
+        return
+    for name in _NAMES[kind]:
+        path = shutil.which(name, path=search)
+        if path:
+            yield Path(path)
+
+
+def _in_folder(kind: str, folder: Path) -> Iterator[Path]:
+    """Yield where the program would be in *folder*; ns-3's carries ns-3's version in its name."""
+    if kind != "ns3":
+        yield from (folder / name for name in _NAMES[kind])
+        return
+    named = {}
+    try:
+        for path in sorted(folder.glob("ns3.*-AstraSimNetwork*")):
+            match = _NS3_NAME.fullmatch(path.name)
+            if match:
+                named[match[1]] = path
+    except OSError:
+        return
+    yield from (named[name] for name in _NAMES[kind] if name in named)
+
+
+def _version(path: Path) -> str:
+    """Return the commit of the git checkout *path* lies in, without running git."""
+    for folder in path.resolve().parents:
+        head = folder / ".git" / "HEAD"
+        if (folder / "astra-sim").is_dir() and head.is_file():
+            try:
+                return _commit(head)[:12] or "unknown"
+            except (OSError, UnicodeDecodeError):
+                break
+    return "unknown"
+
+
+def _commit(head: Path) -> str:
+    content = head.read_text(encoding="utf-8").strip()
+    if not content.startswith("ref: "):
+        return content
+    reference = head.parent / content[5:]
+    if reference.is_file():
+        return reference.read_text(encoding="utf-8").strip()
+    packed = head.parent / "packed-refs"
+    lines = packed.read_text(encoding="utf-8").splitlines() if packed.is_file() else []
+    return next((line.split(" ")[0] for line in lines if line.endswith(" " + content[5:])), "")
+
+
+def _is_debug(path: Path) -> bool:
+    """Return whether the program was built with debug information or a sanitizer."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return any(content.find(mark) >= 0 for mark in _DEBUG_MARKS)
+    except (OSError, ValueError):
+        return False

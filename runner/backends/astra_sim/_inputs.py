@@ -1,0 +1,144 @@
+"""Write an experiment as the files ASTRA-sim reads, and the command line that names them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from ....errors import BackendError, ConfigError
+from ...config import PacketNetwork, SystemConfig
+from ...config._values import read_yaml
+from ...experiment import Experiment
+
+__all__ = ["TRACE_LIMIT_NODES", "write_inputs"]
+
+# ASTRA-sim keeps the last 100 MiB of its log, and a node takes two lines of about 120 bytes.
+TRACE_LIMIT_NODES = 400_000
+_CUSTOM_KEYS = tuple(
+    f"{name}_implementation_custom" for name in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
+)
+
+
+def write_inputs(experiment: Experiment, kind: str, folder: Path, *, trace: bool) -> list[str]:
+    """Write every input of *experiment* below *folder*; return the options that name them.
+
+    Paths are relative to *folder*, where the program must run: one that contains "empty" would be taken as
+    absent. *trace* asks for the interval of every node in the log.
+    """
+    try:
+        _write_workload(experiment, folder / "workload")
+        system = _write_system(experiment, folder, trace=trace)
+    except OSError as error:
+        raise BackendError(
+            f"ASTRA-sim's inputs cannot be written to {folder} ({error.strerror}); free disk space or set "
+            "TMPDIR to another folder."
+        ) from error
+    system.save(folder / "system.json")
+    experiment.memory.save(folder / "memory.json")
+    options = [
+        "--workload-configuration=workload/workload",
+        "--system-configuration=system.json",
+        "--remote-memory-configuration=memory.json",
+        f"--num-queues-per-dim={experiment.num_queues_per_dim}",
+        f"--injection-scale={experiment.injection_scale!r}",
+    ]
+    if experiment.rendezvous:
+        options.append("--rendezvous-protocol=true")
+    if experiment.groups:
+        groups = {str(group): list(members) for group, members in sorted(experiment.groups.items())}
+        (folder / "groups.json").write_text(json.dumps(groups) + "\n", encoding="utf-8")
+        options.append("--comm-group-configuration=groups.json")
+    return options + _network_options(experiment, kind, folder)
+
+
+def _write_workload(experiment: Experiment, folder: Path) -> None:
+    """Write each distinct program once, and one link to it a rank: ASTRA-sim wants writable files."""
+    folder.mkdir()
+    source = experiment.workload
+    for index, program in enumerate(source.programs):
+        target = folder / f"program{index}.et"
+        if isinstance(program, bytes):
+            target.write_bytes(program)
+        else:
+            shutil.copyfile(program, target)
+    for rank, program_index in enumerate(source.program_of_rank):
+        (folder / f"workload.{rank}.et").symlink_to(f"program{program_index}.et")
+
+
+def _write_system(experiment: Experiment, folder: Path, *, trace: bool) -> SystemConfig:
+    """Return the system with nothing left that ASTRA-sim would take from uninitialised memory."""
+    system = experiment.system
+    changes: dict[str, object] = {
+        "scheduling_policy": system.scheduling_policy or "LIFO",
+        "collective_optimization": system.collective_optimization or "localBWAware",
+        "preferred_dataset_splits": system.preferred_dataset_splits or 1,
+        "trace_enabled": True if trace else None,
+    }
+    # Every flag that is present and not the number 0 counts as on, and the models write flags as 0 and 1.
+    for key in _CUSTOM_KEYS:
+        names = getattr(system, key)
+        if names:
+            changes[key] = tuple(_copy_custom(system, name, folder) for name in names)
+    if system.per_node_custom_implementation is not None:
+        changes["per_node_custom_implementation"] = _copy_per_node(system, folder)
+    return replace(system, **changes)  # type: ignore[arg-type]
+
+
+def _copy_custom(system: SystemConfig, name: str, folder: Path) -> str:
+    """Copy the files of the custom algorithm *name* into *folder*; return its name there.
+
+    ASTRA-sim opens them for writing and leaves empty ones behind where they are missing.
+    """
+    prefix = system.folder / name
+    files = sorted(prefix.parent.glob(f"{prefix.name}.*.et"))
+    if not files:
+        raise ConfigError(
+            f"The custom algorithm '{name}' has no files {prefix}.<rank>.et; they are looked for "
+            "relative to the system configuration."
+        )
+    target = folder / "custom"
+    target.mkdir(exist_ok=True)
+    number = len(list(target.iterdir()))
+    inner = target / str(number)
+    inner.mkdir()
+    for file in files:
+        shutil.copyfile(file, inner / file.name)
+    return f"custom/{number}/{prefix.name}"
+
+
+def _copy_per_node(system: SystemConfig, folder: Path) -> str:
+    path = system.folder / str(system.per_node_custom_implementation)
+    entries = read_yaml(path, "table of custom algorithms")
+    copied = {int(node): _copy_custom(system, str(name), folder) for node, name in entries.items()}
+    (folder / "per_node.yml").write_text(yaml.safe_dump(copied), encoding="utf-8")
+    return "per_node.yml"
+
+
+def _network_options(experiment: Experiment, kind: str, folder: Path) -> list[str]:
+    network = experiment.network
+    if kind == "ns3":
+        packet = PacketNetwork.of(network)
+        packet.save(folder)
+        logical = {"logical-dims": [str(count) for count in network.npus_count]}
+        (folder / "logical.json").write_text(json.dumps(logical) + "\n", encoding="utf-8")
+        return ["--network-configuration=config.txt", "--logical-topology-configuration=logical.json"]
+    network.save(folder / "network.yml")
+    options = ["--network-configuration=network.yml"]
+    if kind == "htsim":
+        options += ["--htsim_opts", *_htsim_options(experiment)]
+    return options
+
+
+def _htsim_options(experiment: Experiment) -> list[str]:
+    """Return HTSim's own options: the topology file the network names, else its standard fat tree."""
+    topology = experiment.network.unknown.get("htsim-topology")
+    if topology is None:
+        return ["-nodes", str(experiment.network.num_ranks)]
+    path = Path(str(topology)).expanduser().resolve()
+    if not path.is_file():
+        raise ConfigError(f"The file {path}, named by 'htsim-topology' in the network, does not exist.")
+    return ["-topo", str(path)]

@@ -1,0 +1,152 @@
+"""Read what ASTRA-sim writes: the lines of its standard output and of its log file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ....errors import BackendError
+
+__all__ = ["AstraSimLog", "RankReport", "read_trace"]
+
+_NUMBER = r"(\d{1,20})"
+_FINISHED = re.compile(
+    rf"sys\[(\d{{1,9}})\] finished, {_NUMBER} cycles, exposed communication {_NUMBER} cycles"
+)
+_STATISTIC = re.compile(
+    rf"sys\[(\d{{1,9}})\], (Wall time|GPU time|Comm time|Total compute-communication overlap): "
+    rf"{_NUMBER}(?!\d)"
+)
+_TRACE = re.compile(rf"(issue|callback),sys->id=(\d{{1,9}}), tick={_NUMBER}, node->id={_NUMBER}, node->name=")
+_FAILURE = re.compile(
+    r"\[(?:critical|error|C|E)\]|\[Error\]|what\(\):|terminate called|Assertion|[Uu]nable to open|"
+    r"does not exist|Segmentation fault|Unsupported|std::bad_alloc|No space left"
+)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_MAX_LINE = 4000
+_MAX_FAILURES = 5
+_INT64 = 1 << 63
+_FIELDS = {
+    "Wall time": "wall_ns",
+    "GPU time": "compute_ns",
+    "Comm time": "comm_ns",
+    "Total compute-communication overlap": "overlap_ns",
+}
+
+
+@dataclass
+class RankReport:
+    """What ASTRA-sim said about one rank, in ns; None was not said."""
+
+    finish_ns: int
+    exposed_comm_ns: int
+    wall_ns: int | None = None
+    compute_ns: int | None = None
+    comm_ns: int | None = None
+    overlap_ns: int | None = None
+
+
+@dataclass
+class AstraSimLog:
+    """The state of a run as its output tells it; feed it the lines one by one.
+
+    *ranks* are the finished ranks in the order in which they finished, *now_ns* the latest time that was
+    mentioned, *failures* the first lines that look like the reason of a failure.
+    """
+
+    num_ranks: int
+    ranks: dict[int, RankReport] = field(default_factory=dict)
+    now_ns: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def feed(self, line: str) -> None:
+        """Take one line; raises `BackendError` if it reports an impossible rank or time."""
+        text = line[:_MAX_LINE]
+        finished = _FINISHED.search(text)
+        if finished:
+            rank = self._rank(finished[1])
+            time = _time(finished[2], text)
+            # The exposed time is a difference that ASTRA-sim keeps in 64 bits without a sign.
+            self.ranks[rank] = RankReport(time, _signed(finished[3]))
+            self.now_ns = max(self.now_ns, time)
+            return
+        statistic = _STATISTIC.search(text)
+        if statistic:
+            report = self.ranks.get(self._rank(statistic[1]))
+            if report is not None:
+                setattr(report, _FIELDS[statistic[2]], _time(statistic[3], text))
+            return
+        if len(self.failures) < _MAX_FAILURES and _FAILURE.search(text):
+            self.failures.append(" ".join(_COLOUR.sub("", text).split())[:300])
+
+    def _rank(self, digits: str) -> int:
+        rank = int(digits)
+        if rank >= self.num_ranks:
+            raise BackendError(
+                f"ASTRA-sim reports rank {rank}, but the experiment has {self.num_ranks}; "
+                "is the program that was found really ASTRA-sim 2?"
+            )
+        return rank
+
+
+def read_trace(folder: Path) -> tuple[dict[tuple[int, int], tuple[int, int]], list[tuple[int, int]]]:
+    """Return the interval of each finished node, and the nodes that were issued but never finished.
+
+    *folder* holds ``log.log`` and, older first by falling number, ``log.N.log``. Keys are (rank, node id),
+    intervals (start ns, end ns). Raises `BackendError` for a log that cannot be read or contradicts itself.
+    """
+    open_nodes: dict[tuple[int, int], int] = {}
+    done: dict[tuple[int, int], tuple[int, int]] = {}
+    try:
+        for line in _log_lines(folder):
+            match = _TRACE.search(line[:_MAX_LINE])
+            if match:
+                _take(match, open_nodes, done)
+    except OSError as error:
+        raise BackendError(f"ASTRA-sim's log in {folder} cannot be read ({error.strerror}).") from error
+    return done, list(open_nodes)
+
+
+def _take(
+    match: re.Match[str],
+    open_nodes: dict[tuple[int, int], int],
+    done: dict[tuple[int, int], tuple[int, int]],
+) -> None:
+    node = (int(match[2]), int(match[4]))
+    tick = _time(match[3], match[0])
+    if match[1] == "issue":
+        open_nodes[node] = tick
+        return
+    # The start of a node whose line was rotated away is unknown, and so the node is left out.
+    start = open_nodes.pop(node, None)
+    if start is not None:
+        if tick < start:
+            raise BackendError(f"ASTRA-sim's log lets node {node[1]} of rank {node[0]} end before it starts.")
+        done[node] = (start, tick)
+
+
+def _log_lines(folder: Path) -> Iterator[str]:
+    older = sorted(folder.glob("log.*.log"), key=_rotation, reverse=True)
+    for path in (*older, folder / "log.log"):
+        if path.is_file():
+            with path.open(encoding="utf-8", errors="replace") as file:
+                yield from file
+
+
+def _rotation(path: Path) -> int:
+    digits = path.name.split(".")[1]
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 9 else 0
+
+
+def _time(digits: str, line: str) -> int:
+    value = int(digits)
+    if value >= _INT64:
+        raise BackendError(f"ASTRA-sim reports a time beyond 2^63 ns ('{line[:120]}'); its clock overflowed.")
+    return value
+
+
+def _signed(digits: str) -> int:
+    value = int(digits) % (1 << 64)
+    return value - (1 << 64) if value >= _INT64 else value

@@ -1,0 +1,203 @@
+"""The packet-level network: ASTRA-sim's config.txt and topology.txt for ns-3, or one made from dimensions.
+
+A network configuration carries its packet-level part under the key ``packet``: the settings of config.txt by
+their names and, if the topology is not to be made from the dimensions, ``nodes``, ``switches`` and ``links``
+(``[a, b, rate, delay, loss]``). So one file describes a network to every backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ConfigError
+from . import _values as values
+from ._packet_values import (
+    SETTINGS,
+    TOPOLOGY_KEYS,
+    check_topology,
+    read_link,
+    read_setting,
+    whole_number,
+)
+from ._topology import PacketLink, packet_topology
+
+if TYPE_CHECKING:
+    from ._network import NetworkConfig
+
+__all__ = ["PacketNetwork"]
+
+# What a network made from dimensions starts from; the same as ASTRA-sim's sample, scaled to its rates.
+_OWN_DEFAULTS: dict[str, Any] = {
+    "ALPHA_RESUME_INTERVAL": 1.0,
+    "BUFFER_SIZE": 32,
+    "CC_MODE": 12,
+    "EWMA_GAIN": 0.00390625,
+    "FAST_RECOVERY_TIMES": 1,
+    "GLOBAL_T": 0,
+    "L2_ACK_INTERVAL": 1,
+    "L2_CHUNK_SIZE": 4000,
+    "MI_THRESH": 0,
+    "MULTI_RATE": 0,
+    "RP_TIMER": 900.0,
+    "VAR_WIN": 1,
+}
+_CC_MODES = (1, 3, 7, 8, 10)
+_NO_EFFECT = {
+    "ENABLE_TRACE": "packets are not traced",
+    "FLOW_FILE": "the flows come from the workload",
+    "LINK_DOWN": "links do not fail",
+    "NIC_TOTAL_PAUSE_TIME": "no artificial pauses are made",
+    "PAUSE_TIME": "a pause lasts until it is taken back",
+    "QLEN_MON_END": "nothing is sampled",
+    "QLEN_MON_START": "nothing is sampled",
+    "SIMULATOR_STOP_TIME": "a simulation ends when all ranks have finished",
+    "TRACE_FILE": "packets are not traced",
+    "USE_DYNAMIC_PFC_THRESHOLD": "the threshold is always dynamic",
+}
+# Thresholds of ASTRA-sim's sample: (bit/s, KMIN in kB, KMAX in kB, PMAX).
+_SAMPLE_ECN = (
+    (25e9, 100, 400, 0.2),
+    (40e9, 200, 800, 0.2),
+    (100e9, 400, 1600, 0.2),
+    (200e9, 600, 2400, 0.2),
+    (400e9, 800, 3200, 0.2),
+)
+_OUTPUTS = {
+    "FCT_OUTPUT_FILE": "fct.txt",
+    "FLOW_FILE": "flow.txt",
+    "PFC_OUTPUT_FILE": "pfc.txt",
+    "QLEN_MON_FILE": "qlen.txt",
+    "TOPOLOGY_FILE": "topology.txt",
+    "TRACE_FILE": "trace.txt",
+    "TRACE_OUTPUT_FILE": "mix.tr",
+}
+
+
+@dataclass(frozen=True)
+class PacketNetwork:
+    """Nodes, links and settings of a packet-level network. Hosts are the nodes that are not switches.
+
+    Rank r is host r of the hosts in ascending order. *settings* has every key of `SETTINGS`.
+    """
+
+    nodes: int
+    switches: tuple[int, ...]
+    links: tuple[PacketLink, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def hosts(self) -> tuple[int, ...]:
+        """The nodes that are not switches, ascending."""
+        switches = set(self.switches)
+        return tuple(node for node in range(self.nodes) if node not in switches)
+
+    @classmethod
+    def of(cls, network: NetworkConfig) -> PacketNetwork:
+        """Return the packet-level network that *network* describes, or that its dimensions translate to.
+
+        Raises `ConfigError` for a wrong ``packet`` part, or one with fewer hosts than the network has ranks.
+        """
+        where = f"The packet-level part of the network '{network.name}'"
+        part = network.unknown.get("packet", {})
+        if not isinstance(part, Mapping):
+            raise ConfigError(f"{where} must be a mapping of settings, not {part!r}.")
+        given = {str(key): value for key, value in part.items() if key not in TOPOLOGY_KEYS}
+        settings = {key: read_setting(key, value, where) for key, value in given.items()}
+        if any(key in part for key in TOPOLOGY_KEYS):
+            nodes, switches, links = _explicit_topology(part, where)
+        else:
+            nodes, switches, links = packet_topology(network)
+            settings = _OWN_DEFAULTS | _scaled_ecn(links) | settings
+        defaults = {key: default for key, (_, default) in SETTINGS.items()}
+        packet = cls(nodes, switches, links, defaults | settings)
+        if len(packet.hosts) < network.num_ranks:
+            raise ConfigError(
+                f"{where} has {len(packet.hosts)} hosts but the network has {network.num_ranks} ranks; add "
+                "hosts, or correct the logical dimensions."
+            )
+        return packet
+
+    def warnings(self) -> list[str]:
+        """Return one sentence for each setting that is odd or has no effect here."""
+        sentences = []
+        mode = self.settings["CC_MODE"]
+        if mode not in _CC_MODES:
+            sentences.append(f"CC_MODE {mode} is no congestion control: window and pauses alone limit flows.")
+        rates = {link.rate_bps for link in self.links}
+        for key in ("KMIN_MAP", "KMAX_MAP", "PMAX_MAP"):
+            absent = sorted(rates - set(self.settings[key]))
+            if absent and self.settings[key] and self.settings["ENABLE_QCN"]:
+                sentences.append(f"{key} has no entry for {absent[0]} bit/s; the next faster one is used.")
+        for key, reason in _NO_EFFECT.items():
+            if self.settings[key] != SETTINGS[key][1] and key not in _OUTPUTS:
+                sentences.append(f"'{key}' has no effect: {reason}.")
+        return sentences
+
+    def save(self, folder: Path) -> None:
+        """Write ``config.txt``, ``topology.txt`` and the empty files ASTRA-sim insists on into *folder*."""
+        lines = []
+        for key in sorted(SETTINGS):
+            value = _OUTPUTS.get(key, self.settings[key])
+            lines.append(f"{key} {_words(value)}")
+        values.write_atomically(folder / "config.txt", "\n".join(lines) + "\n")
+        head = f"{self.nodes} {len(self.switches)} {len(self.links)}"
+        switches = " ".join(map(str, self.switches))
+        rows = [
+            f"{link.a} {link.b} {link.rate_bps}bps {link.delay_ps}ps {link.loss:g}" for link in self.links
+        ]
+        values.write_atomically(folder / "topology.txt", "\n".join([head, switches, *rows]) + "\n")
+        values.write_atomically(folder / "flow.txt", "0\n")
+        values.write_atomically(folder / "trace.txt", "0\n")
+
+
+def _explicit_topology(
+    part: Mapping[str, Any], where: str
+) -> tuple[int, tuple[int, ...], tuple[PacketLink, ...]]:
+    missing = [key for key in TOPOLOGY_KEYS if key not in part]
+    if missing:
+        raise ConfigError(f"{where} has a topology without '{missing[0]}'; give {', '.join(TOPOLOGY_KEYS)}.")
+    nodes = whole_number(part["nodes"], "nodes", where)
+    if not isinstance(part["switches"], list) or not isinstance(part["links"], list):
+        raise ConfigError(f"{where}: 'switches' and 'links' must be lists.")
+    switches = tuple(whole_number(item, "switches", where) for item in part["switches"])
+    links = tuple(read_link(row, where) for row in part["links"])
+    check_topology(nodes, switches, links, where)
+    return nodes, switches, links
+
+
+def _scaled_ecn(links: tuple[PacketLink, ...]) -> dict[str, Any]:
+    """Return the marking thresholds of ASTRA-sim's sample, interpolated at the rates of *links*."""
+    maps: dict[str, dict[int, float]] = {"KMIN_MAP": {}, "KMAX_MAP": {}, "PMAX_MAP": {}}
+    for rate in sorted({link.rate_bps for link in links}):
+        low, high, probability = _interpolate(float(rate))
+        maps["KMIN_MAP"][rate] = low
+        maps["KMAX_MAP"][rate] = high
+        maps["PMAX_MAP"][rate] = probability
+    return maps
+
+
+def _interpolate(rate: float) -> tuple[float, float, float]:
+    if rate <= _SAMPLE_ECN[0][0] or rate >= _SAMPLE_ECN[-1][0]:
+        base, low, high, probability = _SAMPLE_ECN[0] if rate <= _SAMPLE_ECN[0][0] else _SAMPLE_ECN[-1]
+        return round(low * rate / base), round(high * rate / base), probability
+    above = next(index for index, entry in enumerate(_SAMPLE_ECN) if entry[0] >= rate)
+    left, right = _SAMPLE_ECN[above - 1], _SAMPLE_ECN[above]
+    share = (rate - left[0]) / (right[0] - left[0])
+    return (
+        round(left[1] + share * (right[1] - left[1])),
+        round(left[2] + share * (right[2] - left[2])),
+        left[3],
+    )
+
+
+def _words(value: Any) -> str:
+    """Return *value* as config.txt has it."""
+    if isinstance(value, Mapping):
+        pairs = [f"{rate} {item:g}" for rate, item in sorted(value.items())]
+        return " ".join([str(len(pairs)), *pairs])
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)

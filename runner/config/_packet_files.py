@@ -1,0 +1,128 @@
+"""Read ASTRA-sim's files for ns-3: config.txt, topology.txt and the logical topology JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConfigError
+from . import _values as values
+from ._packet_values import SETTINGS, check_topology, read_link, read_setting, whole_number
+from ._topology import PacketLink
+
+__all__ = ["read_packet_files"]
+
+
+def read_packet_files(path: Path, logical: Path | None = None) -> dict[str, Any]:
+    """Read ASTRA-sim's config.txt for ns-3, the topology it names and the logical topology JSON.
+
+    Returns the mapping of a network configuration: the four keys of the dimensions and ``packet``. Without
+    *logical* all hosts are one dimension. The topology is looked for in the working directory and beside the
+    file. Raises `ConfigError` for anything that cannot be understood.
+    """
+    text = _read_text(path, "ns-3 configuration")
+    given, ignored = _parse_settings(text, str(path))
+    name = str(given.get("TOPOLOGY_FILE", "topology.txt"))
+    nodes, switches, links = _read_topology(_find_beside(name, path), str(path))
+    hosts = nodes - len(switches)
+    counts = [hosts] if logical is None else _logical_dims(logical)
+    rate, delay_ns = _first_host_link(links, set(switches))
+    packet = {key: _plain(value) for key, value in given.items()} | {
+        "nodes": nodes,
+        "switches": list(switches),
+        "links": [[link.a, link.b, f"{link.rate_bps}bps", f"{link.delay_ps}ps", link.loss] for link in links],
+    }
+    return {
+        "topology": ["Switch"] * len(counts),
+        "npus_count": counts,
+        "bandwidth": [rate / 8 / (1 << 30)] * len(counts),
+        "latency": [delay_ns] * len(counts),
+        "packet": packet,
+    } | dict.fromkeys(ignored)
+
+
+def _parse_settings(text: str, where: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the settings in the words of a config.txt, the last of each winning, and the unknown words.
+
+    Like ASTRA-sim, skips what is no setting one word at a time.
+    """
+    words = iter(text.split())
+    settings: dict[str, Any] = {}
+    ignored: list[str] = []
+    for word in words:
+        if word in SETTINGS:
+            settings[word] = read_setting(word, _take(words, word, where), where)
+        elif re.fullmatch(r"[A-Z][A-Z0-9_]{3,}", word):
+            ignored.append(word)
+    return settings, ignored
+
+
+def _take(words: Iterator[str], key: str, where: str) -> Any:
+    """Return the words that belong to *key*."""
+    kind = SETTINGS[key][0]
+    try:
+        if kind == "triple":
+            return [next(words), next(words), next(words)]
+        if kind != "map":
+            return next(words)
+        count = whole_number(next(words), key, where)
+        if not 0 <= count <= 1000:
+            raise ConfigError(f"{where}: '{key}' announces {count} entries; it can have up to 1000.")
+        return {next(words): next(words) for _ in range(count)}
+    except StopIteration:
+        raise ConfigError(f"{where}: the file ends in the middle of '{key}'; is it whole?") from None
+
+
+def _read_topology(path: Path, where: str) -> tuple[int, tuple[int, ...], tuple[PacketLink, ...]]:
+    words = iter(_read_text(path, "topology").split())
+    place = f"{path}, named in {where}"
+    try:
+        nodes, switch_count, link_count = (whole_number(next(words), "head", place) for _ in range(3))
+        switches = tuple(whole_number(next(words), "switches", place) for _ in range(switch_count))
+        links = tuple(read_link([next(words) for _ in range(5)], place) for _ in range(link_count))
+    except (StopIteration, RuntimeError) as error:
+        raise ConfigError(
+            f"{place}: the topology ends early; it needs 'nodes switches links', the switches, and five "
+            "words a link."
+        ) from error
+    check_topology(nodes, switches, links, place)
+    return nodes, switches, links
+
+
+def _logical_dims(path: Path) -> list[int]:
+    dims = values.read_json(path, "logical topology").get("logical-dims")
+    if not isinstance(dims, list) or not dims:
+        raise ConfigError(f'{path}: \'logical-dims\' must be a list such as ["8", "2"].')
+    return [whole_number(item, "logical-dims", str(path)) for item in dims]
+
+
+def _first_host_link(links: tuple[PacketLink, ...], switches: set[int]) -> tuple[float, float]:
+    """Return rate (bit/s) and delay (ns) of a host's link, which stand for all in the analytical keys."""
+    for link in links:
+        if link.a not in switches or link.b not in switches:
+            return float(link.rate_bps), link.delay_ps / 1000
+    raise ConfigError("The packet-level topology has no link to a host; correct the topology file.")
+
+
+def _find_beside(name: str, config: Path) -> Path:
+    for candidate in (Path(name), config.parent / name):
+        if candidate.is_file():
+            return candidate
+    raise ConfigError(
+        f"{config}: the topology file '{name}' is neither in the working directory nor in {config.parent}."
+    )
+
+
+def _read_text(path: Path, what: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"The {what} {path} cannot be read ({error.strerror}); check the path.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"The {what} {path} is not text in UTF-8; is it the right file?") from error
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

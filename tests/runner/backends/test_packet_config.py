@@ -1,0 +1,228 @@
+"""Packet-level networks: ASTRA-sim's files for ns-3, and translations of dimensions."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chakrascope.errors import ChakrascopeError, ConfigError
+from chakrascope.runner import NetworkConfig, list_presets
+from chakrascope.runner.config import PacketNetwork
+
+CONFIG = """ENABLE_QCN 1
+{a comment} CC_MODE 12
+PACKET_PAYLOAD_SIZE 1000
+TOPOLOGY_FILE topo.txt
+KMIN_MAP 2 100000000000 400 400000000000 800
+RATE_AI 50Mb/s
+SIMULATOR_STOP_TIME 4000000.00
+BUFFER_SIZES 7
+CC_MODE 1
+"""
+TOPOLOGY = "5 1 4\n4\n0 4 400Gbps 0.0005ms 0\n1 4 400Gbps 0.0005ms 0\n2 4 100Gbps 1us 0\n3 4 50GBps 0 0.25\n"
+
+
+@pytest.fixture
+def config(tmp_path):
+    (tmp_path / "topo.txt").write_text(TOPOLOGY)
+    path = tmp_path / "config.txt"
+    path.write_text(CONFIG)
+    return path
+
+
+def test_the_files_of_ns3_are_read(config, tmp_path):
+    network = NetworkConfig.load(config)
+    assert (network.npus_count, network.latency) == ((4,), (500.0,))
+    assert network.bandwidth_bytes_per_ns == (50.0,)
+    packet = PacketNetwork.of(network)
+    assert (packet.nodes, packet.switches, packet.hosts) == (5, (4,), (0, 1, 2, 3))
+    assert [link.rate_bps for link in packet.links] == [400 * 10**9, 400 * 10**9, 10**11, 400 * 10**9]
+    assert [link.delay_ps for link in packet.links] == [500_000, 500_000, 10**6, 0]
+    assert packet.links[3].loss == 0.25
+    assert packet.settings["CC_MODE"] == 1
+    assert packet.settings["KMIN_MAP"] == {10**11: 400.0, 4 * 10**11: 800.0}
+    assert packet.settings["VAR_WIN"] == 0
+    assert any("BUFFER_SIZES" in text and "BUFFER_SIZE" in text for text in network.warnings)
+    assert any("SIMULATOR_STOP_TIME" in text for text in packet.warnings())
+
+
+def test_logical_dimensions_come_from_their_file(config, tmp_path):
+    logical = tmp_path / "logical.json"
+    logical.write_text('{"logical-dims": ["2", "2"]}')
+    assert NetworkConfig.load_packet(config, logical).npus_count == (2, 2)
+    logical.write_text('{"logical-dims": ["8"]}')
+    with pytest.raises(ConfigError, match="4 hosts but the network has 8 ranks"):
+        PacketNetwork.of(NetworkConfig.load_packet(config, logical))
+    logical.write_text('{"logical-dims": 8}')
+    with pytest.raises(ConfigError, match="logical-dims"):
+        NetworkConfig.load_packet(config, logical)
+
+
+def test_a_packet_network_survives_yaml_and_ns3_files(config, tmp_path):
+    network = NetworkConfig.load(config)
+    network.save(tmp_path / "network.yml")
+    again = NetworkConfig.load(tmp_path / "network.yml")
+    assert PacketNetwork.of(again) == PacketNetwork.of(network)
+    (tmp_path / "out").mkdir()
+    PacketNetwork.of(network).save(tmp_path / "out")
+    written = PacketNetwork.of(NetworkConfig.load(tmp_path / "out" / "config.txt"))
+    assert (written.nodes, written.links) == (5, PacketNetwork.of(network).links)
+    changed = {
+        key for key in written.settings if written.settings[key] != PacketNetwork.of(network).settings[key]
+    }
+    assert changed == {"TOPOLOGY_FILE"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "pattern"),
+    [
+        ("CC_MODE 1\n", "CC_MODE x\n", "'CC_MODE' must be a number"),
+        ("CC_MODE 1\n", "CC_MODE -1\n", "'CC_MODE' must be a number of 0 or more"),
+        ("ENABLE_QCN 1", "ENABLE_QCN 2", "must be 0 or 1"),
+        ("50Mb/s", "50Mbit", "rate such as 400Gbps"),
+        ("2 100000000000", "2000000 100000000000", "up to 1000"),
+        ("CC_MODE 1\n", "KMAX_MAP 1 2", "ends in the middle of 'KMAX_MAP'"),
+        ("topo.txt", "absent.txt", "neither in the working directory"),
+    ],
+)
+def test_wrong_settings_are_named(config, old, new, pattern):
+    config.write_text(CONFIG.replace(old, new))
+    with pytest.raises(ConfigError, match=pattern):
+        NetworkConfig.load(config)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "pattern"),
+    [
+        ("5 1 4\n", "5 1 9\n", "ends early"),
+        ("400Gbps", "fast", "rate such as 400Gbps"),
+        ("0.0005ms", "soon", "delay such as 500ns"),
+        ("0 4 400Gbps", "0 9 400Gbps", "nodes are 0 to 4"),
+        ("0 4 400Gbps", "0 4 0Gbps", "rate above 0"),
+        ("0.25", "1", "loss below 1"),
+        ("5 1 4\n4\n", "5 1 4\n7\n", "distinct nodes below 5"),
+    ],
+)
+def test_wrong_topologies_are_named(config, tmp_path, old, new, pattern):
+    (tmp_path / "topo.txt").write_text(TOPOLOGY.replace(old, new))
+    with pytest.raises(ConfigError, match=pattern):
+        NetworkConfig.load(config)
+
+
+def test_wrong_packet_parts_are_named():
+    def packet(**part):
+        return NetworkConfig(("Switch",), (2,), (1.0,), (1.0,), unknown={"packet": part})
+
+    with pytest.raises(ConfigError, match="did you mean 'CC_MODE'"):
+        PacketNetwork.of(packet(CC_MOD=1))
+    with pytest.raises(ConfigError, match="without 'links'"):
+        PacketNetwork.of(packet(nodes=3))
+    with pytest.raises(ConfigError, match="a link is"):
+        PacketNetwork.of(packet(nodes=3, switches=[2], links=[[0, 1]]))
+    with pytest.raises(ConfigError, match="must be lists"):
+        PacketNetwork.of(packet(nodes=3, switches=2, links=[]))
+
+
+def reachable(packet):
+    """Return whether every host reaches every other without passing a third host."""
+    near = {node: set() for node in range(packet.nodes)}
+    for link in packet.links:
+        near[link.a].add(link.b)
+        near[link.b].add(link.a)
+    hosts = set(packet.hosts)
+    for start in hosts:
+        seen, queue = {start}, [start]
+        while queue:
+            node = queue.pop()
+            if node != start and node in hosts:
+                continue
+            queue += near[node] - seen
+            seen |= near[node]
+        if not hosts <= seen:
+            return False
+    return True
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["Ring", "Switch", "FullyConnected"]), st.integers(2, 5)),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_every_translated_network_connects_all_ranks(dimensions):
+    count = len(dimensions)
+    network = NetworkConfig(
+        tuple(shape for shape, _ in dimensions),
+        tuple(size for _, size in dimensions),
+        (50.0,) * count,
+        (500.0,) * count,
+    )
+    packet = PacketNetwork.of(network)
+    assert packet.hosts == tuple(range(network.num_ranks))
+    assert reachable(packet)
+
+
+@pytest.mark.parametrize("name", list_presets("network"))
+def test_every_preset_translates(name):
+    packet = PacketNetwork.of(NetworkConfig.preset(name))
+    assert packet.warnings() == ["CC_MODE 12 is no congestion control: window and pauses alone limit flows."]
+
+
+def test_marking_thresholds_are_interpolated():
+    network = NetworkConfig(("Switch",), (2,), (300e9 / 8 / (1 << 30),), (500.0,))
+    packet = PacketNetwork.of(network)
+    assert packet.settings["KMIN_MAP"] == {300 * 10**9: 700}
+    slow = NetworkConfig(("Switch",), (2,), (12.5e9 / 8 / (1 << 30),), (500.0,))
+    assert PacketNetwork.of(slow).settings["KMAX_MAP"] == {12_500_000_000: 200}
+
+
+_WORDS = st.sampled_from(
+    [
+        "CC_MODE",
+        "KMIN_MAP",
+        "2",
+        "1",
+        "TOPOLOGY_FILE",
+        "topo.txt",
+        "RATE_AI",
+        "5Gbps",
+        "LINK_DOWN",
+        "nan",
+        "-3",
+    ]
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(_WORDS | st.text(max_size=8), max_size=20))
+def test_no_config_raises_anything_but_our_errors(tmp_path_factory, words):
+    folder = tmp_path_factory.mktemp("config")
+    (folder / "topo.txt").write_text(TOPOLOGY)
+    (folder / "config.txt").write_text(" ".join(words), encoding="utf-8", errors="replace")
+    try:
+        PacketNetwork.of(NetworkConfig.load(folder / "config.txt"))
+    except ChakrascopeError:
+        return
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from(TOPOLOGY.split()) | st.text(max_size=5), max_size=30))
+def test_no_topology_raises_anything_but_our_errors(tmp_path_factory, words):
+    folder = tmp_path_factory.mktemp("topology")
+    (folder / "topo.txt").write_text(" ".join(words), encoding="utf-8", errors="replace")
+    (folder / "config.txt").write_text("TOPOLOGY_FILE topo.txt")
+    try:
+        PacketNetwork.of(NetworkConfig.load(folder / "config.txt"))
+    except ChakrascopeError:
+        return
+
+
+def test_a_network_with_a_packet_part_still_serves_the_other_backends(config, tmp_path):
+    network = NetworkConfig.load(config)
+    assert json.loads(json.dumps(network.to_dict()))["packet"]["nodes"] == 5
+    assert not [text for text in network.warnings if "'packet'" in text]
