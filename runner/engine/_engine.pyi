@@ -1,0 +1,90 @@
+from collections.abc import Callable, Sequence
+from types import ModuleType
+
+import numpy as np
+import numpy.typing as npt
+
+class Config:
+    topology: list[str]
+    npus_count: list[int]
+    bandwidth: list[float]
+    latency: list[float]
+    congestion_aware: bool
+    num_queues_per_dim: int
+    rendezvous: bool
+    semantics: str
+    replay_only: bool
+    preferred_dataset_splits: int
+    active_chunks_per_dimension: int
+    endpoint_delay: int
+    local_reduction_delay: int
+    local_mem_bw: float
+    peak_perf: float
+    roofline_enabled: bool
+    track_local_mem: bool
+    collective_optimization: str
+    scheduling_policy: str
+    all_reduce_implementation: list[str]
+    reduce_scatter_implementation: list[str]
+    all_gather_implementation: list[str]
+    all_to_all_implementation: list[str]
+    all_reduce_implementation_custom: list[str]
+    reduce_scatter_implementation_custom: list[str]
+    all_gather_implementation_custom: list[str]
+    all_to_all_implementation_custom: list[str]
+    per_node_custom_implementation: dict[int, str]
+    custom_base: str
+    model_shared_bus: bool
+    L: float
+    o: float
+    g: float
+    G: float
+    memory_type: str
+    remote_mem_latency: float
+    remote_mem_bw: float
+    num_nodes: int
+    num_npus_per_node: int
+    groups: dict[int, list[int]]
+    record_nodes: bool
+    record_links: bool
+    def __init__(self) -> None: ...
+
+class Output:
+    makespan_ns: int
+    nodes_total: int
+    nodes_executed: int
+    events: int
+    folded: bool
+    unfinished: list[dict[str, int | str]]
+    rank_finish_ns: npt.NDArray[np.int64]
+    finish_order: npt.NDArray[np.int32]
+    rank_exposed_comm_ns: npt.NDArray[np.int64]
+    rank_compute_ns: npt.NDArray[np.int64]
+    rank_comm_ns: npt.NDArray[np.int64]
+    rank_overlap_ns: npt.NDArray[np.int64]
+    rank_compute_bound: npt.NDArray[np.float64]
+    rank_compute_utilization: npt.NDArray[np.float64]
+    rank_memory_utilization: npt.NDArray[np.float64]
+    rank_operation_intensity: npt.NDArray[np.float64]
+    node_rank: npt.NDArray[np.int32]
+    node_id: npt.NDArray[np.int64]
+    node_start_ns: npt.NDArray[np.int64]
+    node_end_ns: npt.NDArray[np.int64]
+    node_cause: npt.NDArray[np.int64]
+    node_cause_is_dependency: npt.NDArray[np.uint8]
+    node_origin_rank: npt.NDArray[np.int32]
+    node_origin_node: npt.NDArray[np.int64]
+    link_src: npt.NDArray[np.int32]
+    link_dst: npt.NDArray[np.int32]
+    link_bytes: npt.NDArray[np.int64]
+    link_busy_ns: npt.NDArray[np.int64]
+    link_queue_ns: npt.NDArray[np.int64]
+    link_messages: npt.NDArray[np.int64]
+
+def simulate(
+    errors: ModuleType,
+    config: Config,
+    programs: Sequence[bytes | str],
+    program_of_rank: Sequence[int],
+    progress: Callable[[int, int], bool] | None,
+) -> Output: ...

@@ -1,0 +1,240 @@
+// The Python face of the engine.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <fstream>
+#include <sstream>
+#include <unordered_map>
+
+#include "errors.h"
+#include "simulation/simulation.h"
+
+namespace nb = nanobind;
+using namespace chakrascope;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kProgressInterval{100};
+
+template <class T>
+nb::object to_array(std::vector<T>&& values) {
+    auto* kept = new std::vector<T>(std::move(values));
+    const nb::capsule owner(kept, [](void* memory) noexcept { delete static_cast<std::vector<T>*>(memory); });
+    return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(kept->data(), {kept->size()}, owner));
+}
+
+template <class Item, class Field>
+nb::object column(const std::vector<Item>& items, Field field) {
+    using Value = std::decay_t<decltype(field(items.front()))>;
+    std::vector<Value> values;
+    values.reserve(items.size());
+    for (const Item& item : items) values.push_back(field(item));
+    return to_array(std::move(values));
+}
+
+std::string read_file(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream bytes;
+    if (!file || (file.peek() != EOF && !(bytes << file.rdbuf()))) {
+        throw WorkloadFormatError(path + " cannot be read; check that the file exists and may be read.");
+    }
+    return std::move(bytes).str();
+}
+
+// Decode the programs; equal contents are decoded once.
+std::vector<std::shared_ptr<const Program>> load_programs(const nb::list& sources) {
+    std::vector<std::string> contents, names;
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+        if (nb::isinstance<nb::bytes>(sources[i])) {
+            const auto bytes = nb::cast<nb::bytes>(sources[i]);
+            contents.emplace_back(bytes.c_str(), bytes.size());
+            names.push_back("program " + std::to_string(i));
+        } else {
+            names.push_back(nb::cast<std::string>(nb::str(sources[i])));
+            contents.push_back(read_file(names.back()));
+        }
+    }
+    const nb::gil_scoped_release release;
+    std::unordered_map<std::string_view, std::shared_ptr<const Program>> known;
+    std::vector<std::shared_ptr<const Program>> programs;
+    for (std::size_t i = 0; i < contents.size(); ++i) {
+        auto& program = known[contents[i]];
+        if (program == nullptr)
+            program = std::make_shared<const Program>(decode_program(contents[i], names[i]));
+        programs.push_back(program);
+    }
+    return programs;
+}
+
+// Ask Python at most ten times a second, so that progress costs nothing; signals are seen at the same rate.
+Progress throttle(const nb::object& callback) {
+    return
+        [callback, next = Clock::now() + kProgressInterval](std::int64_t now, std::int32_t finished) mutable {
+            if (Clock::now() < next) return true;
+            next = Clock::now() + kProgressInterval;
+            const nb::gil_scoped_acquire acquire;
+            if (PyErr_CheckSignals() != 0) throw nb::python_error();
+            return callback.is_none() || nb::cast<bool>(callback(now, finished));
+        };
+}
+
+Output run(const Config& config, const nb::list& sources, const std::vector<std::int32_t>& program_of_rank,
+           const nb::object& callback) {
+    const auto programs = load_programs(sources);
+    const Progress progress = throttle(callback);
+    const nb::gil_scoped_release release;
+    return simulate(config, programs, program_of_rank, progress);
+}
+
+void bind_config(nb::module_& module) {
+    nb::class_<Config>(module, "Config")
+        .def(nb::init<>())
+        .def_rw("topology", &Config::topology)
+        .def_rw("npus_count", &Config::npus_count)
+        .def_rw("bandwidth", &Config::bandwidth)
+        .def_rw("latency", &Config::latency)
+        .def_rw("congestion_aware", &Config::congestion_aware)
+        .def_rw("num_queues_per_dim", &Config::num_queues_per_dim)
+        .def_rw("rendezvous", &Config::rendezvous)
+        .def_rw("semantics", &Config::semantics)
+        .def_rw("replay_only", &Config::replay_only)
+        .def_rw("preferred_dataset_splits", &Config::preferred_dataset_splits)
+        .def_rw("active_chunks_per_dimension", &Config::active_chunks_per_dimension)
+        .def_rw("endpoint_delay", &Config::endpoint_delay)
+        .def_rw("local_reduction_delay", &Config::local_reduction_delay)
+        .def_rw("local_mem_bw", &Config::local_mem_bw)
+        .def_rw("peak_perf", &Config::peak_perf)
+        .def_rw("roofline_enabled", &Config::roofline_enabled)
+        .def_rw("track_local_mem", &Config::track_local_mem)
+        .def_rw("collective_optimization", &Config::collective_optimization)
+        .def_rw("scheduling_policy", &Config::scheduling_policy)
+        .def_rw("all_reduce_implementation", &Config::all_reduce_implementation)
+        .def_rw("reduce_scatter_implementation", &Config::reduce_scatter_implementation)
+        .def_rw("all_gather_implementation", &Config::all_gather_implementation)
+        .def_rw("all_to_all_implementation", &Config::all_to_all_implementation)
+        .def_rw("all_reduce_implementation_custom", &Config::all_reduce_implementation_custom)
+        .def_rw("reduce_scatter_implementation_custom", &Config::reduce_scatter_implementation_custom)
+        .def_rw("all_gather_implementation_custom", &Config::all_gather_implementation_custom)
+        .def_rw("all_to_all_implementation_custom", &Config::all_to_all_implementation_custom)
+        .def_rw("per_node_custom_implementation", &Config::per_node_custom_implementation)
+        .def_rw("custom_base", &Config::custom_base)
+        .def_rw("model_shared_bus", &Config::model_shared_bus)
+        .def_rw("L", &Config::L)
+        .def_rw("o", &Config::o)
+        .def_rw("g", &Config::g)
+        .def_rw("G", &Config::G)
+        .def_rw("memory_type", &Config::memory_type)
+        .def_rw("remote_mem_latency", &Config::remote_mem_latency)
+        .def_rw("remote_mem_bw", &Config::remote_mem_bw)
+        .def_rw("num_nodes", &Config::num_nodes)
+        .def_rw("num_npus_per_node", &Config::num_npus_per_node)
+        .def_rw("groups", &Config::groups)
+        .def_rw("record_nodes", &Config::record_nodes)
+        .def_rw("record_links", &Config::record_links);
+}
+
+nb::list unfinished(const Output& output) {
+    nb::list list;
+    for (const Stall& stall : output.unfinished) {
+        nb::dict item;
+        item["rank"] = stall.rank;
+        item["node_id"] = stall.node_id;
+        item["name"] = stall.name;
+        item["operation"] = stall.operation;
+        item["waits_for"] = stall.waits_for;
+        list.append(item);
+    }
+    return list;
+}
+
+template <class Field>
+nb::object of_ranks(const Output& output, Field field) {
+    return column(output.rank_statistics, [field](const Statistics& item) { return item.*field; });
+}
+
+template <class Field>
+nb::object of_links(const Output& output, Field field) {
+    return column(output.links, [field](const LinkUse& item) {
+        if constexpr (std::is_same_v<Field, std::int32_t LinkUse::*>) {
+            return item.*field;
+        } else {
+            return static_cast<std::int64_t>(item.*field);
+        }
+    });
+}
+
+// Each column is copied into an array that outlives the output.
+void bind_output(nb::module_& module) {
+    nb::class_<Output>(module, "Output")
+        .def_ro("makespan_ns", &Output::makespan_ns)
+        .def_ro("nodes_total", &Output::nodes_total)
+        .def_ro("nodes_executed", &Output::nodes_executed)
+        .def_ro("events", &Output::events)
+        .def_ro("folded", &Output::folded)
+        .def_prop_ro("unfinished", &unfinished)
+        .def_prop_ro("rank_finish_ns", [](Output& o) { return to_array(std::vector(o.rank_finish_ns)); })
+        .def_prop_ro("finish_order", [](Output& o) { return to_array(std::vector(o.finish_order)); })
+        .def_prop_ro("rank_exposed_comm_ns", [](Output& o) { return of_ranks(o, &Statistics::exposed); })
+        .def_prop_ro("rank_compute_ns", [](Output& o) { return of_ranks(o, &Statistics::compute); })
+        .def_prop_ro("rank_comm_ns", [](Output& o) { return of_ranks(o, &Statistics::comm); })
+        .def_prop_ro("rank_overlap_ns", [](Output& o) { return of_ranks(o, &Statistics::overlap); })
+        .def_prop_ro("rank_compute_bound", [](Output& o) { return of_ranks(o, &Statistics::compute_bound); })
+        .def_prop_ro("rank_compute_utilization",
+                     [](Output& o) { return of_ranks(o, &Statistics::compute_utilization); })
+        .def_prop_ro("rank_memory_utilization",
+                     [](Output& o) { return of_ranks(o, &Statistics::memory_utilization); })
+        .def_prop_ro("rank_operation_intensity",
+                     [](Output& o) { return of_ranks(o, &Statistics::operation_intensity); })
+        .def_prop_ro("node_rank", [](Output& o) { return to_array(std::vector(o.node_rank)); })
+        .def_prop_ro("node_id", [](Output& o) { return to_array(std::vector(o.node_id)); })
+        .def_prop_ro("node_start_ns", [](Output& o) { return to_array(std::vector(o.node_start_ns)); })
+        .def_prop_ro("node_end_ns", [](Output& o) { return to_array(std::vector(o.node_end_ns)); })
+        .def_prop_ro("node_cause", [](Output& o) { return to_array(std::vector(o.node_cause)); })
+        .def_prop_ro("node_cause_is_dependency",
+                     [](Output& o) { return to_array(std::vector(o.node_cause_is_dependency)); })
+        .def_prop_ro("node_origin_rank", [](Output& o) { return to_array(std::vector(o.node_origin_rank)); })
+        .def_prop_ro("node_origin_node", [](Output& o) { return to_array(std::vector(o.node_origin_node)); })
+        .def_prop_ro("link_src", [](Output& o) { return of_links(o, &LinkUse::source); })
+        .def_prop_ro("link_dst", [](Output& o) { return of_links(o, &LinkUse::destination); })
+        .def_prop_ro("link_bytes", [](Output& o) { return of_links(o, &LinkUse::bytes); })
+        .def_prop_ro("link_busy_ns", [](Output& o) { return of_links(o, &LinkUse::busy); })
+        .def_prop_ro("link_queue_ns", [](Output& o) { return of_links(o, &LinkUse::queued); })
+        .def_prop_ro("link_messages", [](Output& o) { return of_links(o, &LinkUse::messages); });
+}
+
+// Raise the class of the same name of the package's error tree.
+void raise_named(const nb::object& classes, const char* name, const std::exception& error) {
+    PyErr_SetString(nb::object(classes.attr(name)).ptr(), error.what());
+}
+
+}  // namespace
+
+NB_MODULE(_engine, module) {
+    module.doc() = "Simulate Chakra execution traces on an analytical network.";
+    bind_config(module);
+    bind_output(module);
+    module.def(
+        "simulate",
+        [](const nb::object& errors, const Config& config, const nb::list& programs,
+           const std::vector<std::int32_t>& program_of_rank, const nb::object& progress) {
+            try {
+                return run(config, programs, program_of_rank, progress);
+            } catch (const ConfigError& error) {
+                raise_named(errors, "ConfigError", error);
+            } catch (const WorkloadFormatError& error) {
+                raise_named(errors, "WorkloadFormatError", error);
+            } catch (const DependencyError& error) {
+                raise_named(errors, "DependencyError", error);
+            } catch (const Cancelled& error) {
+                raise_named(errors, "Cancelled", error);
+            }
+            throw nb::python_error();
+        },
+        nb::arg("errors"), nb::arg("config"), nb::arg("programs"), nb::arg("program_of_rank"),
+        nb::arg("progress").none());
+}

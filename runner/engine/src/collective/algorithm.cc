@@ -1,0 +1,54 @@
+#include "algorithm.h"
+
+#include "../errors.h"
+#include "../simulation/cluster.h"
+#include "../workload/rank.h"
+
+namespace chakrascope {
+namespace {
+
+void require_power_of_two(const Stream& stream, const char* algorithm) {
+    const Ring& ring = stream.phase().ring;
+    if (ring.power_of_two()) return;
+    throw ConfigError(std::string(algorithm) + " needs a power of two of ranks, but the " +
+                      name_of(stream.phase().kind) + " has " + std::to_string(ring.count) +
+                      " in one dimension; use ring or direct there.");
+}
+
+}  // namespace
+
+void Algorithm::send(std::int32_t peer, std::uint64_t size) {
+    rank_.cluster().mailbox.send({stream_.tag, rank_.id(), peer, size}, {});
+}
+
+void Algorithm::receive(std::int32_t peer, std::uint64_t size) {
+    rank_.cluster().mailbox.receive({stream_.tag, peer, rank_.id(), size}, bind<&Algorithm::received>(this));
+}
+
+void Algorithm::bundle(bool processed, bool send_back, Side side, std::uint64_t size) {
+    const bool tree = stream_.phase().implementation.algorithm == Implementation::Algorithm::DoubleBinaryTree;
+    rank_.endpoint().pass({size, side, processed, send_back, ring_.local && !tree},
+                          bind<&Algorithm::credited>(this));
+}
+
+void Algorithm::finish() { rank_.scheduler().proceed(stream_); }
+
+std::unique_ptr<Algorithm> make_algorithm(Rank& rank, Stream& stream) {
+    const Phase& phase = stream.phase();
+    if (phase.custom != nullptr) return make_custom(rank, stream);
+    switch (phase.implementation.algorithm) {
+        case Implementation::Algorithm::HalvingDoubling:
+            if (phase.kind == Collective::AllToAll) {
+                throw ConfigError("halvingDoubling cannot run an all_to_all; use ring or direct for it.");
+            }
+            require_power_of_two(stream, "halvingDoubling");
+            return make_halving_doubling(rank, stream);
+        case Implementation::Algorithm::DoubleBinaryTree:
+            require_power_of_two(stream, "doubleBinaryTree");
+            return make_double_binary_tree(rank, stream);
+        default:
+            return make_ring_or_direct(rank, stream);
+    }
+}
+
+}  // namespace chakrascope

@@ -1,0 +1,51 @@
+// What every collective algorithm builds on: exchanges with peers, and the delay of the endpoint.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "../event_queue.h"
+#include "stream.h"
+
+namespace chakrascope {
+
+class Rank;
+
+// Where a bundle of data goes through the endpoint.
+enum class Side : std::uint8_t { ToMemory, ToNpu };
+
+// One phase of one stream. Its events come from the mailbox (`received`) and the endpoint (`credited`).
+class Algorithm {
+  public:
+    Algorithm(Rank& rank, Stream& stream) : rank_(rank), stream_(stream), ring_(stream.phase().ring) {}
+    virtual ~Algorithm() = default;
+    Algorithm(const Algorithm&) = delete;
+    Algorithm& operator=(const Algorithm&) = delete;
+
+    virtual void start() = 0;
+
+  protected:
+    virtual void received(std::uint64_t what) = 0;
+    virtual void credited(std::uint64_t what) = 0;
+
+    void send(std::int32_t peer, std::uint64_t size);
+    void receive(std::int32_t peer, std::uint64_t size);
+    // Move data through the endpoint; `processed` data is reduced on the way. Ends in `credited`.
+    void bundle(bool processed, bool send_back, Side side, std::uint64_t size);
+    // End the phase. The algorithm is gone when this returns.
+    void finish();
+
+    Rank& rank_;
+    Stream& stream_;
+    const Ring ring_;
+};
+
+std::unique_ptr<Algorithm> make_ring_or_direct(Rank& rank, Stream& stream);
+std::unique_ptr<Algorithm> make_halving_doubling(Rank& rank, Stream& stream);
+std::unique_ptr<Algorithm> make_double_binary_tree(Rank& rank, Stream& stream);
+std::unique_ptr<Algorithm> make_custom(Rank& rank, Stream& stream);
+
+// Make the algorithm of the stream's current phase; raises ConfigError where it cannot run on the ring.
+std::unique_ptr<Algorithm> make_algorithm(Rank& rank, Stream& stream);
+
+}  // namespace chakrascope

@@ -1,0 +1,152 @@
+// Algorithms given as Chakra files of sends, receives and computation, one file per position.
+//
+// All nodes that are ready are issued at once, in the order in which libstdc++ iterates a hash set of their
+// ids: that is ASTRA-sim's order, and on a network with queues it decides who comes first.
+#include "custom.h"
+
+#include <fstream>
+#include <sstream>
+
+#include "../errors.h"
+#include "../simulation/cluster.h"
+#include "../workload/rank.h"
+#include "algorithm.h"
+
+namespace chakrascope {
+namespace {
+
+constexpr std::uint64_t kPointToPointTags = 500'000'000;
+
+class Custom final : public Algorithm {
+  public:
+    Custom(Rank& rank, Stream& stream, std::shared_ptr<const CustomProgram> program)
+        : Algorithm(rank, stream),
+          program_(std::move(program)),
+          ready_(program_->ready),
+          waiting_(program_->waiting) {}
+
+    void start() override { issue_ready(); }
+
+  private:
+    void issue_ready() {
+        const std::unordered_set<std::uint64_t> now = ready_;
+        for (const std::uint64_t id : now) {
+            ready_.erase(id);
+            ++running_;
+            issue(id, program_->nodes.at(id));
+        }
+    }
+
+    void issue(std::uint64_t id, const Node& node) {
+        const auto tag =
+            static_cast<std::int64_t>(static_cast<std::uint64_t>(node.comm_tag) % kPointToPointTags);
+        Mailbox& mailbox = rank_.cluster().mailbox;
+        const Callback done = bind<&Custom::completed>(this, id);
+        if (node.type == NodeType::Send) {
+            mailbox.send({tag, rank_.id(), peer(node.comm_dst, node), node.comm_size}, done);
+        } else if (node.type == NodeType::Recv) {
+            mailbox.receive({tag, peer(node.comm_src, node), rank_.id(), node.comm_size}, done);
+        } else {
+            const std::uint64_t duration = node.duration_micros == 0 ? 1 : node.duration_micros * 1000;
+            rank_.cluster().events.after(rank_.id(), duration, done);
+        }
+    }
+
+    // Ranks in the file are positions in the listed members of the group.
+    std::int32_t peer(std::int64_t position, const Node& node) const {
+        const std::int64_t members =
+            ring_.members == nullptr ? rank_.cluster().config.num_ranks() : ring_.count;
+        if (position < 0 || position >= members) {
+            throw WorkloadFormatError(program_->name + ": node " + std::to_string(node.id) + " names rank " +
+                                      std::to_string(position) + ", but the collective has " +
+                                      std::to_string(members) + " ranks. Write the algorithm for this many.");
+        }
+        return ring_.members == nullptr ? static_cast<std::int32_t>(position) : ring_.members[position];
+    }
+
+    void completed(std::uint64_t id) {
+        --running_;
+        const auto children = program_->children.find(id);
+        if (children != program_->children.end()) {
+            for (const std::uint64_t child : children->second) {
+                if (--waiting_.at(child) == 0) ready_.insert(child);
+            }
+        }
+        issue_ready();
+        if (running_ == 0 && ready_.empty()) finish();
+    }
+
+    void received(std::uint64_t) override {}
+    void credited(std::uint64_t) override {}
+
+    std::shared_ptr<const CustomProgram> program_;
+    std::unordered_set<std::uint64_t> ready_;
+    std::unordered_map<std::uint64_t, std::uint32_t> waiting_;
+    std::uint64_t running_ = 0;
+};
+
+CustomProgram read_custom(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream bytes;
+    if (!file || !(bytes << file.rdbuf())) {
+        throw ConfigError(
+            "The custom collective algorithm " + path +
+            " cannot be read; a custom algorithm needs one PREFIX.N.et file for each position N.");
+    }
+    CustomProgram program;
+    program.name = path;
+    std::unordered_map<std::uint64_t, std::unordered_set<std::uint64_t>> parents;
+    for (RawNode& raw : read_nodes(bytes.view(), path)) {
+        const std::uint64_t id = raw.node.id;
+        if (raw.node.type != NodeType::Send && raw.node.type != NodeType::Recv &&
+            raw.node.type != NodeType::Comp) {
+            throw WorkloadFormatError(
+                path + ": node " + std::to_string(id) +
+                " is neither a send, nor a receive, nor computation. A custom collective can "
+                "hold nothing else.");
+        }
+        program.nodes[id] = raw.node;
+        parents[id];
+        program.children[id];
+        // One by one: the order of a set depends on how it grew.
+        std::unordered_set<std::uint64_t> own;
+        for (const std::uint64_t parent : raw.parents) own.insert(parent);
+        for (const std::uint64_t parent : own) {
+            parents[parent];
+            program.children[parent];
+            parents[id].insert(parent);
+            program.children[parent].insert(id);
+        }
+    }
+    for (const auto& [id, waits] : parents) {
+        if (!program.nodes.contains(id)) {
+            throw DependencyError(path + ": a node depends on node " + std::to_string(id) +
+                                  ", which is not in the file. Write the algorithm again.");
+        }
+        program.waiting[id] = static_cast<std::uint32_t>(waits.size());
+        if (waits.empty()) program.ready.insert(id);
+    }
+    if (program.ready.empty()) {
+        throw DependencyError(path +
+                              ": no node is free of dependencies, so that the algorithm cannot start.");
+    }
+    return program;
+}
+
+}  // namespace
+
+std::shared_ptr<const CustomProgram> CustomAlgorithms::get(const std::string& prefix, std::int32_t position) {
+    const std::string folder = prefix.starts_with('/') || base_.empty() ? "" : base_ + "/";
+    const std::string path = folder + prefix + "." + std::to_string(position) + ".et";
+    auto& known = programs_[path];
+    if (known == nullptr) known = std::make_shared<const CustomProgram>(read_custom(path));
+    return known;
+}
+
+std::unique_ptr<Algorithm> make_custom(Rank& rank, Stream& stream) {
+    const Phase& phase = stream.phase();
+    return std::make_unique<Custom>(rank, stream,
+                                    rank.cluster().customs.get(*phase.custom, phase.ring.position));
+}
+
+}  // namespace chakrascope

@@ -1,0 +1,34 @@
+// The files of custom collective algorithms, each read once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "../workload/program.h"
+
+namespace chakrascope {
+
+struct CustomProgram {
+    std::string name;
+    std::unordered_map<std::uint64_t, Node> nodes;
+    std::unordered_map<std::uint64_t, std::unordered_set<std::uint64_t>> children;
+    std::unordered_map<std::uint64_t, std::uint32_t> waiting;  // parents not yet done
+    std::unordered_set<std::uint64_t> ready;
+};
+
+class CustomAlgorithms {
+  public:
+    explicit CustomAlgorithms(std::string base) : base_(std::move(base)) {}
+
+    // Return the algorithm of a position; raises ConfigError, WorkloadFormatError or DependencyError.
+    std::shared_ptr<const CustomProgram> get(const std::string& prefix, std::int32_t position);
+
+  private:
+    std::string base_;
+    std::unordered_map<std::string, std::shared_ptr<const CustomProgram>> programs_;
+};
+
+}  // namespace chakrascope

@@ -1,0 +1,46 @@
+// Which algorithm runs a collective in each dimension, as the system configuration names it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "../config.h"
+
+namespace chakrascope {
+
+enum class Collective : std::uint8_t { AllReduce, ReduceScatter, AllGather, AllToAll };
+inline constexpr std::size_t kCollectives = 4;
+
+// The name users know the collective by.
+const char* name_of(Collective kind);
+
+struct Implementation {
+    enum class Algorithm : std::uint8_t { Ring, Direct, HalvingDoubling, DoubleBinaryTree };
+    Algorithm algorithm = Algorithm::Ring;
+    std::int32_t window = -1;  // peers that Direct serves at a time; -1 for all
+    bool whole = false;        // one ring through all ranks instead of one per dimension
+};
+
+// What runs one collective: either a list of algorithms, one per dimension, or a custom algorithm's prefix.
+struct Choice {
+    const std::vector<Implementation>* native = nullptr;
+    const std::string* custom = nullptr;
+};
+
+class Implementations {
+  public:
+    // Raises ConfigError for a name that is no algorithm, and for more entries than dimensions.
+    explicit Implementations(const Config& config);
+
+    // Return what runs the collective of a node; raises ConfigError when nothing is configured.
+    Choice choose(Collective kind, std::uint64_t node) const;
+
+  private:
+    const Config& config_;
+    std::array<std::vector<Implementation>, kCollectives> native_;
+    std::array<const std::vector<std::string>*, kCollectives> custom_;
+};
+
+}  // namespace chakrascope

@@ -1,0 +1,124 @@
+#include "planner.h"
+
+#include <algorithm>
+
+namespace chakrascope {
+namespace {
+
+using Kind = Collective;
+
+bool is_tree(const Implementation& implementation) {
+    return implementation.algorithm == Implementation::Algorithm::DoubleBinaryTree;
+}
+
+std::uint64_t size_after(Kind kind, const Implementation& implementation, std::int32_t members,
+                         std::uint64_t size) {
+    if (is_tree(implementation)) return size;  // the trees all-reduce, whatever they are asked for
+    if (kind == Kind::ReduceScatter) return size / static_cast<std::uint64_t>(members);
+    if (kind == Kind::AllGather) return size * static_cast<std::uint64_t>(members);
+    return size;
+}
+
+}  // namespace
+
+Planner::Planner(const Config& config, std::int32_t rank)
+    : config_(config), rank_(rank), pointers_(config.topology.size()) {
+    for (Pointers& pointers : pointers_) pointers.last = config.num_queues_per_dim / 2;
+    for (auto& uses : tree_uses_) uses.assign(config.topology.size(), 0);
+}
+
+std::vector<Phase> Planner::plan(Kind kind, const std::vector<Implementation>& list, std::uint8_t involved,
+                                 std::uint64_t chunk) {
+    return phases(kind, dimensions(kind, list, involved), chunk);
+}
+
+std::vector<Phase> Planner::plan_group(Kind kind, const std::vector<Implementation>& list, const Ring& ring,
+                                       std::uint64_t turn, std::uint64_t chunk) {
+    if (ring.count < 2) return {};
+    const Implementation implementation = list.size() == 1 ? list.front() : Implementation{};
+    return phases(kind, {{0, implementation, ring, turn % 2 == 0}}, chunk);
+}
+
+std::vector<Planner::Dimension> Planner::dimensions(Kind kind, const std::vector<Implementation>& list,
+                                                    std::uint8_t involved) {
+    std::vector<Dimension> found;
+    for (std::size_t d = 0; d < list.size(); ++d) {
+        const Ring ring = ring_of(d, list[d]);
+        // ASTRA-sim knows four flags; dimensions beyond them always take part.
+        if (ring.count < 2 || (d < 4 && (involved >> d & 1U) == 0)) continue;
+        found.push_back({static_cast<std::int32_t>(d), list[d], ring, true});
+    }
+    if (kind == Kind::AllGather) std::reverse(found.begin(), found.end());
+    return found;
+}
+
+std::vector<Phase> Planner::phases(Kind kind, std::vector<Dimension> dimensions, std::uint64_t chunk) {
+    std::vector<Phase> phases;
+    std::uint64_t size = chunk;
+    if (kind != Kind::AllReduce || config_.collective_optimization == "baseline") {
+        for (const Dimension& dimension : dimensions)
+            size = append(phases, kind, kind, dimension, Walk::Next, size);
+        return phases;
+    }
+    if (dimensions.empty()) return phases;
+    const Dimension top = dimensions.back();
+    dimensions.pop_back();
+    for (const Dimension& dimension : dimensions) {
+        size = append(phases, kind, Kind::ReduceScatter, dimension, Walk::First, size);
+    }
+    size = append(phases, kind, Kind::AllReduce, top, Walk::First, size);
+    for (auto dimension = dimensions.rbegin(); dimension != dimensions.rend(); ++dimension) {
+        size = append(phases, kind, Kind::AllGather, *dimension, Walk::Last, size);
+    }
+    return phases;
+}
+
+std::uint64_t Planner::append(std::vector<Phase>& phases, Kind requested, Kind kind,
+                              const Dimension& dimension, Walk walk, std::uint64_t size) {
+    Phase phase;
+    phase.kind = kind;
+    phase.implementation = dimension.implementation;
+    phase.ring = dimension.ring;
+    phase.size = size;
+    phase.max_tree = dimension.max_tree;
+    if (is_tree(dimension.implementation) && !dimension.ring.local) {
+        phase.max_tree = tree_uses_[static_cast<std::size_t>(requested)][dimension.index]++ % 2 == 0;
+    }
+    assign_queue(phase, dimension.index, walk);
+    phases.push_back(phase);
+    return size_after(kind, dimension.implementation, dimension.ring.count, size);
+}
+
+void Planner::assign_queue(Phase& phase, std::int32_t dimension, Walk walk) {
+    Pointers& pointers = pointers_[dimension];
+    const std::int32_t queues = config_.num_queues_per_dim, half = queues / 2;
+    std::int32_t index = 0;
+    switch (walk) {
+        case Walk::Next:
+            index = pointers.next;
+            pointers.next = (index + 1) % queues;
+            phase.clockwise = queues == 1 || index < half;
+            break;
+        case Walk::First:
+            index = pointers.first;
+            pointers.first = index + 1 >= half ? 0 : index + 1;
+            break;
+        case Walk::Last:
+            index = pointers.last;
+            pointers.last = index + 1 == queues ? half : index + 1;
+            phase.clockwise = false;
+            break;
+    }
+    phase.queue = dimension * queues + index;
+}
+
+Ring Planner::ring_of(std::size_t dimension, const Implementation& implementation) const {
+    if (implementation.whole) return {0, 1, static_cast<std::int32_t>(config_.num_ranks()), rank_};
+    std::int32_t stride = 1;
+    for (std::size_t d = 0; d < dimension; ++d) stride *= config_.npus_count[d];
+    const std::int32_t count = config_.npus_count[dimension];
+    const std::int32_t position = rank_ / stride % count;
+    return {rank_ - position * stride, stride, count, position};
+}
+
+}  // namespace chakrascope

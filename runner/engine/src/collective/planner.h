@@ -1,0 +1,53 @@
+// Turns one chunk of a collective into phases: which dimensions it visits, in which order, through which
+// queues.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "../config.h"
+#include "stream.h"
+
+namespace chakrascope {
+
+class Planner {
+  public:
+    Planner(const Config& config, std::int32_t rank);
+
+    // Plan a chunk of a collective of all ranks; bit d of `involved` says whether dimension d takes part.
+    std::vector<Phase> plan(Collective kind, const std::vector<Implementation>& list, std::uint8_t involved,
+                            std::uint64_t chunk);
+    // Plan a chunk of a collective of a communicator group; `turn` counts the chunks of the group.
+    std::vector<Phase> plan_group(Collective kind, const std::vector<Implementation>& list, const Ring& ring,
+                                  std::uint64_t turn, std::uint64_t chunk);
+
+  private:
+    // Positions of the three ways to walk through the queues of a dimension.
+    struct Pointers {
+        std::int32_t next = 0, first = 0, last = 0;
+    };
+    enum class Walk : std::uint8_t { Next, First, Last };
+    struct Dimension {
+        std::int32_t index;
+        Implementation implementation;
+        Ring ring;
+        bool max_tree;
+    };
+
+    std::vector<Dimension> dimensions(Collective kind, const std::vector<Implementation>& list,
+                                      std::uint8_t involved);
+    std::vector<Phase> phases(Collective kind, std::vector<Dimension> dimensions, std::uint64_t chunk);
+    // Append the phase of a dimension and return the size it leaves behind.
+    std::uint64_t append(std::vector<Phase>& phases, Collective requested, Collective kind,
+                         const Dimension& dimension, Walk walk, std::uint64_t size);
+    void assign_queue(Phase& phase, std::int32_t dimension, Walk walk);
+    Ring ring_of(std::size_t dimension, const Implementation& implementation) const;
+
+    const Config& config_;
+    const std::int32_t rank_;
+    std::vector<Pointers> pointers_;
+    std::array<std::vector<std::uint32_t>, kCollectives> tree_uses_;
+};
+
+}  // namespace chakrascope

@@ -1,0 +1,32 @@
+// The ranks of one logical dimension in their order, as one of them sees it.
+#pragma once
+
+#include <cstdint>
+
+namespace chakrascope {
+
+struct Ring {
+    std::int32_t base = 0;
+    std::int32_t stride = 1;
+    std::int32_t count = 1;
+    std::int32_t position = 0;
+    const std::int32_t* members =
+        nullptr;         // the listed ranks of a communicator group, else base + i * stride
+    bool local = false;  // rings of communicator groups have an endpoint delay of their own
+
+    std::int32_t at(std::int32_t place) const {
+        return members != nullptr ? members[place] : base + place * stride;
+    }
+
+    // The rank `steps` places onwards, or backwards when negative; |steps| is at most the count.
+    std::int32_t neighbour(std::int32_t steps) const {
+        std::int32_t place = position + steps;
+        if (place >= count) place -= count;
+        if (place < 0) place += count;
+        return at(place);
+    }
+
+    bool power_of_two() const { return (count & (count - 1)) == 0; }
+};
+
+}  // namespace chakrascope

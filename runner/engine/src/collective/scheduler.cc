@@ -1,0 +1,173 @@
+#include "scheduler.h"
+
+#include <algorithm>
+
+#include "../simulation/cluster.h"
+#include "../workload/rank.h"
+#include "algorithm.h"
+
+namespace chakrascope {
+namespace {
+
+// Tags of streams lie above those of point-to-point messages; each group counts its own streams, so that
+// ranks which took part in different groups still agree on the tags of the next collective.
+std::int64_t stream_tag(std::int64_t group, std::uint64_t turn) {
+    return ((group + 1) << 32) + static_cast<std::int64_t>(turn);
+}
+
+}  // namespace
+
+StreamScheduler::StreamScheduler(Rank& rank) : rank_(rank), planner_(rank.cluster().config, rank.id()) {
+    const Config& config = rank.cluster().config;
+    const auto queues = static_cast<std::size_t>(config.num_queues_per_dim);
+    concurrency_ = (static_cast<std::size_t>(config.active_chunks_per_dimension) + queues - 1) / queues;
+    queues_.resize(queues * config.topology.size());
+}
+
+bool StreamScheduler::launch(const CollectiveRequest& request) {
+    const Choice& choice = choose(request);
+    const Chunks chunks = split(request);
+    const std::int64_t priority = next_priority(request);
+    std::uint64_t& turn = streams_of_group_[request.group];
+    const std::uint64_t streams = choice.custom != nullptr ? 1 : chunks.count;
+    if (streams == 0) return false;
+    CollectiveRun* run = nullptr;
+    for (std::uint64_t i = 0; i < streams; ++i) {
+        std::vector<Phase> phases = plan(request, choice, turn, chunks.size);
+        if (phases.empty()) return false;
+        if (run == nullptr) run = &(runs_[request.node] = {request.node, streams, priority});
+        Stream& stream = create(*run, std::move(phases), stream_tag(request.group, turn));
+        ++turn;
+        proceed(stream);
+    }
+    return true;
+}
+
+// Cut into equal chunks; the last one is as large as the others, and none is smaller than a byte a rank.
+StreamScheduler::Chunks StreamScheduler::split(const CollectiveRequest& request) const {
+    const Config& config = rank_.cluster().config;
+    const auto splits = static_cast<std::uint64_t>(config.preferred_dataset_splits);
+    const auto ranks = static_cast<std::uint64_t>(config.num_ranks());
+    std::uint64_t chunk = request.size / splits;
+    if (request.kind == Collective::AllGather) {
+        if (request.size == 0) return {0, 0};
+        if (chunk == 0) return {request.size, 1};
+    } else if (ranks > chunk) {
+        return {ranks, splits};
+    }
+    return {chunk, (request.size + chunk - 1) / chunk};
+}
+
+// A group keeps the implementation of its first collective of a kind.
+const Choice& StreamScheduler::choose(const CollectiveRequest& request) {
+    const Cluster& cluster = rank_.cluster();
+    const auto key =
+        request.group * static_cast<std::int64_t>(kCollectives) + static_cast<std::int64_t>(request.kind);
+    if (request.group == 0) {
+        return choices_[key] = cluster.implementations.choose(request.kind, request.node_id);
+    }
+    const auto known = choices_.find(key);
+    if (known != choices_.end()) return known->second;
+    return choices_[key] = cluster.implementations.choose(request.kind, request.node_id);
+}
+
+std::vector<Phase> StreamScheduler::plan(const CollectiveRequest& request, const Choice& choice,
+                                         std::uint64_t turn, std::uint64_t chunk) {
+    const Groups& groups = rank_.cluster().groups;
+    const bool everyone = groups.is_everyone(request.group);
+    if (choice.custom != nullptr) {
+        Phase phase;
+        phase.kind = request.kind;
+        phase.custom = choice.custom;
+        if (!groups.members(request.group).empty()) phase.ring = groups.ring(request.group, rank_.id());
+        phase.ring.position = groups.sorted_position(request.group, rank_.id());
+        return {phase};
+    }
+    if (everyone) {
+        return planner_.plan(request.kind, *choice.native, request.group == 0 ? request.involved : 0xFF,
+                             chunk);
+    }
+    return planner_.plan_group(request.kind, *choice.native, groups.ring(request.group, rank_.id()), turn,
+                               chunk);
+}
+
+std::int64_t StreamScheduler::next_priority(const CollectiveRequest& request) {
+    const std::string& policy = rank_.cluster().config.scheduling_policy;
+    if (policy == "EXPLICIT") return request.priority;
+    return policy == "FIFO" ? priorities_-- : priorities_++;
+}
+
+Stream& StreamScheduler::create(CollectiveRun& run, std::vector<Phase> phases, std::int64_t tag) {
+    Stream* stream = nullptr;
+    if (free_.empty()) {
+        stream = &pool_.emplace_back();
+    } else {
+        stream = free_.back();
+        free_.pop_back();
+        *stream = Stream{};
+    }
+    stream->run = &run;
+    stream->phases = std::move(phases);
+    stream->tag = tag;
+    return *stream;
+}
+
+void StreamScheduler::recycle(Stream& stream) {
+    stream.algorithm.reset();
+    free_.push_back(&stream);
+}
+
+void StreamScheduler::proceed(Stream& stream) {
+    const std::int32_t old = stream.queue;
+    const bool last = stream.next_phase == stream.phases.size();
+    if (last) ended(stream);
+    if (old >= 0) {
+        auto& list = queues_[old].streams;
+        list.erase(std::find(list.begin(), list.end(), &stream));
+    }
+    if (last) {
+        recycle(stream);
+        release(old);
+        return;
+    }
+    const std::int32_t queue = stream.phases[stream.next_phase++].queue;
+    stream.queue = queue;
+    stream.started = false;
+    insert(queues_[queue], stream);
+    if (old >= 0) release(old);
+    pump(queue);
+}
+
+void StreamScheduler::ended(Stream& stream) {
+    CollectiveRun& run = *stream.run;
+    if (--run.streams_left > 0) return;
+    const std::uint32_t node = run.node;
+    runs_.erase(node);
+    rank_.complete(node);
+}
+
+// Behind everything that has started or is at least as urgent.
+void StreamScheduler::insert(Queue& queue, Stream& stream) {
+    const auto ahead = [&](const Stream* other) {
+        return other->started || other->run->priority >= stream.run->priority;
+    };
+    queue.streams.insert(std::find_if_not(queue.streams.begin(), queue.streams.end(), ahead), &stream);
+}
+
+void StreamScheduler::release(std::int32_t queue) {
+    --queues_[queue].running;
+    pump(queue);
+}
+
+void StreamScheduler::pump(std::int32_t place) {
+    Queue& queue = queues_[place];
+    for (std::size_t i = queue.running; i < queue.streams.size() && queue.running < concurrency_; ++i) {
+        Stream& stream = *queue.streams[i];
+        stream.started = true;
+        stream.algorithm = make_algorithm(rank_, stream);
+        ++queue.running;
+        stream.algorithm->start();
+    }
+}
+
+}  // namespace chakrascope

@@ -1,0 +1,45 @@
+// One chunk of a collective on one rank: the phases it runs through, and the algorithm of the phase it is in.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "implementation.h"
+#include "ring.h"
+
+namespace chakrascope {
+
+class Algorithm;
+
+struct Phase {
+    Collective kind = Collective::AllReduce;
+    Implementation implementation;
+    Ring ring;
+    std::uint64_t size = 0;
+    std::int32_t queue = 0;
+    bool clockwise = true;
+    bool max_tree = true;                 // which of the two trees a double binary tree uses
+    const std::string* custom = nullptr;  // prefix of the custom algorithm that makes up this phase
+};
+
+// What the streams of one collective have in common.
+struct CollectiveRun {
+    std::uint32_t node = 0;  // index in the rank's program
+    std::uint64_t streams_left = 0;
+    std::int64_t priority = 0;
+};
+
+struct Stream {
+    CollectiveRun* run = nullptr;
+    std::vector<Phase> phases;
+    std::uint32_t next_phase = 0;
+    std::int32_t queue = -1;  // where it is listed; -1 before its first phase
+    bool started = false;
+    std::int64_t tag = 0;
+    std::unique_ptr<Algorithm> algorithm;
+
+    const Phase& phase() const { return phases[next_phase - 1]; }
+};
+
+}  // namespace chakrascope

@@ -1,0 +1,64 @@
+// Everything a simulation is configured with; the defaults are those of ASTRA-sim.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace chakrascope {
+
+struct Config {
+    // Network, one entry per dimension; bandwidth in units of 2^30 bytes/s, latency in ns.
+    std::vector<std::string> topology;
+    std::vector<int> npus_count;
+    std::vector<double> bandwidth;
+    std::vector<double> latency;
+    bool congestion_aware = false;
+    // Command line.
+    int num_queues_per_dim = 1;
+    bool rendezvous = false;
+    // How a rank runs its program.
+    std::string semantics = "astra-sim";
+    bool replay_only = false;
+    // System.
+    int preferred_dataset_splits = 1;
+    int active_chunks_per_dimension = 1;
+    int endpoint_delay = 10;
+    int local_reduction_delay = 1;
+    double local_mem_bw = 0;
+    double peak_perf = 0;
+    bool roofline_enabled = false;
+    bool track_local_mem = false;
+    std::string collective_optimization = "localBWAware";
+    std::string scheduling_policy = "LIFO";
+    std::vector<std::string> all_reduce_implementation;
+    std::vector<std::string> reduce_scatter_implementation;
+    std::vector<std::string> all_gather_implementation;
+    std::vector<std::string> all_to_all_implementation;
+    std::vector<std::string> all_reduce_implementation_custom;
+    std::vector<std::string> reduce_scatter_implementation_custom;
+    std::vector<std::string> all_gather_implementation_custom;
+    std::vector<std::string> all_to_all_implementation_custom;
+    std::map<std::int64_t, std::string> per_node_custom_implementation;
+    std::string custom_base;
+    bool model_shared_bus = false;
+    double L = 0, o = 0, g = 0, G = 0;
+    // Remote memory.
+    std::string memory_type = "NO_MEMORY_EXPANSION";
+    double remote_mem_latency = 0;
+    double remote_mem_bw = 0;
+    int num_nodes = 0;
+    int num_npus_per_node = 0;
+    std::map<std::int64_t, std::vector<std::int32_t>> groups;
+    bool record_nodes = true;
+    bool record_links = false;
+
+    std::int64_t num_ranks() const {
+        std::int64_t ranks = 1;
+        for (const int count : npus_count) ranks *= count;
+        return ranks;
+    }
+};
+
+}  // namespace chakrascope

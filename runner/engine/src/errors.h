@@ -1,0 +1,21 @@
+// Exceptions of the engine; the binding maps each to the class of the same name in chakrascope.errors.
+#pragma once
+
+#include <stdexcept>
+
+namespace chakrascope {
+
+struct ConfigError : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+struct WorkloadFormatError : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+struct DependencyError : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+struct Cancelled : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+}  // namespace chakrascope

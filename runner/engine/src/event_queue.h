@@ -1,0 +1,158 @@
+// The total order of everything that happens in one simulation.
+//
+// One global queue of ticks: events of one tick run in the order in which they were inserted, including those
+// inserted while the tick runs. Each rank also has a table of its own: the first callback a rank registers
+// for a tick inserts one global event, and all its later callbacks for that tick run at that position.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <queue>
+#include <unordered_map>
+#include <vector>
+
+namespace chakrascope {
+
+using Time = std::uint64_t;
+
+// The node whose start began the unbroken chain of events that leads here.
+struct Origin {
+    std::int32_t rank = -1;
+    std::int32_t node = -1;
+};
+
+struct Callback {
+    void (*run)(void*, std::uint64_t) = nullptr;
+    void* object = nullptr;
+    std::uint64_t argument = 0;
+    explicit operator bool() const { return run != nullptr; }
+    void operator()() const { run(object, argument); }
+};
+
+// Bind a member function taking one 64-bit argument to its object.
+template <auto Method, class T>
+Callback bind(T* object, std::uint64_t argument = 0) {
+    return {[](void* target, std::uint64_t value) { (static_cast<T*>(target)->*Method)(value); }, object,
+            argument};
+}
+
+// Convert like the x86-64 conversion of a double to an unsigned integer, without undefined behaviour.
+inline std::uint64_t truncate(double value) {
+    if (value != value) return std::uint64_t{1} << 63;
+    if (value >= 18446744073709551616.0) return 0;
+    if (value < 0) return static_cast<std::uint64_t>(static_cast<std::int64_t>(value));
+    return static_cast<std::uint64_t>(value);
+}
+
+class EventQueue {
+  public:
+    explicit EventQueue(std::size_t ranks) : tables_(ranks) {}
+    EventQueue(const EventQueue&) = delete;
+    EventQueue& operator=(const EventQueue&) = delete;
+
+    Time now() const { return now_; }
+    std::uint64_t events() const { return events_; }
+    Origin origin() const { return origin_; }
+    void set_origin(Origin origin) { origin_ = origin; }
+
+    // Run the callback at an absolute time, not before now.
+    void at(Time time, Callback callback) { lists_[bucket(time)].push_back({callback, origin_}); }
+
+    // Run the callback of a rank `delay` from now, together with the rank's other callbacks of that tick.
+    void after(std::int32_t rank, Time delay, Callback callback) {
+        const Time time = now_ + delay;
+        auto& table = tables_[static_cast<std::size_t>(rank)];
+        for (auto entry = table.rbegin(); entry != table.rend(); ++entry) {
+            if (entry->time == time) {
+                lists_[entry->list].push_back({callback, origin_});
+                return;
+            }
+        }
+        const std::uint32_t list = acquire();
+        lists_[list].push_back({callback, origin_});
+        table.push_back({time, list});
+        at(time, bind<&EventQueue::drain>(this, static_cast<std::uint64_t>(rank)));
+    }
+
+    // Run until nothing is left; `poll` is called every few thousand events and stops the loop by returning
+    // false.
+    bool run(const std::function<bool()>& poll) {
+        while (!ticks_.empty()) {
+            const Tick tick = ticks_.top();
+            now_ = tick.time;
+            for (std::size_t i = 0; i < lists_[tick.list].size(); ++i) {
+                execute(lists_[tick.list][i]);
+                if ((events_ & 0x3FFF) == 0 && !poll()) return false;
+            }
+            ticks_.pop();
+            buckets_.erase(tick.time);
+            recycle(tick.list);
+        }
+        return true;
+    }
+
+  private:
+    struct Event {
+        Callback callback;
+        Origin origin;
+    };
+    struct Tick {
+        Time time;
+        std::uint32_t list;
+        bool operator<(const Tick& other) const { return time > other.time; }
+    };
+
+    void execute(Event event) {
+        origin_ = event.origin;
+        ++events_;
+        event.callback();
+    }
+
+    void drain(std::uint64_t rank) {
+        auto& table = tables_[rank];
+        std::size_t place = 0;
+        while (table[place].time != now_) ++place;
+        const std::uint32_t list = table[place].list;
+        for (std::size_t i = 0; i < lists_[list].size(); ++i) execute(lists_[list][i]);
+        place = 0;
+        while (table[place].time != now_) ++place;
+        table[place] = table.back();
+        table.pop_back();
+        recycle(list);
+    }
+
+    std::uint32_t bucket(Time time) {
+        const auto [entry, created] = buckets_.try_emplace(time, 0);
+        if (created) {
+            entry->second = acquire();
+            ticks_.push({time, entry->second});
+        }
+        return entry->second;
+    }
+
+    std::uint32_t acquire() {
+        if (free_.empty()) {
+            lists_.emplace_back();
+            return static_cast<std::uint32_t>(lists_.size() - 1);
+        }
+        const std::uint32_t list = free_.back();
+        free_.pop_back();
+        return list;
+    }
+
+    void recycle(std::uint32_t list) {
+        lists_[list].clear();
+        free_.push_back(list);
+    }
+
+    Time now_ = 0;
+    Origin origin_;
+    std::uint64_t events_ = 0;
+    std::vector<std::vector<Event>> lists_;
+    std::vector<std::uint32_t> free_;
+    std::unordered_map<Time, std::uint32_t> buckets_;
+    std::priority_queue<Tick> ticks_;
+    std::vector<std::vector<Tick>> tables_;
+};
+
+}  // namespace chakrascope

@@ -1,0 +1,115 @@
+// Matching of sends with receives, and the rendezvous protocol on top of it.
+#include "network.h"
+
+namespace chakrascope {
+namespace {
+constexpr std::uint64_t kControlBytes = 8192;
+constexpr std::int64_t kControlTags = 1'000'000'000;
+}  // namespace
+
+Mailbox::Mailbox(const Config& config, EventQueue& events) : events_(events), rendezvous_(config.rendezvous) {
+    network_ = config.congestion_aware ? make_aware_network(config, events, *this)
+                                       : make_unaware_network(config, events, *this);
+}
+
+void Mailbox::send(const MessageKey& key, Callback delivered) {
+    if (!rendezvous_) return post_send(key, delivered);
+    const MessageKey control{key.tag + kControlTags, key.destination, key.source, kControlBytes};
+    post_receive(control, bind<&Mailbox::meet_send>(this, keep(key, delivered)));
+}
+
+void Mailbox::receive(const MessageKey& key, Callback received) {
+    if (!rendezvous_) return post_receive(key, received);
+    const MessageKey control{key.tag + kControlTags, key.destination, key.source, kControlBytes};
+    post_send(control, bind<&Mailbox::meet_receive>(this, keep(key, received)));
+}
+
+void Mailbox::meet_send(std::uint64_t meeting) {
+    const Meeting kept = meetings_[meeting];
+    free_meetings_.push_back(meeting);
+    post_send(kept.key, kept.callback);
+}
+
+void Mailbox::meet_receive(std::uint64_t meeting) {
+    const Meeting kept = meetings_[meeting];
+    free_meetings_.push_back(meeting);
+    post_receive(kept.key, kept.callback);
+}
+
+std::uint64_t Mailbox::keep(const MessageKey& key, Callback callback) {
+    if (free_meetings_.empty()) {
+        meetings_.push_back({key, callback});
+        return meetings_.size() - 1;
+    }
+    const std::uint64_t place = free_meetings_.back();
+    free_meetings_.pop_back();
+    meetings_[place] = {key, callback};
+    return place;
+}
+
+std::uint32_t Mailbox::create(const MessageKey& key) {
+    std::uint32_t place = 0;
+    if (free_.empty()) {
+        place = static_cast<std::uint32_t>(messages_.size());
+        messages_.emplace_back();
+    } else {
+        place = free_.back();
+        free_.pop_back();
+        messages_[place] = Message{};
+    }
+    messages_[place].key = key;
+    return place;
+}
+
+// Return the oldest message of the key that waits for this side, or queue a new one for the other side.
+std::uint32_t Mailbox::match(const MessageKey& key, bool sending) {
+    auto [entry, created] = unmatched_.try_emplace(key);
+    Unmatched& list = entry->second;
+    if (!created && messages_[list.first].sent != sending) {
+        const std::uint32_t found = list.first;
+        list.first = messages_[found].next;
+        if (list.first == kNone) unmatched_.erase(entry);
+        return found;
+    }
+    const std::uint32_t fresh = create(key);
+    if (created) {
+        list.first = fresh;
+    } else {
+        messages_[list.last].next = fresh;
+    }
+    list.last = fresh;
+    return fresh;
+}
+
+void Mailbox::post_send(const MessageKey& key, Callback delivered) {
+    const std::uint32_t place = match(key, true);
+    messages_[place].sent = true;
+    messages_[place].delivered = delivered;
+    network_->carry(place);
+}
+
+void Mailbox::post_receive(const MessageKey& key, Callback received) {
+    const std::uint32_t place = match(key, false);
+    Message& message = messages_[place];
+    if (message.there) {
+        release(place);
+        events_.at(events_.now(), received);
+    } else {
+        message.received = received;
+    }
+}
+
+void Mailbox::arrived(std::uint64_t place) {
+    const Callback delivered = messages_[place].delivered;
+    const Callback received = messages_[place].received;
+    if (!received) messages_[place].there = true;
+    if (delivered) delivered();
+    if (received) {
+        received();
+        release(static_cast<std::uint32_t>(place));
+    }
+}
+
+void Mailbox::release(std::uint32_t message) { free_.push_back(message); }
+
+}  // namespace chakrascope

@@ -1,0 +1,112 @@
+// Messages between ranks: matching of sends with receives, and the networks that carry them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "../config.h"
+#include "../event_queue.h"
+
+namespace chakrascope {
+
+struct MessageKey {
+    std::int64_t tag;
+    std::int32_t source;
+    std::int32_t destination;
+    std::uint64_t size;
+    bool operator==(const MessageKey&) const = default;
+};
+
+struct MessageKeyHash {
+    std::size_t operator()(const MessageKey& key) const {
+        std::uint64_t hash = static_cast<std::uint64_t>(key.tag) * 0x9E3779B97F4A7C15ULL;
+        hash ^= (static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.source)) << 32) |
+                static_cast<std::uint32_t>(key.destination);
+        hash = (hash ^ (hash >> 29)) * 0xBF58476D1CE4E5B9ULL + key.size;
+        hash ^= hash >> 32;
+        return static_cast<std::size_t>(hash * 0x94D049BB133111EBULL);
+    }
+};
+
+struct LinkUse {
+    std::int32_t source;
+    std::int32_t destination;
+    std::uint64_t bytes = 0;
+    Time busy = 0;
+    Time queued = 0;
+    std::uint64_t messages = 0;
+};
+
+class Mailbox;
+
+// Carries a message from its source to its destination and then tells the mailbox.
+class Network {
+  public:
+    virtual ~Network() = default;
+    virtual void carry(std::uint32_t message) = 0;
+    virtual const std::vector<LinkUse>& links() const = 0;
+};
+
+// The k-th send of a key meets the k-th receive of the same key. At most one side of a key is ahead of the
+// other, so each key needs only one list of unmatched messages.
+class Mailbox {
+  public:
+    Mailbox(const Config& config, EventQueue& events);
+
+    // Send now; `delivered` runs when the message is at its destination, whether or not it is received.
+    void send(const MessageKey& key, Callback delivered);
+    // Receive; `received` runs at the arrival, or later in this tick when the message is already there.
+    void receive(const MessageKey& key, Callback received);
+
+    // The network's report that a message is at its destination.
+    void arrived(std::uint64_t message);
+    const MessageKey& key(std::uint32_t message) const { return messages_[message].key; }
+    Network& network() { return *network_; }
+
+  private:
+    static constexpr std::uint32_t kNone = 0xFFFFFFFF;
+    struct Message {
+        MessageKey key;
+        Callback delivered;
+        Callback received;
+        bool sent = false;
+        bool there = false;
+        std::uint32_t next = kNone;
+    };
+    struct Unmatched {
+        std::uint32_t first = kNone;
+        std::uint32_t last = kNone;
+    };
+    struct Meeting {  // both halves of a rendezvous keep what to do once the control message is through
+        MessageKey key;
+        Callback callback;
+    };
+
+    void post_send(const MessageKey& key, Callback delivered);
+    void post_receive(const MessageKey& key, Callback received);
+    void meet_send(std::uint64_t meeting);
+    void meet_receive(std::uint64_t meeting);
+    std::uint64_t keep(const MessageKey& key, Callback callback);
+    std::uint32_t create(const MessageKey& key);
+    std::uint32_t match(const MessageKey& key, bool sending);
+    void release(std::uint32_t message);
+
+    EventQueue& events_;
+    const bool rendezvous_;
+    std::unique_ptr<Network> network_;
+    std::vector<Message> messages_;
+    std::vector<std::uint32_t> free_;
+    std::unordered_map<MessageKey, Unmatched, MessageKeyHash> unmatched_;
+    std::vector<Meeting> meetings_;
+    std::vector<std::uint64_t> free_meetings_;
+};
+
+std::unique_ptr<Network> make_unaware_network(const Config& config, EventQueue& events, Mailbox& mailbox);
+std::unique_ptr<Network> make_aware_network(const Config& config, EventQueue& events, Mailbox& mailbox);
+
+// Bytes per nanosecond of a bandwidth given in units of 2^30 bytes per second.
+inline double bytes_per_ns(double bandwidth) { return bandwidth * 1073741824.0 / 1000000000.0; }
+
+}  // namespace chakrascope

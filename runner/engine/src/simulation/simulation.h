@@ -1,0 +1,51 @@
+// One simulation from its programs to its answer.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../config.h"
+#include "../network/network.h"
+#include "../workload/program.h"
+#include "statistics.h"
+
+namespace chakrascope {
+
+// An operation that never ended, in words.
+struct Stall {
+    std::int32_t rank;
+    std::int64_t node_id;
+    std::string name;
+    std::string operation;
+    std::string waits_for;
+};
+
+struct Output {
+    std::vector<std::int64_t> rank_finish_ns;  // -1 for a rank that never finishes
+    std::vector<Statistics> rank_statistics;
+    std::vector<std::int32_t> finish_order;
+    // One entry per executed node.
+    std::vector<std::int32_t> node_rank;
+    std::vector<std::int64_t> node_id, node_start_ns, node_end_ns, node_cause;
+    std::vector<std::uint8_t> node_cause_is_dependency;
+    std::vector<std::int32_t> node_origin_rank;
+    std::vector<std::int64_t> node_origin_node;
+    std::vector<LinkUse> links;
+    std::vector<Stall> unfinished;
+    std::int64_t makespan_ns = 0;
+    std::uint64_t nodes_total = 0, nodes_executed = 0, events = 0;
+    bool folded = false;
+};
+
+// Called now and then with the simulated time and the number of finished ranks; false cancels.
+using Progress = std::function<bool(std::int64_t, std::int32_t)>;
+
+// Simulate; program_of_rank names the program of each rank. Raises ConfigError, WorkloadFormatError,
+// DependencyError or Cancelled.
+Output simulate(const Config& config, const std::vector<std::shared_ptr<const Program>>& programs,
+                const std::vector<std::int32_t>& program_of_rank, const Progress& progress);
+
+}  // namespace chakrascope

@@ -1,0 +1,81 @@
+#include "statistics.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace chakrascope {
+namespace {
+
+using Intervals = std::vector<std::pair<std::int64_t, std::int64_t>>;
+
+std::int64_t length_of_union(Intervals& intervals) {
+    std::sort(intervals.begin(), intervals.end());
+    std::int64_t total = 0, start = 0, end = -1;
+    for (const auto& [from, to] : intervals) {
+        if (end >= 0 && from <= end) {
+            end = std::max(end, to);
+            continue;
+        }
+        if (end >= 0) total += end - start;
+        start = from;
+        end = to;
+    }
+    return end >= 0 ? total + end - start : 0;
+}
+
+bool is_communication(NodeType type) {
+    return type == NodeType::Coll || type == NodeType::Send || type == NodeType::Recv;
+}
+
+void add_roofline(Statistics& statistics, const Rank& rank, const Config& config) {
+    const double peak = config.peak_perf * 1000000000000.0, memory = config.local_mem_bw * 1000000000.0;
+    double total = 1;
+    for (std::size_t i = 0; i < rank.records().size(); ++i) {
+        const Node& node = rank.program().nodes[i];
+        const NodeRecord& record = rank.records()[i];
+        if (node.type != NodeType::Comp || record.end < 0) continue;
+        const auto time = static_cast<double>(record.end - record.start);
+        total += time;
+        if (node.is_cpu || node.tensor_size == 0 || config.replay_only) continue;
+        const Roofline roofline = Roofline::of(node, config);
+        if (roofline.performance >= peak) statistics.compute_bound += time;
+        statistics.compute_utilization += time * (roofline.performance / peak);
+        statistics.memory_utilization += time * (roofline.performance / roofline.intensity / memory);
+        statistics.operation_intensity += time * roofline.intensity;
+    }
+    for (double* value : {&statistics.compute_bound, &statistics.compute_utilization,
+                          &statistics.memory_utilization, &statistics.operation_intensity}) {
+        *value /= total;
+    }
+}
+
+}  // namespace
+
+Statistics statistics_of(const Rank& rank, const Config& config) {
+    Statistics statistics;
+    Intervals compute, comm, both;
+    for (std::size_t i = 0; i < rank.records().size(); ++i) {
+        const Node& node = rank.program().nodes[i];
+        const NodeRecord& record = rank.records()[i];
+        if (record.end < 0) continue;
+        const bool computes = node.type == NodeType::Comp && !node.is_cpu;
+        if (!computes && !is_communication(node.type)) continue;
+        (computes ? compute : comm).emplace_back(record.start, record.end);
+        both.emplace_back(record.start, record.end);
+    }
+    statistics.compute = length_of_union(compute);
+    statistics.comm = length_of_union(comm);
+    statistics.overlap = statistics.compute + statistics.comm - length_of_union(both);
+    if (config.semantics == "trace") {
+        statistics.exposed = statistics.comm - statistics.overlap;
+    } else if (rank.finished()) {
+        // ASTRA-sim calls everything exposed that no computation covers; the difference may wrap around.
+        statistics.exposed =
+            static_cast<std::int64_t>(static_cast<std::uint64_t>(rank.finish_time()) - rank.compute_sum());
+    }
+    if (config.roofline_enabled) add_roofline(statistics, rank, config);
+    return statistics;
+}
+
+}  // namespace chakrascope

@@ -1,0 +1,22 @@
+// What a rank's nodes add up to, as ASTRA-sim counts it.
+#pragma once
+
+#include "../config.h"
+#include "../workload/rank.h"
+
+namespace chakrascope {
+
+struct Statistics {
+    std::int64_t compute = 0;  // union of the intervals in which the rank computes, ns
+    std::int64_t comm = 0;     // union of the intervals in which it communicates, ns
+    std::int64_t overlap = 0;  // time in which it does both, ns
+    std::int64_t exposed = 0;  // exposed communication, ns
+    double compute_bound = 0;  // the four roofline figures; shares of the time of the compute nodes
+    double compute_utilization = 0;
+    double memory_utilization = 0;
+    double operation_intensity = 0;
+};
+
+Statistics statistics_of(const Rank& rank, const Config& config);
+
+}  // namespace chakrascope

@@ -1,0 +1,52 @@
+// What data costs between a rank's network interface and its memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "../collective/algorithm.h"
+#include "../config.h"
+#include "../event_queue.h"
+
+namespace chakrascope {
+
+class SharedBus;
+
+// A piece of data on its way through the endpoint.
+struct Bundle {
+    std::uint64_t size = 0;
+    Side side = Side::ToMemory;
+    bool processed = false;  // reduced with what is in memory
+    bool send_back = false;
+    bool bypass = false;  // rings of communicator groups take a fixed delay
+};
+
+class Endpoint {
+  public:
+    Endpoint(const Config& config, EventQueue& events, std::int32_t rank);
+    ~Endpoint();
+    Endpoint(const Endpoint&) = delete;
+    Endpoint& operator=(const Endpoint&) = delete;
+
+    void pass(const Bundle& bundle, Callback done);
+
+  private:
+    struct Held {
+        std::uint64_t size;
+        Callback done;
+    };
+
+    void processed(std::uint64_t held);
+    Time reduction(std::uint64_t size) const;
+    std::uint64_t hold(std::uint64_t size, Callback done);
+
+    EventQueue& events_;
+    std::int32_t rank_;
+    Time delay_;
+    double memory_bandwidth_;  // bytes per second
+    std::vector<Held> held_;
+    std::vector<std::uint32_t> free_;
+    std::unique_ptr<SharedBus> bus_;
+};
+
+}  // namespace chakrascope

@@ -1,0 +1,46 @@
+// Memory outside a rank: its own expansion, a node's, or one pool for the whole cluster.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "../config.h"
+#include "../event_queue.h"
+
+namespace chakrascope {
+
+class RemoteMemory {
+  public:
+    // Raises ConfigError for an unknown memory type or a node layout that does not cover the ranks.
+    RemoteMemory(const Config& config, EventQueue& events);
+
+    // Access `size` bytes for a rank; raises ConfigError when there is no remote memory.
+    void access(std::int32_t rank, std::uint64_t size, Callback done);
+
+  private:
+    struct Request {
+        std::int32_t rank;
+        std::uint64_t size;
+        Callback done;
+        Origin origin;
+    };
+    struct Server {
+        bool busy = false;
+        std::deque<Request> waiting;
+    };
+
+    void serve(std::size_t server, const Request& request);
+    void served(std::uint64_t server);
+    Time duration(std::uint64_t size) const;
+
+    EventQueue& events_;
+    const bool present_;
+    const bool queued_;
+    const std::int32_t ranks_per_server_;
+    const std::uint64_t latency_;
+    const std::uint64_t bandwidth_;
+    std::vector<Server> servers_;
+};
+
+}  // namespace chakrascope

@@ -1,0 +1,41 @@
+// The communicator groups of an experiment; group 0 holds all ranks.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "../collective/ring.h"
+#include "../config.h"
+
+namespace chakrascope {
+
+class Groups {
+  public:
+    // Raises ConfigError for a group id below 1, and for a member that is no rank or is listed twice.
+    explicit Groups(const Config& config);
+
+    bool contains(std::int64_t group) const { return group == 0 || listed_.contains(group); }
+    // Whether the group holds every rank; it then behaves like the default group.
+    bool is_everyone(std::int64_t group) const;
+    std::int32_t size(std::int64_t group) const;
+    // The members in their listed order; empty for the default group.
+    const std::vector<std::int32_t>& members(std::int64_t group) const;
+    // The ring through the members in listed order as the rank sees it; position -1 when it is no member.
+    Ring ring(std::int64_t group, std::int32_t rank) const;
+    // The index of the rank among the sorted members; -1 when it is no member.
+    std::int32_t sorted_position(std::int64_t group, std::int32_t rank) const;
+
+  private:
+    struct Places {
+        std::vector<std::int32_t> listed;
+        std::vector<std::int32_t> sorted;
+        std::vector<std::int32_t> place_of_sorted;  // listed place of each entry of `sorted`
+    };
+
+    std::int32_t ranks_;
+    std::map<std::int64_t, Places> listed_;
+    std::vector<std::int32_t> none_;
+};
+
+}  // namespace chakrascope

@@ -1,0 +1,103 @@
+// One rank: takes the ready nodes of its program, as far as its slots are free, and sees to it that they
+// happen.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <queue>
+#include <string>
+#include <vector>
+
+#include "../collective/scheduler.h"
+#include "../event_queue.h"
+#include "../system/endpoint.h"
+#include "program.h"
+
+namespace chakrascope {
+
+struct Cluster;
+
+// What happened to one node; times are -1 until they are known.
+struct NodeRecord {
+    std::int64_t start = -1;
+    std::int64_t end = -1;
+    std::int32_t cause =
+        -1;         // index of the node whose end let this one start, -1 at the start of the program
+    Origin origin;  // the node whose start began the chain of events that ended this one
+};
+
+class Rank {
+  public:
+    Rank(Cluster& cluster, std::int32_t id, const Program& program);
+    Rank(const Rank&) = delete;
+    Rank& operator=(const Rank&) = delete;
+
+    // Issue what can start at time 0.
+    void fire();
+    // The node's operation is done.
+    void complete(std::uint64_t node);
+
+    Cluster& cluster() { return cluster_; }
+    Endpoint& endpoint() { return endpoint_; }
+    StreamScheduler& scheduler() { return scheduler_; }
+    std::int32_t id() const { return id_; }
+    const Program& program() const { return program_; }
+    const std::vector<NodeRecord>& records() const { return records_; }
+    bool finished() const { return finish_time_ >= 0; }
+    std::int64_t finish_time() const { return finish_time_; }
+    // Sum of the durations of computation, ASTRA-sim's measure of what is not exposed.
+    std::uint64_t compute_sum() const { return compute_sum_; }
+    std::uint64_t executed() const { return executed_; }
+
+  private:
+    using Heap = std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>>;
+
+    void make_ready(std::uint32_t node);
+    void scan(std::int32_t cause);
+    void scan_once(std::int32_t cause);
+    void finish_children(std::uint32_t node);
+    void test_finished();
+    void issue(std::uint32_t node, std::int32_t cause);
+    void start_operation(std::uint32_t node);
+    void skip(std::uint32_t node);
+    void compute(std::uint32_t node);
+    void replay(std::uint32_t node);
+    void access_memory(std::uint32_t node);
+    void communicate(std::uint32_t node);
+    void send(std::uint32_t node);
+    void receive(std::uint32_t node);
+    void collective(std::uint32_t node);
+    Time duration(const Node& node) const;
+    void require(const Node& node, std::uint16_t attribute, const char* name) const;
+    [[noreturn]] void refuse(const Node& node, const std::string& problem) const;
+    std::int32_t checked_peer(const Node& node, std::int64_t peer) const;
+
+    Cluster& cluster_;
+    const std::int32_t id_;
+    const Program& program_;
+    const std::vector<std::uint16_t>& slots_;
+    Endpoint endpoint_;
+    StreamScheduler scheduler_;
+    std::vector<NodeRecord> records_;
+    std::vector<std::uint32_t> waiting_;  // unfinished parents of each node
+    std::vector<Heap> ready_;             // per slot
+    std::vector<std::uint8_t> busy_;      // per slot
+    std::vector<std::uint32_t> fresh_;    // became ready during a scan, to be seen by the next one
+    std::uint64_t ready_count_ = 0;
+    std::uint64_t taken_ = 0;
+    std::uint64_t executed_ = 0;
+    std::uint64_t compute_sum_ = 0;
+    std::int64_t finish_time_ = -1;
+    std::int32_t last_skipped_ = -1;
+    bool scan_again_ = false;
+};
+
+// The time a node takes on ASTRA-sim's roofline, and how near it comes to the peaks.
+struct Roofline {
+    Time duration = 0;
+    double intensity = 0;    // operations a byte
+    double performance = 0;  // operations a second
+    static Roofline of(const Node& node, const Config& config);
+};
+
+}  // namespace chakrascope
