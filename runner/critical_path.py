@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +30,9 @@ SEGMENT_COLUMNS = {
     "collective": "object",
     "phase": "object",
 }
+_FACT_COLUMNS = (
+    "node_id", "name", "type", "kind", "operator", "module", "phase", "comm_type", "comm_size_bytes", "group",
+)  # fmt: skip
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -174,7 +176,7 @@ class _Facts:
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
-        self._rows: dict[int, dict[Hashable, int]] = {}
+        self._tables: dict[int, tuple[dict[int, int], dict[str, list[Any]]]] = {}
 
     def node(self, rank: int, node: int) -> dict[str, Any]:
         """Return the row of *node* on *rank*; raises `BackendError` if the workload is another one."""
@@ -182,14 +184,21 @@ class _Facts:
             int(self._workload.program_of_rank[rank]) if rank < len(self._workload.program_of_rank) else -1
         )
         if program >= 0:
-            table = self._workload.graphs[program].nodes
-            rows = self._rows.setdefault(program, {key: row for row, key in enumerate(table["node_id"])})
+            rows, columns = self._table(program)
             if node in rows:
-                return {str(key): value for key, value in table.iloc[rows[node]].items()}
+                return {name: column[rows[node]] for name, column in columns.items()}
         raise BackendError(
             f"The result holds node {node} of rank {rank}, but the workload does not: they do not belong "
             "together; pass the workload that was simulated."
         )
+
+    def _table(self, program: int) -> tuple[dict[int, int], dict[str, list[Any]]]:
+        """Return the row of each node id, and the columns; made once, as a path may have a million nodes."""
+        if program not in self._tables:
+            table = self._workload.graphs[program].nodes
+            columns = {name: table[name].tolist() for name in _FACT_COLUMNS}
+            self._tables[program] = ({node: row for row, node in enumerate(columns["node_id"])}, columns)
+        return self._tables[program]
 
     def describe(self, step: _Step) -> dict[str, Any]:
         """Return the segment of *step* as a row of `SEGMENT_COLUMNS`."""
