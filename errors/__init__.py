@@ -9,6 +9,7 @@ it without a traceback and exits with the class's ``exit_code``.
     ├── UsageError (2)              a command or call that cannot mean anything
     ├── CaptureError (10)           the training script could not be launched or captured
     │   └── NothingCaptured (11)    it ran, but no step was seen
+    │       └── CommandFailed (*)   it failed before a step was captured; * its own exit code
     ├── TraceError (20)             a captured trace cannot be used
     │   └── TraceFormatError (21)   a trace file is truncated, of another type, or damaged
     ├── WorkloadError (30)          a Chakra workload cannot be used
@@ -36,6 +37,7 @@ __all__ = [
     "Cancelled",
     "CaptureError",
     "ChakrascopeError",
+    "CommandFailed",
     "ConfigError",
     "DependencyError",
     "NothingCaptured",
@@ -77,6 +79,14 @@ class NothingCaptured(CaptureError):
     """The training script ran, but no training step was seen."""
 
     exit_code = 11
+
+
+class CommandFailed(NothingCaptured):
+    """The training command failed before a step was captured; ``exit_code`` is the command's own."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]  # of the instance: every command has its own
 
 
 class TraceError(ChakrascopeError):

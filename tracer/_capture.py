@@ -32,8 +32,8 @@ def capture(out: str | Path, *, warmup: int = 3, steps: int = 3, modules: bool =
     """Capture *steps* steps of this process and its peers into *out*, each ended by ``step()``.
 
     The first *warmup* steps pass unobserved. Every rank opens it with the same *out*; the last to leave
-    writes the manifest. Under ``chakrascope
-    trace`` the launcher's folder and options hold instead, and the launcher writes the manifest.
+    writes the manifest. Under ``chakrascope trace`` the launcher's folder and options hold instead, and the
+    launcher writes the manifest.
 
     Raises:
         NothingCaptured: on leaving, if no rank recorded a step.
@@ -43,10 +43,10 @@ def capture(out: str | Path, *, warmup: int = 3, steps: int = 3, modules: bool =
     launched = _agent.ENVIRONMENT_KEY in os.environ
     if launched:
         agent = module.current_agent()
-        agent.manual = True
+        agent.trigger = "manual"
     else:
         module.watch_profilers(_profiler_module())
-        agent = module.Agent(Path(out).absolute(), max(1, warmup), steps, modules, manual=True)
+        agent = module.Agent(Path(out).absolute(), max(1, warmup), steps, modules, trigger="manual")
         module.set_current_agent(agent)
     try:
         yield Capture(agent)

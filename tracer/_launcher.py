@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,10 +14,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ..errors import CaptureError, UsageError
+from ..errors import CaptureError
 from ._agent import ENVIRONMENT_KEY
+from ._checks import check_command, prepare_folder
 from ._merge import merge, read_statuses
-from .trace_set import MANIFEST_NAME, TraceSet
+from .trace_set import TraceSet
 
 __all__ = ["trace"]
 
@@ -27,6 +27,13 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signa
 FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 POLL_SECONDS = 0.25
 FLIGHT_RECORDER_ENTRIES = "20000"
+FIRST_RANK = {
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "LOCAL_WORLD_SIZE": "1",
+    "MASTER_ADDR": "localhost",
+    "MASTER_PORT": "29500",
+}
 
 
 def trace(
@@ -36,67 +43,34 @@ def trace(
     warmup: int = 3,
     steps: int = 3,
     modules: bool = True,
+    fake_world: int = 0,
     on_status: Callable[[str], None] | None = None,
 ) -> TraceSet:
     """Run *command* as it stands and capture *steps* training steps of every rank into folder *out*.
 
     The command keeps its arguments, working directory, terminal, output and signals; a terminating signal to
-    this process is passed on. *warmup* steps (at least one) run unobserved first. *on_status* receives a
-    sentence when a rank starts and ends recording. A failing command still yields what was captured: see
-    ``TraceSet.exit_code`` and ``TraceSet.partial``.
+    this process is passed on. *warmup* steps (at least two: the first shows how many optimizers make up a
+    step) run unobserved first. With *fake_world*, the command is one process that poses as rank 0 of so many
+    ranks: its process groups are torch's fake ones. *on_status* receives a sentence when a rank starts and
+    ends recording. A failing command still yields what was captured: see ``TraceSet.exit_code`` and
+    ``TraceSet.partial``.
 
     Raises:
-        UsageError: no command, or a negative or zero number of steps.
-        CaptureError: the command or script does not exist, or *out* already holds a trace set.
+        UsageError: no command, a number of steps or ranks out of range, or a launcher in a fake world.
+        CaptureError: the command or script does not exist, *out* already holds a trace set, or cannot be
+            written to.
         NothingCaptured: it ran, but no step was recorded.
+        CommandFailed: so it is, and the command failed; ``exit_code`` is its own.
 
     """
     folder = Path(out).absolute()
-    _check(command, folder, warmup, steps)
-    options = {"warmup": max(1, warmup), "steps": steps, "modules": modules}
+    check_command(command, warmup, steps, fake_world)
+    prepare_folder(folder)
+    options = {"warmup": max(2, warmup), "steps": steps, "modules": modules, "fake_world": fake_world}
     process = _start(command, _environment(folder, options))
     with _signals_forwarded(process):
         code = _wait(process, folder, on_status)
-    exit_code = 128 - code if code < 0 else code
-    try:
-        return merge(folder, command, exit_code, options)
-    except CaptureError as error:
-        error.command_exit_code = exit_code  # type: ignore[attr-defined]
-        raise
-
-
-def _check(command: Sequence[str], folder: Path, warmup: int, steps: int) -> None:
-    if not command:
-        raise UsageError(
-            "There is no command to run. Give it after `--`: chakrascope trace -o OUT -- python train.py"
-        )
-    if steps < 1 or warmup < 0:
-        raise UsageError(f"warmup={warmup}, steps={steps}: capture at least 1 step after 0 or more.")
-    if (folder / MANIFEST_NAME).exists():
-        raise CaptureError(f"{folder} already holds a trace set. Choose another folder, or delete that one.")
-    script = _script(command)
-    if script is not None and not Path(script).exists():
-        raise CaptureError(
-            f"There is no script {script} in {Path.cwd()}. Check the path; it is relative to the folder "
-            "in which you start the command."
-        )
-    try:
-        shutil.rmtree(folder / "status", ignore_errors=True)
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CaptureError(f"The folder {folder} cannot be made: {error.strerror}. Choose another.") from None
-
-
-def _script(command: Sequence[str]) -> str | None:
-    """Return the script of ``python [-u ...] SCRIPT``, None where the command is of another form."""
-    if not Path(command[0]).name.startswith("python"):
-        return None
-    for word in command[1:]:
-        if word in ("-m", "-c", "-", "-X", "-W"):
-            return None
-        if not word.startswith("-"):
-            return word
-    return None
+        return merge(folder, command, 128 - code if code < 0 else code, options)
 
 
 def _environment(folder: Path, options: dict[str, Any]) -> dict[str, str]:
@@ -105,6 +79,8 @@ def _environment(folder: Path, options: dict[str, Any]) -> dict[str, str]:
     environment["PYTHONPATH"] = f"{INJECT}{os.pathsep}{inherited}" if inherited else str(INJECT)
     environment[ENVIRONMENT_KEY] = json.dumps({"out": str(folder), **options})
     environment.setdefault("TORCH_FR_BUFFER_SIZE", FLIGHT_RECORDER_ENTRIES)
+    if options["fake_world"]:
+        environment.update(FIRST_RANK, WORLD_SIZE=str(options["fake_world"]))
     return environment
 
 
@@ -179,6 +155,12 @@ def _signals_forwarded(process: subprocess.Popen[bytes]) -> Iterator[None]:
 def _in_foreground() -> bool:
     """Return whether this process belongs to its terminal's foreground group."""
     try:
-        return os.tcgetpgrp(sys.__stdin__.fileno()) == os.getpgrp()  # type: ignore[union-attr]
-    except (AttributeError, OSError, ValueError):
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
         return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)

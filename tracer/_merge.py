@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
@@ -11,15 +12,21 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ..errors import NothingCaptured
+from ..errors import CaptureError, CommandFailed, NothingCaptured
 from .trace_set import FORMAT, VERSION, TraceSet
 
-__all__ = ["merge", "read_statuses"]
+__all__ = ["MISSING", "merge", "missing_ranks", "read_statuses", "write_manifest"]
+
+MISSING = "nothing was captured of rank "
+FAKE_WORLD_NOTE = (
+    "one process posed as rank 0 of {ranks}: sizes and order of its communication are those of a rank of the "
+    "real job, durations of communication and what depends on received values are not"
+)
 
 
 def read_statuses(out: Path) -> list[dict[str, Any]]:
     """Return every agent's status, in the order in which they were last written."""
-    files = sorted((out / "status").glob("[0-9]*.json"), key=lambda file: file.stat().st_mtime_ns)
+    files = sorted((out / "status").glob("[!.]*.json"), key=lambda file: file.stat().st_mtime_ns)
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
@@ -28,32 +35,71 @@ def merge(out: Path, command: Sequence[str], exit_code: int, options: Mapping[st
 
     Raises:
         NothingCaptured: no rank recorded anything; the message says how far the job came.
+        CommandFailed: so it is, and the command failed.
+        CaptureError: the manifest cannot be written.
 
     """
     statuses = read_statuses(out)
     ranks = _ranks(out, statuses)
     if not any(rank["steps"] for rank in ranks) and (exit_code == 0 or not ranks):
-        raise NothingCaptured(_nothing(statuses, exit_code, int(options["warmup"])))
+        message = _nothing(statuses, exit_code, int(options["warmup"]))
+        _clean(out)
+        raise CommandFailed(message, exit_code) if exit_code else NothingCaptured(message)
+    fake_world = int(options.get("fake_world") or 0)
+    notes = _notes(ranks, statuses)
+    if fake_world:
+        notes.append(FAKE_WORLD_NOTE.format(ranks=fake_world))
     world_size = max(rank.pop("world_size") for rank in ranks)
     torch_version = {rank.pop("torch_version") for rank in ranks}
-    reasons = _reasons(ranks, statuses, world_size, exit_code, int(options["steps"]))
+    reasons = _reasons(ranks, statuses, exit_code, int(options["steps"]))
+    missing = [] if fake_world else missing_ranks(ranks, world_size)
     manifest = {
         "format": FORMAT,
         "version": VERSION,
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "partial": bool(reasons),
-        "reasons": reasons,
+        "partial": bool(reasons or missing),
+        "reasons": [*reasons, *missing],
+        "notes": notes,
         "command": list(command),
         "exit_code": exit_code,
         "torch_version": ", ".join(sorted(torch_version)),
         "world_size": world_size,
+        "fake_world": bool(fake_world),
         "ranks": ranks,
         "options": dict(options),
     }
-    trace_set = TraceSet(out, manifest)
-    trace_set.save()
-    shutil.rmtree(out / "status", ignore_errors=True)
+    trace_set = write_manifest(out, manifest)
+    if not missing:  # else other hosts may share the folder; the last one to end merges all of them
+        _clean(out)
     return trace_set
+
+
+def write_manifest(out: Path, manifest: Mapping[str, Any]) -> TraceSet:
+    """Save *manifest* in *out* and return the trace set; raises `CaptureError` when it cannot be written."""
+    trace_set = TraceSet(out, manifest)
+    try:
+        trace_set.save()
+    except OSError as error:
+        raise CaptureError(
+            f"The capture ended, but its manifest cannot be written to {out}: {error.strerror}. Free some "
+            "space or choose another folder with -o, and capture anew."
+        ) from None
+    return trace_set
+
+
+def missing_ranks(ranks: Sequence[Mapping[str, Any]], world_size: int) -> list[str]:
+    """Return a sentence that names the ranks without any trace, or nothing if there are none."""
+    missing = sorted(set(range(world_size)) - {rank["rank"] for rank in ranks})
+    return [MISSING + ", ".join(map(str, missing))] if missing else []
+
+
+def _clean(out: Path) -> None:
+    """Remove what is of no use after the merge, and the folder itself if nothing is left in it."""
+    shutil.rmtree(out / "status", ignore_errors=True)
+    for left in out.glob(".rank*"):
+        left.unlink()
+    with contextlib.suppress(OSError):
+        out.rmdir()
 
 
 def _ranks(out: Path, statuses: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -65,7 +111,7 @@ def _ranks(out: Path, statuses: Sequence[Mapping[str, Any]]) -> list[dict[str, A
             continue
         kept = entries.get(entry["rank"])
         if kept is None or entry["complete"] or not kept["complete"]:
-            entries[entry["rank"]] = dict(entry)
+            entries[entry["rank"]] = {**entry, "died": not status["closed"]}
     for entry in entries.values():
         _salvage(out, entry)
     return [entries[rank] for rank in sorted(entries) if entries[rank]["host_trace"] is not None]
@@ -78,32 +124,36 @@ def _salvage(out: Path, entry: dict[str, Any]) -> None:
         return
     if entry["host_trace"] is None and raw.stat().st_size > 0:
         name = f"rank{entry['rank']}.host.json.gz"
-        with raw.open("rb") as source, gzip.open(out / f".{name}.tmp", "wb", compresslevel=3) as target:
-            shutil.copyfileobj(source, target, 1 << 20)
-        os.replace(out / f".{name}.tmp", out / name)
-        entry["host_trace"] = name
+        with contextlib.suppress(OSError):  # no space for it: that rank is missing
+            with raw.open("rb") as source, gzip.open(out / f".{name}.tmp", "wb", compresslevel=3) as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+            os.replace(out / f".{name}.tmp", out / name)
+            entry["host_trace"] = name
     raw.unlink()
 
 
+def _notes(ranks: Sequence[dict[str, Any]], statuses: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what a reader of the traces should know though nothing is missing, one sentence each."""
+    notes = [note for status in statuses for note in status["notes"]]
+    notes += [note for rank in ranks for note in rank.pop("notes")]
+    return list(dict.fromkeys(notes))
+
+
 def _reasons(
-    ranks: Sequence[Mapping[str, Any]],
+    ranks: Sequence[dict[str, Any]],
     statuses: Sequence[Mapping[str, Any]],
-    world_size: int,
     exit_code: int,
     wanted: int,
 ) -> list[str]:
-    """Return why the capture is partial, one sentence each; empty when it is whole."""
+    """Return why the captured ranks are not whole, one sentence each; empty when they are."""
     reasons = [reason for status in statuses for reason in status["reasons"]]
     if exit_code != 0:
         reasons.append(f"the training command ended with exit code {exit_code}")
     for rank in ranks:
-        if rank["device_trace"] is None:
+        if rank.pop("died"):
             reasons.append(f"rank {rank['rank']} died while it was recorded")
-        elif not rank["complete"]:
+        elif not rank["complete"] and rank["device_trace"] is not None:
             reasons.append(f"rank {rank['rank']} ended after {len(rank['steps'])} of {wanted} captured steps")
-    missing = sorted(set(range(world_size)) - {rank["rank"] for rank in ranks})
-    if missing:
-        reasons.append(f"nothing was captured of rank {', '.join(map(str, missing))}")
     return list(dict.fromkeys(reasons))
 
 
@@ -118,13 +168,19 @@ def _nothing(statuses: Sequence[Mapping[str, Any]], exit_code: int, warmup: int)
         return f"{ended}, but nothing was captured: {'; '.join(reasons)}. Remove that cause and run it again."
     if exit_code and not seen:
         return f"{ended} before its first training step; its own output says why. Make it run alone first."
+    if exit_code:
+        return (
+            f"{ended} after {seen} training steps, before the capture's first was whole (it starts after "
+            f"{warmup} of warm-up); its own output says why. Make it run alone first, or lower --warmup."
+        )
     if seen:
         return (
-            f"{ended} after {seen} training steps, and the capture starts after {warmup} of warm-up. "
-            f"Let it run longer, or lower --warmup below {seen}."
+            f"{ended} for {seen} training steps, but the capture starts after {warmup} of warm-up and needs "
+            "one whole step then. Let it run longer, or lower --warmup."
         )
     return (
-        f"{ended}, but no training step was seen (a step is a call of a torch.optim optimizer's step()). "
-        "For inference or hand-written updates mark the steps: `with chakrascope.tracer.capture(out) as c:` "
-        "and `c.step()` after each; do not start python with -S, -I or -E, which switch the capture off."
+        f"{ended}, but no training step was seen: no torch.optim optimizer stepped, and without any optimizer "
+        "no module with parameters was called twice. Mark the steps yourself: "
+        "`with chakrascope.tracer.capture(out) as c:` around the loop and `c.step()` after each step; do not "
+        "start python with -S, -I or -E, which switch the capture off."
     )

@@ -1,6 +1,7 @@
 """Run ``trace`` as a user would, in its own process, on small scripts."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -67,7 +68,9 @@ def start_trace(tmp_path, package_path):
         words = [json.dumps([package_path]), tmp_path / "out", json.dumps(options), *command]
         arguments = [sys.executable, "-c", DRIVER, *map(str, words)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(arguments, cwd=tmp_path, text=True, **pipes)
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
+        return subprocess.Popen(arguments, cwd=tmp_path, text=True, env=environment, **pipes)
 
     return start
 

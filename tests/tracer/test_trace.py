@@ -88,7 +88,7 @@ def test_a_script_that_never_steps_is_told_what_to_do(script, run_trace):
 def test_a_script_shorter_than_the_warm_up_is_told_how_far_it_came(script, run_trace):
     done = run_trace(sys.executable, script("train(2)"), warmup=2)
     assert done.returncode == 11
-    assert "after 2 training steps" in done.stderr
+    assert "ran for 2 training steps" in done.stderr
     assert "--warmup" in done.stderr
 
 

@@ -6,11 +6,19 @@ cost is one Python call per optimizer step. Nothing here may raise into the trai
 a reason in the rank's status file, which the launcher merges into ``manifest.json``.
 
 Files of rank R in the output folder: ``rankR.host.json.gz`` (execution trace), ``rankR.device.json.gz``
-(Kineto), ``rankR.comms.json.gz`` (flight recorder), ``status/PID.json`` (what the launcher reads).
+(Kineto), ``rankR.comms.json.gz`` (flight recorder), ``status/HOST.PID.json`` (what the launcher reads).
 """
 
 from __future__ import annotations
 
-from .agent import ENVIRONMENT_KEY, Agent, count_steps, current_agent, set_current_agent, watch_profilers
+from .agent import ENVIRONMENT_KEY, Agent, current_agent, set_current_agent
+from .install import INSTALLATIONS, watch_profilers
 
-__all__ = ["ENVIRONMENT_KEY", "Agent", "count_steps", "current_agent", "set_current_agent", "watch_profilers"]
+__all__ = [
+    "ENVIRONMENT_KEY",
+    "INSTALLATIONS",
+    "Agent",
+    "current_agent",
+    "set_current_agent",
+    "watch_profilers",
+]

@@ -2,85 +2,44 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import functools
 import json
 import os
-import signal
-import threading
-import weakref
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from .process import signals_deferred, without_chatter, write_atomically
+from .optimizers import OptimizerOrder
+from .process import (
+    at_process_end,
+    save_on_sigterm,
+    signals_deferred,
+    stop_saving_on_sigterm,
+    without_chatter,
+    write_atomically,
+)
+from .profilers import foreign_profiler_is_on, starting_ours
 from .recorder import Recorder
 
-__all__ = ["ENVIRONMENT_KEY", "Agent", "count_steps", "current_agent", "set_current_agent", "watch_profilers"]
+__all__ = ["ENVIRONMENT_KEY", "Agent", "current_agent", "existing_agent", "set_current_agent"]
 
 ENVIRONMENT_KEY = "CHAKRASCOPE_CAPTURE"
-_state: dict[str, Any] = {"agent": None, "sigterm": None, "watching": False, "starting": False}
-_foreign_profilers: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-def count_steps(optimizer_module: Any) -> None:
-    """Count the outermost ``step`` calls of every optimizer created from now on.
-
-    ``profile_hook_step`` is wrapped because it runs outside torch's own ``Optimizer.step#...`` range; a
-    post-step hook would run inside it and mis-nest the host trace.
-    """
-    optimizer_class = optimizer_module.Optimizer
-    hook_step = optimizer_class.profile_hook_step
-
-    def profile_hook_step(func: Callable[..., Any]) -> Callable[..., Any]:
-        step = hook_step(func)
-
-        @functools.wraps(step)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            agent = current_agent()
-            with agent.optimizer_step(args[0]):
-                return step(*args, **kwargs)
-
-        return wrapper
-
-    optimizer_class.profile_hook_step = staticmethod(profile_hook_step)
-
-
-def watch_profilers(profiler_module: Any) -> None:
-    """Make way for profilers of the script's own: two sessions in one process crash torch.
-
-    One that starts inside the captured window ends the window; one that is under way delays it.
-    """
-    if _state["watching"]:
-        return
-    _state["watching"] = True
-    profile = profiler_module.profile
-    prepare, leave = profile._prepare_trace, profile.__exit__
-
-    @functools.wraps(prepare)
-    def watched_prepare(self: Any) -> Any:
-        if not _state["starting"]:
-            if _state["agent"] is not None:
-                _state["agent"].make_way()
-            _foreign_profilers.add(self)
-        return prepare(self)
-
-    @functools.wraps(leave)
-    def watched_leave(self: Any, *exception: Any) -> Any:
-        _foreign_profilers.discard(self)
-        return leave(self, *exception)
-
-    profile._prepare_trace, profile.__exit__ = watched_prepare, watched_leave
+_state: dict[str, Any] = {"agent": None}
 
 
 def current_agent() -> Agent:
     """Return this process's agent, a fresh one after a fork."""
-    agent = _state["agent"]
-    if agent is None or agent.pid != os.getpid():
+    agent = existing_agent()
+    if agent is None:
         agent = _state["agent"] = Agent.from_environment()
-    return agent  # type: ignore[no-any-return]
+    return agent
+
+
+def existing_agent() -> Agent | None:
+    """Return this process's agent if it has one."""
+    agent = _state["agent"]
+    return agent if agent is not None and agent.pid == os.getpid() else None
 
 
 def set_current_agent(agent: Agent) -> None:
@@ -91,26 +50,29 @@ def set_current_agent(agent: Agent) -> None:
 class Agent:
     """Step counter and recorder of one process.
 
-    ``warmup`` optimizer steps are let pass, ``steps`` are captured; ``manual`` means that steps are reported
-    by :meth:`boundary` calls alone, not by optimizers.
+    ``warmup`` steps are let pass, ``steps`` are captured. ``trigger`` says what a step is: an optimizer's
+    step ("optimizer"), a call of the outermost module ("forward") or what the script marks ("manual").
     """
 
-    def __init__(self, out: str | Path, warmup: int, steps: int, modules: bool, manual: bool = False) -> None:
+    def __init__(self, out: str | Path, warmup: int, steps: int, modules: bool, trigger: str = "") -> None:
         self.out = Path(out)
         self.warmup = warmup
         self.steps = steps
         self.modules = modules
-        self.manual = manual
+        self.trigger = trigger
         self.pid = os.getpid()
         self.steps_seen = 0
         self.reasons: list[str] = []
+        self.notes: list[str] = []
         self.recorder: Recorder | None = None
         self.finished = False
+        self.when_finished: Callable[[], None] = _nothing
+        self._first_step = 0
+        self._ending_noted = False
         self._rank_status: dict[str, Any] | None = None
         self._waited_for_profiler = False
         self._depth = 0
-        self._order: list[int] = []
-        self._order_known = False
+        self._order = OptimizerOrder()
 
     @classmethod
     def from_environment(cls) -> Agent:
@@ -126,28 +88,44 @@ class Agent:
             yield
         finally:
             self._depth -= 1
-        if self._depth == 0 and not self.manual and not self.finished:
+        if self._depth == 0 and self.trigger != "manual" and not self.finished:
             self._stepped(id(optimizer))
 
     def _stepped(self, optimizer: int) -> None:
-        """Call :meth:`boundary` when *optimizer* is the last distinct one of a training step.
-
-        Which one is last is known once the first of them steps again, that is in the second step.
-        """
-        if not self._order:
-            self._count()
-        if optimizer not in self._order:
-            self._order.append(optimizer)
-        elif optimizer == self._order[0]:
-            self._order_known = True
-        if self._order_known and optimizer == self._order[-1]:
+        """Call :meth:`boundary` when *optimizer* ends a training step."""
+        if self._order.empty:
+            self.trigger = "optimizer"
+            self._count()  # the first step; that it is over shows only in the second
+        if self._order.is_late(optimizer):
+            self._start_over()  # what seemed a step was a part of one
+        if self._order.ends_step(optimizer):
             self.boundary()
 
+    def forward_step(self) -> None:
+        """Note that the outermost module is about to be called again."""
+        if self.trigger in ("", "forward") and not self.finished:
+            self.trigger = "forward"
+            self.boundary()
+
+    def expect_optimizer(self) -> None:
+        """Note that this process trains: steps of an optimizer count, whatever forward calls have shown."""
+        if self.trigger == "forward":
+            self._start_over()
+            self.finished = False
+            self.trigger = ""
+
+    def _start_over(self) -> None:
+        self._first_step = self.steps_seen
+        recorder, self.recorder = self.recorder, None
+        if recorder is not None:
+            recorder.discard()
+            stop_saving_on_sigterm()
+
     def _count(self) -> None:
-        if self.steps_seen == 0:
-            atexit.register(self.close)
         self.steps_seen += 1
-        if self.steps_seen == 1:
+        if not self._ending_noted:
+            self._ending_noted = True
+            at_process_end(self.close)
             self._write_status()
 
     def boundary(self) -> None:
@@ -156,7 +134,7 @@ class Agent:
         try:
             self._advance()
         except Exception as error:  # never the training job's problem
-            self.reasons.append(f"the capture failed: {error!r}")
+            self._failed("the capture failed", error)
             self.close()
 
     def _advance(self) -> None:
@@ -166,84 +144,87 @@ class Agent:
                 self.close()
             else:
                 self.recorder.open_step(self.steps_seen)
-        elif not self.finished and self.steps_seen >= max(1, self.warmup):
+        elif not self.finished and self.steps_seen - self._first_step >= max(1, self.warmup):
             self._start()
 
     def _start(self) -> None:
         import torch  # noqa: PLC0415  # only once this process trains
 
-        if _foreign_profilers or torch.autograd._profiler_enabled():
+        if foreign_profiler_is_on(torch):
             self._waited_for_profiler = True  # and try again at the next step
             return
         self._waited_for_profiler = False
-        self.recorder = Recorder(self.out, self.modules)
-        _state["starting"] = True
-        try:
-            with without_chatter():
-                self.recorder.start(self.steps_seen)
-        finally:
-            _state["starting"] = False
+        recorder = Recorder(self.out, self.modules)
+        if self._captured_by_another(recorder.rank):
+            self.notes.append(f"rank {recorder.rank} was captured in the first of several processes")
+            self.close()
+            return
+        with starting_ours(), without_chatter():
+            recorder.start(self.steps_seen)
+        self.recorder = recorder
         self._write_status()
-        _save_on_sigterm(self)
+        save_on_sigterm(self.close)
+
+    def _captured_by_another(self, rank: int) -> bool:
+        """Return whether another process of the job, say the script's previous run, was this rank."""
+        for file in (self.out / "status").glob("*.json"):
+            entry = json.loads(file.read_bytes())["rank"]
+            if entry is not None and entry["rank"] == rank and entry["complete"] and entry["pid"] != self.pid:
+                return True
+        return False
 
     def make_way(self) -> None:
         """End the window because the script starts a profiler of its own; try again if it is still empty."""
-        if self.recorder is None or self.pid != os.getpid():
+        if self.recorder is None:
             return
         if self.recorder.step_times:
-            self.reasons.append("the script's own torch.profiler started during the capture and ended it")
+            self._add_reason("the script's own torch.profiler started during the capture and ended it")
             self.close()
         else:
             recorder, self.recorder = self.recorder, None
             recorder.discard()
-            _stop_saving_on_sigterm()
+            stop_saving_on_sigterm()
 
     def close(self) -> None:
         """Save what was captured; do nothing when that is done or this process is a fork."""
         if self.pid != os.getpid():
             return
         self.finished = True
+        self.when_finished()
         if self._waited_for_profiler:
-            self.reasons.append("the script's own torch.profiler was recording until its end")
+            self._add_reason("the script's own torch.profiler was recording until its end")
         recorder, self.recorder = self.recorder, None
         with signals_deferred():
             if recorder is not None:
                 try:
                     recorder.finish()
                 except Exception as error:  # the files that did get written still count
-                    self.reasons.append(f"saving failed: {error!r}")
+                    self._failed(f"the traces of rank {recorder.rank} could not be saved", error)
                 self._rank_status = recorder.status(self.steps)
             self._write_status()
         if recorder is not None:
-            _stop_saving_on_sigterm()
+            stop_saving_on_sigterm()
+
+    def _failed(self, what: str, error: Exception) -> None:
+        cause = f"{self.out}: {error.strerror}" if isinstance(error, OSError) else repr(error)
+        self._add_reason(f"{what} ({cause})")
+
+    def _add_reason(self, reason: str) -> None:
+        if reason not in self.reasons:
+            self.reasons.append(reason)
 
     def _write_status(self) -> None:
         rank = self.recorder.status(self.steps) if self.recorder else self._rank_status
+        if rank is not None:
+            rank["trigger"] = self.trigger
         status: dict[str, Any] = {"pid": self.pid, "steps_seen": self.steps_seen, "reasons": self.reasons}
-        status.update(rank=rank, closed=self.finished)
+        status.update(notes=self.notes, rank=rank, closed=self.finished)
         folder = self.out / "status"
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / f"{self.pid}.json", json.dumps(status).encode())
+            name = f"{socket.gethostname()}.{self.pid}.json"  # hosts may share the folder
+            write_atomically(folder / name, json.dumps(status).encode())
 
 
-def _save_on_sigterm(agent: Agent) -> None:
-    """Save before dying of SIGTERM, unless the script handles that signal itself."""
-    if threading.current_thread() is not threading.main_thread():
-        return
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        return
-
-    def save(number: int, _frame: FrameType | None) -> None:
-        agent.close()
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
-
-    _state["sigterm"] = save
-    signal.signal(signal.SIGTERM, save)
-
-
-def _stop_saving_on_sigterm() -> None:
-    if threading.current_thread() is threading.main_thread() and _state["sigterm"] is not None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        _state["sigterm"] = None
+def _nothing() -> None:
+    """Do nothing."""

@@ -20,16 +20,20 @@ class ModuleRanges:
         self._open = threading.local()
         self._handles: list[Any] = []
 
-    def enable(self) -> None:
-        """Register the global hooks, unless torch.compile is in use: they would force a recompilation."""
+    def enable(self) -> bool:
+        """Register the global hooks, unless torch.compile is in use: they would force a recompilation.
+
+        Returns whether modules are marked.
+        """
         if _compiled_code_is_running():
-            return
+            return False
         from torch.nn.modules import module  # noqa: PLC0415
 
         self._handles = [
             module.register_module_forward_pre_hook(self._enter),
             module.register_module_forward_hook(self._leave, always_call=True),
         ]
+        return True
 
     def disable(self) -> None:
         """Remove the hooks."""

@@ -1,26 +1,79 @@
-"""Write files whole and leave the process's signals and standard error as they were."""
+"""Write files whole and leave the process's signals, exit and standard error as they were."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import errno
+import gzip
+import multiprocessing
+import multiprocessing.util
 import os
+import shutil
 import signal
-import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 
-__all__ = ["signals_deferred", "without_chatter", "write_atomically"]
+__all__ = [
+    "at_process_end",
+    "compress",
+    "save_on_sigterm",
+    "signals_deferred",
+    "stop_saving_on_sigterm",
+    "without_chatter",
+    "write_atomically",
+]
 
-CHATTER = (b"execution_trace_observer.cpp", b"SyncActivityProfilerHandler.cpp")
+CHATTER = (b"execution_trace_observer.cpp", b"SyncActivityProfilerHandler.cpp", b"output_json.cpp")
 DEFERRED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_sigterm: dict[str, Callable[[int, FrameType | None], None] | None] = {"handler": None}
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write *data* under a temporary name and move it to *path*."""
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def compress(raw: Path, target: Path) -> None:
+    """Move the JSON file *raw* to *target*, compressed.
+
+    Raises:
+        OSError: the disk is full, be it now or when *raw* was written: C++ code cut it short silently.
+
+    """
+    _check_whole(raw)
+    temporary = target.with_name(f".{target.name}.tmp")
+    try:
+        with raw.open("rb") as source, gzip.open(temporary, "wb", compresslevel=3) as sink:
+            shutil.copyfileobj(source, sink, 1 << 20)
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    raw.unlink()
+
+
+def _check_whole(file: Path) -> None:
+    if file.exists():
+        with file.open("rb") as stream:
+            stream.seek(max(0, file.stat().st_size - 64))
+            if stream.read().rstrip().endswith(b"}"):
+                return
+    raise OSError(errno.ENOSPC, "the disk is full, or a limit on file sizes was reached")
+
+
+def at_process_end(function: Callable[[], None]) -> None:
+    """Call *function* when this process ends in order; forked workers run no ``atexit`` functions."""
+    atexit.register(function)
+    if multiprocessing.parent_process() is not None:
+        multiprocessing.util.Finalize(None, function, exitpriority=100)
 
 
 @contextlib.contextmanager
@@ -34,7 +87,7 @@ def without_chatter() -> Iterator[None]:
     except OSError:  # the job has closed it
         yield
         return
-    with tempfile.TemporaryFile() as held:
+    with os.fdopen(os.memfd_create("stderr"), "w+b") as held:
         os.dup2(held.fileno(), 2)
         try:
             yield
@@ -49,7 +102,8 @@ def without_chatter() -> Iterator[None]:
 def signals_deferred() -> Iterator[None]:
     """Hold back termination signals while files are written; deliver them afterwards.
 
-    Handlers rather than a signal mask: a mask covers one thread, and torch's others would still be hit.
+    Handlers rather than a signal mask: a mask covers one thread, and torch's others would still be hit. An
+    interrupt (Ctrl-C) of a process that is ending anyway is dropped.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -65,4 +119,36 @@ def signals_deferred() -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
         for held_back in arrived:
-            os.kill(os.getpid(), held_back)
+            if held_back != signal.SIGINT or not _is_ending():
+                os.kill(os.getpid(), held_back)
+
+
+def _is_ending() -> bool:
+    """Return whether the interpreter has left the script and runs its exit functions."""
+    return not threading.main_thread().is_alive()
+
+
+def save_on_sigterm(save: Callable[[], None]) -> None:
+    """Call *save* before dying of SIGTERM, unless the script handles that signal itself."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return
+
+    def handler(number: int, _frame: FrameType | None) -> None:
+        save()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    _sigterm["handler"] = handler
+    signal.signal(signal.SIGTERM, handler)
+
+
+def stop_saving_on_sigterm() -> None:
+    """Give SIGTERM back, unless the script has taken it meanwhile."""
+    handler = _sigterm["handler"]
+    if handler is None or threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGTERM) is handler:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _sigterm["handler"] = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import shutil
 import socket
 import sys
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .modules import ModuleRanges
-from .process import without_chatter, write_atomically
+from .process import compress, without_chatter, write_atomically
 
 __all__ = ["Recorder"]
 
@@ -28,6 +27,7 @@ class Recorder:
         self.out = out
         self.rank, self.world_size = _rank_and_world()
         self.step_times: list[dict[str, int]] = []
+        self.notes: list[str] = []
         self.files: dict[str, str | None] = {"host_trace": None, "device_trace": None, "flight_record": None}
         self._ranges = ModuleRanges() if modules else None
         self._step_range: Any = None
@@ -47,8 +47,10 @@ class Recorder:
         self._observer.register_callback(str(self._raw_host))
         self._profile = profiler._KinetoProfile(record_shapes=False, execution_trace_observer=self._observer)
         self._profile.start()
-        if self._ranges is not None:
-            self._ranges.enable()
+        if self._ranges is not None and not self._ranges.enable():
+            self.notes.append(
+                "operators name no modules: torch.compile is in use, which module hooks disturb"
+            )
         self._start_ns = time.time_ns()
         self.open_step(steps_seen)
 
@@ -67,7 +69,12 @@ class Recorder:
         self.step_times.append(times)
 
     def finish(self) -> None:
-        """Stop recording and write this rank's files, each under its final name only when whole."""
+        """Stop recording and write this rank's files, each under its final name only when whole.
+
+        Raises:
+            OSError: a file could not be written whole; the files before it are kept.
+
+        """
         self._stop()
         self._note_groups()
         self._save_host()
@@ -90,22 +97,19 @@ class Recorder:
 
     def _save_host(self) -> None:
         name = f"rank{self.rank}.host.json.gz"
-        temporary = self.out / f".{name}.tmp"
-        with self._raw_host.open("rb") as source, gzip.open(temporary, "wb", compresslevel=3) as target:
-            shutil.copyfileobj(source, target, 1 << 20)
-        os.replace(temporary, self.out / name)
-        self._raw_host.unlink()
+        compress(self._raw_host, self.out / name)
         self.files["host_trace"] = name
 
     def _save_device(self) -> None:
         name = f"rank{self.rank}.device.json.gz"
-        raw = self.out / f".rank{self.rank}.device.json"
-        temporary = self.out / f".{name}.tmp"
-        self._profile.export_chrome_trace(str(raw))
-        with raw.open("rb") as source, gzip.open(temporary, "wb", compresslevel=3) as target:
-            shutil.copyfileobj(source, target, 1 << 20)
-        os.replace(temporary, self.out / name)
-        raw.unlink()
+        raw = self.out / f".rank{self.rank}.{os.getpid()}.device.json"
+        with without_chatter():
+            try:
+                self._profile.export_chrome_trace(str(raw))
+                compress(raw, self.out / name)
+            finally:
+                for left in self.out.glob(f"{raw.name}*"):  # it writes under a name of its own first
+                    left.unlink()
         self.files["device_trace"] = name
 
     def _save_flight_record(self) -> None:
@@ -136,7 +140,7 @@ class Recorder:
         entry.update(hostname=socket.gethostname(), pid=os.getpid(), device=self._device())
         entry.update(backend=self._backend, process_groups=self._groups, steps=self.step_times)
         entry.update(world_size=self.world_size, torch_version=str(self.torch.__version__))
-        entry["raw_host_trace"] = self._raw_host.name
+        entry.update(raw_host_trace=self._raw_host.name, notes=self.notes)
         return entry
 
     def _device(self) -> str:

@@ -19,7 +19,13 @@ from types import ModuleType
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _AGENT_FILE = os.path.join(os.path.dirname(_HERE), "_agent", "__init__.py")
 _AGENT_NAME = "_chakrascope_agent"
-_TARGETS = {"torch.optim.optimizer": "count_steps", "torch.autograd.profiler": "watch_profilers"}
+_TARGETS = {  # the keys of the agent's INSTALLATIONS; the agent is loaded only when one of them is imported
+    "torch",
+    "torch._dynamo.utils",
+    "torch.autograd.profiler",
+    "torch.distributed.distributed_c10d",
+    "torch.optim.optimizer",
+}
 
 
 def _load_agent() -> ModuleType:
@@ -38,7 +44,7 @@ def _load_agent() -> ModuleType:
 
 
 class _ImportHook(importlib.abc.MetaPathFinder):
-    """Finder that lets the real finders load torch's modules and then installs the agent in two of them."""
+    """Finder that lets the real finders load torch's modules and then installs the agent in them."""
 
     _searching = False
 
@@ -54,18 +60,18 @@ class _ImportHook(importlib.abc.MetaPathFinder):
         finally:
             self._searching = False
         if spec is not None and spec.loader is not None:
-            _install_after(spec.loader, _TARGETS[fullname])
+            _install_after(spec.loader, fullname)
         return spec
 
 
-def _install_after(loader: importlib.abc.Loader, function: str) -> None:
-    """Make *loader* pass the module it has executed to the agent's *function*."""
+def _install_after(loader: importlib.abc.Loader, name: str) -> None:
+    """Make *loader* pass the module *name*, once executed, to the agent."""
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
         execute(module)
         try:
-            getattr(_load_agent(), function)(module)
+            _load_agent().INSTALLATIONS[name](module)
         except Exception as error:  # the training job must survive whatever happens to its capture
             print(f"chakrascope: this process is not captured: {error!r}", file=sys.stderr)
 

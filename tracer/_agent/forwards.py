@@ -1,0 +1,94 @@
+"""Count steps by the calls of the outermost module, for scripts without a torch optimizer."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["ForwardCounter"]
+
+
+class ForwardCounter:
+    """Calls ``on_step`` between one call of the script's outermost module and the next.
+
+    The module is the first with parameters or buffers that is called a second time from outside any other
+    module. Until it is found ``Module.__call__`` is wrapped for outermost calls; then only that of its own
+    class. Neither hooks (they warn and recompile under torch.compile) nor attributes of the module (they
+    would be pickled with it) are used, and code that is being compiled sees the original calls.
+    """
+
+    def __init__(self, torch: Any, on_step: Callable[[], None]) -> None:
+        self._torch = torch
+        self._on_step = on_step
+        self._module_class = torch.nn.Module
+        self.original_call: Callable[..., Any] = torch.nn.Module.__call__
+        self._called_once: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._undo: Callable[[], None] | None = None
+
+    def start(self) -> None:
+        """Look for the outermost module."""
+        self._wrap(self._module_class, self._search)
+
+    def stop(self) -> None:
+        """Leave every class as it was."""
+        if self._undo is not None:
+            self._undo()
+            self._undo = None
+
+    def _wrap(self, owner: type, around: Callable[..., Any]) -> None:
+        """Make calls of *owner*'s instances go through ``around(call, module)`` until :meth:`stop`."""
+        inherited = owner.__call__
+        own = owner.__dict__.get("__call__")
+        compiling = self._torch.compiler.is_compiling
+
+        @functools.wraps(inherited)
+        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if compiling():
+                return inherited(module, *args, **kwargs)
+            return around(functools.partial(inherited, module, *args, **kwargs), module)
+
+        def undo() -> None:
+            if owner.__dict__.get("__call__") is not call:
+                return  # someone wrapped it in turn; ours then only passes calls on
+            if own is None:
+                del owner.__call__
+            else:
+                owner.__call__ = own  # type: ignore[method-assign]
+
+        owner.__call__ = call  # type: ignore[method-assign]
+        self._undo = undo
+
+    def _search(self, call: Callable[[], Any], module: Any) -> Any:
+        """Make an outermost call while looking for the module that repeats."""
+        if self._undo is None:
+            return call()
+        self.stop()  # nested calls are not outermost, and a compiler at work must see the original
+        if module in self._called_once:
+            self._follow(module)
+            self._on_step()
+            return call()
+        if _has_state(module):
+            self._called_once.add(module)
+        try:
+            return call()
+        finally:
+            if self._undo is None:
+                self.start()
+
+    def _follow(self, found: Any) -> None:
+        """Count the calls of *found*."""
+        reference = weakref.ref(found)
+
+        def around(call: Callable[[], Any], module: Any) -> Any:
+            if self._undo is not None and module is reference():
+                self._on_step()
+            return call()
+
+        self._wrap(type(found), around)
+
+
+def _has_state(module: Any) -> bool:
+    """Tell models from transforms and losses, which are modules too."""
+    return any(True for _ in module.parameters()) or any(True for _ in module.buffers())

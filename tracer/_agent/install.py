@@ -1,0 +1,80 @@
+"""Attach the agent to torch's modules as the process imports them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from . import fake_world, optimizers, profilers
+from .agent import ENVIRONMENT_KEY, current_agent, existing_agent
+from .forwards import ForwardCounter
+
+__all__ = ["INSTALLATIONS", "watch_profilers"]
+
+_state: dict[str, ForwardCounter | None] = {"forwards": None}
+
+
+def count_steps(optimizer_module: Any) -> None:
+    """Count the outermost ``step`` calls of every optimizer created from now on."""
+    optimizers.watch_steps(
+        optimizer_module, _optimizer_created, lambda optimizer: current_agent().optimizer_step(optimizer)
+    )
+
+
+def count_forwards(torch: Any) -> None:
+    """Count the calls of the outermost module until an optimizer is created."""
+    counter = _state["forwards"] = ForwardCounter(torch, _forward_called)
+    counter.start()
+
+
+def _forward_called() -> None:
+    agent, counter = current_agent(), _state["forwards"]
+    if counter is not None and (agent.finished or agent.trigger == "manual"):
+        counter.stop()
+    else:
+        agent.forward_step()
+
+
+def _optimizer_created() -> None:
+    counter, _state["forwards"] = _state["forwards"], None
+    if counter is not None:
+        counter.stop()
+    agent = existing_agent()
+    if agent is not None:
+        agent.expect_optimizer()
+
+
+def spare_the_compiler(dynamo_utils: Any) -> None:
+    """Let torch.compile take ``Module.__call__`` for its own, though it is wrapped while it is imported."""
+    counter = _state["forwards"]
+    if counter is not None and hasattr(dynamo_utils, "unpatched_nn_module_call"):
+        dynamo_utils.unpatched_nn_module_call = counter.original_call
+
+
+def watch_profilers(profiler_module: Any) -> None:
+    """Make way for profilers of the script's own."""
+    profilers.watch(profiler_module, _make_way)
+
+
+def _make_way() -> None:
+    agent = existing_agent()
+    if agent is not None:
+        agent.make_way()
+
+
+def fake_the_world(distributed_module: Any) -> None:
+    """Replace the process group by a fake one of as many ranks as the launcher was told."""
+    ranks = int(json.loads(os.environ[ENVIRONMENT_KEY]).get("fake_world") or 0)
+    if ranks:
+        fake_world.install(distributed_module, ranks)
+
+
+INSTALLATIONS: Mapping[str, Callable[[Any], None]] = {
+    "torch": count_forwards,
+    "torch._dynamo.utils": spare_the_compiler,
+    "torch.autograd.profiler": watch_profilers,
+    "torch.distributed.distributed_c10d": fake_the_world,
+    "torch.optim.optimizer": count_steps,
+}
