@@ -69,9 +69,9 @@ class Result:
     """The answer of one backend to one experiment. Times are ns from the start of the simulation.
 
     *ranks*: a row a rank; *finish_ns* is -1 for a rank that did not finish, *exposed_comm_ns* the time not
-    covered by accelerator compute. *nodes*: a row an executed node; *cause_node* is the node of the same rank
-    whose end let it start (-1: time 0), *origin_* the node whose start began the chain of events that ended
-    it.
+    covered by accelerator compute; with a roofline four more columns say how near compute came to the peaks.
+    *nodes*: a row an executed node; *cause_node* is the node of the same rank whose end let it start (-1:
+    time 0), *origin_* the node whose start began the chain of events that ended it.
     *collectives*: a row a collective and rank. *links*: a row a directed link. *provenance*: plain JSON.
     """
 

@@ -170,6 +170,10 @@ def _result(experiment: Experiment, output: Any) -> Result:
             "overlap_ns": output.rank_overlap_ns,
         }
     )
+    if experiment.system.roofline_enabled:
+        # Shares of the time of the compute nodes (ASTRA-sim prints percentages), and operations a byte.
+        for name in ("compute_bound", "compute_utilization", "memory_utilization", "operation_intensity"):
+            ranks[name] = getattr(output, f"rank_{name}")
     links = pd.DataFrame(
         {
             name: getattr(output, f"link_{name}")
@@ -211,6 +215,7 @@ def _provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
         "nodes_executed": int(output.nodes_executed),
         "events": int(output.events),
         "folded": bool(output.folded),
+        "finish_order": output.finish_order.tolist(),
     }
 
 

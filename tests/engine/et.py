@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-NODE_TYPES = {"INVALID": 0, "METADATA": 1, "MEM_LOAD": 2, "MEM_STORE": 3, "COMP": 4, "SEND": 5, "RECV": 6, "COLL": 7}
+NODE_TYPES = {
+    "INVALID": 0,
+    "METADATA": 1,
+    "MEM_LOAD": 2,
+    "MEM_STORE": 3,
+    "COMP": 4,
+    "SEND": 5,
+    "RECV": 6,
+    "COLL": 7,
+}
 COMM_TYPES = {
     "ALL_REDUCE": 0,
     "REDUCE": 1,

@@ -82,7 +82,9 @@ class EventQueue {
             now_ = tick.time;
             for (std::size_t i = 0; i < lists_[tick.list].size(); ++i) {
                 execute(lists_[tick.list][i]);
-                if ((events_ & 0x3FFF) == 0 && !poll()) return false;
+                if (events_ < next_poll_) continue;
+                next_poll_ = events_ + kPollInterval;
+                if (!poll()) return false;
             }
             ticks_.pop();
             buckets_.erase(tick.time);
@@ -145,7 +147,10 @@ class EventQueue {
         free_.push_back(list);
     }
 
+    static constexpr std::uint64_t kPollInterval = 16384;
+
     Time now_ = 0;
+    std::uint64_t next_poll_ = kPollInterval;
     Origin origin_;
     std::uint64_t events_ = 0;
     std::vector<std::vector<Event>> lists_;

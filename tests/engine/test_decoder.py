@@ -1,0 +1,97 @@
+"""The native decoder of `.et` files: what it reads, and that no input breaks it."""
+
+from __future__ import annotations
+
+import et
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import build
+from chakrascope.errors import ChakrascopeError, DependencyError, WorkloadFormatError
+
+GOOD = et.program([build.comp(0), build.coll(1, after=(0,), pg_name="1"), build.send(2, 0, 1, after=(1,))])
+
+
+def decode(data: bytes):
+    return build.engine.simulate(
+        build.config(npus_count=[2], groups={1: [0, 1]}), [data, et.program([build.comp(0)])], [0, 1]
+    )
+
+
+def answer_or_refusal(data: bytes) -> str:
+    """Return the error that the decoder gives; any other exception fails the test."""
+    try:
+        decode(data)
+    except ChakrascopeError as error:
+        return str(error)
+    return ""
+
+
+def test_unknown_fields_and_attributes_are_skipped():
+    plain = et.node(build.comp(7, micros=3))
+    unknown = et.varint(200 << 3 | 2) + et.varint(3) + b"abc" + et.varint(201 << 3 | 5) + b"1234"
+    message = plain + unknown
+    header = et.varint(0)
+    output = decode(header + et.varint(len(message)) + message)
+    assert output.rank_finish_ns.tolist() == [3000, 1000]
+
+
+def test_a_repeated_id_adds_its_dependencies_and_takes_the_last_content():
+    nodes = [build.comp(0, 5), build.comp(1, 9), build.comp(2, 1, after=(0,)), build.comp(2, 2, after=(1,))]
+    assert build.finish([nodes, nodes])[0] == 16_000
+
+
+@pytest.mark.parametrize("length", range(len(GOOD)))
+def test_truncated_files_are_refused_or_shorter(length):
+    message = answer_or_refusal(GOOD[:length])
+    assert not message or "program 0" in message
+
+
+def test_missing_dependency_names_both_nodes():
+    with pytest.raises(DependencyError, match=r"node 3 depends on node 77"):
+        decode(et.program([build.comp(3, after=(77,)), build.comp(4)]))
+
+
+def test_a_circle_without_a_start_is_refused():
+    with pytest.raises(DependencyError, match="circle"):
+        decode(et.program([build.comp(0, after=(1,)), build.comp(1, after=(0,))]))
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        (build.coll(0, pg_name="abc"), "pg_name"),
+        (build.coll(0, pg_name="5"), "group 5, which does not exist"),
+        (build.coll(0) | {"comm_size": None}, "comm_size"),
+        (build.coll(0) | {"comm_type": None}, "comm_type"),
+        (build.send(0, 0, 9), "names rank 9"),
+        (build.send(0, 1, 0), "another rank"),
+        (build.coll(0, is_cpu_op=True), "is_cpu_op"),
+        ({"id": 0, "type": "MEM_LOAD", "tensor_size": 8}, "NO_MEMORY_EXPANSION"),
+        ({"id": 0, "type": 99}, "unknown type"),
+    ],
+)
+def test_impossible_nodes_are_refused(node, message):
+    with pytest.raises(ChakrascopeError, match=message):
+        decode(et.program([node]))
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(WorkloadFormatError, match=r"nothing\.0\.et"):
+        build.engine.simulate(build.config(npus_count=[2]), [str(tmp_path / "nothing.0.et")], [0, 0])
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=300, deadline=None)
+def test_any_bytes_are_answered_or_refused(data):
+    assert isinstance(answer_or_refusal(data), str)
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None)
+def test_damaged_files_are_answered_or_refused(data):
+    damaged = bytearray(GOOD)
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    assert isinstance(answer_or_refusal(bytes(damaged)), str)
