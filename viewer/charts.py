@@ -18,6 +18,7 @@ __all__ = [
     "difference_scatter",
     "graph",
     "path_strip",
+    "ranks_bar",
     "runs_bar",
     "traffic_map",
 ]
@@ -64,10 +65,16 @@ def breakdown_bar(breakdown: pd.DataFrame, scheme: str) -> go.Figure:
     return _styled(figure, scheme, margin={"l": 0, "r": 0, "t": 4, "b": 4})
 
 
-def contributors_bar(breakdown: pd.DataFrame, scheme: str, colour: str = "#3b82c4") -> go.Figure:
-    """Return horizontal bars of the keys of *breakdown* in its order, the first on top, at most 15."""
+def contributors_bar(
+    breakdown: pd.DataFrame, scheme: str, colour: str = "#3b82c4", *, narrow: bool = False
+) -> go.Figure:
+    """Return horizontal bars of the keys of *breakdown* in its order, the first on top, at most 15.
+
+    *narrow* leaves the figures beside the bars the room they need in half a page.
+    """
     shown = breakdown.head(15)
-    labels = [_short(str(key)) or "(none)" for key in shown["key"]]
+    names = [str(key).removesuffix(", all ranks") for key in shown["key"]]
+    labels = [_short(name, 30 if narrow else 48) or "(none)" for name in names]
     figure = go.Figure(
         go.Bar(
             x=shown["share"],
@@ -85,7 +92,9 @@ def contributors_bar(breakdown: pd.DataFrame, scheme: str, colour: str = "#3b82c
         )
     )
     figure.update_layout(height=48 + 28 * max(1, len(shown)))
-    figure.update_xaxes(visible=False, range=[0, 1.6 * float(shown["share"].max() if len(shown) else 1)])
+    figure.update_xaxes(
+        visible=False, range=[0, (2.4 if narrow else 1.3) * float(shown["share"].max() if len(shown) else 1)]
+    )
     figure.update_yaxes(
         tickvals=list(range(len(shown))),
         ticktext=[_plain(t) for t in labels],
@@ -93,6 +102,30 @@ def contributors_bar(breakdown: pd.DataFrame, scheme: str, colour: str = "#3b82c
         automargin=True,
     )
     return _styled(figure, scheme, margin={"l": 8, "r": 8, "t": 8, "b": 8})
+
+
+def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
+    """Return one bar a rank of its compute, exposed communication and idle time; together the step."""
+    figure = go.Figure()
+    parts = (
+        ("compute_ns", "compute", "Compute"),
+        ("exposed_comm_ns", "communication", "Exposed communication"),
+        ("idle_ns", "idle", "Idle"),
+    )
+    for column, kind, label in parts:
+        figure.add_bar(
+            x=ranks["rank"],
+            y=ranks[column] / 1e6,
+            name=label,
+            marker={"color": kind_colour(kind), "line_width": 0},
+            customdata=[duration_text(value) for value in ranks[column]],
+            hovertemplate=f"rank %{{x}}<br>{label}: %{{customdata}}<extra></extra>",
+        )
+    figure.update_layout(barmode="stack", height=328, bargap=0.2)
+    figure.update_layout(legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"})
+    figure.update_xaxes(title="rank", dtick=max(1, len(ranks) // 16))
+    figure.update_yaxes(ticksuffix=" ms", showgrid=True)
+    return _styled(figure, scheme, margin={"l": 8, "r": 8, "t": 30, "b": 40})
 
 
 def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:

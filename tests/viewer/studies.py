@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from chakrascope.converter import CollectiveType, EdgeKind, Graph, NodeType, Workload
-from chakrascope.runner import FakeBackend, Study, prepare
+from chakrascope.runner import Study, get_backend, prepare
 from chakrascope.runner.result import COLUMNS
 
 HOSTILE = '<img src=x onerror="alert(1)"> \u202eevil & ' + "x" * 10_000
@@ -94,16 +93,15 @@ class Made:
 
 
 def make_study(folder) -> Made:
-    """Make a study at *folder*: run-a on 2 ranks, run-b the same step on 8, with longer communication."""
+    """Make a study at *folder*: run-a replays 2 ranks as measured, run-b simulates 8 of them."""
     study = Study.create(folder)
     prefix = study.add_workload(make_workload(), "hand-made")
     ids = []
-    for label, network, communication_ns in (
-        ("run-a", "cpu-cluster-2", None),
-        ("run-b", "cpu-cluster-8", 700_000),
+    for label, network, backend in (
+        ("run-a", None, "replay"),
+        ("run-b", "cpu-cluster-8", "analytical-aware"),
     ):
-        experiment = prepare(prefix, "default", network, backend="fake")
-        result = FakeBackend(communication_ns).run(experiment)
-        result = dataclasses.replace(result, links=ring_links(experiment.workload.num_ranks))
+        experiment = prepare(prefix, "default", network, backend=backend)
+        result = get_backend(backend).run(experiment)
         ids.append(study.add_run(experiment, result, label=label, workload="hand-made"))
     return Made(study, *ids)

@@ -18,7 +18,7 @@ from ..queries.compare import (
 )
 from ..state import OpenRun, Selection, StudyView
 from ..theme import duration_text, run_text
-from .parts import card, column, empty, option_address, select_rows, table, table_card, text_column
+from .parts import card, column, empty, fitting, option_address, select_rows, table, table_card, text_column
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
@@ -119,7 +119,7 @@ def _comparison(run: OpenRun, against: list[str], scheme: str) -> Any:
 def _totals(runs: list[OpenRun], scheme: str) -> dmc.Paper:
     overview = run_overview(runs)
     bars = [(run.info.label, run.summary.kinds) for run in runs]
-    height = f"{52 + 33 * len(runs)}px"
+    height = fitting(len(runs), 400)
     return card(
         "Critical path by kind",
         graph(runs_bar(bars, scheme), id="compare-bars"),
@@ -142,13 +142,13 @@ def _against_first(run: OpenRun, other: OpenRun, scheme: str) -> list[Any]:
         *parts,
         _nodes_card(run, other, nodes, scheme),
         table_card("Collectives", "collective-differences", collective_differences(run, other), _COLLECTIVES,
-                   scheme, query=query, selects=True, height="320px",
+                   scheme, query=query, selects=True, most=320,
                    note="Aligned by node id; means over the common ranks; greatest difference first."),
         table_card("Worst nodes", "node-differences", nodes.head(500), _NODES, scheme, query=query,
                    selects=True,
                    note="The 500 nodes whose duration differs most; the export has all of them."),
         table_card("Ranks", "rank-differences", ranks, _RANKS, scheme, query=query,
-                   height=f"{min(360, 60 + 33 * len(ranks))}px"),
+                   most=360),
     ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from ..charts import contributors_bar, graph, path_strip
 from ..queries.path import segment_table, strip
 from ..state import OpenRun, Selection, StudyView
 from ..theme import duration_text
-from .parts import card, column, node_address, option_address, select_rows, table_card, text_column
+from .parts import MOST_ROWS, card, column, node_address, option_address, select_rows, table_card, text_column
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
@@ -21,7 +21,7 @@ _COLUMNS = [
     column("segment", "#", maxWidth=80),
     column("rank", "Rank", minWidth=72, maxWidth=84),
     text_column("name", "Name", minWidth=180, flex=3),
-    {"field": "kind", "headerName": "Kind", "minWidth": 128, "maxWidth": 150},
+    {"field": "kind", "headerName": "Kind", "minWidth": 124, "maxWidth": 140},
     column("start_ns", "Start (ms)", "ms", maxWidth=110),
     column("duration_ns", "Duration (ms)", "ms", maxWidth=120),
     column("share", "Share", "%", maxWidth=90),
@@ -35,11 +35,18 @@ _BREAKDOWNS = sorted(BREAKDOWNS, key=lambda by: _ASKED.index(by) if by in _ASKED
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     """Return the page for *run*."""
-    rows = segment_table(run.path)
-    rows["id"] = rows["segment"].astype(str)
+    segments = segment_table(run.path)
+    rows = (
+        segments if len(segments) <= MOST_ROWS else segments.nlargest(MOST_ROWS, "duration_ns").sort_index()
+    )
+    rows = rows.assign(id=rows["segment"].astype(str))
     by = _known(selection.option("by"))
     step = duration_text(run.result.makespan_ns)
-    note = f"Together exactly the step, {step}. Each begins when the one above it ends."
+    note = (
+        f"{len(segments):,} segments make up exactly the step, {step}; each begins when the one before ends."
+    )
+    if len(rows) < len(segments):
+        note += f" The longest {len(rows):,} are shown, the export has all."
     return dmc.Stack(
         [
             dmc.Title(TITLE, order=2),
@@ -52,7 +59,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 html.Div(_breakdown(run, by, scheme), id="breakdown"),
             ),
             table_card("Segments", "segments", rows, _COLUMNS, scheme, query={"run": run.info.id}, note=note,
-                       height="520px", selects=True),
+                       most=560, selects=True),
         ],
         gap="md",
     )  # fmt: skip

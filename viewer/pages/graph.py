@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html, no_update
 
 from ..queries.details import node_details
-from ..queries.neighbourhood import neighbourhood, search_nodes
+from ..queries.neighbourhood import neighbourhood, neighbours, search_nodes
 from ..queries.path import longest_segment
 from ..state import OpenRun, Selection, StudyView
 from ..theme import EDGE_KINDS, kind_colour
@@ -31,7 +31,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
         [
             dmc.Group(
                 [
-                    dmc.Title(title, order=2, id="graph-title"),
+                    dmc.Title(title, order=2, size="h3", id="graph-title"),
                     dmc.Group(
                         [
                             dmc.Select(id="graph-search", placeholder="find: name, operator, module, id",
@@ -91,7 +91,10 @@ def _drawing(
     ]
     elements += [_edge_element(row) for row in cut.edges.itertuples(index=False)]
     more = f" (nearest {len(cut.nodes)} nodes)" if cut.cut else ""
-    return elements, f"Around node {focus} of rank {rank}{more}", node_details(node)
+    name = str(node["name"])
+    title = f"Around {name[:40]}{'…' if len(name) > 40 else ''}, node {focus} of rank {rank}{more}"
+    waits = neighbours(program.edges, program.nodes, focus)
+    return elements, title, [*node_details(node), *((label, text) for label, text in waits)]
 
 
 def _node_element(row: Any, node: Any, focus: bool, on_path: bool) -> dict[str, Any]:
@@ -119,7 +122,7 @@ def _edge_element(row: Any) -> dict[str, Any]:
 
 
 def _stylesheet(scheme: str) -> list[dict[str, Any]]:
-    ink = "#d5dbe1" if scheme == "dark" else "#1f2933"
+    ink, paper = ("#d5dbe1", "#242424") if scheme == "dark" else ("#1f2933", "#ffffff")
     edge = {
         "width": 1.6,
         "line-color": "data(colour)",
@@ -138,12 +141,19 @@ def _stylesheet(scheme: str) -> list[dict[str, Any]]:
         "height": 22,
         "text-valign": "bottom",
         "text-margin-y": 4,
+        "text-background-color": paper,
+        "text-background-opacity": 0.8,
+        "text-background-padding": 1,
         "shape": "round-rectangle",
     }
     focus = {"width": 34, "height": 34, "border-width": 4, "border-color": ink, "font-weight": "bold"}
     return [
         {"selector": "node", "style": node},
         {"selector": "edge", "style": edge},
+        {
+            "selector": "edge:selected",
+            "style": {"label": "data(label)", "color": ink, "font-size": 11, "width": 3},
+        },
         {"selector": ".path", "style": {"border-width": 3, "border-color": "#d6264f"}},
         {"selector": ".focus", "style": focus},
         {"selector": ".focus.path", "style": {"border-color": "#d6264f"}},

@@ -18,17 +18,17 @@ __all__ = ["PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/network", "Network"
 _COLLECTIVES = [
-    column("collective", "#", maxWidth=70),
-    {"field": "operation", "headerName": "Operation", "minWidth": 130},
-    text_column("module", "Issued in"),
-    column("ranks", "Ranks", maxWidth=84),
-    column("size_bytes", "Size", "bytes", minWidth=100),
-    column("start_ns", "First arrival (ms)", "ms", minWidth=104),
-    column("skew_ns", "Skew (ms)", "ms"),
-    column("transfer_ns", "Transfer (ms)", "ms", minWidth=96),
-    column("algorithm_bytes_per_ns", "Algorithm (GB/s)", "GB/s", minWidth=100),
-    column("bus_bytes_per_ns", "Bus (GB/s)", "GB/s"),
-    column("on_path_ns", "On critical path (ms)", "ms", minWidth=104),
+    column("collective", "#", minWidth=50, maxWidth=64),
+    {"field": "operation", "headerName": "Operation", "minWidth": 116},
+    text_column("module", "Issued in", minWidth=90),
+    column("ranks", "Ranks", minWidth=60, maxWidth=80),
+    column("size_bytes", "Size", "bytes", minWidth=90),
+    column("start_ns", "First arrival (ms)", "ms", minWidth=92),
+    column("skew_ns", "Skew (ms)", "ms", minWidth=74),
+    column("transfer_ns", "Transfer (ms)", "ms", minWidth=84),
+    column("algorithm_bytes_per_ns", "Algorithm (GB/s)", "GB/s", minWidth=92),
+    column("bus_bytes_per_ns", "Bus (GB/s)", "GB/s", minWidth=78),
+    column("on_path_ns", "On critical path (ms)", "ms", minWidth=92),
 ]
 _COLLECTIVES_NOTE = (
     "Skew: from the first rank's arrival to the last one's. Transfer: the longest any rank spent in it once "
@@ -64,7 +64,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             dmc.Title(TITLE, order=2),
             dmc.Text(_verdict(run), id="network-verdict"),
             table_card("Collectives", "collectives", run.collectives, _COLLECTIVES, scheme, query=query,
-                       note=_COLLECTIVES_NOTE, selects=True, height="380px"),
+                       note=_COLLECTIVES_NOTE, selects=True, most=380),
             *_links(run, scheme),
         ],
         gap="md",
@@ -89,11 +89,12 @@ def _verdict(run: OpenRun) -> str:
 
 def _links(run: OpenRun, scheme: str) -> list[Any]:
     if run.result.links.empty:
-        text = f"The backend '{run.info.backend}' records no links; run one of the analytical backends."
+        text = f"The backend '{run.info.backend}' records no links; the backend 'analytical-aware' does."
         return [card("Links", empty(text))]
     links = link_table(run.result)
     return [
-        dmc.SimpleGrid([_matrix(run, scheme), _dimensions(run, links)], cols=2),
+        _dimensions(run, links),
+        _matrix(run, scheme),
         table_card("Links", "links", links, _LINKS, scheme, query={"run": run.info.id}, note=_LINKS_NOTE),
     ]
 

@@ -15,12 +15,14 @@ from ..state import Selection
 from ..theme import KIND_LABELS, KINDS, kind_colour
 
 __all__ = [
+    "MOST_ROWS",
     "SINGLE_ROW",
     "card",
     "column",
     "details_list",
     "empty",
     "export_links",
+    "fitting",
     "kind_legend",
     "link_to",
     "node_address",
@@ -45,7 +47,7 @@ _FORMATS = {
     "GB/s": "inRate",
     "bytes": "inBytes",
 }
-_MOST_ROWS = 5_000
+MOST_ROWS = 5_000
 
 
 def card(title: str, *children: Any, note: str = "", **properties: Any) -> dmc.Paper:
@@ -126,7 +128,7 @@ def table(
         grid["theme"] = _DARK_GRID
     return dag.AgGrid(
         id=identity,
-        rowData=_shortened(rows.head(_MOST_ROWS)).to_dict("records"),
+        rowData=_shortened(rows.head(MOST_ROWS)).to_dict("records"),
         columnDefs=columns,
         defaultColDef=default,
         columnSize="responsiveSizeToFit",
@@ -144,25 +146,30 @@ def table_card(
     *,
     query: Mapping[str, str],
     note: str = "",
-    height: str = "420px",
+    most: int = 420,
     selects: bool = False,
 ) -> dmc.Paper:
     """Return a panel with the table *name* of queries.tables and links that export it whole.
 
-    With *selects*, a row can be chosen; :func:`select_rows` wires that to the node it stands for.
+    It is as high as its rows, at most *most* pixels. With *selects*, a row can be chosen;
+    :func:`select_rows` wires that to the node it stands for.
     """
-    options: dict[str, Any] = {"height": height}
+    options: dict[str, Any] = {"height": fitting(len(rows), most)}
     if selects:
         options["rowSelection"] = SINGLE_ROW
-    shown = (
-        f"{len(rows):,} rows" if len(rows) <= _MOST_ROWS else f"first {_MOST_ROWS:,} of {len(rows):,} rows"
-    )
+    known = f"{len(rows):,} rows"
+    shown = known if len(rows) <= MOST_ROWS else f"{MOST_ROWS:,} of {known}"
     head = dmc.Group([dmc.Title(title, order=3, size="h5"), dmc.Text(shown, size="sm", c="dimmed")], gap="sm")
     parts: list[Any] = [dmc.Group([head, export_links(name, **query)], justify="space-between", mb=4)]
     if note:
         parts.append(dmc.Text(note, size="sm", c="dimmed", mb=8))
     parts.append(table(f"{name}-table", rows, columns, scheme, **options) if len(rows) else empty("No rows."))
     return dmc.Paper(parts, withBorder=True, p="md", radius="md")
+
+
+def fitting(rows: int, most: int) -> str:
+    """Return the height that shows *rows* rows of a table, at most *most* pixels."""
+    return f"{min(most, 64 + 32 * max(1, rows))}px"
 
 
 def select_rows(app: Dash, name: str) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, html
 
-from ..charts import breakdown_bar, contributors_bar, graph
+from ..charts import breakdown_bar, contributors_bar, graph, ranks_bar
 from ..queries.advice import advice
 from ..queries.path import contributors
 from ..state import OpenRun, Selection, StudyView
+from ..theme import duration_text, share_text
 from .parts import card, column, empty, kind_legend, link_to, table_card
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
@@ -40,10 +41,11 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                     card("Collectives that bound it", _bars(run, "collective", scheme)),
                     card("Operators that bound it", _bars(run, "operator", scheme)),
                     card("Modules that bound it", _bars(run, "module", scheme)),
-                    _ranks(run, scheme),
+                    card("Every rank", graph(ranks_bar(run.summary.ranks, scheme), id="ranks-bar")),
                 ],
                 cols=2,
             ),
+            _ranks(run, scheme),
             *_warnings(run),
         ],
         gap="md",
@@ -51,16 +53,21 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def _advice(run: OpenRun, search: str) -> dmc.Paper:
-    items = [dmc.ListItem(item.sentence) for item in advice(run.path, run.collectives)]
+    items = advice(run.path, run.collectives)
+    rows = [
+        [item.what, f"{duration_text(item.gain_ns)} ({share_text(item.share)})", item.how] for item in items
+    ]
     links = [link_to("See the chain on the critical path", "/critical-path", search)]
     if len(run.collectives):
         links.append(link_to("See every collective", "/network", search))
     return card(
         "What would help",
-        dmc.List(items, type="ordered", spacing=4) if items else empty("The critical path is empty."),
+        dmc.Table(data={"head": ["Cause", "Gains at most", "What helps"], "body": rows}, id="advice")
+        if rows
+        else empty("No single cause takes more than 1 % of the critical path."),
         html.Div(links, className="link-row"),
-        note="Largest causes first. Each figure is the most its change can gain; once it shrinks, another "
-        "chain may bound the step.",
+        note="Largest causes first. The gain is a bound: the time the step spends on it in a row. Once it "
+        "shrinks, another chain may bound the step.",
     )
 
 
@@ -69,7 +76,7 @@ def _bars(run: OpenRun, by: str, scheme: str) -> Any:
     if table_.empty:
         return empty(f"The critical path names no {by}.")
     colour = "#e08214" if by == "collective" else "#3b82c4"
-    return graph(contributors_bar(table_, scheme, colour))
+    return graph(contributors_bar(table_, scheme, colour, narrow=True))
 
 
 def _ranks(run: OpenRun, scheme: str) -> dmc.Paper:
@@ -84,7 +91,7 @@ def _ranks(run: OpenRun, scheme: str) -> dmc.Paper:
     ranks = run.summary.ranks
     return table_card(
         "Per rank", "ranks", ranks, columns, scheme, query={"run": run.info.id}, note=_RANKS_NOTE,
-        height=f"{min(320, 50 + 33 * len(ranks))}px",
+        most=320,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ...runner import CriticalPath
-from ..theme import KIND_LABELS, duration_text, share_text
+from ..theme import KIND_LABELS
 
 __all__ = ["Advice", "advice"]
 
@@ -31,18 +31,12 @@ _WHOLE = {
 
 @dataclass(frozen=True)
 class Advice:
-    """One thing that would help; *gain_ns* is the most it can: the time the step spends on it in a row."""
+    """One cause and how to shrink it; *gain_ns* is the most that can gain, *share* that of the step."""
 
     what: str
     how: str
     gain_ns: int
     share: float
-
-    @property
-    def sentence(self) -> str:
-        """The advice in words."""
-        bound = f"{duration_text(self.gain_ns)} ({share_text(self.share)})"
-        return f"{self.what}: at most {bound} of the step. What helps: {self.how}."
 
 
 def advice(path: CriticalPath, collectives: pd.DataFrame, count: int = 4) -> list[Advice]:

@@ -33,7 +33,7 @@ def node_details(node: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Phase", _text(node, "phase")),
         ("Collective", _COLLECTIVES[comm_type] if 0 <= comm_type < len(_COLLECTIVES) else ""),
         ("Message size", bytes_text(int(node.get("comm_size_bytes", -1)))),
-        ("Group", str(node["group"]) if comm_type >= 0 else ""),
+        ("Group", _group(int(node.get("group", 0))) if comm_type >= 0 else ""),
         ("Waited for", _cause(node)),
     ]
     return [(label, text) for label, text in pairs if text]
@@ -42,6 +42,10 @@ def node_details(node: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _text(node: Mapping[str, Any], key: str) -> str:
     value = node.get(key, "")
     return value if isinstance(value, str) else ""
+
+
+def _group(number: int) -> str:
+    return "all ranks" if number == 0 else f"group {number}"
 
 
 def _cause(node: Mapping[str, Any]) -> str:

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-__all__ = ["Neighbourhood", "neighbourhood", "search_nodes"]
+from ..theme import EDGE_KINDS
+
+__all__ = ["Neighbourhood", "neighbourhood", "neighbours", "search_nodes"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -34,6 +36,20 @@ def neighbourhood(edges: pd.DataFrame, focus: int, hops: int, limit: int = 300) 
     nodes = nodes.sort_values(["layer", "hops", "node_id"], kind="stable").reset_index(drop=True)
     nodes["row"] = nodes.groupby("layer").cumcount()
     return Neighbourhood(nodes, kept, cut)
+
+
+def neighbours(edges: pd.DataFrame, nodes: pd.DataFrame, focus: int, count: int = 8) -> list[tuple[str, str]]:
+    """Return the direct edges of *focus* in words: ("Waits for", "data: aten::mm (node 3)") and the like."""
+    found = []
+    for label, here, there in (("Waits for", "dst", "src"), ("Awaited by", "src", "dst")):
+        near = edges[edges[here] == focus]
+        names = nodes.set_index("node_id")["name"].reindex(near[there].head(count))
+        for kind, (node, name) in zip(near["kind"].head(count), names.items(), strict=True):
+            why = EDGE_KINDS.get(int(kind), EDGE_KINDS[8])[0]
+            found.append((label, f"{str(name)[:60]} (node {node}; {why})"))
+        if len(near) > count:
+            found.append((label, f"{len(near) - count:,} more"))
+    return found
 
 
 def _reach(src: Ints, dst: Ints, focus: int, hops: int, limit: int) -> tuple[dict[int, int], bool]:
