@@ -41,7 +41,8 @@ def merge(out: Path, command: Sequence[str], exit_code: int, options: Mapping[st
     """
     statuses = read_statuses(out)
     ranks = _ranks(out, statuses)
-    if not any(rank["steps"] for rank in ranks) and (exit_code == 0 or not ranks):
+    usable = any(rank["steps"] and rank["device_trace"] for rank in ranks)
+    if not usable and (exit_code == 0 or not ranks):
         message = _nothing(statuses, exit_code, int(options["warmup"]))
         _clean(out)
         raise CommandFailed(message, exit_code) if exit_code else NothingCaptured(message)
@@ -179,8 +180,8 @@ def _nothing(statuses: Sequence[Mapping[str, Any]], exit_code: int, warmup: int)
             "one whole step then. Let it run longer, or lower --warmup."
         )
     return (
-        f"{ended}, but no training step was seen: no torch.optim optimizer stepped, and without any optimizer "
-        "no module with parameters was called twice. Mark the steps yourself: "
+        f"{ended}, but no training step was seen: no optimizer of torch.optim stepped, nor, in a script "
+        "without one, was a module with parameters called more than once. Mark the steps yourself: "
         "`with chakrascope.tracer.capture(out) as c:` around the loop and `c.step()` after each step; do not "
         "start python with -S, -I or -E, which switch the capture off."
     )

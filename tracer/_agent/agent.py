@@ -25,7 +25,7 @@ from .recorder import Recorder
 __all__ = ["ENVIRONMENT_KEY", "Agent", "current_agent", "existing_agent", "set_current_agent"]
 
 ENVIRONMENT_KEY = "CHAKRASCOPE_CAPTURE"
-_state: dict[str, Any] = {"agent": None}
+_state: dict[str, Any] = {"agent": None, "options": os.environ.get(ENVIRONMENT_KEY)}
 
 
 def current_agent() -> Agent:
@@ -76,8 +76,8 @@ class Agent:
 
     @classmethod
     def from_environment(cls) -> Agent:
-        """Return an agent with the launcher's options."""
-        options = json.loads(os.environ[ENVIRONMENT_KEY])
+        """Return an agent with the launcher's options, though the script may have changed its environment."""
+        options = json.loads(os.environ.get(ENVIRONMENT_KEY) or _state["options"])
         return cls(options["out"], options["warmup"], options["steps"], options["modules"])
 
     @contextlib.contextmanager

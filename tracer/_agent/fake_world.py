@@ -5,11 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
-__all__ = ["created_groups", "install"]
+__all__ = ["created_groups", "flights", "install", "reduce_gradients"]
 
+POINT_TO_POINT = ("irecv", "isend", "recv", "send")
 _created: list[list[int]] = []
+_flights: list[dict[str, Any]] = []
 
 
 def install(distributed_module: Any, ranks: int) -> None:
@@ -18,10 +22,14 @@ def install(distributed_module: Any, ranks: int) -> None:
     Fake collectives return at once and leave their outputs as they were: sizes and order are right, values
     and waiting times are not. Checks that ask other ranks are left out, as there are none.
     """
-    initialise = distributed_module.init_process_group
-    new_group = distributed_module._new_group_with_tag
-    parameters = inspect.signature(new_group)
+    distributed_module.init_process_group = _fake_initialise(distributed_module.init_process_group, ranks)
+    distributed_module._new_group_with_tag = _fake_group(distributed_module._new_group_with_tag)
+    for name, function in list(vars(distributed_module).items()):
+        if inspect.isfunction(function) and _communicates(name, function):
+            setattr(distributed_module, name, _noted(distributed_module, function))
 
+
+def _fake_initialise(initialise: Callable[..., Any], ranks: int) -> Callable[..., Any]:
     @functools.wraps(initialise)
     def init_process_group(*_args: Any, **kwargs: Any) -> Any:
         from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415
@@ -29,6 +37,12 @@ def install(distributed_module: Any, ranks: int) -> None:
         sys.modules["torch.distributed"]._verify_params_across_processes = _agree  # type: ignore[attr-defined]
         timeout = {"timeout": kwargs["timeout"]} if kwargs.get("timeout") else {}
         return initialise(backend="fake", store=FakeStore(), rank=0, world_size=ranks, **timeout)
+
+    return init_process_group
+
+
+def _fake_group(new_group: Callable[..., Any]) -> Callable[..., Any]:
+    parameters = inspect.signature(new_group)
 
     @functools.wraps(new_group)
     def _new_group_with_tag(*args: Any, **kwargs: Any) -> Any:
@@ -40,8 +54,59 @@ def install(distributed_module: Any, ranks: int) -> None:
             _created.append(sorted(int(rank) for rank in given["ranks"]))
         return new_group(**given)
 
-    distributed_module.init_process_group = init_process_group
-    distributed_module._new_group_with_tag = _new_group_with_tag
+    return _new_group_with_tag
+
+
+def _communicates(name: str, function: Callable[..., Any]) -> bool:
+    parameters = inspect.signature(function).parameters
+    return "group" in parameters and ("async_op" in parameters or name in POINT_TO_POINT)
+
+
+def _noted(distributed_module: Any, collective: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *collective* so that it leaves what torch's flight recorder, which fakes do not fill, would."""
+    parameters = inspect.signature(collective)
+
+    @functools.wraps(collective)
+    def noting(*args: Any, **kwargs: Any) -> Any:
+        group = parameters.bind(*args, **kwargs).arguments.get("group")
+        names = distributed_module._world.pg_names
+        name = names.get(group or distributed_module.group.WORLD, "")
+        _flights.append({"time_created_ns": time.time_ns(), "process_group": [name, ""]})
+        return collective(*args, **kwargs)
+
+    return noting
+
+
+def _agree(*_arguments: Any) -> None:
+    """Stand in for a comparison of the model's shape with the other ranks'."""
+
+
+def reduce_gradients(parallel_module: Any, dropped: Callable[[], None]) -> None:
+    """Give every DistributedDataParallel model a way to reduce gradients that works with fake groups.
+
+    Its own one, in C++, fails on their empty results. Another one of the script's cannot be kept: *dropped*
+    is called instead.
+    """
+    model_class = parallel_module.DistributedDataParallel
+    construct, register = model_class.__init__, model_class.register_comm_hook
+
+    @functools.wraps(construct)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        construct(self, *args, **kwargs)
+        # a lambda, as torch refuses hooks with annotations other than its own
+        register(self, self.process_group, lambda group, bucket: _reduce(group, bucket))  # noqa: PLW0108
+
+    model_class.__init__ = __init__
+    model_class.register_comm_hook = lambda *_arguments, **_options: dropped()
+
+
+def _reduce(group: Any, bucket: Any) -> Any:
+    torch = sys.modules["torch"]
+    gradients = bucket.buffer().div_(group.size())
+    torch.distributed.all_reduce(gradients, group=group, async_op=True)
+    future: Any = torch.futures.Future()
+    future.set_result(gradients)
+    return future
 
 
 def created_groups() -> list[list[int]]:
@@ -49,5 +114,6 @@ def created_groups() -> list[list[int]]:
     return list(_created)
 
 
-def _agree(*_arguments: Any) -> None:
-    """Stand in for a comparison of the model's shape with the other ranks'."""
+def flights() -> list[dict[str, Any]]:
+    """Return when (Unix nanoseconds) and on which group each collective began."""
+    return list(_flights)

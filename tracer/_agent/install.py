@@ -66,9 +66,25 @@ def _make_way() -> None:
 
 def fake_the_world(distributed_module: Any) -> None:
     """Replace the process group by a fake one of as many ranks as the launcher was told."""
-    ranks = int(json.loads(os.environ[ENVIRONMENT_KEY]).get("fake_world") or 0)
+    ranks = _fake_ranks()
     if ranks:
         fake_world.install(distributed_module, ranks)
+
+
+def fake_the_reduction(parallel_module: Any) -> None:
+    """Let DistributedDataParallel work in a fake world."""
+    if _fake_ranks():
+        fake_world.reduce_gradients(parallel_module, _communication_hook_dropped)
+
+
+def _communication_hook_dropped() -> None:
+    current_agent().notes.append(
+        "gradients were reduced by a plain all-reduce: the script's own communication hook needs real ranks"
+    )
+
+
+def _fake_ranks() -> int:
+    return int(json.loads(os.environ[ENVIRONMENT_KEY]).get("fake_world", 0))
 
 
 INSTALLATIONS: Mapping[str, Callable[[Any], None]] = {
@@ -76,5 +92,6 @@ INSTALLATIONS: Mapping[str, Callable[[Any], None]] = {
     "torch._dynamo.utils": spare_the_compiler,
     "torch.autograd.profiler": watch_profilers,
     "torch.distributed.distributed_c10d": fake_the_world,
+    "torch.nn.parallel.distributed": fake_the_reduction,
     "torch.optim.optimizer": count_steps,
 }

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from .fake_world import created_groups, flights
 from .modules import ModuleRanges
 from .process import compress, without_chatter, write_atomically
 
@@ -114,10 +115,7 @@ class Recorder:
 
     def _save_flight_record(self) -> None:
         """Write the flight recorder's entries created in the window: the only source of gloo groups."""
-        try:
-            record = json.loads(self.torch._C._distributed_c10d._dump_fr_trace_json())
-        except (AttributeError, RuntimeError, ValueError):
-            return  # this build of torch has none
+        record = {"entries": flights()} if flights() else self._flight_record()
         entries = record.get("entries", [])
         record["entries"] = [entry for entry in entries if entry["time_created_ns"] >= self._start_ns]
         if not record["entries"]:
@@ -125,6 +123,13 @@ class Recorder:
         name = f"rank{self.rank}.comms.json.gz"
         write_atomically(self.out / name, gzip.compress(json.dumps(record).encode(), 3))
         self.files["flight_record"] = name
+
+    def _flight_record(self) -> dict[str, Any]:
+        try:
+            record = json.loads(self.torch._C._distributed_c10d._dump_fr_trace_json())
+        except (AttributeError, RuntimeError, ValueError):
+            return {}  # this build of torch has none
+        return record if isinstance(record, dict) else {}
 
     def _note_groups(self) -> None:
         """Remember process groups and backend; the script may destroy them before we save."""
@@ -140,6 +145,8 @@ class Recorder:
         entry.update(hostname=socket.gethostname(), pid=os.getpid(), device=self._device())
         entry.update(backend=self._backend, process_groups=self._groups, steps=self.step_times)
         entry.update(world_size=self.world_size, torch_version=str(self.torch.__version__))
+        if created_groups():
+            entry["all_groups"] = created_groups()
         entry.update(raw_host_trace=self._raw_host.name, notes=self.notes)
         return entry
 

@@ -24,6 +24,7 @@ _TARGETS = {  # the keys of the agent's INSTALLATIONS; the agent is loaded only 
     "torch._dynamo.utils",
     "torch.autograd.profiler",
     "torch.distributed.distributed_c10d",
+    "torch.nn.parallel.distributed",
     "torch.optim.optimizer",
 }
 

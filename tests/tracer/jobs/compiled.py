@@ -1,0 +1,18 @@
+"""Train a compiled model with DistributedDataParallel."""
+
+import sys
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+backend = "inductor" if "--inductor" in sys.argv else "eager"
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.Linear(8, 1))
+model = torch.compile(torch.nn.parallel.DistributedDataParallel(model), backend=backend)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(6):
+    optimizer.zero_grad()
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+print("recompilations", sum(torch._dynamo.utils.counters["recompiles"].values()))
+dist.destroy_process_group()

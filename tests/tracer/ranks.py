@@ -1,0 +1,89 @@
+"""Start test jobs of several ranks from one process that has imported torch: importing it is most of their time.
+
+``ranks.py SOCKET`` serves; ``ranks.py SOCKET N SCRIPT ...`` asks it to run SCRIPT as N ranks, with this
+process's environment, working directory and output, and exits as the first failing rank does.
+"""
+
+import importlib
+import json
+import os
+import runpy
+import socket
+import sys
+import traceback
+
+PRELOADED = ("torch", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.pipelining")
+
+
+def serve(address):
+    for name in PRELOADED:
+        importlib.import_module(name)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address)
+        listening.listen()
+        while True:
+            connection, _ = listening.accept()
+            if os.fork() == 0:
+                listening.close()
+                supervise(connection)
+                os._exit(0)
+            connection.close()
+
+
+def supervise(connection):
+    message, descriptors, _, _ = socket.recv_fds(connection, 1 << 20, 2)
+    job = json.loads(message)
+    os.dup2(descriptors[0], 1)
+    os.dup2(descriptors[1], 2)
+    os.chdir(job["folder"])
+    os.environ.clear()
+    os.environ.update(job["environment"], WORLD_SIZE=str(job["ranks"]), MASTER_ADDR="localhost")
+    os.environ["MASTER_PORT"] = str(free_port())
+    children = [start_rank(rank, job["words"]) for rank in range(job["ranks"])]
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    connection.send(str(next((code for code in codes if code), 0)).encode())
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return probe.getsockname()[1]
+
+
+def start_rank(rank, words):
+    child = os.fork()
+    if child:
+        return child
+    os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(rank)
+    sys.argv = words
+    try:
+        runpy.run_path(words[0], run_name="__main__")
+        sys.exit(0)
+    except SystemExit as leaving:
+        finish(leaving.code or 0)
+    except BaseException:
+        traceback.print_exc()
+        finish(1)
+
+
+def finish(code):
+    import atexit
+
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def ask(address, ranks, words):
+    job = {"ranks": ranks, "words": words, "folder": os.getcwd(), "environment": dict(os.environ)}
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(address)
+        socket.send_fds(connection, [json.dumps(job).encode()], [1, 2])
+        return int(connection.recv(16) or b"1")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 2:
+        serve(sys.argv[1])
+    sys.exit(ask(sys.argv[1], int(sys.argv[2]), sys.argv[3:]))
