@@ -1,7 +1,7 @@
 """From captured traces to Chakra graphs: readers, linking, dependencies and the ``.et`` codec."""
 
 from .codec import decode_graph, encode_graph
-from .convert import convert
+from .convert import convert, convert_files
 from .graph import EDGE_COLUMNS, NODE_COLUMNS, CollectiveType, EdgeKind, Graph, NodeType
 from .replay import Replay, replay
 from .workload import Workload
@@ -16,6 +16,7 @@ __all__ = [
     "Replay",
     "Workload",
     "convert",
+    "convert_files",
     "decode_graph",
     "encode_graph",
     "replay",

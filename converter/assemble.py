@@ -12,31 +12,13 @@ from .graph import CollectiveType, EdgeKind, Graph, NodeType
 from .host_trace import HostTrace
 from .replay import replay
 from .timeline import Op, Piece, cut
-from .trace_set import StepRange
+from .window import Window
 
-__all__ = ["COMM_LANE", "Window", "assemble"]
+__all__ = ["COMM_LANE", "assemble"]
 
 COMM_LANE = 100
 # A later piece of an operator this short is added to its first one instead of becoming a node.
 _MERGED_BELOW_NS = 2_000
-
-
-@dataclass(frozen=True)
-class Window:
-    """The stretch of time that is converted, and the steps in it."""
-
-    start_ns: int
-    end_ns: int
-    steps: tuple[StepRange, ...]
-
-    @classmethod
-    def of(cls, steps: Sequence[StepRange]) -> Window:
-        """Return the window from the first of *steps* to the end of the last."""
-        return cls(min(s.start_ns for s in steps), max(s.end_ns for s in steps), tuple(steps))
-
-    def step_at(self, time_ns: int) -> int:
-        """Return the step that *time_ns* lies in, -1 between steps."""
-        return next((step.index for step in self.steps if step.start_ns <= time_ns < step.end_ns), -1)
 
 
 @dataclass

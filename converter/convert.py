@@ -1,28 +1,27 @@
-"""From a trace set to a workload: one graph a rank, with the durations that were measured."""
+"""From a trace set, or from loose trace files, to a workload: one graph a rank, as it was measured."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
 
-from ..errors import TraceError, UsageError
-from .assemble import Window, assemble
-from .collectives import communications
-from .graph import Graph
-from .host_trace import HostTrace, read_host_trace
-from .kineto import DeviceTrace, Event, read_device_trace
-from .timeline import operators
-from .trace_set import Flight, RankEntry, StepRange, TraceSet, read_flight_record, read_trace_set
+from ..errors import TraceError
+from .file_sets import find_rank_traces
+from .graph import Graph, NodeType
+from .rank import RankTraces, open_ranks, rank_graph
+from .steps import StepChoice, choose_steps
+from .trace_set import RankEntry, TraceSet, read_trace_set
 from .workload import Workload
 
-__all__ = ["Progress", "StepChoice", "convert"]
+__all__ = ["Progress", "StepChoice", "convert", "convert_files"]
 
 Progress = Callable[[int, int], None]
-StepChoice = int | Literal["all", "median"]
-_STEP = "ProfilerStep#"
+_MAX_STAND_INS = 1_000_000
 
 
 def convert(trace_dir: Path, *, step: StepChoice = "median", progress: Progress | None = None) -> Workload:
@@ -35,122 +34,145 @@ def convert(trace_dir: Path, *, step: StepChoice = "median", progress: Progress 
     trace_dir = Path(trace_dir)
     manifest = read_trace_set(trace_dir)
     entries = sorted(manifest.ranks, key=lambda entry: entry.rank)
-    devices = [read_device_trace(trace_dir / str(entry.device_trace)) for entry in entries]
-    steps = [_steps(entry, device) for entry, device in zip(entries, devices, strict=True)]
-    chosen = _choose(steps, step, trace_dir)
-    ids = _group_ids(entries, manifest.world_size)
-    graphs = []
-    for entry, device, own in zip(entries, devices, steps, strict=True):
-        window = Window.of([item for item in own if item.index in chosen])
-        graphs.append(_convert_rank(trace_dir, entry, device, window, ids))
-        if progress is not None:
-            progress(len(graphs), len(entries))
+    stepless = [entry.rank for entry in entries if not entry.steps]
+    if manifest.partial and stepless:
+        raise TraceError(
+            f"{trace_dir} holds no whole step of rank {stepless[0]}: {manifest.why_partial}. "
+            "Let the script get through the captured steps (see --warmup and --steps) and capture again."
+        )
+    known: dict[str, Any] = {"trace_set": trace_dir.name, "torch_version": manifest.torch_version}
+    assumptions = _assumptions(manifest)
+    ranks = [_of_entry(trace_dir, entry) for entry in entries]
+    return _convert(ranks, step, str(trace_dir), known=known, assumptions=assumptions, progress=progress)
+
+
+def convert_files(
+    host_trace: str | Sequence[str | Path],
+    device_trace: str | Sequence[str | Path],
+    output: str | Path | None = None,
+    *,
+    step: StepChoice = "median",
+    progress: Progress | None = None,
+) -> Workload:
+    """Convert trace files that were captured by other means; returns the workload, written at *output*.
+
+    Each of *host_trace* and *device_trace* is a pattern with ``{rank}`` (and ``*``, ``?``), such as
+    ``et_{rank}.json.gz``, or the files of ranks 0, 1, ... in order; plain or gzip. *output* is the prefix of
+    the files to write, None for none. Raises `UsageError` for patterns that match nothing or not the same
+    ranks and for tar archives, `TraceError` for unusable files.
+    """
+    ranks = find_rank_traces(host_trace, device_trace)
+    place = str(ranks[0].device_path.parent)
+    known: dict[str, Any] = {"trace_set": ranks[0].device_path.parent.name, "torch_version": ""}
+    workload = _convert(ranks, step, place, known=known, assumptions=[], progress=progress)
+    if output is not None:
+        workload.save(output)
+    return workload
+
+
+def _convert(
+    ranks: Sequence[RankTraces],
+    step: StepChoice,
+    place: str,
+    *,
+    known: dict[str, Any],
+    assumptions: Sequence[str],
+    progress: Progress | None,
+) -> Workload:
+    """Convert all *ranks*; *known* goes into the metadata as it is."""
+    with _without_collector():
+        opened = open_ranks(ranks)
+        chosen = choose_steps([rank.steps for rank in opened], step, place)
+        world_size = max(len(ranks), *(rank.world_size for rank in opened))
+        graphs = []
+        for rank in opened:
+            graphs.append(rank_graph(rank, chosen, world_size))
+            if progress is not None:
+                progress(len(graphs), len(ranks))
+    notes = [*assumptions]
+    if not all(rank.marked for rank in opened):
+        notes.append("no step is marked in the traces: all that was recorded counts as one step")
+    graphs, groups = _with_common_groups(graphs)
+    if world_size > len(graphs):
+        notes.append(_stand_ins(graphs, groups, world_size, place))
     return Workload(
         graphs=tuple(graphs),
-        program_of_rank=np.arange(len(graphs), dtype=np.int32),
-        groups={number: ranks for ranks, number in ids.items() if number},
-        metadata=_metadata(trace_dir, manifest, chosen, graphs),
+        program_of_rank=np.arange(world_size, dtype=np.int32) % len(graphs),
+        groups=groups,
+        metadata=_metadata(known, chosen, graphs, notes),
     )
 
 
-def _convert_rank(
-    folder: Path,
-    entry: RankEntry,
-    device: DeviceTrace,
-    window: Window,
-    ids: Mapping[tuple[int, ...], int],
-) -> Graph:
-    """Convert one rank's traces."""
-    host = read_host_trace(folder / str(entry.host_trace))
-    thread = _main_thread(device.events, window)
-    ops = operators(
-        (event for event in device.events if event.thread == thread), window.start_ns, window.end_ns
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Keep the cyclic garbage collector off: it would walk millions of live records over and over."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _of_entry(folder: Path, entry: RankEntry) -> RankTraces:
+    """Return where the traces of a manifest's *entry* are."""
+    return RankTraces(
+        rank=entry.rank,
+        host_path=folder / str(entry.host_trace),
+        device_path=folder / str(entry.device_trace),
+        flight_path=folder / entry.flight_record if entry.flight_record else None,
+        groups={group.name: tuple(group.ranks) for group in entry.process_groups},
+        steps=tuple(entry.steps),
+        device=entry.device,
     )
-    if not ops:
+
+
+def _assumptions(manifest: TraceSet) -> list[str]:
+    if not manifest.partial:
+        return []
+    return [f"the capture is partial ({manifest.why_partial}); what it holds whole was converted"]
+
+
+def _with_common_groups(graphs: Sequence[Graph]) -> tuple[list[Graph], dict[int, tuple[int, ...]]]:
+    """Give the groups the same numbers on all ranks; each graph came with its own."""
+    own = [[tuple(ranks) for ranks in graph.metadata.pop("groups")] for graph in graphs]
+    ids = {ranks: number for number, ranks in enumerate(sorted({r for rs in own for r in rs}), start=1)}
+    result = []
+    for graph, groups in zip(graphs, own, strict=True):
+        table = np.array([0, *(ids[ranks] for ranks in groups)], dtype=np.int64)
+        nodes = graph.nodes.assign(group=table[graph.nodes["group"].to_numpy()])
+        result.append(Graph(graph.rank, nodes, graph.edges, graph.metadata, graph.extra))
+    return result, {number: ranks for ranks, number in ids.items()}
+
+
+def _stand_ins(
+    graphs: Sequence[Graph], groups: dict[int, tuple[int, ...]], world_size: int, place: str
+) -> str:
+    """Return the assumption that the found ranks stand for all; raise `TraceError` where they cannot."""
+    peers = any(graph.nodes["type"].isin([NodeType.COMM_SEND, NodeType.COMM_RECV]).any() for graph in graphs)
+    if groups or peers or world_size > _MAX_STAND_INS:
         raise TraceError(
-            f"{folder / str(entry.device_trace)}: rank {entry.rank} ran no operator in the chosen step. Its "
-            "clock and its manifest may disagree; choose another step or capture again."
+            f"{place} holds the traces of {len(graphs)} of the job's {world_size} ranks, and those "
+            "communicate in groups or pairs: they cannot stand for the others. Give the traces of all ranks."
         )
-    flights = _flights(folder, entry)
-    comms = communications(ops, device.events, host, _named_groups(entry, host), flights)
-    return assemble(entry.rank, window, ops, comms, host, group_ids=ids)
-
-
-def _flights(folder: Path, entry: RankEntry) -> Sequence[Flight]:
-    if entry.flight_record is None or not (folder / entry.flight_record).exists():
-        return ()
-    return read_flight_record(folder / entry.flight_record)
-
-
-def _named_groups(entry: RankEntry, host: HostTrace) -> dict[str, tuple[int, ...]]:
-    """Return the groups by name: what the manifest lists, else what the host trace lists."""
-    return {**host.groups, **{group.name: tuple(group.ranks) for group in entry.process_groups}}
-
-
-def _group_ids(entries: Sequence[RankEntry], world_size: int) -> dict[tuple[int, ...], int]:
-    """Return the number of each group, the same on all ranks: 0 is everyone, the others count from 1."""
-    everyone = tuple(range(world_size))
-    members = {tuple(group.ranks) for entry in entries for group in entry.process_groups}
-    ids = {ranks: number for number, ranks in enumerate(sorted(members - {everyone, ()}), start=1)}
-    return {(): 0, everyone: 0, **ids}
-
-
-def _steps(entry: RankEntry, device: DeviceTrace) -> list[StepRange]:
-    """Return the captured steps: the manifest's, else the profiler's annotations, else the whole trace."""
-    if entry.steps:
-        return entry.steps
-    found = [
-        StepRange(int(event.name[len(_STEP) :]), event.start_ns, event.end_ns)
-        for event in device.events
-        if event.name.startswith(_STEP) and event.name[len(_STEP) :].isdigit()
-    ]
-    if found:
-        return found
-    return [StepRange(0, device.events[0].start_ns, max(event.end_ns for event in device.events))]
-
-
-def _choose(steps: Sequence[Sequence[StepRange]], step: StepChoice, folder: Path) -> set[int]:
-    """Return the indices of the steps to convert; all ranks have them."""
-    common = set.intersection(*({item.index for item in own if item.end_ns > item.start_ns} for own in steps))
-    if not common:
-        raise TraceError(f"{folder}: no step was captured on every rank. Capture again with more steps.")
-    if step == "all":
-        return common
-    if step == "median":
-        slowest = {
-            index: max(item.end_ns - item.start_ns for own in steps for item in own if item.index == index)
-            for index in common
-        }
-        return {sorted(common, key=lambda index: (slowest[index], index))[(len(common) - 1) // 2]}
-    if step not in common:
-        raise UsageError(
-            f"Step {step} was not captured on every rank of {folder}. "
-            f"Captured: {', '.join(map(str, sorted(common)))}; or 'median' or 'all'."
-        )
-    return {int(step)}
-
-
-def _main_thread(events: Sequence[Event], window: Window) -> str:
-    """Return the thread that ran most operators in the window."""
-    counts: dict[str, int] = {}
-    for event in events:
-        if event.is_operator and window.start_ns <= event.start_ns < window.end_ns:
-            counts[event.thread] = counts.get(event.thread, 0) + 1
-    return max(counts, key=lambda thread: counts[thread], default="")
+    return (
+        f"the traces of {len(graphs)} of {world_size} ranks were given: they are repeated for the others, as "
+        "if all did the same"
+    )
 
 
 def _metadata(
-    folder: Path, manifest: TraceSet, chosen: set[int], graphs: Sequence[Graph]
-) -> dict[str, object]:
+    known: dict[str, Any], chosen: set[int], graphs: Sequence[Graph], notes: Sequence[str]
+) -> dict[str, Any]:
     """Return what the workload says about its origin; JSON-able."""
     accounting = {str(graph.rank): graph.metadata["accounting"] for graph in graphs}
-    notes = sorted({note for graph in graphs for note in graph.metadata["notes"]})
+    noted = sorted({note for graph in graphs for note in graph.metadata["notes"]})
     return {
         "captured": True,
-        "trace_set": folder.name,
+        **known,
         "steps": sorted(chosen),
-        "torch_version": manifest.torch_version,
         "measured_step_ns": {rank: figures["measured_step_ns"] for rank, figures in accounting.items()},
         "accounting": accounting,
-        "assumptions": notes,
+        "assumptions": [*notes, *noted],
     }

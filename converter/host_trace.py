@@ -18,6 +18,8 @@ _GROUPS_NODE = "process_group:init"
 
 class _Values(msgspec.Struct, gc=False):
     values: list[Any] = msgspec.field(default_factory=list)
+    shapes: list[Any] = msgspec.field(default_factory=list)
+    types: list[Any] = msgspec.field(default_factory=list)
 
 
 class _Attribute(msgspec.Struct, gc=False):
@@ -26,11 +28,21 @@ class _Attribute(msgspec.Struct, gc=False):
 
 
 class _RawNode(msgspec.Struct, gc=False):
+    """A node of schema 1.0.2 and later, or of 1.0.1, which keeps everything at the top level."""
+
     id: int
     name: str
-    inputs: _Values = msgspec.field(default_factory=_Values)
-    outputs: _Values = msgspec.field(default_factory=_Values)
+    inputs: _Values | list[Any] = msgspec.field(default_factory=_Values)
+    outputs: _Values | list[Any] = msgspec.field(default_factory=_Values)
     attrs: list[_Attribute] = msgspec.field(default_factory=list)
+    ctrl_deps: Any = 0
+    parent: Any = 0
+    rf_id: Any = 0
+    tid: Any = 0
+    op_schema: Any = ""
+    input_shapes: list[Any] = msgspec.field(default_factory=list)
+    input_types: list[Any] = msgspec.field(default_factory=list)
+    output_shapes: list[Any] = msgspec.field(default_factory=list)
 
 
 class _Document(msgspec.Struct):
@@ -46,12 +58,22 @@ class Tensor(msgspec.Struct, frozen=True, gc=False):
 
 
 class HostOp(msgspec.Struct, frozen=True):
-    """One recorded operator: its arguments as the trace spells them, and its schema."""
+    """One recorded operator: its arguments as the trace spells them, and its schema.
+
+    *node_id* counts in order of start, *parent* is another's *node_id*; *thread* numbers the process's
+    threads from 1 in a way that the device trace does not share.
+    """
 
     name: str
     inputs: list[Any]
     outputs: list[Any]
     schema: str
+    shapes: list[Any] = []
+    types: list[Any] = []
+    output_shapes: list[Any] = []
+    node_id: int = 0
+    parent: int = 0
+    thread: int = 0
 
 
 class HostTrace(msgspec.Struct, frozen=True):
@@ -59,10 +81,11 @@ class HostTrace(msgspec.Struct, frozen=True):
 
     operators: dict[int, HostOp]
     groups: dict[str, tuple[int, ...]]
+    schema: str = ""
 
 
 def read_host_trace(path: Path) -> HostTrace:
-    """Read the ExecutionTraceObserver JSON at *path* (plain or gzip)."""
+    """Read the ExecutionTraceObserver JSON at *path* (plain or gzip), schemas 1.0.1 to 1.1.x."""
     document = read_json(path, _Document)
     operators: dict[int, HostOp] = {}
     groups: dict[str, tuple[int, ...]] = {}
@@ -70,12 +93,40 @@ def read_host_trace(path: Path) -> HostTrace:
         if _GROUPS_NODE in node.name:
             groups.update(_listed_groups(node))
             continue
-        attributes = {attribute.name: attribute.value for attribute in node.attrs}
-        record = attributes.get("rf_id")
-        if isinstance(record, int) and record > 0:
-            schema = str(attributes.get("op_schema") or "")
-            operators[record] = HostOp(node.name, node.inputs.values, node.outputs.values, schema)
-    return HostTrace(operators, groups)
+        record, operator = _operator(node)
+        if record > 0:
+            operators[record] = operator
+    return HostTrace(operators, groups, document.schema)
+
+
+def _operator(node: _RawNode) -> tuple[int, HostOp]:
+    """Return the record-function id of *node* (0 if it has none) and what it says."""
+    record, thread, schema = node.rf_id, node.tid, node.op_schema
+    for attribute in node.attrs:
+        if attribute.name == "rf_id":
+            record = attribute.value
+        elif attribute.name == "tid":
+            thread = attribute.value
+        elif attribute.name == "op_schema":
+            schema = attribute.value
+    inputs, outputs = node.inputs, node.outputs
+    if isinstance(inputs, list):
+        inputs = _Values(inputs, node.input_shapes, node.input_types)
+    if isinstance(outputs, list):
+        outputs = _Values(outputs, node.output_shapes)
+    parent = node.ctrl_deps or node.parent
+    return record if isinstance(record, int) else 0, HostOp(
+        node.name,
+        inputs.values,
+        outputs.values,
+        str(schema or ""),
+        inputs.shapes,
+        inputs.types,
+        outputs.shapes,
+        node.id,
+        parent if isinstance(parent, int) else 0,
+        thread if isinstance(thread, int) else 0,
+    )
 
 
 def tensors(value: Any) -> list[Tensor]:
@@ -99,8 +150,9 @@ def tensors(value: Any) -> list[Tensor]:
 
 def _listed_groups(node: _RawNode) -> dict[str, tuple[int, ...]]:
     """Return the groups in the list PyTorch notes when an observer starts; anything odd counts as absent."""
+    values = node.inputs if isinstance(node.inputs, list) else node.inputs.values
     try:
-        listed = json.loads(node.inputs.values[0])
+        listed = json.loads(values[0])
         return {str(group["pg_name"]): tuple(int(rank) for rank in group["ranks"]) for group in listed}
     except (IndexError, KeyError, TypeError, ValueError):
         return {}

@@ -49,16 +49,24 @@ class _Context:
     phase: str
 
 
-def operators(events: Iterable[Event], start_ns: int, end_ns: int) -> list[Op]:
+def operators(
+    events: Iterable[Event],
+    start_ns: int,
+    end_ns: int,
+    *,
+    modules: dict[int, str] | None = None,
+    phase: str = "forward",
+) -> list[Op]:
     """Return the operators among *events*, one thread's, that touch the window, in order of start.
 
     Nesting is by time, since recorded parents are wrong with gloo. Annotations become context (module,
     phase), never operators; gloo's own may overlap what follows and are left out. A backward operator's
-    module is that of the forward operator with its autograd sequence number.
+    module is that of the forward operator with its autograd sequence number; *modules* carries those from
+    one thread to the next. *phase* is that of operators that nothing encloses.
     """
     ops: list[Op] = []
-    stack = [_Context(end_ns, -1, "", "forward")]
-    module_of_sequence: dict[int, str] = {}
+    stack = [_Context(end_ns, -1, "", phase)]
+    module_of_sequence = modules if modules is not None else {}
     for event in events:
         if event.start_ns >= end_ns or event.end_ns < start_ns or event.name.startswith(_COMM_ANNOTATION):
             continue
@@ -66,17 +74,17 @@ def operators(events: Iterable[Event], start_ns: int, end_ns: int) -> list[Op]:
         while len(stack) > 1 and stack[-1].end_ns <= begin:
             stack.pop()
         outer = stack[-1]
-        module, phase = _context(event, outer, module_of_sequence)
+        module, inner = _context(event, outer, module_of_sequence)
         end = min(event.end_ns, outer.end_ns)
         if event.is_operator:
             if outer.op >= 0:
                 ops[outer.op].is_leaf = False
-            if phase != "backward" and event.sequence >= 0 and module:
+            if inner != "backward" and event.sequence >= 0 and module:
                 module_of_sequence[event.sequence] = module
-            ops.append(Op(event, begin, end, outer.op, module, phase))
-            stack.append(_Context(end, len(ops) - 1, module, phase))
+            ops.append(Op(event, begin, end, outer.op, module, inner))
+            stack.append(_Context(end, len(ops) - 1, module, inner))
         else:
-            stack.append(_Context(end, outer.op, module, phase))
+            stack.append(_Context(end, outer.op, module, inner))
     return ops
 
 

@@ -19,6 +19,8 @@ __all__ = [
     "read_trace_set",
 ]
 
+_NAMED_AT_MOST = 8
+
 
 class StepRange(msgspec.Struct, frozen=True):
     """One captured step in Unix nanoseconds."""
@@ -44,17 +46,24 @@ class RankEntry(msgspec.Struct, frozen=True):
     host_trace: str | None = None
     flight_record: str | None = None
     complete: bool = True
+    device: str = ""
     process_groups: list[ProcessGroup] = msgspec.field(default_factory=list)
     steps: list[StepRange] = msgspec.field(default_factory=list)
 
 
 class TraceSet(msgspec.Struct, frozen=True):
-    """The manifest of one capture."""
+    """The manifest of one capture; *reasons* say why it is *partial*, one sentence each."""
 
     world_size: int
     ranks: list[RankEntry]
     partial: bool = False
+    reasons: list[str] = msgspec.field(default_factory=list)
     torch_version: str = ""
+
+    @property
+    def why_partial(self) -> str:
+        """The reasons as one text."""
+        return "; ".join(reason.rstrip(". ") for reason in self.reasons) or "its manifest does not say why"
 
 
 class Flight(msgspec.Struct, frozen=True):
@@ -77,14 +86,24 @@ def read_trace_set(folder: Path) -> TraceSet:
             "Capture with 'chakrascope trace', or let it finish."
         )
     manifest = read_json(path, TraceSet)
-    present = sorted(entry.rank for entry in manifest.ranks if entry.device_trace and entry.host_trace)
-    missing = sorted(set(range(manifest.world_size)) - set(present))
-    if missing or not present:
-        raise TraceError(
-            f"{path}: the job had {manifest.world_size} ranks, but there is no usable trace of rank "
-            f"{', '.join(map(str, missing)) or '0'}. That rank probably died; capture again."
-        )
+    present = {entry.rank for entry in manifest.ranks if entry.device_trace and entry.host_trace}
+    if len({entry.rank for entry in manifest.ranks}) < len(manifest.ranks):
+        raise TraceError(f"{path} lists a rank twice. Merge the captures into one, or capture again.")
+    if len(present) < manifest.world_size or not present or max(present) >= manifest.world_size:
+        raise TraceError(_missing(path, manifest, present))
     return manifest
+
+
+def _missing(path: Path, manifest: TraceSet, present: set[int]) -> str:
+    """Return the message for a manifest whose ranks are not 0 to world size - 1."""
+    missing = [rank for rank in range(min(manifest.world_size, 10_000)) if rank not in present]
+    named = ", ".join(map(str, missing[:_NAMED_AT_MOST])) or "0"
+    more = manifest.world_size - len(present) - min(len(missing), _NAMED_AT_MOST)
+    reasons = f" ({manifest.why_partial})" if manifest.reasons else ""
+    return (
+        f"{path}: the job had {manifest.world_size} ranks, but there is no usable trace of rank {named}"
+        f"{f' and {more} more' if more > 0 else ''}{reasons}. That rank probably died; capture again."
+    )
 
 
 def read_flight_record(path: Path) -> list[Flight]:

@@ -1,0 +1,163 @@
+"""One rank's traces, and its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from ..errors import TraceError
+from .assemble import assemble
+from .collectives import communications
+from .device_graph import device_graph
+from .graph import Graph
+from .host_links import with_records
+from .host_trace import HostTrace, read_host_trace, tensors
+from .kineto import DeviceTrace, Event, read_device_trace
+from .steps import annotated_steps, whole_trace
+from .timeline import operators
+from .trace_set import Flight, StepRange, read_flight_record
+from .window import Window
+
+__all__ = ["OpenRank", "RankTraces", "open_ranks", "rank_graph"]
+
+_HOST_DEVICES = frozenset({"", "cpu"})
+_LOOKED_AT = 5_000
+# Compressed device traces up to this size together are read once and kept, others are read again.
+_KEPT_BYTES = 32 * 2**20
+
+
+@dataclass(frozen=True)
+class RankTraces:
+    """Where the traces of one rank are, and what is known about them beside.
+
+    *groups* map names to global ranks, () being all; *steps* are empty if only the trace itself knows;
+    *device* is what the rank computed on, such as ``cuda:0`` ("" if unknown).
+    """
+
+    rank: int
+    host_path: Path
+    device_path: Path
+    flight_path: Path | None = None
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    steps: tuple[StepRange, ...] = ()
+    device: str = ""
+
+
+@dataclass
+class OpenRank:
+    """A rank whose steps are known; *marked* tells that the trace marks them, else all of it counts as one.
+
+    *world_size* is what the trace says, 0 if it was not asked. *trace* is the device trace if it had to be
+    read for that and is small enough to keep.
+    """
+
+    traces: RankTraces
+    steps: list[StepRange]
+    marked: bool = True
+    world_size: int = 0
+    trace: DeviceTrace | None = None
+
+
+def open_ranks(ranks: Sequence[RankTraces]) -> list[OpenRank]:
+    """Find the steps of all *ranks*, in their device traces where nothing else says."""
+    keep = len(ranks) == 1 or sum(_size(rank.device_path) for rank in ranks) < _KEPT_BYTES
+    return [_open(rank, keep=keep) for rank in ranks]
+
+
+def _open(traces: RankTraces, *, keep: bool) -> OpenRank:
+    if traces.steps:
+        return OpenRank(traces, list(traces.steps))
+    trace = read_device_trace(traces.device_path)
+    found = annotated_steps(trace)
+    steps = found or [whole_trace(trace)]
+    return OpenRank(traces, steps, bool(found), trace.world_size, trace if keep else None)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
+    """Return the graph of one rank for the *chosen* steps.
+
+    Its ``metadata["groups"]`` lists the rank tuples that its ``group`` column counts from 1 on. Raises
+    `TraceError` for traces that cannot be used.
+    """
+    traces = opened.traces
+    trace, opened.trace = opened.trace or read_device_trace(traces.device_path), None
+    window = Window.of([step for step in opened.steps if step.index in chosen])
+    host = read_host_trace(traces.host_path)
+    groups = {**host.groups, **trace.groups, **traces.groups}
+    if trace.works:
+        linked = msgspec.structs.replace(trace, events=with_records(trace.events, host))
+        return device_graph(traces.rank, linked, host, window, groups=groups, world_size=world_size)
+    _refuse_lost_device(traces, trace, host)
+    return _host_graph(traces, trace, host, window, groups=groups, world_size=world_size)
+
+
+def _host_graph(
+    traces: RankTraces,
+    trace: DeviceTrace,
+    host: HostTrace,
+    window: Window,
+    *,
+    groups: dict[str, tuple[int, ...]],
+    world_size: int,
+) -> Graph:
+    """Return the graph of a rank that computes on the host itself."""
+    thread = _busiest_thread(trace.events, window)
+    own = (event for event in trace.events if event.thread == thread)
+    ops = operators(own, window.start_ns, window.end_ns)
+    if not ops:
+        raise TraceError(
+            f"{traces.device_path}: rank {traces.rank} ran no operator in the chosen step. Its clock and its "
+            "manifest may disagree; choose another step or capture again."
+        )
+    comms = communications(ops, trace.events, host, groups, _flights(traces))
+    everyone = tuple(range(world_size))
+    own_groups = sorted({comm.group_ranks for comm in comms} - {(), everyone})
+    ids = {(): 0, everyone: 0, **{ranks: number for number, ranks in enumerate(own_groups, start=1)}}
+    graph = assemble(traces.rank, window, ops, comms, host, group_ids=ids)
+    graph.metadata["groups"] = [list(ranks) for ranks in own_groups]
+    return graph
+
+
+def _refuse_lost_device(traces: RankTraces, trace: DeviceTrace, host: HostTrace) -> None:
+    """Raise `TraceError` if the rank used a device whose work the trace lacks: nothing would be right."""
+    named = traces.device if traces.device not in _HOST_DEVICES else _tensor_device(host)
+    if named not in _HOST_DEVICES or trace.calls:
+        raise TraceError(
+            f"{traces.device_path}: rank {traces.rank} computed on {named or 'an accelerator'}, but the "
+            "trace holds no kernel. The profiler did not see the device: capture again with its activities "
+            "on, and with no other profiler attached."
+        )
+
+
+def _tensor_device(host: HostTrace) -> str:
+    """Return an accelerator that holds tensors, or "" if the host holds them all."""
+    for count, op in enumerate(host.operators.values()):
+        for tensor in [*op.inputs, *op.outputs] if tensors(op.inputs) or tensors(op.outputs) else []:
+            device = tensor[5] if isinstance(tensor, list) and len(tensor) == 6 else ""
+            if isinstance(device, str) and device.partition(":")[0] not in ("", "cpu", "meta"):
+                return device
+        if count > _LOOKED_AT:
+            break
+    return ""
+
+
+def _flights(traces: RankTraces) -> Sequence[Flight]:
+    if traces.flight_path is None or not traces.flight_path.exists():
+        return ()
+    return read_flight_record(traces.flight_path)
+
+
+def _busiest_thread(events: Sequence[Event], window: Window) -> str:
+    """Return the thread that ran most operators in the window."""
+    counts: dict[str, int] = {}
+    for event in events:
+        if event.is_operator and window.start_ns <= event.start_ns < window.end_ns:
+            counts[event.thread] = counts.get(event.thread, 0) + 1
+    return max(counts, key=lambda thread: counts[thread], default="")

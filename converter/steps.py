@@ -1,0 +1,55 @@
+"""Which steps a trace holds, and which of them to convert."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from ..errors import TraceError, UsageError
+from .kineto import DeviceTrace
+from .trace_set import StepRange
+
+__all__ = ["StepChoice", "annotated_steps", "choose_steps", "whole_trace"]
+
+StepChoice = int | Literal["all", "median"]
+_STEP = "ProfilerStep#"
+
+
+def annotated_steps(device: DeviceTrace) -> list[StepRange]:
+    """Return the steps that the profiler's own annotations mark, in order."""
+    found: dict[int, StepRange] = {}
+    for event in device.events:
+        number = event.name[len(_STEP) :]
+        if event.name.startswith(_STEP) and number.isdecimal() and len(number) < 19:
+            found.setdefault(int(number), StepRange(int(number), event.start_ns, event.end_ns))
+    return [found[index] for index in sorted(found)]
+
+
+def whole_trace(device: DeviceTrace) -> StepRange:
+    """Return all that *device* saw on the host as one step, number 0."""
+    start = min(device.events[0].start_ns, device.calls[0].start_ns if device.calls else 2**63)
+    return StepRange(0, start, max(event.end_ns for event in device.events))
+
+
+def choose_steps(steps: Sequence[Sequence[StepRange]], step: StepChoice, place: str) -> set[int]:
+    """Return the numbers of the steps to convert: *step*, ``"all"`` or the ``"median"`` one.
+
+    *steps* are those of each rank; only a step of every rank can be chosen, and the median is by the slowest
+    rank. *place* is named in errors: `TraceError` without a common step, `UsageError` for another *step*.
+    """
+    common = set.intersection(*({item.index for item in own if item.end_ns > item.start_ns} for own in steps))
+    if not common:
+        raise TraceError(f"{place}: no step was captured whole on every rank. Capture more steps.")
+    if step == "all":
+        return common
+    if step == "median":
+        slowest = dict.fromkeys(common, 0)
+        for item in (item for own in steps for item in own if item.index in common):
+            slowest[item.index] = max(slowest[item.index], item.end_ns - item.start_ns)
+        return {sorted(common, key=lambda index: (slowest[index], index))[(len(common) - 1) // 2]}
+    if step not in common:
+        raise UsageError(
+            f"Step {step} was not captured on every rank of {place}. "
+            f"Captured: {', '.join(map(str, sorted(common)))}; or 'median' or 'all'."
+        )
+    return {int(step)}

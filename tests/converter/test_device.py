@@ -1,0 +1,306 @@
+"""Conversion of ranks that drive a GPU: random programs on a model device, and real captures."""
+
+import json
+from dataclasses import dataclass, field
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from chakrascope.converter import CollectiveType, EdgeKind, NodeType, convert_files, replay
+
+LATENCY_US, CALL_US = 2.0, 4.0
+COMM_STREAM = 20
+
+
+@dataclass
+class Device:
+    """A host thread and the streams it drives; writes the traces PyTorch would have written."""
+
+    now: float = 1000.0
+    ends: dict = field(default_factory=dict)
+    events: list = field(default_factory=list)
+    nodes: list = field(default_factory=list)
+    records: int = 0
+    correlations: int = 0
+    sequence: int = 0
+    after: dict = field(default_factory=dict)
+    comm_end: dict = field(default_factory=dict)
+    works: int = 0
+    busy_us: float = 0.0
+
+    def op(self, name, inputs=(), outputs=()):
+        self.records += 1
+        start, record = self.now, self.records
+        attrs = [{"name": "rf_id", "value": record}, {"name": "op_schema", "value": ""}]
+        node = {"id": record + 10, "name": name, "attrs": attrs}
+        node["inputs"] = {"values": list(inputs), "shapes": [], "types": []}
+        node["outputs"] = {"values": list(outputs), "shapes": [], "types": []}
+        self.nodes.append(node)
+        args = {"External id": record, "Record function id": record}
+        event = {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 7, "ts": start, "args": args}
+        self.events.append(event)
+        return event
+
+    def close(self, event):
+        self.now += 1.0
+        event["dur"] = self.now - event["ts"]
+
+    def call(self, name, duration, correlation=0):
+        args = {"correlation": correlation, "External id": self.records}
+        self.events.append(
+            {
+                "ph": "X",
+                "cat": "cuda_runtime",
+                "name": name,
+                "tid": 7,
+                "ts": self.now,
+                "dur": duration,
+                "args": args,
+            }
+        )
+        self.now += duration
+
+    def launch(self, stream, duration, category="kernel", name="gemm", extra=None):
+        self.correlations += 1
+        issued = self.now
+        self.call("cudaLaunchKernel", CALL_US, self.correlations)
+        start = max(
+            issued + CALL_US + LATENCY_US, self.ends.get(stream, 0) + 1, self.after.pop(stream, 0) + 1
+        )
+        self.ends[stream] = start + duration
+        args = {"correlation": self.correlations, "stream": stream, "device": 0, "External id": self.records}
+        self.events.append(
+            {"ph": "X", "cat": category, "name": name, "tid": stream, "ts": start, "dur": duration}
+            | {"args": args | (extra or {})}
+        )
+        self.works += 1
+        self.busy_us += duration
+        return start + duration
+
+    def compute(self, stream, durations):
+        event = self.op("aten::mm")
+        self.now += 3.0
+        for duration in durations:
+            self.launch(stream, duration)
+            self.now += 2.5
+        self.close(event)
+
+    def all_reduce(self, duration, elements):
+        self.sequence += 1
+        tensor = [[1, 500 + self.sequence, 0, elements, 4, "cuda:0"]]
+        event = self.op("c10d::allreduce_", [tensor])
+        inner = self.op(
+            "record_param_comms",
+            [tensor, self.sequence, ["0", "default_pg"], 0, "allreduce", [], [], 0, 1, 2],
+            [tensor],
+        )
+        self.call("cudaStreamWaitEvent", 1.0)
+        self.after[COMM_STREAM] = self.ends.get(7, 0)
+        told = {"Collective name": "allreduce", "In msg nelems": elements, "Out msg nelems": elements}
+        told |= {
+            "dtype": "Float",
+            "Group size": 2,
+            "Process Group Name": "0",
+            "Process Group Ranks": "[0, 1]",
+        }
+        name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+        self.comm_end[self.sequence] = self.launch(COMM_STREAM, duration, name=name, extra=told)
+        self.close(inner)
+        self.close(event)
+
+    def wait(self):
+        event = self.op("record_param_comms", [self.sequence, ["", ""], 0, "wait", [], [], -1, -1, 1])
+        self.call("cudaStreamWaitEvent", 1.0)
+        self.after[7] = self.comm_end.get(self.sequence, 0)
+        self.close(event)
+
+    def synchronize(self):
+        last = max(self.ends.values(), default=0)
+        self.call("cudaDeviceSynchronize", max(3.0, last + 5 - self.now))
+
+    def read_back(self):
+        event = self.op("aten::item")
+        ready = max(self.now + CALL_US + LATENCY_US, self.ends.get(7, 0) + 1, self.after.pop(7, 0) + 1)
+        self.correlations += 1
+        args = {"correlation": self.correlations, "stream": 7, "device": 0, "External id": self.records}
+        self.events.append(
+            {
+                "ph": "X",
+                "cat": "gpu_memcpy",
+                "name": "Memcpy DtoH",
+                "tid": 7,
+                "ts": ready,
+                "dur": 2.0,
+                "args": args,
+            }
+        )
+        self.ends[7] = ready + 2
+        self.works += 1
+        self.busy_us += 2
+        self.call("cudaMemcpyAsync", ready + 3 - self.now, self.correlations)
+        self.close(event)
+
+    def write(self, folder):
+        step = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", "tid": 7, "ts": 1000.0}
+        step |= {"dur": self.now - 1000.0, "args": {"External id": 0}}
+        info = {"rank": 0, "world_size": 2, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}]}
+        kineto = {"traceEvents": [step, *self.events], "distributedInfo": info}
+        (folder / "kineto_0.json").write_text(json.dumps(kineto))
+        (folder / "et_0.json").write_text(json.dumps({"schema": "1.1.1-chakra.0.0.4", "nodes": self.nodes}))
+        return [folder / "et_0.json"], [folder / "kineto_0.json"]
+
+
+_microseconds = st.integers(1, 4000).map(lambda tenths: tenths / 10)
+_actions = st.one_of(
+    st.tuples(
+        st.just("compute"), st.sampled_from([7, 7, 7, 13]), st.lists(_microseconds, min_size=1, max_size=4)
+    ),
+    st.tuples(st.just("all_reduce"), _microseconds, st.integers(1, 10**6)),
+    st.tuples(st.sampled_from(["wait", "synchronize", "read_back"])),
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("device")
+
+
+@given(st.lists(_actions, min_size=1, max_size=25))
+@settings(max_examples=60, deadline=None)
+def test_any_program_becomes_a_graph_that_replays_it(folder, actions):
+    device = Device()
+    for name, *arguments in [("compute", 7, [5.0]), *actions]:
+        getattr(device, name)(*arguments)
+    (graph,) = convert_files(*device.write(folder)).graphs
+    nodes, edges = graph.nodes, graph.edges
+    assert (edges["src"] < edges["dst"]).all()
+    on_device = nodes[(nodes["stream"] >= 1000) & (nodes["kind"] != "launch")]
+    assert len(on_device) == device.works
+    assert on_device["duration_ns"].sum() == pytest.approx(device.busy_us * 1000, abs=device.works)
+    issued = edges.loc[edges["kind"].isin([EdgeKind.LAUNCH, EdgeKind.COMM_ISSUE]), "dst"]
+    gaps = nodes.loc[(nodes["stream"] >= 1000) & (nodes["kind"] == "launch"), "node_id"]
+    assert len(set(issued)) == len(on_device)
+    assert set(issued) - set(gaps) <= set(on_device["node_id"])
+    assert on_device["node_id"].isin(edges["dst"]).all()
+    for _, lane in nodes[nodes["stream"] >= 1000].groupby("stream"):
+        pairs = set(zip(lane["node_id"][:-1], lane["node_id"][1:], strict=True))
+        assert pairs <= set(zip(edges["src"], edges["dst"], strict=True))
+    measured = max(device.now, *device.ends.values()) - 1000
+    assert replay(graph).makespan_ns == pytest.approx(measured * 1000, rel=0.01, abs=15_000)
+
+
+def test_a_waited_all_reduce_holds_up_what_follows(tmp_path):
+    device = Device()
+    device.compute(7, [50.0])
+    device.all_reduce(300.0, 1000)
+    device.compute(7, [10.0])
+    device.wait()
+    device.compute(7, [20.0])
+    (graph,) = convert_files(*device.write(tmp_path)).graphs
+    comm = graph.nodes[graph.nodes["type"] == NodeType.COMM_COLL].iloc[0]
+    kernels = graph.nodes.loc[graph.nodes["name"] == "gemm", "node_id"].tolist()
+    pairs = {(src, dst): kind for src, dst, kind in graph.edges.itertuples(index=False)}
+    assert comm["comm_size_bytes"] == 4000
+    assert pairs[kernels[0], comm["node_id"]] == EdgeKind.EVENT_SYNC
+    assert pairs[comm["node_id"], kernels[2]] == EdgeKind.COMM_WAIT
+    assert (comm["node_id"], kernels[1]) not in pairs
+
+
+@pytest.fixture(scope="module")
+def dlrm(data_dir):
+    folder = data_dir / "converter" / "dlrm_v100_8"
+    return convert_files(f"{folder}/et_{{rank}}.json.gz", f"{folder}/kineto_{{rank}}.json.gz")
+
+
+def test_dlrm_ranks_replay_their_measured_steps(dlrm):
+    assert dlrm.metadata["measured_step_ns"] == {"0": 14_455_000, "1": 19_901_000}
+    for graph in dlrm.graphs:
+        figures = graph.metadata["accounting"]
+        assert replay(graph).makespan_ns == pytest.approx(figures["measured_step_ns"], rel=0.003)
+
+
+def test_dlrm_communication_is_told_from_the_operators(dlrm):
+    comm = dlrm.graphs[0].nodes.query("type == 7")
+    a2a, reduce = int(CollectiveType.ALL_TO_ALL), int(CollectiveType.ALL_REDUCE)
+    assert comm["comm_type"].tolist() == [a2a, a2a, a2a, a2a, reduce, a2a, reduce, reduce]
+    expected = [6144 * 4, 24 * 8, 384 * 4, 3392 * 4, 394241 * 4, 6144 * 4, 112 * 4, 226960 * 4]
+    assert comm["comm_size_bytes"].tolist() == expected
+    assert set(comm["group"]) == {0}
+
+
+def test_missing_ranks_are_stood_in_for_and_said(dlrm):
+    assert dlrm.num_ranks == 8
+    assert dlrm.program_of_rank.tolist() == [0, 1] * 4
+    assert "2 of 8 ranks" in dlrm.metadata["assumptions"][0]
+
+
+def test_backward_runs_on_its_own_thread_and_the_main_thread_waits(dlrm):
+    graph = dlrm.graphs[0]
+    handed = graph.edges[graph.edges["kind"] == EdgeKind.AUTOGRAD]
+    lanes = graph.nodes.set_index("node_id")["stream"]
+    pairs = list(zip(handed["src"].map(lanes), handed["dst"].map(lanes), strict=True))
+    assert pairs == [(0, 1), (1, 0)] * 2
+    assert set(graph.nodes.loc[graph.nodes["stream"] == 1, "phase"]) == {"backward"}
+
+
+def test_all_eight_dlrm_ranks(shared, tmp_path):
+    import tarfile
+
+    for name in ("dlrm_8gpu_kineto.tar.gz", "dlrm_8gpu_host_et.tar.gz"):
+        with tarfile.open(shared / "traces" / name) as archive:
+            archive.extractall(tmp_path, filter="data")
+    workload = convert_files(
+        f"{tmp_path}/dlrm_pytorch_et/dlrm_eg_{{rank}}.json", f"{tmp_path}/dlrm_kineto/worker{{rank}}_*.json"
+    )
+    assert workload.num_ranks == len(workload.graphs) == 8
+    for graph in workload.graphs:
+        figures = graph.metadata["accounting"]
+        assert figures["unexplained_ns"] <= 0.003 * figures["measured_step_ns"]
+    sizes = [graph.nodes.query("type == 7")["comm_type"].tolist() for graph in workload.graphs]
+    assert all(size == sizes[0] for size in sizes)
+
+
+@pytest.fixture(scope="module")
+def resnet(shared):
+    folder = shared / "traces" / "gpu_resnet50_ddp2"
+    return convert_files([folder / "et103_0.json.gz"], [folder / "kineto_0.json.gz"], step="all")
+
+
+def test_resnet_replays_the_measured_span(resnet):
+    # 684 ms is the span of all events, 667.2 ms that of its three steps.
+    graph = resnet.graphs[0]
+    assert resnet.metadata["measured_step_ns"]["0"] == 667_225_958
+    assert replay(graph).makespan_ns == pytest.approx(667_225_958, rel=0.001)
+    assert replay(graph).makespan_ns == pytest.approx(684_372_000, rel=0.03)
+    comm = graph.nodes.query("type == 7")
+    assert comm["comm_type"].value_counts().to_dict() == {0: 15, 5: 6}
+    assert comm["comm_size_bytes"].tolist()[2:7] == [8196000, 31502336, 26255360, 26550272, 9724160]
+    assert graph.nodes.loc[graph.nodes["name"].str.startswith("Mem"), "duration_ns"].count() == 1074
+
+
+def test_resnet_depends_on_its_network(resnet):
+    graph = resnet.graphs[0]
+    slow = graph.nodes.copy()
+    slow.loc[slow["type"] == NodeType.COMM_COLL, "duration_ns"] *= 10
+    slowed = type(graph)(graph.rank, slow, graph.edges)
+    assert replay(slowed).makespan_ns > 1.1 * replay(graph).makespan_ns
+    comm = graph.nodes.query("type == 7 and comm_type == 0")["node_id"]
+    lanes = graph.nodes.set_index("node_id")["stream"]
+    onward = graph.edges[graph.edges["src"].isin(comm) & (graph.edges["dst"].map(lanes) == 1007)]
+    assert set(onward["src"]) == set(comm)
+
+
+def test_newer_kernel_names_and_schema_give_the_same_graph(shared, resnet):
+    folder = shared / "traces" / "gpu_resnet50_ddp2"
+    newer = convert_files(
+        [folder / "et110_rfshift_0.json.gz"], [folder / "kineto_ncclDevKernel_0.json.gz"], step="all"
+    )
+    columns = ["name", "type", "duration_ns", "comm_type", "comm_size_bytes", "group", "stream", "operator"]
+    ours, theirs = (
+        w.graphs[0].nodes.query("not name.str.contains('nccl')", engine="python")[columns]
+        for w in (resnet, newer)
+    )
+    assert np.array_equal(ours.to_numpy(), theirs.to_numpy())
+    assert resnet.graphs[0].edges.query("kind != 0").equals(newer.graphs[0].edges.query("kind != 0"))
