@@ -94,14 +94,15 @@ def _run_options(view: StudyView) -> list[dict[str, str]]:
 def _register_shell(app: Dash, view: StudyView) -> None:
     @app.callback(
         Output("selection", "data"), Output("run", "data"), Output("run-select", "value"),
-        Input("url", "search"), State("run", "data"),
+        Input("url", "search"), State("run", "data"), State("selection", "data"),
     )  # fmt: skip
-    def read_address(search: str | None, shown: str | None) -> tuple[Any, Any, Any]:
-        """Read the selection out of the address; the run changes only when it really does."""
+    def read_address(search: str | None, shown: str | None, selected: Any) -> tuple[Any, Any, Any]:
+        """Read the selection out of the address; what has not changed sets nothing off."""
         selection = Selection.parse(search)
         run = view.resolve(selection.run)
         data = {"run": run, "rank": selection.rank, "node": selection.node}
-        return data, no_update if run == shown else run, no_update if run == shown else run
+        same = run == shown
+        return no_update if data == selected else data, no_update if same else run, no_update if same else run
 
     @app.callback(
         Output("url", "search", allow_duplicate=True), Input("run-select", "value"), State("url", "search"),

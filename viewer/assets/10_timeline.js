@@ -37,7 +37,7 @@
     }
 
     async load(run) {
-      this.run = run;
+      this.run = run; this.holder.dataset.selected = "";
       const reply = await fetch(`/api/lanes?run=${encodeURIComponent(run)}`);
       if (!reply.ok) { return; }
       const data = await reply.json();
@@ -86,13 +86,16 @@
       this.noting = setTimeout(() => this.noteWindow(), NOTE_DELAY_MS);
     }
 
-    /* Write the window into the address without a step in the browser's history, so that it can be shared. */
+    /* Write the window into the address without a step in the browser's history, so that it can be shared. Dash
+       reads the address again only when told that it changed; unaware, it would put its own back at the next click. */
     noteWindow() {
       if (!this.holder.isConnected) { return; }
       const query = new URLSearchParams(window.location.search);
       query.set("t0", Math.round(this.t0));
       query.set("t1", Math.round(this.t1));
+      if (`?${query}` === window.location.search) { return; }
       window.history.replaceState(window.history.state, "", `?${query}`);
+      window.dispatchEvent(new PopStateEvent("popstate", { state: window.history.state }));
     }
 
     /* Show the window of the address if it names one of this run, else everything. */
@@ -268,11 +271,13 @@
     async select(selection) {
       this.wanted = selection;
       if (!this.kinds) { return; }
+      const key = selection && selection.node >= 0 ? `${selection.rank}:${selection.node}` : "";
+      if (key && key === this.holder.dataset.selected) { this.draw(); return; }
       const out = document.getElementById("timeline-details");
-      if (!selection || selection.node < 0) { this.selected = null; this.draw(); return; }
+      if (!selection || selection.node < 0) { this.selected = null; this.holder.dataset.selected = ""; this.draw(); return; }
       this.selected = await this.details(selection.rank, selection.node);
       if (out) { showDetails(out, this.selected); }
-      this.holder.dataset.selected = this.selected ? `${selection.rank}:${selection.node}` : "";
+      this.holder.dataset.selected = this.selected ? key : "";
       if (this.selected) { this.reveal(this.selected); }
       this.draw();
     }
