@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,10 @@ def train(steps, at_step=lambda step: None):
         model(torch.ones(4, 8)).sum().backward()
         optimizer.step()
 """
+
+
+RANKS = Path(__file__).parent / "ranks.py"
+JOBS = Path(__file__).parent / "jobs"
 
 
 @pytest.fixture
@@ -83,5 +88,41 @@ def run_trace(start_trace):
         process = start_trace(*command, **options)
         output, errors = process.communicate(timeout=120)
         return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def rank_server(tmp_path_factory, package_path):
+    """Return the address of a process that starts ranks in a fraction of the time torch takes to import."""
+    address = tmp_path_factory.mktemp("ranks") / "socket"
+    inject = str(Path(package_path, "chakrascope", "tracer", "_inject"))
+    environment = {**os.environ, "PYTHONPATH": inject, "CHAKRASCOPE_CAPTURE": "{}", "OMP_NUM_THREADS": "1"}
+    environment["TORCH_FR_BUFFER_SIZE"] = "2000"
+    server = subprocess.Popen([sys.executable, str(RANKS), str(address)], env=environment)
+    while not address.exists():
+        assert server.poll() is None
+        time.sleep(0.05)
+    yield address
+    server.terminate()
+    server.wait()
+
+
+@pytest.fixture
+def rank_command(rank_server):
+    """Return a function that gives the command to run a script, one of ``jobs/`` by name."""
+
+    def command(path, *arguments, ranks=1):
+        return [sys.executable, RANKS, rank_server, ranks, JOBS / path, *arguments]
+
+    return command
+
+
+@pytest.fixture
+def run_ranks(run_trace, rank_command):
+    """Return a function that traces a script, one of ``jobs/`` by name, as *ranks* ranks."""
+
+    def run(path, *arguments, ranks=1, **options):
+        return run_trace(*rank_command(path, *arguments, ranks=ranks), **options)
 
     return run

@@ -1,4 +1,4 @@
-"""Start test jobs of several ranks from one process that has imported torch: importing it is most of their time.
+"""Start test jobs of several ranks from one process that has imported torch, which takes most of their time.
 
 ``ranks.py SOCKET`` serves; ``ranks.py SOCKET N SCRIPT ...`` asks it to run SCRIPT as N ranks, with this
 process's environment, working directory and output, and exits as the first failing rank does.
@@ -12,15 +12,21 @@ import socket
 import sys
 import traceback
 
-PRELOADED = ("torch", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.pipelining")
+PRELOADED = (
+    "torch",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor.parallel",
+    "torch.distributed.pipelining",
+)
 
 
 def serve(address):
     for name in PRELOADED:
         importlib.import_module(name)
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(address)
+        listening.bind(address + ".new")
         listening.listen()
+        os.rename(address + ".new", address)  # whoever finds it can connect
         while True:
             connection, _ = listening.accept()
             if os.fork() == 0:

@@ -1,4 +1,4 @@
-"""Train with parameters sharded over all ranks (FSDP2); with --hybrid, sharded over two and replicated over the rest."""
+"""Train with parameters sharded over all ranks (FSDP2); with --hybrid over two, and replicated."""
 
 import sys
 
@@ -9,9 +9,13 @@ from torch.distributed.fsdp import fully_shard
 
 dist.init_process_group("gloo")
 world = dist.get_world_size()
-shape, names = ((world // 2, 2), ("replicate", "shard")) if "--hybrid" in sys.argv else ((world,), ("shard",))
-mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
-blocks = [torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 16)) for _ in range(2)]
+if "--hybrid" in sys.argv:
+    mesh = init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("replicate", "shard"))
+else:
+    mesh = init_device_mesh("cpu", (world,))
+blocks = [
+    torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 16)) for _ in range(2)
+]
 model = torch.nn.Sequential(*blocks)
 for block in model:
     fully_shard(block, mesh=mesh)

@@ -9,5 +9,5 @@ for _ in range(8):
     loss.backward()
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter -= 0.1 * parameter.grad
+            parameter.sub_(0.1 * parameter.grad)
             parameter.grad = None

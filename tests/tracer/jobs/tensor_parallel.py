@@ -1,4 +1,4 @@
-"""Train with the layers' matrices split over the ranks (DTensor); with four ranks, two by two with data parallelism."""
+"""Train with matrices split over two ranks (DTensor); with four ranks, sharded data parallelism on top."""
 
 import torch
 import torch.distributed as dist
@@ -8,7 +8,9 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 dist.init_process_group("gloo")
 mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("data", "tensor"))
-model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 16), torch.nn.LayerNorm(16))
+model = torch.nn.Sequential(
+    torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 16), torch.nn.LayerNorm(16)
+)
 model = parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
 if mesh["data"].size() > 1:
     fully_shard(model, mesh=mesh["data"])

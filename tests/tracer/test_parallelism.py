@@ -1,0 +1,76 @@
+"""Every kind of parallelism, from the unmodified script in ``jobs/`` to its graph, on gloo."""
+
+import pytest
+
+from chakrascope.converter import CollectiveType, NodeType, convert
+from chakrascope.tracer import TraceSet
+
+pytestmark = pytest.mark.torch
+REDUCE, GATHER = CollectiveType.ALL_REDUCE, CollectiveType.ALL_GATHER
+EXCHANGE, SCATTER = CollectiveType.ALL_TO_ALL, CollectiveType.REDUCE_SCATTER
+
+# what rank 0 does: (collective, bytes as ASTRA-sim counts them, ranks of the group; none is all)
+# FSDP2 block: 16*32 + 32 + 32*16 + 16 = 1072 parameters of 4 bytes
+# tensor parallel: activations 4 x 16; half the matrices, half a bias, a bias, the norm: 576 parameters
+# experts: 32 tokens of 16 numbers, two counts of 8 bytes; the router's matrix and bias
+JOBS = {
+    ("late_groups.py", 2): {(REDUCE, 16, ())},
+    ("fsdp2.py", 2): {(GATHER, 2144, ()), (SCATTER, 4288, ())},
+    ("fsdp2.py --hybrid", 4): {(GATHER, 2144, (0, 1)), (SCATTER, 4288, (0, 1)), (REDUCE, 2144, (0, 2))},
+    ("tensor_parallel.py", 4): {(REDUCE, 256, (0, 1)), (GATHER, 1152, (0, 2)), (SCATTER, 2304, (0, 2))},
+    ("expert_parallel.py", 2): {(EXCHANGE, 16, ()), (EXCHANGE, 2048, ()), (REDUCE, 128, ()), (REDUCE, 8, ())},
+}
+
+
+def captured(folder, done):
+    assert done.returncode == 0, done.stderr
+    trace_set = TraceSet.load(folder / "out")
+    assert (trace_set.partial, trace_set.reasons) == (False, [])
+    return trace_set
+
+
+@pytest.mark.parametrize(("job", "ranks"), JOBS, ids=str)
+def test_the_collectives_of_a_parallel_job_arrive_in_its_graph(tmp_path, run_ranks, job, ranks):
+    trace_set = captured(tmp_path, run_ranks(*job.split(), ranks=ranks, warmup=2, steps=2))
+    assert len(trace_set.ranks) == trace_set.world_size == ranks
+    workload = convert(trace_set.path)
+    nodes = workload.graphs[0].nodes
+    collectives = nodes[nodes["type"] == NodeType.COMM_COLL]
+    columns = collectives[["comm_type", "comm_size_bytes", "group"]].drop_duplicates()
+    found = {
+        (kind, size, workload.groups.get(group, ())) for kind, size, group in columns.itertuples(index=False)
+    }
+    assert found >= JOBS[job, ranks]
+    if "expert" not in job:  # its router decides how much travels
+        assert found == JOBS[job, ranks]
+
+
+def test_a_pipeline_s_messages_arrive_in_its_graphs(tmp_path, run_ranks):
+    trace_set = captured(tmp_path, run_ranks("pipeline.py", ranks=3, warmup=2, steps=2))
+    workload = convert(trace_set.path)
+    messages = []
+    for graph in workload.graphs:
+        nodes = graph.nodes
+        sends, receives = (nodes[nodes["type"] == kind] for kind in (NodeType.COMM_SEND, NodeType.COMM_RECV))
+        messages.append([sorted(sends["comm_dst"]), sorted(receives["comm_src"])])
+        assert set(sends["comm_size_bytes"]) | set(receives["comm_size_bytes"]) == {2 * 16 * 4}
+    # four micro-batches travel down the stages, their gradients up
+    assert messages == [[[1] * 4, [1] * 4], [[0] * 4 + [2] * 4, [0] * 4 + [2] * 4], [[1] * 4, [1] * 4]]
+
+
+def test_a_group_made_during_the_capture_is_known(tmp_path, run_ranks):
+    trace_set = captured(tmp_path, run_ranks("late_groups.py", ranks=2, warmup=2, steps=2))
+    groups = trace_set.ranks[1]["process_groups"]
+    assert [(group["description"], group["ranks"]) for group in groups] == [
+        ("default_pg", [0, 1]),
+        ("late", [0, 1]),
+    ]
+
+
+def test_a_compiled_model_is_not_recompiled_and_its_modules_are_left_alone(tmp_path, run_ranks):
+    done = run_ranks("compiled.py", ranks=2, warmup=2, steps=2)
+    trace_set = captured(tmp_path, done)
+    assert done.stdout.count("recompilations 0") == 2
+    assert trace_set.manifest["notes"] == [
+        "operators name no modules: torch.compile is in use, which module hooks disturb"
+    ]

@@ -1,0 +1,61 @@
+"""What counts as a step: optimizers, several of them, or calls of the outermost module."""
+
+import gzip
+import json
+import shlex
+
+import pytest
+
+from chakrascope.tracer import TraceSet
+
+pytestmark = pytest.mark.torch
+
+
+def step_lengths(folder, done):
+    assert done.returncode == 0, done.stderr
+    trace_set = TraceSet.load(folder / "out")
+    assert not trace_set.partial
+    (rank,) = trace_set.ranks
+    return rank["trigger"], [step["index"] for step in rank["steps"]]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--compile"]])
+def test_inference_is_captured_by_calls_of_the_outermost_module(tmp_path, run_ranks, arguments):
+    done = run_ranks("inference.py", *arguments, warmup=3, steps=2)
+    assert step_lengths(tmp_path, done) == ("forward", [3, 4])
+    assert done.stdout == "classified 2\n"
+
+
+def test_a_handwritten_update_is_captured_with_its_backward_pass(tmp_path, run_ranks):
+    assert step_lengths(tmp_path, run_ranks("handwritten_update.py", steps=2)) == ("forward", [3, 4])
+
+
+def test_an_optimizer_made_later_counts_instead_of_forward_calls(tmp_path, run_ranks):
+    trigger, steps = step_lengths(tmp_path, run_ranks("warm_start.py", warmup=2, steps=2))
+    assert trigger == "optimizer"
+    assert len(steps) == 2
+
+
+def test_networks_trained_in_turns_make_one_step_a_round(tmp_path, run_ranks):
+    step_lengths(tmp_path, run_ranks("gan.py", warmup=2, steps=2))
+    trace = json.loads(gzip.decompress((tmp_path / "out" / "rank0.device.json.gz").read_bytes()))
+    events = sorted((event for event in trace["traceEvents"] if "ts" in event), key=lambda event: event["ts"])
+    steps = [event["name"].removeprefix("Optimizer.step#") for event in events]
+    assert [name for name in steps if name.endswith(".step")] == [
+        "RMSprop.step",
+        "RMSprop.step",
+        "Adam.step",
+    ] * 2
+
+
+def test_a_script_that_clears_its_environment_is_captured_all_the_same(tmp_path, script, run_ranks):
+    done = run_ranks(script("train(3); os.environ.clear(); train(4)"), warmup=2, steps=2)
+    assert step_lengths(tmp_path, done) == ("optimizer", [2, 3])
+
+
+def test_a_second_run_of_the_script_leaves_the_first_one_s_traces(tmp_path, script, run_trace, rank_command):
+    words = shlex.join(map(str, rank_command(script("train(5)"))))
+    done = run_trace("sh", "-c", f"{words} && {words}", warmup=2, steps=2)
+    step_lengths(tmp_path, done)
+    notes = TraceSet.load(tmp_path / "out").manifest["notes"]
+    assert notes == ["rank 0 was captured in the first of several processes"]
