@@ -215,10 +215,11 @@ def difference_scatter(nodes: pd.DataFrame, scheme: str, most: int = 3000) -> go
 
 
 def difference_histogram(nodes: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return how many nodes differ by how much, relative to this run, in steps; nothing is cut off."""
+    """Return how many of the nodes that differ do so by how much, relative to this run; nothing is cut off."""
     edges = [-np.inf, -0.5, -0.2, -0.1, -0.02, 0.02, 0.1, 0.2, 0.5, 1.0, np.inf]
     labels = ["< −50 %", "−50 to −20", "−20 to −10", "−10 to −2", "±2 %", "2 to 10", "10 to 20", "20 to 50",
               "50 to 100", "> 100 %"]  # fmt: skip
+    nodes = nodes[nodes["delta_ns"] != 0]
     place = pd.cut(nodes["relative"], edges, labels=labels)
     figure = go.Figure()
     for kind, part in nodes.groupby("kind", sort=False):

@@ -158,7 +158,7 @@ def _nodes_card(run: OpenRun, other: OpenRun, nodes: Any, scheme: str) -> dmc.Pa
     shared = min(run.info.num_ranks, other.info.num_ranks)
     text = (
         f"{len(nodes):,} nodes of {shared} common ranks: {same:,} take exactly as long in both; the others "
-        f"differ by {total} in sum. On the diagonal: equal."
+        f"differ by {total} in sum. On the diagonal: equal. The bars count those that differ."
     )
     return card(
         "Every node, this run against the other",
