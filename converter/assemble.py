@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .collectives import Communication
+from .costs import operator_cost
 from .dependencies import data_dependencies, touching, wait_piece
 from .graph import CollectiveType, EdgeKind, Graph, NodeType
 from .host_trace import HostTrace
@@ -27,6 +28,7 @@ class _Builder:
 
     window: Window
     ops: Sequence[Op]
+    host: HostTrace
     nodes: list[dict[str, Any]] = field(default_factory=list)
     edges: list[tuple[int, int, int]] = field(default_factory=list)
     node_of_op: dict[int, int] = field(default_factory=dict)
@@ -72,10 +74,13 @@ class _Builder:
     def _host_node(self, piece: Piece) -> dict[str, Any]:
         about = piece.op if piece.op >= 0 else piece.next_op
         op = self.ops[about] if about >= 0 else None
-        node: dict[str, Any] = {"type": NodeType.COMP, "stream": 0}
+        node: dict[str, Any] = {"type": NodeType.COMP, "stream": 0, "num_ops": 1, "tensor_size_bytes": 1}
         if op is not None:
             node |= {"module": op.module, "phase": op.phase}
         if piece.op >= 0 and op is not None:
+            record = self.host.operators.get(op.event.record_id)
+            if op.is_leaf and record is not None:
+                node["num_ops"], node["tensor_size_bytes"] = operator_cost(record)
             return node | {"name": op.event.name, "operator": op.event.name, "kind": "compute"}
         name = f"host before {op.event.name}" if op is not None else "host until the end of the step"
         return node | {"name": name, "kind": "launch"}
@@ -137,7 +142,7 @@ def assemble(
     """
     pieces = cut(ops, window.start_ns, window.end_ns)
     waits = _waits(ops, comms, pieces, host)
-    builder = _Builder(window, ops)
+    builder = _Builder(window, ops, host)
     issued = {comm.op: index for index, comm in enumerate(comms)}
     last_piece = {piece.op: index for index, piece in enumerate(pieces) if piece.op in issued}
     node_of_comm: dict[int, int] = {}

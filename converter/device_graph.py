@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .device_costs import work_costs
 from .device_links import Launch, Linked, data_edges, link
 from .device_streams import stream_slots
 from .device_sync import host_waits, stream_waits
@@ -46,7 +47,7 @@ def device_graph(
     span = (window.start_ns, window.end_ns)
     lanes = host_lanes(trace, *span)
     linked = link(trace, lanes, host, span, groups=groups, world_size=world_size)
-    builder = _Builder(window, lanes, linked, world_size)
+    builder = _Builder(window, lanes, linked, world_size, work_costs(linked.launches, lanes, host))
     builder.add_hosts(trace)
     builder.add_works(
         stream_waits(linked.launches, trace, lanes, host), data_edges(linked.launches, lanes, host)
@@ -62,6 +63,7 @@ class _Builder:
     lanes: Sequence[Lane]
     linked: Linked
     world_size: int
+    costs: Sequence[tuple[int, int]]
     drafts: list[Draft] = field(default_factory=list)
     edges: list[tuple[int, int, int]] = field(default_factory=list)
     issuer: dict[int, int] = field(default_factory=dict)
@@ -132,7 +134,11 @@ class _Builder:
                 ties = [(latency, EdgeKind.STREAM_ORDER)]
             for source in set(written[index]).difference(waited[index]):
                 ties += [(node, EdgeKind.DATA) for node in self.works[source]]
-            self.works.append([self._add(slot.start_ns, columns, ties) for columns in self._columns(launch)])
+            operations, moved = self.costs[index]
+            cost = {"num_ops": operations, "tensor_size_bytes": moved}
+            self.works.append(
+                [self._add(slot.start_ns, columns, ties) for columns in self._columns(launch, cost)]
+            )
             self.notes.update(launch.notes)
         for source, node in self.awaits:
             kind = int(self._wait_kind(source))
@@ -147,7 +153,7 @@ class _Builder:
         self.edges += [(source, number, int(kind)) for source, kind in ties]
         return number
 
-    def _columns(self, launch: Launch) -> list[dict[str, Any]]:
+    def _columns(self, launch: Launch, cost: dict[str, int]) -> list[dict[str, Any]]:
         """Return the columns of the nodes that stand for *launch*: one, or one a send or receive."""
         work = launch.work
         columns = self._place(launch) | {
@@ -164,7 +170,7 @@ class _Builder:
             if ends is not None:
                 lane = columns["stream"] + beside * _BESIDE
                 found.append(columns | ends | {"comm_size_bytes": comm.size_bytes, "stream": lane})
-        return found or [columns]
+        return found or [columns | cost]
 
     def _ends(self, comm: DeviceComm) -> dict[str, Any] | None:
         """Return the columns that say what *comm* is and with whom; None if it is with nobody else."""
@@ -198,6 +204,8 @@ class _Builder:
             "type": NodeType.COMP,
             "duration_ns": gap_ns,
             "kind": "launch",
+            "num_ops": 1,
+            "tensor_size_bytes": 1,
         }
 
     def graph(self, rank: int) -> Graph:

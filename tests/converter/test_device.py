@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 from chakrascope.converter import CollectiveType, EdgeKind, NodeType, convert_files, replay
+from chakrascope.converter.costs import operator_cost
+from chakrascope.converter.host_trace import read_host_trace
 
 LATENCY_US, CALL_US = 2.0, 4.0
 COMM_STREAM = 20
@@ -304,3 +306,14 @@ def test_newer_kernel_names_and_schema_give_the_same_graph(shared, resnet):
     )
     assert np.array_equal(ours.to_numpy(), theirs.to_numpy())
     assert resnet.graphs[0].edges.query("kind != 0").equals(newer.graphs[0].edges.query("kind != 0"))
+
+
+def test_kernels_share_the_cost_of_their_operator(dlrm, data_dir):
+    graph = dlrm.graphs[0]
+    host = read_host_trace(data_dir / "converter" / "dlrm_v100_8" / "et_0.json.gz")
+    counted = [operator_cost(op)[0] for op in host.operators.values() if op.name == "aten::addmm"]
+    kernels = graph.nodes.query("stream >= 1000 and type == 4")
+    assert (kernels[["num_ops", "tensor_size_bytes"]] >= 1).all(axis=None)
+    first = kernels.query("operator == 'aten::addmm'")
+    assert counted[0] == 2 * 16 * 13 * 256
+    assert first["num_ops"].sum() == pytest.approx(sum(counted), abs=len(first))
