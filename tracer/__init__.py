@@ -1,13 +1,15 @@
 """Capture training steps of unmodified PyTorch jobs.
 
 :func:`trace` runs a training command as it stands and leaves a :class:`TraceSet`; :func:`capture` does the
-same from inside a script whose steps no torch optimizer marks.
+same from inside a script whose steps no torch optimizer marks; :func:`collect` merges what the hosts of one
+job left.
 """
 
 from __future__ import annotations
 
 from ._capture import Capture, capture
+from ._collect import collect
 from ._launcher import trace
 from .trace_set import TraceSet
 
-__all__ = ["Capture", "TraceSet", "capture", "trace"]
+__all__ = ["Capture", "TraceSet", "capture", "collect", "trace"]

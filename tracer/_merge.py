@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CaptureError, CommandFailed, NothingCaptured
-from .trace_set import FORMAT, VERSION, TraceSet
+from .trace_set import FILE_KEYS, FORMAT, VERSION, TraceSet
 
 __all__ = ["MISSING", "merge", "missing_ranks", "read_statuses", "write_manifest"]
 
@@ -44,6 +44,8 @@ def merge(out: Path, command: Sequence[str], exit_code: int, options: Mapping[st
     usable = any(rank["steps"] and rank["device_trace"] for rank in ranks)
     if not usable and (exit_code == 0 or not ranks):
         message = _nothing(statuses, exit_code, int(options["warmup"]))
+        for file in (rank[key] for rank in ranks for key in FILE_KEYS if rank[key]):
+            (out / file).unlink()
         _clean(out)
         raise CommandFailed(message, exit_code) if exit_code else NothingCaptured(message)
     fake_world = int(options.get("fake_world") or 0)

@@ -65,36 +65,3 @@ def check_ranges(trace_set):
     assert {event["args"]["Record function id"] for event in (step, optimizer)} <= ids
     record = read(trace_set, 0, "flight_record")["entries"]
     assert [entry["profiling_name"] for entry in record] == ["gloo:all_reduce"] * 2
-
-
-def test_a_script_that_exits_3_keeps_its_exit_code_and_its_steps(tmp_path, script, run_trace):
-    done = run_trace(
-        sys.executable, script("train(5, lambda step: step == 3 and sys.exit(3))"), warmup=1, steps=3
-    )
-    assert done.returncode == 3
-    trace_set = TraceSet.load(tmp_path / "out")
-    assert (trace_set.exit_code, trace_set.partial) == (3, True)
-    assert [step["index"] for step in trace_set.ranks[0]["steps"]] == [2]
-    assert "exit code 3" in trace_set.reasons[0]
-
-
-def test_a_script_that_never_steps_is_told_what_to_do(script, run_trace):
-    done = run_trace(sys.executable, script("train(0)"))
-    assert done.returncode == 11
-    assert "no training step was seen" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_script_shorter_than_the_warm_up_is_told_how_far_it_came(script, run_trace):
-    done = run_trace(sys.executable, script("train(2)"), warmup=2)
-    assert done.returncode == 11
-    assert "ran for 2 training steps" in done.stderr
-    assert "--warmup" in done.stderr
-
-
-def test_a_missing_script_or_command_is_named(run_trace):
-    for command, named in ((["python", "nosuch.py"], "nosuch.py"), (["nosuchcommand"], "nosuchcommand")):
-        done = run_trace(*command)
-        assert done.returncode == 10
-        assert named in done.stderr
-        assert "Traceback" not in done.stderr

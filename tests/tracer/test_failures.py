@@ -1,0 +1,153 @@
+"""What goes wrong with a user's command or folder: the messages, the exit codes, what is kept."""
+
+import signal
+import socket
+import sys
+
+import pytest
+
+from chakrascope.errors import CaptureError, UsageError
+from chakrascope.tracer import TraceSet, trace
+
+pytestmark = pytest.mark.torch
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+LIMITED = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192)); "
+
+
+def test_a_script_that_exits_3_keeps_its_exit_code_and_its_steps(tmp_path, script, run_ranks):
+    done = run_ranks(script("train(5, lambda step: step == 3 and sys.exit(3))"), warmup=1, steps=3)
+    assert done.returncode == 3
+    trace_set = TraceSet.load(tmp_path / "out")
+    assert (trace_set.exit_code, trace_set.partial) == (3, True)
+    assert [step["index"] for step in trace_set.ranks[0]["steps"]] == [2]
+    assert "exit code 3" in trace_set.reasons[0]
+
+
+def test_a_script_that_fails_before_its_first_step_keeps_its_exit_code(tmp_path, script, run_ranks):
+    done = run_ranks(script("sys.exit(7)"))
+    assert done.returncode == 7
+    assert "ended with exit code 7 before its first training step" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_script_that_fails_while_warming_up_is_told_how_far_it_came(script, run_ranks):
+    done = run_ranks(script("train(2); sys.exit(7)"), warmup=5)
+    assert done.returncode == 7
+    assert "after 2 training steps" in done.stderr
+
+
+def test_a_script_that_never_steps_is_told_what_to_do(script, run_ranks):
+    done = run_ranks(script("train(0)"))
+    assert done.returncode == 11
+    assert "no training step was seen" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_script_shorter_than_the_warm_up_is_told_how_far_it_came(script, run_ranks):
+    done = run_ranks(script("train(2)"), warmup=2)
+    assert done.returncode == 11
+    assert "ran for 2 training steps" in done.stderr
+    assert "--warmup" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        (["python", "nosuch.py"], "no script nosuch.py"),
+        (["python", "-u", "trian.py"], "Did you mean train.py"),
+        ([*TORCHRUN, "nosuch.py", "--lr", "1"], "no script nosuch.py"),
+        (["torchrun", "nosuch.py"], "no script nosuch.py"),
+        (["nosuchcommand"], "no command 'nosuchcommand'"),
+        (["./train.py"], "put `python` before it"),
+    ],
+)
+def test_a_missing_script_or_command_is_named(script, run_trace, command, named):
+    script("")
+    done = run_trace(*command)
+    assert done.returncode == 10
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ([], {}),
+        (["python", "x.py"], {"steps": 0}),
+        (["python", "x.py"], {"warmup": -1}),
+        (["python", "x.py"], {"fake_world": -1}),
+        (["torchrun", "x.py"], {"fake_world": 8}),
+    ],
+)
+def test_a_call_that_means_nothing_is_refused_before_anything_runs(tmp_path, command, options):
+    with pytest.raises(UsageError):
+        trace(command, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_runs(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CaptureError, match=r"cannot be written to: Not a directory\. Choose another"):
+        trace(["true"], tmp_path / "file" / "out")
+    (tmp_path / "manifest.json").write_text("")
+    with pytest.raises(CaptureError, match="already holds a trace set"):
+        trace(["true"], tmp_path)
+
+
+def test_a_full_disk_is_no_problem_of_the_script_s_and_is_named(tmp_path, script, run_ranks):
+    done = run_ranks(script(LIMITED + "train(6); print('end')"), warmup=2, steps=2)
+    assert done.returncode == 11
+    assert done.stdout == "end\n"
+    assert "the disk is full" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "output_json" not in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_killed_rank_leaves_its_peers_and_its_host_trace(tmp_path, script, run_ranks):
+    ending = "train(9, lambda step: step == 3 and rank == 1 and os.kill(os.getpid(), 9))"
+    done = run_ranks(script(ending), ranks=2, warmup=2, steps=3)
+    assert done.returncode != 0
+    trace_set = TraceSet.load(tmp_path / "out")
+    assert trace_set.partial
+    assert "rank 1 died while it was recorded" in trace_set.reasons
+    peer, killed = trace_set.ranks
+    assert (killed["complete"], killed["device_trace"]) == (False, None)
+    assert peer["device_trace"] is not None
+
+
+def test_an_aborting_script_leaves_what_it_recorded(tmp_path, script, run_trace):
+    path = script("train(9, lambda step: step == 3 and os.abort())")
+    done = run_trace(sys.executable, path, warmup=2, steps=3)
+    assert done.returncode == 128 + signal.SIGABRT
+    trace_set = TraceSet.load(tmp_path / "out")
+    assert "rank 0 died while it was recorded" in trace_set.reasons
+    assert trace_set.ranks[0]["host_trace"] is not None
+
+
+def test_a_port_in_use_is_the_command_s_own_message(script, run_trace):
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = run_trace(*TORCHRUN, "--master-port", port, script("train(3)"))
+    assert done.returncode == 1
+    assert "address already in use" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith(
+        "The training command ended with exit code 1 before its first"
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_two_signals_in_a_row_end_the_script_as_one_and_keep_its_steps(tmp_path, script, start_trace, number):
+    ending = "import time; train(4); print('ready', flush=True); train(99, lambda step: time.sleep(0.1))"
+    process = start_trace(sys.executable, script(ending), warmup=2, steps=90)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    assert "atexit" not in errors
+    trace_set = TraceSet.load(tmp_path / "out")
+    assert trace_set.ranks[0]["device_trace"] is not None
+    assert f"the training command ended with exit code {128 + number}" in trace_set.reasons

@@ -1,0 +1,115 @@
+"""Merge the trace sets that the hosts of one job left in folders of their own."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import CaptureError, TraceError, UsageError
+from ._checks import prepare_folder
+from ._merge import MISSING, missing_ranks, write_manifest
+from .trace_set import FILE_KEYS, TraceSet
+
+__all__ = ["collect"]
+
+SAME = ("world_size", "torch_version", "fake_world")
+OF_THE_WINDOW = ("warmup", "steps")
+
+
+def collect(folders: Iterable[str | Path], output: str | Path) -> TraceSet:
+    """Copy the trace sets in *folders*, each of some ranks of one job, into one trace set in *output*.
+
+    Ranks that no folder has are named in its ``reasons``; hosts whose clocks cannot be compared in its
+    ``notes``.
+
+    Raises:
+        UsageError: no folder was given.
+        TraceError: a folder holds no trace set, the sets are of different jobs, or two have the same rank.
+        CaptureError: *output* holds a trace set already, or cannot be written to.
+
+    """
+    trace_sets = [TraceSet.load(folder) for folder in folders]
+    if not trace_sets:
+        raise UsageError("There is nothing to collect: give the folders that `chakrascope trace` wrote.")
+    _check_same_job(trace_sets)
+    _check_ranks(trace_sets)
+    out = Path(output).absolute()
+    prepare_folder(out)
+    try:
+        for trace_set in trace_sets:
+            _copy_files(trace_set, out)
+    except OSError as error:
+        raise CaptureError(
+            f"The traces cannot be copied to {out}: {error.strerror}. Free some space, or choose another "
+            "folder."
+        ) from None
+    return write_manifest(out, _manifest(trace_sets))
+
+
+def _check_same_job(trace_sets: Sequence[TraceSet]) -> None:
+    first = trace_sets[0]
+    for other in trace_sets[1:]:
+        for key in SAME:
+            _check_equal(first, other, key, first.manifest.get(key), other.manifest.get(key))
+        for key in OF_THE_WINDOW:
+            values = [one.manifest.get("options", {}).get(key) for one in (first, other)]
+            _check_equal(first, other, key, *values)
+
+
+def _check_equal(first: TraceSet, other: TraceSet, key: str, ours: object, theirs: object) -> None:
+    if ours != theirs:
+        raise TraceError(
+            f"{other.path} is of another job than {first.path}: its {key} is {theirs}, not {ours}. "
+            "Collect the folders of one run."
+        )
+
+
+def _check_ranks(trace_sets: Sequence[TraceSet]) -> None:
+    places: dict[int, Path] = {}
+    for trace_set in trace_sets:
+        for rank in trace_set.ranks:
+            if rank["rank"] in places:
+                raise TraceError(
+                    f"Rank {rank['rank']} is in {places[rank['rank']]} and in {trace_set.path}. Collect the "
+                    "folders of one run, each once."
+                )
+            places[rank["rank"]] = trace_set.path
+
+
+def _copy_files(trace_set: TraceSet, out: Path) -> None:
+    for name in (rank.get(key) for rank in trace_set.ranks for key in FILE_KEYS):
+        if name is not None:
+            shutil.copyfile(trace_set.path / name, out / f".{name}.tmp")
+            (out / f".{name}.tmp").replace(out / name)
+
+
+def _manifest(trace_sets: Sequence[TraceSet]) -> dict[str, Any]:
+    ranks = sorted((rank for one in trace_sets for rank in one.ranks), key=lambda rank: int(rank["rank"]))
+    manifests = [one.manifest for one in trace_sets]
+    reasons = [reason for one in trace_sets for reason in one.reasons if not reason.startswith(MISSING)]
+    if not manifests[0].get("fake_world"):
+        reasons += missing_ranks(ranks, trace_sets[0].world_size)
+    notes = [note for manifest in manifests for note in manifest.get("notes", [])]
+    notes += _clock_note(ranks)
+    return {
+        **manifests[0],
+        "created": min(str(manifest.get("created", "")) for manifest in manifests),
+        "partial": bool(reasons),
+        "reasons": list(dict.fromkeys(reasons)),
+        "notes": list(dict.fromkeys(notes)),
+        "exit_code": next((one.exit_code for one in trace_sets if one.exit_code), 0),
+        "ranks": ranks,
+    }
+
+
+def _clock_note(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
+    hosts = Counter(str(rank.get("hostname")) for rank in ranks)
+    if len(hosts) < 2:
+        return []
+    return [
+        f"the ranks ran on {len(hosts)} hosts ({', '.join(sorted(hosts))}): times of different hosts compare "
+        "only as well as their clocks agree"
+    ]
