@@ -52,11 +52,10 @@ def test_two_hosts_make_one_whole_trace_set(tmp_path):
 
 
 def test_a_missing_host_and_what_went_wrong_on_the_others_are_named(tmp_path):
-    failed = write(
-        tmp_path / "a", [0], exit_code=3, reasons=["rank 0 died while it was recorded"], partial=True
-    )
+    died = "rank 0 died while it was recorded"
+    failed = write(tmp_path / "a", [0], exit_code=3, reasons=[died], partial=True)
     merged = collect([failed, write(tmp_path / "b", [2])], tmp_path / "all")
-    assert merged.reasons == ["rank 0 died while it was recorded", "nothing was captured of rank 1, 3"]
+    assert merged.reasons == [died, "nothing was captured of rank 1, 3"]
     assert (merged.partial, merged.exit_code) == (True, 3)
 
 

@@ -58,7 +58,13 @@ def test_a_manifest_without_a_required_key_names_it(tmp_path, key):
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"version": 9}, "version 9"), ({"format": "other"}, "format"), ({"ranks": [{}]}, "no rank number")],
+    [
+        ({"version": 9}, "version 9"),
+        ({"format": "other"}, "format"),
+        ({"ranks": [{}]}, "no rank number"),
+        ({"ranks": [{"rank": 0, "host_trace": "../x"}]}, r"lists '\.\./x'"),
+        ({"ranks": [{"rank": 0, "host_trace": 1}]}, "lists 1"),
+    ],
 )
 def test_a_foreign_manifest_is_refused(tmp_path, change, message):
     write(tmp_path, {**MANIFEST, **change})
