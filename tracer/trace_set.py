@@ -128,8 +128,8 @@ def _check_files(path: Path, manifest: dict[str, Any]) -> None:
             name = rank.get(key)
             if name is not None and (not isinstance(name, str) or Path(name).name != name):
                 raise TraceFormatError(
-                    f"{path / MANIFEST_NAME}: rank {rank['rank']} lists {name!r}, which is no name of a file in "
-                    "its folder. The manifest was edited or damaged; capture anew."
+                    f"{path / MANIFEST_NAME}: rank {rank['rank']} lists {name!r}, which is not the name of "
+                    "a file in its folder. The manifest was edited or damaged; capture anew."
                 )
             if name is not None and not (path / name).is_file():
                 raise TraceError(
