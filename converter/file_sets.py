@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import re
 import tarfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from .rank import RankTraces
 __all__ = ["find_rank_traces"]
 
 _RANK = "{rank}"
-_TAR_NAMES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
+_ARCHIVE_NAMES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
 
 Files = str | Sequence[str | Path]
 
@@ -93,8 +94,16 @@ def _refuse(path: Path, side: str) -> None:
     """Raise for a file that is absent or an archive."""
     if not path.is_file():
         raise UsageError(f"The {side} trace {path} does not exist. Check the name.")
-    if path.name.endswith(".zip") or (path.name.endswith(_TAR_NAMES) or tarfile.is_tarfile(path)):
+    if path.name.endswith(_ARCHIVE_NAMES) or _holds_tar(path):
         command = "unzip" if path.name.endswith(".zip") else "tar xf"
         raise UsageError(
             f"{path} is an archive, not a trace. Unpack it with '{command} {path}' and give the files inside."
         )
+
+
+def _holds_tar(path: Path) -> bool:
+    """Return whether *path* is a tar archive, compressed or not, whatever its name."""
+    try:
+        return tarfile.is_tarfile(path)
+    except (OSError, EOFError, zlib.error):
+        return False

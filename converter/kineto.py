@@ -51,8 +51,8 @@ class _Arguments(msgspec.Struct, gc=False):
 
 
 class _RawEvent(msgspec.Struct, gc=False):
-    ph: Any = ""
-    cat: Any = ""
+    ph: str = ""
+    cat: str | None = ""
     name: Any = ""
     tid: Any = 0
     ts: Any = 0.0
@@ -187,7 +187,7 @@ def read_device_trace(path: Path) -> DeviceTrace:
             events.append(_event(raw, base, path))
         elif category in _CALLS:
             calls.append(_call(raw, base, path))
-        elif category in _WORK:
+        elif category is not None and category in _WORK:
             works.append(_work(raw, base, path))
         elif category == _SYNC:
             syncs.append(_sync(raw.args))
@@ -284,7 +284,7 @@ def _work(raw: _RawEvent, base_ns: int, path: Path) -> Work:
     args = raw.args
     return Work(
         str(raw.name),
-        _WORK[raw.cat],
+        _WORK[str(raw.cat)],
         _integer(args.device, 0),
         _integer(args.stream, -1),
         start,

@@ -11,7 +11,7 @@ import msgspec
 from ..errors import TraceError
 from .assemble import assemble
 from .collectives import communications
-from .device_graph import device_graph
+from .device_graph import DEVICE_LANE, device_graph
 from .graph import Graph
 from .host_links import with_records
 from .host_trace import HostTrace, read_host_trace, tensors
@@ -93,7 +93,9 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
     groups = {**host.groups, **trace.groups, **traces.groups}
     if trace.works:
         linked = msgspec.structs.replace(trace, events=with_records(trace.events, host))
-        return device_graph(traces.rank, linked, host, window, groups=groups, world_size=world_size)
+        graph = device_graph(traces.rank, linked, host, window, groups=groups, world_size=world_size)
+        _refuse_untied(traces, graph, trace)
+        return graph
     _refuse_lost_device(traces, trace, host)
     return _host_graph(traces, trace, host, window, groups=groups, world_size=world_size)
 
@@ -133,6 +135,16 @@ def _refuse_lost_device(traces: RankTraces, trace: DeviceTrace, host: HostTrace)
             f"{traces.device_path}: rank {traces.rank} computed on {named or 'an accelerator'}, but the "
             "trace holds no kernel. The profiler did not see the device: capture again with its activities "
             "on, and with no other profiler attached."
+        )
+
+
+def _refuse_untied(traces: RankTraces, graph: Graph, trace: DeviceTrace) -> None:
+    """Raise `TraceError` if no device work could be tied to the host: the graph would lack it silently."""
+    if not (graph.nodes["stream"] >= DEVICE_LANE).any():
+        raise TraceError(
+            f"{traces.device_path}: none of rank {traces.rank}'s {len(trace.works)} kernels and copies was "
+            "issued by a call in the chosen step. The trace lacks the runtime's calls (capture with CPU and "
+            "device activities together), or the step is not where its device work is."
         )
 
 

@@ -1,0 +1,209 @@
+"""Bad, partial and foreign input: an error that names it, or an assumption that says it."""
+
+import contextlib
+import copy
+import gzip
+import json
+import shutil
+import tarfile
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from chakrascope.converter import Workload, convert, convert_files
+from chakrascope.errors import ChakrascopeError, TraceError, TraceFormatError, UsageError
+
+
+@pytest.fixture
+def trace_set(data_dir, tmp_path):
+    folder = tmp_path / "set"
+    shutil.copytree(data_dir / "converter" / "mlp_2", folder)
+    return folder
+
+
+def _edit(folder, change):
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    change(manifest)
+    path.write_text(json.dumps(manifest))
+
+
+def test_a_capture_that_broke_off_in_its_first_step_says_why(trace_set):
+    reason = "the command exited with code 1 after 3 training steps, before the capture's first was whole"
+    _edit(trace_set, lambda manifest: manifest.update(partial=True, reasons=[reason]))
+    with pytest.raises(TraceError, match=r"no whole step of rank 0: the command exited with code 1"):
+        convert(trace_set)
+
+
+def test_a_partial_capture_with_steps_converts_and_says_so(trace_set):
+    def change(manifest):
+        manifest.update(partial=True, reasons=["rank 1 ended after 1 of 3 captured steps."])
+        steps = convert_steps(trace_set)
+        for entry in manifest["ranks"]:
+            entry["steps"] = steps[entry["rank"]]
+
+    _edit(trace_set, change)
+    assumptions = convert(trace_set).metadata["assumptions"]
+    assert "partial (rank 1 ended after 1 of 3 captured steps)" in assumptions[0]
+
+
+def convert_steps(folder):
+    from chakrascope.converter.kineto import read_device_trace
+    from chakrascope.converter.steps import annotated_steps
+
+    return [
+        [
+            {"index": step.index, "start_ns": step.start_ns, "end_ns": step.end_ns}
+            for step in annotated_steps(read_device_trace(folder / f"rank{rank}.device.json.gz"))[:1]
+        ]
+        for rank in range(2)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m["ranks"].pop(1), "no usable trace of rank 1"),
+        (lambda m: m["ranks"][1].update(device_trace=None), "no usable trace of rank 1"),
+        (lambda m: m["ranks"].append(m["ranks"][0]), "lists a rank twice"),
+        (lambda m: m["ranks"][1].update(rank=5), "no usable trace of rank 1"),
+        (lambda m: m.update(world_size=10**15), r"rank 2, 3, .* and 999999999999990 more"),
+        (lambda m: m.update(world_size="two"), "not the trace it should be"),
+        (
+            lambda m: m["ranks"][0].update(device="cuda:0"),
+            "computed on cuda:0, but the trace holds no kernel",
+        ),
+    ],
+)
+def test_unusable_manifests(trace_set, change, message):
+    _edit(trace_set, change)
+    with pytest.raises(TraceError, match=message):
+        convert(trace_set)
+
+
+def _gpu_without(data_dir, folder, categories):
+    source = data_dir / "converter" / "dlrm_v100_8"
+    document = json.loads(gzip.decompress((source / "kineto_0.json.gz").read_bytes()))
+    document["traceEvents"] = [e for e in document["traceEvents"] if e.get("cat") not in categories]
+    (folder / "kineto_0.json").write_text(json.dumps(document))
+    return [source / "et_0.json.gz"], [folder / "kineto_0.json"]
+
+
+@pytest.mark.parametrize(
+    "categories",
+    [("kernel", "gpu_memcpy"), ("kernel", "gpu_memcpy", "cuda_runtime")],
+    ids=["calls", "nothing"],
+)
+def test_a_gpu_job_without_its_kernels_is_refused(data_dir, tmp_path, categories):
+    with pytest.raises(TraceError, match=r"kineto_0\.json.*holds no kernel"):
+        convert_files(*_gpu_without(data_dir, tmp_path, categories))
+
+
+def test_kernels_that_nothing_ties_to_the_host_are_refused(data_dir, tmp_path):
+    with pytest.raises(TraceError, match=r"kineto_0\.json: none of rank 0's 261 kernels and copies"):
+        convert_files(*_gpu_without(data_dir, tmp_path, ("cuda_runtime",)))
+
+
+def test_no_step_marks_count_as_one_step_and_say_so(shared, tmp_path):
+    folder = shared / "traces" / "noann"
+    workload = convert_files(
+        f"{folder}/et_{{rank}}.json.gz", f"{folder}/kineto_{{rank}}.json.gz", tmp_path / "w"
+    )
+    assert "no step is marked" in workload.metadata["assumptions"][0]
+    assert Workload.load(tmp_path / "w").num_ranks == 2
+
+
+@pytest.mark.parametrize(
+    ("host", "device", "message"),
+    [
+        ("h_{rank}.json", "d_{rank}.json", "Rank 1 has only a host trace"),
+        ("x_{rank}.json", "d_{rank}.json", r"No file matches '.*x_\{rank\}\.json'"),
+        ("h_{rank}_{rank}.json", "d_{rank}.json", "more than once"),
+        ("h_{rank}.json", "gap_{rank}.json", "Rank 1 has only a host trace"),
+        ("gap_{rank}.json", "gap_{rank}.json", "none of rank 1"),
+        ("h_{rank}.json", "two{rank}*.json", "two device traces of rank 0"),
+        ("h_0.json", "all.tar.gz", "is an archive, not a trace. Unpack it with 'tar xf"),
+        ("h_0.json", "hidden.json", "Unpack it with 'tar xf"),
+        ("h_0.json", "all.zip", "Unpack it with 'unzip"),
+        ("h_0.json", "absent.json", "does not exist"),
+    ],
+)
+def test_patterns_and_archives(tmp_path, host, device, message):
+    names = ["h_0", "h_1", "d_0", "gap_0", "gap_2", "two0a", "two0b"]
+    for name in names:
+        (tmp_path / f"{name}.json").write_text("{}")
+    (tmp_path / "all.zip").write_bytes(b"PK")
+    for name in ("all.tar.gz", "hidden.json"):
+        with tarfile.open(tmp_path / name, "w:gz") as archive:
+            archive.add(tmp_path / "h_0.json")
+    with pytest.raises(UsageError, match=message):
+        convert_files(str(tmp_path / host), str(tmp_path / device))
+
+
+def _paths(value, path=()):
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from _paths(item, (*path, key))
+
+
+def _replaced(document, path, value):
+    if not path:
+        return value
+    changed = copy.deepcopy(document)
+    place = changed
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return changed
+
+
+@pytest.fixture(scope="module")
+def small(data_dir, tmp_path_factory):
+    source = data_dir / "converter" / "dlrm_v100_8"
+    kineto = json.loads(gzip.decompress((source / "kineto_0.json.gz").read_bytes()))
+    kineto["traceEvents"] = [e for e in kineto["traceEvents"] if e.get("ph") == "X"][::7]
+    host = json.loads(gzip.decompress((source / "et_0.json.gz").read_bytes()))
+    host["nodes"] = host["nodes"][::7]
+    return Small(host, kineto, tmp_path_factory.mktemp("hostile"))
+
+
+class Small:
+    def __init__(self, host, kineto, folder):
+        self.host, self.kineto, self.folder = host, kineto, folder
+
+    def __repr__(self):
+        return "Small()"
+
+    def convert(self, **changed):
+        documents = {"host": self.host, "kineto": self.kineto, **changed}
+        for name, document in documents.items():
+            (self.folder / f"{name}.json").write_text(json.dumps(document))
+        return convert_files([self.folder / "host.json"], [self.folder / "kineto.json"])
+
+
+_hostile = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=9), st.just([]), st.just({}),
+    st.sampled_from([-1, 2**63, 10**30, 1e308, "0", [[]], [None], {"a": 1}, "[0, 1, ...", "[[[["]),
+)  # fmt: skip
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_hostile_traces_give_a_workload_or_our_error(small, data):
+    which = data.draw(st.sampled_from(["host", "kineto"]))
+    document = getattr(small, which)
+    path = data.draw(st.sampled_from(list(_paths(document))))
+    changed = _replaced(document, path, data.draw(_hostile))
+    with contextlib.suppress(ChakrascopeError):
+        small.convert(**{which: changed})
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=60, deadline=None)
+def test_any_bytes_are_refused(small, data):
+    path = small.folder / "any.json"
+    path.write_bytes(data)
+    with pytest.raises(TraceFormatError, match=r"any\.json"):
+        convert_files([path], [path])
