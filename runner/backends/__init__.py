@@ -12,6 +12,7 @@ from .astra_sim import find_astra_sim as find_astra_sim
 from .fake import FakeBackend as FakeBackend
 from .native import NativeBackend as NativeBackend
 from .native import ReplayBackend as ReplayBackend
+from .ns3 import Ns3Backend as Ns3Backend
 
 __all__ = [
     "AstraSimBackend",
@@ -19,6 +20,7 @@ __all__ = [
     "Backend",
     "FakeBackend",
     "NativeBackend",
+    "Ns3Backend",
     "Progress",
     "ReplayBackend",
     "backend_names",

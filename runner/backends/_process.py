@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from ...errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled
+from ...errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled, ConfigError
 
-__all__ = ["Guarded", "describe_exit", "run_guarded"]
+__all__ = ["Guarded", "backend_timeout_s", "describe_exit", "run_guarded"]
 
 _GUARD = Path(__file__).with_name("_guard.py")
 _CHUNK_BYTES = 1 << 16
@@ -24,6 +24,8 @@ _LINE_BYTES = 1 << 16
 _POLL_S = 0.1
 _TAIL_LINES = 12
 _TAIL_CHARACTERS = 300
+_TIMEOUT_VARIABLE = "CHAKRASCOPE_BACKEND_TIMEOUT"
+_TIMEOUT_S = 3600.0
 
 
 class Guarded:
@@ -107,6 +109,18 @@ class Guarded:
             time.sleep(_POLL_S / 10)
             on_tick()
         return self._process.wait()
+
+
+def backend_timeout_s() -> float:
+    """Return how long a program may run: ``CHAKRASCOPE_BACKEND_TIMEOUT`` in seconds, else an hour."""
+    text = os.environ.get(_TIMEOUT_VARIABLE, "")
+    try:
+        seconds = float(text) if text else _TIMEOUT_S
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise ConfigError(f"{_TIMEOUT_VARIABLE} must be a number of seconds above 0, not '{text}'.")
+    return seconds
 
 
 def run_guarded(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,11 @@ from ..result import Result
 from ..stall import stall_error
 from ._base import Progress
 
-__all__ = ["NativeBackend", "ReplayBackend"]
+__all__ = ["ExternalNetwork", "NativeBackend", "ReplayBackend"]
+
+ExternalNetwork = Callable[[list[tuple[int, int, int, int, int]], int], list[tuple[int, int]]]
+"""Takes messages (id, source, destination, bytes, ns) and a time in ns (-1: none); simulates until something
+arrives but not past that time; returns what arrived in that instant (id, ns)."""
 
 
 class NativeBackend:
@@ -30,8 +35,16 @@ class NativeBackend:
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
         """Simulate *experiment*; raises `SimulationStalled` if ranks are left waiting for each other."""
+        return self.simulate(experiment, progress)
+
+    def simulate(
+        self, experiment: Experiment, progress: Progress | None, network: ExternalNetwork | None = None
+    ) -> Result:
+        """Simulate *experiment*, its messages carried by *network* instead of the analytical one if given."""
         engine = _engine()
         config = self._config(engine, experiment)
+        if network is not None:
+            config.external_network = network
         source = experiment.workload
         output = engine.simulate(config, list(source.programs), source.program_of_rank, progress)
         if len(output.unfinished):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ConfigError
 from . import _values as values
 from ._packet_values import (
+    OWN_SETTINGS,
     SETTINGS,
     TOPOLOGY_KEYS,
     check_topology,
@@ -139,7 +140,7 @@ class PacketNetwork:
     def save(self, folder: Path) -> None:
         """Write ``config.txt``, ``topology.txt`` and the empty files ASTRA-sim insists on into *folder*."""
         lines = []
-        for key in sorted(SETTINGS):
+        for key in sorted(set(SETTINGS) - set(OWN_SETTINGS)):
             value = _OUTPUTS.get(key, self.settings[key])
             lines.append(f"{key} {_words(value)}")
         values.write_atomically(folder / "config.txt", "\n".join(lines) + "\n")

@@ -9,13 +9,25 @@ from ...errors import ConfigError, did_you_mean
 from ._topology import PacketLink
 from ._units import parse_delay_ps, parse_rate_bps
 
-__all__ = ["SETTINGS", "TOPOLOGY_KEYS", "check_topology", "read_link", "read_setting", "whole_number"]
+__all__ = [
+    "OWN_SETTINGS",
+    "SETTINGS",
+    "TOPOLOGY_KEYS",
+    "check_topology",
+    "read_link",
+    "read_setting",
+    "whole_number",
+]
 
 TOPOLOGY_KEYS = ("links", "nodes", "switches")
+# Settings of ours, which ASTRA-sim skips: repeat its clock of 1 ns and its completion at the last
+# acknowledgement; when to send again what nobody confirmed (us, 0: never); the seed of chance.
+OWN_SETTINGS = ("ASTRA_SIM_CLOCK", "RETRANSMIT_TIMEOUT", "SEED")
 # Every setting of config.txt with its type and its value when absent. "map" is `n (rate value)*n`.
 SETTINGS: dict[str, tuple[str, Any]] = {
     "ACK_HIGH_PRIO": ("flag", 0),
     "ALPHA_RESUME_INTERVAL": ("number", 55.0),
+    "ASTRA_SIM_CLOCK": ("flag", 0),
     "BUFFER_SIZE": ("integer", 16),
     "CC_MODE": ("integer", 1),
     "CLAMP_TARGET_RATE": ("flag", 0),
@@ -56,7 +68,9 @@ SETTINGS: dict[str, tuple[str, Any]] = {
     "RATE_DECREASE_INTERVAL": ("number", 4.0),
     "RATE_HAI": ("rate", "100Mb/s"),
     "RP_TIMER": ("number", 0.0),
+    "RETRANSMIT_TIMEOUT": ("number", 1000.0),
     "SAMPLE_FEEDBACK": ("flag", 0),
+    "SEED": ("integer", 1),
     "SIMULATOR_STOP_TIME": ("number", 4.0),
     "TOPOLOGY_FILE": ("text", "topology.txt"),
     "TRACE_FILE": ("text", "trace.txt"),

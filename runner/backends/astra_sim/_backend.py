@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from ....errors import BackendError, ConfigError, SimulationStalled
+from ....errors import BackendError, SimulationStalled
 from ...experiment import Experiment
 from ...result import Result
 from .._base import Progress
-from .._process import describe_exit, run_guarded
+from .._process import backend_timeout_s, describe_exit, run_guarded
 from ._answer import build_result
 from ._find import AstraSimProgram, locate
 from ._inputs import TRACE_LIMIT_NODES, write_inputs
@@ -19,8 +18,6 @@ from ._log import AstraSimLog, read_trace
 
 __all__ = ["AstraSimBackend"]
 
-_TIMEOUT_VARIABLE = "CHAKRASCOPE_BACKEND_TIMEOUT"
-_TIMEOUT_S = 3600.0
 _SHOWN = 4
 
 
@@ -45,7 +42,7 @@ class AstraSimBackend:
         `SimulationStalled` if ranks never finish, `BackendTimeout` and `Cancelled`.
         """
         program = self.program or locate(self.kind)
-        timeout_s = self.timeout_s if self.timeout_s is not None else _timeout()
+        timeout_s = self.timeout_s if self.timeout_s is not None else backend_timeout_s()
         nodes = _count_nodes(experiment)
         trace = nodes <= TRACE_LIMIT_NODES
         log = AstraSimLog(experiment.workload.num_ranks)
@@ -95,17 +92,6 @@ class AstraSimBackend:
             )
         provenance = _provenance(experiment, program, warnings, nodes, len(intervals) if trace else nodes)
         return build_result(experiment, log, intervals if complete else None, provenance)
-
-
-def _timeout() -> float:
-    text = os.environ.get(_TIMEOUT_VARIABLE, "")
-    try:
-        seconds = float(text) if text else _TIMEOUT_S
-    except ValueError:
-        seconds = 0.0
-    if not seconds > 0:
-        raise ConfigError(f"{_TIMEOUT_VARIABLE} must be a number of seconds above 0, not '{text}'.")
-    return seconds
 
 
 def _count_nodes(experiment: Experiment) -> int:

@@ -1,0 +1,139 @@
+"""The backend that simulates every packet: ranks in our engine, the network on ns-3's core."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ....errors import BackendError
+from ...config import PacketNetwork
+from ...experiment import Experiment
+from ...result import COLUMNS, Result
+from .._base import Progress
+from .._process import backend_timeout_s
+from ..native import NativeBackend
+from ._build import build_driver
+from ._driver import Arrival, LinkTotals, Message, PacketDriver
+
+__all__ = ["Ns3Backend"]
+
+
+class Ns3Backend(NativeBackend):
+    """Simulates the packets of every message: windows, acknowledgements, queues, marks and pauses.
+
+    Hosts, switches and links come from the network's ``packet`` part, or are made from its dimensions.
+    *timeout_s* limits a run as for the other programs: by default ``CHAKRASCOPE_BACKEND_TIMEOUT``.
+    """
+
+    def __init__(self, timeout_s: float | None = None) -> None:
+        super().__init__(congestion_aware=False)
+        self.timeout_s = timeout_s
+
+    def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
+        """Simulate *experiment*; raises `BackendUnavailable` without ns-3 or a compiler."""
+        packet = PacketNetwork.of(experiment.network)
+        timeout_s = backend_timeout_s() if self.timeout_s is None else self.timeout_s
+        watch = _Watch(progress)
+        program, ns3 = build_driver(watch.keep_going)
+        with PacketDriver(program, packet, keep_going=watch.keep_going, timeout_s=timeout_s) as driver:
+            flows = _Flows(driver, watch)
+            result = self.simulate(experiment, watch.engine_progress, flows.advance)
+            totals = driver.totals()
+        facts = {"versions": result.provenance["versions"] | {"ns-3": ns3.version}} | _facts(totals, flows)
+        warnings = [*result.provenance["warnings"], *packet.warnings(), *_drops(totals)]
+        return replace(
+            result,
+            links=_link_table(totals.links),
+            provenance=result.provenance | facts | {"warnings": warnings},
+        )
+
+
+class _Watch:
+    """Remembers how far both halves of the simulation are, for whoever asks for progress."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self.now_ns = 0
+        self.finished = 0
+
+    def keep_going(self) -> bool:
+        """Return whether the simulation may go on."""
+        return self._progress is None or self._progress(self.now_ns, self.finished)
+
+    def engine_progress(self, now_ns: int, finished: int) -> bool:
+        """Take the engine's own report."""
+        self.now_ns = max(self.now_ns, now_ns)
+        self.finished = finished
+        return self.keep_going()
+
+
+class _Flows:
+    """Stands between engine and driver, and keeps when each message was sent and how long it took."""
+
+    def __init__(self, driver: PacketDriver, watch: _Watch) -> None:
+        self._driver = driver
+        self._watch = watch
+        self._sent: dict[int, int] = {}
+        self.times_ns: list[int] = []
+
+    def advance(self, messages: list[Message], limit_ns: int) -> list[Arrival]:
+        """Hand *messages* over and return what arrived next."""
+        for message in messages:
+            self._sent[message[0]] = message[4]
+        arrivals = self._driver.advance(messages, limit_ns)
+        if not arrivals and limit_ns < 0 and self._sent:
+            raise BackendError(
+                f"{len(self._sent)} messages never arrive: their packets were lost and RETRANSMIT_TIMEOUT is "
+                "0, or switches pause each other in a circle; set RETRANSMIT_TIMEOUT (us), or give the "
+                "switches a larger BUFFER_SIZE (MiB)."
+            )
+        for message_id, time_ns in arrivals:
+            self.times_ns.append(time_ns - self._sent.pop(message_id))
+            self._watch.now_ns = max(self._watch.now_ns, time_ns)
+        return arrivals
+
+
+def _link_table(links: pd.DataFrame) -> pd.DataFrame:
+    table: pd.DataFrame = pd.DataFrame(
+        {
+            "src": links["src"],
+            "dst": links["dst"],
+            "bytes": links["bytes"],
+            "busy_ns": links["busy_ps"] // 1000,
+            "queue_ns": links["queue_ps"] // 1000,
+            "messages": links["packets"],
+        }
+    ).astype(COLUMNS["links"])
+    return table
+
+
+def _facts(totals: LinkTotals, flows: _Flows) -> dict[str, Any]:
+    """Return what only a packet-level simulation knows, for the provenance."""
+    links = totals.links
+    facts: dict[str, Any] = {
+        "data_packets": totals.data_packets,
+        "network_events": totals.events,
+        "pause_frames": int(links["pauses"].sum()),
+        "paused_ns": int(links["paused_ps"].sum() // 1000),
+        "drops": int(links["drops"].sum()),
+        "largest_queue_bytes": int(links["largest_queue_bytes"].max()),
+    }
+    if flows.times_ns:
+        times = np.array(flows.times_ns, dtype=np.int64)
+        facts["flow_completion_ns"] = {
+            "count": len(times),
+            "min": int(times.min()),
+            "mean": float(times.mean()),
+            "median": float(np.median(times)),
+            "p99": float(np.quantile(times, 0.99)),
+            "max": int(times.max()),
+        }
+    return {"packets": facts}
+
+
+def _drops(totals: LinkTotals) -> list[str]:
+    dropped = int(totals.links["drops"].sum())
+    return [f"{dropped} packets were lost and sent again."] if dropped else []

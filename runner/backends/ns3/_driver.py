@@ -1,0 +1,205 @@
+"""The packet network as a running program: messages in, arrivals out, in step with the caller's clock."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import pandas as pd
+
+from ....errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled
+from ...config import PacketNetwork
+from .._process import describe_exit
+from ._commands import describe_network
+
+__all__ = ["Arrival", "LinkTotals", "Message", "PacketDriver"]
+
+Message = tuple[int, int, int, int, int]
+"""Id, source host, destination host, bytes, and when it is sent in ns."""
+
+Arrival = tuple[int, int]
+"""Id of a message and when it was complete in ns."""
+
+_POLL_S = 0.1
+_CHUNK = 1 << 16
+_LINK_FIELDS = (
+    *("src", "dst", "bytes", "busy_ps", "queue_ps", "paused_ps"),
+    *("packets", "pauses", "drops", "largest_queue_bytes"),
+)
+
+
+@dataclass(frozen=True)
+class LinkTotals:
+    """What every direction of every link carried, and the data packets and events of the run."""
+
+    links: pd.DataFrame
+    data_packets: int
+    events: int
+
+
+class PacketDriver:
+    """A driver program simulating one network; a context manager that ends it.
+
+    *keep_going* is asked ten times a second while the program works; False raises `Cancelled`. A single
+    answer that takes longer than *timeout_s* raises `BackendTimeout`.
+    """
+
+    def __init__(
+        self,
+        program: Path,
+        network: PacketNetwork,
+        *,
+        keep_going: Callable[[], bool] = lambda: True,
+        timeout_s: float = 3600.0,
+    ) -> None:
+        self._keep_going = keep_going
+        self._next_tick = time.monotonic()
+        self._deadline = self._next_tick + timeout_s
+        self._timeout_s = timeout_s
+        self._hosts = network.hosts
+        self._rest = b""
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the program
+        try:
+            self._process = subprocess.Popen(
+                [str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
+            )
+        except OSError as error:
+            self._errors.close()
+            raise BackendUnavailable(
+                f"The compiled packet model {program} cannot be started ({error.strerror}); delete it, "
+                "and it is compiled again."
+            ) from error
+        try:
+            self._ask(describe_network(network), until="ready")
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> PacketDriver:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the program at once."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+    def advance(self, messages: Sequence[Message], limit_ns: int) -> list[Arrival]:
+        """Send *messages* and simulate until something arrives, but not past *limit_ns* (-1: no limit).
+
+        Returns everything that arrived in that instant, rounded up to whole ns; nothing if the limit was
+        reached, or if nothing is under way.
+        """
+        hosts = self._hosts
+        lines = [f"send {m} {hosts[a]} {hosts[b]} {size} {at * 1000}\n" for m, a, b, size, at in messages]
+        lines.append(f"run {limit_ns * 1000 if limit_ns >= 0 else -1}\n")
+        return [_arrival(line) for line in self._ask("".join(lines), until="now")]
+
+    def totals(self) -> LinkTotals:
+        """Return what the links carried so far; nodes are the ranks, then the switches."""
+        *rows, end = self._ask("links\n", until="end", keep_last=True)
+        table: pd.DataFrame = pd.DataFrame(
+            [[int(word) for word in row.split(" ")[1:]] for row in rows], columns=list(_LINK_FIELDS)
+        )
+        order = {node: rank for rank, node in enumerate(self._hosts)}
+        switches = sorted({*table["src"], *table["dst"]} - set(order))
+        order |= {node: len(self._hosts) + index for index, node in enumerate(switches)}
+        table["src"], table["dst"] = table["src"].map(order), table["dst"].map(order)
+        _, packets, events = end.split(" ")
+        return LinkTotals(table, int(packets), int(events))
+
+    def _ask(self, text: str, *, until: str, keep_last: bool = False) -> list[str]:
+        """Send *text* and return the lines of the answer up to the one that starts with *until*."""
+        self._write(text.encode())
+        lines: list[str] = []
+        for line in self._read_lines():
+            if line.startswith("error "):
+                raise BackendError(f"The packet model refused the experiment: {line[6:]}.")
+            if line.split(" ", 1)[0] == until:
+                return [*lines, line] if keep_last else lines
+            lines.append(line)
+        raise self._died()
+
+    def _write(self, data: bytes) -> None:
+        stream = self._process.stdin
+        try:
+            if stream is not None:
+                stream.write(data)
+                stream.flush()
+        except OSError:
+            # Whatever it said before it died explains more than the broken pipe.
+            return
+
+    def _read_lines(self) -> Iterator[str]:
+        """Yield lines until the program closes its output."""
+        while True:
+            # Nothing follows the last line of an answer, so the caller takes all of them.
+            *lines, self._rest = self._rest.split(b"\n")
+            yield from (line.decode("utf-8", "replace") for line in lines)
+            chunk = self._read()
+            if not chunk:
+                return
+            self._rest += chunk
+
+    def _read(self) -> bytes:
+        """Return the next bytes of the program, empty at its end."""
+        stream = self._process.stdout
+        if stream is None:
+            return b""
+        self._tick()
+        while not select.select([stream], [], [], _POLL_S)[0]:
+            self._tick()
+        return os.read(stream.fileno(), _CHUNK)
+
+    def _tick(self) -> None:
+        """Ask at most ten times a second whether to go on."""
+        now = time.monotonic()
+        if now < self._next_tick:
+            return
+        self._next_tick = now + _POLL_S
+        if not self._keep_going():
+            raise Cancelled("The packet-level simulation was cancelled.")
+        if now > self._deadline:
+            raise BackendTimeout(
+                f"The packet-level simulation did not finish within {self._timeout_s:g} s; allow more time "
+                "with CHAKRASCOPE_BACKEND_TIMEOUT, or simulate smaller messages or fewer ranks."
+            )
+
+    def _died(self) -> BackendError:
+        status = self._process.wait()
+        self._errors.seek(0)
+        said = self._errors.read()[-600:].decode("utf-8", "replace").strip()
+        last = f" It said: {' | '.join(said.splitlines()[-3:])}." if said else ""
+        return BackendError(
+            f"The packet model ended in the middle of a simulation: {describe_exit(status)}.{last} Simulate "
+            "a smaller network, or report this with the experiment."
+        )
+
+
+def _arrival(line: str) -> Arrival:
+    """Return the arrival a line reports, its time rounded up to whole ns."""
+    try:
+        _, message, time_ps = line.split(" ")
+        return int(message), -(-int(time_ps) // 1000)
+    except ValueError as error:
+        raise BackendError(
+            f"The answer of the packet model cannot be understood ('{line[:80]}'); delete the folder "
+            "chakrascope/ns3 in your cache, and it is compiled again."
+        ) from error

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// DCQCN, DCTCP, TIMELY, HPCC and HPCC with probabilistic telemetry, after their papers.
+#pragma once
+
+#include <memory>
+
+#include "flow.h"
+
+namespace packetnet {
+
+// The sender's control for a new flow, or null for none.
+std::unique_ptr<CongestionControl> make_control(Flow& flow);
+
+}  // namespace packetnet

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "flow.h"
+
+#include <algorithm>
+
+#include "clock.h"
+#include "host.h"
+
+namespace packetnet {
+
+bool Flow::window_full() const {
+    if (window_bytes == 0) return false;
+    std::uint64_t limit = window_bytes;
+    if (settings.variable_window) {
+        const auto wide = static_cast<unsigned __int128>(window_bytes) * static_cast<std::uint64_t>(rate_bps);
+        limit = std::max<std::uint64_t>(
+            1, static_cast<std::uint64_t>(wide / static_cast<std::uint64_t>(line_bps)));
+    }
+    return sent - acknowledged >= limit;
+}
+
+Ticks Flow::gap(double bits_per_second) const {
+    return settings.transmission(last_bytes, static_cast<std::uint64_t>(bits_per_second));
+}
+
+void Flow::change_rate(double bits_per_second) {
+    next_send += gap(bits_per_second) - gap(rate_bps);
+    rate_bps = bits_per_second;
+    source.wake_by(*out, next_send);
+}
+
+void Flow::lost() {
+    if (settings.retransmit_timeout <= 0 || timer_armed || done) return;
+    timer_armed = true;
+    after(settings.retransmit_timeout, &Flow::check_progress, this);
+}
+
+void Flow::check_progress() {
+    timer_armed = false;
+    if (done) return;
+    const Ticks silent = now() - last_progress;
+    timer_armed = true;
+    if (silent < settings.retransmit_timeout) {
+        after(settings.retransmit_timeout - silent, &Flow::check_progress, this);
+        return;
+    }
+    sent = acknowledged;
+    last_progress = now();
+    after(settings.retransmit_timeout, &Flow::check_progress, this);
+    out->kick();
+}
+
+}  // namespace packetnet

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "host.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "clock.h"
+
+namespace packetnet {
+
+Port& Host::add_port() {
+    interfaces_.emplace_back();
+    return ports_.emplace_back(*this, static_cast<std::uint16_t>(ports_.size()), settings_, pool_);
+}
+
+void Host::start(Flow& flow) {
+    flow.next_send = now();
+    flow.last_progress = now();
+    flow.listed = true;
+    interfaces_[flow.out->index()].flows.push_back(&flow);
+    flow.out->kick();
+}
+
+// Acknowledgements go first; then the messages take turns, those that may send now.
+Packet* Host::next(Port& port) {
+    Interface& interface = interfaces_[port.index()];
+    if (!interface.acknowledgements.empty() && (settings_.ack_high_priority || !port.paused())) {
+        return interface.acknowledgements.pop();
+    }
+    if (Packet* control = port.pop()) return control;
+    Flow* flow = port.paused() ? nullptr : choose(port, interface);
+    if (!flow) {
+        set_alarm(port, interface);
+        return nullptr;
+    }
+    return make_data(*flow);
+}
+
+Flow* Host::choose(Port&, Interface& interface) {
+    std::vector<Flow*>& flows = interface.flows;
+    const std::size_t count = flows.size();
+    Flow* chosen = nullptr;
+    bool stale = false;
+    std::size_t place = 0;
+    for (std::size_t step = 1; step <= count && !chosen; ++step) {
+        place = (interface.last + step) % count;
+        Flow& flow = *flows[place];
+        if (flow.finished()) {
+            stale = true;
+        } else if (flow.left() > 0 && flow.next_send <= now() && !flow.window_full()) {
+            chosen = &flow;
+        }
+    }
+    if (stale) {
+        flows.erase(std::remove_if(flows.begin(), flows.end(),
+                                   [](Flow* flow) {
+                                       flow->listed = flow->listed && !flow->finished();
+                                       return flow->finished();
+                                   }),
+                    flows.end());
+        if (chosen)
+            place = static_cast<std::size_t>(std::find(flows.begin(), flows.end(), chosen) - flows.begin());
+    }
+    if (chosen) interface.last = place;
+    return chosen;
+}
+
+// Nothing can be sent now: look again when the first message may send its next packet.
+void Host::set_alarm(Port& port, Interface& interface) {
+    if (interface.alarm.IsPending()) return;
+    Ticks earliest = std::numeric_limits<Ticks>::max();
+    for (const Flow* flow : interface.flows) {
+        if (flow->left() > 0) earliest = std::min(earliest, flow->next_send);
+    }
+    if (earliest > now() && earliest != std::numeric_limits<Ticks>::max()) {
+        interface.alarm = after(earliest - now(), &Port::kick, &port);
+    }
+}
+
+void Host::wake_by(Port& port, Ticks time) {
+    Interface& interface = interfaces_[port.index()];
+    if (!interface.alarm.IsPending() || time >= static_cast<Ticks>(interface.alarm.GetTs())) return;
+    interface.alarm.Cancel();
+    interface.alarm = after(std::max<Ticks>(time - now(), 0), &Port::kick, &port);
+}
+
+Packet* Host::make_data(Flow& flow) {
+    Packet* packet = pool_.take();
+    ++flow.packets;
+    ++pool_.data_packets;
+    packet->kind = Kind::data;
+    packet->flow = &flow;
+    packet->destination = flow.destination.id();
+    packet->flow_hash_ports = flow.source_port | (100u << 16);
+    packet->payload =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(settings_.payload_bytes, flow.left()));
+    packet->bytes = packet->payload + settings_.header_bytes();
+    packet->sequence = flow.sent;
+    packet->stamp = now();
+    flow.sent += packet->payload;
+    flow.last_bytes = packet->bytes;
+    flow.next_send = now() + flow.gap(settings_.rate_bound ? flow.rate_bps : flow.line_bps);
+    return packet;
+}
+
+void Host::receive(Port&, Packet* packet) {
+    if (packet->kind == Kind::data) {
+        take_data(packet);
+    } else {
+        take_answer(packet);
+    }
+}
+
+// Accept the next byte in order, ask again for a missing one, and confirm what came twice.
+void Host::take_data(Packet* packet) {
+    Flow& flow = *packet->flow;
+    if (packet->sequence == flow.expected) {
+        flow.expected += packet->payload;
+        flow.unacknowledged += packet->payload;
+        if (flow.expected >= flow.size && !flow.delivered) {
+            flow.delivered = true;
+            reports_.delivered(flow);
+        }
+        const bool boundary = settings_.chunk_bytes > 0 && flow.expected % settings_.chunk_bytes == 0;
+        if (flow.unacknowledged >= settings_.ack_interval_bytes || boundary || flow.delivered ||
+            packet->marked) {
+            flow.unacknowledged = 0;
+            return answer(packet, Kind::ack);
+        }
+    } else if (packet->sequence < flow.expected) {
+        return answer(packet, Kind::ack);
+    } else if (now() >= flow.next_nack || flow.last_nack != flow.expected) {
+        flow.next_nack = now() + settings_.nack_interval;
+        flow.last_nack = flow.expected;
+        if (settings_.back_to_zero && settings_.chunk_bytes > 0) {
+            flow.expected -= flow.expected % settings_.chunk_bytes;
+        }
+        return answer(packet, Kind::nack);
+    }
+    drop(packet);
+}
+
+// Turn the data packet into its acknowledgement, which carries its marks and reports back.
+void Host::answer(Packet* packet, Kind kind) {
+    Flow& flow = *packet->flow;
+    packet->kind = kind;
+    packet->destination = flow.source.id();
+    packet->flow_hash_ports = 100u | (static_cast<std::uint32_t>(flow.source_port) << 16);
+    packet->bytes = settings_.ack_bytes();
+    packet->payload = 0;
+    packet->sequence = flow.expected;
+    interfaces_[flow.back->index()].acknowledgements.push(packet);
+    flow.back->kick();
+}
+
+void Host::take_answer(Packet* packet) {
+    Flow& flow = *packet->flow;
+    if (!flow.done) {
+        std::uint64_t sequence = packet->sequence;
+        if (settings_.back_to_zero && settings_.chunk_bytes > 0) sequence -= sequence % settings_.chunk_bytes;
+        if (sequence > flow.acknowledged) {
+            flow.acknowledged = sequence;
+            flow.last_progress = now();
+        }
+        if (packet->sequence >= flow.size) {
+            flow.acknowledged = flow.size;
+            finish(flow);
+        } else {
+            if (packet->kind == Kind::nack) flow.sent = flow.acknowledged;
+            flow.sent = std::max(flow.sent, flow.acknowledged);
+            if (flow.control) flow.control->acknowledged(flow, *packet);
+        }
+    }
+    drop(packet);
+    flow.out->kick();
+}
+
+void Host::drop(Packet* packet) {
+    --packet->flow->packets;
+    pool_.give_back(packet);
+}
+
+void Host::finish(Flow& flow) {
+    flow.done = true;
+    flow.sent = flow.size;
+    if (flow.control) flow.control->finished();
+    flow.control.reset();
+    reports_.acknowledged(flow);
+}
+
+}  // namespace packetnet

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// HPCC (SIGCOMM 2019): switches report what each hop carried, the sender aims at a target utilisation.
+#pragma once
+
+#include <array>
+
+#include "flow.h"
+
+namespace packetnet {
+
+// Write the report of a port into a packet; fields are as narrow as on the wire and wrap.
+void add_report(Packet& packet, const Settings& settings, const HopReport& report);
+
+class Hpcc final : public CongestionControl {
+  public:
+    explicit Hpcc(const Flow& flow);
+    void acknowledged(Flow& flow, const Packet& packet) override;
+
+  private:
+    struct Hop {
+        HopReport last;
+        double utilisation = 1;
+        double rate_bps = 0;
+        std::uint32_t stage = 0;
+    };
+
+    void react(Flow& flow, const Packet& packet, bool fast);
+    double react_to_path(Flow& flow, const Packet& packet, bool fast, bool& heard);
+    double react_per_hop(Flow& flow, const Packet& packet, bool fast, bool& heard);
+    // The utilisation of a hop since the last report, and the time it covers.
+    double hop_utilisation(const Flow& flow, const HopReport& report, const HopReport& last,
+                           Ticks& covered) const;
+
+    const Settings& settings_;
+    double rate_;
+    double utilisation_ = 1;
+    std::uint32_t stage_ = 0;
+    std::uint64_t window_end_ = 0;
+    std::array<Hop, Packet::kHops> hops_;
+};
+
+// HPCC with the largest utilisation of the path in one small field (SIGCOMM 2020).
+class HpccPint final : public CongestionControl {
+  public:
+    explicit HpccPint(const Flow& flow);
+    void acknowledged(Flow& flow, const Packet& packet) override;
+
+  private:
+    const Settings& settings_;
+    double rate_;
+    std::uint32_t stage_ = 0;
+    std::uint64_t window_end_ = 0;
+};
+
+}  // namespace packetnet

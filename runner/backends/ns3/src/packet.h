@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// A packet on the wire, and queues and a pool of them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+
+#include "settings.h"
+
+namespace packetnet {
+
+struct Flow;
+
+enum class Kind : std::uint8_t { data, ack, nack, pause, resume };
+
+// What a switch tells HPCC about the port a packet left by. Narrow fields wrap, as they would in a header.
+struct HopReport {
+    std::uint64_t rate_bps = 0;
+    Ticks time = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t queue_bytes = 0;
+};
+
+struct Packet {
+    static constexpr std::size_t kHops = 5;
+
+    Packet* next = nullptr;
+    Flow* flow = nullptr;
+    Kind kind = Kind::data;
+    bool marked = false;  // by a switch: congestion; in an acknowledgement: the data was marked
+    std::uint8_t hops = 0;
+    std::uint16_t ingress = 0;  // the port by which it entered the switch it is in
+    std::int32_t destination = 0;
+    std::uint32_t bytes = 0;    // on the wire
+    std::uint32_t payload = 0;  // of data
+    std::uint32_t flow_hash_ports = 0;
+    std::uint64_t sequence = 0;  // data: its first byte; ack, nack: the next byte expected
+    Ticks stamp = 0;             // when it was sent, for TIMELY
+    Ticks queued_since = 0;
+    double utilisation = 0;  // the largest so far, for HPCC-PINT
+    std::array<HopReport, kHops> reports;
+};
+
+// First in, first out, without allocations.
+class PacketQueue {
+  public:
+    bool empty() const { return first_ == nullptr; }
+    std::uint64_t bytes() const { return bytes_; }
+
+    void push(Packet* packet) {
+        packet->next = nullptr;
+        (first_ ? last_->next : first_) = packet;
+        last_ = packet;
+        bytes_ += packet->bytes;
+    }
+
+    Packet* pop() {
+        Packet* packet = first_;
+        first_ = packet->next;
+        bytes_ -= packet->bytes;
+        return packet;
+    }
+
+  private:
+    Packet* first_ = nullptr;
+    Packet* last_ = nullptr;
+    std::uint64_t bytes_ = 0;
+};
+
+class PacketPool {
+  public:
+    std::uint64_t data_packets = 0;  // sent by hosts so far
+
+    Packet* take() {
+        if (!free_) {
+            store_.emplace_back();
+            return &store_.back();
+        }
+        Packet* packet = free_;
+        free_ = packet->next;
+        packet->marked = false;
+        packet->hops = 0;
+        packet->utilisation = 0;
+        packet->next = nullptr;
+        return packet;
+    }
+
+    void give_back(Packet* packet) {
+        packet->next = free_;
+        free_ = packet;
+    }
+
+  private:
+    std::deque<Packet> store_;
+    Packet* free_ = nullptr;
+};
+
+}  // namespace packetnet

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "port.h"
+
+#include <algorithm>
+
+#include "clock.h"
+#include "flow.h"
+
+namespace packetnet {
+
+void Port::connect(Port& peer, std::uint64_t rate_bps, Ticks delay, double loss) {
+    peer_ = &peer;
+    rate_bps_ = rate_bps;
+    delay_ = settings_.round(delay);
+    loss_ = loss;
+}
+
+void Port::send_control(Packet* packet) {
+    packet->queued_since = now();
+    control_.push(packet);
+    kick();
+}
+
+void Port::send_data(Packet* packet) {
+    packet->queued_since = now();
+    data_.push(packet);
+    use_.largest_queue_bytes = std::max(use_.largest_queue_bytes, data_.bytes());
+    kick();
+}
+
+Packet* Port::pop() {
+    PacketQueue* queue = !control_.empty() ? &control_ : (!data_.empty() && !paused_ ? &data_ : nullptr);
+    if (!queue) return nullptr;
+    Packet* packet = queue->pop();
+    use_.queued += now() - packet->queued_since;
+    return packet;
+}
+
+void Port::kick() {
+    if (busy_) return;
+    if (Packet* packet = owner_.next(*this)) transmit(packet);
+}
+
+void Port::transmit(Packet* packet) {
+    const Ticks duration = settings_.transmission(packet->bytes, rate_bps_);
+    busy_ = true;
+    use_.bytes += packet->bytes;
+    use_.busy += duration;
+    ++use_.packets;
+    after(duration, &Port::transmitted, this);
+    after(duration + delay_, &Port::arrive, peer_, packet);
+}
+
+void Port::transmitted() {
+    busy_ = false;
+    kick();
+}
+
+void Port::arrive(Packet* packet) {
+    if (packet->kind == Kind::pause || packet->kind == Kind::resume) {
+        set_paused(packet->kind == Kind::pause);
+        pool_.give_back(packet);
+        return;
+    }
+    if (peer_->loss_ > 0 && chance() < peer_->loss_) {
+        peer_->count_drop();
+        packet->flow->lost();
+        --packet->flow->packets;
+        pool_.give_back(packet);
+        return;
+    }
+    owner_.receive(*this, packet);
+}
+
+void Port::set_paused(bool paused) {
+    if (paused == paused_) return;
+    paused_ = paused;
+    if (paused) {
+        ++use_.pauses;
+        paused_since_ = now();
+    } else {
+        use_.paused += now() - paused_since_;
+        kick();
+    }
+}
+
+}  // namespace packetnet

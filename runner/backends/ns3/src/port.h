@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// One end of a link: it sends one packet at a time, and stops sending data while its peer tells it to pause.
+#pragma once
+
+#include <cstdint>
+
+#include "packet.h"
+
+namespace packetnet {
+
+class Port;
+
+// A host or a switch: decides what a port sends next and takes what a port received.
+class Node {
+  public:
+    explicit Node(std::int32_t id) : id_(id) {}
+    virtual ~Node() = default;
+    Node(const Node&) = delete;
+    Node& operator=(const Node&) = delete;
+
+    std::int32_t id() const { return id_; }
+    // The next packet to send through the port, or null if there is none now.
+    virtual Packet* next(Port& port) = 0;
+    virtual void receive(Port& port, Packet* packet) = 0;
+
+  private:
+    const std::int32_t id_;
+};
+
+struct PortUse {
+    std::uint64_t bytes = 0;
+    std::uint64_t packets = 0;
+    std::uint64_t pauses = 0;  // received
+    std::uint64_t drops = 0;   // at the receiving end of the link
+    std::uint64_t largest_queue_bytes = 0;
+    Ticks busy = 0;
+    Ticks queued = 0;
+    Ticks paused = 0;
+};
+
+class Port {
+  public:
+    Port(Node& owner, std::uint16_t index, const Settings& settings, PacketPool& pool)
+        : owner_(owner), index_(index), settings_(settings), pool_(pool) {}
+
+    void connect(Port& peer, std::uint64_t rate_bps, Ticks delay, double loss);
+
+    Node& owner() const { return owner_; }
+    Port& peer() const { return *peer_; }
+    std::uint16_t index() const { return index_; }
+    std::uint64_t rate_bps() const { return rate_bps_; }
+    Ticks delay() const { return delay_; }
+    bool lossy() const { return loss_ > 0; }
+    bool paused() const { return paused_; }
+    const PortUse& use() const { return use_; }
+    std::uint64_t queued_bytes() const { return control_.bytes() + data_.bytes(); }
+    std::uint64_t sent_bytes() const { return use_.bytes; }
+    void count_drop() { ++use_.drops; }
+
+    // Queue a packet and send it as soon as possible; control packets overtake data and ignore pauses.
+    void send_control(Packet* packet);
+    void send_data(Packet* packet);
+    // Send the owner's next packet unless one is on its way out.
+    void kick();
+
+    // The head of the control queue, else of the data queue unless paused; null if there is none.
+    Packet* pop();
+
+  private:
+    void transmit(Packet* packet);
+    void transmitted();
+    void arrive(Packet* packet);
+    void set_paused(bool paused);
+
+    Node& owner_;
+    const std::uint16_t index_;
+    const Settings& settings_;
+    PacketPool& pool_;
+    Port* peer_ = nullptr;
+    std::uint64_t rate_bps_ = 0;
+    Ticks delay_ = 0;
+    double loss_ = 0;
+    bool busy_ = false;
+    bool paused_ = false;
+    Ticks paused_since_ = 0;
+    PacketQueue control_;
+    PacketQueue data_;
+    PortUse use_;
+};
+
+}  // namespace packetnet

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "switch.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "clock.h"
+#include "flow.h"
+#include "host.h"
+#include "hpcc.h"
+
+namespace packetnet {
+namespace {
+
+constexpr std::uint64_t kReserveBytes = 4096;
+constexpr std::uint64_t kResumeOffsetBytes = 3072;
+constexpr std::uint32_t kPauseFrameBytes = 31;
+
+double lookup(const std::map<std::uint64_t, double>& table, std::uint64_t rate) {
+    if (table.empty()) return 0;
+    const auto found = table.lower_bound(rate);
+    return found != table.end() ? found->second : table.rbegin()->second;
+}
+
+std::uint32_t rotate(std::uint32_t value, int bits) { return (value << bits) | (value >> (32 - bits)); }
+
+// Hosts are numbered 11.high.low.1, as ASTRA-sim does.
+std::uint32_t address(std::int32_t node) {
+    const auto number = static_cast<std::uint32_t>(node);
+    return 0x0b000001u + (number / 256) * 0x10000u + (number % 256) * 0x100u;
+}
+
+}  // namespace
+
+std::uint32_t flow_hash(std::int32_t source, std::int32_t destination, std::uint32_t ports,
+                        std::uint32_t seed) {
+    std::uint32_t hash = seed;
+    for (const std::uint32_t block : {address(source), address(destination), ports}) {
+        hash ^= rotate(block * 0xcc9e2d51u, 15) * 0x1b873593u;
+        hash = rotate(hash, 13) * 5 + 0xe6546b64u;
+    }
+    hash ^= 12;
+    hash ^= hash >> 16;
+    hash *= 0x85ebca6bu;
+    hash ^= hash >> 13;
+    hash *= 0xc2b2ae35u;
+    return hash ^ (hash >> 16);
+}
+
+Port& Switch::add_port() {
+    return ports_.emplace_back(*this, static_cast<std::uint16_t>(ports_.size()), settings_, pool_);
+}
+
+void Switch::build(std::uint64_t interface_rate_bps) {
+    ingress_.resize(ports_.size());
+    marking_.resize(ports_.size());
+    waiting_bytes_.resize(ports_.size());
+    utilisation_.resize(ports_.size());
+    last_sent_.resize(ports_.size());
+    std::uint64_t set_aside = 0;
+    for (std::size_t i = 0; i < ports_.size(); ++i) {
+        const Port& port = ports_[i];
+        const auto delay_ns = static_cast<unsigned __int128>(port.delay() / 1000);
+        ingress_[i].headroom_limit =
+            static_cast<std::uint64_t>(port.rate_bps() * delay_ns / 8'000'000'000ull) *
+            settings_.headroom_factor;
+        for (std::uint64_t rate = port.rate_bps(); rate > interface_rate_bps && ingress_[i].shift > 0;
+             rate /= 2) {
+            --ingress_[i].shift;
+        }
+        marking_[i] = {lookup(settings_.mark_low_kb, port.rate_bps()) * 1000,
+                       lookup(settings_.mark_high_kb, port.rate_bps()) * 1000,
+                       lookup(settings_.mark_probability, port.rate_bps())};
+        set_aside += kReserveBytes + ingress_[i].headroom_limit;
+    }
+    pool_bytes_ = settings_.buffer_bytes > set_aside ? settings_.buffer_bytes - set_aside : 0;
+}
+
+Port* Switch::route(const Packet& packet) const {
+    const std::vector<Port*>& ways = routes[static_cast<std::size_t>(packet.destination)];
+    if (ways.size() == 1) return ways[0];
+    const Flow& flow = *packet.flow;
+    const bool forward = packet.kind == Kind::data;
+    const std::int32_t from = forward ? flow.source.id() : flow.destination.id();
+    const std::uint32_t hash =
+        flow_hash(from, packet.destination, packet.flow_hash_ports, static_cast<std::uint32_t>(id()));
+    return ways[hash % ways.size()];
+}
+
+void Switch::receive(Port& port, Packet* packet) {
+    Port& out = *route(*packet);
+    if (settings_.ack_high_priority && packet->kind != Kind::data) return out.send_control(packet);
+    const std::size_t ingress = port.index();
+    if (!admit(ingress, packet->bytes)) {
+        port.peer().count_drop();
+        packet->flow->lost();
+        --packet->flow->packets;
+        pool_.give_back(packet);
+        return;
+    }
+    packet->ingress = port.index();
+    waiting_bytes_[out.index()] += packet->bytes;
+    pause_if_needed(ingress);
+    out.send_data(packet);
+}
+
+Packet* Switch::next(Port& port) {
+    Packet* packet = port.pop();
+    if (packet) leave(port, packet);
+    return packet;
+}
+
+// Account for a packet that leaves, mark it if more than a little waits behind it, and report to its sender.
+void Switch::leave(Port& port, Packet* packet) {
+    const bool answer = packet->kind == Kind::ack || packet->kind == Kind::nack;
+    if (packet->kind == Kind::pause || packet->kind == Kind::resume) return;
+    if (!(settings_.ack_high_priority && answer)) {
+        release(packet->ingress, packet->bytes);
+        waiting_bytes_[port.index()] -= packet->bytes;
+        if (packet->kind == Kind::data && settings_.mark && should_mark(port.index())) packet->marked = true;
+        resume_if_possible(packet->ingress);
+    }
+    if (packet->kind == Kind::data && settings_.control == Control::hpcc) {
+        add_report(*packet, settings_, {port.rate_bps(), now(), port.sent_bytes(), port.queued_bytes()});
+    } else if (settings_.control == Control::hpcc_pint) {
+        report_utilisation(port, *packet);
+    }
+}
+
+// HPCC-PINT: the port averages its own utilisation; a packet carries the largest on its way, coarsely.
+void Switch::report_utilisation(Port& port, Packet& packet) {
+    const double base = packet.flow ? static_cast<double>(packet.flow->base_rtt) : 0;
+    if (base <= 0) return;
+    const std::size_t index = port.index();
+    const double elapsed = std::min(static_cast<double>(now() - last_sent_[index]), base);
+    const double share = elapsed / base;
+    const double product_bytes = static_cast<double>(port.rate_bps()) / 8 * base * 1e-12;
+    utilisation_[index] = utilisation_[index] * (1 - share) +
+                          static_cast<double>(port.queued_bytes()) * share / product_bytes +
+                          static_cast<double>(packet.bytes) / product_bytes;
+    last_sent_[index] = now();
+    if (packet.kind != Kind::data) return;
+    const double coarse = std::log(std::max(utilisation_[index], 1e-6)) / std::log(settings_.pint_base);
+    packet.utilisation = std::max(packet.utilisation, std::pow(settings_.pint_base, std::round(coarse)));
+}
+
+std::uint64_t Switch::shared(const Ingress& ingress) const {
+    return ingress.bytes > kReserveBytes ? ingress.bytes - kReserveBytes : 0;
+}
+
+std::uint64_t Switch::threshold(const Ingress& ingress) const {
+    return (pool_bytes_ > shared_bytes_ ? pool_bytes_ - shared_bytes_ : 0) >> ingress.shift;
+}
+
+// Take the packet into the reserve and the shared pool, else into the headroom; false if that is full too.
+bool Switch::admit(std::size_t port, std::uint32_t bytes) {
+    Ingress& ingress = ingress_[port];
+    const std::uint64_t limit = threshold(ingress);
+    if (ingress.headroom_bytes + bytes > ingress.headroom_limit && shared(ingress) + bytes > limit)
+        return false;
+    const std::uint64_t total = ingress.bytes + bytes;
+    if (total > kReserveBytes && total - kReserveBytes > limit) {
+        ingress.headroom_bytes += bytes;
+        return true;
+    }
+    const std::uint64_t before = shared(ingress);
+    ingress.bytes = total;
+    shared_bytes_ += shared(ingress) - before;
+    return true;
+}
+
+void Switch::release(std::size_t port, std::uint32_t bytes) {
+    Ingress& ingress = ingress_[port];
+    const std::uint64_t from_headroom = std::min<std::uint64_t>(ingress.headroom_bytes, bytes);
+    ingress.headroom_bytes -= from_headroom;
+    const std::uint64_t before = shared(ingress);
+    ingress.bytes -= bytes - from_headroom;
+    shared_bytes_ -= before - shared(ingress);
+}
+
+void Switch::pause_if_needed(std::size_t port) {
+    Ingress& ingress = ingress_[port];
+    if (ingress.pausing || (ingress.headroom_bytes == 0 && shared(ingress) < threshold(ingress))) return;
+    ingress.pausing = true;
+    send_pause(port, Kind::pause);
+}
+
+void Switch::resume_if_possible(std::size_t port) {
+    Ingress& ingress = ingress_[port];
+    if (!ingress.pausing || ingress.headroom_bytes > 0) return;
+    const std::uint64_t used = shared(ingress);
+    if (used > 0 && used + kResumeOffsetBytes > threshold(ingress)) return;
+    ingress.pausing = false;
+    send_pause(port, Kind::resume);
+}
+
+void Switch::send_pause(std::size_t port, Kind kind) {
+    Packet* packet = pool_.take();
+    packet->kind = kind;
+    packet->flow = nullptr;
+    packet->bytes = kPauseFrameBytes;
+    packet->payload = 0;
+    ports_[port].send_control(packet);
+}
+
+bool Switch::should_mark(std::size_t port) const {
+    const Marking& marking = marking_[port];
+    const auto waiting = static_cast<double>(waiting_bytes_[port]);
+    if (waiting > marking.high) return true;
+    if (waiting <= marking.low) return false;
+    return chance() < marking.probability * (waiting - marking.low) / (marking.high - marking.low);
+}
+
+}  // namespace packetnet

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// A switch with one buffer shared by all ports, priority flow control, marking, and paths chosen by a flow's
+// hash.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "port.h"
+
+namespace packetnet {
+
+class Switch final : public Node {
+  public:
+    Switch(std::int32_t id, const Settings& settings, PacketPool& pool)
+        : Node(id), settings_(settings), pool_(pool) {}
+
+    Port& add_port();
+    std::deque<Port>& ports() { return ports_; }
+    // The ports that lead towards each node on a shortest way.
+    std::vector<std::vector<Port*>> routes;
+
+    // Size the buffer for the links that were connected; `interface_rate_bps` is the hosts' rate.
+    void build(std::uint64_t interface_rate_bps);
+    Packet* next(Port& port) override;
+    void receive(Port& port, Packet* packet) override;
+
+  private:
+    // What the buffer holds of the data that came in by one port.
+    struct Ingress {
+        std::uint64_t bytes = 0;           // in the reserve and the shared pool
+        std::uint64_t headroom_bytes = 0;  // above, on its way while the peer did not know of the pause
+        std::uint64_t headroom_limit = 0;
+        unsigned shift = 3;
+        bool pausing = false;
+    };
+    struct Marking {
+        double low = 0;
+        double high = 0;
+        double probability = 0;
+    };
+
+    bool admit(std::size_t ingress, std::uint32_t bytes);
+    void release(std::size_t ingress, std::uint32_t bytes);
+    std::uint64_t shared(const Ingress& ingress) const;
+    std::uint64_t threshold(const Ingress& ingress) const;
+    void pause_if_needed(std::size_t ingress);
+    void resume_if_possible(std::size_t ingress);
+    void send_pause(std::size_t ingress, Kind kind);
+    bool should_mark(std::size_t egress) const;
+    void leave(Port& port, Packet* packet);
+    void report_utilisation(Port& port, Packet& packet);
+    Port* route(const Packet& packet) const;
+
+    const Settings& settings_;
+    PacketPool& pool_;
+    std::deque<Port> ports_;
+    std::vector<Ingress> ingress_;
+    std::vector<Marking> marking_;
+    std::vector<std::uint64_t> waiting_bytes_;  // data for each port
+    std::vector<double> utilisation_;           // of each port, for HPCC-PINT
+    std::vector<Ticks> last_sent_;
+    std::uint64_t pool_bytes_ = 0;  // what is neither reserve nor headroom
+    std::uint64_t shared_bytes_ = 0;
+};
+
+// The hash that chooses between equal ways: MurmurHash3 (32 bit) of the flow's addresses and ports.
+std::uint32_t flow_hash(std::int32_t source, std::int32_t destination, std::uint32_t ports,
+                        std::uint32_t seed);
+
+}  // namespace packetnet
