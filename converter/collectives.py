@@ -18,6 +18,7 @@ __all__ = ["COMM_OPS", "Communication", "communications"]
 _GLOO = "gloo:"
 _BARRIER_BYTES = 64
 _FLIGHT_SLACK_NS = 100_000
+_LONGEST_CALL_NS = 20_000_000
 
 
 @dataclass(frozen=True)
@@ -145,27 +146,29 @@ def _group(
 ) -> tuple[int, ...]:
     """Return the ranks of the group operator *index* used; () is all ranks.
 
-    With gloo the operator itself does not say: the flight record does (by time), else the functional
-    collective around it does (its last text argument).
+    With gloo the operator itself does not say: the functional collective around it does (its last text
+    argument), else the flight record (by time).
     """
-    name = _flight_group(ops[index], flights)
+    name: str | None = None
     outer = ops[index].parent
     while name is None and outer >= 0:
         record = host.operators.get(ops[outer].event.record_id)
         if record is not None and record.name.startswith("_c10d_functional::"):
             name = next((str(value) for value in reversed(record.inputs) if isinstance(value, str)), None)
         outer = ops[outer].parent
-    return groups.get(name or "", ())
+    return groups.get(name or _flight_group(ops[index], flights) or "", ())
 
 
 def _flight_group(op: Op, flights: Sequence[Flight]) -> str | None:
-    """Return the group of the flight enqueued during *op*, or nearest to it."""
-    at = bisect_left(flights, op.start_ns - _FLIGHT_SLACK_NS, key=lambda flight: flight.time_created_ns)
+    """Return the group of the flight that encloses *op*, was enqueued during it, or is nearest to it."""
+    at = bisect_left(flights, op.start_ns - _LONGEST_CALL_NS, key=lambda flight: flight.time_created_ns)
     best: tuple[int, str] | None = None
     for flight in flights[at:]:
         if flight.time_created_ns > op.end_ns + _FLIGHT_SLACK_NS:
             break
+        if flight.time_created_ns <= op.start_ns <= flight.time_ended_ns:
+            return flight.process_group[0]
         away = max(0, op.start_ns - flight.time_created_ns, flight.time_created_ns - op.end_ns)
-        if best is None or away < best[0]:
+        if away <= _FLIGHT_SLACK_NS and (best is None or away < best[0]):
             best = (away, flight.process_group[0])
     return best[1] if best else None

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import TraceError
+from .fake_world import pose_for_all
 from .file_sets import find_rank_traces
 from .graph import Graph, NodeType
 from .rank import RankTraces, open_ranks, rank_graph
@@ -43,7 +44,11 @@ def convert(trace_dir: Path, *, step: StepChoice = "median", progress: Progress 
     known: dict[str, Any] = {"trace_set": trace_dir.name, "torch_version": manifest.torch_version}
     assumptions = _assumptions(manifest)
     ranks = [_of_entry(trace_dir, entry) for entry in entries]
-    return _convert(ranks, step, str(trace_dir), known=known, assumptions=assumptions, progress=progress)
+    place = str(trace_dir)
+    workload = _convert(ranks, step, place, known=known, assumptions=assumptions, progress=progress)
+    if not manifest.fake_world:
+        return workload
+    return pose_for_all(workload, manifest.world_size, entries[0].all_groups, place)
 
 
 def convert_files(
@@ -130,8 +135,11 @@ def _of_entry(folder: Path, entry: RankEntry) -> RankTraces:
 
 def _assumptions(manifest: TraceSet) -> list[str]:
     if not manifest.partial:
-        return []
-    return [f"the capture is partial ({manifest.why_partial}); what it holds whole was converted"]
+        return list(manifest.notes)
+    return [
+        *manifest.notes,
+        f"the capture is partial ({manifest.why_partial}); what it holds whole was converted",
+    ]
 
 
 def _with_common_groups(graphs: Sequence[Graph]) -> tuple[list[Graph], dict[int, tuple[int, ...]]]:

@@ -49,16 +49,22 @@ class RankEntry(msgspec.Struct, frozen=True):
     device: str = ""
     process_groups: list[ProcessGroup] = msgspec.field(default_factory=list)
     steps: list[StepRange] = msgspec.field(default_factory=list)
+    all_groups: list[list[int]] = msgspec.field(default_factory=list)
 
 
 class TraceSet(msgspec.Struct, frozen=True):
-    """The manifest of one capture; *reasons* say why it is *partial*, one sentence each."""
+    """The manifest of one capture; *reasons* say why it is *partial*, one sentence each.
+
+    In a *fake_world* one process posed as rank 0 of all; *notes* say what that and the like mean.
+    """
 
     world_size: int
     ranks: list[RankEntry]
     partial: bool = False
     reasons: list[str] = msgspec.field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
     torch_version: str = ""
+    fake_world: bool = False
 
     @property
     def why_partial(self) -> str:
@@ -67,9 +73,13 @@ class TraceSet(msgspec.Struct, frozen=True):
 
 
 class Flight(msgspec.Struct, frozen=True):
-    """One collective in the flight record: when it was enqueued (Unix nanoseconds) and its group's name."""
+    """One collective in the flight record: when it was enqueued (Unix nanoseconds) and its group's name.
+
+    *time_ended_ns* is when the call returned, where that was recorded (in a fake world).
+    """
 
     time_created_ns: int = 0
+    time_ended_ns: int = 0
     process_group: list[str] = msgspec.field(default_factory=list)
 
 
@@ -89,6 +99,8 @@ def read_trace_set(folder: Path) -> TraceSet:
     present = {entry.rank for entry in manifest.ranks if entry.device_trace and entry.host_trace}
     if len({entry.rank for entry in manifest.ranks}) < len(manifest.ranks):
         raise TraceError(f"{path} lists a rank twice. Merge the captures into one, or capture again.")
+    if manifest.fake_world and present == {0}:
+        return manifest
     if len(present) < manifest.world_size or not present or max(present) >= manifest.world_size:
         raise TraceError(_missing(path, manifest, present))
     return manifest

@@ -72,8 +72,12 @@ def _noted(distributed_module: Any, collective: Callable[..., Any]) -> Callable[
         group = parameters.bind(*args, **kwargs).arguments.get("group")
         names = distributed_module._world.pg_names
         name = names.get(group or distributed_module.group.WORLD, "")
-        _flights.append({"time_created_ns": time.time_ns(), "process_group": [name, ""]})
-        return collective(*args, **kwargs)
+        started_ns = time.time_ns()
+        try:
+            return collective(*args, **kwargs)
+        finally:
+            times = {"time_created_ns": started_ns, "time_ended_ns": time.time_ns()}
+            _flights.append({**times, "process_group": [name, ""]})
 
     return noting
 
