@@ -2,6 +2,8 @@
 
 from .codec import decode_graph, encode_graph
 from .convert import convert, convert_files
+from .doctor import doctor
+from .findings import Finding
 from .graph import EDGE_COLUMNS, NODE_COLUMNS, CollectiveType, EdgeKind, Graph, NodeType
 from .replay import Replay, replay
 from .workload import Workload
@@ -11,6 +13,7 @@ __all__ = [
     "NODE_COLUMNS",
     "CollectiveType",
     "EdgeKind",
+    "Finding",
     "Graph",
     "NodeType",
     "Replay",
@@ -18,6 +21,7 @@ __all__ = [
     "convert",
     "convert_files",
     "decode_graph",
+    "doctor",
     "encode_graph",
     "replay",
 ]
