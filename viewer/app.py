@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update, set_props
 
 from ..errors import ChakrascopeError
 from ..runner import Study
@@ -15,6 +16,8 @@ from .state import Selection, StudyView
 from .theme import duration_text, run_text
 
 __all__ = ["create_app"]
+
+_log = logging.getLogger(__name__)
 
 
 def create_app(study: Study) -> Dash:
@@ -27,6 +30,7 @@ def create_app(study: Study) -> Dash:
         suppress_callback_exceptions=True,
         compress=True,
         assets_folder="assets",
+        on_error=_report_error,
     )
     # Flask-Compress leaves the files it streams open; they are our own few assets, a few kB each.
     app.server.config["COMPRESS_STREAMS"] = False
@@ -38,6 +42,21 @@ def create_app(study: Study) -> Dash:
     routes.register(app.server, view)
     protect(app)
     return app
+
+
+def _report_error(error: Exception) -> Any:
+    """Tell the user what a click met; whatever the page showed before stays."""
+    if isinstance(error, ChakrascopeError):
+        title, text = "That is not possible", error.message
+    else:
+        _log.exception("an error in the viewer", exc_info=error)
+        title, text = (
+            "An error in the viewer itself",
+            f"{type(error).__name__}; the terminal shows the details.",
+        )
+    note = {"action": "show", "title": title, "message": text, "color": "red", "autoClose": False}
+    set_props("notifications", {"sendNotifications": [note]})
+    return no_update
 
 
 def _shell(view: StudyView) -> dmc.MantineProvider:
@@ -71,6 +90,7 @@ def _shell(view: StudyView) -> dmc.MantineProvider:
             dcc.Location(id="url", refresh=False),
             dcc.Store(id="selection"),
             dcc.Store(id="run"),
+            dmc.NotificationContainer(id="notifications", position="bottom-right"),
             dmc.AppShell(
                 [
                     dmc.AppShellHeader(header),
@@ -176,12 +196,14 @@ def _page(view: StudyView, pathname: str, run: str | None, scheme: str, search: 
     page = next((page for page in pages.PAGES if pathname == page.PATH), None)
     if page is None:
         return _notice("No such page", "Choose one from the list on the left.")
-    if not run:
-        return _notice(
-            "This study has no run yet",
-            "Simulate its workload with `chakrascope run STUDY --network ...`, then reload this page.",
-        )
     try:
+        if not getattr(page, "NEEDS_RUN", True):
+            return page.layout(view, Selection.parse(search), scheme)
+        if not run:
+            return _notice(
+                "This study has no run yet",
+                "Simulate its workload on the page New run, or with `chakrascope run STUDY --network ...`.",
+            )
         return page.layout(view.open(run), Selection.parse(search), scheme)
     except ChakrascopeError as error:
         return _notice("This run cannot be shown", error.message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from dash import dcc
 
+from .queries.configure import Dimension
 from .theme import KIND_LABELS, ON_KIND_INK, duration_text, kind_colour, share_text
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "path_strip",
     "ranks_bar",
     "runs_bar",
+    "topology_sketch",
     "traffic_map",
 ]
 
@@ -215,7 +218,7 @@ def difference_scatter(nodes: pd.DataFrame, scheme: str, most: int = 3000) -> go
 
 
 def difference_histogram(nodes: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return how many of the nodes that differ do so by how much, relative to this run; nothing is cut off."""
+    """Return how many of the nodes that differ do so by how much, relative to this run, in steps."""
     edges = [-np.inf, -0.5, -0.2, -0.1, -0.02, 0.02, 0.1, 0.2, 0.5, 1.0, np.inf]
     labels = ["< −50 %", "−50 to −20", "−20 to −10", "−10 to −2", "±2 %", "2 to 10", "10 to 20", "20 to 50",
               "50 to 100", "> 100 %"]  # fmt: skip
@@ -237,6 +240,43 @@ def difference_histogram(nodes: pd.DataFrame, scheme: str) -> go.Figure:
     figure.update_xaxes(title="other run takes longer by", tickangle=-35, type="category")
     figure.update_yaxes(title="nodes", showgrid=True)
     return _styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 40})
+
+
+def topology_sketch(dimensions: Sequence[Dimension], scheme: str) -> go.Figure:
+    """Return a drawing of one group of ranks in each of *dimensions*, at most 16 of its ranks."""
+    figure = go.Figure()
+    for number, dimension in enumerate(dimensions):
+        count = max(1, min(dimension.size, 16))
+        angles = 2 * np.pi * np.arange(count) / count
+        x, y = 3.0 * number + np.sin(angles), np.cos(angles)
+        pairs = _links(dimension.topology, count)
+        centre = (3.0 * number, 0.0)
+        ends = [((x[a], y[a]), (x[b], y[b]) if b >= 0 else centre) for a, b in pairs]
+        figure.add_scatter(
+            x=[value for a, b in ends for value in (a[0], b[0], None)],
+            y=[value for a, b in ends for value in (a[1], b[1], None)],
+            mode="lines", line={"color": "#9aa3ad", "width": 1}, hoverinfo="skip",
+        )  # fmt: skip
+        figure.add_scatter(x=x, y=y, mode="markers", marker={"size": 9, "color": "#3b82c4"}, hoverinfo="skip")
+        if dimension.topology == "Switch":
+            square = {"size": 15, "color": "#e08214", "symbol": "square"}
+            figure.add_scatter(x=[centre[0]], y=[centre[1]], mode="markers", marker=square, hoverinfo="skip")
+        shown = f" ({count} drawn)" if count < dimension.size else ""
+        text = f"{number + 1}: {dimension.topology} of {dimension.size}{shown}"
+        figure.add_annotation(x=centre[0], y=-1.45, text=text, showarrow=False)
+    figure.update_layout(height=230, showlegend=False)
+    figure.update_xaxes(visible=False, range=[-1.6, 3 * len(dimensions) - 1.4])
+    figure.update_yaxes(visible=False, range=[-1.7, 1.2], scaleanchor="x")
+    return _styled(figure, scheme, margin={"l": 0, "r": 0, "t": 0, "b": 0})
+
+
+def _links(topology: str, count: int) -> list[tuple[int, int]]:
+    """Return the links among *count* ranks as pairs of indices; -1 is the switch in the middle."""
+    if topology == "Switch":
+        return [(rank, -1) for rank in range(count)]
+    if topology == "Ring":
+        return [(rank, (rank + 1) % count) for rank in range(count)]
+    return [(a, b) for a in range(count) for b in range(a)]
 
 
 def traffic_map(labels: list[str], values: Any, texts: Any, scheme: str) -> go.Figure:

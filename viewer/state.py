@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, replace
@@ -147,6 +148,12 @@ class StudyView:
     def runs(self) -> list[RunInfo]:
         """Return what is known of every run in the study, the newest last."""
         return list(self.study.runs())
+
+    def workload_ranks(self, name: str) -> int:
+        """Return how many ranks the workload *name* of the study has, without reading its graphs."""
+        prefix = self.study.workload_prefix(name)
+        document = json.loads(prefix.with_name(f"{prefix.name}.workload.json").read_text(encoding="utf-8"))
+        return int(document["num_ranks"])
 
     def resolve(self, run_id: str) -> str:
         """Return *run_id* if the study has it, else the newest run, else an empty string."""

@@ -1,11 +1,14 @@
-"""The pages: each has PATH, TITLE, ``layout(run, selection, scheme)`` and ``register(app, view)``."""
+"""The pages: each has PATH, TITLE, ``layout(run, selection, scheme)`` and ``register(app, view)``.
+
+A page with NEEDS_RUN false is laid out from the view of the study in place of a run.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from . import compare, critical_path, graph, network, summary, timeline
+from . import compare, configure, critical_path, graph, network, summary, timeline
 
 __all__ = ["PAGES"]
 
-PAGES: tuple[Any, ...] = (summary, critical_path, timeline, graph, network, compare)
+PAGES: tuple[Any, ...] = (summary, critical_path, timeline, graph, network, compare, configure)

@@ -1,0 +1,237 @@
+import dataclasses
+import fcntl
+import os
+import re
+import signal
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chakrascope.errors import Cancelled, StudyError
+from chakrascope.runner import NetworkConfig, SystemConfig, list_presets
+from chakrascope.viewer import create_app, worker
+from chakrascope.viewer.jobs import Job, JobStore, write_json, write_status
+from chakrascope.viewer.queries.configure import COLLECTIVES, Setup, check, command_line, differences
+
+from .conftest import serving
+from .studies import make_study
+
+
+def setup_of(network="cpu-cluster-8", **changes):
+    setup = Setup.of_presets(network, "default")
+    first = dataclasses.replace(setup.dimensions[0], **changes)
+    return dataclasses.replace(setup, dimensions=(first, *setup.dimensions[1:]))
+
+
+def levels(found):
+    return [finding.level for finding in found]
+
+
+@pytest.mark.parametrize("network", list_presets("network"))
+@pytest.mark.parametrize("system", list_presets("system"))
+def test_untouched_presets_give_back_their_files(network, system):
+    setup = Setup.of_presets(network, system)
+    preset = NetworkConfig.preset(network)
+    assert setup.network_mapping() == {key: preset.to_dict()[key] for key in setup.network_mapping()}
+    assert setup.system_mapping() == SystemConfig.preset(system, preset.dimensions).to_dict()
+    assert differences(setup) == []
+    assert network in command_line(setup, ["replay"])
+
+
+def test_change_is_told_and_leaves_the_preset_out_of_the_command():
+    setup = setup_of(bandwidth=10.0)
+    assert differences(setup) == ["dimension 1, bandwidth: 1.164 → 10.0"]
+    assert command_line(setup, ["replay"]) == (
+        "chakrascope run STUDY --network network.yml --system system.json --backend replay"
+    )
+
+
+def test_ranks_must_be_a_multiple_of_the_workloads():
+    assert "error" not in levels(check(setup_of(), 8, ["replay"]))
+    assert "repeated 4 times" in check(setup_of(), 2, ["replay"])[0].text
+    assert levels(check(setup_of(), 3, ["replay"]))[0] == "error"
+    assert levels(check(setup_of(), 16, ["replay"]))[0] == "error"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"size": 6, "algorithms": ("halvingDoubling",) * 4}, "power of two"),
+        ({"size": 1}, "at least 2"),
+        ({"bandwidth": 0.0}, "more than 0"),
+        ({"latency": -1.0}, "0 or more"),
+        ({"topology": "Torus"}, "Torus"),
+        ({"algorithms": ("rign",) * 4}, "ring"),
+    ],
+)
+def test_what_cannot_run_is_an_error_that_says_why(changes, words):
+    found = check(setup_of(**changes), 2, ["analytical-unaware"])
+    assert found[0].level == "error"
+    assert words in found[0].text
+
+
+def test_congestion_needs_one_dimension():
+    found = check(Setup.of_presets("hgx-h100-2x8", "default"), 2, ["analytical-aware"])
+    assert "one dimension" in found[0].text
+    assert "error" not in levels(check(Setup.of_presets("hgx-h100-2x8", "default"), 2, ["replay"]))
+
+
+def test_without_backend_nothing_can_run():
+    assert levels(check(setup_of(), 2, []))[0] == "error"
+
+
+@given(st.integers(1, 4), st.integers(2, 64))
+def test_any_number_of_dimensions_is_a_network(count, size):
+    setup = setup_of(size=size).with_count(count)
+    assert len(setup.dimensions) == count
+    assert NetworkConfig.from_mapping(setup.network_mapping(), "test").num_ranks == setup.num_ranks
+    assert all(len(setup.system_mapping()[f"{name}-implementation"]) == count for name in COLLECTIVES)
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory):
+    """Return a study these tests may add runs to."""
+    return make_study(tmp_path_factory.mktemp("jobs") / "study").study
+
+
+def request(**changes):
+    setup = Setup.of_presets("cpu-cluster-2", "default")
+    return {
+        "workload": "hand-made",
+        "backends": ["replay", "analytical-aware"],
+        "network": setup.network_mapping(),
+        "system": setup.system_mapping(),
+        "name": "cpu-cluster-2",
+        "label": "mine",
+    } | changes
+
+
+def finished(jobs, identity, seconds=60):
+    end = time.monotonic() + seconds
+    while (job := jobs.job(identity)).is_active and time.monotonic() < end:
+        time.sleep(0.1)
+    return job
+
+
+def test_job_adds_its_runs_and_is_known_to_a_viewer_started_later(mine):
+    identity = JobStore(mine).start(request())
+    job = finished(JobStore(mine), identity)
+    assert (job.state, job.message) == ("done", "")
+    assert job.fraction == 1.0
+    runs = {info.id: info for info in mine.runs()}
+    assert [runs[name].backend for name in job.runs] == ["replay", "analytical-aware"]
+    assert runs[job.runs[1]].label == "mine (analytical-aware)"
+
+
+def test_job_that_cannot_run_says_why(mine):
+    jobs = JobStore(mine)
+    job = finished(jobs, jobs.start(request(workload="absent")))
+    assert job.state == "failed"
+    assert "absent" in job.message
+
+
+def test_job_whose_process_is_killed_has_failed(mine):
+    jobs = JobStore(mine)
+    with hold_the_turn(jobs):
+        identity = jobs.start(request())
+        while not jobs.job(identity).pid:
+            time.sleep(0.05)
+        os.kill(jobs.job(identity).pid, signal.SIGKILL)
+        job = finished(jobs, identity)
+    assert job.state == "failed"
+    assert "unexpectedly" in job.message
+
+
+def test_waiting_job_can_be_cancelled(mine):
+    jobs = JobStore(mine)
+    with hold_the_turn(jobs):
+        identity = jobs.start(request())
+        assert jobs.job(identity).state == "queued"
+        jobs.cancel(identity)
+        assert finished(jobs, identity).state == "cancelled"
+
+
+def test_only_listed_jobs_can_be_cancelled(mine):
+    with pytest.raises(StudyError, match="no such job"):
+        JobStore(mine).cancel("../runs")
+
+
+class hold_the_turn:
+    """Keep every job of the study waiting."""
+
+    def __init__(self, jobs):
+        jobs.root.mkdir(exist_ok=True)
+        self.file = (jobs.root / "turn").open("ab")
+
+    def __enter__(self):
+        fcntl.flock(self.file, fcntl.LOCK_EX)
+
+    def __exit__(self, *_):
+        self.file.close()
+
+
+@pytest.mark.browser
+def test_configure_run_and_open_the_result(page, mine):
+    with serving(create_app(mine)) as address:
+        page.goto(f"{address}/new-run")
+        page.wait_for_selector("#new-start:not([disabled])")
+        page.get_by_label("size of dimension 1").fill("15")
+        page.wait_for_selector("#new-start[disabled]")
+        page.wait_for_selector("#findings :text('multiple of 2')")
+        page.get_by_label("size of dimension 1").fill("4")
+        page.wait_for_selector("#findings :text('repeated 2 times')")
+        page.get_by_label("Name of the run").fill("from the browser")
+        page.wait_for_selector("#new-start:not([disabled])")
+        page.locator("#new-start").click()
+        page.wait_for_selector(".job:has-text('from the browser')")
+        page.reload()
+        page.wait_for_selector(".job:has-text('from the browser'):has-text('done')", timeout=60_000)
+        page.locator(".job:has-text('from the browser')").get_by_role("link").click()
+        page.wait_for_selector("#ranks-table .ag-row[row-index='3']")
+        assert page.locator("#run-select").input_value().startswith("from the browser")
+        assert page.complaints == []
+        assert page.foreign == []
+
+
+@pytest.mark.browser
+def test_setup_is_downloaded_as_the_files_astra_sim_reads(page, mine, tmp_path):
+    with serving(create_app(mine)) as address:
+        page.goto(f"{address}/new-run")
+        page.wait_for_selector("#new-start:not([disabled])")
+        for button, load in (("new-yaml", NetworkConfig.load), ("new-json", SystemConfig.load)):
+            with page.expect_download() as caught:
+                page.locator(f"#{button}").click()
+            caught.value.save_as(tmp_path / caught.value.suggested_filename)
+            load(tmp_path / caught.value.suggested_filename)
+        command = page.locator("#new-command").inner_text()
+        assert re.match(r"chakrascope run STUDY --network [\w-]+ --system default --backend", command)
+
+
+class Patient:
+    """A backend that works until it is told to stop."""
+
+    def run(self, experiment, progress=None):
+        while progress(1_000, 1):
+            time.sleep(0.01)
+        raise Cancelled("Stopped.")
+
+
+def test_working_job_reports_and_stops_when_asked(mine, monkeypatch):
+    monkeypatch.setattr(worker, "get_backend", lambda _name: Patient())
+    folder = JobStore(mine).root / "by-hand"
+    folder.mkdir(parents=True)
+    write_json(folder / "request.json", request(backends=["fake"]))
+    write_status(folder, Job("by-hand"))
+    with (folder / "alive").open("ab") as alive:
+        fcntl.flock(alive, fcntl.LOCK_EX)
+        thread = threading.Thread(target=worker.main, args=(str(mine.path), "by-hand"))
+        thread.start()
+        while not (job := JobStore(mine).job("by-hand")).simulated_ns:
+            time.sleep(0.05)
+        assert (job.state, job.backend, job.ranks_done, job.ranks) == ("running", "fake", 1, 2)
+        JobStore(mine).cancel("by-hand")
+        thread.join(20)
+    assert JobStore(mine).job("by-hand").state == "cancelled"

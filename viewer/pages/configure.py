@@ -1,0 +1,219 @@
+"""New run: choose a platform, change what the customer has otherwise, and simulate while you watch."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import dash_mantine_components as dmc
+import yaml
+from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+
+from ...errors import ChakrascopeError
+from ...runner import backend_names, list_presets
+from ..charts import graph, topology_sketch
+from ..jobs import JobStore
+from ..queries.configure import Finding, Setup, check, command_line, differences
+from ..state import Selection, StudyView
+from ..theme import run_text
+from .configure_form import dimension_rows, read_setup, system_fields
+from .configure_jobs import job_list
+from .parts import card, empty
+
+__all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
+
+PATH, TITLE = "/new-run", "New run"
+NEEDS_RUN = False
+_POLL_MS = 700
+_COLOURS = {"error": "red", "warning": "yellow", "note": "gray"}
+_FIRST_NETWORK, _FIRST_SYSTEM = "cpu-cluster-16", "default"
+_HIDDEN_BACKENDS = ("fake",)
+
+
+def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
+    """Return the page; it needs a workload but no run."""
+    del selection
+    names = view.study.workloads()
+    if not names:
+        return card(
+            "This study has no workload yet",
+            empty("Capture a training job with `chakrascope trace -o STUDY -- torchrun ... train.py`, "
+                  "convert it with `chakrascope convert STUDY`, then reload this page."),
+        )  # fmt: skip
+    network = _FIRST_NETWORK if _FIRST_NETWORK in list_presets("network") else list_presets("network")[0]
+    setup = Setup.of_presets(network, _FIRST_SYSTEM)
+    return dmc.Stack(
+        [
+            dmc.Title(TITLE, order=2),
+            dcc.Store(id="new-request"),
+            dcc.Store(id="jobs-seen"),
+            dcc.Interval(id="jobs-clock", interval=_POLL_MS),
+            _choices(names, network),
+            card("Network", html.Div(dimension_rows(setup.dimensions), id="dimension-rows"),
+                 note="Dimension 1 is the innermost, such as the links inside a host. Bandwidth and latency "
+                 "are those of one link in one direction (GiB/s: 2³⁰ bytes a second, as ASTRA-sim has it). "
+                 "The last columns: the algorithm by which each collective goes through the dimension."),
+            card("System", html.Div(system_fields(setup.system), id="system-fields")),
+            dmc.SimpleGrid([
+                card("Check", html.Div(id="findings")),
+                card("Topology", html.Div(graph(topology_sketch(setup.dimensions, scheme)), id="sketch")),
+            ], cols=2),
+            _start(),
+            card("Runs started here", html.Div(id="job-list", **{"aria-live": "polite"})),
+        ],
+        gap="md",
+    )  # fmt: skip
+
+
+def _choices(names: list[str], network: str) -> dmc.Paper:
+    backends = [name for name in backend_names() if name not in _HIDDEN_BACKENDS]
+    preset = {"w": 260, "allowDeselect": False, "searchable": True}
+    return card(
+        "What to simulate, and on what",
+        dmc.Group(
+            [
+                dmc.Select(id="new-workload", label="Workload", data=names, value=names[-1], **preset),
+                dmc.Select(id="new-network", label="Platform preset", data=list_presets("network"),
+                           value=network, **preset),
+                dmc.Select(id="new-system", label="System preset", data=list_presets("system"),
+                           value=_FIRST_SYSTEM, **preset),
+                dmc.NumberInput(id="new-dimensions", label="Network dimensions", value=1, min=1, max=4, w=150,
+                                allowDecimal=False),
+            ],
+            align="end",
+        ),
+        dmc.MultiSelect(id="new-backends", label="Backends", data=backends, mt="xs",
+                        value=["analytical-unaware"],
+                        description="analytical-unaware: links without queues, fast; analytical-aware: "
+                        "messages queue for links; replay: as measured, without a network"),
+    )  # fmt: skip
+
+
+def _start() -> dmc.Paper:
+    return card(
+        "Run",
+        dmc.Group(
+            [
+                dmc.TextInput(id="new-label", label="Name of the run", placeholder="optional", w=320),
+                dmc.Button("Simulate", id="new-start"),
+                dmc.Button("network.yml", id="new-yaml", variant="default"),
+                dmc.Button("system.json", id="new-json", variant="default"),
+            ],
+            align="end",
+        ),
+        dmc.Text("The same on the command line, beside the two files where they differ from the presets:",
+                 size="sm", c="dimmed", mt="sm"),
+        dmc.Code(id="new-command", block=True),
+        html.Div(id="new-message"),
+        dcc.Download(id="new-download"),
+    )  # fmt: skip
+
+
+def register(app: Dash, view: StudyView) -> None:
+    """Wire the form, its checks, starting, and the list of jobs."""
+    jobs = JobStore(view.study)
+    _register_form(app, view)
+    _register_start(app, jobs)
+    _register_jobs(app, view, jobs)
+
+
+def _register_form(app: Dash, view: StudyView) -> None:
+    @app.callback(
+        Output("dimension-rows", "children"), Output("system-fields", "children"),
+        Output("new-dimensions", "value"), Input("new-network", "value"), Input("new-system", "value"),
+        Input("new-dimensions", "value"), State({"form": "dimension", "field": ALL, "number": ALL}, "value"),
+        State({"form": "system", "field": ALL}, "value"), prevent_initial_call=True,
+    )  # fmt: skip
+    def rebuild(network: str, system: str, count: Any, _fields: Any, _system: Any) -> tuple[Any, Any, Any]:
+        """Fill the form from the presets, or change the number of dimensions and keep what was entered."""
+        if ctx.triggered_id != "new-dimensions":
+            setup = Setup.of_presets(network, system)
+            return dimension_rows(setup.dimensions), system_fields(setup.system), len(setup.dimensions)
+        setup = read_setup(ctx.states_list[0], ctx.states_list[1], network, system)
+        wanted = min(4, max(1, int(count or 1)))
+        if wanted == len(setup.dimensions):
+            return no_update, no_update, no_update
+        return dimension_rows(setup.with_count(wanted).dimensions), no_update, no_update
+
+    @app.callback(
+        Output("findings", "children"), Output("sketch", "children"), Output("new-command", "children"),
+        Output("new-request", "data"), Output("new-start", "disabled"),
+        Input({"form": "dimension", "field": ALL, "number": ALL}, "value"),
+        Input({"form": "system", "field": ALL}, "value"), Input("new-workload", "value"),
+        Input("new-backends", "value"), State("new-network", "value"), State("new-system", "value"),
+        State("dark", "checked"),
+    )  # fmt: skip
+    def examine(
+        _fields: Any, _system: Any, workload: str, backends: list[str], network: str, system: str, dark: bool
+    ) -> tuple[Any, ...]:
+        """Check what was entered, draw it, and keep it ready to run."""
+        setup = read_setup(ctx.inputs_list[0], ctx.inputs_list[1], network, system)
+        found = check(setup, view.workload_ranks(workload), backends or [])
+        changed = differences(setup)
+        sketch = graph(topology_sketch(setup.dimensions, "dark" if dark else "light"))
+        request = {
+            "workload": workload,
+            "backends": [name for name in backends or [] if name in backend_names()],
+            "network": setup.network_mapping(),
+            "system": setup.system_mapping(),
+            "name": f"{network} (changed)" if changed else network,
+        }
+        wrong = any(finding.level == "error" for finding in found)
+        return _findings(found, changed), sketch, command_line(setup, backends or []), request, wrong
+
+
+def _findings(found: list[Finding], changed: list[str]) -> Any:
+    lines = [
+        dmc.Group([dmc.Badge(item.level, color=_COLOURS[item.level], variant="light", className="level"),
+                   dmc.Text(item.text, size="sm", className="finding")], gap="xs", wrap="nowrap")
+        for item in found
+    ]  # fmt: skip
+    title = dmc.Text("Different from the presets", size="sm", fw=600, mt="xs")
+    items = dmc.List([dmc.ListItem(text) for text in changed], size="sm") if changed else empty("Nothing.")
+    return dmc.Stack([*lines, title, items], gap=4)
+
+
+def _register_start(app: Dash, jobs: JobStore) -> None:
+    @app.callback(
+        Output("new-message", "children"), Input("new-start", "n_clicks"), State("new-request", "data"),
+        State("new-label", "value"), prevent_initial_call=True,
+    )  # fmt: skip
+    def start(clicks: int | None, request: dict[str, Any] | None, label: str | None) -> Any:
+        """Hand the setup to a process of its own."""
+        if not clicks or not request:
+            return no_update
+        try:
+            jobs.start({**request, "label": (label or "")[:120]})
+        except ChakrascopeError as error:
+            return dmc.Alert(error.message, color="red", variant="light", mt="sm")
+        return dmc.Text("Started; see below. You may close this page meanwhile.", size="sm", mt="sm")
+
+    @app.callback(
+        Output("new-download", "data"), Input("new-yaml", "n_clicks"), Input("new-json", "n_clicks"),
+        State("new-request", "data"), prevent_initial_call=True,
+    )  # fmt: skip
+    def download(yaml_clicks: int | None, json_clicks: int | None, request: dict[str, Any] | None) -> Any:
+        """Give out the files ASTRA-sim reads."""
+        if not request or not (yaml_clicks or json_clicks):
+            return no_update
+        if ctx.triggered_id == "new-yaml":
+            return {"content": yaml.safe_dump(request["network"], sort_keys=False), "filename": "network.yml"}
+        return {"content": json.dumps(request["system"], indent=2) + "\n", "filename": "system.json"}
+
+
+def _register_jobs(app: Dash, view: StudyView, jobs: JobStore) -> None:
+    @app.callback(
+        Output("job-list", "children"), Output("run-select", "data"), Output("jobs-seen", "data"),
+        Input("jobs-clock", "n_intervals"), Input({"form": "cancel", "job": ALL}, "n_clicks"),
+        State("jobs-seen", "data"),
+    )  # fmt: skip
+    def look(_ticks: int | None, clicks: list[int | None], seen: Any) -> tuple[Any, Any, Any]:
+        """Show how far every job is; a click asks one to stop."""
+        if isinstance(ctx.triggered_id, dict) and any(clicks):
+            jobs.cancel(str(ctx.triggered_id["job"]))
+        listed = jobs.jobs()
+        state = [[job.id, job.state, job.fraction, job.simulated_ns] for job in listed]
+        if state == seen:
+            return no_update, no_update, no_update
+        options = [{"value": info.id, "label": run_text(info)} for info in reversed(view.runs())]
+        return job_list(listed, {info.id for info in view.runs()}), options, state

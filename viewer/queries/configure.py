@@ -1,0 +1,195 @@
+"""Check a configuration before it runs, and say how it differs from the preset it began as."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...errors import ConfigError
+from ...runner import NetworkConfig, SystemConfig
+
+__all__ = [
+    "ALGORITHMS",
+    "COLLECTIVES",
+    "TOPOLOGIES",
+    "Dimension",
+    "Finding",
+    "Setup",
+    "check",
+    "command_line",
+    "differences",
+]
+
+TOPOLOGIES = ("Switch", "Ring", "FullyConnected")
+COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
+ALGORITHMS = ("ring", "direct", "halvingDoubling", "doubleBinaryTree")
+_POWERS_OF_TWO = ("halvingDoubling", "doubleBinaryTree")
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One dimension of a network, as in ASTRA-sim's file; *algorithms* in the order of COLLECTIVES."""
+
+    topology: str
+    size: int
+    bandwidth: float
+    latency: float
+    algorithms: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about a setup; *level* is error (it cannot run), warning or note."""
+
+    level: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a form holds: the dimensions, the system's other keys, and the presets it began as."""
+
+    dimensions: tuple[Dimension, ...]
+    system: Mapping[str, Any]
+    network_preset: str
+    system_preset: str
+
+    @classmethod
+    def of_presets(cls, network_preset: str, system_preset: str) -> Setup:
+        """Return the setup two presets describe."""
+        network = NetworkConfig.preset(network_preset)
+        system = SystemConfig.preset(system_preset, network.dimensions).to_dict()
+        chosen = [system.get(f"{name}-implementation", ["ring"] * network.dimensions) for name in COLLECTIVES]
+        algorithms = list(zip(*chosen, strict=True))
+        rows = zip(network.topology, network.npus_count, network.bandwidth, network.latency, strict=True)
+        dimensions = tuple(Dimension(*row, tuple(algorithms[index])) for index, row in enumerate(rows))
+        rest = {key: value for key, value in system.items() if not key.endswith("-implementation")}
+        return cls(dimensions, rest, network_preset, system_preset)
+
+    def with_count(self, count: int) -> Setup:
+        """Return the setup with *count* dimensions: the last ones dropped, or the last repeated with 2."""
+        kept = self.dimensions[:count]
+        more = (replace(self.dimensions[-1], size=2),) * (count - len(kept))
+        return replace(self, dimensions=kept + more)
+
+    @property
+    def num_ranks(self) -> int:
+        """The product of the dimensions' sizes."""
+        return math.prod(dimension.size for dimension in self.dimensions)
+
+    def network_mapping(self) -> dict[str, Any]:
+        """Return what ASTRA-sim's network file holds."""
+        return {
+            "topology": [dimension.topology for dimension in self.dimensions],
+            "npus_count": [dimension.size for dimension in self.dimensions],
+            "bandwidth": [dimension.bandwidth for dimension in self.dimensions],
+            "latency": [dimension.latency for dimension in self.dimensions],
+        }
+
+    def system_mapping(self) -> dict[str, Any]:
+        """Return what ASTRA-sim's system file holds."""
+        lists = {
+            f"{name}-implementation": [dimension.algorithms[index] for dimension in self.dimensions]
+            for index, name in enumerate(COLLECTIVES)
+        }
+        return {**self.system, **lists}
+
+
+def check(setup: Setup, workload_ranks: int, backends: Sequence[str]) -> list[Finding]:
+    """Return what stands against running *setup*, and what to know before, the errors first."""
+    try:
+        NetworkConfig.from_mapping(setup.network_mapping(), "The network")
+        SystemConfig.from_mapping(setup.system_mapping(), "The system")
+    except ConfigError as error:
+        return [Finding("error", error.message)]
+    found = [_ranks(setup.num_ranks, workload_ranks), *_algorithms(setup), *_bandwidths(setup)]
+    if not backends:
+        found.append(Finding("error", "No backend is chosen; choose at least one."))
+    if "analytical-aware" in backends and len(setup.dimensions) > 1:
+        text = "The backend analytical-aware simulates one dimension; use one, or drop this backend."
+        found.append(Finding("error", text))
+    levels = ("error", "warning", "note")
+    return sorted(found, key=lambda finding: levels.index(finding.level))
+
+
+def _ranks(ranks: int, workload_ranks: int) -> Finding:
+    if ranks == workload_ranks:
+        return Finding("note", f"The sizes multiply to {ranks} ranks, as many as the workload has.")
+    if ranks > workload_ranks and ranks % workload_ranks == 0:
+        text = (
+            f"The sizes multiply to {ranks} ranks: the {workload_ranks} ranks of the workload are repeated "
+            f"{ranks // workload_ranks} times, as data parallelism would, each with its own batch."
+        )
+        return Finding("note", text)
+    text = (
+        f"The sizes multiply to {ranks} ranks, but the workload has {workload_ranks}; "
+        f"make the product a multiple of {workload_ranks}."
+    )
+    return Finding("error", text)
+
+
+def _algorithms(setup: Setup) -> list[Finding]:
+    found = []
+    for number, dimension in enumerate(setup.dimensions, start=1):
+        needing = sorted({name for name in dimension.algorithms if name in _POWERS_OF_TWO})
+        if needing and dimension.size & (dimension.size - 1):
+            text = (
+                f"{' and '.join(needing)} need a power of two, but dimension {number} has {dimension.size}."
+            )
+            found.append(Finding("error", text))
+    return found
+
+
+def _bandwidths(setup: Setup) -> list[Finding]:
+    found = []
+    for number, dimension in enumerate(setup.dimensions, start=1):
+        per_ns = dimension.bandwidth * _GIB / 1e9
+        text = f"Dimension {number}: {per_ns:.4g} GB/s = {8 * per_ns:.4g} Gb/s a link and direction."
+        found.append(Finding("note", text))
+    inner, outer = setup.dimensions[0], setup.dimensions[-1]
+    if outer.bandwidth > inner.bandwidth:
+        text = "The last dimension is faster than the first; usually the first is inside a host, the fastest."
+        found.append(Finding("warning", text))
+    return found
+
+
+def differences(setup: Setup) -> list[str]:
+    """Return how *setup* differs from the presets it began as, one sentence a difference."""
+    start = Setup.of_presets(setup.network_preset, setup.system_preset)
+    said = []
+    if len(start.dimensions) != len(setup.dimensions):
+        said.append(f"dimensions: {len(start.dimensions)} → {len(setup.dimensions)}")
+    pairs = zip(start.dimensions, setup.dimensions, strict=False)
+    for number, (before, after) in enumerate(pairs, start=1):
+        names = ("topology", "size", "bandwidth", "latency")
+        said += [
+            f"dimension {number}, {name}: {getattr(before, name)} → {getattr(after, name)}"
+            for name in names
+            if getattr(before, name) != getattr(after, name)
+        ]
+        said += [
+            f"dimension {number}, {name}: {old} → {new}"
+            for name, old, new in zip(COLLECTIVES, before.algorithms, after.algorithms, strict=True)
+            if old != new
+        ]
+    keys = dict.fromkeys([*start.system, *setup.system])
+    for key in keys:
+        old, new = start.system.get(key, "absent"), setup.system.get(key, "absent")
+        if old != new:
+            said.append(f"{key}: {old} → {new}")
+    return said
+
+
+def command_line(setup: Setup, backends: Sequence[str]) -> str:
+    """Return the command that does the same; files stand in for presets that were changed."""
+    changed = bool(differences(setup))
+    network = "network.yml" if changed else setup.network_preset
+    system = "system.json" if changed else setup.system_preset
+    parts = ["chakrascope", "run", "STUDY", "--network", network, "--system", system]
+    for backend in backends:
+        parts += ["--backend", backend]
+    return shlex.join(parts)
