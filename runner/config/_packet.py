@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
 from . import _values as values
+from ._fabric import Clos
 from ._packet_values import (
     OWN_SETTINGS,
     SETTINGS,
@@ -105,12 +106,13 @@ class PacketNetwork:
         part = network.unknown.get("packet", {})
         if not isinstance(part, Mapping):
             raise ConfigError(f"{where} must be a mapping of settings, not {part!r}.")
-        given = {str(key): value for key, value in part.items() if key not in TOPOLOGY_KEYS}
+        given = {str(key): value for key, value in part.items() if key not in (*TOPOLOGY_KEYS, "fabric")}
         settings = {key: read_setting(key, value, where) for key, value in given.items()}
         if any(key in part for key in TOPOLOGY_KEYS):
             nodes, switches, links = _explicit_topology(part, where)
         else:
-            nodes, switches, links = packet_topology(network)
+            fabric = Clos.from_mapping(part["fabric"], where) if "fabric" in part else None
+            nodes, switches, links = packet_topology(network, fabric)
             settings = _OWN_DEFAULTS | _scaled_ecn(links) | settings
         defaults = {key: default for key, (_, default) in SETTINGS.items()}
         packet = cls(nodes, switches, links, defaults | settings)

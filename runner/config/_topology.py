@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ._fabric import Clos
+
 if TYPE_CHECKING:
     from ._network import NetworkConfig
 
@@ -26,16 +28,20 @@ class PacketLink:
     loss: float = 0.0
 
 
-def packet_topology(network: NetworkConfig) -> tuple[int, tuple[int, ...], tuple[PacketLink, ...]]:
+def packet_topology(
+    network: NetworkConfig, fabric: Clos | None = None
+) -> tuple[int, tuple[int, ...], tuple[PacketLink, ...]]:
     """Return the number of nodes, the switches and the links of a packet network like *network*.
 
     A ``Switch`` dimension becomes one switch a group, ``FullyConnected`` a link a pair, ``Ring`` a link
     between neighbours, each with the dimension's rate and latency. Hosts do not forward: where a message may
     have to pass a rank that is not its own (rings of more than three, several dimensions), each rank gets a
     switch of its own behind links without latency that are eight times as fast as its fastest dimension.
+    *fabric* takes the place of the last dimension and joins all ranks, at that dimension's rate and latency.
     """
     ranks = network.num_ranks
-    forwarding = network.dimensions > 1 or (network.topology[0] == "Ring" and ranks > 3)
+    ring = network.topology[0] == "Ring" and ranks > 3 and fabric is None
+    forwarding = network.dimensions > 1 or ring
     attach = [ranks + rank if forwarding else rank for rank in range(ranks)]
     next_switch = 2 * ranks if forwarding else ranks
     links: list[PacketLink] = []
@@ -44,6 +50,10 @@ def packet_topology(network: NetworkConfig) -> tuple[int, tuple[int, ...], tuple
         links += [PacketLink(rank, attach[rank], rate, 0) for rank in range(ranks)]
     for dimension, (shape, rate) in enumerate(zip(network.topology, _rates(network), strict=True)):
         delay_ps = round(network.latency[dimension] * 1000)
+        if fabric is not None and dimension == network.dimensions - 1:
+            pairs, next_switch = fabric.links(attach, next_switch)
+            links += [PacketLink(a, b, rate, delay_ps) for a, b in pairs]
+            continue
         for group in _groups(network, dimension):
             members = [attach[rank] for rank in group]
             if shape == "Switch":

@@ -167,6 +167,49 @@ def test_every_translated_network_connects_all_ranks(dimensions):
     assert reachable(packet)
 
 
+def clos_network(counts, **fabric):
+    shapes = ("Switch",) * len(counts)
+    ones = (1.0,) * len(counts)
+    return NetworkConfig(shapes, counts, ones, ones, unknown={"packet": {"fabric": fabric}})
+
+
+@pytest.mark.parametrize(
+    ("counts", "fabric", "switches"),
+    [
+        ((4,), {"hosts_per_leaf": 8}, 1),
+        ((16,), {"hosts_per_leaf": 4}, 4 + 4),
+        ((16,), {"hosts_per_leaf": 4, "oversubscription": 4}, 4 + 1),
+        ((16,), {"hosts_per_leaf": 2, "leaves_per_pod": 4}, 8 + 2 * 2 + 2 * 4),
+        ((16,), {"hosts_per_leaf": 2, "leaves_per_pod": 4, "oversubscription": 2}, 8 + 2 * 1 + 1 * 2),
+        ((4, 4), {"hosts_per_leaf": 8}, 16 + 4 + 2 + 8),
+    ],
+)
+def test_clos_fabrics_have_the_switches_they_should(counts, fabric, switches):
+    packet = PacketNetwork.of(clos_network(counts, **fabric))
+    assert len(packet.switches) == switches
+    assert reachable(packet)
+
+
+def test_oversubscription_divides_the_links_up():
+    packet = PacketNetwork.of(clos_network((16,), hosts_per_leaf=8, oversubscription=4))
+    up = [link for link in packet.links if 16 in (link.a, link.b) and max(link.a, link.b) >= 18]
+    assert len(up) == 2
+
+
+@pytest.mark.parametrize(
+    ("fabric", "pattern"),
+    [
+        ({"hosts_per_leaf": 0}, "whole number above 0"),
+        ({"hosts_per_leafs": 4}, "did you mean 'hosts_per_leaf'"),
+        ({"oversubscription": 2}, "needs 'hosts_per_leaf'"),
+        ({"hosts_per_leaf": 3, "oversubscription": 2}, "multiple of 'oversubscription'"),
+    ],
+)
+def test_wrong_fabrics_are_named(fabric, pattern):
+    with pytest.raises(ConfigError, match=pattern):
+        PacketNetwork.of(clos_network((16,), **fabric))
+
+
 @pytest.mark.parametrize("name", list_presets("network"))
 def test_every_preset_translates(name):
     packet = PacketNetwork.of(NetworkConfig.preset(name))
