@@ -20,7 +20,7 @@ from .jobs import Job, read_status, try_lock, write_status
 
 __all__ = ["main", "request_experiment"]
 
-_REPORT_S = 0.3
+_REPORT_S, _TURN_S = 0.3, 0.2
 
 
 def request_experiment(study: Study, request: dict[str, Any], backend: str) -> Experiment:
@@ -52,26 +52,25 @@ class _Worker:
             self.update(simulated_ns=int(simulated_ns), ranks_done=int(ranks_done))
         return not self.is_cancelled()
 
-    def wait_for_turn(self) -> Any:
-        """Return once no other job of the study works; what is returned must be kept while this one does."""
-        turn = (self.folder.parent / "turn").open("ab")
-        while not try_lock(turn):
-            if self.is_cancelled():
-                raise Cancelled("Cancelled before it began.")
-            time.sleep(0.2)
-        return turn
-
     def work(self) -> None:
+        """Wait until no other job of the study works, then simulate with each backend."""
         request = json.loads((self.folder / "request.json").read_text(encoding="utf-8"))
         self.update(pid=os.getpid())
-        turn = self.wait_for_turn()
-        for number, backend in enumerate(request["backends"]):
+        with (self.folder.parent / "turn").open("ab") as turn:
+            while not try_lock(turn):
+                if self.is_cancelled():
+                    raise Cancelled("Cancelled before it began.")
+                time.sleep(_TURN_S)
+            self._simulate(request)
+
+    def _simulate(self, request: dict[str, Any]) -> None:
+        backends = request["backends"]
+        for number, backend in enumerate(backends):
             self.update(state="running", backend=backend, backends_done=number, simulated_ns=0, ranks_done=0)
             experiment = request_experiment(self.study, request, backend)
             self.update(ranks=experiment.workload.num_ranks)
             self.update(runs=(*self.job.runs, self._run(experiment, request)))
-        self.update(state="done", backends_done=len(request["backends"]), message="")
-        turn.close()
+        self.update(state="done", backends_done=len(backends), message="")
 
     def _run(self, experiment: Experiment, request: dict[str, Any]) -> str:
         if self.is_cancelled():
