@@ -28,7 +28,7 @@ class Clos:
 
     @classmethod
     def from_mapping(cls, data: Any, where: str) -> Clos:
-        """Return the Clos network that *data* describes; raises `ConfigError` for one that cannot be built."""
+        """Return the Clos network that *data* describes; raises `ConfigError` if it cannot be built."""
         if not isinstance(data, Mapping):
             raise ConfigError(f"{where}: 'fabric' must map {', '.join(_KEYS)} to numbers, not {data!r}.")
         for key, value in data.items():
