@@ -15,7 +15,7 @@ import pandas as pd
 
 from ..converter import Workload
 from ..errors import StudyError
-from ..runner import CriticalPath, Result, RunInfo, Study, Summary, summarize
+from ..runner import CriticalPath, Experiment, Result, RunInfo, Study, Summary, summarize
 from .queries.collectives import collective_overview
 from .queries.slices import SliceIndex
 
@@ -127,6 +127,10 @@ class OpenRun:
         """The timeline's index of :attr:`nodes`."""
         with self._lock:
             return SliceIndex(self.nodes)
+
+    def experiment(self) -> Experiment:
+        """Return what was simulated, ready to be simulated again; not kept, as it holds every program."""
+        return self.view.study.experiment(self.info.id)
 
     def node(self, rank: int, node_id: int) -> dict[str, Any] | None:
         """Return one executed node as a dict, or None if the run has no such node."""

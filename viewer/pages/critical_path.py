@@ -13,6 +13,7 @@ from ..queries.path import segment_table, strip
 from ..state import OpenRun, Selection, StudyView
 from ..theme import duration_text
 from .parts import MOST_ROWS, card, column, node_address, option_address, select_rows, table_card, text_column
+from .what_if import register_what_if, what_if_card
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
@@ -58,6 +59,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 dmc.SegmentedControl(id="breakdown-by", data=[*_BREAKDOWNS], value=by, mb="xs"),
                 html.Div(_breakdown(run, by, scheme), id="breakdown"),
             ),
+            what_if_card(run),
             table_card("Segments", "segments", rows, _COLUMNS, scheme, query={"run": run.info.id}, note=note,
                        most=560, selects=True),
         ],
@@ -77,6 +79,7 @@ def _breakdown(run: OpenRun, by: str, scheme: str) -> Any:
 def register(app: Dash, view: StudyView) -> None:
     """Wire the breakdown selector and the selection of a segment."""
     select_rows(app, "segments")
+    register_what_if(app, view)
 
     @app.callback(
         Output("breakdown", "children"), Output("url", "search", allow_duplicate=True),
