@@ -80,8 +80,8 @@ def register_what_if(app: Dash, view: StudyView) -> None:
 
     @app.callback(
         Output("what-if-answer", "children"), Input("what-if-go", "n_clicks"),
-        State("what-if-target", "value"), State("what-if-times", "value"), State("run", "data"), prevent_initial_call=True,
-        running=[(Output("what-if-go", "loading"), True, False)],
+        State("what-if-target", "value"), State("what-if-times", "value"), State("run", "data"),
+        prevent_initial_call=True, running=[(Output("what-if-go", "loading"), True, False)],
     )  # fmt: skip
     def simulate(clicks: int | None, key: str | None, times: Any, run: str) -> Any:
         if not clicks or not key or not isinstance(times, (int, float)):
