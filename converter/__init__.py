@@ -5,11 +5,14 @@ from .convert import convert, convert_files
 from .doctor import doctor
 from .findings import Finding
 from .graph import EDGE_COLUMNS, NODE_COLUMNS, CollectiveType, EdgeKind, Graph, NodeType
+from .microbenchmarks import MICROBENCHMARKS, microbenchmark
 from .replay import Replay, replay
+from .text_workload import read_text_workload
 from .workload import Workload
 
 __all__ = [
     "EDGE_COLUMNS",
+    "MICROBENCHMARKS",
     "NODE_COLUMNS",
     "CollectiveType",
     "EdgeKind",
@@ -23,5 +26,7 @@ __all__ = [
     "decode_graph",
     "doctor",
     "encode_graph",
+    "microbenchmark",
+    "read_text_workload",
     "replay",
 ]
