@@ -123,6 +123,8 @@ _PLAIN = (
     "g",
     "G",
 )
+# A table of this many node times takes some 300 MB.
+_MOST_NODE_ROWS = 5_000_000
 _LISTS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
 
 
@@ -160,8 +162,12 @@ def _per_node(system: SystemConfig) -> dict[int, str]:
         ) from error
 
 
-def _result(experiment: Experiment, output: Any) -> Result:
-    nodes = pd.DataFrame(
+def _nodes(output: Any) -> pd.DataFrame:
+    """Return the node times; of ranks that behave alike, each gets those of the one that was simulated.
+
+    Where that would be more rows than a reader can use, only the simulated ranks have rows.
+    """
+    simulated: pd.DataFrame = pd.DataFrame(
         {
             "rank": output.node_rank,
             "node_id": output.node_id,
@@ -173,6 +179,20 @@ def _result(experiment: Experiment, output: Any) -> Result:
             "origin_node": output.node_origin_node,
         }
     )
+    if not output.folded or int(output.nodes_executed) > _MOST_NODE_ROWS:
+        return simulated
+    rows = simulated.groupby("rank").indices
+    chosen = [rows.get(rank, np.empty(0, dtype=np.int64)) for rank in output.rank_representative.tolist()]
+    nodes: pd.DataFrame = simulated.iloc[np.concatenate(chosen)].reset_index(drop=True)
+    ranks = np.arange(len(chosen), dtype=np.int32).repeat([len(part) for part in chosen])
+    itself = (nodes["origin_rank"] == nodes["rank"]) & (nodes["origin_node"] == nodes["node_id"])
+    nodes["origin_rank"] = np.where(itself, ranks, nodes["origin_rank"]).astype(np.int32)
+    nodes["rank"] = ranks
+    return nodes
+
+
+def _result(experiment: Experiment, output: Any) -> Result:
+    nodes = _nodes(output)
     ranks = pd.DataFrame(
         {
             "rank": np.arange(experiment.workload.num_ranks, dtype=np.int64),
@@ -183,6 +203,8 @@ def _result(experiment: Experiment, output: Any) -> Result:
             "overlap_ns": output.rank_overlap_ns,
         }
     )
+    if output.folded:
+        ranks["representative"] = output.rank_representative
     if experiment.system.roofline_enabled:
         # Shares of the time of the compute nodes (ASTRA-sim prints percentages), and operations a byte.
         for name in ("compute_bound", "compute_utilization", "memory_utilization", "operation_intensity"):
@@ -228,6 +250,7 @@ def _provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
         "nodes_executed": int(output.nodes_executed),
         "events": int(output.events),
         "folded": bool(output.folded),
+        "ranks_simulated": len(np.unique(output.rank_representative)),
         "finish_order": output.finish_order.tolist(),
     }
 

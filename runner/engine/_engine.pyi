@@ -10,6 +10,7 @@ class Config:
     bandwidth: list[float]
     latency: list[float]
     congestion_aware: bool
+    external_network: Callable[[list[tuple[int, int, int, int, int]], int], list[tuple[int, int]]]
     num_queues_per_dim: int
     rendezvous: bool
     semantics: str
@@ -45,6 +46,7 @@ class Config:
     num_nodes: int
     num_npus_per_node: int
     groups: dict[int, list[int]]
+    fold: bool
     record_nodes: bool
     record_links: bool
     def __init__(self) -> None: ...
@@ -58,6 +60,7 @@ class Output:
     unfinished: list[dict[str, int | str]]
     rank_finish_ns: npt.NDArray[np.int64]
     finish_order: npt.NDArray[np.int32]
+    rank_representative: npt.NDArray[np.int32]
     rank_exposed_comm_ns: npt.NDArray[np.int64]
     rank_compute_ns: npt.NDArray[np.int64]
     rank_comm_ns: npt.NDArray[np.int64]

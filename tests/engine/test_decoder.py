@@ -82,6 +82,12 @@ def test_a_missing_file_is_named(tmp_path):
         build.engine.simulate(build.config(npus_count=[2]), [str(tmp_path / "nothing.0.et")], [0, 0])
 
 
+def test_names_that_are_no_text_are_shown_all_the_same():
+    node = et.node(build.coll(0, pg_name="5")).replace(b"coll0", b"co\x80l0")
+    with pytest.raises(WorkloadFormatError, match="co\ufffdl0"):
+        decode(et.varint(0) + et.varint(len(node)) + node)
+
+
 @given(st.binary(max_size=200))
 @settings(max_examples=300, deadline=None)
 def test_any_bytes_are_answered_or_refused(data):

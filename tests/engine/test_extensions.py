@@ -105,7 +105,7 @@ def test_wrong_number_of_ranks_is_refused():
 
 
 def simulate_for_seconds(progress):
-    settings = build.config(npus_count=[512], preferred_dataset_splits=256)
+    settings = build.config(npus_count=[512], preferred_dataset_splits=256, fold=False)
     return build.engine.simulate(settings, [build.et.program([build.coll(0, 1 << 30)])], [0] * 512, progress)
 
 

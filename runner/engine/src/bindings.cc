@@ -1,8 +1,11 @@
 // The Python face of the engine.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/function.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
@@ -20,6 +23,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kProgressInterval{100};
+
+// Names come from files and need not be valid text.
+nb::object to_text(const std::string& bytes) {
+    const auto size = static_cast<Py_ssize_t>(bytes.size());
+    return nb::steal(PyUnicode_DecodeUTF8(bytes.data(), size, "replace"));
+}
 
 template <class T>
 nb::object to_array(std::vector<T>&& values) {
@@ -99,6 +108,7 @@ void bind_config(nb::module_& module) {
         .def_rw("bandwidth", &Config::bandwidth)
         .def_rw("latency", &Config::latency)
         .def_rw("congestion_aware", &Config::congestion_aware)
+        .def_rw("external_network", &Config::external_network)
         .def_rw("num_queues_per_dim", &Config::num_queues_per_dim)
         .def_rw("rendezvous", &Config::rendezvous)
         .def_rw("semantics", &Config::semantics)
@@ -134,6 +144,7 @@ void bind_config(nb::module_& module) {
         .def_rw("num_nodes", &Config::num_nodes)
         .def_rw("num_npus_per_node", &Config::num_npus_per_node)
         .def_rw("groups", &Config::groups)
+        .def_rw("fold", &Config::fold)
         .def_rw("record_nodes", &Config::record_nodes)
         .def_rw("record_links", &Config::record_links);
 }
@@ -144,7 +155,7 @@ nb::list unfinished(const Output& output) {
         nb::dict item;
         item["rank"] = stall.rank;
         item["node_id"] = stall.node_id;
-        item["name"] = stall.name;
+        item["name"] = to_text(stall.name);
         item["operation"] = stall.operation;
         item["waits_for"] = stall.waits_for;
         list.append(item);
@@ -179,6 +190,8 @@ void bind_output(nb::module_& module) {
         .def_prop_ro("unfinished", &unfinished)
         .def_prop_ro("rank_finish_ns", [](Output& o) { return to_array(std::vector(o.rank_finish_ns)); })
         .def_prop_ro("finish_order", [](Output& o) { return to_array(std::vector(o.finish_order)); })
+        .def_prop_ro("rank_representative",
+                     [](Output& o) { return to_array(std::vector(o.rank_representative)); })
         .def_prop_ro("rank_exposed_comm_ns", [](Output& o) { return of_ranks(o, &Statistics::exposed); })
         .def_prop_ro("rank_compute_ns", [](Output& o) { return of_ranks(o, &Statistics::compute); })
         .def_prop_ro("rank_comm_ns", [](Output& o) { return of_ranks(o, &Statistics::comm); })
@@ -209,7 +222,7 @@ void bind_output(nb::module_& module) {
 
 // Raise the class of the same name of the package's error tree.
 void raise_named(const nb::object& classes, const char* name, const std::exception& error) {
-    PyErr_SetString(nb::object(classes.attr(name)).ptr(), error.what());
+    PyErr_SetObject(nb::object(classes.attr(name)).ptr(), to_text(error.what()).ptr());
 }
 
 }  // namespace

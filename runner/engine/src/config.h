@@ -2,11 +2,22 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace chakrascope {
+
+// A network that simulates itself, in step with the engine: it takes the messages (id, source, destination,
+// bytes, ns) posted since the last call, advances until something arrives but not past the limit (ns, -1:
+// none), and returns what arrived in that instant (id, ns).
+using ExternalMessage = std::tuple<std::uint64_t, std::int32_t, std::int32_t, std::uint64_t, std::int64_t>;
+using ExternalArrival = std::pair<std::uint64_t, std::int64_t>;
+using ExternalAdvance =
+    std::function<std::vector<ExternalArrival>(const std::vector<ExternalMessage>&, std::int64_t)>;
 
 struct Config {
     // Network, one entry per dimension; bandwidth in units of 2^30 bytes/s, latency in ns.
@@ -15,6 +26,7 @@ struct Config {
     std::vector<double> bandwidth;
     std::vector<double> latency;
     bool congestion_aware = false;
+    ExternalAdvance external_network;  // replaces the analytical networks if set
     // Command line.
     int num_queues_per_dim = 1;
     bool rendezvous = false;
@@ -51,6 +63,7 @@ struct Config {
     int num_nodes = 0;
     int num_npus_per_node = 0;
     std::map<std::int64_t, std::vector<std::int32_t>> groups;
+    bool fold = true;  // simulate ranks that must behave alike once
     bool record_nodes = true;
     bool record_links = false;
 

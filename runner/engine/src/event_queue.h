@@ -74,10 +74,14 @@ class EventQueue {
         at(time, bind<&EventQueue::drain>(this, static_cast<std::uint64_t>(rank)));
     }
 
+    // Ask `source` before every tick for what happens elsewhere up to it (-1: at any time); it is asked again
+    // while it returns true, which means that it added events.
+    void set_source(std::function<bool(std::int64_t)> source) { source_ = std::move(source); }
+
     // Run until nothing is left; `poll` is called every few thousand events and stops the loop by returning
     // false.
     bool run(const std::function<bool()>& poll) {
-        while (!ticks_.empty()) {
+        while (!exhausted()) {
             const Tick tick = ticks_.top();
             now_ = tick.time;
             for (std::size_t i = 0; i < lists_[tick.list].size(); ++i) {
@@ -103,6 +107,12 @@ class EventQueue {
         std::uint32_t list;
         bool operator<(const Tick& other) const { return time > other.time; }
     };
+
+    bool exhausted() {
+        while (source_ && source_(ticks_.empty() ? -1 : static_cast<std::int64_t>(ticks_.top().time))) {
+        }
+        return ticks_.empty();
+    }
 
     void execute(Event event) {
         origin_ = event.origin;
@@ -149,6 +159,7 @@ class EventQueue {
 
     static constexpr std::uint64_t kPollInterval = 16384;
 
+    std::function<bool(std::int64_t)> source_;
     Time now_ = 0;
     std::uint64_t next_poll_ = kPollInterval;
     Origin origin_;

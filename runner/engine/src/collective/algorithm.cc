@@ -17,12 +17,19 @@ void require_power_of_two(const Stream& stream, const char* algorithm) {
 
 }  // namespace
 
-void Algorithm::send(std::int32_t peer, std::uint64_t size) {
-    rank_.cluster().mailbox.send({stream_.tag, rank_.id(), peer, size}, {});
+void Algorithm::send(std::int32_t place, std::uint64_t size) {
+    const Cluster& cluster = rank_.cluster();
+    const std::int32_t peer = ring_.at(place);
+    MessageKey key{stream_.tag, rank_.id(), peer, size};
+    if (cluster.fold != nullptr) cluster.fold->rename(key, stream_, ring_.position - place);
+    rank_.cluster().mailbox.send(key, {rank_.id(), peer}, {});
 }
 
-void Algorithm::receive(std::int32_t peer, std::uint64_t size) {
-    rank_.cluster().mailbox.receive({stream_.tag, peer, rank_.id(), size}, bind<&Algorithm::received>(this));
+void Algorithm::receive(std::int32_t place, std::uint64_t size) {
+    const Cluster& cluster = rank_.cluster();
+    MessageKey key{stream_.tag, ring_.at(place), rank_.id(), size};
+    if (cluster.fold != nullptr) cluster.fold->rename(key, stream_, place - ring_.position);
+    rank_.cluster().mailbox.receive(key, bind<&Algorithm::received>(this));
 }
 
 void Algorithm::bundle(bool processed, bool send_back, Side side, std::uint64_t size) {

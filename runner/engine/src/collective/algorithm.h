@@ -28,8 +28,9 @@ class Algorithm {
     virtual void received(std::uint64_t what) = 0;
     virtual void credited(std::uint64_t what) = 0;
 
-    void send(std::int32_t peer, std::uint64_t size);
-    void receive(std::int32_t peer, std::uint64_t size);
+    // Exchange with the rank at a place of the ring.
+    void send(std::int32_t place, std::uint64_t size);
+    void receive(std::int32_t place, std::uint64_t size);
     // Move data through the endpoint; `processed` data is reduced on the way. Ends in `credited`.
     void bundle(bool processed, bool send_back, Side side, std::uint64_t size);
     // End the phase. The algorithm is gone when this returns.

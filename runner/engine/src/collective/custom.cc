@@ -43,7 +43,8 @@ class Custom final : public Algorithm {
         Mailbox& mailbox = rank_.cluster().mailbox;
         const Callback done = bind<&Custom::completed>(this, id);
         if (node.type == NodeType::Send) {
-            mailbox.send({tag, rank_.id(), peer(node.comm_dst, node), node.comm_size}, done);
+            const std::int32_t to = peer(node.comm_dst, node);
+            mailbox.send({tag, rank_.id(), to, node.comm_size}, {rank_.id(), to}, done);
         } else if (node.type == NodeType::Recv) {
             mailbox.receive({tag, peer(node.comm_src, node), rank_.id(), node.comm_size}, done);
         } else {

@@ -47,8 +47,8 @@ class DoubleBinaryTree final : public Algorithm {
   private:
     enum class Role : std::uint8_t { Leaf, Inner, Root };
 
-    std::int32_t at(std::int32_t number) const { return ring_.at(max_tree_ ? number - 1 : number); }
-    std::int32_t root() const { return ring_.at(max_tree_ ? ring_.count - 1 : 0); }
+    std::int32_t at(std::int32_t number) const { return max_tree_ ? number - 1 : number; }
+    std::int32_t root() const { return max_tree_ ? ring_.count - 1 : 0; }
 
     void received(std::uint64_t) override {
         ++received_;

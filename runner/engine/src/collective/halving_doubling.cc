@@ -66,7 +66,7 @@ class HalvingDoubling final : public Algorithm {
     }
 
     std::int32_t partner() const {
-        if (offset_ == 0 || offset_ >= ring_.count) return ring_.at(ring_.position);
+        if (offset_ == 0 || offset_ >= ring_.count) return ring_.position;
         return ring_.neighbour((ring_.position / offset_) % 2 == 0 ? offset_ : -offset_);
     }
 

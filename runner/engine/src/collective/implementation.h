@@ -37,6 +37,11 @@ class Implementations {
     // Return what runs the collective of a node; raises ConfigError when nothing is configured.
     Choice choose(Collective kind, std::uint64_t node) const;
 
+    // The algorithms configured for a collective, one per dimension.
+    const std::vector<Implementation>& native(Collective kind) const {
+        return native_[static_cast<std::size_t>(kind)];
+    }
+
   private:
     const Config& config_;
     std::array<std::vector<Implementation>, kCollectives> native_;

@@ -21,6 +21,16 @@ std::uint64_t size_after(Kind kind, const Implementation& implementation, std::i
 
 }  // namespace
 
+Ring ring_of(const Config& config, std::int32_t rank, std::size_t dimension,
+             const Implementation& implementation) {
+    if (implementation.whole) return {0, 1, static_cast<std::int32_t>(config.num_ranks()), rank};
+    std::int32_t stride = 1;
+    for (std::size_t d = 0; d < dimension; ++d) stride *= config.npus_count[d];
+    const std::int32_t count = config.npus_count[dimension];
+    const std::int32_t position = rank / stride % count;
+    return {rank - position * stride, stride, count, position};
+}
+
 Planner::Planner(const Config& config, std::int32_t rank)
     : config_(config), rank_(rank), pointers_(config.topology.size()) {
     for (Pointers& pointers : pointers_) pointers.last = config.num_queues_per_dim / 2;
@@ -43,7 +53,7 @@ std::vector<Planner::Dimension> Planner::dimensions(Kind kind, const std::vector
                                                     std::uint8_t involved) {
     std::vector<Dimension> found;
     for (std::size_t d = 0; d < list.size(); ++d) {
-        const Ring ring = ring_of(d, list[d]);
+        const Ring ring = ring_of(config_, rank_, d, list[d]);
         // ASTRA-sim knows four flags; dimensions beyond them always take part.
         if (ring.count < 2 || (d < 4 && (involved >> d & 1U) == 0)) continue;
         found.push_back({static_cast<std::int32_t>(d), list[d], ring, true});
@@ -109,16 +119,8 @@ void Planner::assign_queue(Phase& phase, std::int32_t dimension, Walk walk) {
             phase.clockwise = false;
             break;
     }
+    phase.dimension = dimension;
     phase.queue = dimension * queues + index;
-}
-
-Ring Planner::ring_of(std::size_t dimension, const Implementation& implementation) const {
-    if (implementation.whole) return {0, 1, static_cast<std::int32_t>(config_.num_ranks()), rank_};
-    std::int32_t stride = 1;
-    for (std::size_t d = 0; d < dimension; ++d) stride *= config_.npus_count[d];
-    const std::int32_t count = config_.npus_count[dimension];
-    const std::int32_t position = rank_ / stride % count;
-    return {rank_ - position * stride, stride, count, position};
 }
 
 }  // namespace chakrascope

@@ -11,6 +11,10 @@
 
 namespace chakrascope {
 
+// The ring of a rank in one dimension of the network.
+Ring ring_of(const Config& config, std::int32_t rank, std::size_t dimension,
+             const Implementation& implementation);
+
 class Planner {
   public:
     Planner(const Config& config, std::int32_t rank);
@@ -42,7 +46,6 @@ class Planner {
     std::uint64_t append(std::vector<Phase>& phases, Collective requested, Collective kind,
                          const Dimension& dimension, Walk walk, std::uint64_t size);
     void assign_queue(Phase& phase, std::int32_t dimension, Walk walk);
-    Ring ring_of(std::size_t dimension, const Implementation& implementation) const;
 
     const Config& config_;
     const std::int32_t rank_;

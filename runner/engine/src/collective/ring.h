@@ -18,12 +18,11 @@ struct Ring {
         return members != nullptr ? members[place] : base + place * stride;
     }
 
-    // The rank `steps` places onwards, or backwards when negative; |steps| is at most the count.
+    // The place `steps` onwards, or backwards when negative; |steps| is at most the count.
     std::int32_t neighbour(std::int32_t steps) const {
-        std::int32_t place = position + steps;
-        if (place >= count) place -= count;
-        if (place < 0) place += count;
-        return at(place);
+        const std::int32_t place = position + steps;
+        if (place >= count) return place - count;
+        return place < 0 ? place + count : place;
     }
 
     bool power_of_two() const { return (count & (count - 1)) == 0; }

@@ -1,6 +1,8 @@
 // Ring and direct exchange: the same engine with one peer, or with several peers at a time.
 #include <algorithm>
 
+#include "../simulation/cluster.h"
+#include "../workload/rank.h"
 #include "algorithm.h"
 
 namespace chakrascope {
@@ -34,7 +36,17 @@ class RingOrDirect final : public Algorithm {
   private:
     void received(std::uint64_t) override {
         ++received_;
+        if (direct_ && received_ == static_cast<std::uint64_t>(ring_.count) - 1) {
+            watch_tie(first_half_arrived_, second_half_credited_);
+        }
         inject();
+    }
+
+    // A credit in the very tick of the last arrival of the first half may count before or after it.
+    void watch_tie(Time& mine, Time other) {
+        Cluster& cluster = rank_.cluster();
+        mine = cluster.events.now();
+        if (cluster.fold != nullptr && mine == other) cluster.tied = true;
     }
 
     // Queue the next peers and take the data they will get through the endpoint.
@@ -61,6 +73,7 @@ class RingOrDirect final : public Algorithm {
         ++credits_;
         const auto peers = static_cast<std::uint64_t>(ring_.count) - 1;
         if (direct_ && kind_ == Collective::AllReduce && sends_left_ <= peers) {
+            watch_tie(second_half_credited_, first_half_arrived_);
             if (received_ < peers) return;  // the second half starts when the whole first half has arrived
             for (std::uint64_t i = 0; i < parallel_; ++i) try_send();
         } else {
@@ -90,6 +103,7 @@ class RingOrDirect final : public Algorithm {
     std::uint64_t injected_ = 0, sent_ = 0, received_ = 0, credits_ = 0;
     std::uint64_t plain_left_ = 0, reduced_left_ = 0;
     bool reducing_ = false;
+    Time first_half_arrived_ = ~Time{0}, second_half_credited_ = ~Time{0} - 1;
 };
 
 }  // namespace

@@ -9,6 +9,8 @@
 namespace chakrascope {
 namespace {
 
+constexpr std::int32_t kSeveralWays = -2;
+
 // Tags of streams lie above those of point-to-point messages; each group counts its own streams, so that
 // ranks which took part in different groups still agree on the tags of the next collective.
 std::int64_t stream_tag(std::int64_t group, std::uint64_t turn) {
@@ -35,7 +37,8 @@ bool StreamScheduler::launch(const CollectiveRequest& request) {
     for (std::uint64_t i = 0; i < streams; ++i) {
         std::vector<Phase> phases = plan(request, choice, turn, chunks.size);
         if (phases.empty()) return false;
-        if (run == nullptr) run = &(runs_[request.node] = {request.node, streams, priority});
+        if (run == nullptr)
+            run = &(runs_[request.node] = {request.node, request.group, streams, priority, ++serials_, {}});
         Stream& stream = create(*run, std::move(phases), stream_tag(request.group, turn));
         ++turn;
         proceed(stream);
@@ -118,10 +121,19 @@ void StreamScheduler::recycle(Stream& stream) {
 }
 
 void StreamScheduler::proceed(Stream& stream) {
+    const Mover outer = mover_;
+    if (stream.queue >= 0)
+        mover_ = {stream.run->serial, 2 * stream.queue + (stream.phase().max_tree ? 1 : 0)};
+    move_on(stream);
+    mover_ = outer;
+}
+
+void StreamScheduler::move_on(Stream& stream) {
     const std::int32_t old = stream.queue;
     const bool last = stream.next_phase == stream.phases.size();
     if (last) ended(stream);
     if (old >= 0) {
+        watch_ties(queues_[old]);
         auto& list = queues_[old].streams;
         list.erase(std::find(list.begin(), list.end(), &stream));
     }
@@ -133,6 +145,7 @@ void StreamScheduler::proceed(Stream& stream) {
     const std::int32_t queue = stream.phases[stream.next_phase++].queue;
     stream.queue = queue;
     stream.started = false;
+    watch_ties(queues_[queue]);
     insert(queues_[queue], stream);
     if (old >= 0) release(old);
     pump(queue);
@@ -140,6 +153,8 @@ void StreamScheduler::proceed(Stream& stream) {
 
 void StreamScheduler::ended(Stream& stream) {
     CollectiveRun& run = *stream.run;
+    // When chunks end together in different queues, each of them may be the last one on some rank.
+    if (!run.ends.note(rank_.cluster().events.now(), mover_)) mover_.way = kSeveralWays;
     if (--run.streams_left > 0) return;
     const std::uint32_t node = run.node;
     runs_.erase(node);
@@ -152,6 +167,11 @@ void StreamScheduler::insert(Queue& queue, Stream& stream) {
         return other->started || other->run->priority >= stream.run->priority;
     };
     queue.streams.insert(std::find_if_not(queue.streams.begin(), queue.streams.end(), ahead), &stream);
+}
+
+void StreamScheduler::watch_ties(Queue& queue) {
+    Cluster& cluster = rank_.cluster();
+    if (cluster.fold != nullptr && !queue.watch.note(cluster.events.now(), mover_)) cluster.tied = true;
 }
 
 void StreamScheduler::release(std::int32_t queue) {

@@ -39,6 +39,7 @@ class StreamScheduler {
     struct Queue {
         std::deque<Stream*> streams;
         std::size_t running = 0;
+        TickWatch watch;
     };
     struct Chunks {
         std::uint64_t size;
@@ -52,8 +53,10 @@ class StreamScheduler {
     std::int64_t next_priority(const CollectiveRequest& request);
     Stream& create(CollectiveRun& run, std::vector<Phase> phases, std::int64_t tag);
     void recycle(Stream& stream);
+    void move_on(Stream& stream);
     void ended(Stream& stream);
     void insert(Queue& queue, Stream& stream);
+    void watch_ties(Queue& queue);
     void release(std::int32_t queue);
     void pump(std::int32_t queue);
 
@@ -65,6 +68,8 @@ class StreamScheduler {
     std::unordered_map<std::int64_t, std::uint64_t> streams_of_group_;
     std::unordered_map<std::int64_t, Choice> choices_;
     std::int64_t priorities_ = 0;
+    std::uint64_t serials_ = 0;
+    Mover mover_;  // what the current event began with
     std::deque<Stream> pool_;
     std::vector<Stream*> free_;
 };

@@ -7,6 +7,7 @@
 
 #include "implementation.h"
 #include "ring.h"
+#include "ties.h"
 
 namespace chakrascope {
 
@@ -17,6 +18,7 @@ struct Phase {
     Implementation implementation;
     Ring ring;
     std::uint64_t size = 0;
+    std::int32_t dimension = 0;
     std::int32_t queue = 0;
     bool clockwise = true;
     bool max_tree = true;                 // which of the two trees a double binary tree uses
@@ -26,8 +28,11 @@ struct Phase {
 // What the streams of one collective have in common.
 struct CollectiveRun {
     std::uint32_t node = 0;  // index in the rank's program
+    std::int64_t group = 0;
     std::uint64_t streams_left = 0;
     std::int64_t priority = 0;
+    std::uint64_t serial = 0;
+    TickWatch ends;
 };
 
 struct Stream {

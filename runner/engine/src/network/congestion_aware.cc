@@ -21,7 +21,7 @@ class AwareNetwork final : public Network {
         lines_.resize(links_.size());
     }
 
-    void carry(std::uint32_t message) override { offer(message, mailbox_.key(message).source); }
+    void carry(std::uint32_t message) override { offer(message, mailbox_.route(message).source); }
 
     const std::vector<LinkUse>& links() const override { return links_; }
 
@@ -64,7 +64,7 @@ class AwareNetwork final : public Network {
     }
 
     void offer(std::uint32_t message, int device) {
-        const std::size_t link = next_link(device, mailbox_.key(message).destination);
+        const std::size_t link = next_link(device, mailbox_.route(message).destination);
         if (lines_[link].busy) {
             lines_[link].waiting.push_back({message, events_.now(), events_.origin()});
         } else {
@@ -73,7 +73,7 @@ class AwareNetwork final : public Network {
     }
 
     void transmit(std::uint32_t message, std::size_t link) {
-        const std::uint64_t size = mailbox_.key(message).size;
+        const std::uint64_t size = mailbox_.size(message);
         const double serialization = static_cast<double>(size) / bandwidth_;
         const Time busy = truncate(serialization);
         lines_[link].busy = true;
@@ -89,7 +89,7 @@ class AwareNetwork final : public Network {
     void reach(std::uint64_t hop) {
         const auto message = static_cast<std::uint32_t>(hop >> 32);
         const int device = links_[hop & 0xFFFFFFFF].destination;
-        if (device == mailbox_.key(message).destination) {
+        if (device == mailbox_.route(message).destination) {
             mailbox_.arrived(message);
         } else {
             offer(message, device);

@@ -24,8 +24,8 @@ class UnawareNetwork final : public Network {
     }
 
     void carry(std::uint32_t message) override {
-        const MessageKey& key = mailbox_.key(message);
-        events_.at(events_.now() + delay(key), bind<&Mailbox::arrived>(&mailbox_, message));
+        const Time delay = this->delay(mailbox_.route(message), mailbox_.size(message));
+        events_.at(events_.now() + delay, bind<&Mailbox::arrived>(&mailbox_, message));
     }
 
     const std::vector<LinkUse>& links() const override { return links_; }
@@ -39,12 +39,12 @@ class UnawareNetwork final : public Network {
     };
 
     // Only the lowest dimension in which the two ranks differ costs time.
-    Time delay(const MessageKey& key) const {
-        int source = key.source, destination = key.destination;
+    Time delay(Route route, std::uint64_t size) const {
+        int source = route.source, destination = route.destination;
         for (const Dimension& dimension : dimensions_) {
             const int from = source % dimension.count, to = destination % dimension.count;
             if (from != to) {
-                const double serialization = static_cast<double>(key.size) / dimension.bandwidth;
+                const double serialization = static_cast<double>(size) / dimension.bandwidth;
                 return truncate(hops(dimension, from, to) * dimension.latency + serialization);
             }
             source /= dimension.count;

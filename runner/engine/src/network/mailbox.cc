@@ -8,12 +8,16 @@ constexpr std::int64_t kControlTags = 1'000'000'000;
 }  // namespace
 
 Mailbox::Mailbox(const Config& config, EventQueue& events) : events_(events), rendezvous_(config.rendezvous) {
-    network_ = config.congestion_aware ? make_aware_network(config, events, *this)
-                                       : make_unaware_network(config, events, *this);
+    if (config.external_network) {
+        network_ = make_external_network(config, events, *this);
+    } else {
+        network_ = config.congestion_aware ? make_aware_network(config, events, *this)
+                                           : make_unaware_network(config, events, *this);
+    }
 }
 
-void Mailbox::send(const MessageKey& key, Callback delivered) {
-    if (!rendezvous_) return post_send(key, delivered);
+void Mailbox::send(const MessageKey& key, Route route, Callback delivered) {
+    if (!rendezvous_) return post_send(key, route, delivered);
     const MessageKey control{key.tag + kControlTags, key.destination, key.source, kControlBytes};
     post_receive(control, bind<&Mailbox::meet_send>(this, keep(key, delivered)));
 }
@@ -21,13 +25,14 @@ void Mailbox::send(const MessageKey& key, Callback delivered) {
 void Mailbox::receive(const MessageKey& key, Callback received) {
     if (!rendezvous_) return post_receive(key, received);
     const MessageKey control{key.tag + kControlTags, key.destination, key.source, kControlBytes};
-    post_send(control, bind<&Mailbox::meet_receive>(this, keep(key, received)));
+    post_send(control, {control.source, control.destination},
+              bind<&Mailbox::meet_receive>(this, keep(key, received)));
 }
 
 void Mailbox::meet_send(std::uint64_t meeting) {
     const Meeting kept = meetings_[meeting];
     free_meetings_.push_back(meeting);
-    post_send(kept.key, kept.callback);
+    post_send(kept.key, {kept.key.source, kept.key.destination}, kept.callback);
 }
 
 void Mailbox::meet_receive(std::uint64_t meeting) {
@@ -81,9 +86,10 @@ std::uint32_t Mailbox::match(const MessageKey& key, bool sending) {
     return fresh;
 }
 
-void Mailbox::post_send(const MessageKey& key, Callback delivered) {
+void Mailbox::post_send(const MessageKey& key, Route route, Callback delivered) {
     const std::uint32_t place = match(key, true);
     messages_[place].sent = true;
+    messages_[place].route = route;
     messages_[place].delivered = delivered;
     network_->carry(place);
 }

@@ -19,6 +19,12 @@ struct MessageKey {
     bool operator==(const MessageKey&) const = default;
 };
 
+// The ranks a message really travels between.
+struct Route {
+    std::int32_t source;
+    std::int32_t destination;
+};
+
 struct MessageKeyHash {
     std::size_t operator()(const MessageKey& key) const {
         std::uint64_t hash = static_cast<std::uint64_t>(key.tag) * 0x9E3779B97F4A7C15ULL;
@@ -56,19 +62,21 @@ class Mailbox {
     Mailbox(const Config& config, EventQueue& events);
 
     // Send now; `delivered` runs when the message is at its destination, whether or not it is received.
-    void send(const MessageKey& key, Callback delivered);
+    void send(const MessageKey& key, Route route, Callback delivered);
     // Receive; `received` runs at the arrival, or later in this tick when the message is already there.
     void receive(const MessageKey& key, Callback received);
 
     // The network's report that a message is at its destination.
     void arrived(std::uint64_t message);
-    const MessageKey& key(std::uint32_t message) const { return messages_[message].key; }
+    Route route(std::uint32_t message) const { return messages_[message].route; }
+    std::uint64_t size(std::uint32_t message) const { return messages_[message].key.size; }
     Network& network() { return *network_; }
 
   private:
     static constexpr std::uint32_t kNone = 0xFFFFFFFF;
     struct Message {
         MessageKey key;
+        Route route{};
         Callback delivered;
         Callback received;
         bool sent = false;
@@ -84,7 +92,7 @@ class Mailbox {
         Callback callback;
     };
 
-    void post_send(const MessageKey& key, Callback delivered);
+    void post_send(const MessageKey& key, Route route, Callback delivered);
     void post_receive(const MessageKey& key, Callback received);
     void meet_send(std::uint64_t meeting);
     void meet_receive(std::uint64_t meeting);
@@ -105,6 +113,7 @@ class Mailbox {
 
 std::unique_ptr<Network> make_unaware_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 std::unique_ptr<Network> make_aware_network(const Config& config, EventQueue& events, Mailbox& mailbox);
+std::unique_ptr<Network> make_external_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 
 // Bytes per nanosecond of a bandwidth given in units of 2^30 bytes per second.
 inline double bytes_per_ns(double bandwidth) { return bandwidth * 1073741824.0 / 1000000000.0; }

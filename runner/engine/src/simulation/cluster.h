@@ -10,12 +10,14 @@
 #include "../network/network.h"
 #include "../system/remote_memory.h"
 #include "../workload/groups.h"
+#include "fold.h"
 
 namespace chakrascope {
 
 struct Cluster {
-    explicit Cluster(const Config& settings)
+    Cluster(const Config& settings, const Fold* folded)
         : config(settings),
+          fold(folded),
           events(static_cast<std::size_t>(settings.num_ranks())),
           implementations(settings),
           groups(settings),
@@ -24,12 +26,15 @@ struct Cluster {
           customs(settings.custom_base) {}
 
     const Config& config;
+    const Fold* fold;  // null when every rank is simulated
     EventQueue events;
     Implementations implementations;
     Groups groups;
     Mailbox mailbox;
     RemoteMemory memory;
     CustomAlgorithms customs;
+    // Set when two events of one tick could have come in another order without the fold.
+    bool tied = false;
     std::int32_t ranks_finished = 0;
     std::vector<std::int32_t> finish_order;
 };

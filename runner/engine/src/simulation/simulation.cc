@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 
 #include "../errors.h"
 #include "cluster.h"
@@ -60,25 +61,57 @@ void check_ranks(const Config& config, std::size_t programs,
     }
 }
 
+// The ranks that are simulated, and how to find them.
+class Simulated {
+  public:
+    Simulated(Cluster& cluster, const Fold::Programs& programs,
+              const std::vector<std::int32_t>& program_of_rank)
+        : fold_(cluster.fold), by_id_(program_of_rank.size(), nullptr) {
+        const auto add = [&](std::int32_t rank) {
+            ranks_.emplace_back(cluster, rank, *programs[static_cast<std::size_t>(program_of_rank[rank])]);
+            by_id_[rank] = &ranks_.back();
+        };
+        if (fold_ != nullptr) {
+            for (const std::int32_t rank : fold_->representatives()) add(rank);
+        } else {
+            for (std::size_t rank = 0; rank < program_of_rank.size(); ++rank)
+                add(static_cast<std::int32_t>(rank));
+        }
+    }
+
+    std::deque<Rank>& ranks() { return ranks_; }
+    const std::deque<Rank>& ranks() const { return ranks_; }
+    std::int32_t count() const { return static_cast<std::int32_t>(by_id_.size()); }
+    std::int32_t representative(std::int32_t rank) const {
+        return fold_ != nullptr ? fold_->representative(rank) : rank;
+    }
+    // The simulated rank that stands for a rank.
+    const Rank& of(std::int32_t rank) const { return *by_id_[representative(rank)]; }
+
+  private:
+    const Fold* fold_;
+    std::deque<Rank> ranks_;
+    std::vector<const Rank*> by_id_;
+};
+
 // A chain that began at the very time the node itself started is the node's own.
-Origin settle(const Rank& rank, std::uint32_t node, const std::deque<Rank>& ranks) {
+Origin settle(const Rank& rank, std::uint32_t node, const Simulated& simulated) {
     const NodeRecord& record = rank.records()[node];
     const Origin itself{rank.id(), static_cast<std::int32_t>(node)};
     if (record.origin.rank < 0) return itself;
-    const NodeRecord& other =
-        ranks[static_cast<std::size_t>(record.origin.rank)].records()[record.origin.node];
+    const NodeRecord& other = simulated.of(record.origin.rank).records()[record.origin.node];
     return other.start <= record.start ? itself : record.origin;
 }
 
-void collect_nodes(Output& output, const std::deque<Rank>& ranks) {
-    for (const Rank& rank : ranks) {
+void collect_nodes(Output& output, const Simulated& simulated) {
+    for (const Rank& rank : simulated.ranks()) {
         const auto id_of = [&](std::int32_t node) {
             return node < 0 ? -1 : static_cast<std::int64_t>(rank.program().nodes[node].id);
         };
         for (std::uint32_t i = 0; i < rank.records().size(); ++i) {
             const NodeRecord& record = rank.records()[i];
             if (record.end < 0) continue;
-            const Origin origin = settle(rank, i, ranks);
+            const Origin origin = settle(rank, i, simulated);
             output.node_rank.push_back(rank.id());
             output.node_id.push_back(id_of(static_cast<std::int32_t>(i)));
             output.node_start_ns.push_back(record.start);
@@ -86,29 +119,66 @@ void collect_nodes(Output& output, const std::deque<Rank>& ranks) {
             output.node_cause.push_back(id_of(record.cause));
             output.node_cause_is_dependency.push_back(
                 record.cause >= 0 && rank.program().depends(i, static_cast<std::uint32_t>(record.cause)));
-            const Rank& owner = ranks[static_cast<std::size_t>(origin.rank)];
+            const Program& program = simulated.of(origin.rank).program();
             output.node_origin_rank.push_back(origin.rank);
-            output.node_origin_node.push_back(
-                static_cast<std::int64_t>(owner.program().nodes[origin.node].id));
+            output.node_origin_node.push_back(static_cast<std::int64_t>(program.nodes[origin.node].id));
         }
     }
 }
 
-Output collect(Cluster& cluster, const std::deque<Rank>& ranks) {
+// Equal ranks finish in the order of their numbers, for want of any other.
+std::vector<std::int32_t> expand_order(const std::vector<std::int32_t>& order, const Simulated& simulated) {
+    std::vector<std::vector<std::int32_t>> alike(static_cast<std::size_t>(simulated.count()));
+    for (std::int32_t rank = 0; rank < simulated.count(); ++rank)
+        alike[simulated.representative(rank)].push_back(rank);
+    std::vector<std::int32_t> expanded;
+    for (const std::int32_t rank : order)
+        expanded.insert(expanded.end(), alike[rank].begin(), alike[rank].end());
+    return expanded;
+}
+
+Output collect(Cluster& cluster, const Simulated& simulated) {
     Output output;
-    for (const Rank& rank : ranks) {
-        output.rank_finish_ns.push_back(rank.finish_time());
-        output.rank_statistics.push_back(statistics_of(rank, cluster.config));
+    std::vector<Statistics> statistics(static_cast<std::size_t>(simulated.count()));
+    for (const Rank& rank : simulated.ranks()) {
+        statistics[rank.id()] = statistics_of(rank, cluster.config);
         output.makespan_ns = std::max(output.makespan_ns, rank.finish_time());
+    }
+    for (std::int32_t id = 0; id < simulated.count(); ++id) {
+        const Rank& rank = simulated.of(id);
+        output.rank_finish_ns.push_back(rank.finish_time());
+        output.rank_statistics.push_back(statistics[rank.id()]);
+        output.rank_representative.push_back(rank.id());
         output.nodes_total += rank.records().size();
         output.nodes_executed += rank.executed();
     }
-    output.finish_order = cluster.finish_order;
+    output.finish_order = expand_order(cluster.finish_order, simulated);
     output.events = cluster.events.events();
-    if (cluster.config.record_nodes) collect_nodes(output, ranks);
+    output.folded = cluster.fold != nullptr;
+    if (cluster.config.record_nodes) collect_nodes(output, simulated);
     if (cluster.config.record_links) output.links = cluster.mailbox.network().links();
-    output.unfinished = find_stalls(cluster, ranks);
+    output.unfinished = find_stalls(cluster, simulated.ranks());
     return output;
+}
+
+// Simulate every rank, or the representatives of a fold; nothing when the fold turns out not to be exact.
+std::optional<Output> run(const Config& config, const Fold* fold, const Fold::Programs& programs,
+                          const std::vector<std::int32_t>& program_of_rank, const Progress& progress) {
+    Cluster cluster(config, fold);
+    Simulated simulated(cluster, programs, program_of_rank);
+    for (Rank& rank : simulated.ranks()) rank.fire();
+    bool cancelled = false;
+    const auto poll = [&] {
+        const auto now = static_cast<std::int64_t>(cluster.events.now());
+        cancelled = progress && !progress(now, cluster.ranks_finished);
+        return !cancelled && !cluster.tied;
+    };
+    if (poll()) cluster.events.run(poll);
+    if (cancelled) throw Cancelled("The simulation was cancelled.");
+    const bool stalled = cluster.ranks_finished < static_cast<std::int32_t>(simulated.ranks().size());
+    // A fold cannot tell which of several equal ranks is stuck; every rank for itself can.
+    if (fold != nullptr && (cluster.tied || stalled)) return std::nullopt;
+    return collect(cluster, simulated);
 }
 
 }  // namespace
@@ -118,18 +188,11 @@ Output simulate(const Config& config, const std::vector<std::shared_ptr<const Pr
     check_network(config);
     check_system(config);
     check_ranks(config, programs.size(), program_of_rank);
-    Cluster cluster(config);
-    std::deque<Rank> ranks;
-    for (std::size_t rank = 0; rank < program_of_rank.size(); ++rank) {
-        const auto& program = programs[static_cast<std::size_t>(program_of_rank[rank])];
-        ranks.emplace_back(cluster, static_cast<std::int32_t>(rank), *program);
+    if (const auto fold = Fold::find(config, programs, program_of_rank)) {
+        if (auto output = run(config, fold.get(), programs, program_of_rank, progress))
+            return std::move(*output);
     }
-    for (Rank& rank : ranks) rank.fire();
-    const auto poll = [&] {
-        return !progress || progress(static_cast<std::int64_t>(cluster.events.now()), cluster.ranks_finished);
-    };
-    if (!poll() || !cluster.events.run(poll)) throw Cancelled("The simulation was cancelled.");
-    return collect(cluster, ranks);
+    return *run(config, nullptr, programs, program_of_rank, progress);
 }
 
 }  // namespace chakrascope

@@ -27,7 +27,9 @@ struct Output {
     std::vector<std::int64_t> rank_finish_ns;  // -1 for a rank that never finishes
     std::vector<Statistics> rank_statistics;
     std::vector<std::int32_t> finish_order;
-    // One entry per executed node.
+    // The rank that was simulated for each rank: itself, unless ranks that behave alike were folded.
+    std::vector<std::int32_t> rank_representative;
+    // One entry per node that a simulated rank executed.
     std::vector<std::int32_t> node_rank;
     std::vector<std::int64_t> node_id, node_start_ns, node_end_ns, node_cause;
     std::vector<std::uint8_t> node_cause_is_dependency;

@@ -47,6 +47,7 @@ void Rank::fire() {
 void Rank::complete(std::uint64_t completed) {
     if (finished()) return;
     const auto node = static_cast<std::uint32_t>(completed);
+    watch_ties();
     busy_[slots_[node]] = 0;
     --taken_;
     NodeRecord& record = records_[node];
@@ -55,6 +56,13 @@ void Rank::complete(std::uint64_t completed) {
     finish_children(node);
     scan(static_cast<std::int32_t>(node));
     test_finished();
+}
+
+// Which of two nodes that end at the same time is first decides what starts.
+void Rank::watch_ties() {
+    if (cluster_.fold == nullptr) return;
+    if (last_end_ == cluster_.events.now()) cluster_.tied = true;
+    last_end_ = cluster_.events.now();
 }
 
 void Rank::finish_children(std::uint32_t node) {
@@ -198,8 +206,10 @@ void Rank::send(std::uint32_t index) {
     if ((node.has & kHasSrc) != 0 && node.comm_src != id_)
         refuse(node, "sends in the name of another rank (comm_src)");
     const auto tag = static_cast<std::int64_t>(static_cast<std::uint64_t>(node.comm_tag) % kPointToPointTags);
-    cluster_.mailbox.send({tag, id_, checked_peer(node, node.comm_dst), node.comm_size},
-                          bind<&Rank::complete>(this, index));
+    const std::int32_t peer = checked_peer(node, node.comm_dst);
+    MessageKey key{tag, id_, peer, node.comm_size};
+    if (cluster_.fold != nullptr) cluster_.fold->rename(key);
+    cluster_.mailbox.send(key, {id_, peer}, bind<&Rank::complete>(this, index));
 }
 
 void Rank::receive(std::uint32_t index) {
@@ -208,8 +218,9 @@ void Rank::receive(std::uint32_t index) {
     if ((node.has & kHasDst) != 0 && node.comm_dst != id_)
         refuse(node, "receives for another rank (comm_dst)");
     const auto tag = static_cast<std::int64_t>(static_cast<std::uint64_t>(node.comm_tag) % kPointToPointTags);
-    cluster_.mailbox.receive({tag, checked_peer(node, node.comm_src), id_, node.comm_size},
-                             bind<&Rank::complete>(this, index));
+    MessageKey key{tag, checked_peer(node, node.comm_src), id_, node.comm_size};
+    if (cluster_.fold != nullptr) cluster_.fold->rename(key);
+    cluster_.mailbox.receive(key, bind<&Rank::complete>(this, index));
 }
 
 void Rank::collective(std::uint32_t index) {

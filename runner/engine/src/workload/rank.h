@@ -52,6 +52,7 @@ class Rank {
   private:
     using Heap = std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>>;
 
+    void watch_ties();
     void make_ready(std::uint32_t node);
     void scan(std::int32_t cause);
     void scan_once(std::int32_t cause);
@@ -90,6 +91,7 @@ class Rank {
     std::int64_t finish_time_ = -1;
     std::int32_t last_skipped_ = -1;
     bool scan_again_ = false;
+    Time last_end_ = ~Time{0};
 };
 
 // The time a node takes on ASTRA-sim's roofline, and how near it comes to the peaks.

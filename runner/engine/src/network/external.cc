@@ -1,0 +1,65 @@
+// A network outside the engine, such as a packet-level simulator: it has a clock of its own and runs in step.
+#include <algorithm>
+
+#include "network.h"
+
+namespace chakrascope {
+namespace {
+
+class ExternalNetwork final : public Network {
+  public:
+    ExternalNetwork(const Config& config, EventQueue& events, Mailbox& mailbox)
+        : advance_(config.external_network), events_(events), mailbox_(mailbox) {
+        events_.set_source([this](std::int64_t limit) { return advance(limit); });
+    }
+
+    // Places in the mailbox are used again before the network has forgotten them, so it gets numbers of its
+    // own.
+    void carry(std::uint32_t message) override {
+        const Route route = mailbox_.route(message);
+        posted_.emplace_back(next_, route.source, route.destination, mailbox_.size(message),
+                             static_cast<std::int64_t>(events_.now()));
+        under_way_.emplace(next_++, Carried{message, events_.origin()});
+    }
+
+    // What the links carried is known outside.
+    const std::vector<LinkUse>& links() const override { return links_; }
+
+  private:
+    struct Carried {
+        std::uint32_t message;
+        Origin origin;
+    };
+
+    // Let the network simulate up to the limit; returns whether anything arrived.
+    bool advance(std::int64_t limit) {
+        if (under_way_.empty()) return false;
+        const std::vector<ExternalArrival> arrivals = advance_(posted_, limit);
+        posted_.clear();
+        for (const auto& [number, time] : arrivals) {
+            const auto entry = under_way_.find(number);
+            if (entry == under_way_.end()) continue;
+            events_.set_origin(entry->second.origin);
+            events_.at(std::max(static_cast<Time>(time), events_.now()),
+                       bind<&Mailbox::arrived>(&mailbox_, entry->second.message));
+            under_way_.erase(entry);
+        }
+        return !arrivals.empty();
+    }
+
+    const ExternalAdvance& advance_;
+    EventQueue& events_;
+    Mailbox& mailbox_;
+    std::uint64_t next_ = 0;
+    std::vector<ExternalMessage> posted_;
+    std::unordered_map<std::uint64_t, Carried> under_way_;
+    std::vector<LinkUse> links_;
+};
+
+}  // namespace
+
+std::unique_ptr<Network> make_external_network(const Config& config, EventQueue& events, Mailbox& mailbox) {
+    return std::make_unique<ExternalNetwork>(config, events, mailbox);
+}
+
+}  // namespace chakrascope

@@ -1,0 +1,280 @@
+#include "fold.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include "../collective/planner.h"
+
+namespace chakrascope {
+namespace {
+
+constexpr int kMaxRounds = 64;
+
+// Two independent 64-bit mixes: equal pairs are taken for equal contents.
+class Mixer {
+  public:
+    void add(std::uint64_t value) {
+        a_ = (a_ ^ value) * 0x9E3779B97F4A7C15ULL;
+        a_ ^= a_ >> 32;
+        b_ = (b_ + value) * 0xD6E8FEB86659FD93ULL;
+        b_ ^= b_ >> 29;
+    }
+    std::array<std::uint64_t, 2> value() const { return {a_, b_}; }
+
+  private:
+    std::uint64_t a_ = 0x243F6A8885A308D3ULL, b_ = 0x13198A2E03707344ULL;
+};
+
+template <class T>
+std::size_t index_of(const std::vector<T>& list, T item) {
+    return static_cast<std::size_t>(std::find(list.begin(), list.end(), item) - list.begin());
+}
+
+template <class T>
+std::size_t index_or_add(std::vector<T>& list, T item) {
+    const std::size_t index = index_of(list, item);
+    if (index == list.size()) list.push_back(item);
+    return index;
+}
+
+// The collectives of Implementations that a node may run, as a bit mask.
+std::uint8_t kind_bit(const Node& node) {
+    switch (node.comm_type) {
+        case CommType::AllReduce:
+        case CommType::Barrier:
+            return 1U << static_cast<unsigned>(Collective::AllReduce);
+        case CommType::AllGather:
+            return 1U << static_cast<unsigned>(Collective::AllGather);
+        case CommType::AllToAll:
+            return 1U << static_cast<unsigned>(Collective::AllToAll);
+        case CommType::ReduceScatter:
+        case CommType::ReduceScatterBlock:
+            return 1U << static_cast<unsigned>(Collective::ReduceScatter);
+        default:
+            return 0;
+    }
+}
+
+bool foldable(const Config& config) {
+    const bool custom = !config.all_reduce_implementation_custom.empty() ||
+                        !config.reduce_scatter_implementation_custom.empty() ||
+                        !config.all_gather_implementation_custom.empty() ||
+                        !config.all_to_all_implementation_custom.empty() ||
+                        !config.per_node_custom_implementation.empty();
+    const bool shared_memory =
+        config.memory_type != "NO_MEMORY_EXPANSION" && config.memory_type != "PER_NPU_MEMORY_EXPANSION";
+    return config.fold && !config.external_network && !config.congestion_aware && !config.rendezvous &&
+           !config.model_shared_bus && !custom && !shared_memory;
+}
+
+}  // namespace
+
+Fold::Shape Fold::shape_of(const Program& program) {
+    Shape shape;
+    Mixer mixer;
+    for (const Node& node : program.nodes) {
+        for (const std::uint64_t value :
+             {node.id, static_cast<std::uint64_t>(node.type), static_cast<std::uint64_t>(node.is_cpu),
+              static_cast<std::uint64_t>(node.comm_type), static_cast<std::uint64_t>(node.involved_dims),
+              static_cast<std::uint64_t>(node.has), node.duration_micros, node.duration_ns, node.num_ops,
+              node.tensor_size, node.comm_size, static_cast<std::uint64_t>(node.comm_tag),
+              static_cast<std::uint64_t>(node.comm_priority), static_cast<std::uint64_t>(node.stream)}) {
+            mixer.add(value);
+        }
+        if (node.type == NodeType::Coll) {
+            const std::size_t group = index_or_add(shape.groups, node.group);
+            shape.kinds.resize(shape.groups.size(), 0);
+            shape.kinds[group] |= kind_bit(node);
+            mixer.add(group);
+        } else if (node.type == NodeType::Send || node.type == NodeType::Recv) {
+            const std::int64_t peer = node.type == NodeType::Send ? node.comm_dst : node.comm_src;
+            mixer.add(index_or_add(shape.peers, static_cast<std::int32_t>(peer)));
+        }
+    }
+    for (const auto* list : {&program.child_offset, &program.children}) {
+        for (const std::uint32_t value : *list) mixer.add(value);
+    }
+    shape.signature = mixer.value();
+    return shape;
+}
+
+void Fold::rename(MessageKey& key, const Stream& stream, std::int32_t displacement) const {
+    const Phase& phase = stream.phase();
+    const std::int32_t count = phase.ring.count;
+    std::int32_t port = (displacement + count) % count;
+    // The partners of halving and doubling lie on either side at the same distance.
+    if (phase.implementation.algorithm == Implementation::Algorithm::HalvingDoubling)
+        port = std::min(port, count - port);
+    const std::size_t group = index_of(shape(key.destination).groups, stream.run->group);
+    const std::int64_t turn = stream.tag & 0xFFFFFFFF;
+    key.tag = (static_cast<std::int64_t>(group + 1) << 40) |
+              (static_cast<std::int64_t>(phase.dimension) << 32) | turn;
+    key.source = port;
+    key.destination = representative_[key.destination];
+}
+
+void Fold::rename(MessageKey& key) const {
+    key.source = static_cast<std::int32_t>(index_of(shape(key.destination).peers, key.source));
+    key.destination = representative_[key.destination];
+}
+
+// Colours the ranks of one experiment.
+class FoldFinder {
+  public:
+    FoldFinder(const Config& config, Fold& fold)
+        : config_(config),
+          fold_(fold),
+          groups_(config),
+          implementations_(config),
+          colours_(fold.shape_.size()) {}
+
+    // Refine until stable; false when too many ranks are different.
+    bool run() {
+        std::size_t classes = 0;
+        for (int round = 0; round < kMaxRounds; ++round) {
+            const std::size_t now = recolour(round == 0);
+            if (now * 2 > colours_.size()) return false;
+            if (now == classes) return choose_representatives(now);
+            classes = now;
+        }
+        return false;
+    }
+
+  private:
+    using Key = std::array<std::uint64_t, 2>;
+
+    std::size_t recolour(bool first) {
+        std::map<Key, std::uint32_t> known;
+        std::vector<std::uint32_t> next(colours_.size());
+        for (std::size_t rank = 0; rank < next.size(); ++rank) {
+            const Key key =
+                first ? fold_.shape_[rank]->signature : neighbourhood(static_cast<std::int32_t>(rank));
+            next[rank] = known.try_emplace(key, static_cast<std::uint32_t>(known.size())).first->second;
+            if (known.size() * 2 > next.size()) return known.size();
+        }
+        colours_ = std::move(next);
+        return known.size();
+    }
+
+    Key neighbourhood(std::int32_t rank) {
+        Mixer mixer;
+        mixer.add(colours_[rank]);
+        const Fold::Shape& shape = fold_.shape(rank);
+        for (std::size_t i = 0; i < shape.groups.size(); ++i) {
+            const std::int64_t group = shape.groups[i];
+            if (!groups_.contains(group)) continue;
+            mixer.add(groups_.is_everyone(group) ? 0 : static_cast<std::uint64_t>(groups_.size(group)));
+            for (std::size_t kind = 0; kind < kCollectives; ++kind) {
+                if ((shape.kinds[i] >> kind & 1U) != 0)
+                    add_collective(mixer, rank, group, static_cast<Collective>(kind));
+            }
+        }
+        for (const std::int32_t peer : shape.peers) add_peer(mixer, rank, peer);
+        return mixer.value();
+    }
+
+    void add_collective(Mixer& mixer, std::int32_t rank, std::int64_t group, Collective kind) {
+        const auto& list = implementations_.native(kind);
+        if (groups_.is_everyone(group)) {
+            for (std::size_t d = 0; d < list.size(); ++d) {
+                add_ring(mixer, rank, group, ring_of(config_, rank, d, list[d]), list[d]);
+            }
+        } else if (groups_.sorted_position(group, rank) >= 0) {
+            add_ring(mixer, rank, group, groups_.ring(group, rank),
+                     list.size() == 1 ? list[0] : Implementation{});
+        }
+    }
+
+    // Add the peers an algorithm reaches on a ring, in the order of its ports.
+    void add_ring(Mixer& mixer, std::int32_t rank, std::int64_t group, const Ring& ring,
+                  const Implementation& implementation) {
+        using Algorithm = Implementation::Algorithm;
+        const auto add = [&](std::int32_t place) {
+            const std::int32_t peer = ring.at(place);
+            mixer.add(colours_[peer]);
+            mixer.add(index_of(fold_.shape(peer).groups, group));
+            if (ring.local) add_distance(mixer, rank, peer);
+        };
+        if (ring.count < 2) return;
+        switch (implementation.algorithm) {
+            case Algorithm::Ring:
+                add(ring.neighbour(1));
+                add(ring.neighbour(-1));
+                return;
+            case Algorithm::Direct:
+                for (std::int32_t step = 1; step < ring.count; ++step) add(ring.neighbour(step));
+                return;
+            case Algorithm::HalvingDoubling:
+                if (!ring.power_of_two()) return;
+                for (std::int32_t offset = 1; offset < ring.count; offset *= 2) add(ring.position ^ offset);
+                return;
+            case Algorithm::DoubleBinaryTree:  // every place has a part of its own
+                mixer.add(static_cast<std::uint64_t>(ring.position));
+                for (std::int32_t place = 0; place < ring.count; ++place) add(place);
+                return;
+        }
+    }
+
+    void add_peer(Mixer& mixer, std::int32_t rank, std::int32_t peer) {
+        if (peer < 0 || peer >= static_cast<std::int32_t>(colours_.size())) return;
+        mixer.add(colours_[peer]);
+        mixer.add(index_of(fold_.shape(peer).peers, rank));
+        add_distance(mixer, rank, peer);
+    }
+
+    // What decides the delay between two ranks: the lowest dimension in which they differ, and how far.
+    void add_distance(Mixer& mixer, std::int32_t from, std::int32_t to) {
+        for (std::size_t d = 0; d < config_.npus_count.size(); ++d) {
+            const std::int32_t count = config_.npus_count[d],
+                               step = (to % count - from % count + count) % count;
+            if (step != 0) {
+                mixer.add(d);
+                const bool ring = config_.topology[d] == "Ring";
+                mixer.add(ring ? static_cast<std::uint64_t>(std::min(step, count - step)) : 1);
+                return;
+            }
+            from /= count;
+            to /= count;
+        }
+    }
+
+    bool choose_representatives(std::size_t classes) {
+        std::vector<std::int32_t> first(classes, -1);
+        for (std::size_t rank = 0; rank < colours_.size(); ++rank) {
+            std::int32_t& chosen = first[colours_[rank]];
+            if (chosen < 0) {
+                chosen = static_cast<std::int32_t>(rank);
+                fold_.representatives_.push_back(chosen);
+            }
+            fold_.representative_.push_back(chosen);
+        }
+        return true;
+    }
+
+    const Config& config_;
+    Fold& fold_;
+    const Groups groups_;
+    const Implementations implementations_;
+    std::vector<std::uint32_t> colours_;
+};
+
+std::unique_ptr<const Fold> Fold::find(const Config& config, const Programs& programs,
+                                       const std::vector<std::int32_t>& program_of_rank) {
+    if (!foldable(config)) return nullptr;
+    std::unique_ptr<Fold> fold(new Fold);
+    std::unordered_map<const Program*, const Shape*> known;
+    for (const std::int32_t index : program_of_rank) {
+        const Program* program = programs[static_cast<std::size_t>(index)].get();
+        const Shape*& shape = known[program];
+        if (shape == nullptr) {
+            fold->shapes_.push_back(std::make_unique<const Shape>(shape_of(*program)));
+            shape = fold->shapes_.back().get();
+        }
+        fold->shape_.push_back(shape);
+    }
+    if (!FoldFinder(config, *fold).run()) return nullptr;
+    return fold;
+}
+
+}  // namespace chakrascope

@@ -1,0 +1,160 @@
+"""Folding ranks that behave alike changes nothing but the time the simulation takes."""
+
+from __future__ import annotations
+
+import itertools
+
+import et
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+import build
+
+ALGORITHMS = ["ring", "direct", "direct2", "halvingDoubling", "doubleBinaryTree"]
+KINDS = ["ALL_REDUCE", "ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL"]
+COLUMNS = ["rank_finish_ns", "rank_exposed_comm_ns", "rank_compute_ns", "rank_comm_ns", "rank_overlap_ns"]
+
+
+@st.composite
+def networks(draw):
+    """Draw a small network whose times are round, so that events coincide often."""
+    counts = draw(st.lists(st.sampled_from([2, 4]), min_size=1, max_size=3))
+    dimensions = len(counts)
+    names = [draw(st.sampled_from(ALGORITHMS)) for _ in counts]
+    exchange = [name if name not in {"halvingDoubling", "doubleBinaryTree"} else "ring" for name in names]
+    whole = draw(st.sampled_from([None, None, "oneRing", "oneDirect", "oneHalvingDoubling"]))
+    return build.config(
+        topology=[draw(st.sampled_from(["Ring", "Switch", "FullyConnected"])) for _ in counts],
+        npus_count=counts,
+        bandwidth=[draw(st.sampled_from([0.9313225746154785, 93.13225746154785])) for _ in counts],
+        latency=[draw(st.sampled_from([0.0, 10.0, 500.0])) for _ in counts],
+        endpoint_delay=draw(st.sampled_from([0, 1, 10, 100])),
+        local_mem_bw=draw(st.sampled_from([0.0, 50.0])),
+        preferred_dataset_splits=draw(st.integers(1, 5)),
+        active_chunks_per_dimension=draw(st.integers(1, 4)),
+        num_queues_per_dim=draw(st.integers(1, 4)),
+        collective_optimization=draw(st.sampled_from(["baseline", "localBWAware"])),
+        all_reduce_implementation=[whole] if whole else names,
+        all_gather_implementation=exchange,
+        reduce_scatter_implementation=exchange,
+        all_to_all_implementation=exchange,
+        semantics=draw(st.sampled_from(["astra-sim", "trace"])),
+        groups=_groups_along(draw(st.integers(0, dimensions - 1)), counts),
+    )
+
+
+def _coordinates(counts):
+    return [
+        tuple(reversed(place)) for place in itertools.product(*(range(count) for count in reversed(counts)))
+    ]
+
+
+def _groups_along(dimension, counts):
+    """Return the groups of ranks that differ in one dimension only."""
+    members: dict = {}
+    for rank, place in enumerate(_coordinates(counts)):
+        members.setdefault(place[:dimension] + place[dimension + 1 :], []).append(rank)
+    return dict(enumerate(members.values(), start=1))
+
+
+@st.composite
+def programs(draw, config):
+    """Draw a program a rank: the same steps on its own group and neighbours, some ranks slower."""
+    places = _coordinates(config.npus_count)
+    skewed = draw(st.sampled_from([None, None, 0, 1]))
+    group_of = {rank: group for group, members in config.groups.items() for rank in members}
+    steps = draw(
+        st.lists(st.sampled_from(["comp", "coll", "group", "shift", "broadcast"]), min_size=1, max_size=6)
+    )
+    facts = [
+        (draw(st.integers(0, 3)), draw(st.sampled_from([1, 4096, 65536])), draw(st.sampled_from(KINDS)),
+         draw(st.booleans()), draw(st.integers(0, 2)))
+        for _ in steps
+    ]  # fmt: skip
+    ranks = []
+    for rank, place in enumerate(places):
+        nodes = []
+        for i, (step, (micros, size, kind, chained, stream)) in enumerate(zip(steps, facts, strict=True)):
+            after = (nodes[-1]["id"],) if chained and nodes else ()
+            slow = micros + (place[0] if skewed == 0 else rank if skewed == 1 else 0)
+            lane = {"stream": stream}
+            if step == "comp":
+                nodes.append(build.comp(3 * i, slow, after, **lane))
+            elif step == "shift":
+                count = config.npus_count[0]
+                right = rank - place[0] + (place[0] + 1) % count
+                left = rank - place[0] + (place[0] - 1) % count
+                nodes.append(build.send(3 * i, rank, right, size, after=after, tag=i))
+                nodes.append(build.recv(3 * i + 1, left, rank, size, after=after, tag=i))
+            else:
+                chosen = "BROADCAST" if step == "broadcast" else kind
+                extra = {"pg_name": str(group_of[rank])} if step == "group" else {}
+                nodes.append(build.coll(3 * i, size, after, chosen, **extra, **lane))
+        ranks.append(nodes)
+    return ranks
+
+
+@given(st.data())
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_fold_is_exact(data):
+    config = data.draw(networks())
+    ranks = data.draw(programs(config))
+    folded = build.run(ranks, config)
+    config.fold = False
+    plain = build.run(ranks, config)
+    event(f"folded: {folded.folded}")
+    for name in COLUMNS:
+        assert getattr(folded, name).tolist() == getattr(plain, name).tolist(), name
+    assert folded.nodes_executed == plain.nodes_executed
+    assert sorted(folded.finish_order.tolist()) == sorted(plain.finish_order.tolist())
+
+
+def test_equal_ranks_are_simulated_once():
+    output = build.run([[build.coll(0)]] * 64)
+    assert output.folded
+    assert set(output.rank_representative.tolist()) == {0}
+    assert set(output.node_rank.tolist()) == {0}
+
+
+def test_skewed_ranks_are_all_simulated():
+    output = build.run([[build.comp(0, rank + 1), build.coll(1, after=(0,))] for rank in range(8)])
+    assert not output.folded
+
+
+def test_two_kinds_of_ranks_are_two_classes():
+    ranks = [[build.comp(0, 1 + rank % 2), build.coll(1, after=(0,))] for rank in range(8)]
+    output = build.run(ranks)
+    assert output.folded
+    assert output.rank_representative.tolist() == [0, 1] * 4
+
+
+def test_groups_with_other_numbers_are_alike():
+    config = build.config(npus_count=[8], groups={7: [0, 1, 2, 3], 9: [4, 5, 6, 7]}, topology=["Switch"])
+    output = build.run([[build.coll(0, pg_name="7" if rank < 4 else "9")] for rank in range(8)], config)
+    assert set(output.rank_representative.tolist()) == {0}
+
+
+def test_a_stalled_fold_names_every_rank():
+    ranks = [[build.recv(0, (rank + 1) % 4, rank)] for rank in range(4)]
+    assert sorted(item["rank"] for item in build.run(ranks).unfinished) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("backend_setting", [{"congestion_aware": True}, {"rendezvous": True}])
+def test_contention_and_rendezvous_are_not_folded(backend_setting):
+    assert not build.run([[build.coll(0)]] * 4, build.config(**backend_setting)).folded
+
+
+def test_many_ranks():
+    config = build.config(
+        topology=["Switch", "Switch", "Ring"],
+        npus_count=[8, 64, 128],
+        bandwidth=[400.0, 50.0, 25.0],
+        latency=[300.0, 1000.0, 2000.0],
+        all_reduce_implementation=["direct", "halvingDoubling", "ring"],
+    )
+    steps = [build.comp(0, 20), build.coll(1, after=(0,)), build.comp(2, 30, (1,)), build.coll(3, after=(2,))]
+    output = build.engine.simulate(config, [et.program(steps)], [0] * 65536)
+    assert output.folded
+    assert len(output.rank_finish_ns) == 65536
+    assert len(set(output.rank_finish_ns.tolist())) == 1
