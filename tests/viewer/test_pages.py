@@ -28,7 +28,7 @@ def test_page_opens_quietly_and_stays_on_this_machine(page, served, made, path):
 
 def test_selected_segment_is_shown_by_every_page(page, served, made):
     page.goto(f"{served}/critical-path?run={made.run_a}")
-    page.locator("#segments-table .ag-row[row-index='4'] [col-id='name']").click()
+    page.locator("#segments-table .ag-row[row-id='4'] [col-id='name']").click()
     page.wait_for_url("**rank=1&node=4")
     page.wait_for_selector("#selected:has-text('rank 1 · node 4')")
     page.get_by_role("link", name="Timeline").click()
@@ -36,7 +36,7 @@ def test_selected_segment_is_shown_by_every_page(page, served, made):
     page.get_by_role("link", name="Graph").click()
     page.wait_for_selector("#graph-title:has-text('node 4 of rank 1')")
     page.get_by_role("link", name="Critical path").click()
-    page.wait_for_selector("#segments-table .ag-row-selected[row-index='4']")
+    page.wait_for_selector("#segments-table .ag-row-selected[row-id='4']")
     page.locator("#clear-selection").click()
     page.wait_for_selector("#clear-selection", state="detached")
     assert page.complaints == []

@@ -24,7 +24,7 @@ _COLUMNS = [
     text_column("name", "Name", minWidth=180, flex=3),
     {"field": "kind", "headerName": "Kind", "minWidth": 124, "maxWidth": 140},
     column("start_ns", "Start (ms)", "ms", maxWidth=110),
-    column("duration_ns", "Duration (ms)", "ms", maxWidth=120),
+    column("duration_ns", "Duration (ms)", "ms", maxWidth=120, sort="desc"),
     column("share", "Share", "%", maxWidth=90),
     text_column("module", "Module"),
     text_column("reason", "Why it had to wait", minWidth=200, flex=4),
@@ -40,11 +40,11 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     rows = (
         segments if len(segments) <= MOST_ROWS else segments.nlargest(MOST_ROWS, "duration_ns").sort_index()
     )
-    rows = rows.assign(id=rows["segment"].astype(str))
     by = _known(selection.option("by"))
     step = duration_text(run.result.makespan_ns)
     note = (
-        f"{len(segments):,} segments make up exactly the step, {step}; each begins when the one before ends."
+        f"{len(segments):,} segments, numbered in time order, make up exactly the step, {step}. "
+        "The longest come first; select the heading # for the order in time."
     )
     if len(rows) < len(segments):
         note += f" The longest {len(rows):,} are shown, the export has all."
@@ -61,7 +61,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             ),
             what_if_card(run),
             table_card("Segments", "segments", rows, _COLUMNS, scheme, query={"run": run.info.id}, note=note,
-                       most=560, selects=True),
+                       most=560, selects=True, row_id="segment"),
         ],
         gap="md",
     )  # fmt: skip

@@ -21,7 +21,7 @@ _COLLECTIVES = [
     column("collective", "#", minWidth=50, maxWidth=64),
     {"field": "operation", "headerName": "Operation", "minWidth": 116},
     text_column("module", "Issued in", minWidth=90),
-    column("ranks", "Ranks", minWidth=60, maxWidth=80),
+    column("ranks", "Ranks", minWidth=70, maxWidth=90),
     column("size_bytes", "Size", "bytes", minWidth=90),
     column("start_ns", "First arrival (ms)", "ms", minWidth=92),
     column("skew_ns", "Skew (ms)", "ms", minWidth=74),

@@ -115,6 +115,7 @@ def table(
 ) -> dag.AgGrid:
     """Return a sortable, filterable table of the first rows of *rows*; *options* go to the grid."""
     height = options.pop("height", "420px")
+    named = {"getRowId": options.pop("getRowId")} if "getRowId" in options else {}
     default = {"sortable": True, "filter": options.pop("filter", True), "resizable": True, "minWidth": 70}
     default |= {"wrapHeaderText": True, "suppressHeaderMenuButton": True, "suppressHeaderFilterButton": True}
     grid: dict[str, Any] = {
@@ -133,6 +134,7 @@ def table(
         defaultColDef=default,
         columnSize="responsiveSizeToFit",
         style={"height": height},
+        **named,
         dashGridOptions=grid | options,
     )
 
@@ -148,15 +150,18 @@ def table_card(
     note: str = "",
     most: int = 420,
     selects: bool = False,
+    row_id: str = "",
 ) -> dmc.Paper:
     """Return a panel with the table *name* of queries.tables and links that export it whole.
 
     It is as high as its rows, at most *most* pixels. With *selects*, a row can be chosen;
-    :func:`select_rows` wires that to the node it stands for.
+    :func:`select_rows` wires that to the node it stands for; *row_id* is the column that identifies rows.
     """
     options: dict[str, Any] = {"height": fitting(len(rows), most)}
     if selects:
         options["rowSelection"] = SINGLE_ROW
+    if row_id:
+        options["getRowId"] = f"params.data.{row_id}"
     known = f"{len(rows):,} rows"
     shown = known if len(rows) <= MOST_ROWS else f"{MOST_ROWS:,} of {known}"
     head = dmc.Group([dmc.Title(title, order=3, size="h5"), dmc.Text(shown, size="sm", c="dimmed")], gap="sm")

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Take the screenshots in docs/images: ``python scripts/screenshots.py [STUDY]``.
+
+Without STUDY, captures the example job and simulates it first. Needs the packages of the extra "dev" and
+Debian's chromium.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page, sync_playwright
+
+from chakrascope.runner import Study
+from chakrascope.viewer import write_report
+
+ROOT = Path(__file__).resolve().parent.parent
+IMAGES = ROOT / "docs" / "images"
+CLI = [sys.executable, "-m", "chakrascope.cli"]
+CHROMIUM = "/usr/bin/chromium"
+VIEWPORT = {"width": 1440, "height": 900}
+# name of the image -> path, what must be on the page, dark, height
+SHOTS: dict[str, tuple[str, str, bool, int]] = {
+    "summary": ("/", "#ranks-bar .main-svg", False, 1000),
+    "critical-path": ("/critical-path", "#segments-table .ag-row", False, 1240),
+    "timeline": ("/timeline", "#timeline[data-slices]", True, 900),
+    "graph": ("/graph", "#graph canvas", True, 900),
+    "network": ("/network", "#collectives-table .ag-row", False, 1100),
+    "compare": ("/compare", "#node-differences-table .ag-row", False, 1100),
+    "new-run": ("/new-run", "#new-start:not([disabled])", False, 1240),
+}
+
+
+def make_study(folder: Path) -> Path:
+    """Capture the example job and simulate it as measured and on 16 hosts; returns the study."""
+    study = folder / "study"
+    backends = ["--backend", "replay", "--backend", "analytical-unaware", "--backend", "analytical-aware"]
+    job = ["torchrun", "--nproc-per-node", "2", str(ROOT / "examples" / "ddp_transformer" / "train.py")]
+    command = [*CLI, "profile", "-o", str(study), "--network", "cpu-cluster-16", *backends, "--", *job]
+    subprocess.run(command, check=True, cwd=folder)
+    return study
+
+
+@contextmanager
+def serving(study: Path) -> Iterator[str]:
+    """Serve *study* while the block runs; the value is the address."""
+    server = subprocess.Popen([*CLI, "view", str(study), "--port", "0"], stdout=subprocess.PIPE, text=True)
+    try:
+        line = server.stdout.readline() if server.stdout else ""
+        found = re.search(r"http://\S+?(?=/?\s)", line)
+        if found is None:
+            raise SystemExit(f"The viewer printed no address but: {line!r}")
+        yield found.group(0)
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def show_longest_collective(page: Page, address: str) -> str:
+    """Select the collective that takes most of the path, and return the address' query that says so."""
+    page.goto(f"{address}/network")
+    page.wait_for_selector("#collectives-table .ag-row")
+    page.locator("#collectives-table .ag-row").last.click()
+    page.wait_for_url("**node=*")
+    return "?" + page.url.partition("?")[2]
+
+
+def take(page: Page, address: str, query: str, name: str) -> None:
+    """Take the screenshot called *name*."""
+    path, ready, dark, height = SHOTS[name]
+    page.set_viewport_size({**VIEWPORT, "height": height})
+    page.goto(address + path + query)
+    page.locator("#dark").set_checked(dark, force=True)
+    page.wait_for_selector(ready, state="attached")
+    page.wait_for_load_state("networkidle")
+    page.wait_for_timeout(1000)
+    page.screenshot(path=IMAGES / f"{name}.png")
+
+
+def take_report(page: Page, study: Path, folder: Path) -> None:
+    """Take the screenshot of the report of the newest run."""
+    page.set_viewport_size({**VIEWPORT, "height": 1100})
+    page.goto(write_report(Study.open(study), None, folder / "report.html").as_uri())
+    page.screenshot(path=IMAGES / "report.png")
+
+
+def main() -> None:
+    """Take every screenshot."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("study", nargs="?", type=Path)
+    given = parser.parse_args().study
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    options: dict[str, Any] = {"executable_path": CHROMIUM, "args": ["--no-sandbox", "--disable-gpu"]}
+    with tempfile.TemporaryDirectory() as name, sync_playwright() as play:
+        study = given or make_study(Path(name))
+        with serving(study) as address:
+            browser = play.chromium.launch(**options)
+            page = browser.new_page(viewport=VIEWPORT)
+            query = show_longest_collective(page, address)
+            for shot in SHOTS:
+                take(page, address, query, shot)
+            take_report(page, study, Path(name))
+            browser.close()
+    for file in sorted(IMAGES.glob("*.png")):
+        print(f"{file.relative_to(ROOT)}  {file.stat().st_size // 1000} kB")
+
+
+if __name__ == "__main__":
+    main()
