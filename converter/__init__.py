@@ -3,8 +3,10 @@
 from .codec import decode_graph, encode_graph
 from .convert import convert, convert_files
 from .doctor import doctor
+from .export import EXPORT_FORMATS, export
 from .findings import Finding
 from .graph import EDGE_COLUMNS, NODE_COLUMNS, CollectiveType, EdgeKind, Graph, NodeType
+from .inspection import inspect_node, inspect_workload, load_workload
 from .microbenchmarks import MICROBENCHMARKS, microbenchmark
 from .replay import Replay, replay
 from .text_workload import read_text_workload
@@ -12,6 +14,7 @@ from .workload import Workload
 
 __all__ = [
     "EDGE_COLUMNS",
+    "EXPORT_FORMATS",
     "MICROBENCHMARKS",
     "NODE_COLUMNS",
     "CollectiveType",
@@ -26,6 +29,10 @@ __all__ = [
     "decode_graph",
     "doctor",
     "encode_graph",
+    "export",
+    "inspect_node",
+    "inspect_workload",
+    "load_workload",
     "microbenchmark",
     "read_text_workload",
     "replay",

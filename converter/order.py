@@ -12,14 +12,16 @@ from ..errors import DependencyError
 __all__ = ["execution_order"]
 
 
-def execution_order(starts_ns: Sequence[int], edges: Sequence[tuple[int, int, int]]) -> list[int]:
+def execution_order(
+    starts_ns: Sequence[int] | np.ndarray, edges: Sequence[tuple[int, int, int]] | np.ndarray
+) -> list[int]:
     """Return the nodes 0, 1, ... in order of start, but never before a node they wait for.
 
     *edges* are (source, target, kind). Raises `DependencyError` if nodes wait for each other in a circle.
     """
     starts = np.asarray(starts_ns, dtype=np.int64)
     order = np.argsort(starts, kind="stable")
-    if not edges:
+    if not len(edges):
         return [int(node) for node in order]
     position = np.empty(len(order), dtype=np.int64)
     position[order] = np.arange(len(order))
