@@ -45,7 +45,7 @@ def make_study(folder: Path) -> Path:
     backends = ["--backend", "replay", "--backend", "analytical-unaware", "--backend", "analytical-aware"]
     job = ["torchrun", "--nproc-per-node", "2", str(ROOT / "examples" / "ddp_transformer" / "train.py")]
     command = [*CLI, "profile", "-o", str(study), "--network", "cpu-cluster-16", *backends, "--", *job]
-    subprocess.run(command, check=True, cwd=folder)
+    subprocess.run(command, check=True, cwd=folder, stdout=subprocess.DEVNULL)
     return study
 
 
