@@ -1,0 +1,123 @@
+"""Run a real ASTRA-sim analytical binary on input files and read what it prints."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["Answer", "run"]
+
+_LINES = {
+    "cycles": r"finished, (\d+) cycles",
+    "exposed": r"finished, \d+ cycles, exposed communication (\d+) cycles",
+    "gpu_time": r"GPU time: (\d+)",
+    "comm_time": r"Comm time: (\d+)",
+    "overlap": r"Total compute-communication overlap: (\d+)",
+    "compute_bound_pct": r"Compute bound percentage: (\S+?)%",
+    "compute_util_pct": r"Average compute utilization: (\S+?)%",
+    "memory_util_pct": r"Average memory utilization: (\S+?)%",
+    "operation_intensity": r"Average operation intensity: (\S+)",
+}
+_PATTERNS = {name: re.compile(pattern) for name, pattern in _LINES.items()}
+_RANK = re.compile(r"sys\[(\d+)\]")
+_REASON = re.compile(r"critical|what\(\)|Assertion|\[Error\]|warning!", re.IGNORECASE)
+
+
+@dataclass
+class Answer:
+    """What one run said: figures of each finished rank, ranks in the order of finishing, and how it ended.
+
+    *exit_code* is the process's (negative: ended by that signal; None: over the time limit).
+    """
+
+    exit_code: int | None
+    ranks: dict[int, dict[str, float]] = field(default_factory=dict)
+    order: list[int] = field(default_factory=list)
+    reason: str = ""
+    seconds: float = 0.0
+    peak_bytes: int = 0
+
+    def status(self, num_ranks: int) -> str:
+        """Return finishes, stalls (some rank never finishes), aborts or loops."""
+        if self.exit_code is None:
+            return "loops"
+        if self.exit_code:
+            return "aborts"
+        return "finishes" if len(self.ranks) == num_ranks else "stalls"
+
+
+def run(
+    binary: Path,
+    folder: Path,
+    options: Sequence[str] = (),
+    *,
+    limit_s: float = 20.0,
+    memory_bytes: int = 8 << 30,
+) -> Answer:
+    """Run *binary* on the files in *folder*: workload.<rank>.et, system.json, network.yml and memory.json.
+
+    ``groups.json`` is used if it exists. The process gets at most *limit_s* seconds and *memory_bytes*.
+    """
+    command = [
+        str(binary.resolve()),
+        "--workload-configuration=workload",
+        "--system-configuration=system.json",
+        "--remote-memory-configuration=memory.json",
+        "--network-configuration=network.yml",
+        *(["--comm-group-configuration=groups.json"] if (folder / "groups.json").exists() else []),
+        *options,
+    ]
+    with tempfile.TemporaryFile() as output:
+        start = time.perf_counter()
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+        exit_code, peak = _wait(process, limit_s)
+        seconds = time.perf_counter() - start
+        output.seek(0)
+        answer = _read(output.read().decode("utf-8", "replace"))
+    answer.exit_code, answer.peak_bytes, answer.seconds = exit_code, peak, seconds
+    return answer
+
+
+def _wait(process: subprocess.Popen[bytes], limit_s: float) -> tuple[int | None, int]:
+    """Return the exit code (None if it had to be killed) and the peak resident memory in bytes."""
+    previous = signal.signal(signal.SIGALRM, lambda *_: process.kill())
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        _, status, usage = os.wait4(process.pid, 0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    killed = process.returncode == -signal.SIGKILL
+    return None if killed else process.returncode, usage.ru_maxrss * 1024
+
+
+def _read(text: str) -> Answer:
+    answer = Answer(0)
+    for line in text.splitlines():
+        rank = _RANK.search(line)
+        found = {name: match[1] for name, pattern in _PATTERNS.items() if (match := pattern.search(line))}
+        if rank and found:
+            if "cycles" in found:
+                answer.order.append(int(rank[1]))
+            figures = answer.ranks.setdefault(int(rank[1]), {})
+            figures.update(
+                {name: float(value) if "." in value else int(value) for name, value in found.items()}
+            )
+        elif not answer.reason and _REASON.search(line):
+            answer.reason = line[:300]
+    return answer
