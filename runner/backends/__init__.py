@@ -31,6 +31,7 @@ __all__ = [
 
 register("analytical-unaware", NativeBackend(congestion_aware=False))
 register("analytical-aware", NativeBackend(congestion_aware=True))
+register("ns3", Ns3Backend())
 register("replay", ReplayBackend())
 register("fake", FakeBackend())
 for _kind in _ASTRA_SIM_KINDS:

@@ -1,0 +1,253 @@
+"""The packet-level backend: ranks and collectives in the engine, messages on another simulator's clock."""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from packets import case_network, case_system, case_workload, read_cases, star
+from workloads import coll, comp, workload
+
+from chakrascope.converter import CollectiveType, NodeType
+from chakrascope.errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled, SimulationStalled
+from chakrascope.runner import NetworkConfig, Result, SystemConfig, critical_path, prepare, simulate
+from chakrascope.runner.backends import NativeBackend, Ns3Backend, get_backend
+from chakrascope.runner.backends.ns3 import build_driver
+
+
+@pytest.fixture(scope="module")
+def ns3():
+    try:
+        build_driver()
+    except BackendUnavailable as error:
+        pytest.skip(f"ns-3 or a C++ compiler is absent: {error}")
+
+
+class DelayNetwork:
+    """Delivers every message after what the unaware network would take, in steps as asked."""
+
+    def __init__(self, network: NetworkConfig) -> None:
+        self.beta = network.bandwidth_bytes_per_ns[0]
+        self.latency = network.latency[0]
+        self.heap: list[tuple[int, int]] = []
+        self.limits: list[int] = []
+
+    def advance(self, messages, limit):
+        for number, _, _, size, at in messages:
+            heapq.heappush(self.heap, (at + int(2 * self.latency + size / self.beta), number))
+        self.limits.append(limit)
+        if not self.heap or (limit >= 0 and self.heap[0][0] > limit):
+            return []
+        time = self.heap[0][0]
+        arrived = []
+        while self.heap and self.heap[0][0] == time:
+            arrived.append((heapq.heappop(self.heap)[1], time))
+        return arrived
+
+
+CLOS = {"CC_MODE": 1, "fabric": {"hosts_per_leaf": 2}}
+COLLECTIVES = [
+    CollectiveType.ALL_REDUCE,
+    CollectiveType.ALL_GATHER,
+    CollectiveType.REDUCE_SCATTER,
+    CollectiveType.ALL_TO_ALL,
+]
+_PROGRAM = st.lists(
+    st.tuples(st.sampled_from([*COLLECTIVES, None]), st.integers(1, 300_000)), min_size=1, max_size=4
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(_PROGRAM, st.lists(st.integers(0, 50), min_size=4, max_size=4), st.sampled_from(["ring", "direct"]))
+def test_an_outside_network_with_the_same_delays_gives_the_same_answer(program, skew, algorithm):
+    ranks = []
+    for late in skew:
+        nodes = [comp(0, late * 1000)]
+        for kind, amount in program:
+            last = nodes[-1]["node_id"]
+            if kind is None:
+                nodes.append(comp(last + 1, amount // 1000 * 1000, (last,)))
+            else:
+                nodes.append(coll(last + 1, amount + 16, (last,), comm_type=kind))
+        ranks.append(nodes)
+    network = NetworkConfig(("Switch",), (4,), (50.0,), (500.0,))
+    lists = dict.fromkeys(
+        (
+            "all_reduce_implementation",
+            "reduce_scatter_implementation",
+            "all_gather_implementation",
+            "all_to_all_implementation",
+        ),
+        (algorithm,),
+    )
+    system = SystemConfig(endpoint_delay=10, preferred_dataset_splits=2, local_mem_bw=50.0, **lists)
+    ready = prepare(workload(*ranks), system, network, semantics="astra-sim")
+    backend = NativeBackend(congestion_aware=False)
+    inside = backend.run(ready)
+    outside = backend.simulate(ready, None, DelayNetwork(network).advance)
+    assert outside.ranks["finish_ns"].tolist() == inside.ranks["finish_ns"].tolist()
+    for column in ("start_ns", "end_ns", "cause_node"):
+        assert outside.nodes[column].tolist() == inside.nodes[column].tolist()
+    path = critical_path(outside, workload(*ranks))
+    assert path.segments["duration_ns"].sum() == outside.makespan_ns
+
+
+def one_message(size=1 << 20, after_ns=0):
+    send = {"type": NodeType.COMM_SEND, "comm_dst": 1, "comm_tag": 3, "comm_size_bytes": size}
+    receive = {"type": NodeType.COMM_RECV, "comm_src": 0, "comm_tag": 3, "comm_size_bytes": size}
+    return workload(
+        [comp(0, after_ns), comp(1, 0, (0,), **send)],
+        [comp(0, 0, **receive)],
+    )
+
+
+def test_what_an_outside_network_raises_reaches_the_caller():
+    def broken(messages, limit):
+        raise BackendError("the network broke")
+
+    ready = prepare(one_message(), "default", NetworkConfig(("Switch",), (2,), (1.0,), (1.0,)))
+    with pytest.raises(BackendError, match="the network broke"):
+        NativeBackend(congestion_aware=False).simulate(ready, None, broken)
+
+
+def test_messages_that_never_arrive_leave_a_stall():
+    ready = prepare(one_message(), "default", NetworkConfig(("Switch",), (2,), (1.0,), (1.0,)))
+    with pytest.raises(SimulationStalled, match="waits for"):
+        NativeBackend(congestion_aware=False).simulate(ready, None, lambda messages, limit: [])
+
+
+def test_time_advances_no_further_than_the_next_thing_a_rank_does():
+    network = NetworkConfig(("Switch",), (2,), (1.0,), (1.0,))
+    slow = DelayNetwork(network)
+    busy = workload(
+        [
+            comp(0, 0, type=NodeType.COMM_SEND, comm_dst=1, comm_tag=3, comm_size_bytes=1 << 20),
+            comp(1, 5_000),
+        ],
+        [comp(0, 0, type=NodeType.COMM_RECV, comm_src=0, comm_tag=3, comm_size_bytes=1 << 20)],
+    )
+    ready = prepare(busy, "default", network, semantics="astra-sim")
+    NativeBackend(congestion_aware=False).simulate(ready, None, slow.advance)
+    assert 5_000 in slow.limits
+    assert slow.limits[-1] == -1
+
+
+@pytest.mark.usefixtures("ns3")
+@pytest.mark.parametrize("index", range(19))
+def test_recorded_cases_are_answered_to_the_nanosecond(data_dir, index):
+    case = read_cases(data_dir / "runner" / "packet_cases.jsonl.gz")[index]
+    result = simulate(
+        case_workload(case), case_system(case), case_network(case), backend="ns3", semantics="astra-sim"
+    )
+    assert result.ranks["finish_ns"].tolist() == case["cycles"]
+    assert result.provenance["packets"]["flow_completion_ns"]["mean"] == pytest.approx(
+        np.mean([flow[4] for flow in case["fct"]]), rel=1e-9
+    )
+
+
+@pytest.mark.usefixtures("ns3")
+def test_all_recorded_cases_are_within_a_third_of_a_percent(shared):
+    exact = total = 0
+    for case in read_cases(shared / "reference" / "ns3.jsonl.gz"):
+        if sum(flow[2] for flow in case["fct"]) > 96 << 20:
+            continue
+        result = simulate(
+            case_workload(case), case_system(case), case_network(case), backend="ns3", semantics="astra-sim"
+        )
+        finish = result.ranks["finish_ns"].to_numpy()
+        deviation = np.abs(finish - case["cycles"]).max() / max(case["cycles"])
+        assert deviation < 0.0035, case["id"]
+        exact += deviation == 0
+        total += 1
+    assert exact >= total - 2
+
+
+@pytest.mark.usefixtures("ns3")
+def test_a_run_has_causes_links_and_what_packets_tell(tmp_path):
+    model = workload(*[[comp(0, 2_000 * (rank + 1)), coll(1, 1 << 18, after=(0,))] for rank in range(4)])
+    seen = []
+    result = simulate(
+        model, "default", star(4), backend="ns3", progress=lambda now, done: not seen.append((now, done))
+    )
+    path = critical_path(result, model)
+    assert path.segments["duration_ns"].sum() == result.makespan_ns
+    assert path.segments.iloc[0]["rank"] == 3
+    assert set(result.links["src"]) == {0, 1, 2, 3, 4}
+    assert (result.links["bytes"] > 0).all()
+    packets = result.provenance["packets"]
+    assert packets["data_packets"] > 0
+    assert packets["flow_completion_ns"]["count"] == 4 * 6 * 4
+    assert "ns-3" in result.provenance["versions"]
+    assert any("no congestion control" in text for text in result.provenance["warnings"])
+    assert seen
+    result.save(tmp_path / "run")
+    assert Result.load(tmp_path / "run").links.equals(result.links)
+
+
+@pytest.mark.usefixtures("ns3")
+@pytest.mark.parametrize(
+    "network",
+    [
+        NetworkConfig(("Ring",), (4,), (50.0,), (500.0,)),
+        NetworkConfig(("FullyConnected",), (4,), (50.0,), (500.0,)),
+        NetworkConfig(("FullyConnected", "Switch"), (2, 2), (200.0, 25.0), (200.0, 1000.0)),
+        NetworkConfig(
+            ("Switch",),
+            (4,),
+            (50.0,),
+            (500.0,),
+            unknown={"packet": {"CC_MODE": 1, "fabric": {"hosts_per_leaf": 2}}},
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", COLLECTIVES)
+def test_one_description_of_a_network_serves_all_backends(network, kind):
+    model = workload(*[[coll(0, 1 << 20, comm_type=kind)] for _ in range(4)])
+    packet = simulate(model, "default", network, backend="ns3")
+    plain = simulate(model, "default", network, backend="analytical-unaware")
+    # Packets pay for headers, acknowledgements, storing and contention; analytical messages do not.
+    assert 0.8 < packet.makespan_ns / plain.makespan_ns < 4
+
+
+@pytest.mark.usefixtures("ns3")
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(1, 200_000), st.integers(0, 1))
+def test_the_same_experiment_gives_the_same_answer(size, clock):
+    model = workload(*[[coll(0, size + 4, comm_type=CollectiveType.ALL_TO_ALL)] for _ in range(4)])
+    network = star(4, CC_MODE=1, ASTRA_SIM_CLOCK=clock)
+    first, second = (simulate(model, "default", network, backend="ns3") for _ in range(2))
+    assert first.nodes.equals(second.nodes)
+    assert first.links.equals(second.links)
+
+
+@pytest.mark.usefixtures("ns3")
+def test_cancelling_and_the_time_limit(monkeypatch):
+    ready = prepare(one_message(1 << 40), "default", star(2), backend="ns3")
+    seen = []
+    with pytest.raises(Cancelled):
+        get_backend("ns3").run(ready, lambda now, done: len(seen) < 3 and not seen.append(now))
+    with pytest.raises(BackendTimeout):
+        Ns3Backend(timeout_s=0.3).run(ready)
+
+
+@pytest.mark.usefixtures("ns3")
+def test_lost_packets_without_a_timer_are_explained():
+    network = star(2, ERROR_RATE_PER_LINK=0.5, RETRANSMIT_TIMEOUT=0)
+    with pytest.raises(BackendError, match=r"1 messages never arrive.*RETRANSMIT_TIMEOUT"):
+        simulate(one_message(3_000), "default", network, backend="ns3")
+
+
+@pytest.mark.usefixtures("ns3")
+def test_a_message_to_oneself_is_refused():
+    send = {"type": NodeType.COMM_SEND, "comm_dst": 0, "comm_tag": 3, "comm_size_bytes": 5}
+    with pytest.raises(BackendError):
+        simulate(workload([comp(0, 0, **send)], [comp(0, 0)]), "default", star(2), backend="ns3")
+
+
+def test_without_ns3_the_lines_that_install_it_are_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("CHAKRASCOPE_NS3", str(tmp_path))
+    with pytest.raises(BackendUnavailable, match=r"pip install --no-deps ns3==3\.44\.post0"):
+        simulate(one_message(), "default", star(2), backend="ns3")
