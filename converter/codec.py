@@ -5,65 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pandas as pd
 from google.protobuf.message import DecodeError
 
 from ..errors import WorkloadFormatError
 from ._schema import GlobalMetadata, Node
+from .encode import ATTRIBUTES, TEXT_ATTRIBUTES, encode_graph
 from .graph import EdgeKind, Graph, NodeType
 
 __all__ = ["decode_graph", "encode_graph"]
 
-_FORMAT_VERSION = "0.0.4"
 _MAX_VARINT_BYTES = 5
 _COLLECTIVE_TYPES = 10
 _INT64_MAX = 2**63 - 1
 
-# attribute -> (column, value field we write). ASTRA-sim reads the first ones and ignores the last four.
-_INT_ATTRIBUTES = {
-    "comm_type": ("comm_type", "int64_val"),
-    "comm_size": ("comm_size_bytes", "int64_val"),
-    "comm_src": ("comm_src", "int32_val"),
-    "comm_dst": ("comm_dst", "int32_val"),
-    "comm_tag": ("comm_tag", "int32_val"),
-    "num_ops": ("num_ops", "int64_val"),
-    "tensor_size": ("tensor_size_bytes", "uint64_val"),
-    "duration_ns": ("duration_ns", "uint64_val"),
-    "stream": ("stream", "int64_val"),
-    "step": ("step", "int64_val"),
-    "measured_start_ns": ("measured_start_ns", "int64_val"),
-}
-_TEXT_ATTRIBUTES = ("kind", "operator", "module", "phase")
-_UNSET_IS_MINUS_ONE = {
-    "comm_type", "comm_size", "comm_src", "comm_dst", "comm_tag", "num_ops", "tensor_size", "step",
-    "measured_start_ns",
-}  # fmt: skip
 _COMM = (NodeType.COMM_SEND, NodeType.COMM_RECV, NodeType.COMM_COLL)
-
-
-def encode_graph(graph: Graph) -> bytes:
-    """Return *graph* as the bytes of an ``.et`` file that ASTRA-sim reads.
-
-    ``duration_micros`` is the nanosecond duration rounded with carry along each lane, so that sums agree to
-    half a microsecond; the exact value is in the attribute ``duration_ns``.
-    """
-    data, ctrl = _dependencies(graph.edges)
-    carry: dict[int, int] = {}
-    parts = [_framed(GlobalMetadata(version=_FORMAT_VERSION))]
-    row: Any
-    for row in graph.nodes.itertuples(index=False):
-        message = Node()
-        if row.node_id in graph.extra:
-            message.ParseFromString(graph.extra[row.node_id])
-        message.id, message.name, message.type = row.node_id, row.name, row.type
-        message.data_deps.extend(data.get(row.node_id, ()))
-        message.ctrl_deps.extend(ctrl.get(row.node_id, ()))
-        exact = row.duration_ns + carry.get(row.stream, 0)
-        message.duration_micros = max(0, (exact + 500) // 1000)
-        carry[row.stream] = exact - message.duration_micros * 1000
-        _encode_attributes(message, row)
-        parts.append(_framed(message))
-    return b"".join(parts)
 
 
 def decode_graph(data: bytes, *, rank: int = 0, source: str = "<bytes>") -> Graph:
@@ -95,42 +50,6 @@ def decode_graph(data: bytes, *, rank: int = 0, source: str = "<bytes>") -> Grap
     if any(src > _INT64_MAX for src, _, _ in edges):
         raise WorkloadFormatError(f"{source} has a dependency on an id above 2^63. Write the workload again.")
     return Graph.build(rank, nodes, edges, extra=extra)
-
-
-def _dependencies(edges: pd.DataFrame) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-    """Return the sources of each target: those of data edges, and those of all others."""
-    data: dict[int, list[int]] = {}
-    ctrl: dict[int, list[int]] = {}
-    for src, dst, kind in zip(
-        edges["src"].tolist(), edges["dst"].tolist(), edges["kind"].tolist(), strict=True
-    ):
-        (data if kind == EdgeKind.DATA else ctrl).setdefault(dst, []).append(src)
-    return data, ctrl
-
-
-def _framed(message: Any) -> bytes:
-    """Return *message* behind its varint length."""
-    body: bytes = message.SerializeToString(deterministic=True)
-    length, prefix = len(body), bytearray()
-    while length > 127:
-        prefix.append(length & 127 | 128)
-        length >>= 7
-    return bytes([*prefix, length]) + body
-
-
-def _encode_attributes(message: Any, row: Any) -> None:
-    """Add the columns of *row* that say something to *message*."""
-    message.attr.add(name="is_cpu_op", bool_val=bool(row.is_cpu_op))
-    for name, (column, field) in _INT_ATTRIBUTES.items():
-        value = getattr(row, column)
-        if value >= 0 or name not in _UNSET_IS_MINUS_ONE:
-            message.attr.add(name=name, **{field: int(value)})
-    if row.group:
-        message.attr.add(name="pg_name", string_val=str(row.group))
-    for name in _TEXT_ATTRIBUTES:
-        value = getattr(row, name)
-        if value:
-            message.attr.add(name=name, string_val=value)
 
 
 def _messages(data: bytes, source: str) -> Iterator[tuple[int, bytes]]:
@@ -201,8 +120,8 @@ def _decode_attribute(attribute: Any, node: dict[str, Any], place: str) -> bool:
     field = attribute.WhichOneof("value")
     value = getattr(attribute, field) if field else None
     integer = isinstance(value, int)
-    if attribute.name in _INT_ATTRIBUTES and isinstance(value, int):
-        column, _ = _INT_ATTRIBUTES[attribute.name]
+    if attribute.name in ATTRIBUTES and isinstance(value, int):
+        column, _ = ATTRIBUTES[attribute.name]
         node[column] = _bounded(int(value), attribute.name, place)
         if column == "comm_type" and not 0 <= node[column] < _COLLECTIVE_TYPES:
             raise WorkloadFormatError(
@@ -212,7 +131,7 @@ def _decode_attribute(attribute: Any, node: dict[str, Any], place: str) -> bool:
         node["is_cpu_op"] = bool(value)
     elif attribute.name == "pg_name" and isinstance(value, str):
         node["group"] = _group_id(value, place)
-    elif attribute.name in _TEXT_ATTRIBUTES and isinstance(value, str):
+    elif attribute.name in TEXT_ATTRIBUTES and isinstance(value, str):
         node[attribute.name] = value
     else:
         return False

@@ -9,9 +9,11 @@ from hypothesis import given, settings
 
 from chakrascope.converter import EdgeKind, Graph, NodeType, Workload, decode_graph, encode_graph
 from chakrascope.converter._schema import GlobalMetadata, Node
-from chakrascope.converter.codec import _framed, _messages
+from chakrascope.converter.codec import _messages
+from chakrascope.converter.encode import framed
 from chakrascope.errors import WorkloadError, WorkloadFormatError
 
+HEAD = framed(GlobalMetadata(version="0.0.4").SerializeToString())
 _sizes = st.integers(0, 2**40)
 _node = st.fixed_dictionaries(
     {
@@ -76,9 +78,9 @@ def test_unknown_attributes_survive():
     node.attr.add(name="is_cpu_op", bool_val=True)
     node.attr.add(name="vendor", double_val=2.5)
     node.inputs.values = "[1]"
-    graph = decode_graph(_framed(GlobalMetadata(version="0.0.4")) + _framed(node))
+    graph = decode_graph(HEAD + framed(node.SerializeToString()))
     again = Node()
-    again.ParseFromString(encode_graph(graph)[len(_framed(GlobalMetadata(version="0.0.4"))) + 1 :])
+    again.ParseFromString(encode_graph(graph)[len(HEAD) + 1 :])
     assert again.start_time_micros == 7
     assert again.inputs.values == "[1]"
     assert {a.name: a.double_val for a in again.attr}["vendor"] == 2.5

@@ -20,7 +20,7 @@ from chakrascope.converter import (
     replay,
 )
 from chakrascope.converter._schema import GlobalMetadata, Node
-from chakrascope.converter.codec import _framed
+from chakrascope.converter.encode import framed
 from chakrascope.errors import DependencyError, UsageError, WorkloadError
 
 
@@ -76,7 +76,9 @@ def test_attributes_of_other_tools_are_shown(tmp_path):
     node.attr.add(name="dims").bool_list.values.extend([True, False])
     node.inputs.values = "[1]"
     path = tmp_path / "x.et"
-    path.write_bytes(_framed(GlobalMetadata(version="0.0.4")) + _framed(node))
+    path.write_bytes(
+        framed(GlobalMetadata(version="0.0.4").SerializeToString()) + framed(node.SerializeToString())
+    )
     (graph,) = load_workload(path).graphs
     other = inspect_node(graph, 3)["other_attributes"]
     assert other == {"vendor": 2.5, "dims": [True, False], "inputs": "[1]"}
