@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -20,8 +21,11 @@ __all__ = ["create_app"]
 _log = logging.getLogger(__name__)
 
 
-def create_app(study: Study) -> Dash:
-    """Return the viewer of *study*, ready to be served; a run is read when a page first asks for it."""
+def create_app(study: Study, *, warm: bool = False) -> Dash:
+    """Return the viewer of *study*, ready to be served.
+
+    A run is read when a page first asks for it; with *warm*, the newest one is at once, in the background.
+    """
     app = Dash(
         __name__,
         title="Chakrascope",
@@ -41,6 +45,8 @@ def create_app(study: Study) -> Dash:
         page.register(app, view)
     routes.register(app.server, view)
     protect(app)
+    if warm:
+        threading.Thread(target=view.warm, daemon=True).start()
     return app
 
 

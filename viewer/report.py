@@ -15,7 +15,7 @@ from ..runner import BREAKDOWNS, Study
 from .queries.advice import advice
 from .queries.path import segment_table, strip
 from .state import OpenRun, StudyView
-from .theme import KIND_LABELS, bytes_text, duration_text, kind_colour, share_text
+from .theme import KIND_LABELS, bytes_text, duration_text, kind_colour, run_name, share_text
 
 __all__ = ["report_html", "write_report"]
 
@@ -69,9 +69,9 @@ def report_html(run: OpenRun) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        f"<title>Chakrascope: {escape(run.info.label)}</title>"
+        f"<title>Chakrascope: {escape(run_name(run.info))}</title>"
         f"<style>{_STYLE.read_text(encoding='utf-8')}</style></head>\n<body><main>"
-        f"<p class=soft>{escape(run.info.label)} · {run.info.num_ranks} ranks</p>"
+        f"<p class=soft>{escape(run_name(run.info))} · {run.info.num_ranks} ranks</p>"
         f"<h1>{escape(run.summary.headline)}</h1>\n{''.join(sections)}</main></body></html>\n"
     )
 

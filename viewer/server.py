@@ -30,7 +30,7 @@ def serve(
     cannot be opened.
     """
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    flask = create_app(study).server
+    flask = create_app(study, warm=True).server
     secret = _guard(flask, host)
     with _listen(host, port) as listener:
         server = make_server(host, port, flask, threaded=True, fd=listener.fileno())

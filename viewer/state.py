@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qs, urlencode
 
 import numpy as np
 import pandas as pd
 
 from ..converter import Workload
-from ..errors import StudyError
+from ..errors import ChakrascopeError, StudyError
 from ..runner import CriticalPath, Experiment, Result, RunInfo, Study, Summary, summarize
 from .queries.collectives import collective_overview
 from .queries.slices import SliceIndex
@@ -26,6 +27,7 @@ __all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView"]
 OPTIONS = ("against", "by", "hops", "t0", "t1")
 _OPTION_LENGTH = 200
 _OPEN_RUNS = 4
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,25 @@ class Selection:
         return replace(self, options=tuple((key, settings[key]) for key in OPTIONS if settings.get(key)))
 
 
+class ComputedOnce(Generic[Value]):
+    """A property computed when first asked for, by one thread while others wait, and then kept."""
+
+    def __init__(self, compute: Callable[[Any], Value]) -> None:
+        self._compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Value:
+        # Found here only until the value stands among the instance's attributes, which come first.
+        with instance.lock:
+            if self._name not in vars(instance):
+                vars(instance)[self._name] = self._compute(instance)
+            value: Value = vars(instance)[self._name]
+            return value
+
+
 class OpenRun:
     """One run with everything the pages derive from it, each computed when first asked for.
 
@@ -94,39 +115,35 @@ class OpenRun:
         self.info = info
         self.result = result
         self.workload = workload
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
 
-    @cached_property
+    @ComputedOnce
     def nodes(self) -> pd.DataFrame:
-        """Every executed node: simulated interval and causes beside what the workload says of it."""
-        with self._lock:
-            described = self.workload.node_table()
-            keys = ["rank", "node_id"]
-            joined: pd.DataFrame = self.result.nodes.merge(described, on=keys, how="left", validate="1:1")
-            return joined
+        """Return every executed node: simulated interval and causes beside what the workload says of it."""
+        described = self.workload.node_table()
+        keys = ["rank", "node_id"]
+        joined: pd.DataFrame = self.result.nodes.merge(described, on=keys, how="left", validate="1:1")
+        return joined
 
-    @cached_property
+    @ComputedOnce
     def summary(self) -> Summary:
-        """What bounds the run's step."""
-        with self._lock:
-            return summarize(self.result, self.workload)
+        """Return what bounds the run's step."""
+        return summarize(self.result, self.workload)
 
     @property
     def path(self) -> CriticalPath:
         """The critical path of the run."""
         return self.summary.path
 
-    @cached_property
+    @ComputedOnce
     def collectives(self) -> pd.DataFrame:
-        """Every collective of the run, as :func:`collective_overview` returns them."""
-        with self._lock:
-            return collective_overview(self.result, self.nodes, self.path)
+        """Return every collective of the run, as :func:`collective_overview` returns them."""
+        return collective_overview(self.result, self.nodes, self.path)
 
-    @cached_property
+    @ComputedOnce
     def slices(self) -> SliceIndex:
-        """The timeline's index of :attr:`nodes`."""
-        with self._lock:
-            return SliceIndex(self.nodes)
+        """Return the timeline's index of :attr:`nodes`."""
+        return SliceIndex(self.nodes)
 
     def experiment(self) -> Experiment:
         """Return what was simulated, ready to be simulated again; not kept, as it holds every program."""
@@ -152,6 +169,17 @@ class StudyView:
     def runs(self) -> list[RunInfo]:
         """Return what is known of every run in the study, the newest last."""
         return list(self.study.runs())
+
+    def warm(self) -> None:
+        """Read the newest run and what its pages need, so that the first of them opens at once.
+
+        A damaged run is left to the page that shows it, which says what is wrong.
+        """
+        with contextlib.suppress(ChakrascopeError):
+            newest = self.resolve("")
+            if newest:
+                run = self.open(newest)
+                run.collectives, run.slices  # noqa: B018 - asked for only to have them made
 
     def workload_ranks(self, name: str) -> int:
         """Return how many ranks the workload *name* of the study has, without reading its graphs."""

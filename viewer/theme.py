@@ -13,6 +13,7 @@ __all__ = [
     "bytes_text",
     "duration_text",
     "kind_colour",
+    "run_name",
     "run_text",
     "share_text",
 ]
@@ -78,10 +79,17 @@ def bytes_text(size_bytes: int) -> str:
     return f"{size_bytes} B"
 
 
+def run_name(info: RunInfo) -> str:
+    """Return what a run is called: its label, or that it is the measurement."""
+    plain = f"{info.backend} on {info.network}"
+    if info.backend == "replay" and info.label in ("", plain):
+        return "measured (replay)"
+    return info.label or plain
+
+
 def run_text(info: RunInfo) -> str:
     """Return one line that tells a run from the others of its study."""
-    label = info.label or f"{info.backend} on {info.network}"
-    return f"{label} · {info.num_ranks} ranks · {duration_text(info.makespan_ns)}"
+    return f"{run_name(info)} · {info.num_ranks} ranks · {duration_text(info.makespan_ns)}"
 
 
 def share_text(share: float) -> str:

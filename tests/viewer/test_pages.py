@@ -91,3 +91,42 @@ def test_comparison_follows_the_choice(page, served, made):
     page.wait_for_selector("#overview-table .ag-row[row-index='1']")
     page.locator("#node-differences-table .ag-row[row-index='0'] [col-id='name']").click()
     page.wait_for_url(re.compile(r"rank=\d&node=\d+&against="))
+
+
+def test_two_users_keep_their_own_selection(browser, page, served, made):
+    other = browser.new_context().new_page()
+    other.goto(f"{served}/graph?run={made.run_b}&rank=3&node=7")
+    page.goto(f"{served}/graph?run={made.run_a}&rank=1&node=4")
+    page.wait_for_selector("#graph-title:has-text('node 4 of rank 1')")
+    other.reload()
+    other.wait_for_selector("#graph-title:has-text('node 7 of rank 3')")
+    other.context.close()
+
+
+def test_every_page_is_reached_by_keyboard(page, served):
+    page.goto(served + "/")
+    page.wait_for_selector("#nav a")
+    page.locator("#nav a").first.focus()
+    for expected in ("Critical path", "Timeline", "Graph", "Network", "Compare", "New run"):
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.innerText") == expected
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/new-run*")
+
+
+def test_error_of_a_click_is_told(page, served, made):
+    page.goto(f"{served}/critical-path?run={made.run_a}")
+    page.wait_for_selector("#what-if-go")
+    page.evaluate("window.dash_clientside.set_props('what-if-times', {value: -3})")
+    page.locator("#what-if-go").click()
+    page.wait_for_selector("text=0.01 to 1000 times as fast")
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize(
+    "address", ["/nonsense", "/?run=nonsense&rank=x&node=-1", "/graph?rank=99&node=99999"]
+)
+def test_address_that_means_nothing_still_shows_a_page(page, served, address):
+    page.goto(served + address)
+    page.wait_for_selector("#page :is(h1, h2, h3, #notice)")
+    assert page.complaints == []

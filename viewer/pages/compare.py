@@ -17,7 +17,7 @@ from ..queries.compare import (
     same_nodes,
 )
 from ..state import OpenRun, Selection, StudyView
-from ..theme import duration_text, run_text
+from ..theme import duration_text, run_name, run_text
 from .parts import card, column, empty, fitting, option_address, select_rows, table, table_card, text_column
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
@@ -118,7 +118,7 @@ def _comparison(run: OpenRun, against: list[str], scheme: str) -> Any:
 
 def _totals(runs: list[OpenRun], scheme: str) -> dmc.Paper:
     overview = run_overview(runs)
-    bars = [(run.info.label, run.summary.kinds) for run in runs]
+    bars = [(run_name(run.info), run.summary.kinds) for run in runs]
     height = fitting(len(runs), 400)
     return card(
         "Critical path by kind",
@@ -130,7 +130,7 @@ def _totals(runs: list[OpenRun], scheme: str) -> dmc.Paper:
 
 def _against_first(run: OpenRun, other: OpenRun, scheme: str) -> list[Any]:
     query = {"run": run.info.id, "against": other.info.id}
-    parts: list[Any] = [dmc.Title(f"In detail: against {other.info.label}", order=3, size="h4")]
+    parts: list[Any] = [dmc.Title(f"In detail: against {run_name(other.info)}", order=3, size="h4")]
     if not same_nodes(run, other):
         text = (
             "The two runs simulate different workloads, so their nodes are not the same; only totals compare."

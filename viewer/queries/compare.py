@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ..state import OpenRun
+from ..theme import run_name
 
 __all__ = ["collective_differences", "node_differences", "rank_differences", "run_overview", "same_nodes"]
 
@@ -20,7 +21,7 @@ def run_overview(runs: Sequence[OpenRun]) -> pd.DataFrame:
     rows = [
         {
             "run": run.info.id,
-            "label": run.info.label,
+            "label": run_name(run.info),
             "backend": run.info.backend,
             "network": run.info.network,
             "ranks": run.info.num_ranks,
