@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Measure the viewer in a real browser: ``python benchmarks/viewer.py STUDY [--json FILE]``.
+
+Prints, for the newest run of STUDY, how long each page takes to its content in a fresh browser and in one
+that has the scripts already, what the first load carries over the wire, how long a window of the timeline
+takes, and the server's memory. Needs Debian's chromium.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, sync_playwright
+
+PAGES = {
+    "/": "#ranks-bar .main-svg",
+    "/critical-path": "#segments-table .ag-row",
+    "/timeline": "#timeline[data-slices]",
+    "/graph": "#graph canvas",
+    "/network": "#collectives-table .ag-row",
+    "/new-run": "#findings .finding",
+}
+PEEK = 5
+
+
+def first_load(browser: Browser, address: str) -> tuple[float, int]:
+    """Return the seconds and the bytes over the wire of the summary in a browser that never saw it."""
+    context = browser.new_context()
+    page = context.new_page()
+    client = context.new_cdp_session(page)
+    client.send("Network.enable")
+    received = [0]
+    client.on(
+        "Network.loadingFinished",
+        lambda event: received.__setitem__(0, received[0] + event["encodedDataLength"]),
+    )
+    seconds = timed(page, address, "/")
+    page.wait_for_load_state("networkidle")
+    context.close()
+    return seconds, int(received[0])
+
+
+def timed(page: Any, address: str, path: str) -> float:
+    """Return the seconds until the content of *path* is there."""
+    start = time.perf_counter()
+    page.goto(address + path)
+    page.wait_for_selector(PAGES[path], state="attached")
+    return time.perf_counter() - start
+
+
+def window_times(address: str) -> list[float]:
+    """Return the seconds the server takes for windows of the timeline, from all of it to 1/4096."""
+    with urllib.request.urlopen(f"{address}/api/lanes") as reply:
+        makespan = json.load(reply)["makespan_ns"]
+    times = []
+    for zoom in (1, 8, 64, 512, 4096):
+        query = f"t0={makespan // 3}&t1={makespan // 3 + makespan // zoom}&px=3600&lane0=0&lane1=40"
+        start = time.perf_counter()
+        with urllib.request.urlopen(f"{address}/api/slices?{query}") as reply:
+            reply.read()
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def memory(pid: int) -> dict[str, int]:
+    """Return the memory of a process now and at its highest, in MB."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return {
+        name: int(found.group(1)) // 1000
+        for name, key in (("now_mb", "VmRSS"), ("highest_mb", "VmHWM"))
+        if (found := re.search(rf"{key}:\s+(\d+) kB", status))
+    }
+
+
+def measure(address: str, pid: int) -> dict[str, Any]:
+    """Return all figures of the viewer at *address*."""
+    with sync_playwright() as play:
+        browser = play.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
+        )
+        seconds, received = first_load(browser, address)
+        page = browser.new_context().new_page()
+        timed(page, address, "/")
+        pages = {path: min(timed(page, address, path) for _ in range(PEEK)) for path in PAGES}
+        browser.close()
+    return {
+        "first_load_s": round(seconds, 2),
+        "first_load_wire_bytes": received,
+        "pages_s": {path: round(value, 2) for path, value in pages.items()},
+        "timeline_window_ms": [round(1000 * value, 1) for value in window_times(address)],
+        "server_memory": memory(pid),
+    }
+
+
+def main() -> None:
+    """Serve the study, measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("study", type=Path)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    command = [sys.executable, "-m", "chakrascope.cli", "view", str(options.study), "--port", "0"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        line = server.stdout.readline() if server.stdout else ""
+        address = re.search(r"http://[^\s/]+", line)
+        if address is None:
+            raise SystemExit(f"The viewer printed no address but: {line!r}")
+        figures = measure(address.group(0), server.pid)
+    finally:
+        server.terminate()
+        server.wait()
+    text = json.dumps(figures, indent=2)
+    print(text)
+    if options.json:
+        options.json.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
