@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -107,18 +108,32 @@ class Graph:
     ) -> Graph:
         """Build a graph from one mapping a node (absent columns take their default) and (src, dst, kind)."""
         columns = {
-            name: pd.Series([node.get(name, default) for node in nodes], dtype=dtype)
+            name: _column([node.get(name, default) for node in nodes], dtype)
             for name, (dtype, default) in NODE_COLUMNS.items()
         }
-        table = pd.DataFrame(columns).sort_values("node_id", kind="stable", ignore_index=True)
+        table = pd.DataFrame(columns)
+        if not table["node_id"].is_monotonic_increasing:
+            table = table.sort_values("node_id", kind="stable", ignore_index=True)
         return cls(rank, table, edge_table(edges), metadata or {}, extra or {})
+
+
+def _column(values: list[Any], dtype: str) -> pd.Series[Any]:
+    """Return *values* as a column; texts by way of their few different values, which is faster."""
+    if dtype != "str":
+        plain: pd.Series[Any] = pd.Series(np.array(values, dtype=dtype))
+        return plain
+    codes: dict[str, int] = {}
+    index = [codes.setdefault(value, len(codes)) for value in values]
+    texts: pd.Series[Any] = pd.Series(list(codes), dtype="str").take(np.array(index, dtype=np.int64))
+    return texts.reset_index(drop=True)
 
 
 def edge_table(edges: Sequence[tuple[int, int, int]]) -> pd.DataFrame:
     """Return *edges* as a table, sorted by target, one row for each (src, dst): the lowest kind wins."""
-    ordered = sorted(edges, key=lambda edge: (edge[1], edge[0], edge[2]))
-    array: np.ndarray = np.array(ordered, dtype=np.int64).reshape(-1, 3)
+    flat = np.fromiter(chain.from_iterable(edges), dtype=np.int64, count=3 * len(edges))
+    array: np.ndarray = flat.reshape(-1, 3)
     if len(array):
+        array = array[np.lexsort((array[:, 2], array[:, 0], array[:, 1]))]
         fresh = np.ones(len(array), dtype=bool)
         fresh[1:] = (array[1:, :2] != array[:-1, :2]).any(axis=1)
         array = array[fresh]

@@ -19,7 +19,6 @@ _GROUPS_NODE = "process_group:init"
 class _Values(msgspec.Struct, gc=False):
     values: list[Any] = msgspec.field(default_factory=list)
     shapes: list[Any] = msgspec.field(default_factory=list)
-    types: list[Any] = msgspec.field(default_factory=list)
 
 
 class _Attribute(msgspec.Struct, gc=False):
@@ -41,7 +40,6 @@ class _RawNode(msgspec.Struct, gc=False):
     tid: Any = 0
     op_schema: Any = ""
     input_shapes: list[Any] = msgspec.field(default_factory=list)
-    input_types: list[Any] = msgspec.field(default_factory=list)
     output_shapes: list[Any] = msgspec.field(default_factory=list)
 
 
@@ -69,7 +67,6 @@ class HostOp(msgspec.Struct, frozen=True):
     outputs: list[Any]
     schema: str
     shapes: list[Any] = []
-    types: list[Any] = []
     output_shapes: list[Any] = []
     node_id: int = 0
     parent: int = 0
@@ -111,7 +108,7 @@ def _operator(node: _RawNode) -> tuple[int, HostOp]:
             schema = attribute.value
     inputs, outputs = node.inputs, node.outputs
     if isinstance(inputs, list):
-        inputs = _Values(inputs, node.input_shapes, node.input_types)
+        inputs = _Values(inputs, node.input_shapes)
     if isinstance(outputs, list):
         outputs = _Values(outputs, node.output_shapes)
     parent = node.ctrl_deps or node.parent
@@ -121,7 +118,6 @@ def _operator(node: _RawNode) -> tuple[int, HostOp]:
         outputs.values,
         str(schema or ""),
         inputs.shapes,
-        inputs.types,
         outputs.shapes,
         node.id,
         parent if isinstance(parent, int) else 0,
