@@ -14,7 +14,7 @@ from ..errors import TraceError
 from .fake_world import pose_for_all
 from .file_sets import find_rank_traces
 from .graph import Graph, NodeType
-from .rank import RankTraces, open_ranks, rank_graph
+from .rank import RankTraces, StepsDiffer, open_ranks, rank_graph
 from .steps import StepChoice, choose_steps
 from .trace_set import RankEntry, TraceSet, read_trace_set
 from .workload import Workload
@@ -41,14 +41,30 @@ def convert(trace_dir: Path, *, step: StepChoice = "median", progress: Progress 
             f"{trace_dir} holds no whole step of rank {stepless[0]}: {manifest.why_partial}. "
             "Let the script get through the captured steps (see --warmup and --steps) and capture again."
         )
-    known: dict[str, Any] = {"trace_set": trace_dir.name, "torch_version": manifest.torch_version}
-    assumptions = _assumptions(manifest)
-    ranks = [_of_entry(trace_dir, entry) for entry in entries]
-    place = str(trace_dir)
-    workload = _convert(ranks, step, place, known=known, assumptions=assumptions, progress=progress)
+    try:
+        timed = all(entry.structure_step is not None for entry in entries)
+        workload = _convert_set(trace_dir, manifest, step, timed, progress)
+    except StepsDiffer:
+        workload = _convert_set(trace_dir, manifest, "median", False, progress)
     if not manifest.fake_world:
         return workload
-    return pose_for_all(workload, manifest.world_size, entries[0].all_groups, place)
+    return pose_for_all(workload, manifest.world_size, entries[0].all_groups, str(trace_dir))
+
+
+def _convert_set(
+    folder: Path, manifest: TraceSet, step: StepChoice, timed: bool, progress: Progress | None
+) -> Workload:
+    """Convert the trace set; only its steps with a host trace of their own unless *timed*."""
+    entries = sorted(manifest.ranks, key=lambda entry: entry.rank)
+    ranks = [_of_entry(folder, entry, timed) for entry in entries]
+    known: dict[str, Any] = {"trace_set": folder.name, "torch_version": manifest.torch_version}
+    assumptions = _assumptions(manifest)
+    if not timed and any(entry.structure_step is not None for entry in entries):
+        assumptions.append(
+            "the steps differ in what they communicate, or a rank ended early: the step that was recorded in "
+            "detail was converted, and its operators are slower for it"
+        )
+    return _convert(ranks, step, str(folder), known=known, assumptions=assumptions, progress=progress)
 
 
 def convert_files(
@@ -120,15 +136,18 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _of_entry(folder: Path, entry: RankEntry) -> RankTraces:
-    """Return where the traces of a manifest's *entry* are."""
+def _of_entry(folder: Path, entry: RankEntry, timed: bool) -> RankTraces:
+    """Return where the traces of a manifest's *entry* are; with its *timed* steps if it has such."""
+    structure = entry.structure_step
+    steps = entry.steps if timed or structure is None else [structure]
     return RankTraces(
         rank=entry.rank,
         host_path=folder / str(entry.host_trace),
         device_path=folder / str(entry.device_trace),
         flight_path=folder / entry.flight_record if entry.flight_record else None,
         groups={group.name: tuple(group.ranks) for group in entry.process_groups},
-        steps=tuple(entry.steps),
+        steps=tuple(steps),
+        structure=structure if timed else None,
         device=entry.device,
     )
 

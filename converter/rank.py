@@ -16,12 +16,13 @@ from .graph import Graph
 from .host_links import with_records
 from .host_trace import HostTrace, read_host_trace, tensors
 from .kineto import DeviceTrace, Event, read_device_trace
+from .lending import lend_records
 from .steps import annotated_steps, whole_trace
 from .timeline import operators
 from .trace_set import Flight, StepRange, read_flight_record
 from .window import Window
 
-__all__ = ["OpenRank", "RankTraces", "open_ranks", "rank_graph"]
+__all__ = ["OpenRank", "RankTraces", "StepsDiffer", "open_ranks", "rank_graph"]
 
 _HOST_DEVICES = frozenset({"", "cpu"})
 _LOOKED_AT = 5_000
@@ -29,12 +30,17 @@ _LOOKED_AT = 5_000
 _KEPT_BYTES = 32 * 2**20
 
 
+class StepsDiffer(Exception):
+    """The steps do not communicate alike, so the one with a host trace cannot explain another."""
+
+
 @dataclass(frozen=True)
 class RankTraces:
     """Where the traces of one rank are, and what is known about them beside.
 
-    *groups* map names to global ranks, () being all; *steps* are empty if only the trace itself knows;
-    *device* is what the rank computed on, such as ``cuda:0`` ("" if unknown).
+    *groups* map names to global ranks, () being all. *steps* are empty if only the trace itself knows; the
+    host trace covers all of them, or *structure* alone. *device* is what the rank computed on, such as
+    ``cuda:0`` ("" if unknown).
     """
 
     rank: int
@@ -43,6 +49,7 @@ class RankTraces:
     flight_path: Path | None = None
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     steps: tuple[StepRange, ...] = ()
+    structure: StepRange | None = None
     device: str = ""
 
 
@@ -84,12 +91,14 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
     """Return the graph of one rank for the *chosen* steps.
 
     Its ``metadata["groups"]`` lists the rank tuples that its ``group`` column counts from 1 on. Raises
-    `TraceError` for traces that cannot be used.
+    `TraceError` for traces that cannot be used, `StepsDiffer` if only the structure step can.
     """
     traces = opened.traces
     trace, opened.trace = opened.trace or read_device_trace(traces.device_path), None
     window = Window.of([step for step in opened.steps if step.index in chosen])
     host = read_host_trace(traces.host_path)
+    if traces.structure is not None:
+        trace, host = _with_lent_records(trace, host, traces.structure, window)
     groups = {**host.groups, **trace.groups, **traces.groups}
     if trace.works:
         linked = msgspec.structs.replace(trace, events=with_records(trace.events, host))
@@ -98,6 +107,15 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
         return graph
     _refuse_lost_device(traces, trace, host)
     return _host_graph(traces, trace, host, window, groups=groups, world_size=world_size)
+
+
+def _with_lent_records(
+    trace: DeviceTrace, host: HostTrace, structure: StepRange, window: Window
+) -> tuple[DeviceTrace, HostTrace]:
+    lent = lend_records(trace.events, host, structure, window.steps)
+    if lent is None:
+        raise StepsDiffer
+    return msgspec.structs.replace(trace, events=lent[0]), lent[1]
 
 
 def _host_graph(

@@ -136,7 +136,12 @@ def _check_device(
 
 def _check_pair(entry: RankEntry, host: HostTrace, device: DeviceTrace, folder: Path) -> Iterator[Finding]:
     """Check that both traces are of the same run: the records the device trace names are in the host's."""
-    named = [event for event in device.events if event.record_id > 0]
+    covered = entry.structure_step
+    named = [
+        event
+        for event in device.events
+        if event.record_id > 0 and (covered is None or covered.start_ns <= event.start_ns < covered.end_ns)
+    ]
     if not named or not host.operators:
         return
     equal = 0

@@ -39,7 +39,11 @@ class ProcessGroup(msgspec.Struct, frozen=True):
 
 
 class RankEntry(msgspec.Struct, frozen=True):
-    """What one rank left."""
+    """What one rank left.
+
+    The host trace covers *structure_step*; None means that it covers all *steps*. *all_groups* are the ranks
+    of every group the script made, where one process posed as many.
+    """
 
     rank: int
     device_trace: str | None = None
@@ -49,6 +53,7 @@ class RankEntry(msgspec.Struct, frozen=True):
     device: str = ""
     process_groups: list[ProcessGroup] = msgspec.field(default_factory=list)
     steps: list[StepRange] = msgspec.field(default_factory=list)
+    structure_step: StepRange | None = None
     all_groups: list[list[int]] = msgspec.field(default_factory=list)
 
 

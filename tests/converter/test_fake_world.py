@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakrascope.converter import Graph, NodeType, Workload
@@ -19,6 +19,7 @@ def recorded(groups, kind=NodeType.COMM_COLL):
     return Workload((graph,), np.zeros(1, np.int32), dict(enumerate(groups, start=1)), {"steps": [1]})
 
 
+@settings(deadline=None)
 @given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3))
 def test_every_rank_of_a_mesh_gets_its_own_groups(sizes):
     mesh = np.arange(np.prod(sizes)).reshape(sizes)

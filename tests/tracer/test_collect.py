@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakrascope.errors import CaptureError, TraceError, UsageError
@@ -88,6 +88,7 @@ def test_nothing_to_collect_no_trace_set_and_a_taken_output_are_refused(tmp_path
         collect([folder], folder)
 
 
+@settings(deadline=None)
 @given(hosts=st.lists(st.integers(0, 2), min_size=1, max_size=8))
 def test_every_partition_of_the_ranks_over_hosts_merges_to_the_same_ranks(tmp_path_factory, hosts):
     root = tmp_path_factory.mktemp("hosts")

@@ -116,10 +116,9 @@ def test_a_killed_rank_leaves_its_peers_and_its_host_trace(tmp_path, script, run
     assert peer["device_trace"] is not None
 
 
-def test_an_aborting_script_leaves_what_it_recorded(tmp_path, script, run_trace):
-    path = script("train(9, lambda step: step == 3 and os.abort())")
-    done = run_trace(sys.executable, path, warmup=2, steps=3)
-    assert done.returncode == 128 + signal.SIGABRT
+def test_an_aborting_script_leaves_what_it_recorded(tmp_path, script, run_ranks):
+    done = run_ranks(script("train(9, lambda step: step == 3 and os.abort())"), warmup=2, steps=3)
+    assert done.returncode != 0
     trace_set = TraceSet.load(tmp_path / "out")
     assert "rank 0 died while it was recorded" in trace_set.reasons
     assert trace_set.ranks[0]["host_trace"] is not None

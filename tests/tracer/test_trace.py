@@ -33,8 +33,9 @@ def test_a_torchrun_job_is_captured_whole(tmp_path, script, run_trace):
             "gloo",
         )
         assert rank["process_groups"] == [{"name": "0", "description": "default_pg", "ranks": [0, 1]}]
-        assert [step["index"] for step in rank["steps"]] == [2, 3]
-        assert all(step["start_ns"] < step["end_ns"] for step in rank["steps"])
+        steps = [rank["structure_step"], *rank["steps"]]
+        assert [step["index"] for step in steps] == [2, 3, 4]
+        assert all(step["start_ns"] < step["end_ns"] for step in steps)
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [
         "manifest.json",
         *(f"rank{rank}.{kind}.json.gz" for rank in (0, 1) for kind in ("comms", "device", "host")),
@@ -46,13 +47,14 @@ def check_ranges(trace_set):
     events = [event for event in read(trace_set, 0, "device_trace")["traceEvents"] if event.get("ph") == "X"]
     names = [event["name"] for event in events]
     assert [name for name in names if name.startswith("ProfilerStep#")] == [
-        "ProfilerStep#2",
-        "ProfilerStep#3",
+        f"ProfilerStep#{index}" for index in (2, 3, 4)
     ]
     modules = {name.split(" ", 1)[1] for name in names if name.startswith("chakrascope::module ")}
     assert modules == {"DistributedDataParallel", "Sequential", "0", "1", "2"}
+    events.sort(key=lambda event: event["ts"])
     step, optimizer = (
-        {e["name"]: e for e in events}[n] for n in ("ProfilerStep#3", "Optimizer.step#SGD.step")
+        next(event for event in events if event["name"] == name)
+        for name in ("ProfilerStep#2", "Optimizer.step#SGD.step")
     )
     assert step["ts"] < optimizer["ts"]
     assert optimizer["ts"] + optimizer["dur"] < step["ts"] + step["dur"]
@@ -64,4 +66,4 @@ def check_ranges(trace_set):
     }
     assert {event["args"]["Record function id"] for event in (step, optimizer)} <= ids
     record = read(trace_set, 0, "flight_record")["entries"]
-    assert [entry["profiling_name"] for entry in record] == ["gloo:all_reduce"] * 2
+    assert [entry["profiling_name"] for entry in record] == ["gloo:all_reduce"] * 3

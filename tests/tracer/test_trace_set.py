@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakrascope.errors import TraceError, TraceFormatError
@@ -72,6 +72,7 @@ def test_a_foreign_manifest_is_refused(tmp_path, change, message):
         TraceSet.load(tmp_path)
 
 
+@settings(deadline=None)
 @given(length=st.integers(0, len(json.dumps(MANIFEST)) - 1))
 def test_every_truncation_of_a_manifest_is_a_format_error(tmp_path_factory, length):
     folder = tmp_path_factory.mktemp("truncated")

@@ -140,7 +140,7 @@ class Agent:
     def _advance(self) -> None:
         if self.recorder is not None:
             self.recorder.close_step()
-            if len(self.recorder.step_times) >= self.steps:
+            if len(self.recorder.timed_steps) >= self.steps:
                 self.close()
             else:
                 self.recorder.open_step(self.steps_seen)
@@ -177,7 +177,7 @@ class Agent:
         """End the window because the script starts a profiler of its own; try again if it is still empty."""
         if self.recorder is None:
             return
-        if self.recorder.step_times:
+        if self.recorder.structure_step is not None:
             self._add_reason("the script's own torch.profiler started during the capture and ended it")
             self.close()
         else:

@@ -19,7 +19,11 @@ __all__ = ["Recorder"]
 
 
 class Recorder:
-    """One capture window: profiler, host trace, module ranges and step boundaries of one rank."""
+    """One capture window: profiler, host trace, module ranges and step boundaries of one rank.
+
+    The host trace's observer slows every operator down, small ones several times. So the window's first step,
+    ``structure_step``, is recorded with it, and ``timed_steps``, which do the same, without.
+    """
 
     def __init__(self, out: Path, modules: bool) -> None:
         import torch  # noqa: PLC0415
@@ -27,10 +31,12 @@ class Recorder:
         self.torch = torch
         self.out = out
         self.rank, self.world_size = _rank_and_world()
-        self.step_times: list[dict[str, int]] = []
+        self.structure_step: dict[str, int] | None = None
+        self.timed_steps: list[dict[str, int]] = []
         self.notes: list[str] = []
         self.files: dict[str, str | None] = {"host_trace": None, "device_trace": None, "flight_record": None}
         self._ranges = ModuleRanges() if modules else None
+        self._observer: Any = None
         self._step_range: Any = None
         self._step_index = 0
         self._step_start_ns = 0
@@ -46,8 +52,10 @@ class Recorder:
         self._note_groups()
         self._observer = profiler.ExecutionTraceObserver()
         self._observer.register_callback(str(self._raw_host))
-        self._profile = profiler._KinetoProfile(record_shapes=False, execution_trace_observer=self._observer)
-        self._profile.start()
+        self._profile = profiler._KinetoProfile(record_shapes=False)
+        self._profile.prepare_trace()
+        self._observer.start()
+        self._profile.start_trace()
         if self._ranges is not None and not self._ranges.enable():
             self.notes.append(
                 "operators name no modules: torch.compile is in use, which module hooks disturb"
@@ -63,11 +71,15 @@ class Recorder:
         self._step_range.__enter__()
 
     def close_step(self) -> None:
-        """Close the running step's range and list the step as captured whole."""
+        """Close the running step's range and note it as whole; the observer goes with the first."""
         self._step_range.__exit__(None, None, None)
         self._step_range = None
         times = {"index": self._step_index, "start_ns": self._step_start_ns, "end_ns": time.time_ns()}
-        self.step_times.append(times)
+        if self.structure_step is None:
+            self.structure_step = times
+            self._stop_observer()
+        else:
+            self.timed_steps.append(times)
 
     def finish(self) -> None:
         """Stop recording and write this rank's files, each under its final name only when whole.
@@ -92,9 +104,16 @@ class Recorder:
             self._step_range.__exit__(None, None, None)
         if self._ranges is not None:
             self._ranges.disable()
+        self._stop_observer()
         with without_chatter():
             self._profile.stop()
-            self._observer.unregister_callback()
+
+    def _stop_observer(self) -> None:
+        if self._observer is not None:
+            observer, self._observer = self._observer, None
+            with without_chatter():
+                observer.stop()
+                observer.unregister_callback()
 
     def _save_host(self) -> None:
         name = f"rank{self.rank}.host.json.gz"
@@ -141,9 +160,13 @@ class Recorder:
         """Return this rank's entry of the manifest, plus what the launcher needs to merge it."""
         whole = self.files["host_trace"] is not None and self.files["device_trace"] is not None
         entry: dict[str, Any] = {"rank": self.rank, **self.files}
-        entry["complete"] = whole and len(self.step_times) >= wanted_steps
+        entry["complete"] = whole and len(self.timed_steps) >= wanted_steps
         entry.update(hostname=socket.gethostname(), pid=os.getpid(), device=self._device())
-        entry.update(backend=self._backend, process_groups=self._groups, steps=self.step_times)
+        entry.update(backend=self._backend, process_groups=self._groups)
+        if self.timed_steps:
+            entry.update(structure_step=self.structure_step, steps=self.timed_steps)
+        else:  # the job ended early: one step has to serve for both
+            entry.update(structure_step=None, steps=[self.structure_step] if self.structure_step else [])
         entry.update(world_size=self.world_size, torch_version=str(self.torch.__version__))
         if created_groups():
             entry["all_groups"] = created_groups()

@@ -14,5 +14,6 @@ for _ in range(6):
     optimizer.zero_grad()
     model(torch.ones(4, 8)).sum().backward()
     optimizer.step()
-print("recompilations", sum(torch._dynamo.utils.counters["recompiles"].values()))
+recompilations = sum(torch._dynamo.utils.counters["recompiles"].values())
+print(f"recompilations {recompilations}\n", end="", flush=True)
 dist.destroy_process_group()

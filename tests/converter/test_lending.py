@@ -1,0 +1,77 @@
+"""Records of the step that the host trace covers, lent to steps that did the same."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chakrascope.converter.host_trace import HostOp, HostTrace
+from chakrascope.converter.kineto import Event
+from chakrascope.converter.lending import lend_records
+from chakrascope.converter.trace_set import StepRange
+
+LENGTH = 100_000
+names = st.sampled_from(["aten::mm", "aten::add", "aten::t", "record_param_comms", "gloo:all_reduce"])
+
+
+def steps_of(*lists):
+    """Return one step a list of names, a host trace of the first, and their events on one thread."""
+    steps = [StepRange(n, n * LENGTH, (n + 1) * LENGTH) for n in range(len(lists))]
+    events = [Event("ProfilerStep#0", False, "main", 0, LENGTH, 999_999, -1)]
+    record = 0
+    for step, names_of_step in zip(steps, lists, strict=True):
+        for place, name in enumerate(names_of_step):
+            record += 1
+            thread = f"gloo {record % 3}" if name.startswith("gloo:") else "main"
+            start = step.start_ns + place
+            events.append(Event(name, True, thread, start, start + 1, record, -1))
+    operators = {
+        event.record_id: HostOp(event.name, [event.record_id], [], "")
+        for event in events[1 : len(lists[0]) + 1]
+    }
+    return steps, events, HostTrace(operators, {})
+
+
+def borrowed(events, host, step):
+    """Return the first step's record numbers that the operators of *step* got, None where they got none."""
+    own = [event for event in events if step.start_ns <= event.start_ns < step.end_ns]
+    return [host.operators[e.record_id].inputs[0] if e.record_id in host.operators else None for e in own]
+
+
+@settings(deadline=None)
+@given(st.lists(names, max_size=40), st.integers(1, 3))
+def test_equal_steps_borrow_every_record_in_order_under_numbers_of_their_own(operators, count):
+    steps, events, host = steps_of(*([operators] * (count + 1)))
+    events, host = lend_records(events, host, steps[0], steps[1:])
+    for step in steps[1:]:
+        assert borrowed(events, host, step) == list(range(1, len(operators) + 1))
+    numbers = [event.record_id for event in events]
+    assert len(set(numbers)) == len(numbers)
+
+
+@settings(deadline=None)
+@given(st.lists(names, max_size=12), st.lists(names, max_size=12), st.lists(names, max_size=12))
+def test_a_record_is_lent_to_its_own_name_only(first, second, shared):
+    steps, events, host = steps_of([*shared, *first, *shared], [*shared, *second, *shared])
+    events, host = lend_records(events, host, steps[0], steps[1:])
+    for event in events:
+        if event.record_id in host.operators:
+            assert host.operators[event.record_id].name == event.name
+
+
+def test_an_operator_too_many_goes_without_a_record_and_the_others_keep_theirs():
+    steps, events, host = steps_of(
+        ["aten::mm", "aten::add", "aten::t"], ["aten::mm", "aten::item", "aten::add", "aten::t"]
+    )
+    assert borrowed(*lend_records(events, host, steps[0], steps[1:]), steps[1]) == [1, None, 2, 3]
+
+
+@pytest.mark.parametrize("other", [["c10d::allreduce_", "c10d::allreduce_"], ["c10d::broadcast_"]])
+def test_steps_that_communicate_differently_are_not_the_same(other):
+    steps, events, host = steps_of(["aten::mm", "c10d::allreduce_"], ["aten::mm", *other])
+    assert lend_records(events, host, steps[0], steps[1:]) is None
+
+
+def test_long_steps_with_little_in_common_are_given_up_quickly():
+    steps, events, host = steps_of(["aten::mm"] * 20_000 + ["aten::t"], ["aten::add", "aten::mm"] * 10_000)
+    events, host = lend_records(events, host, steps[0], steps[1:])
+    assert set(borrowed(events, host, steps[1])) == {None}
