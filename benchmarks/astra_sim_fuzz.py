@@ -12,6 +12,7 @@ import argparse
 import copy
 import json
 import multiprocessing
+import re
 import shutil
 import sys
 import tempfile
@@ -35,6 +36,7 @@ SHARES = {
     "memory_util_pct": ("memory_utilization", 100),
     "operation_intensity": ("operation_intensity", 1),
 }
+_WHY = re.compile(r"Assertion `([^']+)|what\(\):\s*(.+)|removed before call (.+)|\](?=[^\]]*$)(.+)")
 
 
 def ours(folder: Path, backend: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -123,6 +125,7 @@ class Fuzzer:
         self.verdicts: Counter[str] = Counter()
         self.features: Counter[str] = Counter()
         self.differences: list[dict[str, Any]] = []
+        self.reasons: Counter[str] = Counter()
         self.examples: dict[str, list[str]] = {}
         self.astra_sim_s = 0.0
         self.figures = 0
@@ -147,7 +150,12 @@ class Fuzzer:
             status = theirs.status(len(experiment["workload"]))
             self.astra_sim_s += theirs.seconds
             if status != "finishes":
-                self._note(f"ASTRA-sim {status}, the engine {mine['status']}", seed, mine, theirs)
+                verdict = f"ASTRA-sim {status}, the engine {mine['status']}"
+                unfinished = set(range(len(experiment["workload"]))) - theirs.ranks.keys()
+                if mine["status"] == status == "stalls" and mine["waiting"] != unfinished:
+                    verdict += " (other ranks)"
+                self._note(verdict, seed, mine, theirs)
+                self.reasons[f"{verdict}: {_short(theirs.reason)}"] += 1
                 continue
             found = compare(mine, theirs)
             if found:
@@ -202,10 +210,18 @@ class Fuzzer:
             "verdicts": dict(sorted(self.verdicts.items())),
             "figures_compared": self.figures,
             "features": dict(sorted(self.features.items())),
+            "reasons": dict(self.reasons.most_common()),
             "examples": self.examples,
             "astra_sim_seconds": self.astra_sim_s,
             "differences": self.differences,
         }
+
+
+def _short(reason: str) -> str:
+    """Return what is the same each time that ASTRA-sim fails for *reason*."""
+    match = _WHY.search(reason)
+    text = next((part for part in match.groups() if part), reason) if match else reason
+    return re.sub(r"\d+", "N", text).strip()[:90] or "-"
 
 
 def shrink(experiment: Experiment, differs: Callable[[Experiment], bool], tries: int = 150) -> Experiment:

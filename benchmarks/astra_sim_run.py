@@ -43,6 +43,7 @@ class Answer:
     order: list[int] = field(default_factory=list)
     reason: str = ""
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     peak_bytes: int = 0
 
     def status(self, num_ranks: int) -> str:
@@ -84,16 +85,20 @@ def run(
             stderr=subprocess.STDOUT,
         )
         resource.prlimit(process.pid, resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-        exit_code, peak = _wait(process, limit_s)
+        exit_code, usage = _wait(process, limit_s)
         seconds = time.perf_counter() - start
         output.seek(0)
         answer = _read(output.read().decode("utf-8", "replace"))
-    answer.exit_code, answer.peak_bytes, answer.seconds = exit_code, peak, seconds
+    answer.exit_code, answer.seconds = exit_code, seconds
+    if exit_code is not None and exit_code < 0 and not answer.reason:
+        answer.reason = f"ended by {signal.Signals(-exit_code).name}"
+    answer.cpu_seconds = usage.ru_utime + usage.ru_stime
+    answer.peak_bytes = usage.ru_maxrss * 1024
     return answer
 
 
-def _wait(process: subprocess.Popen[bytes], limit_s: float) -> tuple[int | None, int]:
-    """Return the exit code (None if it had to be killed) and the peak resident memory in bytes."""
+def _wait(process: subprocess.Popen[bytes], limit_s: float) -> tuple[int | None, resource.struct_rusage]:
+    """Return the exit code (None if it had to be killed) and what the process used."""
     previous = signal.signal(signal.SIGALRM, lambda *_: process.kill())
     signal.setitimer(signal.ITIMER_REAL, limit_s)
     try:
@@ -103,7 +108,7 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float) -> tuple[int | None,
         signal.signal(signal.SIGALRM, previous)
     process.returncode = os.waitstatus_to_exitcode(status)
     killed = process.returncode == -signal.SIGKILL
-    return None if killed else process.returncode, usage.ru_maxrss * 1024
+    return None if killed else process.returncode, usage
 
 
 def _read(text: str) -> Answer:

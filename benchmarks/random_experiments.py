@@ -20,7 +20,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "engine"))
 import et  # the tests' encoder of single nodes, whatever they hold
 
-__all__ = ["command_options", "draw", "features", "write"]
+__all__ = ["command_options", "draw", "et", "features", "write"]
 
 Experiment = dict[str, Any]
 
@@ -149,7 +149,7 @@ def _system(random: Random, network: dict[str, list[Any]]) -> dict[str, Any]:
     if random.random() < 0.9:
         system["active-chunks-per-dimension"] = random.choice((1, 1, 2, 3, 5, 8))
     if random.random() < 0.9:
-        system["endpoint-delay"] = random.choice((1, 5, 10, 37, 1000))
+        system["endpoint-delay"] = random.choice((4, 5, 10, 37, 1000))
     if random.random() < 0.25:
         system |= {"roofline-enabled": 1, "peak-perf": random.choice((1, 120, 900.5, 0.01))}
     if random.random() < 0.04:
@@ -177,12 +177,16 @@ def _implementation(random: Random, kind: str, counts: Sequence[int]) -> list[st
 
 def _algorithm(random: Random, kind: str, members: int, *, trees: bool = True) -> str:
     names = ["ring", "ring", "direct", f"direct{random.randrange(1, members + 2)}"]
-    even = members & (members - 1) == 0
+    even = _is_power(members)
     if (even or random.random() < 0.03) and kind != "ALL_TO_ALL":
         names.append("halvingDoubling")
     if even and trees:
         names.append("doubleBinaryTree")
     return random.choice(names)
+
+
+def _is_power(members: int) -> bool:
+    return members & (members - 1) == 0
 
 
 def _add_custom(random: Random, experiment: Experiment, ranks: int) -> None:
@@ -307,14 +311,23 @@ class _Workload:
             micros = self.random.randrange(30)
             self._add(rank, node_id, type="COMP", duration_micros=micros, is_cpu_op=True)
 
-    def _collective(self) -> dict[str, Any]:
+    def _collective(self, members: int = 0) -> dict[str, Any]:
+        """Return a collective; of a group if *members* is its size."""
         random = self.random
-        kind = random.choice(COLLECTIVES)
+        allowed = [kind for kind in COLLECTIVES if not members or self._fits(kind, members)]
+        kind = random.choice(allowed if allowed and random.random() < 0.97 else COLLECTIVES)
         size = random.choice((*_SIZES, random.randrange(1 << 22)))
         if kind == "ALL_GATHER":
             size = max(size, self.experiment["system"]["preferred-dataset-splits"])
         facts = {"type": "COLL", "comm_type": kind, "comm_size": size, "comm_priority": random.randrange(3)}
         return facts | {"duration_micros": random.randrange(50)}
+
+    def _fits(self, kind: str, members: int) -> bool:
+        """Return whether the reference can run *kind* in a group: trees crash there, others stall."""
+        names = self.experiment["system"][_key(kind)]
+        if len(names) > 1 or members == len(self.ranks):
+            return True
+        return "oubleBinaryTree" not in names[0] and ("alvingDoubling" not in names[0] or _is_power(members))
 
     def _world(self) -> None:
         node_id, facts = self._new_id(), self._collective()
@@ -350,7 +363,7 @@ class _Workload:
         if not self.symmetric and self.random.random() < 0.4:
             self.random.shuffle(pool)
         stride = self.random.choice((1, total // size)) if not self.experiment["custom"] else 1
-        node_id, facts = self._new_id(), self._collective()
+        node_id, facts = self._new_id(), self._collective(size)
         for index in range(total // size):
             members = pool[index * size : (index + 1) * size] if stride == 1 else pool[index::stride]
             name = self._group(sorted(members))
@@ -360,7 +373,8 @@ class _Workload:
     def _subgroup(self) -> None:
         """Add a collective of some ranks only; a later one of all ranks then waits forever."""
         members = self.random.sample(self.ranks, self.random.randint(2, len(self.ranks)))
-        name, node_id, facts = self._group(sorted(members)), self._new_id(), self._collective()
+        name, node_id = self._group(sorted(members)), self._new_id()
+        facts = self._collective(len(members))
         for rank in members:
             self._add(rank, node_id, comm=True, pg_name=name, **facts)
 
@@ -407,7 +421,7 @@ class _Workload:
     def _close(self) -> None:
         """Give every rank a node; let a computation end ranks whose statistics the reference cannot print."""
         node_id = self._new_id()
-        plain = self.random.random() < 0.3
+        plain = self.random.random() < 0.1
         work = {"type": "COMP", "duration_micros": 1, "num_ops": 1000, "tensor_size": 4096}
         for program in self.programs:
             special = any(node.get("is_cpu_op") or node["type"].startswith("MEM_") for node in program)

@@ -1,0 +1,340 @@
+"""Measure the engine's speed and memory, beside real ASTRA-sim if its binary is given.
+
+Examples: ``python benchmarks/engine_speed.py`` measures the engine alone: events a second, decoding, the
+overhead of a call. ``python benchmarks/engine_speed.py --astra-sim UNAWARE`` times ASTRA-sim's
+congestion-unaware binary and the engine in turns on the same input files, and ``--long`` adds a case that
+takes ASTRA-sim a minute. Times are processor seconds of one thread, the least of the repetitions: they vary
+less than wall time on a machine with other work. Each measurement is a process of its own, so that its peak
+memory is its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import astra_sim_run
+import random_experiments
+from random_experiments import et
+
+Case = dict[str, Any]
+SMALL, LARGE = 1 << 20, 1 << 30
+LIST_KEYS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
+DECODED_NODES = 1_000_000
+CALLS = 10_000
+EVENT_CASES = [*((256, chunks) for chunks in (1, 2, 4, 8, 16, 24, 32, 48, 64)), (128, 4), (512, 4), (1024, 4)]
+
+
+def ring_case(ranks: int, *, chunks: int = 4) -> Case:
+    """Return a ring all-reduce of 1 MiB on one dimension of *ranks* NPUs."""
+    return _case(f"ring {ranks}", [("Ring", ranks, "ring")], chunks, size=SMALL, count=1)
+
+
+def long_case() -> Case:
+    """Return four 1 GiB all-reduces in 64 chunks on 8x8x16 = 1,024 NPUs."""
+    dimensions = [("Ring", 8, "ring"), ("FullyConnected", 8, "direct"), ("Switch", 16, "halvingDoubling")]
+    return _case("8x8x16, 4 x 1 GiB", dimensions, 64, size=LARGE, count=4)
+
+
+def _case(name: str, dimensions: list[tuple[str, int, str]], chunks: int, *, size: int, count: int) -> Case:
+    topologies, counts, algorithms = (list(column) for column in zip(*dimensions, strict=True))
+    network = {"topology": topologies, "npus_count": counts}
+    network |= {"bandwidth": [50.0] * len(counts), "latency": [500.0] * len(counts)}
+    system = {
+        "scheduling-policy": "LIFO",
+        "collective-optimization": "localBWAware",
+        "preferred-dataset-splits": chunks,
+        "active-chunks-per-dimension": 1,
+        "endpoint-delay": 10,
+        "local-mem-bw": 50,
+    }
+    system |= {f"{key}-implementation": algorithms for key in LIST_KEYS}
+    kind = {"type": "COLL", "comm_type": "ALL_REDUCE", "comm_size": size}
+    program = [
+        {"id": index, "name": f"n{index}", "data_deps": [index - 1] if index else []} | kind
+        for index in range(count)
+    ]
+    return {
+        "name": name,
+        "network": network,
+        "system": system,
+        "memory": {"memory-type": "NO_MEMORY_EXPANSION"},
+        "groups": {},
+        "custom": {},
+        "per_node": {},
+        "workload": [program] * math.prod(counts),
+    }
+
+
+def _engine() -> Any:
+    from chakrascope.runner import engine  # noqa: PLC0415 - only the measuring processes load it
+
+    return engine
+
+
+def _config(case: Case, *, fold: bool) -> Any:
+    config = _engine().Config()
+    for name, value in case["network"].items():
+        setattr(config, name, value)
+    for name, value in case["system"].items():
+        setattr(config, name.replace("-", "_"), value)
+    config.fold = fold
+    config.record_nodes = True
+    return config
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _simulate(folder: str, fold: bool) -> dict[str, Any]:
+    """Simulate the files in *folder*, each rank's read as ASTRA-sim reads it; return times and memory."""
+    case = json.loads((Path(folder) / "case.json").read_text())
+    ranks = math.prod(case["network"]["npus_count"])
+    programs = [f"{folder}/workload.{rank}.et" for rank in range(ranks)]
+    engine, config, before = _engine(), _config(case, fold=fold), _peak_bytes()
+    wall, cpu = time.perf_counter(), time.process_time()
+    output = engine.simulate(config, programs, range(ranks))
+    return {
+        "cpu_s": time.process_time() - cpu,
+        "wall_s": time.perf_counter() - wall,
+        "events": output.events,
+        "folded": bool(output.folded),
+        "makespan_ns": output.makespan_ns,
+        "peak_bytes": _peak_bytes(),
+        "grown_bytes": _peak_bytes() - before,
+    }
+
+
+def _two_ranks(program: bytes) -> Callable[[], Any]:
+    engine, config = _engine(), _config(ring_case(2), fold=False)
+    small = et.program([{"id": 0, "type": "COMP", "duration_micros": 1}])
+    return lambda: engine.simulate(config, [program, small], [0, 1])
+
+
+def _decode() -> dict[str, Any]:
+    """Read a program of many nodes that wait in a circle, so that reading it is all there is to do."""
+    from chakrascope.converter import decode_graph  # noqa: PLC0415
+    from chakrascope.converter._schema import Node  # noqa: PLC0415
+
+    few = DECODED_NODES // 20
+    data, part = circle(DECODED_NODES), circle(few)
+    start = time.process_time()
+    output = _two_ranks(data)()
+    native = time.process_time() - start
+    bodies = list(_messages(part))[1:]
+    start = time.process_time()
+    for body in bodies:
+        node = Node.FromString(body)
+        _ = (node.id, node.name, node.type, list(node.data_deps), node.duration_micros)
+        _ = {item.name: getattr(item, str(item.WhichOneof("value"))) for item in node.attr}
+    protobuf = (time.process_time() - start) / few * DECODED_NODES
+    start = time.process_time()
+    decode_graph(part)
+    graph = (time.process_time() - start) / few * DECODED_NODES
+    facts = {"nodes": DECODED_NODES, "file_bytes": len(data), "nodes_read": output.nodes_total - 1}
+    facts |= {"engine_s": native, "protobuf_s": protobuf, "decode_graph_s": graph}
+    return facts | {"protobuf_ratio": protobuf / native, "decode_graph_ratio": graph / native}
+
+
+def circle(count: int) -> bytes:
+    """Return a program of one free node and *count* compute nodes that each wait for the next one."""
+    work = {"type": "COMP", "duration_micros": 17, "num_ops": 1 << 20}
+    node = et.node({"id": 0, "name": "aten::addmm"} | work)
+    tail = node[2:]  # all but the id, which comes first
+    free = et.program([{"id": 0, "type": "COMP", "duration_micros": 1}])
+    parts = [free]
+    for index in range(1, count + 1):
+        following = index % count + 1
+        body = b"\x08" + et.varint(index) + tail + b"\x28" + et.varint(following)
+        parts.append(et.varint(len(body)) + body)
+    return b"".join(parts)
+
+
+def _messages(data: bytes) -> Any:
+    offset = 0
+    while offset < len(data):
+        size = shift = 0
+        more = True
+        while more:
+            byte = data[offset]
+            size |= (byte & 0x7F) << shift
+            shift, offset, more = shift + 7, offset + 1, byte > 0x7F
+        yield data[offset : offset + size]
+        offset += size
+
+
+def _calls() -> dict[str, Any]:
+    """Simulate two tiny programs again and again in one process."""
+    call = _two_ranks(et.program([{"id": 0, "type": "COMP", "duration_micros": 1}]))
+    for _ in range(100):
+        call()
+    before, start = _peak_bytes(), time.process_time()
+    for _ in range(CALLS):
+        call()
+    seconds = (time.process_time() - start) / CALLS
+    return {"calls": CALLS, "call_s": seconds, "grown_bytes": _peak_bytes() - before}
+
+
+MEASUREMENTS: dict[str, Callable[..., dict[str, Any]]] = {
+    "simulate": _simulate,
+    "decode": _decode,
+    "calls": _calls,
+}
+
+
+def measure(name: str, *words: Any) -> dict[str, Any]:
+    """Return the measurement *name*, made in a process of its own."""
+    command = [sys.executable, __file__, "--measure", json.dumps([name, *words])]
+    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return dict(json.loads(answer))
+
+
+def _written(case: Case, folder: str) -> Path:
+    path = Path(folder)
+    random_experiments.write(case, path)
+    facts = {name: case[name] for name in ("network", "system")}
+    (path / "case.json").write_text(json.dumps(facts))
+    return path
+
+
+def beside(case: Case, binary: Path | None, repeats: int) -> dict[str, Any]:
+    """Run *case* on ASTRA-sim, the engine and the folding engine in turns; return the best of each."""
+    runs: dict[str, list[dict[str, Any]]] = {"unfolded": [], "folded": [], "astra_sim": []}
+    with tempfile.TemporaryDirectory() as folder:
+        path = _written(case, folder)
+        for _ in range(repeats):
+            if binary:
+                answer = astra_sim_run.run(binary, path, limit_s=600)
+                facts = {"cpu_s": answer.cpu_seconds, "wall_s": answer.seconds}
+                longest = max(int(figures["cycles"]) for figures in answer.ranks.values())
+                runs["astra_sim"].append(facts | {"peak_bytes": answer.peak_bytes, "makespan_ns": longest})
+            runs["unfolded"].append(measure("simulate", folder, False))
+            runs["folded"].append(measure("simulate", folder, True))
+    best = {name: min(tries, key=lambda run: run["cpu_s"]) for name, tries in runs.items() if tries}
+    if binary:
+        for name in ("unfolded", "folded"):
+            best[name]["ratio"] = best["astra_sim"]["cpu_s"] / best[name]["cpu_s"]
+            best[name]["same_answer"] = best["astra_sim"]["makespan_ns"] == best[name]["makespan_ns"]
+    return {"case": case["name"]} | best
+
+
+def compare(binary: Path, repeats: int, *, long: bool) -> dict[str, Any]:
+    """Measure every case beside ASTRA-sim and print a table."""
+    print("case                 ASTRA-sim s   MiB |  engine s   MiB  ratio | folded s   MiB   ratio  same")
+    print("(the engine's MiB: more than Python, NumPy and pandas had taken before)")
+    rows = []
+    for case in [ring_case(256), ring_case(512), ring_case(1024), *([long_case()] if long else [])]:
+        row = beside(case, binary, repeats)
+        rows.append(row)
+        print(_line(row), flush=True)
+    return {"cases": rows}
+
+
+def _line(row: dict[str, Any]) -> str:
+    theirs, plain, folded = row["astra_sim"], row["unfolded"], row["folded"]
+    same = plain["same_answer"] and folded["same_answer"]
+    return (
+        f"{row['case']:20} {theirs['cpu_s']:11.3f} {_mib(theirs['peak_bytes'])} | "
+        f"{plain['cpu_s']:9.4f} {_mib(plain['grown_bytes'])} {plain['ratio']:6.1f} | "
+        f"{folded['cpu_s']:8.5f} {_mib(folded['grown_bytes'])} {folded['ratio']:7.0f}  {same}"
+    )
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:5.1f}"
+
+
+def alone(repeats: int) -> dict[str, Any]:
+    """Measure the engine without ASTRA-sim: events a second, decoding, and small calls."""
+    rows = []
+    print("ring all-reduce, 1 MiB       events   seconds   ns/event")
+    for ranks, chunks in EVENT_CASES:
+        plain = beside(ring_case(ranks, chunks=chunks), None, repeats)["unfolded"]
+        rows.append({"ranks": ranks, "chunks": chunks, "events": plain["events"], "cpu_s": plain["cpu_s"]})
+        figures = (
+            f"{plain['events']:11,} {plain['cpu_s']:9.4f} {plain['cpu_s'] / plain['events'] * 1e9:10.1f}"
+        )
+        print(f"  {ranks:5} NPUs, {chunks:2} chunks {figures}", flush=True)
+    decode, calls = measure("decode"), measure("calls")
+    print(
+        f"reading {decode['nodes']:,} nodes of {decode['file_bytes']:,} bytes: {decode['engine_s']:.3f} s; "
+        f"protobuf {decode['protobuf_s']:.1f} s ({decode['protobuf_ratio']:.0f} times), "
+        f"decode_graph {decode['decode_graph_s']:.1f} s ({decode['decode_graph_ratio']:.0f} times)"
+    )
+    print(
+        f"{calls['calls']:,} tiny simulations: {calls['call_s'] * 1e6:.0f} us each, "
+        f"{calls['grown_bytes']:,} bytes more memory at the end"
+    )
+    return {"events": rows, "decode": decode, "calls": calls}
+
+
+def plot(rows: list[dict[str, Any]]) -> str:
+    """Return an SVG of processor seconds over events, and the line of the mean cost of an event."""
+    width, height, left, bottom = 560, 320, 60, 45
+    most = max(row["events"] for row in rows)
+    each = sum(row["cpu_s"] for row in rows) / sum(row["events"] for row in rows)
+    longest = max(most * each, *(row["cpu_s"] for row in rows))
+
+    def place(events: float, seconds: float) -> tuple[float, float]:
+        x = left + events / most * (width - left - 20)
+        return round(x, 1), round(height - bottom - seconds / longest * (height - bottom - 20), 1)
+
+    (x0, y0), (x1, y1) = place(0, 0), place(most, most * each)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
+        'font-size="12"><rect width="100%" height="100%" fill="white"/>',
+        f'<path d="M{x0} 20V{y0}H{width - 20}" fill="none" stroke="#555"/>',
+        f'<path d="M{x0} {y0}L{x1} {y1}" stroke="#999" stroke-dasharray="4"/>',
+        f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">million events '
+        f"(dashed: {each * 1e9:.0f} ns an event)</text>",
+        f'<text x="14" y="{height / 2}" transform="rotate(-90 14 {height / 2})" text-anchor="middle">'
+        "processor seconds</text>",
+    ]
+    for row in rows:
+        x, y = place(row["events"], row["cpu_s"])
+        parts.append(f'<circle cx="{x}" cy="{y}" r="4" fill="#1f6fb4"/>')
+    for part in range(5):
+        x, y = place(most * part / 4, longest * part / 4)
+        parts.append(f'<text x="{x}" y="{y0 + 16}" text-anchor="middle">{most * part / 4e6:.1f}</text>')
+        parts.append(f'<text x="{left - 6}" y="{y + 4}" text-anchor="end">{longest * part / 4:.2f}</text>')
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def main() -> int:
+    """Measure what is asked for; print a table, and write the figures if a file is given."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--astra-sim", type=Path, help="ASTRA-sim's congestion-unaware analytical binary")
+    parser.add_argument("--long", action="store_true", help="add 8x8x16 NPUs with four 1 GiB all-reduces")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--plot", type=Path, help="SVG file for seconds over events (without --astra-sim)")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.measure:
+        name, *words = json.loads(chosen.measure)
+        print(json.dumps(MEASUREMENTS[name](*words)))
+        return 0
+    binary: Path | None = chosen.astra_sim
+    figures = compare(binary, chosen.repeats, long=chosen.long) if binary else alone(chosen.repeats)
+    if chosen.plot and not binary:
+        chosen.plot.write_text(plot(figures["events"]))
+    text = json.dumps(figures, indent=1)
+    if chosen.json:
+        chosen.json.write_text(text + "\n")
+    else:
+        print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
