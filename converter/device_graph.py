@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from .device_costs import work_costs
 from .device_links import Launch, Linked, data_edges, link
 from .device_streams import stream_slots
 from .device_sync import host_waits, stream_waits
-from .graph import CollectiveType, EdgeKind, Graph, NodeType
+from .graph import CollectiveType, EdgeKind, Graph, NodeType, edge_array
 from .host_lanes import Lane, bursts, host_lanes
 from .host_nodes import Draft, HostNodes, Mark, host_nodes
 from .host_trace import HostTrace
@@ -211,16 +213,15 @@ class _Builder:
     def graph(self, rank: int) -> Graph:
         """Return the graph, its nodes numbered in order of start."""
         order = execution_order([draft.start_ns for draft in self.drafts], self.edges)
-        new = {number: position for position, number in enumerate(order)}
-        nodes = []
-        for number in order:
-            draft = self.drafts[number]
-            draft.columns["node_id"] = new[number]
-            draft.columns["measured_start_ns"] = draft.start_ns - self.window.start_ns
-            draft.columns["step"] = self.window.step_at(draft.start_ns)
-            nodes.append(draft.columns)
-        edges = [(new[source], new[target], kind) for source, target, kind in self.edges]
-        graph = Graph.build(rank, nodes, edges)
+        new = np.empty(len(order), dtype=np.int64)
+        new[order] = np.arange(len(order))
+        edges = edge_array(self.edges)
+        edges[:, :2] = new[edges[:, :2]]
+        graph = Graph.build(rank, [self.drafts[number].columns for number in order], edges)
+        starts = np.array([self.drafts[number].start_ns for number in order], dtype=np.int64)
+        graph.nodes["node_id"] = np.arange(len(order))
+        graph.nodes["measured_start_ns"] = starts - self.window.start_ns
+        graph.nodes["step"] = self.window.steps_at(starts)
         graph.metadata["accounting"] = self._accounting(graph)
         graph.metadata["groups"] = [list(ranks) for ranks in self.groups]
         graph.metadata["notes"] = sorted(self.notes | self._carried_note())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from .host_lanes import Lane
 from .host_trace import HostTrace, tensors
@@ -144,7 +145,7 @@ def _describe(
         lane = lanes[launch.lane]
         chain = lane.chain(launch.call.start_ns)
         waiting = peers[launch.lane]
-        mine = [op for op in chain if op in waiting] or _issued_before(waiting, launch)
+        mine = [op for op in chain if id(op) in waiting] or _issued_before(waiting, launch)
         comm = describe(launch.work, chain, host, groups, world_size)
         if comm is not None:
             launch.comms = [comm]
@@ -152,7 +153,7 @@ def _describe(
         ranks = group_of(launch.work, chain, host, groups, world_size) or tuple(range(world_size))
         launch.comms = [found for op in mine if (found := peer_to_peer(op, host, ranks)) is not None]
         for op in mine:
-            waiting.remove(op)
+            del waiting[id(op)]
         if not launch.comms:
             launch.notes = (
                 "the trace does not tell what some communication kernels move: they keep their measured time "
@@ -160,14 +161,14 @@ def _describe(
             )
 
 
-def _peer_ops(lane: Lane) -> list[Op]:
-    """Return the sends and receives of *lane* that no kernel has carried out yet, in order."""
-    return [op for op in lane.ops if op.event.name in _PEER_OPS]
+def _peer_ops(lane: Lane) -> dict[int, Op]:
+    """Return the sends and receives of *lane* in order, by identity; a kernel takes out its own."""
+    return {id(op): op for op in lane.ops if op.event.name in _PEER_OPS}
 
 
-def _issued_before(waiting: Sequence[Op], launch: Launch) -> list[Op]:
+def _issued_before(waiting: Mapping[int, Op], launch: Launch) -> list[Op]:
     """Return the sends and receives gathered before *launch*, the kernel of a batch."""
-    return [op for op in waiting if op.start_ns <= launch.call.start_ns]
+    return list(takewhile(lambda op: op.start_ns <= launch.call.start_ns, waiting.values()))
 
 
 def data_edges(launches: Sequence[Launch], lanes: Sequence[Lane], host: HostTrace) -> list[tuple[int, int]]:

@@ -102,7 +102,7 @@ class Graph:
         cls,
         rank: int,
         nodes: Sequence[Mapping[str, Any]],
-        edges: Sequence[tuple[int, int, int]],
+        edges: Sequence[tuple[int, int, int]] | np.ndarray,
         metadata: dict[str, Any] | None = None,
         extra: Mapping[int, bytes] | None = None,
     ) -> Graph:
@@ -128,10 +128,18 @@ def _column(values: list[Any], dtype: str) -> pd.Series[Any]:
     return texts.reset_index(drop=True)
 
 
-def edge_table(edges: Sequence[tuple[int, int, int]]) -> pd.DataFrame:
-    """Return *edges* as a table, sorted by target, one row for each (src, dst): the lowest kind wins."""
+def edge_array(edges: Sequence[tuple[int, int, int]] | np.ndarray) -> np.ndarray:
+    """Return *edges* as an array of three columns: source, target, kind."""
+    if isinstance(edges, np.ndarray):
+        return edges
     flat = np.fromiter(chain.from_iterable(edges), dtype=np.int64, count=3 * len(edges))
     array: np.ndarray = flat.reshape(-1, 3)
+    return array
+
+
+def edge_table(edges: Sequence[tuple[int, int, int]] | np.ndarray) -> pd.DataFrame:
+    """Return *edges* as a table, sorted by target, one row for each (src, dst): the lowest kind wins."""
+    array = edge_array(edges)
     if len(array):
         array = array[np.lexsort((array[:, 2], array[:, 0], array[:, 1]))]
         fresh = np.ones(len(array), dtype=bool)

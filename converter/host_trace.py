@@ -131,16 +131,14 @@ def tensors(value: Any) -> list[Tensor]:
     pending = [value]
     while pending:
         item = pending.pop()
-        if not isinstance(item, list):
+        if type(item) is not list:
             continue
-        if (
-            len(item) == _TENSOR_FIELDS
-            and isinstance(item[5], str)
-            and all(isinstance(x, int) for x in item[:5])
-        ):
-            found.append(Tensor(item[1], max(0, item[3]) * max(0, item[4])))
+        if len(item) == _TENSOR_FIELDS and type(item[5]) is str:
+            _, storage, _, elements, width, _ = item
+            if type(storage) is type(elements) is type(width) is int:
+                found.append(Tensor(storage, max(0, elements) * max(0, width)))
         else:
-            pending.extend(reversed(item))
+            pending += [part for part in reversed(item) if type(part) is list]
     return found
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from .trace_set import StepRange
 
 __all__ = ["Window"]
@@ -26,3 +28,10 @@ class Window:
     def step_at(self, time_ns: int) -> int:
         """Return the step that *time_ns* lies in, -1 between steps."""
         return next((step.index for step in self.steps if step.start_ns <= time_ns < step.end_ns), -1)
+
+    def steps_at(self, times_ns: np.ndarray) -> np.ndarray:
+        """Return the step that each of *times_ns* lies in, as `step_at`."""
+        found = np.full(len(times_ns), -1, dtype=np.int64)
+        for step in reversed(self.steps):
+            found[(times_ns >= step.start_ns) & (times_ns < step.end_ns)] = step.index
+        return found
