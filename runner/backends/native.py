@@ -67,6 +67,8 @@ class NativeBackend:
         config.num_npus_per_node = memory.num_npus_per_node
         config.groups = {int(group): list(members) for group, members in experiment.groups.items()}
         config.semantics = experiment.semantics
+        # ASTRA-sim replays a broadcast and refuses the others; a captured job deserves better.
+        config.native_collectives = experiment.semantics == "trace"
         config.replay_only = self.replay_only or bool(experiment.system.replay_only)
         config.record_nodes = True
         config.record_links = True
@@ -94,16 +96,12 @@ def _engine() -> Any:
 
 def _set_network(config: Any, experiment: Experiment, congestion_aware: bool) -> None:
     network = experiment.network
-    if congestion_aware and network.dimensions > 1:
-        raise ConfigError(
-            f"The backend '{experiment.backend}' simulates one dimension, but '{network.name}' has "
-            f"{network.dimensions}; use the backend 'analytical-unaware' or a network of one dimension."
-        )
     config.topology = list(network.topology)
     config.npus_count = list(network.npus_count)
     config.bandwidth = list(network.bandwidth)
     config.latency = list(network.latency)
     config.congestion_aware = congestion_aware
+    config.links = [tuple(link) for link in network.links] if congestion_aware else []
     config.num_queues_per_dim = experiment.num_queues_per_dim
     config.rendezvous = experiment.rendezvous
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ __all__ = ["NetworkConfig"]
 TOPOLOGIES = ("FullyConnected", "Ring", "Switch")
 _KEYS = ("topology", "npus_count", "bandwidth", "latency")
 # Keys of ours that the analytical backends have no use for: they are no spelling mistakes.
-_EXTENSIONS = ("htsim-topology", "packet")
+_EXTENSIONS = ("htsim-topology", "links", "packet")
 GIB = 1 << 30
 
 
@@ -57,6 +57,26 @@ class NetworkConfig:
     def bandwidth_bytes_per_ns(self) -> tuple[float, ...]:
         """The links' speed in bytes a nanosecond (10^9 bytes a second), one a dimension."""
         return tuple(value * GIB / 1e9 for value in self.bandwidth)
+
+    @property
+    def links(self) -> tuple[tuple[int, int, float, float], ...]:
+        """Full-duplex links ``(a, b, bandwidth, latency)`` of the extension key ``links``.
+
+        They replace the dimensions where congestion counts. Devices are numbered: ranks first, then switches.
+        """
+        links = self._raw_links()
+        return tuple((int(a), int(b), float(rate), float(delay)) for a, b, rate, delay in links)
+
+    def _raw_links(self) -> Sequence[Any]:
+        links = self.unknown.get("links") or ()
+        for link in links if isinstance(links, list) else [links] if links else []:
+            numbers = isinstance(link, (list, tuple)) and len(link) == 4
+            if not numbers or any(isinstance(item, (bool, str)) or item is None for item in link):
+                raise ConfigError(
+                    f"The network '{self.name}': every entry of 'links' must be "
+                    f"[device, device, bandwidth, latency], not {link!r}."
+                )
+        return list(links)
 
     @property
     def warnings(self) -> list[str]:
@@ -111,6 +131,7 @@ class NetworkConfig:
         return config
 
     def _check(self, where: str) -> None:
+        self._raw_links()
         if not self.topology:
             raise ConfigError(f"{where}: 'topology' is empty; name at least one dimension.")
         for name in self.topology:

@@ -10,11 +10,13 @@ class Config:
     bandwidth: list[float]
     latency: list[float]
     congestion_aware: bool
+    links: Sequence[tuple[int, int, float, float]]
     external_network: Callable[[list[tuple[int, int, int, int, int]], int], list[tuple[int, int]]]
     num_queues_per_dim: int
     rendezvous: bool
     semantics: str
     replay_only: bool
+    native_collectives: bool
     preferred_dataset_splits: int
     active_chunks_per_dimension: int
     endpoint_delay: int

@@ -78,16 +78,9 @@ def test_a_barrier_waits_for_the_last_rank():
         ({"groups": {1: [0, 0]}}, "twice"),
         ({"groups": {1: [9]}}, "rank 9"),
         ({"semantics": "guess"}, "guess"),
-        (
-            {
-                "congestion_aware": True,
-                "topology": ["Ring"] * 2,
-                "npus_count": [2, 2],
-                "bandwidth": [1.0] * 2,
-                "latency": [1.0] * 2,
-            },
-            "dimensions",
-        ),
+        ({"congestion_aware": True, "links": [(0, 1, 1.0, 1.0)]}, "no way from device"),
+        ({"congestion_aware": True, "links": [(0, 0, 1.0, 1.0)]}, "two different devices"),
+        ({"congestion_aware": True, "links": [(0, 1, 0.0, 1.0)]}, "bandwidth above 0"),
     ],
 )
 def test_impossible_configurations_are_refused(settings, message):

@@ -40,6 +40,7 @@ def networks(draw):
         reduce_scatter_implementation=exchange,
         all_to_all_implementation=exchange,
         semantics=draw(st.sampled_from(["astra-sim", "trace"])),
+        native_collectives=draw(st.booleans()),
         groups=_groups_along(draw(st.integers(0, dimensions - 1)), counts),
     )
 

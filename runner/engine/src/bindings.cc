@@ -109,9 +109,24 @@ void bind_config(nb::module_& module) {
         .def_rw("latency", &Config::latency)
         .def_rw("congestion_aware", &Config::congestion_aware)
         .def_rw("external_network", &Config::external_network)
+        .def_prop_rw(
+            "links",
+            [](const Config& config) {
+                std::vector<std::tuple<std::int32_t, std::int32_t, double, double>> links;
+                for (const ConfigLink& link : config.links)
+                    links.emplace_back(link.a, link.b, link.bandwidth, link.latency);
+                return links;
+            },
+            [](Config& config,
+               const std::vector<std::tuple<std::int32_t, std::int32_t, double, double>>& links) {
+                config.links.clear();
+                for (const auto& [a, b, bandwidth, latency] : links)
+                    config.links.push_back({a, b, bandwidth, latency});
+            })
         .def_rw("num_queues_per_dim", &Config::num_queues_per_dim)
         .def_rw("rendezvous", &Config::rendezvous)
         .def_rw("semantics", &Config::semantics)
+        .def_rw("native_collectives", &Config::native_collectives)
         .def_rw("replay_only", &Config::replay_only)
         .def_rw("preferred_dataset_splits", &Config::preferred_dataset_splits)
         .def_rw("active_chunks_per_dimension", &Config::active_chunks_per_dimension)

@@ -19,6 +19,14 @@ using ExternalArrival = std::pair<std::uint64_t, std::int64_t>;
 using ExternalAdvance =
     std::function<std::vector<ExternalArrival>(const std::vector<ExternalMessage>&, std::int64_t)>;
 
+// A full-duplex link between two devices: ranks are numbered first, switches after them.
+struct ConfigLink {
+    std::int32_t a;
+    std::int32_t b;
+    double bandwidth;  // units of 2^30 bytes/s
+    double latency;    // ns
+};
+
 struct Config {
     // Network, one entry per dimension; bandwidth in units of 2^30 bytes/s, latency in ns.
     std::vector<std::string> topology;
@@ -26,6 +34,7 @@ struct Config {
     std::vector<double> bandwidth;
     std::vector<double> latency;
     bool congestion_aware = false;
+    std::vector<ConfigLink> links;     // takes the place of the dimensions when congestion counts
     ExternalAdvance external_network;  // replaces the analytical networks if set
     // Command line.
     int num_queues_per_dim = 1;
@@ -33,6 +42,8 @@ struct Config {
     // How a rank runs its program.
     std::string semantics = "astra-sim";
     bool replay_only = false;
+    bool native_collectives =
+        false;  // simulate broadcast, reduce, gather and scatter instead of replaying them
     // System.
     int preferred_dataset_splits = 1;
     int active_chunks_per_dimension = 1;

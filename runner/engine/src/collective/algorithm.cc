@@ -43,6 +43,7 @@ void Algorithm::finish() { rank_.scheduler().proceed(stream_); }
 std::unique_ptr<Algorithm> make_algorithm(Rank& rank, Stream& stream) {
     const Phase& phase = stream.phase();
     if (phase.custom != nullptr) return make_custom(rank, stream);
+    if (is_rooted(phase.kind)) return make_rooted(rank, stream);
     switch (phase.implementation.algorithm) {
         case Implementation::Algorithm::HalvingDoubling:
             if (phase.kind == Collective::AllToAll) {

@@ -44,6 +44,7 @@ class Algorithm {
 std::unique_ptr<Algorithm> make_ring_or_direct(Rank& rank, Stream& stream);
 std::unique_ptr<Algorithm> make_halving_doubling(Rank& rank, Stream& stream);
 std::unique_ptr<Algorithm> make_double_binary_tree(Rank& rank, Stream& stream);
+std::unique_ptr<Algorithm> make_rooted(Rank& rank, Stream& stream);
 std::unique_ptr<Algorithm> make_custom(Rank& rank, Stream& stream);
 
 // Make the algorithm of the stream's current phase; raises ConfigError where it cannot run on the ring.

@@ -7,8 +7,8 @@
 namespace chakrascope {
 namespace {
 
-constexpr std::array<const char*, kCollectives> kNames = {"all_reduce", "reduce_scatter", "all_gather",
-                                                          "all_to_all"};
+constexpr std::array<const char*, 8> kNames = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+                                               "broadcast",  "reduce",         "gather",     "scatter"};
 
 std::string key_of(std::size_t kind) {
     std::string key = kNames[kind];
@@ -84,10 +84,10 @@ Implementations::Implementations(const Config& config)
     : config_(config),
       custom_{&config.all_reduce_implementation_custom, &config.reduce_scatter_implementation_custom,
               &config.all_gather_implementation_custom, &config.all_to_all_implementation_custom} {
-    const std::array<const std::vector<std::string>*, kCollectives> native = {
+    const std::array<const std::vector<std::string>*, kConfigured> native = {
         &config.all_reduce_implementation, &config.reduce_scatter_implementation,
         &config.all_gather_implementation, &config.all_to_all_implementation};
-    for (std::size_t kind = 0; kind < kCollectives; ++kind) {
+    for (std::size_t kind = 0; kind < kConfigured; ++kind) {
         native_[kind] = parse_list(*native[kind], config.topology.size(), key_of(kind));
         if (custom_[kind]->size() > 1) {
             throw ConfigError("'" + key_of(kind) +

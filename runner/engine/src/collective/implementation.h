@@ -10,8 +10,20 @@
 
 namespace chakrascope {
 
-enum class Collective : std::uint8_t { AllReduce, ReduceScatter, AllGather, AllToAll };
-inline constexpr std::size_t kCollectives = 4;
+enum class Collective : std::uint8_t {
+    AllReduce,
+    ReduceScatter,
+    AllGather,
+    AllToAll,
+    Broadcast,
+    Reduce,
+    Gather,
+    Scatter
+};
+// The first four are configured; the others have a root and one algorithm each.
+inline constexpr std::size_t kConfigured = 4;
+
+inline bool is_rooted(Collective kind) { return static_cast<std::size_t>(kind) >= kConfigured; }
 
 // The name users know the collective by.
 const char* name_of(Collective kind);
@@ -44,8 +56,8 @@ class Implementations {
 
   private:
     const Config& config_;
-    std::array<std::vector<Implementation>, kCollectives> native_;
-    std::array<const std::vector<std::string>*, kCollectives> custom_;
+    std::array<std::vector<Implementation>, kConfigured> native_;
+    std::array<const std::vector<std::string>*, kConfigured> custom_;
 };
 
 }  // namespace chakrascope

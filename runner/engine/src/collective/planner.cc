@@ -49,6 +49,13 @@ std::vector<Phase> Planner::plan_group(Kind kind, const std::vector<Implementati
     return phases(kind, {{0, implementation, ring, turn % 2 == 0}}, chunk);
 }
 
+std::vector<Phase> Planner::plan_rooted(Kind kind, const Ring& ring, std::int32_t root, std::uint64_t chunk) {
+    if (ring.count < 2) return {};
+    std::vector<Phase> phases = this->phases(kind, {{0, Implementation{}, ring, true}}, chunk);
+    phases.front().root = root;
+    return phases;
+}
+
 std::vector<Planner::Dimension> Planner::dimensions(Kind kind, const std::vector<Implementation>& list,
                                                     std::uint8_t involved) {
     std::vector<Dimension> found;

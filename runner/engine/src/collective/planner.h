@@ -26,6 +26,9 @@ class Planner {
     std::vector<Phase> plan_group(Collective kind, const std::vector<Implementation>& list, const Ring& ring,
                                   std::uint64_t turn, std::uint64_t chunk);
 
+    // Plan a chunk of a collective with a root, over a ring of all its members.
+    std::vector<Phase> plan_rooted(Collective kind, const Ring& ring, std::int32_t root, std::uint64_t chunk);
+
   private:
     // Positions of the three ways to walk through the queues of a dimension.
     struct Pointers {
@@ -50,7 +53,7 @@ class Planner {
     const Config& config_;
     const std::int32_t rank_;
     std::vector<Pointers> pointers_;
-    std::array<std::vector<std::uint32_t>, kCollectives> tree_uses_;
+    std::array<std::vector<std::uint32_t>, kConfigured> tree_uses_;
 };
 
 }  // namespace chakrascope

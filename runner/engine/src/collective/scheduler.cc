@@ -52,7 +52,7 @@ StreamScheduler::Chunks StreamScheduler::split(const CollectiveRequest& request)
     const auto splits = static_cast<std::uint64_t>(config.preferred_dataset_splits);
     const auto ranks = static_cast<std::uint64_t>(config.num_ranks());
     std::uint64_t chunk = request.size / splits;
-    if (request.kind == Collective::AllGather) {
+    if (request.kind == Collective::AllGather || is_rooted(request.kind)) {
         if (request.size == 0) return {0, 0};
         if (chunk == 0) return {request.size, 1};
     } else if (ranks > chunk) {
@@ -63,9 +63,11 @@ StreamScheduler::Chunks StreamScheduler::split(const CollectiveRequest& request)
 
 // A group keeps the implementation of its first collective of a kind.
 const Choice& StreamScheduler::choose(const CollectiveRequest& request) {
+    static const Choice kNothing;
+    if (is_rooted(request.kind)) return kNothing;
     const Cluster& cluster = rank_.cluster();
     const auto key =
-        request.group * static_cast<std::int64_t>(kCollectives) + static_cast<std::int64_t>(request.kind);
+        request.group * static_cast<std::int64_t>(kConfigured) + static_cast<std::int64_t>(request.kind);
     if (request.group == 0) {
         return choices_[key] = cluster.implementations.choose(request.kind, request.node_id);
     }
@@ -78,6 +80,14 @@ std::vector<Phase> StreamScheduler::plan(const CollectiveRequest& request, const
                                          std::uint64_t turn, std::uint64_t chunk) {
     const Groups& groups = rank_.cluster().groups;
     const bool everyone = groups.is_everyone(request.group);
+    if (is_rooted(request.kind)) {
+        const Ring all{0, 1, static_cast<std::int32_t>(rank_.cluster().config.num_ranks()), rank_.id()};
+        const Ring ring = request.group == 0 ? all : groups.ring(request.group, rank_.id());
+        const std::int32_t root = request.root < 0     ? 0
+                                  : request.group == 0 ? request.root
+                                                       : groups.ring(request.group, request.root).position;
+        return planner_.plan_rooted(request.kind, ring, root, chunk);
+    }
     if (choice.custom != nullptr) {
         Phase phase;
         phase.kind = request.kind;

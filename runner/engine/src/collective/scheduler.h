@@ -24,6 +24,7 @@ struct CollectiveRequest {
     std::uint64_t size = 0;
     std::uint8_t involved = 0xFF;
     std::int64_t priority = 0;
+    std::int32_t root = -1;  // the rank that is the root, -1 for the first member
 };
 
 class StreamScheduler {

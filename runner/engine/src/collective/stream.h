@@ -21,6 +21,7 @@ struct Phase {
     std::int32_t dimension = 0;
     std::int32_t queue = 0;
     bool clockwise = true;
+    std::int32_t root = 0;                // place of the root in the ring
     bool max_tree = true;                 // which of the two trees a double binary tree uses
     const std::string* custom = nullptr;  // prefix of the custom algorithm that makes up this phase
 };

@@ -1,9 +1,7 @@
-// The congestion-aware network of one dimension: whole messages are stored and forwarded over links that
-// carry one message at a time, first come first served.
-#include <deque>
-
-#include "../errors.h"
+// The congestion-aware network: whole messages are stored and forwarded over links that carry one message at
+// a time, first come first served.
 #include "network.h"
+#include "topology.h"
 
 namespace chakrascope {
 namespace {
@@ -13,82 +11,68 @@ class AwareNetwork final : public Network {
     AwareNetwork(const Config& config, EventQueue& events, Mailbox& mailbox)
         : events_(events),
           mailbox_(mailbox),
-          count_(config.npus_count[0]),
-          latency_(config.latency[0]),
-          bandwidth_(bytes_per_ns(config.bandwidth[0])),
-          shape_(config.topology[0]) {
-        build();
-        lines_.resize(links_.size());
+          topology_(config.links.empty() ? make_dimensions(config) : make_graph(config)),
+          lines_(topology_->links().size()) {
+        for (const Link& link : topology_->links()) uses_.push_back({link.source, link.destination});
+        // A switch sends a message back to where it came from; elsewhere there is no way from a rank to
+        // itself.
+        loops_ = config.links.empty() && config.topology.size() == 1 && config.topology[0] == "Switch";
     }
 
-    void carry(std::uint32_t message) override { offer(message, mailbox_.route(message).source); }
+    void carry(std::uint32_t message) override {
+        const Route route = mailbox_.route(message);
+        if (route.source == route.destination && !loops_) {
+            events_.at(events_.now(), bind<&Mailbox::arrived>(&mailbox_, message));
+        } else {
+            offer(message, route.source);
+        }
+    }
 
-    const std::vector<LinkUse>& links() const override { return links_; }
+    const std::vector<LinkUse>& links() const override { return uses_; }
 
   private:
+    static constexpr std::uint32_t kNone = 0xFFFFFFFF;
+    // A message waits for one link at a time.
     struct Waiting {
-        std::uint32_t message;
-        Time since;
+        Time since = 0;
         Origin origin;
+        std::uint32_t next = kNone;
     };
     struct Line {
         bool busy = false;
-        std::deque<Waiting> waiting;
+        std::uint32_t first = kNone;
+        std::uint32_t last = kNone;
     };
 
-    void build() {
-        if (shape_ == "Ring") {
-            for (int i = 0; i < count_; ++i) links_.push_back({i, (i + 1) % count_});
-            for (int i = 0; i < count_; ++i) links_.push_back({i, (i + count_ - 1) % count_});
-        } else if (shape_ == "Switch") {
-            for (int i = 0; i < count_; ++i) links_.push_back({i, count_});
-            for (int i = 0; i < count_; ++i) links_.push_back({count_, i});
-        } else {
-            for (int i = 0; i < count_; ++i)
-                for (int j = 0; j < count_; ++j) links_.push_back({i, j});
-        }
+    void offer(std::uint32_t message, std::int32_t device) {
+        const std::size_t link = topology_->next(device, mailbox_.route(message).destination);
+        Line& line = lines_[link];
+        if (!line.busy) return transmit(message, link);
+        if (waiting_.size() <= message) waiting_.resize(message + 1);
+        waiting_[message] = {events_.now(), events_.origin(), kNone};
+        (line.first == kNone ? line.first : waiting_[line.last].next) = message;
+        line.last = message;
     }
 
-    // The link that takes a message from a device towards its destination.
-    std::size_t next_link(int device, int destination) const {
-        if (shape_ == "Ring") {
-            const int clockwise = (destination - device + count_) % count_;
-            // Half way round, the direction was chosen by the source; both halves of the walk agree on
-            // clockwise.
-            return static_cast<std::size_t>(clockwise <= count_ - clockwise ? device : count_ + device);
-        }
-        if (shape_ == "Switch")
-            return static_cast<std::size_t>(device < count_ ? device : count_ + destination);
-        return static_cast<std::size_t>(device) * static_cast<std::size_t>(count_) +
-               static_cast<std::size_t>(destination);
-    }
-
-    void offer(std::uint32_t message, int device) {
-        const std::size_t link = next_link(device, mailbox_.route(message).destination);
-        if (lines_[link].busy) {
-            lines_[link].waiting.push_back({message, events_.now(), events_.origin()});
-        } else {
-            transmit(message, link);
-        }
-    }
-
-    void transmit(std::uint32_t message, std::size_t link) {
+    void transmit(std::uint32_t message, std::size_t place) {
         const std::uint64_t size = mailbox_.size(message);
-        const double serialization = static_cast<double>(size) / bandwidth_;
+        const Link& link = topology_->links()[place];
+        const double serialization = static_cast<double>(size) / link.bandwidth;
         const Time busy = truncate(serialization);
-        lines_[link].busy = true;
-        LinkUse& use = links_[link];
+        lines_[place].busy = true;
+        LinkUse& use = uses_[place];
         use.bytes += size;
         use.busy += busy;
         ++use.messages;
-        const std::uint64_t hop = (static_cast<std::uint64_t>(message) << 32) | link;
-        events_.at(events_.now() + truncate(latency_ + serialization), bind<&AwareNetwork::reach>(this, hop));
-        events_.at(events_.now() + busy, bind<&AwareNetwork::free_link>(this, link));
+        const std::uint64_t hop = (static_cast<std::uint64_t>(message) << 32) | place;
+        events_.at(events_.now() + truncate(link.latency + serialization),
+                   bind<&AwareNetwork::reach>(this, hop));
+        events_.at(events_.now() + busy, bind<&AwareNetwork::free_link>(this, place));
     }
 
     void reach(std::uint64_t hop) {
         const auto message = static_cast<std::uint32_t>(hop >> 32);
-        const int device = links_[hop & 0xFFFFFFFF].destination;
+        const std::int32_t device = topology_->links()[hop & 0xFFFFFFFF].destination;
         if (device == mailbox_.route(message).destination) {
             mailbox_.arrived(message);
         } else {
@@ -99,31 +83,27 @@ class AwareNetwork final : public Network {
     void free_link(std::uint64_t link) {
         Line& line = lines_[link];
         line.busy = false;
-        if (line.waiting.empty()) return;
-        const Waiting next = line.waiting.front();
-        line.waiting.pop_front();
-        links_[link].queued += events_.now() - next.since;
-        events_.set_origin(next.origin);
-        transmit(next.message, link);
+        if (line.first == kNone) return;
+        const std::uint32_t message = line.first;
+        const Waiting waited = waiting_[message];
+        line.first = waited.next;
+        uses_[link].queued += events_.now() - waited.since;
+        events_.set_origin(waited.origin);
+        transmit(message, link);
     }
 
     EventQueue& events_;
     Mailbox& mailbox_;
-    const int count_;
-    const double latency_;
-    const double bandwidth_;
-    const std::string shape_;
-    std::vector<LinkUse> links_;
+    const std::unique_ptr<Topology> topology_;
     std::vector<Line> lines_;
+    std::vector<LinkUse> uses_;
+    std::vector<Waiting> waiting_;  // by message
+    bool loops_ = false;
 };
 
 }  // namespace
 
 std::unique_ptr<Network> make_aware_network(const Config& config, EventQueue& events, Mailbox& mailbox) {
-    if (config.topology.size() != 1) {
-        throw ConfigError("The congestion-aware network has " + std::to_string(config.topology.size()) +
-                          " dimensions; it can have one. Use the congestion-unaware network for more.");
-    }
     return std::make_unique<AwareNetwork>(config, events, mailbox);
 }
 

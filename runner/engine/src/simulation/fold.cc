@@ -10,6 +10,7 @@ namespace chakrascope {
 namespace {
 
 constexpr int kMaxRounds = 64;
+constexpr std::uint8_t kRooted = 1U << kConfigured;
 
 // Two independent 64-bit mixes: equal pairs are taken for equal contents.
 class Mixer {
@@ -51,6 +52,11 @@ std::uint8_t kind_bit(const Node& node) {
         case CommType::ReduceScatter:
         case CommType::ReduceScatterBlock:
             return 1U << static_cast<unsigned>(Collective::ReduceScatter);
+        case CommType::Broadcast:
+        case CommType::Reduce:
+        case CommType::Gather:
+        case CommType::Scatter:
+            return kRooted;
         default:
             return 0;
     }
@@ -165,7 +171,10 @@ class FoldFinder {
             const std::int64_t group = shape.groups[i];
             if (!groups_.contains(group)) continue;
             mixer.add(groups_.is_everyone(group) ? 0 : static_cast<std::uint64_t>(groups_.size(group)));
-            for (std::size_t kind = 0; kind < kCollectives; ++kind) {
+            // Every place has a part of its own in a tree from the root.
+            if (config_.native_collectives && (shape.kinds[i] & kRooted) != 0)
+                mixer.add(static_cast<std::uint64_t>(rank));
+            for (std::size_t kind = 0; kind < kConfigured; ++kind) {
                 if ((shape.kinds[i] >> kind & 1U) != 0)
                     add_collective(mixer, rank, group, static_cast<Collective>(kind));
             }

@@ -31,6 +31,14 @@ std::string operation_of(const Node& node) {
             return "reduce_scatter";
         case CommType::Barrier:
             return "barrier";
+        case CommType::Broadcast:
+            return "broadcast";
+        case CommType::Reduce:
+            return "reduce";
+        case CommType::Gather:
+            return "gather";
+        case CommType::Scatter:
+            return "scatter";
         default:
             return "collective";
     }

@@ -1,0 +1,91 @@
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+
+#include "../errors.h"
+#include "network.h"
+#include "topology.h"
+
+namespace chakrascope {
+namespace {
+
+constexpr std::size_t kNone = ~std::size_t{0};
+
+class Graph final : public Topology {
+  public:
+    explicit Graph(const Config& config) : ranks_(static_cast<std::int32_t>(config.num_ranks())) {
+        std::int32_t devices = ranks_;
+        for (const ConfigLink& link : config.links) {
+            check(link);
+            devices = std::max({devices, link.a + 1, link.b + 1});
+            links_.push_back({link.a, link.b, bytes_per_ns(link.bandwidth), link.latency});
+            links_.push_back({link.b, link.a, bytes_per_ns(link.bandwidth), link.latency});
+        }
+        incoming_.resize(static_cast<std::size_t>(devices));
+        for (std::size_t i = 0; i < links_.size(); ++i) incoming_[links_[i].destination].push_back(i);
+        const auto by_source = [this](std::size_t a, std::size_t b) {
+            return links_[a].source < links_[b].source;
+        };
+        for (auto& list : incoming_) std::stable_sort(list.begin(), list.end(), by_source);
+    }
+
+    std::size_t next(std::int32_t device, std::int32_t destination) override {
+        auto& ways = ways_[destination];
+        if (ways.empty()) ways = find_ways(destination);
+        const std::size_t link = ways[static_cast<std::size_t>(device)];
+        if (link == kNone) {
+            throw ConfigError("The network has no way from device " + std::to_string(device) + " to rank " +
+                              std::to_string(destination) + "; add the missing links.");
+        }
+        return link;
+    }
+
+  private:
+    static void check(const ConfigLink& link) {
+        const std::string name =
+            "The link between " + std::to_string(link.a) + " and " + std::to_string(link.b);
+        constexpr std::int32_t kMostDevices = 10'000'000;
+        if (link.a < 0 || link.b < 0 || link.a == link.b || std::max(link.a, link.b) > kMostDevices) {
+            throw ConfigError(
+                name + " must join two different devices, numbered from 0: ranks first, then switches.");
+        }
+        if (!(link.bandwidth > 0) || !(link.latency >= 0) || std::isinf(link.latency)) {
+            throw ConfigError(name + " needs a bandwidth above 0 and a latency that is not negative.");
+        }
+    }
+
+    // The first link from every device on its shortest way to the destination: breadth first from there.
+    std::vector<std::size_t> find_ways(std::int32_t destination) const {
+        std::vector<std::size_t> ways(incoming_.size(), kNone);
+        std::vector<std::int32_t> hops(incoming_.size(), -1);
+        hops[destination] = 0;
+        std::vector<std::int32_t> front{destination}, next;
+        while (!front.empty()) {
+            // Ascending devices, so that of equal ways the one through the lowest number is found first.
+            std::sort(front.begin(), front.end());
+            for (const std::int32_t device : front) {
+                for (const std::size_t link : incoming_[device]) {
+                    const std::int32_t source = links_[link].source;
+                    if (hops[source] >= 0) continue;
+                    hops[source] = hops[device] + 1;
+                    ways[source] = link;
+                    // Other ranks do not forward.
+                    if (source >= ranks_) next.push_back(source);
+                }
+            }
+            front.swap(next);
+            next.clear();
+        }
+        return ways;
+    }
+
+    const std::int32_t ranks_;
+    std::vector<std::vector<std::size_t>> incoming_;
+    std::unordered_map<std::int32_t, std::vector<std::size_t>> ways_;
+};
+
+}  // namespace
+
+std::unique_ptr<Topology> make_graph(const Config& config) { return std::make_unique<Graph>(config); }
+
+}  // namespace chakrascope

@@ -1,0 +1,38 @@
+// The directed links of a network, and which of them a message takes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "../config.h"
+
+namespace chakrascope {
+
+struct Link {
+    std::int32_t source;
+    std::int32_t destination;
+    double bandwidth;  // bytes per ns
+    double latency;    // ns
+};
+
+// Devices are numbered: the ranks first, then the switches.
+class Topology {
+  public:
+    virtual ~Topology() = default;
+    // The link that takes a message at a device towards its destination.
+    virtual std::size_t next(std::int32_t device, std::int32_t destination) = 0;
+    const std::vector<Link>& links() const { return links_; }
+
+  protected:
+    std::vector<Link> links_;
+};
+
+// The dimensions of the configuration; a message corrects its coordinates in ascending dimensions.
+std::unique_ptr<Topology> make_dimensions(const Config& config);
+// The links of the configuration; a message takes the fewest hops, and of equal ways the one through the
+// device with the lowest number. Raises ConfigError for a link to nowhere and for ranks that cannot reach
+// each other.
+std::unique_ptr<Topology> make_graph(const Config& config);
+
+}  // namespace chakrascope
