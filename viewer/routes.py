@@ -9,7 +9,8 @@ import pandas as pd
 from flask import Flask, Response, abort, jsonify, request
 
 from ..errors import ChakrascopeError
-from .queries.details import node_details
+from .queries.compare import run_overview
+from .queries.details import area_details, flows, node_details
 from .queries.tables import COMPARISONS, TABLES
 from .state import OpenRun, StudyView
 from .theme import KIND_COLOURS, KIND_LABELS, KINDS
@@ -42,17 +43,42 @@ def register(server: Flask, view: StudyView) -> None:
         found = run.node(rank, node_id)
         if found is None:
             abort(404)
-        lane, start, end = run.slices.lane_of(rank, node_id)
-        return jsonify({"lane": lane, "start_ns": start, "end_ns": end, "details": node_details(found)})
+        return jsonify(_node(run, rank, node_id, found, with_flows=_integer("flows", 0) == 1))
+
+    @server.get("/api/area")
+    def area() -> Response:
+        run = _run(view)
+        t0, t1 = _integer("t0", 0), _integer("t1", 0)
+        rows, inside = run.slices.area(t0, t1, (_integer("lane0", 0), _integer("lane1", 0)))
+        return jsonify({"details": area_details(run.nodes, rows, inside, max(0, t1 - t0))})
 
     @server.get("/export/<name>.<extension>")
     def export(name: str, extension: str) -> Response:
         run = _run(view)
         if name in TABLES:
             return _file(TABLES[name](run), name, extension)
+        if name == "overview":
+            return _file(run_overview([run, *_others(view)]), name, extension)
         if name not in COMPARISONS:
             abort(404)
         return _file(COMPARISONS[name](run, _run(view, "against")), name, extension)
+
+
+def _node(
+    run: OpenRun, rank: int, node_id: int, found: dict[str, Any], *, with_flows: bool
+) -> dict[str, Any]:
+    lane, start, end = run.slices.lane_of(rank, node_id)
+    edges = run.workload.graphs[int(run.workload.program_of_rank[rank])].edges
+    return {
+        "rank": rank,
+        "node": node_id,
+        "lane": lane,
+        "start_ns": start,
+        "end_ns": end,
+        "cause": int(found["cause_node"]),
+        "details": node_details(found),
+        "flows": flows(edges, run.slices, rank, node_id) if with_flows else [],
+    }
 
 
 def _file(table: pd.DataFrame, name: str, extension: str) -> Response:
@@ -71,6 +97,12 @@ def _run(view: StudyView, argument: str = "run") -> OpenRun:
         return view.open(view.resolve(request.args.get(argument, "")))
     except ChakrascopeError:
         abort(404)
+
+
+def _others(view: StudyView) -> list[OpenRun]:
+    known = {info.id for info in view.runs()}
+    names = request.args.get("against", "").split(",")
+    return [view.open(name) for name in names if name in known]
 
 
 def _integer(name: str, default: int) -> int:

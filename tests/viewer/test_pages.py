@@ -19,7 +19,7 @@ def test_page_opens_quietly_and_stays_on_this_machine(page, served, made, path):
     """The selected node's name is markup, 10,000 characters long and partly written right to left."""
     page.goto(f"{served}{path}?run={made.run_a}&rank=1&node=0")
     page.wait_for_selector(READY[path], state="attached")
-    page.wait_for_timeout(300)
+    page.wait_for_load_state("networkidle")
     assert page.complaints == []
     assert page.foreign == []
     assert page.locator('[data-title^="Share"]').count() == 0
@@ -59,6 +59,32 @@ def test_timeline_window_is_in_the_address(page, served, made):
     page.wait_for_url(re.compile(r"t0=1150000&t1=1850000"))
 
 
+def test_timeline_measures_an_area_and_walks_to_the_cause(page, served, made):
+    page.goto(f"{served}/timeline?run={made.run_a}&rank=1&node=4")
+    page.wait_for_selector("#timeline[data-selected='1:4']")
+    page.locator("#timeline-canvas").focus()
+    for key, node in (("[", 3), ("[", 2), ("]", 3)):
+        page.keyboard.press(key)
+        page.wait_for_selector(f"#timeline[data-selected='1:{node}']")
+    box = page.locator("#timeline-canvas").bounding_box()
+    page.keyboard.down("Shift")
+    page.mouse.move(box["x"] + 300, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 500, box["y"] + 80)
+    page.mouse.up()
+    page.keyboard.up("Shift")
+    page.wait_for_selector("#timeline-details dt:has-text('Area')")
+    assert page.complaints == []
+
+
+def test_search_selects_the_node(page, served, made):
+    page.goto(f"{served}/timeline?run={made.run_b}")
+    page.wait_for_selector("#timeline[data-slices]")
+    page.locator("#timeline-search").fill("layers.3")
+    page.get_by_role("option", name=re.compile("rank 0 · node 10")).click()
+    page.wait_for_selector("#timeline[data-selected='0:10']")
+
+
 def test_run_selector_switches_every_page(page, served, made):
     page.goto(f"{served}/?run={made.run_a}")
     page.wait_for_selector("#ranks-table .ag-row[row-index='1']")
@@ -74,6 +100,7 @@ def test_settings_of_a_page_are_in_the_address(page, served, made):
     page.wait_for_url("**by=operator*")
     page.reload()
     page.wait_for_selector("#breakdown :text('aten::mm')")
+    assert "by-operator.csv" in page.locator("#breakdown a").first.get_attribute("href")
 
 
 def test_table_is_exported_whole(page, served, made):

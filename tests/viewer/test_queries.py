@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakrascope.viewer.queries import neighbourhood, path, slices
+from chakrascope.viewer.queries import details, neighbourhood, path, slices
 from chakrascope.viewer.state import Selection
 
 
@@ -90,3 +90,28 @@ def test_selection_survives_the_address(name, rank, node, by):
 )
 def test_malformed_address_selects_no_node(search):
     assert not Selection.parse(search).has_node
+
+
+def test_area_of_everything_holds_every_nanosecond(run):
+    rows, inside = run.slices.area(-5, run.slices.makespan_ns + 5, (0, len(run.slices.lanes)))
+    assert sorted(rows) == list(range(len(run.nodes)))
+    assert inside.sum() == (run.nodes["end_ns"] - run.nodes["start_ns"]).sum()
+
+
+def test_area_cuts_the_slices_at_its_edges(run):
+    rows, inside = run.slices.area(100_000, 200_000, (0, 1))
+    assert run.nodes["name"].iloc[rows].tolist() == ["aten::mm"]
+    assert inside.tolist() == [100_000]
+    pairs = dict(details.area_details(run.nodes, rows, inside, 100_000))
+    assert pairs["Compute"] == "100 µs in 1 slices"
+    assert pairs["aten::mm"] == "100 µs"
+
+
+def test_flows_lead_to_the_direct_neighbours(run):
+    edges = run.workload.graphs[1].edges
+    found = details.flows(edges, run.slices, 1, 4)
+    assert [flow["before"] for flow in found] == [True, False]
+    before, after = found
+    start, end = run.slices.lane_of(1, 4)[1:]
+    assert before["end_ns"] <= start
+    assert after["start_ns"] >= end

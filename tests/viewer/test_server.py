@@ -1,12 +1,15 @@
+import io
 import socket
 import threading
 import urllib.request
 
+import pandas as pd
 import pytest
 
 from chakrascope.errors import ChakrascopeError
 from chakrascope.viewer import create_app, serve
 from chakrascope.viewer.access import is_loopback, require_token, serve_only
+from chakrascope.viewer.queries.tables import COMPARISONS, TABLES
 
 
 def test_port_in_use_says_what_to_do_and_prints_nothing(study, capfd):
@@ -95,10 +98,20 @@ def test_oversized_request_is_refused(study):
     )
 
 
-@pytest.mark.parametrize(
-    ("address", "status"),
-    [("/export/segments.csv", 200), ("/export/nodes.parquet", 200), ("/export/segments.pickle", 404),
-     ("/export/secrets.csv", 404), ("/export/node-differences.csv", 200)],
-)  # fmt: skip
-def test_export_of_named_tables_only(study, address, status):
-    assert create_app(study).server.test_client().get(address).status_code == status
+@pytest.fixture(scope="module")
+def client(study):
+    return create_app(study).server.test_client()
+
+
+@pytest.mark.parametrize("name", [*TABLES, *COMPARISONS, "overview"])
+def test_every_table_is_exported_whole(client, made, name):
+    address = f"/export/{name}.%s?run={made.run_a}&against={made.run_b}"
+    csv, parquet = client.get(address % "csv"), client.get(address % "parquet")
+    assert csv.headers["Content-Disposition"].endswith(f'filename="{name}.csv"')
+    table = pd.read_parquet(io.BytesIO(parquet.data))
+    assert csv.data.decode().splitlines()[0] == ",".join(table.columns)
+
+
+@pytest.mark.parametrize("path", ["segments.pickle", "secrets.csv", "__class__.csv"])
+def test_nothing_else_is_exported(client, path):
+    assert client.get(f"/export/{path}").status_code == 404

@@ -32,7 +32,7 @@
       this.tip.className = "timeline-tip";
       holder.appendChild(this.tip);
       this.t0 = 0; this.t1 = 1; this.scroll = 0; this.sequence = 0; this.showPath = true;
-      this.lanes = []; this.batch = null; this.selected = null; this.wanted = null;
+      this.lanes = []; this.batch = null; this.selected = null; this.wanted = null; this.area = null;
       this.listen();
     }
 
@@ -135,7 +135,9 @@
       context.clip();
       this.drawSlices(context);
       if (this.showPath) { this.drawPath(context); }
+      this.drawFlows(context);
       this.drawSelected(context, scheme);
+      this.drawArea(context, scheme);
       context.restore();
       this.drawLabels(context, scheme);
       this.drawAxis(context, scheme);
@@ -181,6 +183,38 @@
       context.strokeRect(x - 1, this.y(node.lane) + 1, width + 2, LANE_HEIGHT - 3);
     }
 
+    /* Draw an arrow from each node the selected one waits for, and to each that waits for it. */
+    drawFlows(context) {
+      const node = this.selected;
+      if (!node || node.lane < 0) { return; }
+      for (const flow of node.flows || []) {
+        const [from, to] = flow.before ? [flow, node] : [node, flow];
+        const x0 = this.x(from.end_ns), y0 = this.y(from.lane) + LANE_HEIGHT / 2;
+        const x1 = this.x(to.start_ns), y1 = this.y(to.lane) + LANE_HEIGHT / 2, bend = Math.max(20, Math.abs(x1 - x0) / 2);
+        context.strokeStyle = context.fillStyle = flow.colour;
+        context.lineWidth = 1.6;
+        context.beginPath();
+        context.moveTo(x0, y0);
+        context.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1 - 5, y1);
+        context.stroke();
+        context.beginPath();
+        context.moveTo(x1, y1); context.lineTo(x1 - 7, y1 - 4); context.lineTo(x1 - 7, y1 + 4);
+        context.fill();
+      }
+    }
+
+    drawArea(context, scheme) {
+      const area = this.area;
+      if (!area) { return; }
+      const box = [Math.min(area.x0, area.x1), Math.min(area.y0, area.y1), Math.abs(area.x1 - area.x0), Math.abs(area.y1 - area.y0)];
+      context.globalAlpha = 0.15;
+      context.fillStyle = context.strokeStyle = INK[scheme];
+      context.fillRect(...box);
+      context.globalAlpha = 1;
+      context.lineWidth = 1;
+      context.strokeRect(...box);
+    }
+
     drawLabels(context, scheme) {
       context.font = "12px system-ui, sans-serif";
       context.textBaseline = "middle";
@@ -219,148 +253,7 @@
       context.fillRect(0, AXIS_HEIGHT - 1, LABEL_WIDTH + this.width, 1);
       context.globalAlpha = 1;
     }
-
-    hit(x, y) {
-      const batch = this.batch;
-      if (!batch || x < LABEL_WIDTH || y < AXIS_HEIGHT) { return -1; }
-      const lane = Math.floor((y - AXIS_HEIGHT + this.scroll) / LANE_HEIGHT);
-      const slack = (this.t1 - this.t0) / this.width, t = this.t(x);
-      let best = -1, nearest = 2 * slack;
-      for (let i = 0; i < batch.count; i++) {
-        if (batch.lane[i] !== lane) { continue; }
-        const gap = Math.max(batch.start[i] - t, t - batch.end[i], 0);
-        if (gap < nearest || (gap === nearest && gap === 0)) { best = i; nearest = gap; }
-      }
-      return best;
-    }
-
-    async details(rank, node) {
-      const query = new URLSearchParams({ run: this.run, rank, node });
-      const reply = await fetch(`/api/node?${query}`);
-      return reply.ok ? reply.json() : null;
-    }
-
-    async hover(x, y) {
-      const i = this.hit(x, y), key = i < 0 ? "" : `${this.batch.lane[i]}:${this.batch.node[i]}`;
-      if (key !== this.hovered) {
-        this.hovered = key;
-        this.tip.style.display = "none";
-        if (i < 0) { return; }
-        const merged = this.batch.merged[i];
-        const found = await this.details(this.lanes[this.batch.lane[i]].rank, this.batch.node[i]);
-        if (!found || this.hovered !== key) { return; }
-        const facts = Object.fromEntries(found.details);
-        const also = merged > 1 ? ` · longest of ${merged} here` : "";
-        this.tip.textContent = `${facts.Name || ""} · ${facts["Simulated duration"]}${also}`;
-      } else if (i < 0) { return; }
-      this.tip.style.display = "block";
-      this.tip.style.left = `${Math.min(x + 14, this.canvas.clientWidth - 260)}px`;
-      this.tip.style.top = `${Math.min(y + 14, this.height - 44)}px`;
-    }
-
-    click(x, y) {
-      const i = this.hit(x, y);
-      if (i < 0) { return; }
-      const query = new URLSearchParams(window.location.search);
-      query.set("run", this.run);
-      query.set("rank", this.lanes[this.batch.lane[i]].rank);
-      query.set("node", this.batch.node[i]);
-      window.dash_clientside.set_props("url", { search: `?${query}` });
-    }
-
-    async select(selection) {
-      this.wanted = selection;
-      if (!this.kinds) { return; }
-      const key = selection && selection.node >= 0 ? `${selection.rank}:${selection.node}` : "";
-      if (key && key === this.holder.dataset.selected) { this.draw(); return; }
-      const out = document.getElementById("timeline-details");
-      if (!selection || selection.node < 0) { this.selected = null; this.holder.dataset.selected = ""; this.draw(); return; }
-      this.selected = await this.details(selection.rank, selection.node);
-      if (out) { showDetails(out, this.selected); }
-      this.holder.dataset.selected = this.selected ? key : "";
-      if (this.selected) { this.reveal(this.selected); }
-      this.draw();
-    }
-
-    reveal(node) {
-      const y = this.y(node.lane);
-      if (y < AXIS_HEIGHT || y > this.height - LANE_HEIGHT) { this.scrollBy(y - this.height / 2); }
-      const x = this.x(node.start_ns), width = this.x(node.end_ns) - x;
-      const outside = x + width < LABEL_WIDTH || x > LABEL_WIDTH + this.width;
-      if (outside || width < 2) {
-        const span = Math.max(60 * (node.end_ns - node.start_ns), 2000);
-        const middle = (node.start_ns + node.end_ns) / 2;
-        this.window(middle - span / 2, middle + span / 2);
-      }
-    }
-
-    listen() {
-      const canvas = this.canvas;
-      let drag = null;
-      canvas.addEventListener("pointerdown", (event) => {
-        canvas.focus(); canvas.setPointerCapture(event.pointerId);
-        drag = { x: event.offsetX, y: event.offsetY, moved: false };
-      });
-      canvas.addEventListener("pointermove", (event) => {
-        if (!drag) { this.hover(event.offsetX, event.offsetY); return; }
-        const dx = drag.x - event.offsetX, dy = drag.y - event.offsetY;
-        if (!drag.moved && Math.abs(dx) + Math.abs(dy) < 4) { return; }
-        this.tip.style.display = "none";
-        this.pan(dx); this.scrollBy(dy);
-        drag = { x: event.offsetX, y: event.offsetY, moved: true };
-      });
-      canvas.addEventListener("pointerup", (event) => {
-        if (drag && !drag.moved) { this.click(event.offsetX, event.offsetY); }
-        drag = null;
-      });
-      canvas.addEventListener("pointerleave", () => { this.hovered = ""; this.tip.style.display = "none"; });
-      canvas.addEventListener("wheel", (event) => {
-        event.preventDefault();
-        if (event.ctrlKey || event.metaKey) { this.zoom(Math.exp(event.deltaY * 0.002), event.offsetX); }
-        else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) { this.pan(event.deltaX || event.deltaY); }
-        else { this.scrollBy(event.deltaY); }
-      }, { passive: false });
-      canvas.addEventListener("keydown", (event) => this.key(event));
-      new ResizeObserver(() => { if (this.kinds) { this.refresh(); } }).observe(this.holder);
-    }
-
-    key(event) {
-      if (event.ctrlKey || event.metaKey || event.altKey) { return; }
-      const step = this.width / 6;
-      const actions = {
-        w: () => this.zoom(0.7), s: () => this.zoom(1 / 0.7), a: () => this.pan(-step), d: () => this.pan(step),
-        f: () => this.fit(), p: () => { this.showPath = !this.showPath; this.draw(); },
-        ArrowLeft: () => this.pan(-step), ArrowRight: () => this.pan(step),
-        ArrowUp: () => this.scrollBy(-3 * LANE_HEIGHT), ArrowDown: () => this.scrollBy(3 * LANE_HEIGHT),
-      };
-      const action = actions[event.key] || actions[event.key.toLowerCase()];
-      if (action) { event.preventDefault(); action(); }
-    }
   }
 
-  function showDetails(out, found) {
-    const list = document.createElement("dl");
-    list.className = "details";
-    for (const [label, text] of found ? found.details : []) {
-      const term = document.createElement("dt"), value = document.createElement("dd");
-      term.textContent = label; value.textContent = text;
-      list.append(term, value);
-    }
-    out.replaceChildren(list);
-  }
-
-  window.dash_clientside = window.dash_clientside || {};
-  window.dash_clientside.chakrascope = Object.assign(window.dash_clientside.chakrascope || {}, {
-    scheme(dark) { return dark ? "dark" : "light"; },
-
-    timeline(run, scheme, selection) {
-      const holder = document.getElementById("timeline");
-      if (!holder || !run) { return window.dash_clientside.no_update; }
-      if (!holder.timeline) { holder.timeline = new Timeline(holder); }
-      const timeline = holder.timeline;
-      if (timeline.run !== run) { timeline.load(run); } else { timeline.draw(); }
-      timeline.select(selection);
-      return window.dash_clientside.no_update;
-    },
-  });
+  window.chakrascopeTimeline = { Timeline, LABEL_WIDTH, AXIS_HEIGHT, LANE_HEIGHT, timeText };
 })();

@@ -18,7 +18,7 @@ from ..queries.compare import (
 )
 from ..state import OpenRun, Selection, StudyView
 from ..theme import duration_text, run_name, run_text
-from .parts import card, column, empty, fitting, option_address, select_rows, table, table_card, text_column
+from .parts import card, column, empty, option_address, select_rows, table_card, text_column
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
@@ -116,15 +116,20 @@ def _comparison(run: OpenRun, against: list[str], scheme: str) -> Any:
     return dmc.Stack([_totals([run, *others], scheme), *_against_first(run, others[0], scheme)], gap="md")
 
 
-def _totals(runs: list[OpenRun], scheme: str) -> dmc.Paper:
+def _totals(runs: list[OpenRun], scheme: str) -> dmc.Stack:
     overview = run_overview(runs)
     bars = [(run_name(run.info), run.summary.kinds) for run in runs]
-    height = fitting(len(runs), 400)
-    return card(
-        "Critical path by kind",
-        graph(runs_bar(bars, scheme), id="compare-bars"),
-        table("overview-table", overview, _OVERVIEW, scheme, height=height, filter=False),
-        note="The run shown comes first; differences are against it.",
+    query = {"run": runs[0].info.id, "against": ",".join(run.info.id for run in runs[1:])}
+    return dmc.Stack(
+        [
+            card(
+                "Critical path by kind",
+                graph(runs_bar(bars, scheme), id="compare-bars"),
+                note="The run shown comes first; differences are against it.",
+            ),
+            table_card("Runs", "overview", overview, _OVERVIEW, scheme, query=query),
+        ],
+        gap="md",
     )
 
 

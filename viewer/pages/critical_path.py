@@ -12,7 +12,17 @@ from ..charts import contributors_bar, graph, path_strip
 from ..queries.path import segment_table, strip
 from ..state import OpenRun, Selection, StudyView
 from ..theme import duration_text
-from .parts import MOST_ROWS, card, column, node_address, option_address, select_rows, table_card, text_column
+from .parts import (
+    MOST_ROWS,
+    card,
+    column,
+    export_links,
+    node_address,
+    option_address,
+    select_rows,
+    table_card,
+    text_column,
+)
 from .what_if import register_what_if, what_if_card
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
@@ -73,7 +83,8 @@ def _known(by: str | None) -> str:
 
 def _breakdown(run: OpenRun, by: str, scheme: str) -> Any:
     ordered = run.path.breakdown(by).sort_values("duration_ns", ascending=False)
-    return graph(contributors_bar(ordered, scheme))
+    bars = graph(contributors_bar(ordered, scheme))
+    return html.Div([bars, export_links(f"by-{by}", run=run.info.id)])
 
 
 def register(app: Dash, view: StudyView) -> None:

@@ -9,11 +9,12 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html, no_update
 
 from ..queries.details import node_details
-from ..queries.neighbourhood import neighbourhood, neighbours, search_nodes
+from ..queries.neighbourhood import neighbourhood, neighbours
 from ..queries.path import longest_segment
 from ..state import OpenRun, Selection, StudyView
 from ..theme import EDGE_KINDS, kind_colour
 from .parts import card, details_list, kind_legend, node_address, option_address
+from .search import node_search, register_search
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
@@ -34,10 +35,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                     dmc.Title(title, order=2, size="h3", id="graph-title"),
                     dmc.Group(
                         [
-                            dmc.Select(id="graph-search", placeholder="find: name, operator, module, id",
-                                       searchable=True, data=[], w=340, clearable=True,
-                                       **{"aria-label": "Find a node"},
-                                       nothingFoundMessage="type to search"),
+                            node_search("graph-search"),
                             dmc.NumberInput(id="graph-hops", value=hops, min=1, max=_MOST_HOPS, w=110,
                                             suffix=" hops", allowDecimal=False,
                                             **{"aria-label": "Hops around the node"}),
@@ -174,29 +172,7 @@ def _edge_legend() -> html.Div:
 
 def register(app: Dash, view: StudyView) -> None:
     """Wire search, hop count, tapping a node, and following the selection."""
-
-    @app.callback(Output("graph-search", "data"), Input("graph-search", "searchValue"), State("run", "data"))
-    def find(text: str | None, run: str | None) -> Any:
-        if not run or not text:
-            return no_update
-        found = search_nodes(view.open(run).nodes, text)
-        return [
-            {
-                "value": f"{row.rank}:{row.node_id}",
-                "label": f"{str(row.name)[:80]} · rank {row.rank} · node {row.node_id}",
-            }
-            for row in found[["rank", "node_id", "name"]].itertuples(index=False)
-        ]
-
-    @app.callback(
-        Output("url", "search", allow_duplicate=True), Input("graph-search", "value"), State("run", "data"),
-        State("url", "search"), prevent_initial_call=True,
-    )  # fmt: skip
-    def go_to(value: str | None, run: str, search: str | None) -> Any:
-        if not value or ":" not in value:
-            return no_update
-        rank, node = value.split(":", 1)
-        return node_address(search, run, rank, node)
+    register_search(app, view, "graph-search")
 
     @app.callback(
         Output("url", "search", allow_duplicate=True), Input("graph", "tapNodeData"), State("run", "data"),

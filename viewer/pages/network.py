@@ -12,7 +12,7 @@ from ..charts import graph, traffic_map
 from ..queries.network import link_dimensions, link_table, traffic
 from ..state import OpenRun, Selection, StudyView
 from ..theme import bytes_text, duration_text, share_text
-from .parts import card, column, empty, select_rows, table_card, text_column
+from .parts import card, column, empty, export_links, select_rows, table_card, text_column
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
@@ -133,7 +133,10 @@ def _dimensions(run: OpenRun, links: Any) -> dmc.Paper:
             ]
         )  # fmt: skip
     figures = dmc.Table(data={"head": head, "body": rows}, id="dimensions", striped=True)
-    return card("By dimension", figures, note="Busiest and mean: part of the step in which links carry data.")
+    links_ = export_links("dimensions", run=run.info.id)
+    return card(
+        "By dimension", figures, links_, note="Busiest and mean: part of the step in which links carry data."
+    )
 
 
 def register(app: Dash, view: StudyView) -> None:

@@ -9,12 +9,14 @@ from dash import ClientsideFunction, Dash, Input, Output, dcc, html
 
 from ..state import OpenRun, Selection, StudyView
 from .parts import kind_legend
+from .search import node_search, register_search
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/timeline", "Timeline"
 _HELP = (
-    "W/S zoom · A/D or drag pan · wheel scrolls, Ctrl+wheel zooms · click selects · F fits · P path on/off"
+    "W/S zoom · A/D or drag pan · wheel scrolls, Ctrl+wheel zooms · click selects · Shift+drag measures · "
+    "[ and ] walk to the cause and back · F fits · P path on/off"
 )
 
 
@@ -24,10 +26,10 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     return dmc.Stack(
         [
             dmc.Group(
-                [dmc.Title("Timeline", order=2), dmc.Text(_HELP, size="sm", c="dimmed")],
+                [dmc.Title("Timeline", order=2), node_search("timeline-search")],
                 justify="space-between",
             ),
-            kind_legend(),
+            html.Div([kind_legend(), dmc.Text(_HELP, size="xs", c="dimmed")], className="legends"),
             html.Div(
                 html.Canvas(id="timeline-canvas", tabIndex="0", **{"aria-label": "Timeline of all ranks"}),
                 id="timeline",
@@ -42,8 +44,8 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Hand the selection to the canvas whenever it or the page changes."""
-    del view
+    """Hand the selection to the canvas whenever it or the page changes, and wire the search."""
+    register_search(app, view, "timeline-search")
     app.clientside_callback(
         ClientsideFunction("chakrascope", "timeline"),
         Output("timeline-sink", "data"),

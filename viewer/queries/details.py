@@ -1,13 +1,20 @@
-"""Describe one node in words and units."""
+"""Describe one node, or an area of the timeline, in words and units."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from ..theme import KIND_LABELS, bytes_text, duration_text
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
 
-__all__ = ["node_details"]
+from ..theme import EDGE_KINDS, KIND_LABELS, bytes_text, duration_text
+from .slices import SliceIndex
+
+__all__ = ["area_details", "flows", "node_details"]
+
+Ints = npt.NDArray[np.int64]
 
 _COLLECTIVES = (
     "all-reduce", "reduce", "all-gather", "gather", "scatter", "broadcast", "all-to-all", "reduce-scatter",
@@ -37,6 +44,42 @@ def node_details(node: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Waited for", _cause(node)),
     ]
     return [(label, text) for label, text in pairs if text]
+
+
+def area_details(
+    nodes: pd.DataFrame, rows: Ints, inside_ns: Ints, span_ns: int, count: int = 5
+) -> list[tuple[str, str]]:
+    """Return what fills an area of the timeline: time by kind, and the operators that take most of it.
+
+    *rows* of *nodes* lie *inside_ns* each in the area, whose width is *span_ns*.
+    """
+    table = nodes[["kind", "operator", "rank"]].iloc[rows].assign(inside_ns=inside_ns)
+    pairs = [
+        ("Area", duration_text(span_ns)),
+        ("Slices", f"{len(table):,} of {table['rank'].nunique():,} ranks"),
+    ]
+    for kind, part in table.groupby("kind", sort=False):
+        text = f"{duration_text(int(part['inside_ns'].sum()))} in {len(part):,} slices"
+        pairs.append((KIND_LABELS.get(str(kind), str(kind)), text))
+    named = table[table["operator"] != ""].groupby("operator")["inside_ns"].sum().nlargest(count)
+    pairs += [(str(name)[:60], duration_text(int(total))) for name, total in named.items()]
+    return pairs
+
+
+def flows(
+    edges: pd.DataFrame, index: SliceIndex, rank: int, node: int, count: int = 24
+) -> list[dict[str, Any]]:
+    """Return where the nodes lie that *node* waits for (``before``) and that wait for it, *count* each."""
+    found = []
+    for here, there, before in (("dst", "src", True), ("src", "dst", False)):
+        near = edges[edges[here] == node].head(count)
+        for other, kind in zip(near[there].tolist(), near["kind"].tolist(), strict=True):
+            lane, start, end = index.lane_of(rank, int(other))
+            colour = EDGE_KINDS.get(int(kind), EDGE_KINDS[8])[1]
+            if lane >= 0:
+                place = {"lane": lane, "start_ns": start, "end_ns": end}
+                found.append({**place, "before": before, "colour": colour})
+    return found
 
 
 def _text(node: Mapping[str, Any], key: str) -> str:

@@ -49,6 +49,7 @@ class SliceIndex:
         is_comm = nodes["type"].isin(_COMM_TYPES)
         order = np.lexsort((nodes["start_ns"], nodes["stream"], is_comm, nodes["rank"]))
         ordered = nodes.iloc[order]
+        self._row: Ints = order
         keys = pd.DataFrame(
             {"rank": ordered["rank"], "comm": is_comm.iloc[order], "stream": ordered["stream"]}
         ).reset_index(drop=True)
@@ -122,6 +123,15 @@ class SliceIndex:
             count=np.concatenate([sizes, np.ones(len(long), np.int64)]).astype(np.int32),
             kind=np.concatenate([self._kind[longest], self._kind[long]]).astype(np.uint8),
         )
+
+    def area(self, t0_ns: int, t1_ns: int, lanes: tuple[int, int]) -> tuple[Ints, Ints]:
+        """Return the rows (of the nodes the index was made of) that touch an area, and their ns inside it."""
+        first, last = max(0, lanes[0]), min(len(self.lanes), lanes[1])
+        parts = [self._touching(lane, t0_ns, t1_ns) for lane in range(first, last)]
+        index = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        inside = np.minimum(self._end[index], t1_ns) - np.maximum(self._start[index], t0_ns)
+        kept = inside > 0
+        return self._row[index[kept]], inside[kept]
 
     def lane_of(self, rank: int, node_id: int) -> tuple[int, int, int]:
         """Return (lane, start_ns, end_ns) of a node, or (-1, 0, 0) if it was not executed."""

@@ -6,19 +6,27 @@ from collections.abc import Callable, Mapping
 
 import pandas as pd
 
+from ...runner import BREAKDOWNS
 from ..state import OpenRun
 from .compare import collective_differences, node_differences, rank_differences
-from .network import link_table
+from .network import link_dimensions, link_table
 from .path import segment_table
 
 __all__ = ["COMPARISONS", "TABLES"]
+
+
+def _breakdown_by(by: str) -> Callable[[OpenRun], pd.DataFrame]:
+    return lambda run: run.path.breakdown(by)
+
 
 TABLES: Mapping[str, Callable[[OpenRun], pd.DataFrame]] = {
     "ranks": lambda run: run.summary.ranks,
     "segments": lambda run: segment_table(run.path),
     "collectives": lambda run: run.collectives,
     "links": lambda run: link_table(run.result),
+    "dimensions": lambda run: link_dimensions(link_table(run.result)),
     "nodes": lambda run: run.nodes,
+    **{f"by-{by}": _breakdown_by(by) for by in BREAKDOWNS},
 }
 COMPARISONS: Mapping[str, Callable[[OpenRun, OpenRun], pd.DataFrame]] = {
     "rank-differences": rank_differences,
