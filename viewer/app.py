@@ -13,6 +13,7 @@ from ..errors import ChakrascopeError
 from ..runner import Study
 from . import pages, routes
 from .access import protect
+from .pages.parts import card, link_to
 from .state import Selection, StudyView
 from .theme import duration_text, run_text
 
@@ -208,12 +209,13 @@ def _page(view: StudyView, pathname: str, run: str | None, scheme: str, search: 
         if not run:
             return _notice(
                 "This study has no run yet",
-                "Simulate its workload on the page New run, or with `chakrascope run STUDY --network ...`.",
+                "Simulate its workload in the browser, or with `chakrascope run STUDY --network ...`.",
+                link_to("Make a run", pages.NEW_RUN_PATH, ""),
             )
         return page.layout(view.open(run), Selection.parse(search), scheme)
     except ChakrascopeError as error:
         return _notice("This run cannot be shown", error.message)
 
 
-def _notice(title: str, text: str) -> dmc.Alert:
-    return dmc.Alert(text, title=title, color="yellow", variant="light", id="notice")
+def _notice(title: str, text: str, *more: Any) -> html.Div:
+    return html.Div(card(title, dmc.Text(text, mb="xs"), *more), id="notice")

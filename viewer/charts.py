@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from dash import dcc
 
 from .queries.configure import Dimension
-from .theme import KIND_LABELS, ON_KIND_INK, duration_text, kind_colour, share_text
+from .theme import KIND_LABELS, ON_KIND_INK, bytes_text, duration_text, kind_colour, share_text
 
 __all__ = [
     "breakdown_bar",
@@ -19,6 +19,7 @@ __all__ = [
     "difference_histogram",
     "difference_scatter",
     "graph",
+    "loads_bar",
     "path_strip",
     "ranks_bar",
     "runs_bar",
@@ -240,6 +241,34 @@ def difference_histogram(nodes: pd.DataFrame, scheme: str) -> go.Figure:
     figure.update_xaxes(title="other run takes longer by", tickangle=-35, type="category")
     figure.update_yaxes(title="nodes", showgrid=True)
     return _styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 40})
+
+
+def loads_bar(loads: pd.DataFrame, shown: str, scheme: str) -> go.Figure:
+    """Return what each rank sends and receives, as :func:`queries.network.switch_loads` returns it.
+
+    *shown* is ``busy_ns``, drawn as the share of the step, or ``bytes``, drawn in MiB.
+    """
+    figure = go.Figure()
+    for direction, colour in (("sends", "#3b82c4"), ("receives", "#e08214")):
+        part = loads[loads["direction"] == direction]
+        values = part["share"] * 100 if shown == "busy_ns" else part["bytes"] / (1 << 20)
+        figure.add_bar(
+            x=part["rank"],
+            y=values,
+            name=direction,
+            marker={"color": colour, "line_width": 0},
+            customdata=[
+                f"{share_text(share)}, {bytes_text(int(size))}"
+                for share, size in zip(part["share"], part["bytes"], strict=True)
+            ],
+            hovertemplate=f"rank %{{x}} {direction}: %{{customdata}}<extra></extra>",
+        )
+    figure.update_layout(barmode="group", height=300, bargap=0.2)
+    figure.update_layout(legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"})
+    figure.update_xaxes(title="rank", dtick=max(1, loads["rank"].nunique() // 16))
+    unit, title = (" %", "busy, of the step") if shown == "busy_ns" else (" MiB", "carried")
+    figure.update_yaxes(ticksuffix=unit, title=title, showgrid=True, rangemode="tozero")
+    return _styled(figure, scheme, margin={"l": 8, "r": 8, "t": 30, "b": 40})
 
 
 def topology_sketch(dimensions: Sequence[Dimension], scheme: str) -> go.Figure:

@@ -77,6 +77,13 @@ def test_links_belong_to_the_dimension_in_which_their_ends_differ(other):
     assert network.link_dimensions(network.link_table(result))["links"].tolist() == [2, 1]
 
 
+def test_loads_of_a_switch_are_given_by_rank_and_of_a_ring_are_not(other):
+    loads = network.switch_loads(other.result)
+    assert loads["rank"].value_counts().to_dict() == dict.fromkeys(range(8), 2)
+    assert loads["bytes"].sum() == other.result.links["bytes"].sum()
+    assert network.switch_loads(dataclasses.replace(other.result, links=ring_links(8))) is None
+
+
 @pytest.mark.parametrize("ranks", [2, 8, 64, 65, 1000])
 def test_traffic_keeps_every_byte_in_at_most_64_rows(run, ranks):
     ends = pd.DataFrame({"rank": range(ranks)})

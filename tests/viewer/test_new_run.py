@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakrascope.errors import Cancelled, StudyError
-from chakrascope.runner import NetworkConfig, SystemConfig, list_presets
+from chakrascope.runner import NetworkConfig, Study, SystemConfig, list_presets
 from chakrascope.viewer import create_app, worker
 from chakrascope.viewer.jobs import Job, JobStore, write_json, write_status
 from chakrascope.viewer.queries.configure import COLLECTIVES, Setup, check, command_line, differences
@@ -171,6 +171,16 @@ class hold_the_turn:
 
     def __exit__(self, *_):
         self.file.close()
+
+
+@pytest.mark.browser
+def test_empty_study_says_what_to_do_next(page, tmp_path):
+    with serving(create_app(Study.create(tmp_path / "study"))) as address:
+        page.goto(address)
+        page.wait_for_selector("#notice:has-text('no run yet')")
+        page.locator("#notice a").click()
+        page.wait_for_selector("text=chakrascope trace -o STUDY")
+        assert page.complaints == []
 
 
 @pytest.mark.browser

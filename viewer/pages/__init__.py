@@ -9,6 +9,8 @@ from typing import Any
 
 from . import compare, configure, critical_path, graph, network, summary, timeline
 
-__all__ = ["PAGES"]
+__all__ = ["NEW_RUN_PATH", "PAGES"]
+
+NEW_RUN_PATH: str = configure.PATH
 
 PAGES: tuple[Any, ...] = (summary, critical_path, timeline, graph, network, compare, configure)

@@ -8,8 +8,8 @@ import dash_mantine_components as dmc
 import numpy as np
 from dash import Dash, Input, Output, State, html
 
-from ..charts import graph, traffic_map
-from ..queries.network import link_dimensions, link_table, traffic
+from ..charts import graph, loads_bar, traffic_map
+from ..queries.network import link_dimensions, link_table, switch_loads, traffic
 from ..state import OpenRun, Selection, StudyView
 from ..theme import bytes_text, duration_text, share_text
 from .parts import card, column, empty, export_links, select_rows, table_card, text_column
@@ -40,7 +40,7 @@ _COLLECTIVES_NOTE = (
 _LINKS = [
     {"field": "source", "headerName": "From", "minWidth": 90},
     {"field": "target", "headerName": "To", "minWidth": 90},
-    column("dimension", "Dimension", maxWidth=110),
+    column("dimension", "Dim.", maxWidth=84),
     column("share", "Busy", "%"),
     column("busy_ns", "Busy (ms)", "ms"),
     column("bytes", "Carried", "bytes", minWidth=100),
@@ -105,11 +105,15 @@ def _matrix(run: OpenRun, scheme: str) -> dmc.Paper:
         "Who sends to whom",
         dmc.SegmentedControl(id="traffic-shown", data=choices, value="busy_ns", size="xs", mb="xs"),
         html.Div(_traffic(run, "busy_ns", scheme), id="traffic"),
-        note="Rows send, columns receive, over the links of the network, hop by hop.",
+        note="Over the links of the network, hop by hop: what each rank sends to and receives from its "
+        "switch, or, where ranks are linked directly, rows send and columns receive.",
     )
 
 
 def _traffic(run: OpenRun, shown: str, scheme: str) -> Any:
+    loads = switch_loads(run.result)
+    if loads is not None:
+        return graph(loads_bar(loads, shown, scheme))
     matrix = traffic(run.result, shown)
     text = duration_text if shown == "busy_ns" else lambda value: bytes_text(int(value))
     labels = np.vectorize(text, otypes=[object])(matrix.values)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from ...runner import Result
 
-__all__ = ["Matrix", "link_dimensions", "link_table", "traffic"]
+__all__ = ["Matrix", "link_dimensions", "link_table", "switch_loads", "traffic"]
 
 _MATRIX_CELLS = 64
 
@@ -75,6 +75,23 @@ def _dimension_of(result: Result) -> npt.NDArray[np.int64]:
         found = np.where(source % size != target % size, dimension, found)
         source, target = source // size, target // size
     return found
+
+
+def switch_loads(result: Result) -> pd.DataFrame | None:
+    """Return what each rank sends to and receives from its switches, or None if ranks are linked directly.
+
+    Columns ``rank``, ``direction`` (sends, receives), ``busy_ns``, ``bytes`` and ``share`` of the step.
+    """
+    links, ranks = result.links, len(result.ranks)
+    sends, receives = links["src"] < ranks, links["dst"] < ranks
+    if (sends & receives).any() or not len(links):
+        return None
+    table = links.assign(
+        rank=links["src"].where(sends, links["dst"]), direction=np.where(sends, "sends", "receives")
+    )[sends | receives]
+    sums = table.groupby(["rank", "direction"], as_index=False)[["busy_ns", "bytes"]].sum()
+    loads: pd.DataFrame = sums.assign(share=sums["busy_ns"] / max(1, result.makespan_ns))
+    return loads
 
 
 def traffic(result: Result, column: str) -> Matrix:
