@@ -54,7 +54,11 @@ COLUMNS: dict[str, dict[str, str]] = {
         "queue_ns": "int64",
         "messages": "int64",
     },
+    "flows": {"src": "int32", "dst": "int32", "bytes": "int64", "start_ns": "int64", "end_ns": "int64"},
+    "link_use": {"src": "int32", "dst": "int32", "start_ns": "int64", "end_ns": "int64", "bytes": "int64"},
 }
+# Tables that only some backends fill; empty ones are not written.
+_OPTIONAL = ("flows", "link_use")
 
 
 def empty_table(name: str) -> pd.DataFrame:
@@ -73,6 +77,8 @@ class Result:
     *nodes*: a row an executed node; *cause_node* is the node of the same rank whose end let it start (-1:
     time 0), *origin_* the node whose start began the chain of events that ended it.
     *collectives*: a row a collective and rank. *links*: a row a directed link. *provenance*: plain JSON.
+    Packet-level backends also fill *flows*, a row a message, and *link_use*, the bytes each directed link
+    sent in each stretch of time.
     """
 
     backend: str
@@ -81,6 +87,8 @@ class Result:
     nodes: pd.DataFrame = field(default_factory=lambda: empty_table("nodes"))
     collectives: pd.DataFrame = field(default_factory=lambda: empty_table("collectives"))
     links: pd.DataFrame = field(default_factory=lambda: empty_table("links"))
+    flows: pd.DataFrame = field(default_factory=lambda: empty_table("flows"))
+    link_use: pd.DataFrame = field(default_factory=lambda: empty_table("link_use"))
     provenance: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -117,7 +125,9 @@ class Result:
         """Write the files of the result into *folder*, which is created, without any care for readers."""
         folder.mkdir(parents=True, exist_ok=True)
         for name in COLUMNS:
-            getattr(self, name).to_parquet(folder / f"{name}.parquet", index=False)
+            table = getattr(self, name)
+            if name not in _OPTIONAL or len(table):
+                table.to_parquet(folder / f"{name}.parquet", index=False)
         head = {"backend": self.backend, "makespan_ns": self.makespan_ns, "provenance": self.provenance}
         (folder / "result.json").write_text(json.dumps(head, indent=2, default=str) + "\n", encoding="utf-8")
 
@@ -127,9 +137,14 @@ class Result:
         source = Path(folder)
         try:
             head = json.loads((source / "result.json").read_text(encoding="utf-8"))
-            tables = {name: pd.read_parquet(source / f"{name}.parquet") for name in COLUMNS}
+            tables = {name: _read_table(source, name) for name in COLUMNS}
             return cls(head["backend"], int(head["makespan_ns"]), **tables, provenance=head["provenance"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StudyError(
                 f"The result in {source} is missing or damaged ({error}); delete the folder and run it again."
             ) from error
+
+
+def _read_table(source: Path, name: str) -> pd.DataFrame:
+    path = source / f"{name}.parquet"
+    return empty_table(name) if name in _OPTIONAL and not path.is_file() else pd.read_parquet(path)

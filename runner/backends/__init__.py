@@ -5,6 +5,7 @@ from ._base import Progress as Progress
 from ._base import backend_names as backend_names
 from ._base import get_backend as get_backend
 from ._base import register as register
+from ._report import backend_report as backend_report
 from .astra_sim import KINDS as _ASTRA_SIM_KINDS
 from .astra_sim import AstraSimBackend as AstraSimBackend
 from .astra_sim import AstraSimProgram as AstraSimProgram
@@ -24,6 +25,7 @@ __all__ = [
     "Progress",
     "ReplayBackend",
     "backend_names",
+    "backend_report",
     "find_astra_sim",
     "get_backend",
     "register",

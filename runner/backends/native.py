@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import yaml
 
 from ...errors import BackendError, BackendUnavailable, ConfigError
 from ..collectives import collective_table
-from ..config import SystemConfig
+from ..config import NetworkConfig, PacketNetwork, SystemConfig
 from ..experiment import Experiment
 from ..result import Result
 from ..stall import stall_error
@@ -101,9 +101,16 @@ def _set_network(config: Any, experiment: Experiment, congestion_aware: bool) ->
     config.bandwidth = list(network.bandwidth)
     config.latency = list(network.latency)
     config.congestion_aware = congestion_aware
-    config.links = [tuple(link) for link in network.links] if congestion_aware else []
+    config.links = _links(network) if congestion_aware else []
     config.num_queues_per_dim = experiment.num_queues_per_dim
     config.rendezvous = experiment.rendezvous
+
+
+def _links(network: NetworkConfig) -> list[tuple[int, int, float, float]]:
+    """Return the network's own links, or those of its packet-level topology; none means its dimensions."""
+    part = network.unknown.get("packet")
+    own_topology = isinstance(part, Mapping) and ("links" in part or "fabric" in part)
+    return list(PacketNetwork.of(network).device_links() if own_topology else network.links)
 
 
 _PLAIN = (

@@ -31,11 +31,14 @@ if TYPE_CHECKING:
 
 __all__ = ["PacketNetwork"]
 
+_CC_MODES = (1, 3, 7, 8, 10)
+NO_CONTROL = 12
+GIB = 1 << 30
 # What a network made from dimensions starts from; the same as ASTRA-sim's sample, scaled to its rates.
 _OWN_DEFAULTS: dict[str, Any] = {
     "ALPHA_RESUME_INTERVAL": 1.0,
     "BUFFER_SIZE": 32,
-    "CC_MODE": 12,
+    "CC_MODE": NO_CONTROL,
     "EWMA_GAIN": 0.00390625,
     "FAST_RECOVERY_TIMES": 1,
     "GLOBAL_T": 0,
@@ -46,7 +49,6 @@ _OWN_DEFAULTS: dict[str, Any] = {
     "RP_TIMER": 900.0,
     "VAR_WIN": 1,
 }
-_CC_MODES = (1, 3, 7, 8, 10)
 _NO_EFFECT = {
     "ENABLE_TRACE": "packets are not traced",
     "FLOW_FILE": "the flows come from the workload",
@@ -112,7 +114,7 @@ class PacketNetwork:
             nodes, switches, links = _explicit_topology(part, where)
         else:
             fabric = Clos.from_mapping(part["fabric"], where) if "fabric" in part else None
-            nodes, switches, links = packet_topology(network, fabric)
+            nodes, switches, links = _translate(network, fabric)
             settings = _OWN_DEFAULTS | _scaled_ecn(links) | settings
         defaults = {key: default for key, (_, default) in SETTINGS.items()}
         packet = cls(nodes, switches, links, defaults | settings)
@@ -123,11 +125,22 @@ class PacketNetwork:
             )
         return packet
 
+    def device_links(self) -> tuple[tuple[int, int, float, float], ...]:
+        """Return ``(a, b, bandwidth, latency)`` of every link in a network configuration's units and numbers.
+
+        Devices are numbered ranks first, then switches, as the key ``links`` does.
+        """
+        order = {node: place for place, node in enumerate((*self.hosts, *sorted(self.switches)))}
+        return tuple(
+            (order[link.a], order[link.b], link.rate_bps / 8 / GIB, link.delay_ps / 1000)
+            for link in self.links
+        )
+
     def warnings(self) -> list[str]:
         """Return one sentence for each setting that is odd or has no effect here."""
         sentences = []
         mode = self.settings["CC_MODE"]
-        if mode not in _CC_MODES:
+        if mode not in (*_CC_MODES, NO_CONTROL):
             sentences.append(f"CC_MODE {mode} is no congestion control: window and pauses alone limit flows.")
         rates = {link.rate_bps for link in self.links}
         for key in ("KMIN_MAP", "KMAX_MAP", "PMAX_MAP"):
@@ -154,6 +167,22 @@ class PacketNetwork:
         values.write_atomically(folder / "topology.txt", "\n".join([head, switches, *rows]) + "\n")
         values.write_atomically(folder / "flow.txt", "0\n")
         values.write_atomically(folder / "trace.txt", "0\n")
+
+
+def _translate(
+    network: NetworkConfig, fabric: Clos | None
+) -> tuple[int, tuple[int, ...], tuple[PacketLink, ...]]:
+    """Return the topology of the network's own links if it has any, else of its dimensions."""
+    if fabric is not None or not network.links:
+        return packet_topology(network, fabric)
+    links = tuple(
+        PacketLink(a, b, round(bandwidth * GIB * 8), round(latency * 1000))
+        for a, b, bandwidth, latency in network.links
+    )
+    nodes = max(network.num_ranks, *(1 + max(link.a, link.b) for link in links))
+    switches = tuple(range(network.num_ranks, nodes))
+    check_topology(nodes, switches, links, f"The network '{network.name}'")
+    return nodes, switches, links
 
 
 def _explicit_topology(

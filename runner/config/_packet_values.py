@@ -146,7 +146,7 @@ def check_topology(nodes: int, switches: tuple[int, ...], links: tuple[PacketLin
     if len(set(switches)) != len(switches) or any(switch >= nodes for switch in switches):
         raise ConfigError(f"{where}: the switches must be distinct nodes below {nodes}.")
     for link in links:
-        if max(link.a, link.b) >= nodes or link.a == link.b:
+        if not 0 <= min(link.a, link.b) <= max(link.a, link.b) < nodes or link.a == link.b:
             raise ConfigError(f"{where}: a link joins {link.a} and {link.b}, but nodes are 0 to {nodes - 1}.")
         if link.rate_bps <= 0 or not 0 <= link.loss < 1:
             raise ConfigError(f"{where}: the link {link.a}-{link.b} needs a rate above 0 and a loss below 1.")

@@ -10,6 +10,7 @@ import pandas as pd
 
 from ....errors import BackendError
 from ...config import PacketNetwork
+from ...config._packet import NO_CONTROL
 from ...experiment import Experiment
 from ...result import COLUMNS, Result
 from .._base import Progress
@@ -42,12 +43,16 @@ class Ns3Backend(NativeBackend):
             flows = _Flows(driver, watch)
             result = self.simulate(experiment, watch.engine_progress, flows.advance)
             totals = driver.totals()
-        facts = {"versions": result.provenance["versions"] | {"ns-3": ns3.version}} | _facts(totals, flows)
+        table = flows.table()
+        facts = {"versions": result.provenance["versions"] | {"ns-3": ns3.version}} | _facts(totals, table)
         warnings = [*result.provenance["warnings"], *packet.warnings(), *_drops(totals)]
+        assumptions = [*result.provenance["assumptions"], *_assumptions(packet)]
         return replace(
             result,
             links=_link_table(totals.links),
-            provenance=result.provenance | facts | {"warnings": warnings},
+            flows=table,
+            link_use=totals.history,
+            provenance=result.provenance | facts | {"warnings": warnings, "assumptions": assumptions},
         )
 
 
@@ -76,13 +81,13 @@ class _Flows:
     def __init__(self, driver: PacketDriver, watch: _Watch) -> None:
         self._driver = driver
         self._watch = watch
-        self._sent: dict[int, int] = {}
-        self.times_ns: list[int] = []
+        self._sent: dict[int, Message] = {}
+        self._done: list[tuple[int, int, int, int, int]] = []
 
     def advance(self, messages: list[Message], limit_ns: int) -> list[Arrival]:
         """Hand *messages* over and return what arrived next."""
         for message in messages:
-            self._sent[message[0]] = message[4]
+            self._sent[message[0]] = message
         arrivals = self._driver.advance(messages, limit_ns)
         if not arrivals and limit_ns < 0 and self._sent:
             raise BackendError(
@@ -91,9 +96,16 @@ class _Flows:
                 "switches a larger BUFFER_SIZE (MiB)."
             )
         for message_id, time_ns in arrivals:
-            self.times_ns.append(time_ns - self._sent.pop(message_id))
+            _, source, destination, size, start_ns = self._sent.pop(message_id)
+            self._done.append((source, destination, size, start_ns, time_ns))
             self._watch.now_ns = max(self._watch.now_ns, time_ns)
         return arrivals
+
+    def table(self) -> pd.DataFrame:
+        """Return the table ``flows``: every message, in the order in which they arrived."""
+        columns = list(COLUMNS["flows"])
+        table: pd.DataFrame = pd.DataFrame(self._done, columns=columns).astype(COLUMNS["flows"])
+        return table
 
 
 def _link_table(links: pd.DataFrame) -> pd.DataFrame:
@@ -110,7 +122,7 @@ def _link_table(links: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _facts(totals: LinkTotals, flows: _Flows) -> dict[str, Any]:
+def _facts(totals: LinkTotals, flows: pd.DataFrame) -> dict[str, Any]:
     """Return what only a packet-level simulation knows, for the provenance."""
     links = totals.links
     facts: dict[str, Any] = {
@@ -121,8 +133,8 @@ def _facts(totals: LinkTotals, flows: _Flows) -> dict[str, Any]:
         "drops": int(links["drops"].sum()),
         "largest_queue_bytes": int(links["largest_queue_bytes"].max()),
     }
-    if flows.times_ns:
-        times = np.array(flows.times_ns, dtype=np.int64)
+    if len(flows):
+        times = (flows["end_ns"] - flows["start_ns"]).to_numpy()
         facts["flow_completion_ns"] = {
             "count": len(times),
             "min": int(times.min()),
@@ -132,6 +144,12 @@ def _facts(totals: LinkTotals, flows: _Flows) -> dict[str, Any]:
             "max": int(times.max()),
         }
     return {"packets": facts}
+
+
+def _assumptions(packet: PacketNetwork) -> list[str]:
+    if packet.settings["CC_MODE"] != NO_CONTROL:
+        return []
+    return ["Senders have no congestion control (CC_MODE 12): only windows and pauses limit them."]
 
 
 def _drops(totals: LinkTotals) -> list[str]:

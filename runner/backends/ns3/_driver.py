@@ -14,10 +14,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+import numpy as np
 import pandas as pd
 
 from ....errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled
 from ...config import PacketNetwork
+from ...result import COLUMNS
 from .._process import describe_exit
 from ._commands import describe_network
 
@@ -39,9 +41,13 @@ _LINK_FIELDS = (
 
 @dataclass(frozen=True)
 class LinkTotals:
-    """What every direction of every link carried, and the data packets and events of the run."""
+    """What every direction of every link carried, and the data packets and events of the run.
+
+    *history* has a row a direction and a stretch of time in which something was sent.
+    """
 
     links: pd.DataFrame
+    history: pd.DataFrame
     data_packets: int
     events: int
 
@@ -115,15 +121,19 @@ class PacketDriver:
     def totals(self) -> LinkTotals:
         """Return what the links carried so far; nodes are the ranks, then the switches."""
         *rows, end = self._ask("links\n", until="end", keep_last=True)
-        table: pd.DataFrame = pd.DataFrame(
-            [[int(word) for word in row.split(" ")[1:]] for row in rows], columns=list(_LINK_FIELDS)
-        )
+        numbers: dict[str, list[list[int]]] = {"l": [], "u": []}
+        for row in rows:
+            kind, *words = row.split(" ")
+            numbers[kind].append([int(word) for word in words])
+        links: pd.DataFrame = pd.DataFrame(numbers["l"], columns=list(_LINK_FIELDS))
+        history = _history(numbers["u"])
         order = {node: rank for rank, node in enumerate(self._hosts)}
-        switches = sorted({*table["src"], *table["dst"]} - set(order))
+        switches = sorted({*links["src"], *links["dst"]} - set(order))
         order |= {node: len(self._hosts) + index for index, node in enumerate(switches)}
-        table["src"], table["dst"] = table["src"].map(order), table["dst"].map(order)
+        for table in (links, history):
+            table["src"], table["dst"] = table["src"].map(order), table["dst"].map(order)
         _, packets, events = end.split(" ")
-        return LinkTotals(table, int(packets), int(events))
+        return LinkTotals(links, history, int(packets), int(events))
 
     def _ask(self, text: str, *, until: str, keep_last: bool = False) -> list[str]:
         """Send *text* and return the lines of the answer up to the one that starts with *until*."""
@@ -203,3 +213,18 @@ def _arrival(line: str) -> Arrival:
             f"The answer of the packet model cannot be understood ('{line[:80]}'); delete the folder "
             "chakrascope/ns3 in your cache, and it is compiled again."
         ) from error
+
+
+def _history(rows: list[list[int]]) -> pd.DataFrame:
+    """Return ``src, dst, start_ns, end_ns, bytes`` of the stretches that are not empty, all equally long."""
+    widest = max((row[2] for row in rows), default=1)
+    parts = []
+    for src, dst, width, *counts in rows:
+        # Widths are doublings of one another, so the narrower stretches fit whole into the widest.
+        sums = np.add.reduceat(counts, np.arange(0, len(counts), widest // width))
+        used = np.flatnonzero(sums)
+        start_ns = used * (widest // 1000)
+        times = {"start_ns": start_ns, "end_ns": start_ns + widest // 1000}
+        parts.append(pd.DataFrame({"src": src, "dst": dst, **times, "bytes": sums[used]}))
+    table: pd.DataFrame = pd.concat(parts, ignore_index=True).astype(COLUMNS["link_use"])
+    return table

@@ -212,8 +212,16 @@ def test_wrong_fabrics_are_named(fabric, pattern):
 
 @pytest.mark.parametrize("name", list_presets("network"))
 def test_every_preset_translates(name):
-    packet = PacketNetwork.of(NetworkConfig.preset(name))
-    assert packet.warnings() == ["CC_MODE 12 is no congestion control: window and pauses alone limit flows."]
+    assert PacketNetwork.of(NetworkConfig.preset(name)).warnings() == []
+
+
+def test_odd_settings_are_named():
+    unknown = {"packet": {"CC_MODE": 2, "KMIN_MAP": {10**9: 5}, "LINK_DOWN": [1, 0, 1]}}
+    network = NetworkConfig(("Switch",), (2,), (1.0,), (1.0,), unknown=unknown)
+    first, second, third = PacketNetwork.of(network).warnings()
+    assert "CC_MODE 2 is no congestion control" in first
+    assert "KMIN_MAP has no entry for 8589934592 bit/s" in second
+    assert "'LINK_DOWN' has no effect: links do not fail" in third
 
 
 def test_marking_thresholds_are_interpolated():

@@ -8,7 +8,9 @@
 //   build                      -> ready
 //   send ID FROM TO BYTES AT_PS
 //   run LIMIT_PS               -> for every completion: d|a ID TIME_PS; then: now TIME_PS [idle]
-//   links                      -> for every direction: l FROM TO BYTES BUSY QUEUED PAUSED PACKETS PAUSES
+//   links                      -> for every direction: u FROM TO WIDTH_PS BYTES... (sent in each stretch of
+//   time)
+//                                 and l FROM TO BYTES BUSY QUEUED PAUSED PACKETS PAUSES
 //   DROPS
 //                                 QUEUE_BYTES; then: end DATA_PACKETS EVENTS
 //
@@ -122,6 +124,9 @@ class Driver {
             answer << "l " << item.from << ' ' << item.to << ' ' << use.bytes << ' ' << use.busy << ' '
                    << use.queued << ' ' << use.paused << ' ' << use.packets << ' ' << use.pauses << ' '
                    << use.drops << ' ' << use.largest_queue_bytes << '\n';
+            answer << "u " << item.from << ' ' << item.to << ' ' << item.history.width;
+            for (const std::uint64_t bytes : item.history.bytes) answer << ' ' << bytes;
+            answer << '\n';
         }
         answer << "end " << fabric_.data_packets() << ' ' << ns3::Simulator::GetEventCount() << '\n';
         say(answer.str());

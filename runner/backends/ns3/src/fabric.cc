@@ -224,7 +224,7 @@ std::vector<LinkReport> Fabric::links() const {
     std::vector<LinkReport> reports;
     const auto add = [&reports](const std::deque<Port>& all) {
         for (const Port& port : all)
-            reports.push_back({port.owner().id(), port.peer().owner().id(), port.use()});
+            reports.push_back({port.owner().id(), port.peer().owner().id(), port.use(), port.history()});
     };
     for (std::size_t node = 0; node < hosts_.size(); ++node) {
         add(hosts_[node] ? hosts_[node]->ports() : switches_[node]->ports());

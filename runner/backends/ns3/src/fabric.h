@@ -25,6 +25,7 @@ struct LinkReport {
     std::int32_t from;
     std::int32_t to;
     PortUse use;
+    SendHistory history;
 };
 
 class Fabric {

@@ -47,6 +47,7 @@ void Port::transmit(Packet* packet) {
     use_.bytes += packet->bytes;
     use_.busy += duration;
     ++use_.packets;
+    history_.add(now(), packet->bytes);
     after(duration, &Port::transmitted, this);
     after(duration + delay_, &Port::arrive, peer_, packet);
 }

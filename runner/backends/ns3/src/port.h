@@ -2,6 +2,8 @@
 // One end of a link: it sends one packet at a time, and stops sending data while its peer tells it to pause.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "packet.h"
@@ -25,6 +27,26 @@ class Node {
 
   private:
     const std::int32_t id_;
+};
+
+// Bytes sent in equal stretches of time from 0 on; the stretches double when there are too many of them.
+struct SendHistory {
+    static constexpr std::size_t kStretches = 64;
+
+    Ticks width = 1'000'000;
+    std::array<std::uint64_t, kStretches> bytes{};
+
+    void add(Ticks time, std::uint64_t count) {
+        while (time / width >= static_cast<Ticks>(kStretches)) widen();
+        bytes[static_cast<std::size_t>(time / width)] += count;
+    }
+
+  private:
+    void widen() {
+        for (std::size_t i = 0; i < kStretches / 2; ++i) bytes[i] = bytes[2 * i] + bytes[2 * i + 1];
+        for (std::size_t i = kStretches / 2; i < kStretches; ++i) bytes[i] = 0;
+        width *= 2;
+    }
 };
 
 struct PortUse {
@@ -53,6 +75,7 @@ class Port {
     bool lossy() const { return loss_ > 0; }
     bool paused() const { return paused_; }
     const PortUse& use() const { return use_; }
+    const SendHistory& history() const { return history_; }
     std::uint64_t queued_bytes() const { return control_.bytes() + data_.bytes(); }
     std::uint64_t sent_bytes() const { return use_.bytes; }
     void count_drop() { ++use_.drops; }
@@ -86,6 +109,7 @@ class Port {
     PacketQueue control_;
     PacketQueue data_;
     PortUse use_;
+    SendHistory history_;
 };
 
 }  // namespace packetnet
