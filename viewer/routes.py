@@ -9,6 +9,7 @@ import pandas as pd
 from flask import Flask, Response, abort, jsonify, request
 
 from ..errors import ChakrascopeError
+from .queries.chrome_trace import chrome_trace
 from .queries.compare import run_overview
 from .queries.details import area_details, flows, node_details
 from .queries.tables import COMPARISONS, TABLES
@@ -51,6 +52,13 @@ def register(server: Flask, view: StudyView) -> None:
         t0, t1 = _integer("t0", 0), _integer("t1", 0)
         rows, inside = run.slices.area(t0, t1, (_integer("lane0", 0), _integer("lane1", 0)))
         return jsonify({"details": area_details(run.nodes, rows, inside, max(0, t1 - t0))})
+
+    @server.get("/export/timeline.json")
+    def timeline() -> Response:
+        run = _run(view)
+        headers = {"Content-Disposition": 'attachment; filename="timeline.json"'}
+        pieces = chrome_trace(run.nodes, run.slices, run.path)
+        return Response(pieces, mimetype="application/json", headers=headers)
 
     @server.get("/export/<name>.<extension>")
     def export(name: str, extension: str) -> Response:

@@ -1,3 +1,4 @@
+import json
 import struct
 
 import numpy as np
@@ -6,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakrascope.viewer.queries import details, neighbourhood, path, slices
+from chakrascope.viewer.queries import chrome_trace, details, neighbourhood, path, slices
 from chakrascope.viewer.state import Selection
 
 
@@ -115,3 +116,14 @@ def test_flows_lead_to_the_direct_neighbours(run):
     start, end = run.slices.lane_of(1, 4)[1:]
     assert before["end_ns"] <= start
     assert after["start_ns"] >= end
+
+
+def test_chrome_trace_keeps_every_nanosecond(run):
+    events = json.loads("".join(chrome_trace.chrome_trace(run.nodes, run.slices, run.path)))["traceEvents"]
+    slices_ = [event for event in events if event["ph"] == "X"]
+    ranks = [event for event in slices_ if event["pid"] < 2]
+    along = [event for event in slices_ if event["pid"] == 2]
+    assert len(ranks) == len(run.nodes)
+    assert {round(event["ts"] * 1000) for event in ranks} == set(run.nodes["start_ns"])
+    assert round(sum(event["dur"] for event in along) * 1000) == run.result.makespan_ns
+    assert all(event["args"]["reason"] for event in along)

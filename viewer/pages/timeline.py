@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, dcc, html
@@ -29,7 +30,9 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 [dmc.Title("Timeline", order=2), node_search("timeline-search")],
                 justify="space-between",
             ),
-            html.Div([kind_legend(), dmc.Text(_HELP, size="xs", c="dimmed")], className="legends"),
+            html.Div(
+                [kind_legend(), dmc.Text(_HELP, size="xs", c="dimmed"), _export(run)], className="legends"
+            ),
             html.Div(
                 html.Canvas(id="timeline-canvas", tabIndex="0", **{"aria-label": "Timeline of all ranks"}),
                 id="timeline",
@@ -41,6 +44,11 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
         ],
         gap="xs",
     )
+
+
+def _export(run: OpenRun) -> html.A:
+    address = f"/export/timeline.json?{urlencode({'run': run.info.id})}"
+    return html.A("Export for Perfetto", href=address, download="timeline.json", className="text-link")
 
 
 def register(app: Dash, view: StudyView) -> None:
