@@ -22,6 +22,8 @@ _CALLS = frozenset(
 _WORK = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 _SYNC = "cuda_sync"
 _PARAMETERS = "record_param_comms"
+# An annotation, but made in the profiler's quick way, which files it as an operator.
+_MODULE = "chakrascope::module "
 _MAX_MICROSECONDS = 2.0**52
 _MAX_BASE_NS = 2**61
 
@@ -261,7 +263,7 @@ def _event(raw: _RawEvent, base_ns: int, path: Path) -> Event:
     args, name = raw.args, str(raw.name)
     return Event(
         name,
-        raw.cat == "cpu_op",
+        raw.cat == "cpu_op" and not name.startswith(_MODULE),
         str(raw.tid),
         start,
         end,

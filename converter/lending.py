@@ -27,7 +27,7 @@ _APART = 1 << 48  # between the record ids of one step and the next; they count 
 def lend_records(
     events: Sequence[Event], host: HostTrace, structure: StepRange, steps: Sequence[StepRange]
 ) -> tuple[list[Event], HostTrace] | None:
-    """Return *events* and *host* so that those of *steps* have records, lent by the step *structure*.
+    """Return *events*, in order of start, and *host* so that those of *steps* have records of *structure*.
 
     None if the steps differ in what they communicate, so that a collective would remain without record;
     computation without a counterpart merely has no record.
@@ -52,15 +52,13 @@ def lend_records(
 def _lanes(events: Sequence[Event], step: StepRange) -> dict[str, list[int]]:
     """Return the indices of the events in *step*, by thread, in the order in which they began.
 
-    Gloo's annotations, on any of its threads, are one lane; their record ids tell their order.
+    Gloo's annotations, which may end on any of its threads, are one lane.
     """
     lanes: dict[str, list[int]] = {}
     for index, event in enumerate(events):
         if step.start_ns <= event.start_ns < step.end_ns and not event.name.startswith(_STEP):
             lane = _GLOO if event.name.startswith(_GLOO) else event.thread
             lanes.setdefault(lane, []).append(index)
-    for indices in lanes.values():
-        indices.sort(key=lambda index: events[index].record_id)
     return lanes
 
 

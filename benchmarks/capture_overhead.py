@@ -1,0 +1,127 @@
+"""What capturing costs a training job, measured side by side in one process.
+
+    python benchmarks/capture_overhead.py [--rounds 10] [--width 256]
+
+Outside the captured window: steps whose optimizer is wrapped by the capture agent, against steps that call
+torch's own method below it, in turns. Inside: windows recorded as ``chakrascope trace`` does - one step in
+detail ("structure"), three that are timed - against windows recorded by ``torch.profiler`` alone and against
+plain steps, in turns. Prints the median step times and their ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from chakrascope.tracer import _agent as agent
+from chakrascope.tracer._agent.recorder import Recorder
+
+WINDOW = 3
+
+
+def training_step(width, batch):
+    """Return a model's training step, its optimizer's ``step`` given as an argument, and the optimizer."""
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(width, 4, 4 * width, batch_first=True, dropout=0.0)
+    model = torch.nn.Sequential(torch.nn.TransformerEncoder(layer, 4), torch.nn.Linear(width, width))
+    optimizer = torch.optim.AdamW(model.parameters())
+    inputs = torch.rand(batch, 64, width)
+
+    def step(update):
+        started = time.perf_counter_ns()
+        optimizer.zero_grad()
+        model(inputs).square().mean().backward()
+        update()
+        return time.perf_counter_ns() - started
+
+    return step, optimizer
+
+
+def outside(step, optimizer, rounds):
+    """Return the median step with the agent's wrapper around the optimizer, and without it."""
+    bare = type(optimizer).step.__wrapped__.__get__(optimizer)
+    times = {optimizer.step: [], bare: []}
+    for _ in range(rounds):
+        for update, measured in times.items():
+            measured.append(step(update))
+    return tuple(statistics.median(measured) for measured in times.values())
+
+
+def wrapper_cost_ns():
+    """Return what the agent's wrapper adds to one optimizer step, from many steps that update nothing."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    bare = type(optimizer).step.__wrapped__.__get__(optimizer)
+    times = {optimizer.step: [], bare: []}
+    for _ in range(200):
+        for update, measured in times.items():
+            started = time.perf_counter_ns()
+            for _ in range(20):
+                update()
+            measured.append((time.perf_counter_ns() - started) / 20)
+    with_it, without = (statistics.median(measured) for measured in times.values())
+    return with_it - without
+
+
+def window_of_ours(step, optimizer, modules):
+    """Return the times of the steps of a window as a captured job has it, the one in detail first."""
+    with tempfile.TemporaryDirectory() as folder:
+        recorder = Recorder(Path(folder), modules)
+        recorder.start(0)
+        times = []
+        for index in range(WINDOW + 1):
+            times.append(step(optimizer.step))
+            recorder.close_step()
+            if index < WINDOW:
+                recorder.open_step(index + 1)
+        recorder.discard()
+    return times
+
+
+def inside(step, optimizer, rounds):
+    """Return the median steps without any recording, under torch.profiler, and in our windows."""
+    times = {"plain": [], "torch.profiler": [], "timed": [], "structure": [], "timed, no modules": []}
+    for _ in range(rounds):
+        times["plain"] += [step(optimizer.step) for _ in range(WINDOW)]
+        with torch.profiler.profile():
+            times["torch.profiler"] += [step(optimizer.step) for _ in range(WINDOW)]
+        structure, *timed = window_of_ours(step, optimizer, modules=True)
+        times["structure"].append(structure)
+        times["timed"] += timed
+        times["timed, no modules"] += window_of_ours(step, optimizer, modules=False)[1:]
+        step(optimizer.step)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def main():
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--batch", type=int, default=8)
+    arguments = parser.parse_args()
+    agent.set_current_agent(agent.Agent("unused", warmup=1 << 60, steps=1, modules=True))
+    agent.INSTALLATIONS["torch.optim.optimizer"](sys.modules["torch.optim.optimizer"])
+    torch.set_num_threads(1)
+    step, optimizer = training_step(arguments.width, arguments.batch)
+    for _ in range(WINDOW):
+        step(optimizer.step)
+    wrapped, bare = outside(step, optimizer, arguments.rounds * WINDOW)
+    print("outside the captured window")
+    print(f"  steps without  {bare / 1e6:8.3f} ms, with {wrapped / 1e6:8.3f} ms   x{wrapped / bare:.4f}")
+    cost = wrapper_cost_ns()
+    print(f"  the wrapper alone: {cost / 1e3:.2f} us a step   x{1 + cost / bare:.5f}")
+    print("inside it")
+    medians = inside(step, optimizer, arguments.rounds)
+    for name, median in medians.items():
+        ratio = median / medians["torch.profiler"]
+        print(f"  {name:18} {median / 1e6:8.3f} ms   x{ratio:.3f} of torch.profiler alone")
+
+
+if __name__ == "__main__":
+    main()
