@@ -80,9 +80,9 @@ def locate(kind: str, environment: Mapping[str, str] | None = None) -> AstraSimP
     found = find_astra_sim(environment)
     if kind not in found:
         raise BackendUnavailable(
-            f"ASTRA-sim's program for 'astra-sim:{kind}' ({min(_NAMES[kind], key=len)}) was not found in the checkout "
-            "named by ASTRA_SIM_HOME nor on PATH; build ASTRA-sim and set ASTRA_SIM_HOME to its folder, or "
-            "use the backend 'analytical-unaware', which needs no other program."
+            f"ASTRA-sim's program for 'astra-sim:{kind}' ({min(_NAMES[kind], key=len)}) was not found in the "
+            "checkout named by ASTRA_SIM_HOME nor on PATH; build it and set ASTRA_SIM_HOME to its folder, "
+            "or use the backend 'analytical-unaware', which needs no other program."
         )
     return found[kind]
 
