@@ -37,6 +37,11 @@ format: .stamps/dev
 types: .stamps/dev
 	cd $(VENV) && bin/mypy --config-file ../pyproject.toml $(addprefix -p chakrascope.,errors tracer converter runner viewer cli)
 
+sanitize: .stamps/dev
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/sanitize -C cmake.define.CHAKRASCOPE_SANITIZE=ON .
+	PYTHONPATH=build/sanitize LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 \
+		UBSAN_OPTIONS=halt_on_error=1 $(BIN)/python -m pytest tests/engine
+
 .stamps/system:
 	@mkdir -p .stamps
 	@scripts/debian-packages g++:g++ git:git

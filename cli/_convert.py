@@ -8,7 +8,8 @@ from typing import Literal
 import click
 import pandas as pd
 
-from ..converter import Workload, convert
+from ..converter import Workload, convert, convert_files
+from ..errors import UsageError
 from ..runner import Study
 from ._output import console, print_frame, stage
 
@@ -47,7 +48,12 @@ def print_accounting(workload: Workload) -> None:
 
 
 @click.command("convert")
-@click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
+@click.argument("study_folder", metavar="[STUDY]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--host-trace", metavar="PATTERN", help="Host traces captured by other means: et_{rank}.json.gz."
+)
+@click.option("--device-trace", metavar="PATTERN", help="Their Kineto traces: kineto_{rank}.json.gz.")
+@click.option("-o", "--output", "prefix", metavar="PREFIX", help="Where the graphs of --host-trace go.")
 @click.option(
     "--step",
     default="median",
@@ -55,10 +61,31 @@ def print_accounting(workload: Workload) -> None:
     callback=parse_step,
     help="Which captured step: median, all, or its number.",
 )
-def convert_command(study_folder: Path, step: Step) -> None:
-    """Turn the newest trace set of STUDY into one Chakra graph a rank (.et files ASTRA-sim reads)."""
-    workload = convert_latest(Study.open(study_folder), step)
+def convert_command(
+    *,
+    study_folder: Path | None,
+    host_trace: str | None,
+    device_trace: str | None,
+    prefix: str | None,
+    step: Step,
+) -> None:
+    """Turn the newest trace set of STUDY into one Chakra graph a rank (.et files ASTRA-sim reads).
+
+    Or, without a STUDY, convert trace files: --host-trace and --device-trace are patterns with {rank}, and
+    PREFIX.{rank}.et is written for each rank.
+    """
+    if study_folder is not None and (host_trace or device_trace or prefix):
+        raise UsageError("Give either a STUDY or --host-trace, --device-trace and -o PREFIX, not both.")
+    if study_folder is not None:
+        workload = convert_latest(Study.open(study_folder), step)
+        following = f"chakrascope run {study_folder} --network PRESET"
+    elif host_trace and device_trace and prefix:
+        with stage(f"converted to {prefix}.*.et"):
+            workload = convert_files(host_trace, device_trace, prefix, step=step)
+        following = f"chakrascope run --workload-configuration {prefix} --network PRESET"
+    else:
+        raise UsageError("Give a STUDY, or --host-trace, --device-trace and -o PREFIX.")
     print_accounting(workload)
     nodes = sum(len(graph.nodes) for graph in workload.graphs)
     console.print(f"{workload.num_ranks} rank(s), {nodes:,} nodes.")
-    console.print(f"Next: chakrascope run {study_folder} --network PRESET")
+    console.print(f"Next: {following}")

@@ -15,14 +15,15 @@ __all__ = ["critical_path_command", "print_critical_path"]
 BREAKDOWNS = ("kind", "phase", "operator", "module", "collective", "rank")
 
 
-def print_critical_path(result: Result, workload: Workload, *, segments: int = 12) -> None:
+def print_critical_path(result: Result, workload: Workload, *, segments: int = 8) -> None:
     """Print the one-sentence answer, the breakdown by kind and the longest segments."""
     path = critical_path(result, workload)
     console.print(f"\n[bold]{summarize(result, workload).headline}[/]\n")
     print_frame(path.breakdown("kind"), "table", title="Critical path by kind")
-    columns = ["segment", "rank", "name", "kind", "start_ns", "duration_ns", "module", "reason"]
+    columns = ["rank", "name", "start_ns", "duration_ns", "module"]
     longest = path.segments.sort_values("duration_ns", ascending=False, kind="stable")[columns]
     print_frame(longest.head(segments), "table", title=f"Longest of its {len(longest):,} segments")
+    console.print("[dim]Why each of them began: --format csv. By operator, module or collective: --by.[/]")
 
 
 @click.command("critical-path")

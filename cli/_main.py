@@ -8,11 +8,16 @@ from collections.abc import Sequence
 import click
 
 from ..errors import ChakrascopeError
+from ._compare import compare_command
 from ._convert import convert_command
 from ._critical_path import critical_path_command
+from ._doctor import doctor_command
+from ._generate import generate_command
+from ._inspect import export_command, inspect_command
 from ._output import error_console
 from ._presets import presets_command
 from ._profile import profile_command
+from ._report import report_command
 from ._run import run_command
 from ._trace import trace_command
 from ._view import view_command
@@ -51,8 +56,14 @@ for _command in (
     convert_command,
     run_command,
     critical_path_command,
-    presets_command,
+    compare_command,
     view_command,
+    report_command,
+    doctor_command,
+    inspect_command,
+    export_command,
+    generate_command,
+    presets_command,
 ):
     cli.add_command(_command)
 

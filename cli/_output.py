@@ -71,6 +71,7 @@ def _print_table(frame: pd.DataFrame, title: str, limit: int | None) -> None:
         table.add_column(
             name.removesuffix("_ns") if name.endswith("_ns") else name,
             justify="right" if numeric else "left",
+            no_wrap=numeric,
             overflow="fold",
         )
     for row in shown.itertuples(index=False):

@@ -39,6 +39,7 @@ def profile_command(
     backends: tuple[str, ...],
     warmup: int,
     steps: int,
+    fake_world: int,
     command: tuple[str, ...],
 ) -> int:
     """Capture COMMAND, convert it, simulate it and print what bounds the step.
@@ -48,7 +49,7 @@ def profile_command(
     if network is None and backends:
         raise UsageError("--backend needs a --network; `chakrascope presets` lists the presets.")
     study = Study.create(study_folder)
-    trace_set = capture_into(study, command, warmup=warmup, steps=steps)
+    trace_set = capture_into(study, command, warmup=warmup, steps=steps, fake_world=fake_world)
     workload = convert_latest(study, "median")
     print_accounting(workload)
     target = Target(

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
+from ..errors import UsageError
 from ..runner import Study
-from ..tracer import TraceSet, trace
+from ..tracer import TraceSet, collect, trace
 from ._output import error_console
 
 __all__ = ["capture_into", "capture_options", "trace_command"]
@@ -22,15 +23,23 @@ def capture_options(command: Command) -> Command:
     command = click.option("--steps", default=3, show_default=True, help="Training steps to capture.")(
         command
     )
+    command = click.option(
+        "--fake-world",
+        default=0,
+        metavar="N",
+        help="Capture one process that poses as rank 0 of N, without the other ranks.",
+    )(command)
     return click.option(
         "--warmup", default=3, show_default=True, help="Training steps to let pass before capturing."
     )(command)
 
 
-def capture_into(study: Study, command: tuple[str, ...], *, warmup: int, steps: int) -> TraceSet:
+def capture_into(
+    study: Study, command: tuple[str, ...], *, warmup: int, steps: int, fake_world: int = 0
+) -> TraceSet:
     """Run *command*, leave its trace set in *study*, and say where."""
     folder = study.new_trace_dir()
-    trace_set = trace(list(command), folder, warmup=warmup, steps=steps)
+    trace_set = trace(list(command), folder, warmup=warmup, steps=steps, fake_world=fake_world)
     error_console.print(
         f"[green]✓[/] captured {len(trace_set.ranks)} rank(s) into {folder}"
         + (f" [yellow](partial: {'; '.join(trace_set.reasons)})[/]" if trace_set.partial else "")
@@ -49,11 +58,35 @@ def capture_into(study: Study, command: tuple[str, ...], *, warmup: int, steps: 
     help="The study folder; made when it does not exist.",
 )
 @capture_options
-@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
-def trace_command(study_folder: Path, warmup: int, steps: int, command: tuple[str, ...]) -> int:
+@click.option(
+    "--collect",
+    "folders",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Merge what other hosts captured of the same job; may be repeated, instead of COMMAND.",
+)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def trace_command(
+    *,
+    study_folder: Path,
+    warmup: int,
+    steps: int,
+    fake_world: int,
+    folders: tuple[Path, ...],
+    command: tuple[str, ...],
+) -> int:
     """Run COMMAND (python, torchrun, ...) unchanged and capture a few training steps of every rank.
 
     Everything after `--` is the command as you would type it.
     """
-    trace_set = capture_into(Study.create(study_folder), command, warmup=warmup, steps=steps)
-    return trace_set.exit_code
+    if bool(command) == bool(folders):
+        raise UsageError(
+            "Give the training command after `--`, or --collect FOLDER for each host's trace set."
+        )
+    study = Study.create(study_folder)
+    if folders:
+        folder = study.new_trace_dir()
+        trace_set = collect(folders, folder)
+        error_console.print(f"[green]✓[/] collected {len(trace_set.ranks)} rank(s) into {folder}")
+        return 0
+    return capture_into(study, command, warmup=warmup, steps=steps, fake_world=fake_world).exit_code

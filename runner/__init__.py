@@ -3,8 +3,11 @@
 from .backends import Backend as Backend
 from .backends import FakeBackend as FakeBackend
 from .backends import backend_names as backend_names
+from .backends import backend_report as backend_report
 from .backends import get_backend as get_backend
 from .backends import register as register
+from .compare import Comparison as Comparison
+from .compare import compare as compare
 from .config import MemoryConfig as MemoryConfig
 from .config import NetworkConfig as NetworkConfig
 from .config import SystemConfig as SystemConfig
@@ -27,6 +30,7 @@ from .summary import summarize as summarize
 __all__ = [
     "BREAKDOWNS",
     "Backend",
+    "Comparison",
     "CriticalPath",
     "Experiment",
     "FakeBackend",
@@ -39,6 +43,8 @@ __all__ = [
     "SystemConfig",
     "WorkloadSource",
     "backend_names",
+    "backend_report",
+    "compare",
     "critical_path",
     "get_backend",
     "human_time",

@@ -17,7 +17,7 @@ _BUILT_IN = {
 
 
 def backend_report() -> list[dict[str, str]]:
-    """Return ``backend``, ``usable`` (yes, no or slow), ``what`` and ``found`` of every registered backend."""
+    """Return ``backend``, ``usable`` (yes, no or slow), ``what`` and ``found`` of every known backend."""
     rows = []
     programs = find_astra_sim()
     for name in backend_names():
@@ -43,7 +43,9 @@ def _ns3() -> dict[str, str]:
         install, compiler = find_ns3(), find_compiler()
     except BackendUnavailable as error:
         return _row("ns3", "no", what, str(error))
-    return _row("ns3", "yes", what, f"ns-3 {install.version} from {install.source}, compiled by {compiler.path}")
+    return _row(
+        "ns3", "yes", what, f"ns-3 {install.version} from {install.source}, compiled by {compiler.path}"
+    )
 
 
 def _row(backend: str, usable: str, what: str, found: str) -> dict[str, str]:

@@ -15,7 +15,21 @@ def run_main(*arguments: str) -> int:
 
 
 def test_the_commands_are_a_frozen_surface() -> None:
-    assert sorted(cli.commands) == ["convert", "critical-path", "presets", "profile", "run", "trace", "view"]
+    assert sorted(cli.commands) == [
+        "compare",
+        "convert",
+        "critical-path",
+        "doctor",
+        "export",
+        "generate",
+        "inspect",
+        "presets",
+        "profile",
+        "report",
+        "run",
+        "trace",
+        "view",
+    ]
 
 
 def test_help_documents_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,51 @@
+"""``chakrascope generate``: workloads that need no training job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..converter import MICROBENCHMARKS, microbenchmark, read_text_workload
+from ..errors import UsageError
+from ._output import console
+
+__all__ = ["generate_command"]
+
+
+@click.command("generate")
+@click.argument("pattern", type=click.Choice([*MICROBENCHMARKS, "text"]))
+@click.option(
+    "-o", "--output", "prefix", required=True, metavar="PREFIX", help="PREFIX.{rank}.et are written."
+)
+@click.option("--ranks", required=True, type=click.IntRange(1), help="How many ranks.")
+@click.option("--size", default=1 << 20, show_default=True, help="Bytes of each message or collective.")
+@click.option("--repeats", default=1, show_default=True, help="How often; training steps of a text workload.")
+@click.option("--compute-ns", default=0, show_default=True, help="Computation beside each, in nanoseconds.")
+@click.option(
+    "--file", "text", type=click.Path(path_type=Path), help="The ASTRA-sim 1.0 text workload to read."
+)
+@click.option(
+    "--model-group", type=int, help="Consecutive ranks that share a layer in a hybrid text workload."
+)
+def generate_command(
+    *,
+    pattern: str,
+    prefix: str,
+    ranks: int,
+    size: int,
+    repeats: int,
+    compute_ns: int,
+    text: Path | None,
+    model_group: int | None,
+) -> None:
+    """Write a microbenchmark, or an ASTRA-sim 1.0 text workload (`text --file F`), as Chakra graphs."""
+    if (pattern == "text") != (text is not None):
+        raise UsageError("--file goes with the pattern 'text' and with no other.")
+    if text is None:
+        workload = microbenchmark(pattern, ranks, size, repeats=repeats, compute_ns=compute_ns)
+    else:
+        workload = read_text_workload(text, ranks, passes=repeats, model_group=model_group)
+    workload.save(prefix)
+    console.print(f"Wrote {prefix}.*.et for {workload.num_ranks} ranks.")
+    console.print(f"Next: chakrascope run --workload-configuration {prefix} --network PRESET")

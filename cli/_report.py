@@ -1,0 +1,28 @@
+"""``chakrascope report``: one self-contained HTML file to hand over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..errors import UsageError
+from ..runner import Study
+from ._output import console
+
+__all__ = ["report_command"]
+
+
+@click.command("report")
+@click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
+@click.option("--run", "run_id", help="The run to report. [default: the newest]")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), default=Path("report.html"), show_default=True
+)
+def report_command(study_folder: Path, run_id: str | None, output: Path) -> None:
+    """Write what bounds the step of a run of STUDY into one HTML file that needs no server and no network."""
+    try:
+        from ..viewer import write_report  # noqa: PLC0415 - the viewer is an extra
+    except ImportError as error:
+        raise UsageError("The report needs the viewer: pip install 'chakrascope[viewer]'.") from error
+    console.print(f"Wrote {write_report(Study.open(study_folder), run_id, output)}")
