@@ -21,7 +21,7 @@ demo: .stamps/package
 		-- torchrun --nproc-per-node 2 examples/ddp_transformer/train.py
 	@if [ "$(DEMO_SERVE)" != 0 ]; then $(BIN)/chakrascope view $(DEMO_STUDY) --port $(DEMO_PORT); fi
 
-test: .stamps/dev .stamps/browser
+test: .stamps/dev .stamps/browser .stamps/ns3
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(TESTS)
 
 lint: .stamps/dev
@@ -50,6 +50,12 @@ sanitize: .stamps/dev
 .stamps/browser:
 	@mkdir -p .stamps
 	@scripts/debian-packages chromium:chromium
+	@touch $@
+
+# Without its own dependencies, which only its Python face needs. Where there is no wheel, its tests skip.
+.stamps/ns3: | $(BIN)/python
+	@echo "Installing ns-3 into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --no-deps ns3==3.44.post0 || echo "ns-3 has no wheel for this machine."
 	@touch $@
 
 $(BIN)/python: | .stamps/system

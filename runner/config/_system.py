@@ -130,7 +130,7 @@ class SystemConfig:
         """Sentences about absent keys that ASTRA-sim leaves undefined."""
         absent = (
             ("scheduling-policy", self.scheduling_policy, "LIFO"),
-            ("collective-optimization", self.collective_optimization, "baseline"),
+            ("collective-optimization", self.collective_optimization, "localBWAware"),
         )
         return [
             f"'{key}' is absent: ASTRA-sim would use whatever is in memory; {default} was assumed."
