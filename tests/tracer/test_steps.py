@@ -26,6 +26,13 @@ def test_inference_is_captured_by_calls_of_the_outermost_module(tmp_path, run_ra
     assert done.stdout == "classified 2\n"
 
 
+def test_a_model_can_be_saved_copied_traced_and_exported_while_it_is_captured(tmp_path, run_ranks):
+    done = run_ranks("inference_server.py", warmup=3, steps=2)
+    assert step_lengths(tmp_path, done) == ("forward", [4, 5])
+    assert done.stdout == "served\n"
+    assert "ERROR" not in done.stderr
+
+
 def test_a_handwritten_update_is_captured_with_its_backward_pass(tmp_path, run_ranks):
     assert step_lengths(tmp_path, run_ranks("handwritten_update.py", steps=2)) == ("forward", [4, 5])
 

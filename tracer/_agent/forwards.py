@@ -41,11 +41,11 @@ class ForwardCounter:
         """Make calls of *owner*'s instances go through ``around(call, module)`` until :meth:`stop`."""
         inherited = owner.__call__
         own = owner.__dict__.get("__call__")
-        compiling = self._torch.compiler.is_compiling
+        compiling, tracing = self._torch.compiler.is_compiling, self._torch._C._get_tracing_state
 
         @functools.wraps(inherited)
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if compiling():
+            if compiling() or tracing():  # of torch.compile, torch.export or torch.jit
                 return inherited(module, *args, **kwargs)
             return around(functools.partial(inherited, module, *args, **kwargs), module)
 

@@ -26,7 +26,12 @@ __all__ = [
     "write_atomically",
 ]
 
-CHATTER = (b"execution_trace_observer.cpp", b"SyncActivityProfilerHandler.cpp", b"output_json.cpp")
+CHATTER = (
+    b"execution_trace_observer.cpp",
+    b"SyncActivityProfilerHandler.cpp",
+    b"output_json.cpp",
+    b"External init callback must run in same thread",
+)
 DEFERRED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _sigterm: dict[str, Callable[[int, FrameType | None], None] | None] = {"handler": None}
 
