@@ -215,9 +215,12 @@ class FoldFinder {
                 for (std::int32_t step = 1; step < ring.count; ++step) add(ring.neighbour(step));
                 return;
             case Algorithm::HalvingDoubling:
-                if (!ring.power_of_two()) return;
-                for (std::int32_t offset = 1; offset < ring.count; offset *= 2) add(ring.position ^ offset);
-                return;
+                if (ring.power_of_two()) {
+                    for (std::int32_t offset = 1; offset < ring.count; offset *= 2)
+                        add(ring.position ^ offset);
+                    return;
+                }
+                [[fallthrough]];
             case Algorithm::DoubleBinaryTree:  // every place has a part of its own
                 mixer.add(static_cast<std::uint64_t>(ring.position));
                 for (std::int32_t place = 0; place < ring.count; ++place) add(place);
