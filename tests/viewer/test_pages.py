@@ -157,3 +157,13 @@ def test_address_that_means_nothing_still_shows_a_page(page, served, address):
     page.goto(served + address)
     page.wait_for_selector("#page :is(h1, h2, h3, #notice)")
     assert page.complaints == []
+
+
+def test_graph_folds_into_modules_and_filters_edges(page, served, made):
+    page.goto(f"{served}/graph?run={made.run_a}&rank=1&node=4&edges=1")
+    page.wait_for_selector("#graph-details :text('Measured duration')")
+    page.get_by_text("modules of its rank").click()
+    page.wait_for_url("**fold=modules*")
+    page.wait_for_selector("#graph-title:has-text('Modules of rank 1')")
+    page.wait_for_selector("#graph-details :text('On the path')")
+    assert page.complaints == []

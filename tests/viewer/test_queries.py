@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakrascope.viewer.queries import chrome_trace, details, neighbourhood, path, slices
+from chakrascope.viewer.queries import chrome_trace, details, groups, neighbourhood, path, slices
 from chakrascope.viewer.state import Selection
 
 
@@ -127,3 +127,27 @@ def test_chrome_trace_keeps_every_nanosecond(run):
     assert {round(event["ts"] * 1000) for event in ranks} == set(run.nodes["start_ns"])
     assert round(sum(event["dur"] for event in along) * 1000) == run.result.makespan_ns
     assert all(event["args"]["reason"] for event in along)
+
+
+def test_module_groups_hold_every_node_and_nanosecond_of_the_rank(run):
+    own = run.nodes[run.nodes["rank"] == 1]
+    path = run.path.segments[run.path.segments["rank"] == 1]
+    found = groups.module_groups(own, run.workload.graphs[1].edges, path)
+    assert found.nodes["count"].sum() == len(own)
+    assert found.nodes["duration_ns"].sum() == (own["end_ns"] - own["start_ns"]).sum()
+    assert found.nodes["on_path_ns"].sum() == path["duration_ns"].sum()
+    assert not found.nodes.duplicated(["column", "row"]).any()
+    assert set(found.edges["src"]) | set(found.edges["dst"]) <= set(found.nodes["group"])
+
+
+@pytest.mark.parametrize("most", [1, 4, 10, 100])
+def test_modules_are_cut_until_they_fit(most):
+    nodes = pd.DataFrame(
+        {
+            "node_id": range(8), "start_ns": range(8), "end_ns": range(1, 9), "phase": "forward",
+            "kind": "compute", "module": [f"blocks.{i // 4}.layer.{i}" for i in range(8)],
+        }
+    )  # fmt: skip
+    none = pd.DataFrame({"src": [], "dst": [], "kind": []})
+    found = groups.module_groups(nodes, none, pd.DataFrame({"node_id": [], "duration_ns": []}), most)
+    assert len(found.nodes) == {1: 1, 4: 2, 10: 8, 100: 8}[most]

@@ -38,13 +38,16 @@ def neighbourhood(edges: pd.DataFrame, focus: int, hops: int, limit: int = 300) 
     return Neighbourhood(nodes, kept, cut)
 
 
-def neighbours(edges: pd.DataFrame, nodes: pd.DataFrame, focus: int, count: int = 8) -> list[tuple[str, str]]:
-    """Return the direct edges of *focus* in words: ("Waits for", "data: aten::mm (node 3)") and the like."""
+def neighbours(edges: pd.DataFrame, names: pd.Series, focus: int, count: int = 8) -> list[tuple[str, str]]:
+    """Return the direct edges of *focus* in words, as ("Waits for", "aten::mm (node 3; data)").
+
+    *names* gives the name of each node id.
+    """
     found = []
     for label, here, there in (("Waits for", "dst", "src"), ("Awaited by", "src", "dst")):
         near = edges[edges[here] == focus]
-        names = nodes.set_index("node_id")["name"].reindex(near[there].head(count))
-        for kind, (node, name) in zip(near["kind"].head(count), names.items(), strict=True):
+        others = names.reindex(near[there].head(count))
+        for kind, (node, name) in zip(near["kind"].head(count), others.items(), strict=True):
             why = EDGE_KINDS.get(int(kind), EDGE_KINDS[8])[0]
             found.append((label, f"{str(name)[:60]} (node {node}; {why})"))
         if len(near) > count:
