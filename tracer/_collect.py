@@ -22,8 +22,8 @@ OF_THE_WINDOW = ("warmup", "steps")
 def collect(folders: Iterable[str | Path], output: str | Path) -> TraceSet:
     """Copy the trace sets in *folders*, each of some ranks of one job, into one trace set in *output*.
 
-    Of a study, its newest trace set is taken. Ranks that no folder has are named in its ``reasons``; hosts whose clocks cannot be compared in its
-    ``notes``.
+    Of a study, its newest trace set is taken. Ranks that no folder has are named in its ``reasons``; hosts
+    whose clocks cannot be compared in its ``notes``.
 
     Raises:
         UsageError: no folder was given.
