@@ -11,12 +11,13 @@ import numpy as np
 
 from .device_costs import work_costs
 from .device_links import Launch, Linked, data_edges, link
-from .device_streams import stream_slots
-from .device_sync import host_waits, stream_waits
+from .device_streams import StreamSlot, stream_slots
+from .device_sync import coinciding_waits, stream_waits
 from .graph import CollectiveType, EdgeKind, Graph, NodeType, edge_array
 from .host_lanes import Lane, bursts, host_lanes
 from .host_nodes import Draft, HostNodes, Mark, host_nodes
 from .host_trace import HostTrace
+from .host_waits import host_waits
 from .kineto import DeviceTrace
 from .nccl import DeviceComm
 from .order import execution_order
@@ -51,9 +52,9 @@ def device_graph(
     linked = link(trace, lanes, host, span, groups=groups, world_size=world_size)
     builder = _Builder(window, lanes, linked, world_size, work_costs(linked.launches, lanes, host))
     builder.add_hosts(trace)
-    builder.add_works(
-        stream_waits(linked.launches, trace, lanes, host), data_edges(linked.launches, lanes, host)
-    )
+    waits = stream_waits(linked.launches, trace, lanes, host)
+    coinciding, held_ns = coinciding_waits(linked, waits)
+    builder.add_works([*waits, *coinciding], held_ns, data_edges(linked.launches, lanes, host))
     return builder.graph(rank)
 
 
@@ -82,7 +83,7 @@ class _Builder:
         marks: dict[int, list[Mark]] = {lane.number: [] for lane in self.lanes}
         for index, launch in enumerate(launches):
             marks[launch.lane].append(Mark(launch.cut_ns, launch.cut_ns, issues=(index,)))
-        for wait in host_waits(launches, trace, self.lanes):
+        for wait in host_waits(self.linked, trace, self.lanes):
             marks[wait.lane].append(Mark(wait.start_ns, wait.resume_ns, awaits=wait.sources))
         main, *others = self.lanes
         points = sorted(
@@ -118,12 +119,17 @@ class _Builder:
         self.issuer.update(nodes.issuer)
         self.awaits += nodes.awaits
 
-    def add_works(self, waits: Sequence[tuple[int, int]], data: Sequence[tuple[int, int]]) -> None:
+    def add_works(
+        self,
+        waits: Sequence[tuple[int, int]],
+        held_ns: Mapping[int, int],
+        data: Sequence[tuple[int, int]],
+    ) -> None:
         """Append the device work in order of issue, with everything each piece waits for."""
         launches = self.linked.launches
         waited = _sources(waits, len(launches))
         written = _sources(data, len(launches))
-        slots = stream_slots(self.linked, waited)
+        slots = stream_slots(self.linked, waited, held_ns)
         for index, (launch, slot) in enumerate(zip(launches, slots, strict=True)):
             ties = [(self.issuer[index], EdgeKind.COMM_ISSUE if launch.is_comm else EdgeKind.LAUNCH)]
             if slot.before is not None:
@@ -142,9 +148,23 @@ class _Builder:
                 [self._add(slot.start_ns, columns, ties) for columns in self._columns(launch, cost)]
             )
             self.notes.update(launch.notes)
+        self._await_works(slots)
+
+    def _await_works(self, slots: Sequence[StreamSlot]) -> None:
+        """Let host nodes wait for the device work they waited for.
+
+        What the graph's device is early by when the wait ends, the host takes to notice, so that latencies
+        too short for a node do not add up over many waits.
+        """
+        last: dict[int, tuple[int, int]] = {}
         for source, node in self.awaits:
             kind = int(self._wait_kind(source))
             self.edges += [(work, node, kind) for work in self.works[source]]
+            end = self.linked.launches[source].work.end_ns
+            last[node] = max(last.get(node, (0, 0)), (end, slots[source].lag_ns))
+        for node, (end, lag) in last.items():
+            if end >= self.drafts[node].start_ns:
+                self.drafts[node].columns["duration_ns"] += lag
 
     def _wait_kind(self, launch: int) -> EdgeKind:
         return EdgeKind.COMM_WAIT if self.linked.launches[launch].is_comm else EdgeKind.EVENT_SYNC

@@ -44,10 +44,14 @@ class Launch:
 
 @dataclass(frozen=True)
 class Linked:
-    """The work issued in the window, in order of issue, and how much ran in it that was issued before."""
+    """The work issued in the window, in order of issue, and the work that was *carried* into it.
+
+    *overruns* tells that the device still worked on what was issued when the host's step was over.
+    """
 
     launches: list[Launch]
     carried: list[Work]
+    overruns: bool = False
 
 
 def link(
@@ -91,7 +95,7 @@ def link(
         for work, call in pairs
     ]
     _describe(launches, lanes, host, groups, world_size)
-    return Linked(launches, carried)
+    return Linked(launches, carried, any(launch.work.end_ns > end_ns for launch in launches))
 
 
 def _calls(trace: DeviceTrace) -> dict[int, Call]:

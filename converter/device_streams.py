@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from .device_links import Linked
 
@@ -12,8 +12,6 @@ __all__ = ["StreamSlot", "stream_slots"]
 # Unexplained time between pieces of work is gathered until it is worth a node.
 _GAP_NS = 5_000
 
-_Queue = tuple[int, int]
-
 
 @dataclass(frozen=True)
 class StreamSlot:
@@ -21,12 +19,13 @@ class StreamSlot:
 
     *before* is the launch before it (None: the first in the window), *start_ns* when it began, never before
     that one. *gap_ns* is time in which the device, although nothing known held it up, did not begin: a node
-    of its own.
+    of its own. *lag_ns* is how much earlier than measured it starts in the graph, gaps included.
     """
 
     before: int | None
     start_ns: int
     gap_ns: int
+    lag_ns: int
 
 
 @dataclass
@@ -35,41 +34,37 @@ class _Stream:
 
     end_ns: int = 0
     start_ns: int = 0
-    gathered_ns: int = 0
+    lag_ns: int = 0
     last: int | None = None
 
 
-@dataclass
-class _Streams:
-    streams: dict[_Queue, _Stream] = field(default_factory=dict)
-
-    def of(self, queue: _Queue) -> _Stream:
-        return self.streams.setdefault(queue, _Stream())
-
-
-def stream_slots(linked: Linked, waits: Sequence[Sequence[int]]) -> list[StreamSlot]:
+def stream_slots(
+    linked: Linked, waits: Sequence[Sequence[int]], held_ns: Mapping[int, int]
+) -> list[StreamSlot]:
     """Return the slot of every launch; *waits* are the launches each waits for besides its stream's order.
 
-    A launch begins once the host has issued it, the stream has come to it, and what it waits for has ended.
-    The delay after that is counted as a gap: latencies along a stream add up and become a node when they
-    exceed a few microseconds, while one that follows the host's clock does not accumulate.
+    *held_ns* says until when work from before the window held a launch up. A launch begins once the host has
+    issued it, the stream has come to it, and what it waits for has ended. The delay after that is a latency:
+    latencies add up along a chain of device work and become a gap when they exceed a few microseconds; where
+    the host's clock decides, they start anew.
     """
-    table = _Streams()
+    streams: dict[tuple[int, int], _Stream] = {}
     for work in linked.carried:
-        stream = table.of((work.device, work.stream))
+        stream = streams.setdefault((work.device, work.stream), _Stream())
         stream.end_ns = max(stream.end_ns, work.end_ns)
-    slots = []
+    slots: list[StreamSlot] = []
     for index, launch in enumerate(linked.launches):
-        stream, work = table.of(launch.queue), launch.work
-        ended = [linked.launches[source].work.end_ns for source in waits[index]]
-        ready = max([launch.cut_ns, stream.end_ns, *ended])
-        delay = max(0, work.start_ns - ready)
-        stream.gathered_ns = delay if ready == launch.cut_ns else stream.gathered_ns + delay
-        gap = stream.gathered_ns if stream.gathered_ns >= _GAP_NS else 0
-        if gap:
-            stream.gathered_ns = 0
+        stream, work = streams.setdefault(launch.queue, _Stream()), launch.work
+        ready, lag = max(
+            (launch.cut_ns, 0),
+            (stream.end_ns, stream.lag_ns),
+            (held_ns.get(index, 0), 0),
+            *((linked.launches[source].work.end_ns, slots[source].lag_ns) for source in waits[index]),
+        )
+        lag += max(0, work.start_ns - ready)
+        gap = lag if lag >= _GAP_NS else 0
         start = max(work.start_ns, launch.cut_ns, stream.start_ns)
-        slots.append(StreamSlot(stream.last, start, gap))
+        slots.append(StreamSlot(stream.last, start, gap, lag - gap))
         stream.end_ns = max(stream.end_ns, work.end_ns)
-        stream.start_ns, stream.last = start, index
+        stream.start_ns, stream.lag_ns, stream.last = start, lag - gap, index
     return slots

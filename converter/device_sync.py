@@ -1,4 +1,4 @@
-"""Who waits for whom between streams, and when the host waits for the device.
+"""Who waits for whom between streams.
 
 Traces taken with ``enable_cuda_sync_events`` say which event each wait is for. All others name the calls
 only; then a wait is told from where it stands: in a collective's own operator it makes the collective wait
@@ -8,81 +8,25 @@ thread that nobody waited for yet. What the measured times contradict is never a
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from .collectives import COMM_OPS
-from .device_links import Launch
+from .device_links import Launch, Linked
 from .host_lanes import Lane
 from .host_trace import HostTrace
+from .issue_order import IssueOrder, Queue
 from .kineto import Call, DeviceTrace, Sync
 from .nccl import PARAMETERS, parameters
 from .timeline import Op
 
-__all__ = ["HostWait", "host_waits", "stream_waits"]
+__all__ = ["coinciding_waits", "stream_waits"]
 
 # Names of the runtimes' calls; further ones are data, not code.
 STREAM_WAIT_CALLS = frozenset({"cudaStreamWaitEvent", "hipStreamWaitEvent", "cuStreamWaitEvent"})
-DEVICE_SYNC_CALLS = frozenset(
-    {"cudaDeviceSynchronize", "hipDeviceSynchronize", "cuCtxSynchronize", "cudaThreadSynchronize"}
-)
-STREAM_SYNC_CALLS = frozenset({"cudaStreamSynchronize", "hipStreamSynchronize", "cuStreamSynchronize"})
-EVENT_SYNC_CALLS = frozenset({"cudaEventSynchronize", "hipEventSynchronize", "cuEventSynchronize"})
-_HOST_SYNC_CALLS = DEVICE_SYNC_CALLS | STREAM_SYNC_CALLS | EVENT_SYNC_CALLS
-# The host notices the end of the work it waits for this much later at most.
-_NOTICED_WITHIN_NS = 100_000
-# An event synchronisation shorter than this did not wait.
-_WAITED_NS = 20_000
-
-_Queue = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class HostWait:
-    """A host thread (*lane*) that could not go on from *start_ns* to *resume_ns*, for launches *sources*."""
-
-    lane: int
-    start_ns: int
-    resume_ns: int
-    sources: tuple[int, ...]
-
-
-@dataclass
-class _Issued:
-    """The launches of each stream in order of issue: when, and which."""
-
-    times: dict[_Queue, list[int]] = field(default_factory=dict)
-    launches: dict[_Queue, list[int]] = field(default_factory=dict)
-    ends: list[tuple[int, int]] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, launches: Sequence[Launch]) -> _Issued:
-        issued = cls()
-        for index, launch in enumerate(launches):
-            issued.times.setdefault(launch.queue, []).append(launch.call.start_ns)
-            issued.launches.setdefault(launch.queue, []).append(index)
-        issued.ends = sorted((launch.work.end_ns, index) for index, launch in enumerate(launches))
-        return issued
-
-    def last_before(self, queue: _Queue, time_ns: int) -> int | None:
-        """Return the last launch on *queue* issued before *time_ns*."""
-        at = bisect_left(self.times.get(queue, ()), time_ns)
-        return self.launches[queue][at - 1] if at else None
-
-    def first_after(self, queue: _Queue, time_ns: int) -> int | None:
-        """Return the first launch on *queue* issued at or after *time_ns*."""
-        times = self.times.get(queue, ())
-        at = bisect_left(times, time_ns)
-        return self.launches[queue][at] if at < len(times) else None
-
-    def last_ended_within(self, start_ns: int, end_ns: int) -> int | None:
-        """Return the launch that ended last in (*start_ns*, *end_ns*]."""
-        at = bisect_left(self.ends, (end_ns + 1, -1)) - 1
-        return self.ends[at][1] if at >= 0 and self.ends[at][0] > start_ns else None
-
-    def on_stream(self, stream: int) -> list[_Queue]:
-        return [queue for queue in self.times if queue[1] == stream]
+# A stream that stood still this long, and went on this soon after another's work ended, waited for that.
+_STOOD_STILL_NS = 20_000
+_WENT_ON_WITHIN_NS = 10_000
 
 
 def stream_waits(
@@ -91,7 +35,7 @@ def stream_waits(
     """Return (source, waiting), indices into *launches*: the second did not start before the first ended."""
     calls = {call.correlation: call for call in trace.calls}
     recorded = [sync for sync in trace.syncs if "wait" in sync.kind.lower() and sync.record_correlation > 0]
-    issued = _Issued.of(launches)
+    issued = IssueOrder.of(launches)
     if recorded:
         found = list(_recorded_waits(recorded, calls, issued))
     else:
@@ -107,7 +51,7 @@ def stream_waits(
 
 
 def _recorded_waits(
-    syncs: Iterable[Sync], calls: dict[int, Call], issued: _Issued
+    syncs: Iterable[Sync], calls: dict[int, Call], issued: IssueOrder
 ) -> Iterable[tuple[int, int]]:
     """Yield the waits the trace records: the event's stream up to its record, the waiting stream from now."""
     for sync in syncs:
@@ -124,7 +68,7 @@ def _recorded_waits(
 class _LaneWaits:
     """The waits that one host thread asked for, told from where the calls stand."""
 
-    def __init__(self, lane: Lane, host: HostTrace, launches: Sequence[Launch], issued: _Issued) -> None:
+    def __init__(self, lane: Lane, host: HostTrace, launches: Sequence[Launch], issued: IssueOrder) -> None:
         self._lane, self._host, self._launches, self._issued = lane, host, launches, issued
         self._own = [index for index, launch in enumerate(launches) if launch.lane == lane.number]
         self._by_sequence: dict[int, list[int]] = {}
@@ -203,67 +147,39 @@ class _LaneWaits:
         return [max(others)] if others else []
 
 
-def host_waits(launches: Sequence[Launch], trace: DeviceTrace, lanes: Sequence[Lane]) -> list[HostWait]:
-    """Return when host threads waited for the device: synchronising calls, and copies that block."""
-    issued = _Issued.of(launches)
-    records = {sync.correlation: sync for sync in trace.syncs}
-    calls = {call.correlation: call for call in trace.calls}
-    lane_of = {lane.thread: lane for lane in lanes}
-    found = []
-    for call in trace.calls:
-        lane = lane_of.get(call.thread)
-        if lane is None or call.name not in _HOST_SYNC_CALLS or not _covers(lane, call):
-            continue
-        sources = _awaited(call, lane, launches, issued, record=records.get(call.correlation), calls=calls)
-        wait = _host_wait(lane, call, sources, launches)
-        if wait is not None:
-            found.append(wait)
+def coinciding_waits(
+    linked: Linked, waits: Sequence[tuple[int, int]]
+) -> tuple[list[tuple[int, int]], dict[int, int]]:
+    """Return the waits between streams that only the measured times tell, beside the known *waits*.
+
+    A stream that stood still although the host had issued its next work, and went on just when another
+    stream's earlier work had ended, waited for that. Second, by launch, until when work issued before the
+    window held it up in this way.
+    """
+    launches = linked.launches
+    known: dict[int, int] = {}
+    for source, waiting in waits:
+        known[waiting] = max(known.get(waiting, 0), launches[source].work.end_ns)
+    ends = sorted(
+        [(launch.work.end_ns, index) for index, launch in enumerate(launches)]
+        + [(work.end_ns, -1) for work in linked.carried]
+    )
+    stream_end: dict[Queue, int] = {}
+    for work in linked.carried:
+        queue = (work.device, work.stream)
+        stream_end[queue] = max(stream_end.get(queue, 0), work.end_ns)
+    found: list[tuple[int, int]] = []
+    held: dict[int, int] = {}
     for index, launch in enumerate(launches):
-        if launch.work.category == "memcpy" and launch.work.end_ns <= launch.call.end_ns:
-            resume = max(launch.cut_ns, launch.work.end_ns)
-            found.append(HostWait(launch.lane, launch.cut_ns, resume, (index,)))
-    return sorted(found, key=lambda wait: (wait.lane, wait.start_ns, wait.sources))
-
-
-def _covers(lane: Lane, call: Call) -> bool:
-    return bool(lane.pieces) and lane.pieces[0].start_ns <= call.start_ns < lane.pieces[-1].end_ns
-
-
-def _awaited(
-    call: Call,
-    lane: Lane,
-    launches: Sequence[Launch],
-    issued: _Issued,
-    *,
-    record: Sync | None,
-    calls: dict[int, Call],
-) -> list[int]:
-    """Return the launches that *call* waited for, as far as the trace tells."""
-    last = {queue: issued.last_before(queue, call.start_ns) for queue in issued.times}
-    if call.name in DEVICE_SYNC_CALLS:
-        return [index for index in last.values() if index is not None]
-    if call.name in STREAM_SYNC_CALLS:
-        if record is not None and record.stream >= 0:
-            queues = issued.on_stream(record.stream)
-        else:
-            own = [i for i in last.values() if i is not None and launches[i].lane == lane.number]
-            queues = [launches[max(own)].queue] if own else []
-        return [index for queue in queues if (index := last[queue]) is not None]
-    recorded = calls.get(record.record_correlation) if record is not None else None
-    if record is not None and recorded is not None:
-        found = [issued.last_before(q, recorded.start_ns) for q in issued.on_stream(record.on_stream)]
-        return [index for index in found if index is not None]
-    if call.end_ns - call.start_ns < _WAITED_NS:
-        return []
-    ended = issued.last_ended_within(call.start_ns, call.end_ns)
-    return [ended] if ended is not None and launches[ended].call.start_ns < call.start_ns else []
-
-
-def _host_wait(lane: Lane, call: Call, sources: Sequence[int], launches: Sequence[Launch]) -> HostWait | None:
-    """Return the wait of *call* for *sources*, without those that the measurement contradicts."""
-    ended = [i for i in sources if launches[i].work.end_ns <= call.end_ns + _NOTICED_WITHIN_NS]
-    if not ended:
-        return None
-    last = max(launches[index].work.end_ns for index in ended)
-    resume = max(call.start_ns, min(call.end_ns, last))
-    return HostWait(lane.number, call.start_ns, resume, tuple(sorted(ended)))
+        start = launch.work.start_ns
+        ready = max(launch.cut_ns, stream_end.get(launch.queue, 0), known.get(index, 0))
+        stream_end[launch.queue] = max(stream_end.get(launch.queue, 0), launch.work.end_ns)
+        if start - ready <= _STOOD_STILL_NS:
+            continue
+        end, source = ends[max(0, bisect_right(ends, (start, len(launches))) - 1)]
+        if start - _WENT_ON_WITHIN_NS <= end <= start and source < index:
+            if source < 0:
+                held[index] = end
+            else:
+                found.append((source, index))
+    return found, held

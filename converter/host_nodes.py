@@ -34,8 +34,8 @@ class Draft:
 class Mark:
     """A moment at which a thread issues launches, or stops until *resume_ns*.
 
-    What it stops for are launches (*awaits*) or other threads' drafts (*after*), by number. *starts* are
-    drafts of other threads that can begin now.
+    What it stops for are launches (*awaits*) or other threads' drafts (*after*), by number; neither, if it is
+    outside the graph. *starts* are drafts of other threads that can begin now.
     """
 
     time_ns: int
@@ -44,6 +44,11 @@ class Mark:
     awaits: tuple[int, ...] = ()
     starts: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
+
+    @property
+    def stops(self) -> bool:
+        """Whether the thread stops, not only issues."""
+        return bool(self.awaits or self.after) or self.resume_ns > self.time_ns
 
 
 @dataclass
@@ -70,7 +75,7 @@ def host_nodes(lane: Lane, marks: Sequence[Mark], bursts: Sequence[Burst], first
     spent in it; the time it was stopped at a mark belongs to nobody.
     """
     walk = _Walk(lane, HostNodes(first))
-    ordered = sorted(marks, key=lambda mark: (mark.time_ns, bool(mark.awaits or mark.after)))
+    ordered = sorted(marks, key=lambda mark: (mark.time_ns, mark.stops))
     if not bursts:
         walk.stretch(lane.pieces, ordered)
         return walk.nodes
@@ -153,7 +158,7 @@ class _Walk:
         for launch in mark.issues:
             self.nodes.issuer[launch] = current
         self.nodes.edges += [(current, draft, int(EdgeKind.AUTOGRAD)) for draft in mark.starts]
-        if not mark.awaits and not mark.after:
+        if not mark.stops:
             return
         self._awaits += mark.awaits
         self._waits += [(draft, int(EdgeKind.AUTOGRAD)) for draft in mark.after]

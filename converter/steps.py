@@ -13,16 +13,27 @@ __all__ = ["StepChoice", "annotated_steps", "choose_steps", "whole_trace"]
 
 StepChoice = int | Literal["all", "median"]
 _STEP = "ProfilerStep#"
+_STUMP_SHARE = 0.1
 
 
 def annotated_steps(device: DeviceTrace) -> list[StepRange]:
-    """Return the steps that the profiler's own annotations mark, in order."""
+    """Return the steps that the profiler's own annotations mark, in order.
+
+    A profiler that stops within a step leaves a stump of an annotation, which counts for nothing.
+    """
     found: dict[int, StepRange] = {}
     for event in device.events:
         number = event.name[len(_STEP) :]
         if event.name.startswith(_STEP) and number.isdecimal() and len(number) < 19:
             found.setdefault(int(number), StepRange(int(number), event.start_ns, event.end_ns))
-    return [found[index] for index in sorted(found)]
+    steps = [found[index] for index in sorted(found)]
+    if len(steps) > 1 and _length(steps[-1]) < _STUMP_SHARE * max(map(_length, steps)):
+        steps.pop()
+    return steps
+
+
+def _length(step: StepRange) -> int:
+    return step.end_ns - step.start_ns
 
 
 def whole_trace(device: DeviceTrace) -> StepRange:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import hypothesis.strategies as st
 import numpy as np
@@ -31,6 +32,9 @@ class Device:
     comm_end: dict = field(default_factory=dict)
     works: int = 0
     busy_us: float = 0.0
+    room: int = 10**9
+    starts: list = field(default_factory=list)
+    boundaries: list = field(default_factory=lambda: [1000.0])
 
     def op(self, name, inputs=(), outputs=()):
         self.records += 1
@@ -67,11 +71,14 @@ class Device:
     def launch(self, stream, duration, category="kernel", name="gemm", extra=None):
         self.correlations += 1
         issued = self.now
-        self.call("cudaLaunchKernel", CALL_US, self.correlations)
+        if len(self.starts) >= self.room:
+            issued = max(issued, self.starts[-self.room])
+        self.call("cudaLaunchKernel", issued + CALL_US - self.now, self.correlations)
         start = max(
             issued + CALL_US + LATENCY_US, self.ends.get(stream, 0) + 1, self.after.pop(stream, 0) + 1
         )
         self.ends[stream] = start + duration
+        self.starts.append(start)
         args = {"correlation": self.correlations, "stream": stream, "device": 0, "External id": self.records}
         self.events.append(
             {"ph": "X", "cat": category, "name": name, "tid": stream, "ts": start, "dur": duration}
@@ -145,10 +152,13 @@ class Device:
         self.close(event)
 
     def write(self, folder):
-        step = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", "tid": 7, "ts": 1000.0}
-        step |= {"dur": self.now - 1000.0, "args": {"External id": 0}}
+        steps = [
+            {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{number}", "tid": 7}
+            | {"ts": start, "dur": end - start, "args": {"External id": 0}}
+            for number, (start, end) in enumerate(pairwise([*self.boundaries, self.now]), start=3)
+        ]
         info = {"rank": 0, "world_size": 2, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}]}
-        kineto = {"traceEvents": [step, *self.events], "distributedInfo": info}
+        kineto = {"traceEvents": [*steps, *self.events], "distributedInfo": info}
         (folder / "kineto_0.json").write_text(json.dumps(kineto))
         (folder / "et_0.json").write_text(json.dumps({"schema": "1.1.1-chakra.0.0.4", "nodes": self.nodes}))
         return [folder / "et_0.json"], [folder / "kineto_0.json"]
@@ -208,6 +218,35 @@ def test_a_waited_all_reduce_holds_up_what_follows(tmp_path):
     assert pairs[kernels[0], comm["node_id"]] == EdgeKind.EVENT_SYNC
     assert pairs[comm["node_id"], kernels[2]] == EdgeKind.COMM_WAIT
     assert (comm["node_id"], kernels[1]) not in pairs
+
+
+@pytest.mark.parametrize("read_back", [False, True], ids=["never synchronising", "reading the last loss"])
+def test_a_device_that_runs_behind_makes_a_step_as_long_as_its_work(tmp_path, read_back):
+    device = Device(room=1000)
+    for _ in range(4):
+        if read_back:
+            device.read_back()
+        for _ in range(15):
+            device.compute(7, [20.0] * 100)
+        device.boundaries.append(device.now)
+    device.boundaries.pop()
+    host, trace = device.write(tmp_path)
+    for step in (4, 5):
+        (graph,) = convert_files(host, trace, step=step).graphs
+        figures = graph.metadata["accounting"]
+        assert figures["measured_step_ns"] == pytest.approx(1500 * 21_000, rel=0.02)
+        assert figures["unexplained_ns"] <= 0.01 * figures["measured_step_ns"]
+
+
+def test_a_stream_that_goes_on_when_another_ends_waited_for_it(tmp_path):
+    device = Device()
+    device.compute(7, [400.0])
+    device.after[13] = device.ends[7]
+    device.compute(13, [30.0])
+    (graph,) = convert_files(*device.write(tmp_path)).graphs
+    first, second = graph.nodes.loc[graph.nodes["name"] == "gemm", "node_id"]
+    kinds = graph.edges.query(f"src == {first} and dst == {second}")["kind"].tolist()
+    assert kinds == [EdgeKind.EVENT_SYNC]
 
 
 @pytest.fixture(scope="module")
