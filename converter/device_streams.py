@@ -46,19 +46,21 @@ def stream_slots(
     *held_ns* says until when work from before the window held a launch up. A launch begins once the host has
     issued it, the stream has come to it, and what it waits for has ended. The delay after that is a latency:
     latencies add up along a chain of device work and become a gap when they exceed a few microseconds; where
-    the host's clock decides, they start anew.
+    the host's clock decides, they start anew. If the device runs behind the host from step to step, what it
+    still did for the last step delays nothing.
     """
     streams: dict[tuple[int, int], _Stream] = {}
     for work in linked.carried:
         stream = streams.setdefault((work.device, work.stream), _Stream())
         stream.end_ns = max(stream.end_ns, work.end_ns)
+    behind_ns = max((work.end_ns for work in linked.carried), default=0) if linked.overruns else 0
     slots: list[StreamSlot] = []
     for index, launch in enumerate(linked.launches):
         stream, work = streams.setdefault(launch.queue, _Stream()), launch.work
         ready, lag = max(
             (launch.cut_ns, 0),
             (stream.end_ns, stream.lag_ns),
-            (held_ns.get(index, 0), 0),
+            (max(held_ns.get(index, 0), min(behind_ns, work.start_ns)), 0),
             *((linked.launches[source].work.end_ns, slots[source].lag_ns) for source in waits[index]),
         )
         lag += max(0, work.start_ns - ready)
