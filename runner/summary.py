@@ -13,6 +13,7 @@ from .result import Result
 
 __all__ = ["Summary", "human_time", "summarize"]
 
+_ALMOST_ALL = 0.995
 _PHRASES = {
     "communication": "communication",
     "compute": "computation",
@@ -70,17 +71,23 @@ def _contributor(path: CriticalPath, kind: str) -> str:
     column = "collective" if kind == "communication" else "operator"
     totals = part.groupby(column)["duration_ns"].sum().sort_values(ascending=False, kind="stable")
     name = str(totals.index[0])
-    largest = part[part[column] == name].sort_values("duration_ns", ascending=False, kind="stable").iloc[0]
-    place = _place(largest)
-    total = f"{human_time(int(totals.iloc[0]))} in {int((part[column] == name).sum())} segments"
-    text = f"the largest contributor is {name or largest['name']} ({total}){place}"
+    own = part[part[column] == name]
+    largest = own.sort_values("duration_ns", ascending=False, kind="stable").iloc[0]
+    total = human_time(int(totals.iloc[0])) + (f" in {len(own)} segments" if len(own) > 1 else "")
+    text = f"the largest contributor is {name or largest['name']} ({total}){_place(own)}"
     return text + (f"; its largest piece: {_lower(largest['reason'])}" if kind == "communication" else "")
 
 
-def _place(segment: pd.Series) -> str:
-    phase, module = str(segment["phase"]), str(segment["module"])
-    words = f" issued in {phase}" if phase in ("forward", "backward", "optimizer") else ""
-    return f"{words} of {module}" if module and words else words or (f" in {module}" if module else "")
+def _place(segments: pd.DataFrame) -> str:
+    """Return where most of *segments* come from: a phase of a module, with its share unless that is all."""
+    totals = segments.groupby(["phase", "module"])["duration_ns"].sum()
+    key: Any = totals.idxmax()
+    phase, module = str(key[0]) if key[0] in {"forward", "backward", "optimizer"} else "", str(key[1])
+    place = " of ".join(word for word in (phase, module) if word)
+    share = float(totals.max()) / max(int(totals.sum()), 1)
+    if not place:
+        return ""
+    return f" in {place}" if share > _ALMOST_ALL else f", {100 * share:.0f} % of it in {place}"
 
 
 def _lower(sentence: str) -> str:
