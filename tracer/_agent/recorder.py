@@ -52,7 +52,7 @@ class Recorder:
         self._note_groups()
         self._observer = profiler.ExecutionTraceObserver()
         self._observer.register_callback(str(self._raw_host))
-        self._profile = profiler._KinetoProfile(record_shapes=False)
+        self._profile = profiler._KinetoProfile(record_shapes=False, experimental_config=self._settings())
         self._profile.prepare_trace()
         self._observer.start()
         self._profile.start_trace()
@@ -62,6 +62,16 @@ class Recorder:
             )
         self._start_ns = time.time_ns()
         self.open_step(steps_seen)
+
+    def _settings(self) -> Any:
+        """Return the profiler's settings: on a device, which stream or thread waited for which event."""
+        cuda = self.torch.cuda
+        if not (cuda.is_available() and cuda.is_initialized()):
+            return None
+        try:
+            return self.torch.profiler._ExperimentalConfig(enable_cuda_sync_events=True)
+        except TypeError:
+            return None  # this torch cannot tell
 
     def open_step(self, index: int) -> None:
         """Open the range of step *index*."""
