@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from ..errors import TraceError
 from .fake_world import pose_for_all
 from .file_sets import find_rank_traces
 from .graph import Graph, NodeType
-from .rank import RankTraces, StepsDiffer, open_ranks, rank_graph
+from .rank import OpenRank, RankTraces, StepsDiffer, open_ranks, rank_graph
 from .steps import StepChoice, choose_steps
 from .trace_set import RankEntry, TraceSet, read_trace_set
 from .workload import Workload
@@ -22,15 +25,22 @@ from .workload import Workload
 __all__ = ["Progress", "StepChoice", "convert", "convert_files"]
 
 Progress = Callable[[int, int], None]
-_MAX_STAND_INS = 1_000_000
+_MAX_RANKS = 1_000_000
+_NO_HOST_TRACE = (
+    "no host trace was given: costs and data dependencies are unknown, and collectives that the device trace "
+    "does not describe keep their measured time"
+)
 
 
-def convert(trace_dir: Path, *, step: StepChoice = "median", progress: Progress | None = None) -> Workload:
+def convert(
+    trace_dir: Path, *, step: StepChoice = "median", progress: Progress | None = None, jobs: int = 1
+) -> Workload:
     """Convert the trace set in *trace_dir* to a workload.
 
     *step* is the index of a captured step, ``"median"`` for the one whose slowest rank is the median, or
-    ``"all"``. *progress* is called with (ranks done, ranks). Raises `TraceError` for an unusable trace set
-    and `UsageError` for a step that was not captured.
+    ``"all"``. *progress* is called with (ranks done, ranks). *jobs* processes convert ranks at the same time;
+    with more than one, the caller's main module must be safe to import. Raises `TraceError` for an unusable
+    trace set and `UsageError` for a step that was not captured.
     """
     trace_dir = Path(trace_dir)
     manifest = read_trace_set(trace_dir)
@@ -43,16 +53,22 @@ def convert(trace_dir: Path, *, step: StepChoice = "median", progress: Progress 
         )
     try:
         timed = all(entry.structure_step is not None for entry in entries)
-        workload = _convert_set(trace_dir, manifest, step, timed, progress)
+        workload = _convert_set(trace_dir, manifest, step, timed=timed, progress=progress, jobs=jobs)
     except StepsDiffer:
-        workload = _convert_set(trace_dir, manifest, "median", False, progress)
+        workload = _convert_set(trace_dir, manifest, "median", timed=False, progress=progress, jobs=jobs)
     if not manifest.fake_world:
         return workload
     return pose_for_all(workload, manifest.world_size, entries[0].all_groups, str(trace_dir))
 
 
 def _convert_set(
-    folder: Path, manifest: TraceSet, step: StepChoice, timed: bool, progress: Progress | None
+    folder: Path,
+    manifest: TraceSet,
+    step: StepChoice,
+    *,
+    timed: bool,
+    progress: Progress | None,
+    jobs: int,
 ) -> Workload:
     """Convert the trace set; only its steps with a host trace of their own unless *timed*."""
     entries = sorted(manifest.ranks, key=lambda entry: entry.rank)
@@ -64,28 +80,35 @@ def _convert_set(
             "the steps differ in what they communicate, or a rank ended early: the step that was recorded in "
             "detail was converted, and its operators are slower for it"
         )
-    return _convert(ranks, step, str(folder), known=known, assumptions=assumptions, progress=progress)
+    place = str(folder)
+    return _convert(ranks, step, place, known=known, assumptions=assumptions, progress=progress, jobs=jobs)
 
 
 def convert_files(
-    host_trace: str | Sequence[str | Path],
+    host_trace: str | Sequence[str | Path] | None,
     device_trace: str | Sequence[str | Path],
     output: str | Path | None = None,
     *,
     step: StepChoice = "median",
     progress: Progress | None = None,
+    jobs: int = 1,
 ) -> Workload:
     """Convert trace files that were captured by other means; returns the workload, written at *output*.
 
     Each of *host_trace* and *device_trace* is a pattern with ``{rank}`` (and ``*``, ``?``), such as
-    ``et_{rank}.json.gz``, or the files of ranks 0, 1, ... in order; plain or gzip. *output* is the prefix of
-    the files to write, None for none. Raises `UsageError` for patterns that match nothing or not the same
-    ranks and for tar archives, `TraceError` for unusable files.
+    ``et_{rank}.json.gz``, or the files of ranks 0, 1, ... in order; plain or gzip. Without host traces
+    (None), tensors are unknown: no costs, no data dependencies, and only the collectives that the device
+    trace describes. *output* is the prefix of the files to write, None for none. *step*, *progress* and
+    *jobs* are those of `convert`. Raises `UsageError` for patterns that match nothing or not the same ranks
+    and for tar archives, `TraceError` for unusable files.
     """
     ranks = find_rank_traces(host_trace, device_trace)
     place = str(ranks[0].device_path.parent)
     known: dict[str, Any] = {"trace_set": ranks[0].device_path.parent.name, "torch_version": ""}
-    workload = _convert(ranks, step, place, known=known, assumptions=[], progress=progress)
+    assumptions = [] if host_trace is not None else [_NO_HOST_TRACE]
+    workload = _convert(
+        ranks, step, place, known=known, assumptions=assumptions, progress=progress, jobs=jobs
+    )
     if output is not None:
         workload.save(output)
     return workload
@@ -99,15 +122,18 @@ def _convert(
     known: dict[str, Any],
     assumptions: Sequence[str],
     progress: Progress | None,
+    jobs: int,
 ) -> Workload:
     """Convert all *ranks*; *known* goes into the metadata as it is."""
     with _without_collector():
-        opened = open_ranks(ranks)
+        opened = open_ranks(ranks, keep=jobs == 1)
         chosen = choose_steps([rank.steps for rank in opened], step, place)
         world_size = max(len(ranks), *(rank.world_size for rank in opened))
+        if world_size > _MAX_RANKS:
+            raise TraceError(f"{place}: a trace claims {world_size} ranks, which no job has. Capture again.")
         graphs = []
-        for rank in opened:
-            graphs.append(rank_graph(rank, chosen, world_size))
+        for graph in _rank_graphs(opened, chosen, world_size, jobs):
+            graphs.append(graph)
             if progress is not None:
                 progress(len(graphs), len(ranks))
     notes = [*assumptions]
@@ -122,6 +148,16 @@ def _convert(
         groups=groups,
         metadata=_metadata(known, chosen, graphs, notes),
     )
+
+
+def _rank_graphs(opened: Sequence[OpenRank], chosen: set[int], world_size: int, jobs: int) -> Iterator[Graph]:
+    """Yield the graph of each rank in order, made by up to *jobs* processes."""
+    if min(jobs, len(opened)) < 2:
+        yield from (rank_graph(rank, chosen, world_size) for rank in opened)
+        return
+    # Spawned, not forked: a fork of a process with threads (a server, torch) may never return.
+    with ProcessPoolExecutor(min(jobs, len(opened)), get_context("spawn")) as pool:
+        yield from pool.map(rank_graph, opened, repeat(chosen), repeat(world_size))
 
 
 @contextmanager
@@ -178,7 +214,7 @@ def _stand_ins(
 ) -> str:
     """Return the assumption that the found ranks stand for all; raise `TraceError` where they cannot."""
     peers = any(graph.nodes["type"].isin([NodeType.COMM_SEND, NodeType.COMM_RECV]).any() for graph in graphs)
-    if groups or peers or world_size > _MAX_STAND_INS:
+    if groups or peers:
         raise TraceError(
             f"{place} holds the traces of {len(graphs)} of the job's {world_size} ranks, and those "
             "communicate in groups or pairs: they cannot stand for the others. Give the traces of all ranks."

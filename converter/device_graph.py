@@ -50,7 +50,8 @@ def device_graph(
     span = (window.start_ns, window.end_ns)
     lanes = host_lanes(trace, *span)
     linked = link(trace, lanes, host, span, groups=groups, world_size=world_size)
-    builder = _Builder(window, lanes, linked, world_size, work_costs(linked.launches, lanes, host))
+    everyone = tuple(range(world_size))
+    builder = _Builder(window, lanes, linked, everyone, work_costs(linked.launches, lanes, host))
     builder.add_hosts(trace)
     waits = stream_waits(linked.launches, trace, lanes, host)
     coinciding, held_ns = coinciding_waits(linked, waits)
@@ -65,7 +66,7 @@ class _Builder:
     window: Window
     lanes: Sequence[Lane]
     linked: Linked
-    world_size: int
+    everyone: tuple[int, ...]
     costs: Sequence[tuple[int, int]]
     drafts: list[Draft] = field(default_factory=list)
     edges: list[tuple[int, int, int]] = field(default_factory=list)
@@ -197,8 +198,7 @@ class _Builder:
     def _ends(self, comm: DeviceComm) -> dict[str, Any] | None:
         """Return the columns that say what *comm* is and with whom; None if it is with nobody else."""
         self.notes.update(comm.notes)
-        everyone = tuple(range(self.world_size))
-        ranks = comm.group_ranks or everyone
+        ranks = comm.group_ranks or self.everyone
         if comm.collective is None:
             end = "comm_dst" if comm.node_type is NodeType.COMM_SEND else "comm_src"
             return {"type": comm.node_type, end: comm.peer, "comm_tag": comm.tag}
@@ -207,7 +207,7 @@ class _Builder:
             return None
         if comm.collective is CollectiveType.BROADCAST:
             self.notes.add("broadcasts take their measured time on any network, as in ASTRA-sim")
-        group = 0 if ranks == everyone else self.groups.setdefault(ranks, len(self.groups) + 1)
+        group = 0 if ranks == self.everyone else self.groups.setdefault(ranks, len(self.groups) + 1)
         name = comm.collective.name.lower()
         return {"type": comm.node_type, "comm_type": int(comm.collective), "group": group, "name": name}
 

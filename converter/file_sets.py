@@ -15,33 +15,34 @@ from .rank import RankTraces
 __all__ = ["find_rank_traces"]
 
 _RANK = "{rank}"
+_MAX_RANKS = 1_000_000
 _ARCHIVE_NAMES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
 
 Files = str | Sequence[str | Path]
 
 
-def find_rank_traces(host_trace: Files, device_trace: Files) -> list[RankTraces]:
+def find_rank_traces(host_trace: Files | None, device_trace: Files) -> list[RankTraces]:
     """Return the traces of ranks 0, 1, ...; both arguments are patterns or lists, as in `convert_files`.
 
     Raises `UsageError` when a pattern matches nothing, ranks are missing or differ between host and device
     traces, or a file is an archive.
     """
-    hosts = _by_rank(host_trace, "host")
     devices = _by_rank(device_trace, "device")
-    lonely = sorted(set(hosts) ^ set(devices))
+    hosts = _by_rank(host_trace, "host") if host_trace is not None else {}
+    lonely = sorted(set(hosts) ^ set(devices)) if host_trace is not None else []
     if lonely:
         side = "host" if lonely[0] in hosts else "device"
         raise UsageError(
             f"Rank {lonely[0]} has only a {side} trace ({(hosts | devices)[lonely[0]]}); every rank needs "
             "both. Give the missing file or narrow the patterns."
         )
-    absent = sorted(set(range(max(hosts) + 1)) - set(hosts))
+    absent = sorted(set(range(max(devices) + 1)) - set(devices)) if max(devices) < _MAX_RANKS else [0]
     if absent:
         raise UsageError(
-            f"There are traces of rank {max(hosts)} but none of rank {absent[0]}. Ranks count from 0 without "
-            "gaps; add the missing files."
+            f"There are traces of rank {max(devices)} but none of rank {absent[0]}. Ranks count from 0 "
+            "without gaps; add the missing files."
         )
-    return [RankTraces(rank, hosts[rank], devices[rank]) for rank in sorted(hosts)]
+    return [RankTraces(rank, hosts.get(rank), devices[rank]) for rank in sorted(devices)]
 
 
 def _by_rank(files: Files, side: str) -> dict[int, Path]:

@@ -87,9 +87,11 @@ def _full_queues(linked: Linked) -> Iterator[HostWait]:
     for items in queued.values():
         starts, ends = [work.start_ns for work, _ in items], [work.end_ns for work, _ in items]
         for position, (work, index) in enumerate(items):
+            if index < 0:
+                continue
             call = linked.launches[index].call
             blocks = work.end_ns <= call.end_ns
-            if index < 0 or blocks or call.end_ns - call.start_ns < _ISSUES_WITHIN_NS:
+            if blocks or call.end_ns - call.start_ns < _ISSUES_WITHIN_NS:
                 continue
             if position - bisect_right(starts, call.start_ns) < _QUEUE_LENGTH:
                 continue

@@ -39,12 +39,12 @@ class RankTraces:
     """Where the traces of one rank are, and what is known about them beside.
 
     *groups* map names to global ranks, () being all. *steps* are empty if only the trace itself knows; the
-    host trace covers all of them, or *structure* alone. *device* is what the rank computed on, such as
-    ``cuda:0`` ("" if unknown).
+    host trace, if there is one, covers all of them, or *structure* alone. *device* is what the rank computed
+    on, such as ``cuda:0`` ("" if unknown).
     """
 
     rank: int
-    host_path: Path
+    host_path: Path | None
     device_path: Path
     flight_path: Path | None = None
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -68,10 +68,13 @@ class OpenRank:
     trace: DeviceTrace | None = None
 
 
-def open_ranks(ranks: Sequence[RankTraces]) -> list[OpenRank]:
-    """Find the steps of all *ranks*, in their device traces where nothing else says."""
-    keep = len(ranks) == 1 or sum(_size(rank.device_path) for rank in ranks) < _KEPT_BYTES
-    return [_open(rank, keep=keep) for rank in ranks]
+def open_ranks(ranks: Sequence[RankTraces], *, keep: bool) -> list[OpenRank]:
+    """Find the steps of all *ranks*, in their device traces where nothing else says.
+
+    Device traces read for that are kept for later if *keep* and they are not too large.
+    """
+    small = len(ranks) == 1 or sum(_size(rank.device_path) for rank in ranks) < _KEPT_BYTES
+    return [_open(rank, keep=keep and small) for rank in ranks]
 
 
 def _open(traces: RankTraces, *, keep: bool) -> OpenRank:
@@ -96,7 +99,7 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
     traces = opened.traces
     trace, opened.trace = opened.trace or read_device_trace(traces.device_path), None
     window = Window.of([step for step in opened.steps if step.index in chosen])
-    host = read_host_trace(traces.host_path)
+    host = HostTrace({}, {}) if traces.host_path is None else read_host_trace(traces.host_path)
     if traces.structure is not None:
         trace, host = _with_lent_records(trace, host, traces.structure, window)
     groups = {**host.groups, **trace.groups, **traces.groups}

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from chakrascope.converter import CollectiveType, EdgeKind, NodeType, convert_files, replay
 from chakrascope.converter.costs import operator_cost
 from chakrascope.converter.host_trace import read_host_trace
+from chakrascope.errors import TraceError
 
 LATENCY_US, CALL_US = 2.0, 4.0
 COMM_STREAM = 20
@@ -119,6 +120,16 @@ class Device:
         self.close(inner)
         self.close(event)
 
+    def exchange(self, peers):
+        """Send to and receive from *peers* in one batch, one kernel."""
+        for position, (name, peer) in enumerate(peers):
+            tensor = [[1, 700 + position, 0, 256, 4, "cuda:0"]]
+            self.close(self.op(name, [tensor, "<Object>", peer, 3]))
+        event = self.op("record_param_comms", [[], 9, ["1", "pp"], 0, "coalesced", [], [], 0, 1, 2])
+        told = {"Collective name": "coalesced", "Process Group Name": "1", "Process Group Ranks": "[1, 0]"}
+        self.launch(COMM_STREAM, 50.0, name="ncclDevKernel_SendRecv(ncclDevKernelArgs)", extra=told)
+        self.close(event)
+
     def wait(self):
         event = self.op("record_param_comms", [self.sequence, ["", ""], 0, "wait", [], [], -1, -1, 1])
         self.call("cudaStreamWaitEvent", 1.0)
@@ -218,6 +229,51 @@ def test_a_waited_all_reduce_holds_up_what_follows(tmp_path):
     assert pairs[kernels[0], comm["node_id"]] == EdgeKind.EVENT_SYNC
     assert pairs[comm["node_id"], kernels[2]] == EdgeKind.COMM_WAIT
     assert (comm["node_id"], kernels[1]) not in pairs
+
+
+def test_a_batch_of_messages_becomes_its_sends_and_receives(tmp_path):
+    device = Device()
+    device.compute(7, [50.0])
+    device.exchange([("c10d::send", 1), ("c10d::recv_", 0)])
+    device.compute(7, [10.0])
+    device.exchange([("c10d::send", 0)])
+    workload = convert_files(*[[file] * 2 for file in (f[0] for f in device.write(tmp_path))])
+    comm = workload.graphs[0].nodes.query("kind == 'communication'")
+    assert comm["type"].tolist() == [NodeType.COMM_SEND, NodeType.COMM_RECV, NodeType.COMM_SEND]
+    # Peers are numbered within the group, whose second member is global rank 0.
+    assert comm["comm_dst"].tolist() == [0, -1, 1]
+    assert comm["comm_src"].tolist() == [-1, 1, -1]
+    assert set(comm["comm_size_bytes"]) == {1024}
+    assert set(comm["comm_tag"]) == {3}
+    assert comm["stream"].nunique() == 2
+    with pytest.raises(TraceError, match="of the job's 2 ranks, and those communicate in groups or pairs"):
+        convert_files(*device.write(tmp_path))
+
+
+def test_device_traces_alone_give_the_collectives_they_describe(tmp_path):
+    device = Device()
+    device.compute(7, [50.0])
+    device.all_reduce(30.0, 1000)
+    device.compute(7, [10.0])
+    workload = convert_files(None, device.write(tmp_path)[1])
+    assert workload.graphs[0].nodes.query("type == 7")["comm_size_bytes"].tolist() == [4000]
+    assert "no host trace was given" in workload.metadata["assumptions"][0]
+
+
+def test_processes_convert_the_same_graphs(data_dir, dlrm):
+    folder = data_dir / "converter" / "dlrm_v100_8"
+    seen = []
+    workload = convert_files(
+        f"{folder}/et_{{rank}}.json.gz",
+        f"{folder}/kineto_{{rank}}.json.gz",
+        jobs=2,
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert seen == [(1, 2), (2, 2)]
+    for ours, theirs in zip(workload.graphs, dlrm.graphs, strict=True):
+        assert ours.nodes.equals(theirs.nodes)
+        assert ours.edges.equals(theirs.edges)
+    assert workload.metadata == dlrm.metadata
 
 
 @pytest.mark.parametrize("read_back", [False, True], ids=["never synchronising", "reading the last loss"])
