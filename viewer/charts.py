@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from dash import dcc
 
 from .queries.configure import Dimension
+from .queries.network import Matrix
 from .theme import KIND_LABELS, ON_KIND_INK, bytes_text, duration_text, kind_colour, share_text
 
 __all__ = [
@@ -19,12 +20,12 @@ __all__ = [
     "difference_histogram",
     "difference_scatter",
     "graph",
+    "heat_map",
     "loads_bar",
     "path_strip",
     "ranks_bar",
     "runs_bar",
     "topology_sketch",
-    "traffic_map",
 ]
 
 # Plotly's own defaults show a button that sends the figure to a hosted service.
@@ -308,25 +309,25 @@ def _links(topology: str, count: int) -> list[tuple[int, int]]:
     return [(a, b) for a in range(count) for b in range(a)]
 
 
-def traffic_map(labels: list[str], values: Any, texts: Any, scheme: str) -> go.Figure:
-    """Return a square heat map of *values* from rows to columns; *texts* says each value with its unit."""
+def heat_map(matrix: Matrix, texts: Any, scheme: str) -> go.Figure:
+    """Return a heat map of *matrix*; *texts* says each value with its unit."""
     scale = [[0, "rgba(59,130,196,0.06)"], [0.001, "#cfe3f4"], [1, "#08488a"]]
     if scheme == "dark":
         scale = [[0, "rgba(59,130,196,0.06)"], [0.001, "#17324d"], [1, "#9fd0ff"]]
     figure = go.Figure(
         go.Heatmap(
-            z=values,
-            x=labels,
-            y=labels,
+            z=matrix.values,
+            x=matrix.columns,
+            y=matrix.rows,
             customdata=texts,
             colorscale=scale,
             showscale=False,
             xgap=1,
             ygap=1,
-            hovertemplate="%{y} → %{x}: %{customdata}<extra></extra>",
+            hovertemplate="%{y}, %{x}: %{customdata}<extra></extra>",
         )
     )
-    figure.update_layout(height=420)
+    figure.update_layout(height=120 + 18 * min(40, max(10, len(matrix.rows))))
     figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_xaxes(side="top", automargin=True, tickangle=-45)
     return _styled(figure, scheme, margin={"l": 8, "r": 8, "t": 8, "b": 8})

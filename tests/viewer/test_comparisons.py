@@ -1,4 +1,5 @@
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -90,8 +91,21 @@ def test_traffic_keeps_every_byte_in_at_most_64_rows(run, ranks):
     result = dataclasses.replace(run.result, links=ring_links(ranks), ranks=ends)
     matrix = network.traffic(result, "bytes")
     assert matrix.values.sum() == ranks * (10 << 20)
-    assert matrix.values.shape == (len(matrix.labels),) * 2
-    assert len(matrix.labels) <= 64
+    assert matrix.values.shape == (len(matrix.rows), len(matrix.columns))
+    assert len(matrix.rows) <= 64
+
+
+def test_use_over_time_shows_the_links_that_carry_most(run):
+    assert network.use_over_time(run.result) is None
+    use = pd.DataFrame(
+        {
+            "src": [0, 0, 1, 1], "dst": [1, 1, 2, 2], "start_ns": [0, 10, 0, 10], "end_ns": [10, 20, 10, 20],
+            "bytes": [5, 0, 20, 40],
+        }
+    )  # fmt: skip
+    matrix = network.use_over_time(dataclasses.replace(run.result, link_use=use), most=1)
+    assert matrix.rows == ["rank 1 to switch 0"]
+    assert matrix.values.tolist() == [[2.0, 4.0]]
 
 
 def test_comparison_with_itself_finds_no_difference(run):
@@ -110,6 +124,17 @@ def test_comparison_aligns_nodes_of_the_common_ranks(run, other):
     differences = compare.collective_differences(run, other)
     assert differences["collective"].tolist() == list(range(LAYERS - 1, -1, -1))
     assert len(compare.rank_differences(run, other)) == 2
+
+
+def test_paths_part_where_they_do(run, other):
+    assert compare.paths_part(run, other) == "Both critical paths go through the same 18 segments."
+    segments = run.path.segments
+    elsewhere = segments.assign(rank=segments["rank"].where(segments["segment"] < 12, 0))
+    path = dataclasses.replace(run.path, segments=elsewhere)
+    text = compare.paths_part(run, SimpleNamespace(path=path))
+    assert "share their first 12 segments, until 3.28 ms" in text
+    assert "(node 12 of rank 1), the other to" in text
+    assert text.endswith("66.7 % of this run's path lies on the other's too.")
 
 
 def test_overview_is_against_the_first_run(run, other):

@@ -35,7 +35,7 @@ def levels(found):
 def test_untouched_presets_give_back_their_files(network, system):
     setup = Setup.of_presets(network, system)
     preset = NetworkConfig.preset(network)
-    assert setup.network_mapping() == {key: preset.to_dict()[key] for key in setup.network_mapping()}
+    assert setup.network_mapping() == preset.to_dict()
     assert setup.system_mapping() == SystemConfig.preset(system, preset.dimensions).to_dict()
     assert differences(setup) == []
     assert network in command_line(setup, ["replay"])
@@ -73,10 +73,9 @@ def test_what_cannot_run_is_an_error_that_says_why(changes, words):
     assert words in found[0].text
 
 
-def test_congestion_needs_one_dimension():
-    found = check(Setup.of_presets("hgx-h100-2x8", "default"), 2, ["analytical-aware"])
-    assert "one dimension" in found[0].text
-    assert "error" not in levels(check(Setup.of_presets("hgx-h100-2x8", "default"), 2, ["replay"]))
+def test_other_keys_of_a_network_are_kept():
+    setup = dataclasses.replace(setup_of(), more={"packet": {"CC_MODE": 1}})
+    assert setup.with_count(2).network_mapping()["packet"] == {"CC_MODE": 1}
 
 
 def test_without_backend_nothing_can_run():

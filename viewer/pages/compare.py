@@ -12,6 +12,7 @@ from ..charts import difference_histogram, difference_scatter, graph, runs_bar
 from ..queries.compare import (
     collective_differences,
     node_differences,
+    paths_part,
     rank_differences,
     run_overview,
     same_nodes,
@@ -145,6 +146,7 @@ def _against_first(run: OpenRun, other: OpenRun, scheme: str) -> list[Any]:
     ranks = rank_differences(run, other)
     return [
         *parts,
+        dmc.Text(paths_part(run, other), id="paths-part"),
         _nodes_card(run, other, nodes, scheme),
         table_card("Collectives", "collective-differences", collective_differences(run, other), _COLLECTIVES,
                    scheme, query=query, selects=True, most=320,

@@ -10,7 +10,7 @@ import yaml
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from ...errors import ChakrascopeError
-from ...runner import backend_names, list_presets
+from ...runner import backend_names, backend_report, list_presets
 from ..charts import graph, topology_sketch
 from ..jobs import JobStore
 from ..queries.configure import Finding, Setup, check, command_line, differences
@@ -48,7 +48,8 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
             dcc.Store(id="new-request"),
             dcc.Store(id="jobs-seen"),
             dcc.Interval(id="jobs-clock", interval=_POLL_MS),
-            _choices(names, network),
+            _choices(names, setup),
+            card("Runs started here", html.Div(id="job-list", **{"aria-live": "polite"})),
             card("Network", html.Div(dimension_rows(setup.dimensions), id="dimension-rows"),
                  note="Dimension 1 is the innermost, such as the links inside a host. Bandwidth and latency "
                  "are those of one link in one direction (GiB/s: 2³⁰ bytes a second, as ASTRA-sim has it). "
@@ -58,15 +59,13 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
                 card("Check", html.Div(id="findings")),
                 card("Topology", html.Div(graph(topology_sketch(setup.dimensions, scheme)), id="sketch")),
             ], cols=2),
-            _start(),
-            card("Runs started here", html.Div(id="job-list", **{"aria-live": "polite"})),
+            _elsewhere(),
         ],
         gap="md",
     )  # fmt: skip
 
 
-def _choices(names: list[str], network: str) -> dmc.Paper:
-    backends = [name for name in backend_names() if name not in _HIDDEN_BACKENDS]
+def _choices(names: list[str], setup: Setup) -> dmc.Paper:
     preset = {"w": 260, "allowDeselect": False, "searchable": True}
     return card(
         "What to simulate, and on what",
@@ -74,39 +73,62 @@ def _choices(names: list[str], network: str) -> dmc.Paper:
             [
                 dmc.Select(id="new-workload", label="Workload", data=names, value=names[-1], **preset),
                 dmc.Select(id="new-network", label="Platform preset", data=list_presets("network"),
-                           value=network, **preset),
+                           value=setup.network_preset, **preset),
                 dmc.Select(id="new-system", label="System preset", data=list_presets("system"),
-                           value=_FIRST_SYSTEM, **preset),
-                dmc.NumberInput(id="new-dimensions", label="Network dimensions", value=1, min=1, max=4, w=150,
-                                allowDecimal=False),
+                           value=setup.system_preset, **preset),
+                dmc.NumberInput(id="new-dimensions", label="Network dimensions", min=1, max=4, w=150,
+                                value=len(setup.dimensions), allowDecimal=False),
             ],
             align="end",
         ),
-        dmc.MultiSelect(id="new-backends", label="Backends", data=backends, mt="xs",
-                        value=["analytical-unaware"],
-                        description="analytical-unaware: links without queues, fast; analytical-aware: "
-                        "messages queue for links; replay: as measured, without a network"),
-    )  # fmt: skip
-
-
-def _start() -> dmc.Paper:
-    return card(
-        "Run",
+        _backends(),
         dmc.Group(
             [
                 dmc.TextInput(id="new-label", label="Name of the run", placeholder="optional", w=320),
                 dmc.Button("Simulate", id="new-start"),
-                dmc.Button("network.yml", id="new-yaml", variant="default"),
-                dmc.Button("system.json", id="new-json", variant="default"),
+                dmc.Text(id="new-blocker", size="sm", c="red", className="finding"),
+                html.Div(id="new-message"),
             ],
             align="end",
+            mt="xs",
         ),
-        dmc.Text("The same on the command line, beside the two files where they differ from the presets:",
-                 size="sm", c="dimmed", mt="sm"),
-        dmc.Code(id="new-command", block=True),
-        html.Div(id="new-message"),
-        dcc.Download(id="new-download"),
+        note="A preset is a start: below, change what the customer has otherwise.",
     )  # fmt: skip
+
+
+def _backends() -> dmc.MultiSelect:
+    """Return the choice of backends; those this machine lacks are listed but cannot be chosen."""
+    report = [row for row in backend_report() if row["backend"] not in _HIDDEN_BACKENDS]
+    data = [
+        {"value": row["backend"], "label": row["backend"], "disabled": row["usable"] == "no"}
+        for row in report
+    ]
+    told = "; ".join(f"{row['backend']}: {row['what']}" for row in report if row["usable"] != "no")
+    return dmc.MultiSelect(
+        id="new-backends",
+        label="Backends",
+        data=data,
+        mt="xs",
+        value=["analytical-unaware"],
+        description=told,
+    )
+
+
+def _elsewhere() -> dmc.Paper:
+    return card(
+        "The same elsewhere",
+        dmc.Group(
+            [
+                dmc.Button("network.yml", id="new-yaml", variant="default", size="xs"),
+                dmc.Button("system.json", id="new-json", variant="default", size="xs"),
+            ],
+            mb="xs",
+        ),
+        dmc.Code(id="new-command", block=True),
+        dcc.Download(id="new-download"),
+        note="The files as ASTRA-sim reads them, and the command that does the same; where nothing differs "
+        "from the presets it names these.",
+    )
 
 
 def register(app: Dash, view: StudyView) -> None:
@@ -137,7 +159,7 @@ def _register_form(app: Dash, view: StudyView) -> None:
 
     @app.callback(
         Output("findings", "children"), Output("sketch", "children"), Output("new-command", "children"),
-        Output("new-request", "data"), Output("new-start", "disabled"),
+        Output("new-request", "data"), Output("new-start", "disabled"), Output("new-blocker", "children"),
         Input({"form": "dimension", "field": ALL, "number": ALL}, "value"),
         Input({"form": "system", "field": ALL}, "value"), Input("new-workload", "value"),
         Input("new-backends", "value"), State("new-network", "value"), State("new-system", "value"),
@@ -158,8 +180,9 @@ def _register_form(app: Dash, view: StudyView) -> None:
             "system": setup.system_mapping(),
             "name": f"{network} (changed)" if changed else network,
         }
-        wrong = any(finding.level == "error" for finding in found)
-        return _findings(found, changed), sketch, command_line(setup, backends or []), request, wrong
+        blocker = next((finding.text for finding in found if finding.level == "error"), "")
+        command = command_line(setup, backends or [])
+        return _findings(found, changed), sketch, command, request, bool(blocker), blocker
 
 
 def _findings(found: list[Finding], changed: list[str]) -> Any:
@@ -185,8 +208,8 @@ def _register_start(app: Dash, jobs: JobStore) -> None:
         try:
             jobs.start({**request, "label": (label or "")[:120]})
         except ChakrascopeError as error:
-            return dmc.Alert(error.message, color="red", variant="light", mt="sm")
-        return dmc.Text("Started; see below. You may close this page meanwhile.", size="sm", mt="sm")
+            return dmc.Alert(error.message, color="red", variant="light")
+        return dmc.Text("Started. You may close this page meanwhile.", size="sm")
 
     @app.callback(
         Output("new-download", "data"), Input("new-yaml", "n_clicks"), Input("new-json", "n_clicks"),

@@ -103,7 +103,7 @@ def read_setup(
         else:
             system[key] = value
     dimensions = tuple(_dimension(rows[number]) for number in sorted(rows))
-    return Setup(dimensions, system, network_preset, system_preset)
+    return Setup(dimensions, system, network_preset, system_preset, start.more)
 
 
 def _dimension(row: Mapping[str, Any]) -> Dimension:

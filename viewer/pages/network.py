@@ -8,8 +8,8 @@ import dash_mantine_components as dmc
 import numpy as np
 from dash import Dash, Input, Output, State, html
 
-from ..charts import graph, loads_bar, traffic_map
-from ..queries.network import link_dimensions, link_table, switch_loads, traffic
+from ..charts import graph, heat_map, loads_bar
+from ..queries.network import link_dimensions, link_table, switch_loads, traffic, use_over_time
 from ..state import OpenRun, Selection, StudyView
 from ..theme import bytes_text, duration_text, share_text
 from .parts import card, column, empty, export_links, select_rows, table_card, text_column
@@ -95,8 +95,18 @@ def _links(run: OpenRun, scheme: str) -> list[Any]:
     return [
         _dimensions(run, links),
         _matrix(run, scheme),
+        *_use(run, scheme),
         table_card("Links", "links", links, _LINKS, scheme, query={"run": run.info.id}, note=_LINKS_NOTE),
     ]
+
+
+def _use(run: OpenRun, scheme: str) -> list[Any]:
+    use = use_over_time(run.result)
+    if use is None:
+        return []
+    texts = np.vectorize(lambda rate: f"{rate:.3g} GB/s", otypes=[object])(use.values)
+    note = "The links that carried most, busiest first, in stretches of the step; GB/s is 10⁹ bytes a second."
+    return [card("Links over time", graph(heat_map(use, texts, scheme), id="link-use"), note=note)]
 
 
 def _matrix(run: OpenRun, scheme: str) -> dmc.Paper:
@@ -117,7 +127,7 @@ def _traffic(run: OpenRun, shown: str, scheme: str) -> Any:
     matrix = traffic(run.result, shown)
     text = duration_text if shown == "busy_ns" else lambda value: bytes_text(int(value))
     labels = np.vectorize(text, otypes=[object])(matrix.values)
-    return graph(traffic_map(matrix.labels, matrix.values, labels, scheme))
+    return graph(heat_map(matrix, labels, scheme))
 
 
 def _dimensions(run: OpenRun, links: Any) -> dmc.Paper:

@@ -8,9 +8,16 @@ import numpy as np
 import pandas as pd
 
 from ..state import OpenRun
-from ..theme import run_name
+from ..theme import duration_text, run_name, share_text
 
-__all__ = ["collective_differences", "node_differences", "rank_differences", "run_overview", "same_nodes"]
+__all__ = [
+    "collective_differences",
+    "node_differences",
+    "paths_part",
+    "rank_differences",
+    "run_overview",
+    "same_nodes",
+]
 
 _DIFFERENCE = ["base_ns", "other_ns", "delta_ns", "relative"]
 
@@ -91,6 +98,37 @@ def collective_differences(base: OpenRun, other: OpenRun) -> pd.DataFrame:
     table[whole] = table[whole].round().astype(np.int64)
     facts = base.collectives[["collective", "operation", "module", "size_bytes", "rank", "node_id"]]
     return _worst_first(_with_difference(table).merge(facts, on="collective"))
+
+
+def paths_part(base: OpenRun, other: OpenRun) -> str:
+    """Return in words how far the two critical paths go together, and where each goes then."""
+    segments = base.path.segments
+    steps = [_steps(run) for run in (base, other)]
+    shorter = min(map(len, steps))
+    common = next((place for place in range(shorter) if steps[0][place] != steps[1][place]), shorter)
+    if common == max(map(len, steps)):
+        return f"Both critical paths go through the same {common:,} segments."
+    until_ns = int(segments["start_ns"].iloc[common]) if common < len(segments) else base.path.makespan_ns
+    on_both = segments["duration_ns"][pd.Series(steps[0]).isin(steps[1]).to_numpy(bool)].sum()
+    share = share_text(int(on_both) / max(1, base.path.makespan_ns))
+    return (
+        f"The critical paths share their first {common:,} segments, until {duration_text(until_ns)}; "
+        f"then this run goes to {_place(base, common)}, the other to {_place(other, common)}. "
+        f"{share} of this run's path lies on the other's too."
+    )
+
+
+def _steps(run: OpenRun) -> list[tuple[int, int]]:
+    segments = run.path.segments
+    return list(zip(segments["rank"].tolist(), segments["node_id"].tolist(), strict=True))
+
+
+def _place(run: OpenRun, number: int) -> str:
+    segments = run.path.segments
+    if number >= len(segments):
+        return "its end"
+    row = segments.iloc[number]
+    return f"{str(row['name'])[:60]} (node {row['node_id']} of rank {row['rank']})"
 
 
 def _with_difference(table: pd.DataFrame) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import ConfigError
@@ -51,12 +51,16 @@ class Finding:
 
 @dataclass(frozen=True)
 class Setup:
-    """What a form holds: the dimensions, the system's other keys, and the presets it began as."""
+    """What a form holds: the dimensions, the system's other keys, and the presets it began as.
+
+    *more* are the network's other keys, such as a packet-level part; the form keeps them as they are.
+    """
 
     dimensions: tuple[Dimension, ...]
     system: Mapping[str, Any]
     network_preset: str
     system_preset: str
+    more: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of_presets(cls, network_preset: str, system_preset: str) -> Setup:
@@ -68,7 +72,7 @@ class Setup:
         rows = zip(network.topology, network.npus_count, network.bandwidth, network.latency, strict=True)
         dimensions = tuple(Dimension(*row, tuple(algorithms[index])) for index, row in enumerate(rows))
         rest = {key: value for key, value in system.items() if not key.endswith("-implementation")}
-        return cls(dimensions, rest, network_preset, system_preset)
+        return cls(dimensions, rest, network_preset, system_preset, dict(network.unknown))
 
     def with_count(self, count: int) -> Setup:
         """Return the setup with *count* dimensions: the last ones dropped, or the last repeated with 2."""
@@ -88,6 +92,7 @@ class Setup:
             "npus_count": [dimension.size for dimension in self.dimensions],
             "bandwidth": [dimension.bandwidth for dimension in self.dimensions],
             "latency": [dimension.latency for dimension in self.dimensions],
+            **self.more,
         }
 
     def system_mapping(self) -> dict[str, Any]:
@@ -109,9 +114,6 @@ def check(setup: Setup, workload_ranks: int, backends: Sequence[str]) -> list[Fi
     found = [_ranks(setup.num_ranks, workload_ranks), *_algorithms(setup), *_bandwidths(setup)]
     if not backends:
         found.append(Finding("error", "No backend is chosen; choose at least one."))
-    if "analytical-aware" in backends and len(setup.dimensions) > 1:
-        text = "The backend analytical-aware simulates one dimension; use one, or drop this backend."
-        found.append(Finding("error", text))
     levels = ("error", "warning", "note")
     return sorted(found, key=lambda finding: levels.index(finding.level))
 
@@ -138,7 +140,8 @@ def _algorithms(setup: Setup) -> list[Finding]:
         needing = sorted({name for name in dimension.algorithms if name in _POWERS_OF_TWO})
         if needing and dimension.size & (dimension.size - 1):
             text = (
-                f"{' and '.join(needing)} need a power of two, but dimension {number} has {dimension.size}."
+                f"{' and '.join(needing)} pair ranks up and need a power of two; "
+                f"dimension {number} has {dimension.size}."
             )
             found.append(Finding("error", text))
     return found

@@ -9,17 +9,19 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...runner import Result
+from ..theme import duration_text
 
-__all__ = ["Matrix", "link_dimensions", "link_table", "switch_loads", "traffic"]
+__all__ = ["Matrix", "link_dimensions", "link_table", "switch_loads", "traffic", "use_over_time"]
 
 _MATRIX_CELLS = 64
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """A square table of senders (rows) and receivers (columns); a label may stand for a block of ranks."""
+    """Values with a label a row and a column."""
 
-    labels: list[str]
+    rows: list[str]
+    columns: list[str]
     values: npt.NDArray[np.float64]
 
 
@@ -102,7 +104,24 @@ def traffic(result: Result, column: str) -> Matrix:
     size = -(-ends // block) if ends else 0
     values = np.zeros((size, size))
     np.add.at(values, (links["src"] // block, links["dst"] // block), links[column])
-    return Matrix([_block_label(first, block, ends, ranks) for first in range(0, ends, block)], values)
+    labels = [_block_label(first, block, ends, ranks) for first in range(0, ends, block)]
+    return Matrix([f"from {label}" for label in labels], [f"to {label}" for label in labels], values)
+
+
+def use_over_time(result: Result, most: int = 40) -> Matrix | None:
+    """Return the GB/s of the *most* links that carried most, over time; None if it was not recorded."""
+    if result.link_use.empty:
+        return None
+    ranks = len(result.ranks)
+    use = result.link_use.assign(
+        rate=result.link_use["bytes"]
+        / (result.link_use["end_ns"] - result.link_use["start_ns"]).clip(lower=1)
+    )
+    largest = use.groupby(["src", "dst"])["bytes"].sum().nlargest(most).index
+    table = use.pivot_table(index=["src", "dst"], columns="start_ns", values="rate", fill_value=0.0)
+    table = table.reindex(largest)
+    rows = [f"{endpoint(src, ranks)} to {endpoint(dst, ranks)}" for src, dst in table.index]
+    return Matrix(rows, [duration_text(start) for start in table.columns], table.to_numpy(dtype=float))
 
 
 def _block_label(first: int, block: int, ends: int, ranks: int) -> str:
