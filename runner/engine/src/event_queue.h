@@ -11,6 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "errors.h"
+
 namespace chakrascope {
 
 using Time = std::uint64_t;
@@ -136,6 +138,7 @@ class EventQueue {
     std::uint32_t bucket(Time time) {
         const auto [entry, created] = buckets_.try_emplace(time, 0);
         if (created) {
+            if (time < now_) throw ConfigError(kOverflow);
             entry->second = acquire();
             ticks_.push({time, entry->second});
         }
@@ -158,6 +161,9 @@ class EventQueue {
     }
 
     static constexpr std::uint64_t kPollInterval = 16384;
+    static constexpr const char* kOverflow =
+        "The simulated time exceeds 2^64 ns, so that no figure of it would be right; check the sizes, the "
+        "bandwidths and the delays for a mistaken unit.";
 
     std::function<bool(std::int64_t)> source_;
     Time now_ = 0;

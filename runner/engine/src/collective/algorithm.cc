@@ -15,11 +15,15 @@ void require_power_of_two(const Stream& stream, const char* algorithm) {
                       " in one dimension; use ring or direct there.");
 }
 
-// Partners of an all-gather pair up among 3 * 2^k ranks as well, though each then gathers only 2^(k+1) parts:
-// ASTRA-sim's answer, and so ours. With any other uneven number ranks wait for each other.
+// Return whether each round of an all-gather pairs every rank with one other, as among 6, 12 or 20 ranks.
+// Each then gathers from fewer than all: that is ASTRA-sim's answer, and so ours.
 bool pairs_up(const Phase& phase) {
-    const std::int32_t count = phase.ring.count, third = count / 3;
-    return phase.kind == Collective::AllGather && count > 3 && count % 3 == 0 && (third & (third - 1)) == 0;
+    const std::int32_t count = phase.ring.count;
+    if (phase.kind != Collective::AllGather) return false;
+    for (std::int32_t offset = count / 2; offset > 0; offset /= 2) {
+        if (count % (2 * offset) != 0) return false;
+    }
+    return true;
 }
 
 }  // namespace

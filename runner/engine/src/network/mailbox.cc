@@ -5,9 +5,17 @@ namespace chakrascope {
 namespace {
 constexpr std::uint64_t kControlBytes = 8192;
 constexpr std::int64_t kControlTags = 1'000'000'000;
+
+// ASTRA-sim keeps the size of a message sent by rendezvous in 32 bits with a sign; it aborts where nothing
+// positive is left, and there the size stays what it is.
+std::uint64_t cut(std::uint64_t size) {
+    const auto left = static_cast<std::int32_t>(static_cast<std::uint32_t>(size));
+    return left > 0 ? static_cast<std::uint64_t>(left) : size;
+}
 }  // namespace
 
-Mailbox::Mailbox(const Config& config, EventQueue& events) : events_(events), rendezvous_(config.rendezvous) {
+Mailbox::Mailbox(const Config& config, EventQueue& events)
+    : events_(events), rendezvous_(config.rendezvous), cuts_(config.semantics == "astra-sim") {
     if (config.external_network) {
         network_ = make_external_network(config, events, *this);
     } else {
@@ -41,7 +49,8 @@ void Mailbox::meet_receive(std::uint64_t meeting) {
     post_receive(kept.key, kept.callback);
 }
 
-std::uint64_t Mailbox::keep(const MessageKey& key, Callback callback) {
+std::uint64_t Mailbox::keep(MessageKey key, Callback callback) {
+    if (cuts_) key.size = cut(key.size);
     if (free_meetings_.empty()) {
         meetings_.push_back({key, callback});
         return meetings_.size() - 1;

@@ -96,13 +96,14 @@ class Mailbox {
     void post_receive(const MessageKey& key, Callback received);
     void meet_send(std::uint64_t meeting);
     void meet_receive(std::uint64_t meeting);
-    std::uint64_t keep(const MessageKey& key, Callback callback);
+    std::uint64_t keep(MessageKey key, Callback callback);
     std::uint32_t create(const MessageKey& key);
     std::uint32_t match(const MessageKey& key, bool sending);
     void release(std::uint32_t message);
 
     EventQueue& events_;
     const bool rendezvous_;
+    const bool cuts_;  // to 32 bits, as ASTRA-sim does
     std::unique_ptr<Network> network_;
     std::vector<Message> messages_;
     std::vector<std::uint32_t> free_;

@@ -10,6 +10,13 @@ namespace {
 constexpr int kLongestStreak = 8;
 constexpr double kInnerGap = 0.0038;  // ns a byte on the inner bus
 
+// ASTRA-sim keeps sizes on the bus in 32 bits with a sign; it stalls where they turn negative, and there the
+// size stays what it is.
+std::int64_t size_on_bus(std::uint64_t size) {
+    const auto left = static_cast<std::int32_t>(static_cast<std::uint32_t>(size));
+    return left < 0 ? static_cast<std::int64_t>(size) : left;
+}
+
 BusPort::Parameters parameters_of(const Config& config) {
     return {static_cast<std::int64_t>(static_cast<float>(config.L)),
             static_cast<std::int64_t>(static_cast<float>(config.o)),
@@ -39,7 +46,7 @@ void BusPort::request(Item item) {
         if (current_ == State::Free && !arbitrate()) begin();
         return;
     }
-    const std::int32_t size = item.size;
+    const std::int64_t size = item.size;
     inner_far_->request(
         {size, false, false, [this, item = std::move(item)]() mutable { push_out(std::move(item)); }});
 }
@@ -68,7 +75,7 @@ void BusPort::begin() {
         offset = parameters_.g - elapsed;
     Item item = std::move(out_.front());
     out_.pop_front();
-    const double size = item.size - 1;
+    const auto size = static_cast<double>(item.size - 1);
     partner_->accept(std::move(item), static_cast<double>(offset));
     current_ = State::Sending;
     events_.after(rank_, truncate(static_cast<double>(offset) + parameters_.G * size),
@@ -76,7 +83,7 @@ void BusPort::begin() {
 }
 
 void BusPort::accept(Item item, double offset) {
-    const double size = item.size - 1;
+    const auto size = static_cast<double>(item.size - 1);
     in_.push_back(std::move(item));
     previous_ = current_;
     current_ = State::Receiving;
@@ -121,7 +128,7 @@ void BusPort::to_processing(Item item) {
         start_processing();
         return;
     }
-    const std::int32_t size = item.size;
+    const std::int64_t size = item.size;
     inner_near_->request({size, false, true, [this, item = std::move(item)]() mutable {
                               waiting_.push_back(std::move(item));
                               start_processing();
@@ -134,7 +141,7 @@ void BusPort::to_output(Item item) {
         out_.push_back(std::move(item));
         return;
     }
-    const std::int32_t size = item.size;
+    const std::int64_t size = item.size;
     inner_near_->request(
         {size, false, true, [this, item = std::move(item)]() mutable { push_out(std::move(item)); }});
 }
@@ -149,7 +156,7 @@ void BusPort::to_owner(std::deque<Item>& from) {
     }
     Item item = std::move(from.front());
     from.pop_front();
-    const std::int32_t size = item.size;
+    const std::int64_t size = item.size;
     inner_near_->request({size, false, false, [this, item = std::move(item)] {
                               item.done();
                               kick();
@@ -191,8 +198,7 @@ SharedBus::SharedBus(const Config& config, EventQueue& events, std::int32_t rank
 
 void SharedBus::request(const Bundle& bundle, Callback done) {
     BusPort& port = bundle.side == Side::ToMemory ? npu_ : memory_;
-    port.request(
-        {static_cast<std::int32_t>(bundle.size), bundle.processed, bundle.send_back, [done] { done(); }});
+    port.request({size_on_bus(bundle.size), bundle.processed, bundle.send_back, [done] { done(); }});
 }
 
 }  // namespace chakrascope

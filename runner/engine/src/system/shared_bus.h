@@ -25,7 +25,7 @@ class BusPort {
         std::int64_t reduction_delay;
     };
     struct Item {
-        std::int32_t size = 0;
+        std::int64_t size = 0;
         bool processed = false;
         bool send_back = false;
         std::function<void()> done;
