@@ -63,6 +63,8 @@ def ours(folder: Path, backend: str, options: dict[str, Any]) -> dict[str, Any]:
         return {"status": "loops", "message": f"not done after {LIMIT_S:g} s"}
     except ChakrascopeError as error:
         return {"status": "refuses", "message": f"{type(error).__name__}: {error}"}
+    except Exception as error:
+        return {"status": "crashes", "message": repr(error)}
     table = result.ranks.set_index("rank").to_dict("index")
     facts = {name: result.provenance[name] for name in ("folded", "finish_order")}
     return {"status": "finishes", "message": "", "ranks": table} | facts

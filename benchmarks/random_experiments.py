@@ -207,7 +207,7 @@ def _add_custom(random: Random, experiment: Experiment, ranks: int) -> None:
 def _custom_programs(random: Random, members: int) -> list[list[dict[str, Any]]]:
     """Return a program a member; nodes depend on earlier ones only, so that no circle can form."""
     programs: list[list[dict[str, Any]]] = [[] for _ in range(members)]
-    gap = random.choice((1, 1, 3, 17))
+    gap = random.choice((1, 1, 3, 17, 1_000_003))
 
     def add(member: int, **facts: Any) -> None:
         program = programs[member]
@@ -236,7 +236,7 @@ class _Workload:
         self.experiment = experiment
         self.ranks = range(ranks)
         self.programs: list[list[dict[str, Any]]] = [[] for _ in self.ranks]
-        self.next_id = random.choice((0, 0, 1, 1000))
+        self.next_id = random.choice((0, 0, 1, 1000, 10**12))
         self.gap = random.choice((1, 1, 2, 13))
         self.chained = random.random() < 0.85
         self.alike = random.random() < 0.5
@@ -317,6 +317,8 @@ class _Workload:
         allowed = [kind for kind in COLLECTIVES if not members or self._fits(kind, members)]
         kind = random.choice(allowed if allowed and random.random() < 0.97 else COLLECTIVES)
         size = random.choice((*_SIZES, random.randrange(1 << 22)))
+        if random.random() < 0.02:
+            size = 5_000_000_007
         if kind == "ALL_GATHER":
             size = max(size, self.experiment["system"]["preferred-dataset-splits"])
         facts = {"type": "COLL", "comm_type": kind, "comm_size": size, "comm_priority": random.randrange(3)}
@@ -385,7 +387,7 @@ class _Workload:
         if not self.symmetric and random.random() < 0.6:
             pairs = random.sample(pairs, random.randint(1, len(pairs)))
         tag = random.choice((0, 1, 1, 2, 500_000_001))
-        size = random.choice((1, 1000, 65_536, 1 << 22))
+        size = random.choices((1, 1000, 65_536, 1 << 22, 5_000_000_007), (8, 8, 8, 8, 1))[0]
         send_id, recv_id = self._new_id(), self._new_id()
         messages: list[dict[str, Any]] = [
             {"comm_src": source, "comm_dst": target, "comm_tag": tag, "comm_size": size}
