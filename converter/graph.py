@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,8 @@ NODE_COLUMNS: dict[str, tuple[str, Any]] = {
     "step": ("int64", -1),
     "measured_start_ns": ("int64", -1),
 }
+_DEFAULTS = {name: default for name, (_, default) in NODE_COLUMNS.items()}
+_row = itemgetter(*NODE_COLUMNS)
 EDGE_COLUMNS: dict[str, str] = {"src": "int64", "dst": "int64", "kind": "uint8"}
 
 
@@ -107,9 +110,12 @@ class Graph:
         extra: Mapping[int, bytes] | None = None,
     ) -> Graph:
         """Build a graph from one mapping a node (absent columns take their default) and (src, dst, kind)."""
+        rows = [_row({**_DEFAULTS, **node}) for node in nodes]
+        values = zip(*rows, strict=True) if rows else ([] for _ in NODE_COLUMNS)
+        types = (dtype for dtype, _ in NODE_COLUMNS.values())
         columns = {
-            name: _column([node.get(name, default) for node in nodes], dtype)
-            for name, (dtype, default) in NODE_COLUMNS.items()
+            name: _column(list(column), dtype)
+            for name, column, dtype in zip(NODE_COLUMNS, values, types, strict=True)
         }
         table = pd.DataFrame(columns)
         if not table["node_id"].is_monotonic_increasing:
