@@ -99,13 +99,13 @@ def test_use_over_time_shows_the_links_that_carry_most(run):
     assert network.use_over_time(run.result) is None
     use = pd.DataFrame(
         {
-            "src": [0, 0, 1, 1], "dst": [1, 1, 2, 2], "start_ns": [0, 10, 0, 10], "end_ns": [10, 20, 10, 20],
-            "bytes": [5, 0, 20, 40],
+            "src": [0, 0, 1, 1], "dst": [1, 1, 2, 2], "start_ns": [10, 30, 10, 30],
+            "end_ns": [20, 40, 20, 40], "bytes": [5, 0, 20, 40],
         }
     )  # fmt: skip
     matrix = network.use_over_time(dataclasses.replace(run.result, link_use=use), most=1)
     assert matrix.rows == ["rank 1 to switch 0"]
-    assert matrix.values.tolist() == [[2.0, 4.0]]
+    assert matrix.values.tolist() == [[0.0, 2.0, 0.0, 4.0]]
 
 
 def test_comparison_with_itself_finds_no_difference(run):
@@ -149,3 +149,13 @@ def test_advice_is_ranked_and_bounded_by_the_path(run):
     assert items[0].what == "aten::mm"
     assert items[0].gain_ns == LAYERS * 500_000
     assert all(item.gain_ns <= run.result.makespan_ns for item in items)
+
+
+def test_packet_facts_are_told_where_there_are_some():
+    packets = {"data_packets": 12_345, "drops": 0, "flow_completion_ns": {"count": 2, "median": 1500.0}}
+    assert network.packet_facts({"packets": packets}) == [
+        ("Data packets", "12,345"),
+        ("Dropped packets", "0"),
+        ("Flow completion", "2 flows: median 1.50 µs"),
+    ]
+    assert network.packet_facts({}) == []

@@ -9,10 +9,17 @@ import numpy as np
 from dash import Dash, Input, Output, State, html
 
 from ..charts import graph, heat_map, loads_bar
-from ..queries.network import link_dimensions, link_table, switch_loads, traffic, use_over_time
+from ..queries.network import (
+    link_dimensions,
+    link_table,
+    packet_facts,
+    switch_loads,
+    traffic,
+    use_over_time,
+)
 from ..state import OpenRun, Selection, StudyView
 from ..theme import bytes_text, duration_text, share_text
-from .parts import card, column, empty, export_links, select_rows, table_card, text_column
+from .parts import card, column, details_list, empty, export_links, select_rows, table_card, text_column
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
@@ -96,6 +103,7 @@ def _links(run: OpenRun, scheme: str) -> list[Any]:
         _dimensions(run, links),
         _matrix(run, scheme),
         *_use(run, scheme),
+        *_packets(run),
         table_card("Links", "links", links, _LINKS, scheme, query={"run": run.info.id}, note=_LINKS_NOTE),
     ]
 
@@ -107,6 +115,11 @@ def _use(run: OpenRun, scheme: str) -> list[Any]:
     texts = np.vectorize(lambda rate: f"{rate:.3g} GB/s", otypes=[object])(use.values)
     note = "The links that carried most, busiest first, in stretches of the step; GB/s is 10⁹ bytes a second."
     return [card("Links over time", graph(heat_map(use, texts, scheme), id="link-use"), note=note)]
+
+
+def _packets(run: OpenRun) -> list[Any]:
+    facts = packet_facts(run.result.provenance)
+    return [card("Packets", details_list(facts), id="packets")] if facts else []
 
 
 def _matrix(run: OpenRun, scheme: str) -> dmc.Paper:
