@@ -52,3 +52,21 @@ def test_times_beyond_64_bits_are_refused():
     nodes = [build.comp(0, 10**16), build.comp(1, 10**16, (0,))]
     with pytest.raises(ConfigError, match=r"2\^64 ns"):
         build.finish([nodes, nodes])
+
+
+def test_chunks_in_different_orders_are_diagnosed():
+    """Trees end at different times, so that ranks start the chunks of the next dimension in other orders."""
+    settings = build.config(
+        topology=["Ring"] * 3,
+        npus_count=[4, 2, 2],
+        bandwidth=[1.0] * 3,
+        latency=[33.0] * 3,
+        all_reduce_implementation=["doubleBinaryTree", "doubleBinaryTree", "ring"],
+        preferred_dataset_splits=2,
+        endpoint_delay=1000,
+        local_mem_bw=50.0,
+    )
+    programs = [[build.coll(0, 1000)]] * 16
+    assert "active-chunks-per-dimension" in build.run(programs, settings).unfinished[0]["waits_for"]
+    settings.active_chunks_per_dimension = 2
+    assert min(build.finish(programs, settings)) > 0

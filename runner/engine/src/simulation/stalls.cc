@@ -108,7 +108,9 @@ std::string waits_of_collective(const Cluster& cluster, const std::deque<Rank>& 
     }
     if (!absent.empty()) return absent + " to issue it";
     if (!different.empty()) return different;
-    return "the other members of group " + std::to_string(node.group);
+    return "the other members of group " + std::to_string(node.group) +
+           ", which are in it too, but with its chunks in another order (raise active-chunks-per-dimension "
+           "or lower preferred-dataset-splits) or with messages of a custom algorithm that nobody expects";
 }
 
 std::string waits_of_message(const std::deque<Rank>& ranks, const Node& node) {
