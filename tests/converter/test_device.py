@@ -130,6 +130,40 @@ class Device:
         self.launch(COMM_STREAM, 50.0, name="ncclDevKernel_SendRecv(ncclDevKernelArgs)", extra=told)
         self.close(event)
 
+    def graph_launch(self, durations):
+        """Launch a CUDA graph: many kernels, one call, one correlation."""
+        event = self.op("aten::graph")
+        first = self.launch(7, durations[0])
+        for duration in durations[1:]:
+            start, first = first + 1, first + 1 + duration
+            args = {"correlation": self.correlations, "stream": 7, "device": 0, "External id": self.records}
+            self.events.append(
+                {
+                    "ph": "X",
+                    "cat": "kernel",
+                    "name": "gemm",
+                    "tid": 7,
+                    "ts": start,
+                    "dur": duration,
+                    "args": args,
+                }
+            )
+        self.ends[7] = first
+        self.close(event)
+
+    def recorded_wait(self, source, target):
+        """Make stream *target* wait for *source*, and have the profiler record it."""
+        self.correlations += 2
+        record, wait = self.correlations - 1, self.correlations
+        self.call("cudaEventRecord", 1.0, record)
+        self.call("cudaStreamWaitEvent", 1.0, wait)
+        args = {"cuda_sync_kind": "Stream Wait Event", "stream": target, "wait_on_stream": source}
+        args |= {"correlation": wait, "wait_on_cuda_event_record_corr_id": record}
+        self.events.append(
+            {"ph": "X", "cat": "cuda_sync", "name": "x", "ts": self.now, "dur": 1, "args": args}
+        )
+        self.after[target] = self.ends.get(source, 0)
+
     def wait(self):
         event = self.op("record_param_comms", [self.sequence, ["", ""], 0, "wait", [], [], -1, -1, 1])
         self.call("cudaStreamWaitEvent", 1.0)
@@ -248,6 +282,31 @@ def test_a_batch_of_messages_becomes_its_sends_and_receives(tmp_path):
     assert comm["stream"].nunique() == 2
     with pytest.raises(TraceError, match="of the job's 2 ranks, and those communicate in groups or pairs"):
         convert_files(*device.write(tmp_path))
+
+
+def test_the_kernels_of_a_cuda_graph_share_its_launch(tmp_path):
+    device = Device()
+    device.compute(7, [5.0])
+    device.graph_launch([10.0, 20.0, 30.0])
+    (graph,) = convert_files(*device.write(tmp_path)).graphs
+    kernels = graph.nodes.loc[graph.nodes["name"] == "gemm", "node_id"].tolist()
+    launches = graph.edges[graph.edges["kind"] == EdgeKind.LAUNCH].set_index("dst")["src"]
+    assert len(kernels) == 4
+    assert len({launches[kernel] for kernel in kernels[1:]}) == 1
+    assert replay(graph).makespan_ns == pytest.approx((device.ends[7] - 1000) * 1000, abs=5_000)
+
+
+def test_recorded_stream_waits_are_taken_as_they_are(tmp_path):
+    device = Device()
+    device.compute(13, [3.0])
+    device.compute(13, [4.0])
+    device.now += 100  # both are over long before anybody waits
+    device.recorded_wait(13, 7)
+    device.compute(7, [10.0])
+    (graph,) = convert_files(*device.write(tmp_path)).graphs
+    kernels = graph.nodes.loc[graph.nodes["name"] == "gemm", "node_id"].tolist()
+    waits = graph.edges.query("kind == 4")[["src", "dst"]].values.tolist()
+    assert waits == [[kernels[1], kernels[2]]]
 
 
 def test_device_traces_alone_give_the_collectives_they_describe(tmp_path):
