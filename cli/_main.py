@@ -19,6 +19,7 @@ from ._presets import presets_command
 from ._profile import profile_command
 from ._report import report_command
 from ._run import run_command
+from ._sweep import sweep_command
 from ._trace import trace_command
 from ._view import view_command
 
@@ -57,6 +58,7 @@ for _command in (
     run_command,
     critical_path_command,
     compare_command,
+    sweep_command,
     view_command,
     report_command,
     doctor_command,

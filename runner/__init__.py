@@ -26,6 +26,10 @@ from .study import Study as Study
 from .summary import Summary as Summary
 from .summary import human_time as human_time
 from .summary import summarize as summarize
+from .sweep import Sweep as Sweep
+from .sweep import read_sweep as read_sweep
+from .sweep import sweep as sweep
+from .sweep import sweep_names as sweep_names
 
 __all__ = [
     "BREAKDOWNS",
@@ -40,6 +44,7 @@ __all__ = [
     "RunInfo",
     "Study",
     "Summary",
+    "Sweep",
     "SystemConfig",
     "WorkloadSource",
     "backend_names",
@@ -51,7 +56,10 @@ __all__ = [
     "list_presets",
     "load_groups",
     "prepare",
+    "read_sweep",
     "register",
     "simulate",
     "summarize",
+    "sweep",
+    "sweep_names",
 ]

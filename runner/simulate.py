@@ -13,7 +13,16 @@ from .config import MemoryConfig, NetworkConfig, SystemConfig, list_presets, loa
 from .experiment import Experiment, WorkloadSource
 from .result import Result
 
-__all__ = ["prepare", "simulate"]
+__all__ = [
+    "choose_groups",
+    "is_captured",
+    "load_memory",
+    "load_network",
+    "load_source",
+    "load_system",
+    "prepare",
+    "simulate",
+]
 
 
 def simulate(  # noqa: PLR0917 - the order of ASTRA-sim's files
@@ -66,15 +75,15 @@ def prepare(  # noqa: PLR0917 - as simulate
 ) -> Experiment:
     """Return the experiment that `simulate` would run with the same arguments, everything loaded."""
     get_backend(backend)
-    loaded_network = _network(workload, network, backend)
-    source, captured = _workload(workload, loaded_network.num_ranks)
+    loaded_network = load_network(workload, network, backend)
+    source, captured = load_source(workload, loaded_network.num_ranks)
     assumptions = source.metadata.get("assumptions", []) if source.loaded is not None else []
     return Experiment(
         workload=source,
-        system=_system(system, loaded_network.dimensions),
+        system=load_system(system, loaded_network.dimensions),
         network=loaded_network,
-        memory=_memory(memory),
-        groups=_groups(groups, source),
+        memory=load_memory(memory),
+        groups=choose_groups(groups, source),
         backend=backend,
         num_queues_per_dim=num_queues_per_dim,
         injection_scale=injection_scale,
@@ -84,7 +93,7 @@ def prepare(  # noqa: PLR0917 - as simulate
     )
 
 
-def _network(
+def load_network(
     workload: Workload | str | Path, network: NetworkConfig | str | Path | None, backend: str
 ) -> NetworkConfig:
     """Return the network; a replay has no network, so its size is that of the workload."""
@@ -106,7 +115,8 @@ def _is_preset(kind: str, name: str | Path) -> bool:
     return isinstance(name, str) and path.name == name and not path.suffix and not path.is_file()
 
 
-def _system(system: SystemConfig | str | Path, dimensions: int) -> SystemConfig:
+def load_system(system: SystemConfig | str | Path, dimensions: int) -> SystemConfig:
+    """Return the system of that name or path, for a network of so many *dimensions*."""
     if isinstance(system, SystemConfig):
         return system
     if _is_preset("system", system):
@@ -114,13 +124,14 @@ def _system(system: SystemConfig | str | Path, dimensions: int) -> SystemConfig:
     return SystemConfig.load(system)
 
 
-def _memory(memory: MemoryConfig | str | Path | None) -> MemoryConfig:
+def load_memory(memory: MemoryConfig | str | Path | None) -> MemoryConfig:
+    """Return the memory configuration of that name or path; without one there is no remote memory."""
     if memory is None or isinstance(memory, MemoryConfig):
         return memory or MemoryConfig()
     return MemoryConfig.preset(str(memory)) if _is_preset("memory", memory) else MemoryConfig.load(memory)
 
 
-def _groups(
+def choose_groups(
     groups: Mapping[int, tuple[int, ...]] | str | Path | None, source: WorkloadSource
 ) -> dict[int, tuple[int, ...]]:
     """Return the groups: those given, else those of the workload or the file beside it."""
@@ -134,7 +145,7 @@ def _groups(
     return load_groups(beside) if beside.is_file() else {}
 
 
-def _workload(workload: Workload | str | Path, num_ranks: int) -> tuple[WorkloadSource, bool]:
+def load_source(workload: Workload | str | Path, num_ranks: int) -> tuple[WorkloadSource, bool]:
     """Return the programs of *num_ranks* ranks, and whether the workload was captured."""
     if isinstance(workload, Workload):
         return _scaled(workload, num_ranks), is_captured(workload.metadata)

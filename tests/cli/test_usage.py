@@ -27,6 +27,7 @@ def test_the_commands_are_a_frozen_surface() -> None:
         "profile",
         "report",
         "run",
+        "sweep",
         "trace",
         "view",
     ]
@@ -48,6 +49,8 @@ def test_help_documents_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> No
         (["critical-path", "no-such-study"], 60, "no-such-study"),
         (["convert", "no-such-study"], 60, "no-such-study"),
         (["view", "no-such-study"], 60, "no-such-study"),
+        (["sweep", "no-such-study", "--over", "network=ring-2"], 60, "no-such-study"),
+        (["sweep", "no-such-study"], 2, "--over"),
         (["profil"], 2, "profil"),
         (["run", "--workload-configuration", "no/such", "--network", "rng-2"], 40, "ring-2"),
     ],

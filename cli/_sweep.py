@@ -1,0 +1,136 @@
+"""``chakrascope sweep``: one workload on many clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import pandas as pd
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ..errors import BackendError, UsageError
+from ..runner import Study, Sweep, sweep
+from ..runner.sweep import SweepProgress, grid, multiply, parse_axis, read_points
+from ._output import console, error_console, format_option, print_frame
+
+__all__ = ["sweep_command"]
+
+_MOST_ROWS = 20
+
+
+@click.command("sweep")
+@click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
+@click.option(
+    "--over",
+    "axes",
+    multiple=True,
+    metavar="KEY=VALUE,VALUE,...",
+    help="An axis: network, system, memory, workload, or a field such as network.bandwidth; repeat it.",
+)
+@click.option("--list", "points_file", metavar="FILE", help="Points, one JSON object of settings a line.")
+@click.option("--network", help="Network YAML file or preset to start from.")
+@click.option(
+    "--system", default="default", show_default=True, help="System JSON file or preset to start from."
+)
+@click.option("--memory", help="Memory JSON file or preset to start from.")
+@click.option("--workload", help="A workload of the study. [default: the newest]")
+@click.option("--backend", "backends", multiple=True, help="May be repeated. [default: analytical-unaware]")
+@click.option("--name", help="What to call the sweep. [default: a name of its own for each set of points]")
+@click.option(
+    "--workers", type=click.IntRange(0), help="Processes; 0 is none but this. [default: as many as CPUs]"
+)
+@click.option(
+    "--cluster", metavar="ADDRESS", help="A Dask scheduler (tcp://host:8786), or its file, to use instead."
+)
+@click.option(
+    "--keep", default=1, show_default=True, type=click.IntRange(0), help="Best points to keep as runs."
+)
+@format_option
+def sweep_command(
+    *,
+    study_folder: Path,
+    axes: tuple[str, ...],
+    points_file: str | None,
+    backends: tuple[str, ...],
+    output_format: str,
+    **choices: Any,
+) -> None:
+    """Simulate STUDY's workload on every combination of settings, best first.
+
+    Points that were simulated before are not simulated again, so the same command resumes a sweep.
+    """
+    if not axes and points_file is None:
+        raise UsageError(
+            "nothing to sweep over. Next: add --over network.bandwidth=25,50,100, or --list FILE."
+        )
+    study = Study.open(study_folder)
+    points = grid(_axes(axes, backends)) if axes or len(backends) > 1 else [{}]
+    if points_file is not None:
+        points = multiply(read_points(points_file), points)
+    backend = backends[0] if backends else "analytical-unaware"
+    with _progress() as progress:
+        found = sweep(study, points, backend=backend, progress=progress, **choices)
+    _print(found, output_format)
+    if found.failed == len(found.points):
+        raise BackendError(f"No point of the sweep has a result: {found.points['error'].iloc[0]}")
+
+
+def _axes(texts: tuple[str, ...], backends: tuple[str, ...]) -> dict[str, list[Any]]:
+    axes: dict[str, list[Any]] = {}
+    for text in texts:
+        key, values = parse_axis(text)
+        if key in axes:
+            raise UsageError(f"the axis '{key}' is given twice. Next: put its values into one --over.")
+        axes[key] = values
+    return axes | ({"backend": list(backends)} if len(backends) > 1 else {})
+
+
+@contextmanager
+def _progress() -> Iterator[SweepProgress]:
+    """Show a bar on standard error while the block runs."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[failed]}", style="red"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=error_console, transient=True) as bar:
+        shown = bar.add_task("Simulating", total=None, failed="")
+
+        def update(finished: int, points: int, failed: int) -> None:
+            text = f"{failed} failed" if failed else ""
+            bar.update(shown, completed=finished, total=points, failed=text)
+
+        yield update
+
+
+def _print(found: Sweep, output_format: str) -> None:
+    if output_format != "table":
+        print_frame(found.points.drop(columns="settings"), output_format)
+        return
+    done = found.points[found.points["state"] == "done"]
+    if len(done):
+        title = f"Sweep {found.name}, best first"
+        print_frame(_for_people(done), "table", title=title, limit=_MOST_ROWS)
+    for error, count in found.points["error"][found.points["state"] == "failed"].value_counts().items():
+        error_console.print(f"{count} failed: {error}", style="red", markup=False, soft_wrap=True)
+    more = f", {found.failed} failed" if found.failed else ""
+    console.print(
+        f"{found.simulated} simulated, {found.reused} known before{more}; all in {found.path}", soft_wrap=True
+    )
+    if found.kept:
+        console.print(f"Kept as runs: {', '.join(found.kept)}; see them with `chakrascope view`.")
+
+
+def _for_people(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the settings under short names with the two figures that decide."""
+    settings = list(points.columns[: points.columns.get_loc("id")])
+    ranks = ["ranks"] if points["ranks"].nunique() > 1 else []
+    shown: pd.DataFrame = points[[*settings, *ranks, "makespan_ns", "exposed_comm_ns"]]
+    short = {name: name.partition(".")[2].removesuffix("-implementation") or name for name in settings}
+    unique = len(set(short.values())) == len(short)
+    return shown.rename(columns=short) if unique else shown

@@ -1,0 +1,25 @@
+"""Sweeps: the same workload on many clusters, in one table."""
+
+from ._space import Settings as Settings
+from ._space import grid as grid
+from ._space import multiply as multiply
+from ._space import parse_axis as parse_axis
+from ._space import read_points as read_points
+from ._sweep import Sweep as Sweep
+from ._sweep import SweepProgress as SweepProgress
+from ._sweep import read_sweep as read_sweep
+from ._sweep import sweep as sweep
+from ._sweep import sweep_names as sweep_names
+
+__all__ = [
+    "Settings",
+    "Sweep",
+    "SweepProgress",
+    "grid",
+    "multiply",
+    "parse_axis",
+    "read_points",
+    "read_sweep",
+    "sweep",
+    "sweep_names",
+]

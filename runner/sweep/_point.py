@@ -1,0 +1,98 @@
+"""One point of a sweep as work for a process: what it is told, what it does, what it answers."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import Cancelled, ChakrascopeError
+from ..backends import Progress, get_backend
+from ..experiment import Experiment
+from ..result import Result
+from ..study import Study
+from ._settings import Base, Builder
+
+__all__ = ["MEASURES", "Answer", "Solver", "Task", "failure", "measure"]
+
+MEASURES = ("makespan_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns")
+"""What the table holds of a result: the makespan, the most exposed communication of a rank, and means over
+the ranks. All in ns."""
+
+Answer = Mapping[str, Any]
+"""Columns of a point's row: its state, and its figures or its error."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A point to simulate. *experiment* goes without the programs: a process reads those itself, once."""
+
+    number: int
+    id: str
+    workload: str
+    experiment: Experiment
+
+    @classmethod
+    def of(cls, number: int, workload: str, experiment: Experiment) -> Task:
+        """Return the task of the point *number*, which simulates the study's *workload*."""
+        bare = replace(experiment.workload, programs=(), prefix=None, loaded=None, metadata={})
+        return cls(number, experiment.content_hash, workload, replace(experiment, workload=bare))
+
+
+class Solver:
+    """Simulates points of one study; what it reads of workloads, it keeps for the next point."""
+
+    def __init__(self, study: str | Path) -> None:
+        self._builder = Builder(Study.open(study), Base())
+
+    def solve(self, task: Task, progress: Progress | None = None) -> Answer:
+        """Return the columns of the task's row; whatever goes wrong becomes a row too.
+
+        Only `Cancelled` is raised.
+        """
+        return _guarded(lambda: self._solve(task, progress))
+
+    def _solve(self, task: Task, progress: Progress | None) -> Answer:
+        bare = task.experiment
+        source = self._builder.source(task.workload, bare.workload.num_ranks)
+        experiment = replace(bare, workload=source)
+        if experiment.content_hash != task.id:
+            return failure(
+                f"The workload '{task.workload}' is not the one the sweep began with; run the sweep again."
+            )
+        started = time.perf_counter()
+        result = get_backend(experiment.backend).run(experiment, progress)
+        return {**measure(result), "simulation_s": time.perf_counter() - started}
+
+
+def measure(result: Result) -> Answer:
+    """Return the figures of *result* that a sweep's table holds."""
+    ranks = result.ranks
+    means = {name: int(np.mean(ranks[name])) for name in MEASURES[2:]}
+    exposed = int(ranks["exposed_comm_ns"].max())
+    return {"state": "done", "makespan_ns": result.makespan_ns, "exposed_comm_ns": exposed, **means}
+
+
+def failure(message: str) -> Answer:
+    """Return the columns of a point that has no result."""
+    return {"state": "failed", "error": message}
+
+
+def _guarded(work: Callable[[], Answer]) -> Answer:
+    try:
+        return work()
+    except Cancelled:
+        raise
+    except ChakrascopeError as error:
+        return failure(error.message)
+    except Exception as error:
+        traceback.print_exc()
+        return failure(
+            f"An error in chakrascope itself ({type(error).__name__}: {error}); "
+            "the log of the sweep, or of its Dask worker, has the details."
+        )

@@ -1,0 +1,148 @@
+"""Where the points of a sweep are simulated: in this process, or in several of this machine.
+
+Each function is a generator of tasks with their answers, in the order they come, and of ``None`` about once
+a second while nothing comes. Closing it ends everything it started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+from ._point import Answer, Solver, Task, failure
+
+__all__ = ["Answers", "answer_here", "answer_in_processes"]
+
+Answers = Iterator["tuple[Task, Answer] | None"]
+_TICK_S = 1.0
+_TRIES = 2
+
+
+def answer_here(study: Path, tasks: Iterator[Task]) -> Answers:
+    """Simulate the *tasks* one after the other in this process."""
+    solver = Solver(study)
+    for task in tasks:
+        yield task, solver.solve(task)
+
+
+def answer_in_processes(study: Path, tasks: Iterator[Task], workers: int, log: Path) -> Answers:
+    """Simulate the *tasks* in up to *workers* processes; what these print goes to the file *log*.
+
+    A process that dies is replaced. Its task is tried again once, then it has failed.
+    """
+    pool = _Pool(study, workers, log)
+    try:
+        yield from pool.answers(tasks)
+    finally:
+        pool.close()
+
+
+class _Worker:
+    """One process, the connection to it, and the task it has."""
+
+    def __init__(self, study: Path, log: Path) -> None:
+        ours, theirs = multiprocessing.Pipe()
+        self.connection: Connection[object, object] = ours
+        self.task: Task | None = None
+        with log.open("ab") as output:
+            # In a process group of its own: Ctrl-C is for us, and ends whatever it starts with it.
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", f"{__package__}.worker", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        theirs.close()
+        self._tell(str(study))
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def start(self, task: Task) -> None:
+        self.task = task
+        self._tell(task)
+
+    def _tell(self, message: object) -> None:
+        # One that is dead is noticed where its answer is waited for.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.connection.send(message)
+
+    def close(self) -> str:
+        """End the process and return how it ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        status = self._process.wait()
+        self.connection.close()
+        return signal.Signals(-status).name if status < 0 else f"exit status {status}"
+
+
+class _Pool:
+    def __init__(self, study: Path, workers: int, log: Path) -> None:
+        self._study = study
+        self._most = workers
+        self._log = log
+        self._workers: list[_Worker] = []
+        self._again: deque[Task] = deque()
+        self._deaths: dict[int, int] = {}
+
+    def answers(self, tasks: Iterator[Task]) -> Answers:
+        while self._occupy(tasks):
+            busy = {worker.connection: worker for worker in self._workers if worker.task is not None}
+            ready = wait(list(busy), _TICK_S)
+            if not ready:
+                yield None
+            for connection in ready:
+                answered = self._collect(busy[connection])  # type: ignore[index]  # only connections wait
+                if answered is not None:
+                    yield answered
+
+    def _occupy(self, tasks: Iterator[Task]) -> bool:
+        """Give every idle process a task, starting processes as there is work; False if all is done."""
+        idle = [worker for worker in self._workers if worker.task is None]
+        while idle or len(self._workers) < self._most:
+            task = self._again.popleft() if self._again else next(tasks, None)
+            if task is None:
+                break
+            if not idle:
+                self._workers.append(_Worker(self._study, self._log))
+                idle.append(self._workers[-1])
+            idle.pop().start(task)
+        return any(worker.task is not None for worker in self._workers)
+
+    def _collect(self, worker: _Worker) -> tuple[Task, Answer] | None:
+        task = worker.task
+        if task is None:
+            return None
+        try:
+            answer = worker.connection.recv()
+        except (EOFError, ConnectionResetError):
+            return self._replace(worker, task)
+        worker.task = None
+        return task, answer  # type: ignore[return-value]  # our own worker answers with columns
+
+    def _replace(self, worker: _Worker, task: Task) -> tuple[Task, Answer] | None:
+        self._workers.remove(worker)
+        end = worker.close()
+        self._deaths[task.number] = self._deaths.get(task.number, 0) + 1
+        if self._deaths[task.number] < _TRIES:
+            self._again.append(task)
+            return None
+        return task, failure(
+            f"The process that simulated it died {_TRIES} times ({end}); is there enough memory? "
+            f"What it printed is in {self._log.name}."
+        )
+
+    def close(self) -> None:
+        while self._workers:
+            self._workers.pop().close()

@@ -1,0 +1,244 @@
+"""From settings to experiments: change single fields of the configuration files by their keys."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConfigError, did_you_mean
+from ..backends import get_backend
+from ..config import MemoryConfig, NetworkConfig, SystemConfig
+from ..experiment import Experiment, WorkloadSource
+from ..simulate import choose_groups, load_memory, load_network, load_source, load_system
+from ..study import Study
+from ._space import Settings
+
+__all__ = ["Base", "Builder", "check_keys"]
+
+_PARTS = ("backend", "memory", "network", "system", "workload")
+_OPTIONS: dict[str, type] = {
+    "injection-scale": float,
+    "num-queues-per-dim": int,
+    "rendezvous": bool,
+    "semantics": str,
+}
+_PER_DIMENSION = ("topology", "npus_count", "bandwidth", "latency")
+_EXTENSIONS = ("htsim-topology", "links", "packet")
+_SYSTEM_KEYS = [
+    item.name.replace("_", "-")
+    for item in fields(SystemConfig)
+    if item.name not in ("unknown", "folder", "name")
+]
+_ALGORITHMS = tuple(
+    f"{name}-implementation" for name in ("all-gather", "all-reduce", "all-to-all", "reduce-scatter")
+)
+_CUSTOMS = tuple(f"{name}-custom" for name in _ALGORITHMS)
+_MEMORY_KEYS = ("memory-type", "num-nodes", "num-npus-per-node", "remote-mem-bw", "remote-mem-latency")
+_KEYS = {
+    "network": [*_PER_DIMENSION, *_EXTENSIONS],
+    "system": _SYSTEM_KEYS,
+    "memory": list(_MEMORY_KEYS),
+}
+_KEY = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<index>\d+)\])?")
+_SIZES_KEPT = 16
+
+
+@dataclass(frozen=True)
+class Base:
+    """What every point of a sweep starts from: a study's workload and configurations or their names.
+
+    *workload* is a name in the study, ``None`` its newest; *network* may be ``None`` if every point names
+    one. *options* are ASTRA-sim's: ``num-queues-per-dim``, ``injection-scale``, ``rendezvous``, and the
+    ``semantics``.
+    """
+
+    workload: str | None = None
+    system: SystemConfig | str | Path = "default"
+    network: NetworkConfig | str | Path | None = None
+    memory: MemoryConfig | str | Path | None = None
+    backend: str = "analytical-unaware"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Builder:
+    """Makes the experiments of a sweep; each workload is read once for each number of ranks."""
+
+    def __init__(self, study: Study, base: Base) -> None:
+        self.study = study
+        self.base = base
+        self._source = lru_cache(_SIZES_KEPT)(self._read_source)
+        self._part = lru_cache(None)(self._read_part)
+
+    def experiment(self, settings: Settings) -> Experiment:
+        """Return the experiment of one point; raises what `prepare` raises for values that cannot be."""
+        backend = str(settings.get("backend", self.base.backend))
+        get_backend(backend)
+        network = self._network(settings, backend)
+        source, captured = self._source(self.workload_name(settings), network.num_ranks)
+        return Experiment(
+            workload=source,
+            system=self._system(settings, network.dimensions),
+            network=network,
+            memory=self._memory(settings),
+            groups=choose_groups(None, source),
+            backend=backend,
+            assumptions=tuple(source.metadata.get("assumptions", [])) if source.loaded is not None else (),
+            **self._options(settings, captured),
+        )
+
+    def source(self, workload: str, num_ranks: int) -> WorkloadSource:
+        """Return the programs of the study's *workload* for so many ranks."""
+        return self._source(workload, num_ranks)[0]
+
+    def workload_name(self, settings: Settings) -> str:
+        """Return which workload of the study a point runs."""
+        chosen = settings.get("workload", self.base.workload)
+        return self.study.workload_prefix(None if chosen is None else str(chosen)).parent.name
+
+    def _read_source(self, workload: str, num_ranks: int) -> tuple[WorkloadSource, bool]:
+        return load_source(self.study.workload_prefix(workload), num_ranks)
+
+    def _read_part(self, kind: str, reference: str, extra: Any = None) -> Any:
+        """Load a configuration that settings name."""
+        if kind == "network":
+            return load_network("", reference, "analytical-unaware")
+        return load_system(reference, extra) if kind == "system" else load_memory(reference)
+
+    def _network(self, settings: Settings, backend: str) -> NetworkConfig:
+        if backend == "replay":
+            return load_network(self.study.workload_prefix(self.workload_name(settings)), None, backend)
+        network: NetworkConfig = (
+            self._part("network", str(settings["network"]))
+            if "network" in settings
+            else load_network("", self.base.network, backend)
+        )
+        changes = _changes(settings, "network")
+        if not changes:
+            return network
+        data = copy.deepcopy(network.to_dict())
+        sizes = settings.get("network.topology")
+        dimensions = len(sizes) if isinstance(sizes, list) else network.dimensions
+        for key, value in changes.items():
+            _put(data, key, value, dimensions if key.partition("[")[0] in _PER_DIMENSION else 0)
+        return NetworkConfig.from_mapping(data, "The network of a point of the sweep", network.name)
+
+    def _system(self, settings: Settings, dimensions: int) -> SystemConfig:
+        reference = settings.get("system", self.base.system)
+        system: SystemConfig = (
+            self._part("system", reference, dimensions)
+            if isinstance(reference, str)
+            else load_system(reference, dimensions)
+        )
+        changes = _changes(settings, "system")
+        if not changes:
+            return system
+        data = copy.deepcopy(system.for_dimensions(dimensions).to_dict())
+        for key, value in changes.items():
+            _put(data, key, value, _entries(key, value, dimensions))
+        changed = SystemConfig.from_mapping(data, "The system of a point of the sweep")
+        return replace(changed, folder=system.folder, name=system.name)
+
+    def _memory(self, settings: Settings) -> MemoryConfig:
+        reference = settings.get("memory", self.base.memory)
+        memory: MemoryConfig = (
+            self._part("memory", reference) if isinstance(reference, str) else load_memory(reference)
+        )
+        changes = _changes(settings, "memory")
+        if not changes:
+            return memory
+        return MemoryConfig.from_mapping(memory.to_dict() | changes, "The memory of a point of the sweep")
+
+    def _options(self, settings: Settings, captured: bool) -> dict[str, Any]:
+        given = {**self.base.options, **{key: settings[key] for key in _OPTIONS if key in settings}}
+        options = {key.replace("-", "_"): _converted(key, value) for key, value in given.items()}
+        return {"semantics": "trace" if captured else "astra-sim"} | options
+
+
+def check_keys(settings: Settings) -> None:
+    """Raise `ConfigError` for a key that addresses nothing, before anything runs."""
+    for key in settings:
+        part, dot, rest = key.partition(".")
+        if not dot and key in (*_PARTS, *_OPTIONS):
+            continue
+        if not dot or part not in _KEYS:
+            raise ConfigError(f"A sweep cannot change '{key}'{did_you_mean(key, _all_keys())}")
+        match = _KEY.fullmatch(rest)
+        name = _spelled(part, match["name"]) if match else rest
+        if part != "network" or name.partition(".")[0] not in _EXTENSIONS:
+            _check_field(key, part, name, indexed=match is None or match["index"] is not None)
+
+
+def _check_field(key: str, part: str, name: str, *, indexed: bool) -> None:
+    if name not in _KEYS[part]:
+        allowed = [f"{part}.{known}" for known in _KEYS[part]]
+        raise ConfigError(f"A sweep cannot change '{key}'{did_you_mean(key, allowed)}")
+    if indexed and name not in (*_PER_DIMENSION, *_ALGORITHMS):
+        raise ConfigError(f"'{key}' is not one value a dimension; write it without an index.")
+
+
+def _all_keys() -> list[str]:
+    return [*_PARTS, *_OPTIONS, *(f"{part}.{key}" for part in _KEYS for key in _KEYS[part])]
+
+
+def _changes(settings: Settings, part: str) -> dict[str, Any]:
+    """Return the fields of *part* that *settings* change, whole lists before single entries."""
+    found = {
+        _spelled(part, key.partition(".")[2]): value
+        for key, value in settings.items()
+        if key.startswith(f"{part}.")
+    }
+    return dict(sorted(found.items(), key=lambda item: item[0].endswith("]")))
+
+
+def _spelled(part: str, name: str) -> str:
+    """Return *name* in the file's spelling: the system's keys have dashes, the network's underscores."""
+    if part == "network":
+        return name if name.partition(".")[0] in _EXTENSIONS else name.replace("-", "_")
+    return name.replace("_", "-")
+
+
+def _entries(key: str, value: Any, dimensions: int) -> int:
+    """Return how many entries a scalar becomes in the system's *key*; 0 if it stays one value."""
+    name = key.partition("[")[0]
+    # An algorithm called one... spans all dimensions by itself.
+    if name in _CUSTOMS or (name in _ALGORITHMS and str(value).startswith("one")):
+        return 1
+    return dimensions if name in _ALGORITHMS else 0
+
+
+def _put(data: dict[str, Any], key: str, value: Any, dimensions: int) -> None:
+    """Set *key* in *data*; where there is one entry a dimension, a scalar is meant for all of them."""
+    match = _KEY.fullmatch(key)
+    if match and match["index"] is not None:
+        _put_entry(data, match["name"], int(match["index"]), value)
+        return
+    *path, last = key.split(".")
+    for step in path:
+        inner = data.setdefault(step, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"'{key}': '{step}' does not hold keys of its own in this network.")
+        data = inner
+    data[last] = [value] * dimensions if dimensions and not isinstance(value, list) else value
+
+
+def _put_entry(data: dict[str, Any], name: str, index: int, value: Any) -> None:
+    entries = list(data.get(name) or ())
+    if index >= len(entries):
+        raise ConfigError(
+            f"'{name}[{index}]' does not exist: '{name}' has {len(entries)} entries, counted from 0."
+        )
+    entries[index] = value
+    data[name] = entries
+
+
+def _converted(key: str, value: Any) -> Any:
+    kind = _OPTIONS[key]
+    right = isinstance(value, (int, float)) if kind is float else isinstance(value, kind)
+    if not right or (isinstance(value, bool) and kind is not bool):
+        raise ConfigError(f"'{key}' cannot be {value!r}; give a value of type {kind.__name__}.")
+    return kind(value)

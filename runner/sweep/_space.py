@@ -1,0 +1,101 @@
+"""The points of a sweep: a grid over axes, a list in a file, or both multiplied."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConfigError
+
+__all__ = ["Settings", "grid", "multiply", "parse_axis", "point_key", "read_points"]
+
+Settings = Mapping[str, Any]
+"""What one point changes: keys such as ``network.bandwidth`` with JSON values."""
+
+
+def parse_axis(text: str) -> tuple[str, list[Any]]:
+    """Read ``KEY=VALUE,VALUE,...`` as it is typed; brackets hold a list together.
+
+    A value is a number, ``true``, ``false``, a list such as ``[25,50]``, or text. Raises `ConfigError`.
+    """
+    key, equals, values = text.partition("=")
+    items = [item for item in _split(values, text) if item]
+    if not key.strip() or not equals or not items:
+        raise ConfigError(
+            f"'{text}' is no axis of a sweep; write KEY=VALUE,VALUE, such as network.bandwidth=25,50,100."
+        )
+    return key.strip(), [_value(item, text) for item in items]
+
+
+def grid(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return every combination of the values of *axes*; the last axis changes fastest."""
+    empty = next((key for key, values in axes.items() if not len(values)), None)
+    if empty is not None:
+        raise ConfigError(f"The axis '{empty}' of the sweep has no value; give at least one.")
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def multiply(first: Sequence[Settings], second: Sequence[Settings]) -> list[dict[str, Any]]:
+    """Return each of *first* with each of *second* added; a key of both takes the second's value."""
+    return [{**one, **other} for one in first for other in second]
+
+
+def read_points(path: str | Path) -> list[dict[str, Any]]:
+    """Read a point from each line of *path*, a JSON object of settings; empty lines are skipped.
+
+    Raises `ConfigError` with the number of the line that cannot be read.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The list of points {path} cannot be read ({error}); check the path.") from error
+    points = [_point(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+    if not points:
+        raise ConfigError(f"The list of points {path} is empty; write one JSON object a line.")
+    return points
+
+
+def point_key(settings: Settings) -> str:
+    """Return one text for equal settings, whatever their order."""
+    return json.dumps(settings, sort_keys=True, default=str)
+
+
+def _point(line: str, where: str) -> dict[str, Any]:
+    try:
+        settings = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: this is not valid JSON ({error}); correct the line.") from error
+    if not isinstance(settings, dict) or not settings:
+        raise ConfigError(
+            f'{where}: a point is a JSON object of settings, such as {{"network.bandwidth": 50}}.'
+        )
+    return settings
+
+
+def _split(values: str, text: str) -> list[str]:
+    """Split at the commas outside of brackets."""
+    items, depth = [""], 0
+    for character in values:
+        depth += (character == "[") - (character == "]")
+        if depth < 0:
+            break
+        if character == "," and depth == 0:
+            items.append("")
+        else:
+            items[-1] += character
+    if depth:
+        raise ConfigError(f"'{text}': the brackets do not match; a list is written [25,50].")
+    return [item.strip() for item in items]
+
+
+def _value(item: str, text: str) -> Any:
+    if item.startswith("[") and item.endswith("]"):
+        return [_value(part, text) for part in _split(item[1:-1], text) if part]
+    try:
+        value = json.loads(item)
+    except ValueError:
+        return item
+    return item if value is None else value

@@ -1,0 +1,266 @@
+"""Run a sweep: every point once, whoever simulates it, and all answers in one table."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ...errors import ChakrascopeError, ConfigError, StudyError, did_you_mean
+from ..backends import get_backend
+from ..config import MemoryConfig, NetworkConfig, SystemConfig
+from ..experiment import Experiment
+from ..result import Result
+from ..simulate import load_memory, load_network
+from ..study import Study
+from ._dask import answer_on_dask
+from ._point import Answer, Task, failure, measure
+from ._pool import Answers, answer_here, answer_in_processes
+from ._settings import Base, Builder, check_keys
+from ._space import Settings, grid, point_key
+from ._table import PointTable, read_table
+
+__all__ = ["Sweep", "SweepProgress", "read_sweep", "sweep", "sweep_names"]
+
+SweepProgress = Callable[[int, int, int], None]
+"""Called with the points that have a row, all points, and how many of the rows are failures."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """A finished sweep: its *name*, the *path* of its table, and its *points*, best first.
+
+    *points* has a column for each setting, ``id`` (the experiment's hash), ``state`` (done or failed),
+    ``error``, ``ranks``, the figures in ns and how long the simulation took. *simulated* says how many of
+    them were simulated now, *reused* how many were known before, *kept* which are now runs of the study.
+    """
+
+    name: str
+    path: Path
+    points: pd.DataFrame
+    simulated: int = 0
+    reused: int = 0
+    kept: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> int:
+        """How many points have an error instead of figures."""
+        return int((self.points["state"] == "failed").sum())
+
+
+def sweep(
+    study: Study,
+    over: Mapping[str, Sequence[Any]] | Sequence[Settings],
+    *,
+    workload: str | None = None,
+    system: SystemConfig | str | Path = "default",
+    network: NetworkConfig | str | Path | None = None,
+    memory: MemoryConfig | str | Path | None = None,
+    backend: str = "analytical-unaware",
+    options: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+    keep: int = 0,
+    progress: SweepProgress | None = None,
+) -> Sweep:
+    """Simulate every point *over* spans and return them, best first.
+
+    *over* maps keys to values, of which every combination is a point, or lists the points. A key is
+    ``network``, ``system``, ``memory``, ``workload`` or ``backend``, one of ASTRA-sim's options
+    (``num-queues-per-dim``, ``injection-scale``, ``rendezvous``) or ``semantics``, or a field of a
+    configuration file such as ``network.bandwidth``, ``network.bandwidth[1]`` or ``system.endpoint-delay``.
+
+    Points that the sweep's table or the study already answers are not simulated again; a point that fails
+    becomes a row with its error. *workers* is the number of processes (0: in this one), *cluster* the
+    address of a Dask scheduler, or its file, to use instead. The full results of the *keep* best points
+    become runs of the study. Raises `ConfigError` for keys that address nothing.
+    """
+    points = _points(over)
+    chosen = study.workload_prefix(workload).parent.name
+    base = Base(chosen, system, _loaded(network), load_memory(memory), backend, options or {})
+    _check(points, base)
+    folder = study.path / "sweeps" / _checked_name(name or _default_name(points, base))
+    run = _Run(study, base, points)
+    with PointTable(folder) as table:
+        places = _Places(cluster, workers, len(points))
+        run.run(table, places, progress or (lambda *_: None))
+        kept = run.keep_best(table, keep)
+        found = table.frame(points)
+    return Sweep(folder.name, table.path, found, run.simulated, len(points) - run.fresh, kept)
+
+
+def sweep_names(study: Study) -> list[str]:
+    """Return the names of the study's sweeps, sorted."""
+    return sorted(file.parent.name for file in (study.path / "sweeps").glob("*/points.parquet"))
+
+
+def read_sweep(study: Study, name: str) -> Sweep:
+    """Return a sweep of the study with all the points its table holds; `StudyError` if there is none."""
+    names = sweep_names(study)
+    if name not in names:
+        raise StudyError(f"The study {study.path} has no sweep '{name}'{did_you_mean(name, names)}")
+    path = study.path / "sweeps" / name / "points.parquet"
+    table = read_table(path)
+    return Sweep(name, path, table, reused=len(table))
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where to simulate: a Dask *cluster*, or so many *workers* here, but not more than *points*."""
+
+    cluster: str | None
+    workers: int | None
+    points: int
+
+    def answers(self, study: Path, tasks: Iterator[Task], log: Path) -> Answers:
+        if self.cluster is not None:
+            return answer_on_dask(study, tasks, self.cluster)
+        if self.workers == 0:
+            return answer_here(study, tasks)
+        workers = self.workers or len(os.sched_getaffinity(0))
+        return answer_in_processes(study, tasks, min(workers, self.points), log)
+
+
+class _Run:
+    """One run through the points: what is known is taken, what is the same is simulated once."""
+
+    def __init__(self, study: Study, base: Base, points: list[dict[str, Any]]) -> None:
+        self.study = study
+        self.points = points
+        self.simulated = 0
+        self.fresh = 0
+        self._builder = Builder(study, base)
+        self._waiting: dict[str, list[int]] = {}
+        self._failures: dict[str, Answer] = {}
+        self._finished = 0
+        self._failed = 0
+
+    def run(self, table: PointTable, places: _Places, progress: SweepProgress) -> None:
+        """Answer every point; whatever stops this, what was answered is in the table."""
+        tasks = self._tasks(table)
+        with closing(
+            places.answers(self.study.path.resolve(), tasks, table.path.with_name("log.txt"))
+        ) as got:  # type: ignore[type-var]
+            for answered in got:
+                if answered is not None:
+                    self._accept(table, *answered)
+                table.save()
+                progress(self._finished, len(self.points), self._failed)
+        progress(self._finished, len(self.points), self._failed)
+
+    def _tasks(self, table: PointTable) -> Iterator[Task]:
+        """Yield what has to be simulated, each experiment once; the table takes what needs no simulation."""
+        for number, settings in enumerate(self.points):
+            try:
+                task = self._task(number, settings)
+            except ChakrascopeError as error:
+                self._note(table, number, "", None, failure(error.message), fresh=True)
+                continue
+            known = self._known(table, task)
+            if known is not None:
+                self._note(table, number, task.id, task.experiment.workload.num_ranks, known, fresh=False)
+            elif task.id in self._waiting:
+                self._waiting[task.id].append(number)
+            else:
+                self._waiting[task.id] = [number]
+                yield task
+
+    def _task(self, number: int, settings: Settings) -> Task:
+        return Task.of(number, self._builder.workload_name(settings), self._experiment(settings))
+
+    def _experiment(self, settings: Settings) -> Experiment:
+        experiment = self._builder.experiment(settings)
+        # Files of custom algorithms are looked for wherever the process runs.
+        system = replace(experiment.system, folder=experiment.system.folder.resolve())
+        return replace(experiment, system=system)
+
+    def _known(self, table: PointTable, task: Task) -> Answer | None:
+        """Return the figures of an experiment that the sweep or the study has answered before."""
+        known = table.answer_of(task.id) or self._failures.get(task.id)
+        run = self.study.path / "runs" / task.id
+        return measure(Result.load(run)) if known is None and (run / "run.json").is_file() else known
+
+    def _accept(self, table: PointTable, task: Task, answer: Answer) -> None:
+        self.simulated += 1
+        if answer["state"] == "failed":
+            self._failures[task.id] = answer
+        for number in self._waiting.pop(task.id):
+            ranks = task.experiment.workload.num_ranks
+            self._note(table, number, task.id, ranks, answer, fresh=number == task.number)
+
+    def _note(
+        self,
+        table: PointTable,
+        number: int,
+        identity: str,
+        ranks: int | None,
+        answer: Answer,
+        *,
+        fresh: bool,
+    ) -> None:
+        if not table.done(self.points[number], identity):
+            table.put(self.points[number], identity, ranks, answer)
+        self._finished += 1
+        self._failed += answer["state"] == "failed"
+        self.fresh += fresh
+
+    def keep_best(self, table: PointTable, count: int) -> tuple[str, ...]:
+        """Make runs of the study of the best *count* points, simulating them once more here."""
+        rows = table.frame(self.points)
+        done = rows[rows["state"] == "done"].drop_duplicates("id")["settings"].head(count)
+        by_key = {point_key(settings): settings for settings in self.points}
+        return tuple(self._keep(by_key[key]) for key in done)
+
+    def _keep(self, settings: Settings) -> str:
+        experiment = self._experiment(settings)
+        if self.study.has_run(experiment):
+            return experiment.content_hash
+        result = get_backend(experiment.backend).run(experiment)
+        label = ", ".join(f"{key}={value}" for key, value in settings.items())
+        return self.study.add_run(
+            experiment, result, label=label, workload=self._builder.workload_name(settings)
+        )
+
+
+def _points(over: Mapping[str, Sequence[Any]] | Sequence[Settings]) -> list[dict[str, Any]]:
+    """Return the points, each once."""
+    points = grid(over) if isinstance(over, Mapping) else [dict(point) for point in over]
+    return list({point_key(point): point for point in points}.values())
+
+
+def _check(points: list[dict[str, Any]], base: Base) -> None:
+    """Find the mistakes that would spoil every point, before the first is simulated."""
+    for keys in {tuple(point) for point in points}:
+        check_keys(dict.fromkeys(keys))
+    get_backend(base.backend)
+    for point in points:
+        if base.network is None and "network" not in point and point.get("backend", base.backend) != "replay":
+            raise ConfigError(
+                "The sweep has no network to start from; name one (--network PRESET_OR_FILE), or sweep over "
+                "several (network=A,B)."
+            )
+
+
+def _loaded(network: NetworkConfig | str | Path | None) -> NetworkConfig | None:
+    return None if network is None else load_network("", network, "analytical-unaware")
+
+
+def _default_name(points: list[dict[str, Any]], base: Base) -> str:
+    """Return the same name for the same sweep, so that it is resumed by running it again."""
+    text = "\n".join([*sorted(map(point_key, points)), repr(base)])
+    return f"sweep-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def _checked_name(name: str) -> str:
+    if Path(name).name != name or name.startswith("."):
+        raise StudyError(
+            f"'{name}' cannot name a sweep, as it is to be a folder's name; use letters and digits."
+        )
+    return name

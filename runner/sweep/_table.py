@@ -1,0 +1,162 @@
+"""The table of a sweep: one row a point, in a Parquet file that is replaced whole."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pandas as pd
+
+from ...errors import StudyError
+from ._point import MEASURES, Answer
+from ._space import Settings, point_key
+
+__all__ = ["PointTable", "best_first", "read_table"]
+
+_FIXED = ("id", "state", "error", "ranks", *MEASURES, "simulation_s", "settings")
+_INTEGERS = ("ranks", *MEASURES)
+_PAUSE_S = 1.0
+
+
+class PointTable:
+    """The rows of the sweep in *folder*, known by their settings; a context manager that locks the folder.
+
+    Rows are kept in memory and written at most about once a second (`save`), and at the end. Raises
+    `StudyError` if the file is damaged or another process works on the same sweep.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "points.parquet"
+        self.rows: dict[str, dict[str, Any]] = {}
+        self._answers: dict[str, Answer] = {}
+        self._saved_at = 0.0
+        self._pause_s = _PAUSE_S
+        self._changed = False
+
+    def __enter__(self) -> PointTable:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = (self.path.parent / "lock").open("ab")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._lock.close()
+            raise StudyError(
+                f"Another process works on the sweep '{self.path.parent.name}'; wait for it, or choose "
+                "another name."
+            ) from error
+        try:
+            self._load()
+        except StudyError:
+            self._lock.close()
+            raise
+        return self
+
+    def _load(self) -> None:
+        rows = _stored_rows(self.path) if self.path.is_file() else []
+        self.rows = {row["settings"]: row for row in rows}
+        for row in rows:
+            self._remember(row)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.save(now=True)
+        finally:
+            self._lock.close()
+
+    def put(self, settings: Settings, identity: str, ranks: int | None, answer: Answer) -> None:
+        """Set the row of the point with these *settings*."""
+        key = point_key(settings)
+        self.rows[key] = {"id": identity, "ranks": ranks, "settings": key, **answer}
+        self._remember(self.rows[key])
+        self._changed = True
+
+    def done(self, settings: Settings, identity: str) -> bool:
+        """Return whether the point has a result, of the experiment *identity*."""
+        row = self.rows.get(point_key(settings))
+        return row is not None and row["state"] == "done" and row["id"] == identity
+
+    def answer_of(self, identity: str) -> Answer | None:
+        """Return the figures of any point that was this very experiment."""
+        return self._answers.get(identity)
+
+    def _remember(self, row: dict[str, Any]) -> None:
+        if row["state"] == "done":
+            self._answers[row["id"]] = {name: row.get(name) for name in ("state", *MEASURES, "simulation_s")}
+
+    def save(self, *, now: bool = False) -> None:
+        """Write the file if there is something new, and not too often unless it has to be *now*."""
+        started = time.monotonic()
+        if not self._changed or (not now and started - self._saved_at < self._pause_s):
+            return
+        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        self.frame().to_parquet(temporary, index=False)
+        temporary.replace(self.path)
+        self._changed = False
+        self._saved_at = time.monotonic()
+        # A table so large that writing it takes long is written more rarely.
+        self._pause_s = max(_PAUSE_S, 20 * (self._saved_at - started))
+
+    def frame(self, points: Iterable[Settings] | None = None) -> pd.DataFrame:
+        """Return the rows, all or those of *points*, with a column for each setting, best first."""
+        keys = self.rows if points is None else dict.fromkeys(map(point_key, points))
+        return best_first(_frame([self.rows[key] for key in keys if key in self.rows]))
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Return the table of a sweep; raises `StudyError` if it cannot be read."""
+    return best_first(_frame(_stored_rows(path)))
+
+
+def best_first(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the points by makespan; those that failed come last."""
+    ordered: pd.DataFrame = table.sort_values(
+        ["makespan_ns", "settings"], na_position="last", ignore_index=True
+    )
+    return ordered
+
+
+def _stored_rows(path: Path) -> list[dict[str, Any]]:
+    try:
+        table = pd.read_parquet(path)[list(_FIXED)]
+    except (OSError, ValueError, KeyError) as error:
+        raise StudyError(
+            f"The sweep's table {path} is damaged ({error}); delete it and run the sweep again."
+        ) from error
+    records = table.astype(object).where(table.notna(), None).to_dict(orient="records")
+    return [{str(name): value for name, value in record.items()} for record in records]
+
+
+def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    settings = [json.loads(row["settings"]) for row in rows]
+    names = dict.fromkeys(name for setting in settings for name in setting)
+    columns: dict[str, Any] = {name: _setting_column(settings, name) for name in names}
+    for name in _FIXED:
+        values = [row.get(name) for row in rows]
+        if name in _INTEGERS:
+            columns[name] = pd.Series(values, dtype="Int64")
+        elif name == "simulation_s":
+            columns[name] = pd.Series(values, dtype="Float64")
+        else:
+            columns[name] = pd.Series([value or "" for value in values], dtype="str")
+    table: pd.DataFrame = pd.DataFrame(columns)
+    return table
+
+
+def _setting_column(settings: list[Mapping[str, Any]], name: str) -> Any:
+    """Return a column of numbers if all values are, else of text; lists are written as JSON."""
+    values = [setting.get(name) for setting in settings]
+    if all(value is None or type(value) in (int, float) for value in values):
+        kind = "Float64" if any(type(value) is float for value in values) else "Int64"
+        return pd.Series(values, dtype=kind)
+    return pd.Series(
+        [value if isinstance(value, str) else "" if value is None else json.dumps(value) for value in values],
+        dtype="str",
+    )

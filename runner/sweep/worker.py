@@ -1,0 +1,34 @@
+"""A process of a sweep: ``python -m chakrascope.runner.sweep.worker FD`` answers tasks until FD is closed.
+
+FD is one end of a connection. The first message is the study's folder; then each `Task` is answered with its
+columns. When the other end disappears, the process gives up what it does and leaves.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from multiprocessing.connection import Connection
+
+from ...errors import Cancelled
+from ._point import Solver, Task
+
+__all__ = ["main"]
+
+
+def main(descriptor: int) -> None:
+    """Answer the tasks that come through the connection with the file *descriptor*."""
+    parent = os.getppid()
+    connection: Connection[object, object] = Connection(descriptor)
+    try:
+        solver = Solver(str(connection.recv()))
+        while True:
+            task = connection.recv()
+            if isinstance(task, Task):
+                connection.send(solver.solve(task, lambda *_: os.getppid() == parent))
+    except (EOFError, BrokenPipeError, ConnectionResetError, Cancelled):
+        return
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,366 @@
+"""Sweeps: what points mean, that each is simulated once, and that failures are rows."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import product
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from workloads import coll, comp, workload
+
+from chakrascope.errors import ConfigError, StudyError
+from chakrascope.runner import NetworkConfig, Study, get_backend, read_sweep, simulate, sweep, sweep_names
+from chakrascope.runner.sweep import grid, multiply, parse_axis, read_points
+from chakrascope.runner.sweep._settings import Base, Builder
+
+
+def small_workload(ranks=4):
+    program = [comp(0, 500), coll(1, 1 << 22, after=[0]), comp(2, 200, after=[1])]
+    return workload(*[program] * ranks)
+
+
+@pytest.fixture(scope="module")
+def shared_study(tmp_path_factory):
+    study = Study.create(tmp_path_factory.mktemp("sweep") / "study")
+    study.add_workload(small_workload(), "job")
+    return study
+
+
+@pytest.fixture
+def study(tmp_path):
+    study = Study.create(tmp_path / "study")
+    study.add_workload(small_workload(), "job")
+    return study
+
+
+def two_dimensions():
+    return NetworkConfig(("Ring", "Switch"), (2, 2), (50.0, 25.0), (500.0, 1000.0), name="small")
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "values"),
+    [
+        ("network.bandwidth=25,50.5", "network.bandwidth", [25, 50.5]),
+        (
+            "system.all-reduce-implementation=ring, direct",
+            "system.all-reduce-implementation",
+            ["ring", "direct"],
+        ),
+        ("network.bandwidth=[25,50],[1e2,100]", "network.bandwidth", [[25, 50], [100.0, 100]]),
+        ("network.topology=[Ring,Switch],Ring", "network.topology", [["Ring", "Switch"], "Ring"]),
+        ("rendezvous=true,false", "rendezvous", [True, False]),
+    ],
+)
+def test_axes_are_read_as_typed(text, key, values):
+    assert parse_axis(text) == (key, values)
+
+
+@pytest.mark.parametrize(
+    "text", ["network.bandwidth", "=1", "network.bandwidth=", "network.bandwidth=[1,2", "a=1]"]
+)
+def test_an_axis_that_cannot_be_read_is_named(text):
+    with pytest.raises(ConfigError, match=r"no axis|brackets"):
+        parse_axis(text)
+
+
+numbers = st.one_of(
+    st.integers(-(10**9), 10**9), st.floats(allow_nan=False, allow_infinity=False), st.booleans()
+)
+words = st.from_regex(r"[A-Za-z][A-Za-z0-9-]{0,10}", fullmatch=True).filter(
+    lambda word: word not in ("true", "false", "null", "NaN", "Infinity")
+)
+
+
+@given(st.lists(st.one_of(numbers, words, st.lists(st.one_of(numbers, words), min_size=1)), min_size=1))
+def test_axes_round_trip(values):
+    def typed(value):
+        if isinstance(value, list):
+            return f"[{','.join(map(typed, value))}]"
+        return value if isinstance(value, str) else json.dumps(value)
+
+    assert parse_axis(f"key={','.join(map(typed, values))}") == ("key", values)
+
+
+@given(st.dictionaries(words, st.lists(numbers, min_size=1, max_size=4), max_size=4))
+def test_a_grid_holds_every_combination_once(axes):
+    points = grid(axes)
+    assert [tuple(point.values()) for point in points] == list(product(*axes.values()))
+    assert multiply(points, [{}]) == points
+
+
+def test_lists_of_points_are_checked_line_by_line(tmp_path):
+    file = tmp_path / "points.jsonl"
+    file.write_text('{"network.bandwidth": 50}\n\n{"network": "ring-2", "rendezvous": true}\n')
+    assert read_points(file) == [{"network.bandwidth": 50}, {"network": "ring-2", "rendezvous": True}]
+    for wrong, hint in (
+        ('{"a": 1}\n{"a":', "line 2"),
+        ("[1]", "line 1"),
+        ("\n", "empty"),
+        ("{}", "line 1"),
+        ("[" * 100_000, "line 1"),
+    ):
+        file.write_text(wrong)
+        with pytest.raises(ConfigError, match=hint):
+            read_points(file)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_points(tmp_path / "absent")
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_points(file)
+
+
+def test_settings_change_single_fields(shared_study):
+    builder = Builder(shared_study, Base(network=two_dimensions()))
+    experiment = builder.experiment(
+        {
+            "network.bandwidth[1]": 99,
+            "network.latency": 7,
+            "network.packet.CC_MODE": 12,
+            "system.all-reduce-implementation": "direct",
+            "system.all_gather_implementation": "oneRing",
+            "system.all-to-all-implementation[0]": "ring",
+            "system.endpoint-delay": 3,
+            "memory.remote-mem-bw": 5,
+            "num-queues-per-dim": 2,
+            "injection-scale": 2,
+            "semantics": "trace",
+        }
+    )
+    assert experiment.network.bandwidth == (50, 99)
+    assert experiment.network.latency == (7, 7)
+    assert experiment.network.unknown == {"packet": {"CC_MODE": 12}}
+    assert experiment.network.name == "small"
+    assert experiment.system.all_reduce_implementation == ("direct", "direct")
+    assert experiment.system.all_gather_implementation == ("oneRing",)
+    assert experiment.system.all_to_all_implementation == ("ring", "direct")
+    assert experiment.system.endpoint_delay == 3
+    assert experiment.memory.remote_mem_bw == 5
+    assert experiment.options() == {
+        "num_queues_per_dim": 2,
+        "injection_scale": 2.0,
+        "rendezvous": False,
+        "semantics": "trace",
+    }
+
+
+def test_whole_files_and_workloads_are_settings_too(shared_study):
+    builder = Builder(shared_study, Base())
+    experiment = builder.experiment({"network": "ring-2", "system": "direct", "network.npus_count": 4})
+    assert experiment.network.npus_count == (4,)
+    assert experiment.system.all_reduce_implementation == ("direct",)
+    lists = {"network.topology": ["Ring", "Ring"], "network.npus_count": 2, "network.latency": 1}
+    changed = builder.experiment({"network": "ring-2", "network.bandwidth": 9, **lists}).network
+    assert (changed.topology, changed.npus_count, changed.bandwidth) == (("Ring", "Ring"), (2, 2), (9, 9))
+
+
+def test_a_point_is_the_same_experiment_as_a_run(shared_study):
+    found = sweep(shared_study, {"network": ["ring-2"], "network.npus_count": [4]}, workers=0)
+    network = NetworkConfig.preset("ring-2").to_dict() | {"npus_count": [4]}
+    same = NetworkConfig.from_mapping(network, "here", "ring-2")
+    result = simulate(shared_study.workload_prefix(), "default", same)
+    assert found.points["makespan_ns"].tolist() == [result.makespan_ns]
+    assert found.points["id"].tolist() == [result.provenance["experiment_hash"]]
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("network.bandwith", "network.bandwidth"),
+        ("netwrk", "network"),
+        ("system.all-reduce", "system.all-reduce-implementation"),
+        ("system.endpoint-delay[0]", "without an index"),
+        ("network.bandwidth[x]", "network.bandwidth"),
+        ("memory.bw", "memory.remote-mem-bw"),
+        ("other.thing", "Allowed"),
+    ],
+)
+def test_a_key_that_addresses_nothing_stops_the_sweep_at_once(shared_study, key, hint):
+    with pytest.raises(ConfigError, match=hint.replace("[", r"\[")):
+        sweep(shared_study, {key: [1, 2]}, network="ring-2", workers=0)
+
+
+def test_mistakes_of_every_point_stop_the_sweep_at_once(shared_study):
+    with pytest.raises(ConfigError, match="no network"):
+        sweep(shared_study, {"network.bandwidth": [1]}, workers=0)
+    with pytest.raises(ConfigError, match="no value"):
+        sweep(shared_study, {"network": []}, workers=0)
+    with pytest.raises(ConfigError, match="no backend"):
+        sweep(shared_study, {"network": ["ring-2"]}, backend="fak", workers=0)
+    with pytest.raises(StudyError, match="name a sweep"):
+        sweep(shared_study, {"network": ["ring-2"]}, name="../x", workers=0)
+
+
+def run_grid(study, **changes):
+    axes = {"network.bandwidth": [25, 50, 100], "system.all-reduce-implementation": ["ring", "direct"]}
+    return sweep(study, axes, network=two_dimensions(), **{"workers": 0, **changes})
+
+
+def test_the_table_is_complete_and_the_best_point_first(study):
+    found = run_grid(study, keep=2)
+    assert len(found.points) == 6
+    assert found.points["makespan_ns"].is_monotonic_increasing
+    assert found.points["network.bandwidth"].tolist()[0] == 100
+    assert (found.simulated, found.reused, found.failed) == (6, 0, 0)
+    stored = read_sweep(study, found.name)
+    pd.testing.assert_frame_equal(stored.points, found.points)
+    assert [info.id for info in study.runs()] == found.points["id"].tolist()[:2] == list(found.kept)
+    assert {path.name for path in found.path.parent.iterdir()} == {"points.parquet", "lock"}
+    with pytest.raises(StudyError, match=found.name):
+        read_sweep(study, "other")
+
+
+def test_a_sweep_is_resumed_and_never_repeats(study, monkeypatch):
+    asked = []
+    backend = get_backend("analytical-unaware")
+    monkeypatch.setattr(
+        type(backend),
+        "run",
+        lambda self, experiment, progress=None: _counted(self, experiment, progress, asked),
+    )
+    with pytest.raises(KeyboardInterrupt):
+        run_grid(study, progress=_stop_after(3))
+    name = sweep_names(study)[0]
+    assert len(read_sweep(study, name).points) == 3
+    found = run_grid(study)
+    assert (found.name, found.simulated, found.reused) == (name, 3, 3)
+    assert (run_grid(study).simulated, len(asked), len(set(asked))) == (0, 6, 6)
+
+
+def _counted(backend, experiment, progress, asked):
+    asked.append(experiment.content_hash)
+    return backend.simulate(experiment, progress)
+
+
+def _stop_after(count):
+    def progress(finished, points, failed):
+        if finished == count:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def test_equal_experiments_are_simulated_once_and_runs_are_reused(study):
+    points = [{"network": "ring-2"}, {"network": "ring-2", "network.npus_count": 2}, {"network": "ring-2"}]
+    study.add_workload(small_workload(2), "job")
+    found = sweep(study, points, workers=0, keep=1)
+    assert (len(found.points), found.simulated, found.points["id"].nunique()) == (2, 1, 1)
+    again = sweep(study, points, workers=0, name="again")
+    assert (again.simulated, again.reused) == (0, 2)
+    figures = ["makespan_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns"]
+    pd.testing.assert_frame_equal(found.points[figures], again.points[figures])
+
+
+def test_a_changed_workload_is_simulated_again(study):
+    first = run_grid(study, name="mine")
+    study.add_workload(workload(*[[comp(0, 900)]] * 4), "job")
+    second = run_grid(study, name="mine")
+    assert second.simulated == 6
+    assert set(first.points["id"]).isdisjoint(second.points["id"])
+
+
+def test_a_failed_point_is_a_row_and_tried_again(study):
+    axes = {"network.bandwidth": [50, -1, "fast"], "network.npus_count": [2, [2, 2, 2]]}
+    found = sweep(study, axes, network=two_dimensions(), workers=0)
+    assert found.failed == 5
+    done, *failed = found.points.to_dict(orient="records")
+    assert (done["state"], done["error"], done["network.bandwidth"]) == ("done", "", "50")
+    assert all(row["error"] and pd.isna(row["makespan_ns"]) for row in failed)
+    again = sweep(study, axes, network=two_dimensions(), workers=0)
+    assert (again.simulated, again.reused, again.failed) == (0, 1, 5)
+
+
+def test_two_sweeps_of_one_name_do_not_mix(study):
+    def second(*_):
+        with pytest.raises(StudyError, match="Another process"):
+            run_grid(study)
+
+    run_grid(study, progress=second)
+
+
+def test_a_damaged_table_is_named(study):
+    found = run_grid(study)
+    found.path.write_bytes(b"PAR1 nothing")
+    with pytest.raises(StudyError, match="damaged"):
+        run_grid(study)
+    with pytest.raises(StudyError, match="damaged"):
+        read_sweep(study, found.name)
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=3))
+def test_any_interruptions_end_with_every_point_once(tmp_path_factory, stops):
+    study = Study.create(tmp_path_factory.mktemp("interrupted") / "study")
+    study.add_workload(workload([comp(0, 5)], [comp(0, 9)]), "job")
+    axes = {"network.latency": list(range(5))}
+    for stop in stops:
+        with contextlib.suppress(KeyboardInterrupt):
+            run = sweep(study, axes, network="ring-2", backend="fake", workers=0, progress=_stop_after(stop))
+            assert run.reused + run.simulated == 5
+    found = sweep(study, axes, network="ring-2", backend="fake", workers=0)
+    assert sorted(found.points["network.latency"]) == axes["network.latency"]
+    assert (found.points["state"] == "done").all()
+
+
+class TestProcesses:
+    def test_processes_give_the_same_table(self, study):
+        here = run_grid(study, name="here")
+        there = run_grid(study, name="there", workers=2)
+        columns = [name for name in here.points.columns if name != "simulation_s"]
+        pd.testing.assert_frame_equal(here.points[columns], there.points[columns])
+
+    def test_a_process_that_is_killed_costs_no_point(self, study):
+        killed = []
+
+        def kill_one(finished, points, failed):
+            for pid in [] if killed else _workers(study):
+                os.killpg(pid, signal.SIGKILL)
+                killed.append(pid)
+
+        found = run_grid(study, workers=1, progress=kill_one)
+        assert killed
+        assert (len(found.points), found.failed) == (6, 0)
+        assert not _workers(study)
+
+    def test_ctrl_c_keeps_what_is_done_and_ends_every_process(self, study):
+        script = (
+            "import sys; from chakrascope.cli import main; main(['sweep', sys.argv[1], '--network', 'ring-2',"
+            "'--over', 'network.npus_count=4', '--over', 'network.latency=' + ','.join(map(str, range(900))),"
+            "'--workers', '1', '--name', 'long'])"
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, str(study.path)], stderr=subprocess.PIPE, text=True
+        )
+        table = study.path / "sweeps" / "long" / "points.parquet"
+        deadline = time.monotonic() + 60
+        while not table.exists() and time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, shown = process.communicate(timeout=60)
+        assert process.returncode == 130, shown
+        assert "Traceback" not in shown
+        assert not _workers(study)
+        rows = read_sweep(study, "long").points
+        assert len(rows) > 0
+        assert (rows["state"] == "done").all()
+
+
+def _workers(study):
+    """Return the processes of this study's sweep: those that print into its log."""
+    found = []
+    for entry in os.listdir("/proc"):
+        try:
+            target = os.readlink(f"/proc/{entry}/fd/2") if entry.isdigit() else ""
+        except OSError:
+            continue
+        if target.startswith(str(study.path.resolve())) and target.endswith("log.txt"):
+            found.append(int(entry))
+    return found
