@@ -189,11 +189,19 @@ class _Walk:
 def _columns(lane: Lane, piece: Piece) -> dict[str, Any]:
     """Return what a node of *piece* is called and belongs to."""
     about = piece.op if piece.op >= 0 else piece.next_op
-    op = lane.ops[about] if about >= 0 else None
-    columns: dict[str, Any] = {"type": NodeType.COMP, "stream": lane.number, "is_cpu_op": True}
-    if op is None:
-        return columns | {"name": "host until the end of the step", "kind": "launch"}
-    columns |= {"module": op.module, "phase": op.phase}
-    if piece.op >= 0:
-        return columns | {"name": op.event.name, "operator": op.event.name, "kind": "launch"}
-    return columns | {"name": f"host before {op.event.name}", "kind": "launch"}
+    columns: dict[str, Any] = {
+        "type": NodeType.COMP,
+        "stream": lane.number,
+        "is_cpu_op": True,
+        "kind": "launch",
+        "name": "host until the end of the step",
+    }
+    if about >= 0:
+        op = lane.ops[about]
+        name = op.event.name
+        columns["module"], columns["phase"] = op.module, op.phase
+        if piece.op >= 0:
+            columns["name"] = columns["operator"] = name
+        else:
+            columns["name"] = f"host before {name}"
+    return columns

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from ..errors import TraceFormatError
 from .files import read_json
 
 __all__ = ["HostOp", "HostTrace", "Tensor", "read_host_trace", "tensors"]
 
 _TENSOR_FIELDS = 6
 _GROUPS_NODE = "process_group:init"
+
+
+_NOTHING = msgspec.Raw(b"[]")
 
 
 class _Values(msgspec.Struct, gc=False):
@@ -27,20 +32,21 @@ class _Attribute(msgspec.Struct, gc=False):
 
 
 class _RawNode(msgspec.Struct, gc=False):
-    """A node of schema 1.0.2 and later, or of 1.0.1, which keeps everything at the top level."""
+    """A node of schema 1.0.2 and later, or of 1.0.1, which keeps everything at the top level.
+
+    Its arguments, most of the file, are decoded only when somebody asks for the operator.
+    """
 
     id: int
     name: str
-    inputs: _Values | list[Any] = msgspec.field(default_factory=_Values)
-    outputs: _Values | list[Any] = msgspec.field(default_factory=_Values)
+    inputs: msgspec.Raw = _NOTHING
+    outputs: msgspec.Raw = _NOTHING
     attrs: list[_Attribute] = msgspec.field(default_factory=list)
-    ctrl_deps: Any = 0
-    parent: Any = 0
     rf_id: Any = 0
     tid: Any = 0
     op_schema: Any = ""
-    input_shapes: list[Any] = msgspec.field(default_factory=list)
-    output_shapes: list[Any] = msgspec.field(default_factory=list)
+    input_shapes: msgspec.Raw = _NOTHING
+    output_shapes: msgspec.Raw = _NOTHING
 
 
 class _Document(msgspec.Struct):
@@ -58,8 +64,7 @@ class Tensor(msgspec.Struct, frozen=True, gc=False):
 class HostOp(msgspec.Struct, frozen=True):
     """One recorded operator: its arguments as the trace spells them, and its schema.
 
-    *node_id* counts in order of start, *parent* is another's *node_id*; *thread* numbers the process's
-    threads from 1 in a way that the device trace does not share.
+    *thread* numbers the process's threads from 1 in a way that the device trace does not share.
     """
 
     name: str
@@ -68,61 +73,92 @@ class HostOp(msgspec.Struct, frozen=True):
     schema: str
     shapes: list[Any] = []
     output_shapes: list[Any] = []
-    node_id: int = 0
-    parent: int = 0
     thread: int = 0
 
 
 class HostTrace(msgspec.Struct, frozen=True):
     """The operators of one rank by record-function id, and the groups it listed (empty ranks: all)."""
 
-    operators: dict[int, HostOp]
+    operators: Mapping[int, HostOp]
     groups: dict[str, tuple[int, ...]]
     schema: str = ""
 
 
+class _Operators(Mapping[int, HostOp]):
+    """The operators of a file by record-function id, decoded when they are first asked for."""
+
+    def __init__(self, nodes: dict[int, _RawNode], path: Path) -> None:
+        self._nodes, self._path = nodes, path
+        self._decoded: dict[int, HostOp] = {}
+
+    def __getitem__(self, record: int) -> HostOp:
+        found = self._decoded.get(record)
+        if found is None:
+            found = self._decoded[record] = self._decode(self._nodes[record])
+        return found
+
+    def __contains__(self, record: object) -> bool:
+        return record in self._nodes
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def _decode(self, node: _RawNode) -> HostOp:
+        thread, schema = node.tid, node.op_schema
+        for attribute in node.attrs:
+            if attribute.name == "tid":
+                thread = attribute.value
+            elif attribute.name == "op_schema":
+                schema = attribute.value
+        try:
+            inputs = _values(node.inputs, node.input_shapes)
+            outputs = _values(node.outputs, node.output_shapes)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise TraceFormatError(
+                f"{self._path}: the arguments of node {node.id} '{node.name}' cannot be read ({error}). "
+                "Capture again."
+            ) from error
+        return HostOp(
+            node.name,
+            inputs.values,
+            outputs.values,
+            str(schema or ""),
+            inputs.shapes,
+            outputs.shapes,
+            thread if isinstance(thread, int) else 0,
+        )
+
+
+_decode_values = msgspec.json.Decoder(_Values | list[Any]).decode
+
+
+def _values(raw: msgspec.Raw, shapes: msgspec.Raw) -> _Values:
+    """Decode the arguments of a node; in schema 1.0.1 they are a list and *shapes* stands apart."""
+    found: _Values | list[Any] = _decode_values(raw)
+    if isinstance(found, list):
+        return _Values(found, msgspec.json.decode(shapes, type=list))
+    return found
+
+
 def read_host_trace(path: Path) -> HostTrace:
-    """Read the ExecutionTraceObserver JSON at *path* (plain or gzip), schemas 1.0.1 to 1.1.x."""
+    """Read the ExecutionTraceObserver JSON at *path* (plain or gzip), schemas 1.0.1 to 1.1.x.
+
+    The arguments of an operator are decoded when it is first asked for, which may raise `TraceFormatError`.
+    """
     document = read_json(path, _Document)
-    operators: dict[int, HostOp] = {}
+    nodes: dict[int, _RawNode] = {}
     groups: dict[str, tuple[int, ...]] = {}
     for node in document.nodes:
         if _GROUPS_NODE in node.name:
             groups.update(_listed_groups(node))
             continue
-        record, operator = _operator(node)
-        if record > 0:
-            operators[record] = operator
-    return HostTrace(operators, groups, document.schema)
-
-
-def _operator(node: _RawNode) -> tuple[int, HostOp]:
-    """Return the record-function id of *node* (0 if it has none) and what it says."""
-    record, thread, schema = node.rf_id, node.tid, node.op_schema
-    for attribute in node.attrs:
-        if attribute.name == "rf_id":
-            record = attribute.value
-        elif attribute.name == "tid":
-            thread = attribute.value
-        elif attribute.name == "op_schema":
-            schema = attribute.value
-    inputs, outputs = node.inputs, node.outputs
-    if isinstance(inputs, list):
-        inputs = _Values(inputs, node.input_shapes)
-    if isinstance(outputs, list):
-        outputs = _Values(outputs, node.output_shapes)
-    parent = node.ctrl_deps or node.parent
-    return record if isinstance(record, int) else 0, HostOp(
-        node.name,
-        inputs.values,
-        outputs.values,
-        str(schema or ""),
-        inputs.shapes,
-        outputs.shapes,
-        node.id,
-        parent if isinstance(parent, int) else 0,
-        thread if isinstance(thread, int) else 0,
-    )
+        record = next((attribute.value for attribute in node.attrs if attribute.name == "rf_id"), node.rf_id)
+        if isinstance(record, int) and record > 0:
+            nodes[record] = node
+    return HostTrace(_Operators(nodes, path), groups, document.schema)
 
 
 def tensors(value: Any) -> list[Tensor]:
@@ -144,9 +180,8 @@ def tensors(value: Any) -> list[Tensor]:
 
 def _listed_groups(node: _RawNode) -> dict[str, tuple[int, ...]]:
     """Return the groups in the list PyTorch notes when an observer starts; anything odd counts as absent."""
-    values = node.inputs if isinstance(node.inputs, list) else node.inputs.values
     try:
-        listed = json.loads(values[0])
+        listed = json.loads(_values(node.inputs, node.input_shapes).values[0])
         return {str(group["pg_name"]): tuple(int(rank) for rank in group["ranks"]) for group in listed}
-    except (IndexError, KeyError, TypeError, ValueError):
+    except (IndexError, KeyError, TypeError, ValueError, msgspec.MsgspecError):
         return {}
