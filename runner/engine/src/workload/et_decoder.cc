@@ -22,6 +22,8 @@ class Reader {
     std::size_t place() const { return place_; }
 
     std::uint64_t varint() {
+        if (!done() && static_cast<unsigned char>(bytes_[place_]) < 0x80)
+            return static_cast<unsigned char>(bytes_[place_++]);
         std::uint64_t value = 0;
         for (int shift = 0; shift < 70; shift += 7) {
             if (done()) fail("a number runs past the end");
@@ -252,6 +254,8 @@ void normalise(std::vector<RawNode>& raw) {
 
 std::uint32_t index_of(const std::vector<Node>& nodes, std::uint64_t id, std::uint64_t child,
                        const std::string& name) {
+    const std::uint64_t guess = id - nodes.front().id;  // right where no number is left out
+    if (guess < nodes.size() && nodes[guess].id == id) return static_cast<std::uint32_t>(guess);
     const auto place = std::lower_bound(nodes.begin(), nodes.end(), id,
                                         [](const Node& node, std::uint64_t key) { return node.id < key; });
     if (place == nodes.end() || place->id != id) {
@@ -302,6 +306,13 @@ void assign_slots(Program& program) {
     program.lanes = static_cast<std::uint16_t>(lanes.size() + 1);
 }
 
+// Moving nodes as a list grows would cost more than finding out beforehand how many there are.
+std::size_t count_messages(Reader reader) {
+    std::size_t count = 0;
+    for (; !reader.done(); ++count) reader.text();
+    return count;
+}
+
 }  // namespace
 
 bool Program::depends(std::uint32_t child, std::uint32_t parent) const {
@@ -314,6 +325,7 @@ std::vector<RawNode> read_nodes(std::string_view bytes, const std::string& name)
     if (reader.done()) reader.fail("it is empty");
     reader.text();  // GlobalMetadata, whose content means nothing to a simulation
     std::vector<RawNode> raw;
+    raw.reserve(std::min(count_messages(reader), kMaxNodes));
     while (!reader.done()) {
         if (raw.size() == kMaxNodes) reader.fail("it holds more nodes than can be simulated");
         raw.push_back(read_node(reader.text(), name));
