@@ -1,0 +1,129 @@
+"""The agent's pure parts: whose step ends a round, and which module is the outermost; without torch."""
+
+import types
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chakrascope.tracer._agent.forwards import ForwardCounter
+from chakrascope.tracer._agent.optimizers import OptimizerOrder
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=6, unique=True), st.integers(2, 5))
+def test_every_round_of_optimizers_ends_once_after_the_first(optimizers, rounds):
+    order = OptimizerOrder()
+    ends = [[order.ends_step(optimizer) for optimizer in optimizers] for _ in range(rounds)]
+    assert ends[0] == [False] * len(optimizers)
+    assert ends[1:] == [[False] * (len(optimizers) - 1) + [True]] * (rounds - 1)
+
+
+def test_an_optimizer_that_appears_late_is_told_from_those_of_the_first_round():
+    order = OptimizerOrder()
+    assert order.empty
+    order.ends_step(1)
+    assert not order.is_late(2)
+    order.ends_step(1)
+    assert (order.is_late(1), order.is_late(2)) == (False, True)
+
+
+@pytest.fixture
+def torch():
+    """Return what the counter needs of torch."""
+
+    class Module:
+        def __init__(self, *children, state=True):
+            self.children, self.state = children, state
+
+        def __call__(self, value):
+            for child in self.children:
+                value = child(value)
+            return value + 1
+
+        def parameters(self):
+            return [self] if self.state else []
+
+        def buffers(self):
+            return []
+
+    state = types.SimpleNamespace(compiling=False)
+    fake = types.SimpleNamespace(state=state, nn=types.SimpleNamespace(Module=Module))
+    fake.compiler = types.SimpleNamespace(is_compiling=lambda: state.compiling)
+    fake._C = types.SimpleNamespace(_get_tracing_state=lambda: None)
+    return fake
+
+
+@pytest.fixture
+def counted(torch):
+    """Return a counter that has started, and the list it adds an entry to at each step."""
+    steps = []
+    counter = ForwardCounter(torch, lambda: steps.append(len(steps)))
+    counter.start()
+    return counter, steps
+
+
+def test_the_first_module_called_twice_from_outside_counts(torch, counted):
+    _, steps = counted
+    inner = torch.nn.Module()
+    model, transform = torch.nn.Module(inner, inner), torch.nn.Module(state=False)
+    for _ in range(4):
+        assert model(transform(transform(0))) == 5
+        inner(0)
+    assert len(steps) == 3
+
+
+def test_a_module_called_once_at_the_start_is_not_waited_for(torch, counted):
+    _, steps = counted
+    encoder, decoder = torch.nn.Module(), torch.nn.Module()
+    encoder(0)
+    for _ in range(5):
+        decoder(0)
+    assert len(steps) == 4
+
+
+def test_calls_made_by_a_compiler_do_not_count(torch, counted):
+    _, steps = counted
+    model = torch.nn.Module()
+    model(0)
+    torch.state.compiling = True
+    model(0)
+    assert not steps
+
+
+@pytest.mark.parametrize("calls", [0, 1, 3])
+def test_stopping_leaves_every_class_as_it_was(torch, calls):
+    class Own(torch.nn.Module):
+        def __call__(self, value):
+            return super().__call__(value) * 2
+
+    before = [vars(cls)["__call__"] for cls in (torch.nn.Module, Own)]
+    counter = ForwardCounter(torch, list)
+    counter.start()
+    model = Own()
+    assert [model(0) for _ in range(calls)] == [2] * calls
+    counter.stop()
+    assert [vars(cls)["__call__"] for cls in (torch.nn.Module, Own)] == before
+
+
+def test_an_error_in_the_model_passes_and_counting_goes_on(torch, counted):
+    _, steps = counted
+    model = torch.nn.Module()
+    with pytest.raises(TypeError):
+        model(None)
+    model(0)
+    model(0)
+    assert len(steps) == 2
+
+
+def test_a_wrapper_of_someone_else_s_around_ours_is_left_in_place(torch, counted):
+    counter, _ = counted
+    ours = torch.nn.Module.__call__
+
+    def theirs(module, value):
+        return ours(module, value)
+
+    torch.nn.Module.__call__ = theirs
+    counter.stop()
+    assert torch.nn.Module.__call__ is theirs
+    assert torch.nn.Module()(1) == 2
