@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import queue
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,46 +26,52 @@ def answer_on_dask(study: Path, tasks: Iterator[Task], cluster: str) -> Answers:
     The workers need the study's folder at the same path. A worker that dies is Dask's to make good: its
     tasks go to another. Raises `BackendUnavailable` without the package, `BackendError` without a cluster.
     """
-    distributed = _distributed()
-    client = _client(distributed, cluster)
-    prefix = f"chakrascope-{uuid.uuid4().hex[:12]}"
+    client = _client(_distributed(), cluster)
+    under_way = _Tasks(client, study, tasks)
     try:
-        yield from _answers(distributed, client, study, tasks, prefix)
+        yield from under_way.answers()
     finally:
+        under_way.cancel()
         client.close()
 
 
-def _answers(distributed: Any, client: Any, study: Path, tasks: Iterator[Task], prefix: str) -> Answers:
-    """Keep some tasks a thread of the cluster submitted, and hand over answers as they come."""
-    open_tasks: dict[Any, Task] = {}
-    try:
-        while _submit(client, study, tasks, prefix, open_tasks):
+class _Tasks:
+    """Tasks on their way: some a thread of the cluster, submitted as others are answered."""
+
+    def __init__(self, client: Any, study: Path, tasks: Iterator[Task]) -> None:
+        self._client = client
+        self._study = str(study)
+        self._tasks = tasks
+        self._prefix = f"chakrascope-{uuid.uuid4().hex[:12]}"
+        self._open: dict[str, tuple[Any, Task]] = {}
+        self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def answers(self) -> Answers:
+        while self._submit():
             try:
-                ready = distributed.wait(
-                    list(open_tasks), timeout=_TICK_S, return_when="FIRST_COMPLETED"
-                ).done
-            except distributed.TimeoutError:
+                future = self._done.get(timeout=_TICK_S)
+            except queue.Empty:
                 yield None
                 continue
-            for future in ready:
-                yield open_tasks.pop(future), _answer(future)
-                future.release()
-    finally:
-        client.cancel(list(open_tasks), force=True)
+            _, task = self._open.pop(future.key)
+            yield task, _answer(future)
+            future.release()
 
+    def _submit(self) -> bool:
+        threads = sum(self._client.nthreads().values())
+        while len(self._open) < _AHEAD * max(threads, 1):
+            task = next(self._tasks, None)
+            if task is None:
+                break
+            key = f"{self._prefix}-{task.number}"
+            future = self._client.submit(_solve, self._study, task, key=key, pure=False)
+            self._open[key] = future, task
+            future.add_done_callback(self._done.put)
+        return bool(self._open)
 
-def _submit(
-    client: Any, study: Path, tasks: Iterator[Task], prefix: str, open_tasks: dict[Any, Task]
-) -> bool:
-    threads = sum(client.nthreads().values())
-    while len(open_tasks) < _AHEAD * max(threads, 1):
-        task = next(tasks, None)
-        if task is None:
-            break
-        key = f"{prefix}-{task.number}"
-        future = client.submit(_solve, str(study), task, key=key, pure=False, retries=1)
-        open_tasks[future] = task
-    return bool(open_tasks)
+    def cancel(self) -> None:
+        """Take back what has no answer yet; what a worker has begun it still ends, for nobody."""
+        self._client.cancel([future for future, _ in self._open.values()], force=True)
 
 
 def _answer(future: Any) -> Answer:
@@ -90,7 +97,7 @@ def _solver(study: str) -> Solver:
 
 def _distributed() -> Any:
     try:
-        import distributed  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415 - an extra
+        import distributed  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise BackendUnavailable(
             f"A sweep on a cluster needs Dask ({error}); install it with 'pip install chakrascope[dask]'."

@@ -1,0 +1,102 @@
+"""Sweeps on a real Dask cluster of two worker processes on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+
+import pytest
+from workloads import coll, comp, workload
+
+from chakrascope.errors import BackendError, BackendUnavailable
+from chakrascope.runner import Study, sweep
+
+POINTS = 24
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed (the extra [dask])")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def study(tmp_path):
+    study = Study.create(tmp_path / "study")
+    study.add_workload(workload(*[[comp(0, 500), coll(1, 1 << 22, after=[0])]] * 4), "job")
+    return study
+
+
+def axes(points):
+    return {"network.npus_count": [4], "network.latency": list(range(1, points + 1))}
+
+
+def test_a_worker_killed_midway_loses_and_repeats_nothing(study, cluster):
+    killed = []
+
+    def kill_a_worker(finished, points, failed):
+        if finished >= 3 and not killed:
+            # A worker that is at work, not only waiting.
+            killed.append(cluster.workers[0].pid)
+            os.kill(killed[0], signal.SIGKILL)
+
+    found = sweep(
+        study, axes(POINTS), network="ring-2", cluster=cluster.scheduler_address, progress=kill_a_worker
+    )
+    assert killed
+    assert (found.simulated, found.failed, len(found.points)) == (POINTS, 0, POINTS)
+    assert sorted(found.points["network.latency"]) == list(range(1, POINTS + 1))
+    assert found.points["id"].is_unique
+    here = sweep(study, axes(POINTS), network="ring-2", workers=0, name="here")
+    assert found.points["makespan_ns"].tolist() == here.points["makespan_ns"].tolist()
+    again = sweep(study, axes(POINTS), network="ring-2", cluster=cluster.scheduler_address)
+    assert (again.simulated, again.reused) == (0, POINTS)
+
+
+def test_failures_on_the_cluster_are_rows(study, cluster):
+    study.add_workload(workload([coll(0, 64)], [comp(0, 1)]), "stuck")
+    over = {"workload": ["job", "stuck"], "network.latency": [1, 2]}
+    found = sweep(study, over, network="ring-2", cluster=cluster.scheduler_address)
+    failed = found.points[found.points["state"] == "failed"]
+    assert failed["workload"].tolist() == ["stuck", "stuck"]
+    assert failed["error"].str.contains("rank 0").all()
+
+
+def test_ctrl_c_gives_up_what_the_cluster_has_not_begun(study, cluster):
+    def stop(finished, points, failed):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(study, axes(POINTS), network="ring-2", cluster=cluster.scheduler_address, progress=stop)
+    found = sweep(study, axes(POINTS), network="ring-2", cluster=cluster.scheduler_address)
+    assert found.simulated < POINTS
+    assert len(found.points) == POINTS
+
+
+def test_a_scheduler_file_is_an_address_too(study, cluster, tmp_path):
+    file = tmp_path / "scheduler.json"
+    file.write_text(json.dumps({"address": cluster.scheduler_address}))
+    found = sweep(study, axes(2), network="ring-2", backend="fake", cluster=str(file))
+    assert found.simulated == 2
+
+
+def test_without_a_cluster_the_error_says_what_to_check(study, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(BackendUnavailable, match=r"chakrascope\[dask\]"):
+        sweep(study, axes(1), network="ring-2", cluster="tcp://127.0.0.1:1")
+
+
+def test_an_address_without_a_scheduler_is_named(study, monkeypatch):
+    pytest.importorskip("distributed", reason="Dask is not installed (the extra [dask])")
+    monkeypatch.setattr(sys.modules["chakrascope.runner.sweep._dask"], "_CONNECT_S", 0.5)
+    for address, hint in (
+        ("tcp://127.0.0.1:1", "does not answer"),
+        ("absent.json", "no Dask scheduler file"),
+    ):
+        with pytest.raises(BackendError, match=hint):
+            sweep(study, axes(1), network="ring-2", cluster=address)
