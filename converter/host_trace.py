@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -84,10 +85,23 @@ class HostTrace(msgspec.Struct, frozen=True):
     schema: str = ""
 
 
+class _Node(msgspec.Struct, frozen=True, gc=False):
+    """What is kept of a node until it is asked for."""
+
+    id: int
+    name: str
+    schema: str
+    thread: int
+    inputs: msgspec.Raw
+    outputs: msgspec.Raw
+    input_shapes: msgspec.Raw
+    output_shapes: msgspec.Raw
+
+
 class _Operators(Mapping[int, HostOp]):
     """The operators of a file by record-function id, decoded when they are first asked for."""
 
-    def __init__(self, nodes: dict[int, _RawNode], path: Path) -> None:
+    def __init__(self, nodes: dict[int, _Node], path: Path) -> None:
         self._nodes, self._path = nodes, path
         self._decoded: dict[int, HostOp] = {}
 
@@ -106,13 +120,7 @@ class _Operators(Mapping[int, HostOp]):
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def _decode(self, node: _RawNode) -> HostOp:
-        thread, schema = node.tid, node.op_schema
-        for attribute in node.attrs:
-            if attribute.name == "tid":
-                thread = attribute.value
-            elif attribute.name == "op_schema":
-                schema = attribute.value
+    def _decode(self, node: _Node) -> HostOp:
         try:
             inputs = _values(node.inputs, node.input_shapes)
             outputs = _values(node.outputs, node.output_shapes)
@@ -125,11 +133,33 @@ class _Operators(Mapping[int, HostOp]):
             node.name,
             inputs.values,
             outputs.values,
-            str(schema or ""),
+            node.schema,
             inputs.shapes,
             outputs.shapes,
-            thread if isinstance(thread, int) else 0,
+            node.thread,
         )
+
+
+def _kept(node: _RawNode) -> tuple[int, _Node]:
+    """Return the record-function id of *node* (0 if it has none) and what is kept of it."""
+    record, thread, schema = node.rf_id, node.tid, node.op_schema
+    for attribute in node.attrs:
+        if attribute.name == "rf_id":
+            record = attribute.value
+        elif attribute.name == "tid":
+            thread = attribute.value
+        elif attribute.name == "op_schema":
+            schema = attribute.value
+    return record if isinstance(record, int) else 0, _Node(
+        node.id,
+        sys.intern(node.name),
+        sys.intern(schema) if isinstance(schema, str) else "",
+        thread if isinstance(thread, int) else 0,
+        node.inputs,
+        node.outputs,
+        node.input_shapes,
+        node.output_shapes,
+    )
 
 
 _decode_values = msgspec.json.Decoder(_Values | list[Any]).decode
@@ -149,15 +179,15 @@ def read_host_trace(path: Path) -> HostTrace:
     The arguments of an operator are decoded when it is first asked for, which may raise `TraceFormatError`.
     """
     document = read_json(path, _Document)
-    nodes: dict[int, _RawNode] = {}
+    nodes: dict[int, _Node] = {}
     groups: dict[str, tuple[int, ...]] = {}
     for node in document.nodes:
         if _GROUPS_NODE in node.name:
             groups.update(_listed_groups(node))
             continue
-        record = next((attribute.value for attribute in node.attrs if attribute.name == "rf_id"), node.rf_id)
-        if isinstance(record, int) and record > 0:
-            nodes[record] = node
+        record, kept = _kept(node)
+        if record > 0:
+            nodes[record] = kept
     return HostTrace(_Operators(nodes, path), groups, document.schema)
 
 
