@@ -75,10 +75,40 @@ def context(browser):
 
 
 @pytest.fixture
-def page(context, served):
-    """A page that remembers every complaint and every request that leaves this machine."""
+def page(context):
+    """A fresh page that remembers every complaint and every request that leaves this machine."""
+    page = watched(context)
+    yield page
+    page.close()
+
+
+@pytest.fixture(scope="session")
+def _tab(context, served):
+    page = watched(context)
+    page.goto(f"{served}/nonsense")
+    page.wait_for_selector("#notice")
+    return page
+
+
+@pytest.fixture
+def visit(_tab):
+    """Go to an address as a link on a page does, without loading the scripts again, and return the page."""
+
+    def go(path, search):
+        for target, query in (("/nonsense", ""), (path, search)):
+            where = {"pathname": target, "search": query}
+            # What a graph complains of when it is left in the midst of being drawn is not this test's.
+            _tab.complaints.clear()
+            _tab.evaluate("where => window.dash_clientside.set_props('url', where)", where)
+            _tab.wait_for_selector("#notice", state="attached" if target == "/nonsense" else "detached")
+        return _tab
+
+    return go
+
+
+def watched(context):
     page = context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(45_000)
     page.complaints, page.foreign = [], []
     page.on("console", lambda m: page.complaints.append(m.text) if m.type == "error" else None)
     page.on("pageerror", lambda e: page.complaints.append(str(e)))
@@ -90,5 +120,4 @@ def page(context, served):
             else None
         ),
     )
-    yield page
-    page.close()
+    return page

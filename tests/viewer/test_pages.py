@@ -26,8 +26,8 @@ def test_page_opens_quietly_and_stays_on_this_machine(page, served, made, path):
     assert page.locator("img[src='x']").count() == 0
 
 
-def test_selected_segment_is_shown_by_every_page(page, served, made):
-    page.goto(f"{served}/critical-path?run={made.run_a}")
+def test_selected_segment_is_shown_by_every_page(visit, made):
+    page = visit("/critical-path", f"?run={made.run_a}")
     page.locator("#segments-table .ag-row[row-id='4'] [col-id='name']").click()
     page.wait_for_url("**rank=1&node=4")
     page.wait_for_selector("#selected:has-text('rank 1 · node 4')")
@@ -42,8 +42,8 @@ def test_selected_segment_is_shown_by_every_page(page, served, made):
     assert page.complaints == []
 
 
-def test_click_on_the_timeline_selects_the_node(page, served, made):
-    page.goto(f"{served}/timeline?run={made.run_a}")
+def test_click_on_the_timeline_selects_the_node(visit, made):
+    page = visit("/timeline", f"?run={made.run_a}")
     page.wait_for_selector("#timeline[data-slices]")
     box = page.locator("#timeline-canvas").bounding_box()
     page.mouse.click(box["x"] + 150 + (box["width"] - 150) / 2, box["y"] + 26 + 11)
@@ -51,16 +51,16 @@ def test_click_on_the_timeline_selects_the_node(page, served, made):
     page.wait_for_selector("#timeline-details dt")
 
 
-def test_timeline_window_is_in_the_address(page, served, made):
-    page.goto(f"{served}/timeline?run={made.run_a}&t0=1000000&t1=2000000")
+def test_timeline_window_is_in_the_address(visit, made):
+    page = visit("/timeline", f"?run={made.run_a}&t0=1000000&t1=2000000")
     page.wait_for_selector("#timeline[data-slices]")
     page.locator("#timeline-canvas").focus()
     page.keyboard.press("w")
     page.wait_for_url(re.compile(r"t0=1150000&t1=1850000"))
 
 
-def test_timeline_measures_an_area_and_walks_to_the_cause(page, served, made):
-    page.goto(f"{served}/timeline?run={made.run_a}&rank=1&node=4")
+def test_timeline_measures_an_area_and_walks_to_the_cause(visit, made):
+    page = visit("/timeline", f"?run={made.run_a}&rank=1&node=4")
     page.wait_for_selector("#timeline[data-selected='1:4']")
     page.locator("#timeline-canvas").focus()
     for key, node in (("[", 3), ("[", 2), ("]", 3)):
@@ -77,16 +77,16 @@ def test_timeline_measures_an_area_and_walks_to_the_cause(page, served, made):
     assert page.complaints == []
 
 
-def test_search_selects_the_node(page, served, made):
-    page.goto(f"{served}/timeline?run={made.run_b}")
+def test_search_selects_the_node(visit, made):
+    page = visit("/timeline", f"?run={made.run_b}")
     page.wait_for_selector("#timeline[data-slices]")
     page.locator("#timeline-search").fill("layers.3")
     page.get_by_role("option", name=re.compile("rank 0 · node 10")).click()
     page.wait_for_selector("#timeline[data-selected='0:10']")
 
 
-def test_run_selector_switches_every_page(page, served, made):
-    page.goto(f"{served}/?run={made.run_a}")
+def test_run_selector_switches_every_page(visit, made):
+    page = visit("/", f"?run={made.run_a}")
     page.wait_for_selector("#ranks-table .ag-row[row-index='1']")
     page.locator("#run-select").click()
     page.get_by_role("option", name=re.compile("run-b")).click()
@@ -103,8 +103,8 @@ def test_settings_of_a_page_are_in_the_address(page, served, made):
     assert "by-operator.csv" in page.locator("#breakdown a").first.get_attribute("href")
 
 
-def test_table_is_exported_whole(page, served, made):
-    page.goto(f"{served}/network?run={made.run_a}")
+def test_table_is_exported_whole(visit, made):
+    page = visit("/network", f"?run={made.run_a}")
     page.wait_for_selector("#collectives-table .ag-row")
     with page.expect_download() as caught:
         page.get_by_role("link", name="CSV").first.click()
@@ -113,8 +113,8 @@ def test_table_is_exported_whole(page, served, made):
     assert len(lines) == 1 + 6
 
 
-def test_comparison_follows_the_choice(page, served, made):
-    page.goto(f"{served}/compare?run={made.run_a}&against={made.run_b}")
+def test_comparison_follows_the_choice(visit, made):
+    page = visit("/compare", f"?run={made.run_a}&against={made.run_b}")
     page.wait_for_selector("#overview-table .ag-row[row-index='1']")
     page.locator("#node-differences-table .ag-row[row-index='0'] [col-id='name']").click()
     page.wait_for_url(re.compile(r"rank=\d&node=\d+&against="))
@@ -141,8 +141,8 @@ def test_every_page_is_reached_by_keyboard(page, served):
     page.wait_for_url("**/new-run*")
 
 
-def test_error_of_a_click_is_told(page, served, made):
-    page.goto(f"{served}/critical-path?run={made.run_a}")
+def test_error_of_a_click_is_told(visit, made):
+    page = visit("/critical-path", f"?run={made.run_a}")
     page.wait_for_selector("#what-if-go")
     page.evaluate("window.dash_clientside.set_props('what-if-times', {value: -3})")
     page.locator("#what-if-go").click()
@@ -159,8 +159,8 @@ def test_address_that_means_nothing_still_shows_a_page(page, served, address):
     assert page.complaints == []
 
 
-def test_graph_folds_into_modules_and_filters_edges(page, served, made):
-    page.goto(f"{served}/graph?run={made.run_a}&rank=1&node=4&edges=1")
+def test_graph_folds_into_modules_and_filters_edges(visit, made):
+    page = visit("/graph", f"?run={made.run_a}&rank=1&node=4&edges=1")
     page.wait_for_selector("#graph-details :text('Measured duration')")
     page.get_by_text("modules of its rank").click()
     page.wait_for_url("**fold=modules*")

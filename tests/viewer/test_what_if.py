@@ -64,8 +64,8 @@ def test_absent_dimension_is_refused(simulated):
 
 
 @pytest.mark.browser
-def test_question_is_answered_on_the_page(page, served, made):
-    page.goto(f"{served}/critical-path?run={made.run_a}")
+def test_question_is_answered_on_the_page(visit, made):
+    page = visit("/critical-path", f"?run={made.run_a}")
     page.locator("#what-if-go").click()
     page.wait_for_selector("#what-if-answer:has-text('the step takes 3.42 ms instead of 4.92 ms')")
     page.locator("#what-if-all").click()

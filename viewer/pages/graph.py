@@ -115,10 +115,11 @@ def register(app: Dash, view: StudyView) -> None:
 
     @app.callback(
         Output("graph", "elements"), Output("graph-title", "children"), Output("graph-details", "children"),
-        Input("url", "search"), State("run", "data"), prevent_initial_call=True,
+        Input("url", "search"), State("url", "pathname"), State("run", "data"), prevent_initial_call=True,
     )  # fmt: skip
-    def redraw(search: str | None, run: str | None) -> Any:
-        if not run:
+    def redraw(search: str | None, pathname: str | None, run: str | None) -> Any:
+        # While the page is being left, its graph must not be drawn again: it is about to be taken away.
+        if not run or pathname != PATH:
             return no_update, no_update, no_update
         drawing = draw(view.open(run), Selection.parse(search))
         return drawing.elements, drawing.title, details_list(drawing.details)
