@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -38,13 +38,14 @@ def decode_graph(data: bytes, *, rank: int = 0, source: str = "<bytes>") -> Grap
     extra: dict[int, bytes] = {}
     for offset, body in messages:
         message = _parse(Node, offset, body, source)
-        node = _decode_node(message, f"{source}, offset {offset}")
+        node, foreign = _decode_node(message, f"{source}, offset {offset}")
+        number = node["node_id"]
         nodes.append(node)
-        edges += [(dep, node["node_id"], EdgeKind.DATA) for dep in message.data_deps]
-        edges += [(dep, node["node_id"], EdgeKind.CTRL) for dep in message.ctrl_deps]
-        rest = _leftover(message)
+        edges += [(dep, number, EdgeKind.DATA) for dep in message.data_deps]
+        edges += [(dep, number, EdgeKind.CTRL) for dep in message.ctrl_deps]
+        rest = _leftover(message, foreign)
         if rest:
-            extra[node["node_id"]] = rest
+            extra[number] = rest
     if len({node["node_id"] for node in nodes}) != len(nodes):
         raise WorkloadFormatError(f"{source} has two nodes of the same id. Write the workload again.")
     if any(src > _INT64_MAX for src, _, _ in edges):
@@ -90,8 +91,8 @@ def _parse(message_class: Callable[[], Any], offset: int, body: bytes, source: s
     return message
 
 
-def _decode_node(message: Any, place: str) -> dict[str, Any]:
-    """Return the columns *message* says something about."""
+def _decode_node(message: Any, place: str) -> tuple[dict[str, Any], list[Any]]:
+    """Return the columns *message* says something about, and the attributes that have no column."""
     kind = message.type if 0 <= message.type <= NodeType.COMM_COLL else NodeType.INVALID
     node: dict[str, Any] = {
         "node_id": _bounded(message.id, "its id", place),
@@ -101,11 +102,14 @@ def _decode_node(message: Any, place: str) -> dict[str, Any]:
         "kind": _kind_of(kind),
     }
     known: set[str] = set()
+    foreign = []
     for attribute in message.attr:
-        if attribute.name not in known and _decode_attribute(attribute, node, place):
-            known.add(attribute.name)
-    node["operator"] = node.get("operator", "")
-    return node
+        name = attribute.name
+        if name not in known and _decode_attribute(name, attribute, node, place):
+            known.add(name)
+        else:
+            foreign.append(attribute)
+    return node, foreign
 
 
 def _kind_of(node_type: int) -> str:
@@ -115,24 +119,24 @@ def _kind_of(node_type: int) -> str:
     return "memory" if node_type in (NodeType.MEM_LOAD, NodeType.MEM_STORE) else "compute"
 
 
-def _decode_attribute(attribute: Any, node: dict[str, Any], place: str) -> bool:
-    """Move *attribute* into *node* if a column stands for it; return whether it did."""
+def _decode_attribute(name: str, attribute: Any, node: dict[str, Any], place: str) -> bool:
+    """Move *attribute*, called *name*, into *node* if a column stands for it; return whether it did."""
     field = attribute.WhichOneof("value")
     value = getattr(attribute, field) if field else None
     integer = isinstance(value, int)
-    if attribute.name in ATTRIBUTES and isinstance(value, int):
-        column, _ = ATTRIBUTES[attribute.name]
-        node[column] = _bounded(int(value), attribute.name, place)
+    if isinstance(value, int) and name in ATTRIBUTES:
+        column, _ = ATTRIBUTES[name]
+        node[column] = _bounded(int(value), name, place)
         if column == "comm_type" and not 0 <= node[column] < _COLLECTIVE_TYPES:
             raise WorkloadFormatError(
                 f"{place}: comm_type {value} is no collective. Use 0 (all-reduce) to 9."
             )
-    elif attribute.name == "is_cpu_op" and integer:
+    elif name == "is_cpu_op" and integer:
         node["is_cpu_op"] = bool(value)
-    elif attribute.name == "pg_name" and isinstance(value, str):
+    elif name == "pg_name" and isinstance(value, str):
         node["group"] = _group_id(value, place)
-    elif attribute.name in TEXT_ATTRIBUTES and isinstance(value, str):
-        node[attribute.name] = value
+    elif name in TEXT_ATTRIBUTES and isinstance(value, str):
+        node[name] = value
     else:
         return False
     return True
@@ -154,18 +158,11 @@ def _group_id(name: str, place: str) -> int:
     return int(name or 0)
 
 
-def _leftover(message: Any) -> bytes:
-    """Return *message* without what the tables hold; modifies it."""
+def _leftover(message: Any, foreign: Sequence[Any]) -> bytes:
+    """Return *message* without what the tables hold, with the attributes *foreign*; modifies it."""
+    kept = [attribute.SerializeToString() for attribute in foreign]
     for field in ("id", "name", "type", "data_deps", "ctrl_deps", "duration_micros"):
         message.ClearField(field)
-    known: set[str] = set()
-    rest = []
-    for attribute in message.attr:
-        if attribute.name not in known and _decode_attribute(attribute, {}, ""):
-            known.add(attribute.name)
-        else:
-            rest.append(attribute)
-    kept = [attribute.SerializeToString() for attribute in rest]
     message.ClearField("attr")
     for body in kept:
         message.attr.add().ParseFromString(body)
