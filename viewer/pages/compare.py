@@ -26,7 +26,7 @@ __all__ = ["PATH", "TITLE", "layout", "register"]
 PATH, TITLE = "/compare", "Compare"
 _MOST_RUNS = 6
 _OVERVIEW = [
-    text_column("label", "Run", flex=3),
+    text_column("label", "Run", flex=3, minWidth=230),
     {"field": "backend", "headerName": "Backend", "minWidth": 150},
     {"field": "network", "headerName": "Network", "minWidth": 130},
     column("ranks", "Ranks", maxWidth=84),

@@ -111,11 +111,10 @@ def paths_part(base: OpenRun, other: OpenRun) -> str:
     until_ns = int(segments["start_ns"].iloc[common]) if common < len(segments) else base.path.makespan_ns
     on_both = segments["duration_ns"][pd.Series(steps[0]).isin(steps[1]).to_numpy(bool)].sum()
     share = share_text(int(on_both) / max(1, base.path.makespan_ns))
-    return (
-        f"The critical paths share their first {common:,} segments, until {duration_text(until_ns)}; "
-        f"then this run goes to {_place(base, common)}, the other to {_place(other, common)}. "
-        f"{share} of this run's path lies on the other's too."
-    )
+    places = f"this run goes to {_place(base, common)}, the other to {_place(other, common)}"
+    together = f"share their first {common:,} segments, until {duration_text(until_ns)}; then"
+    start = f"The critical paths {together if common else 'part at once:'} {places}."
+    return f"{start} {share} of this run's path lies on the other's too."
 
 
 def _steps(run: OpenRun) -> list[tuple[int, int]]:
