@@ -41,6 +41,7 @@ def create_app(study: Study, *, warm: bool = False) -> Dash:
     app.server.config["COMPRESS_STREAMS"] = False
     view = StudyView(study)
     app.layout = lambda: _shell(view)
+    _register_address(app, view)
     _register_shell(app, view)
     for page in pages.PAGES:
         page.register(app, view)
@@ -118,7 +119,9 @@ def _run_options(view: StudyView) -> list[dict[str, str]]:
     return [{"value": info.id, "label": run_text(info)} for info in reversed(view.runs())]
 
 
-def _register_shell(app: Dash, view: StudyView) -> None:
+def _register_address(app: Dash, view: StudyView) -> None:
+    """Keep what is shown and the address the same."""
+
     @app.callback(
         Output("selection", "data"), Output("run", "data"), Output("run-select", "value"),
         Input("url", "search"), State("run", "data"), State("selection", "data"),
@@ -141,6 +144,18 @@ def _register_shell(app: Dash, view: StudyView) -> None:
         if not run or run == view.resolve(selection.run):
             return no_update
         return selection.with_run(run).search
+
+    @app.callback(
+        Output("url", "search", allow_duplicate=True), Input("clear-selection", "n_clicks"),
+        State("url", "search"), prevent_initial_call=True,
+    )  # fmt: skip
+    def clear(clicks: int | None, search: str | None) -> Any:
+        """Select nothing."""
+        return Selection.parse(search).with_node(-1, -1).search if clicks else no_update
+
+
+def _register_shell(app: Dash, view: StudyView) -> None:
+    """Draw what surrounds the pages, and the page itself."""
 
     @app.callback(Output("nav", "children"), Input("url", "pathname"), Input("url", "search"))
     def navigation(pathname: str | None, search: str | None) -> list[Any]:
@@ -166,14 +181,6 @@ def _register_shell(app: Dash, view: StudyView) -> None:
     def show_selected(selection: dict[str, Any] | None) -> Any:
         """Name the selected node beside every page."""
         return _selected(view, selection or {})
-
-    @app.callback(
-        Output("url", "search", allow_duplicate=True), Input("clear-selection", "n_clicks"),
-        State("url", "search"), prevent_initial_call=True,
-    )  # fmt: skip
-    def clear(clicks: int | None, search: str | None) -> Any:
-        """Select nothing."""
-        return Selection.parse(search).with_node(-1, -1).search if clicks else no_update
 
     app.clientside_callback(
         ClientsideFunction("chakrascope", "scheme"),

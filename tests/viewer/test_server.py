@@ -1,11 +1,15 @@
 import io
+import shutil
 import socket
+import subprocess
 import threading
 import urllib.request
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from chakrascope import viewer
 from chakrascope.errors import ChakrascopeError
 from chakrascope.viewer import create_app, serve
 from chakrascope.viewer.access import is_loopback, require_token, serve_only
@@ -115,3 +119,27 @@ def test_every_table_is_exported_whole(client, made, name):
 @pytest.mark.parametrize("path", ["segments.pickle", "secrets.csv", "__class__.csv"])
 def test_nothing_else_is_exported(client, path):
     assert client.get(f"/export/{path}").status_code == 404
+
+
+ASSETS = sorted((Path(viewer.__file__).parent / "assets").glob("*.js"))
+
+
+def test_only_one_door_makes_charts():
+    """Any other chart would offer to upload the customer's figure: that is the library's default."""
+    makers = [
+        file.name
+        for file in Path(viewer.__file__).parent.rglob("*.py")
+        if "dcc.Graph(" in file.read_text(encoding="utf-8")
+    ]
+    assert makers == ["charts.py"]
+
+
+@pytest.mark.parametrize("script", ASSETS, ids=lambda path: path.name)
+def test_script_is_strict_parses_and_names_no_host(script):
+    text = script.read_text(encoding="utf-8")
+    assert text.startswith('"use strict";')
+    assert "http" not in text
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no node to parse it with")
+    assert subprocess.run([node, "--check", script], capture_output=True, check=False).returncode == 0
