@@ -14,6 +14,7 @@ from chakrascope.errors import Cancelled, StudyError
 from chakrascope.runner import NetworkConfig, Study, SystemConfig, list_presets
 from chakrascope.viewer import create_app, worker
 from chakrascope.viewer.jobs import Job, JobStore, write_json, write_status
+from chakrascope.viewer.pages.configure_form import read_setup
 from chakrascope.viewer.queries.configure import COLLECTIVES, Setup, check, command_line, differences
 
 from .conftest import serving
@@ -54,6 +55,7 @@ def test_ranks_must_be_a_multiple_of_the_workloads():
     assert "repeated 4 times" in check(setup_of(), 2, ["replay"])[0].text
     assert levels(check(setup_of(), 3, ["replay"]))[0] == "error"
     assert levels(check(setup_of(), 16, ["replay"]))[0] == "error"
+    assert "65,536" in check(setup_of(size=1 << 20), 2, ["replay"])[0].text
 
 
 @pytest.mark.parametrize(
@@ -88,6 +90,23 @@ def test_any_number_of_dimensions_is_a_network(count, size):
     assert len(setup.dimensions) == count
     assert NetworkConfig.from_mapping(setup.network_mapping(), "test").num_ranks == setup.num_ranks
     assert all(len(setup.system_mapping()[f"{name}-implementation"]) == count for name in COLLECTIVES)
+
+
+def test_fields_the_form_does_not_have_are_ignored():
+    start = setup_of()
+    rows = [
+        {"id": {"form": "dimension", "field": name, "number": 0}, "value": value}
+        for name, value in (("topology", "Ring"), ("size", 4), ("bandwidth", 2.0), ("latency", None))
+    ]
+    rows += [{"id": {"field": name, "number": 0}, "value": "ring"} for name in COLLECTIVES]
+    sent = [
+        {"id": {"field": "all-reduce-implementation-custom"}, "value": ["/etc/passwd"]},
+        {"id": {"field": "endpoint-delay"}, "value": 7},
+    ]
+    setup = read_setup(rows, sent, start.network_preset, start.system_preset)
+    assert setup.system == {**start.system, "endpoint-delay": 7}
+    assert setup.dimensions[0].latency == 0.0
+    assert setup.dimensions[0].size == 4
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import dash_mantine_components as dmc
 import yaml
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from ...errors import ChakrascopeError
 from ...runner import backend_names, backend_report, list_presets
 from ..charts import graph, topology_sketch
 from ..jobs import JobStore
@@ -25,6 +24,7 @@ __all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
 PATH, TITLE = "/new-run", "New run"
 NEEDS_RUN = False
 _POLL_MS = 700
+_LABEL_LENGTH = 120
 _COLOURS = {"error": "red", "warning": "yellow", "note": "gray"}
 _FIRST_NETWORK, _FIRST_SYSTEM = "cpu-cluster-16", "default"
 _HIDDEN_BACKENDS = ("fake",)
@@ -45,7 +45,6 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     return dmc.Stack(
         [
             dmc.Title(TITLE, order=2),
-            dcc.Store(id="new-request"),
             dcc.Store(id="jobs-seen"),
             dcc.Interval(id="jobs-clock", interval=_POLL_MS),
             _choices(names, setup),
@@ -135,7 +134,7 @@ def register(app: Dash, view: StudyView) -> None:
     """Wire the form, its checks, starting, and the list of jobs."""
     jobs = JobStore(view.study)
     _register_form(app, view)
-    _register_start(app, jobs)
+    _register_start(app, view, jobs)
     _register_jobs(app, view, jobs)
 
 
@@ -159,7 +158,7 @@ def _register_form(app: Dash, view: StudyView) -> None:
 
     @app.callback(
         Output("findings", "children"), Output("sketch", "children"), Output("new-command", "children"),
-        Output("new-request", "data"), Output("new-start", "disabled"), Output("new-blocker", "children"),
+        Output("new-start", "disabled"), Output("new-blocker", "children"),
         Input({"form": "dimension", "field": ALL, "number": ALL}, "value"),
         Input({"form": "system", "field": ALL}, "value"), Input("new-workload", "value"),
         Input("new-backends", "value"), State("new-network", "value"), State("new-system", "value"),
@@ -168,21 +167,17 @@ def _register_form(app: Dash, view: StudyView) -> None:
     def examine(
         _fields: Any, _system: Any, workload: str, backends: list[str], network: str, system: str, dark: bool
     ) -> tuple[Any, ...]:
-        """Check what was entered, draw it, and keep it ready to run."""
+        """Check what was entered and draw it."""
         setup = read_setup(ctx.inputs_list[0], ctx.inputs_list[1], network, system)
         found = check(setup, view.workload_ranks(workload), backends or [])
-        changed = differences(setup)
         sketch = graph(topology_sketch(setup.dimensions, "dark" if dark else "light"))
-        request = {
-            "workload": workload,
-            "backends": [name for name in backends or [] if name in backend_names()],
-            "network": setup.network_mapping(),
-            "system": setup.system_mapping(),
-            "name": f"{network} (changed)" if changed else network,
-        }
-        blocker = next((finding.text for finding in found if finding.level == "error"), "")
+        blocker = _blocker(found)
         command = command_line(setup, backends or [])
-        return _findings(found, changed), sketch, command, request, bool(blocker), blocker
+        return _findings(found, differences(setup)), sketch, command, bool(blocker), blocker
+
+
+def _blocker(found: list[Finding]) -> str:
+    return next((finding.text for finding in found if finding.level == "error"), "")
 
 
 def _findings(found: list[Finding], changed: list[str]) -> Any:
@@ -196,32 +191,67 @@ def _findings(found: list[Finding], changed: list[str]) -> Any:
     return dmc.Stack([*lines, title, items], gap=4)
 
 
-def _register_start(app: Dash, jobs: JobStore) -> None:
-    @app.callback(
-        Output("new-message", "children"), Input("new-start", "n_clicks"), State("new-request", "data"),
-        State("new-label", "value"), prevent_initial_call=True,
+def _register_start(app: Dash, view: StudyView, jobs: JobStore) -> None:
+    # The fields, not anything kept in the browser, are what runs: they are read and checked here again.
+    fields = (
+        State({"form": "dimension", "field": ALL, "number": ALL}, "value"),
+        State({"form": "system", "field": ALL}, "value"), State("new-network", "value"),
+        State("new-system", "value"),
     )  # fmt: skip
-    def start(clicks: int | None, request: dict[str, Any] | None, label: str | None) -> Any:
+
+    @app.callback(
+        Output("new-message", "children"), Input("new-start", "n_clicks"), *fields,
+        State("new-workload", "value"), State("new-backends", "value"), State("new-label", "value"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def start(  # noqa: PLR0917 - one argument a field of the form
+        clicks: int | None, _fields: Any, _system: Any, network: str, system: str, workload: str,
+        backends: list[str] | None, label: str | None,
+    ) -> Any:  # fmt: skip
         """Hand the setup to a process of its own."""
-        if not clicks or not request:
+        if not clicks:
             return no_update
-        try:
-            jobs.start({**request, "label": (label or "")[:120]})
-        except ChakrascopeError as error:
-            return dmc.Alert(error.message, color="red", variant="light")
+        setup = read_setup(ctx.states_list[0], ctx.states_list[1], network, system)
+        chosen = [name for name in backends or [] if name in backend_names()]
+        blocker = _blocker(check(setup, view.workload_ranks(workload), chosen))
+        if blocker:
+            return dmc.Alert(blocker, color="red", variant="light")
+        jobs.start(_request(setup, workload, chosen, str(label or "")))
         return dmc.Text("Started. You may close this page meanwhile.", size="sm")
 
     @app.callback(
-        Output("new-download", "data"), Input("new-yaml", "n_clicks"), Input("new-json", "n_clicks"),
-        State("new-request", "data"), prevent_initial_call=True,
+        Output("new-download", "data"), Input("new-yaml", "n_clicks"), Input("new-json", "n_clicks"), *fields,
+        prevent_initial_call=True,
     )  # fmt: skip
-    def download(yaml_clicks: int | None, json_clicks: int | None, request: dict[str, Any] | None) -> Any:
+    def download(
+        yaml_clicks: int | None,
+        json_clicks: int | None,
+        _fields: Any,
+        _system: Any,
+        network: str,
+        system: str,
+    ) -> Any:
         """Give out the files ASTRA-sim reads."""
-        if not request or not (yaml_clicks or json_clicks):
+        if not (yaml_clicks or json_clicks):
             return no_update
+        setup = read_setup(ctx.states_list[0], ctx.states_list[1], network, system)
         if ctx.triggered_id == "new-yaml":
-            return {"content": yaml.safe_dump(request["network"], sort_keys=False), "filename": "network.yml"}
-        return {"content": json.dumps(request["system"], indent=2) + "\n", "filename": "system.json"}
+            content = yaml.safe_dump(setup.network_mapping(), sort_keys=False)
+            return {"content": content, "filename": "network.yml"}
+        return {"content": json.dumps(setup.system_mapping(), indent=2) + "\n", "filename": "system.json"}
+
+
+def _request(setup: Setup, workload: str, backends: list[str], label: str) -> dict[str, Any]:
+    """Return what the worker is asked for."""
+    changed = " (changed)" if differences(setup) else ""
+    return {
+        "workload": workload,
+        "backends": backends,
+        "network": setup.network_mapping(),
+        "system": setup.system_mapping(),
+        "name": setup.network_preset + changed,
+        "label": label[:_LABEL_LENGTH],
+    }
 
 
 def _register_jobs(app: Dash, view: StudyView, jobs: JobStore) -> None:

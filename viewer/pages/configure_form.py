@@ -19,6 +19,7 @@ _NUMBERS: dict[str, tuple[str, str, str, bool, float]] = {
     "local-mem-bw": ("Memory bandwidth", " GB/s", "of a chip, for local reductions and roofline", False, 0),
     "peak-perf": ("Peak performance", " TFLOP/s", "of a chip, for roofline", False, 0),
 }
+_SYSTEM_KEYS = (*_NUMBERS, "collective-optimization", "roofline-enabled")
 _OPTIMIZATIONS = ("baseline", "localBWAware")
 
 
@@ -86,8 +87,8 @@ def read_setup(
 ) -> Setup:
     """Return the setup in the fields, given as Dash lists them: the id and value of each.
 
-    An empty number is 0, which the checks refuse where 0 makes no sense; keys the form does not show keep the
-    preset's value.
+    An empty number is 0, which the checks refuse where 0 makes no sense. Keys the form does not show keep the
+    preset's value, whatever the browser sends.
     """
     rows: dict[int, dict[str, Any]] = {}
     for item in dimension_fields:
@@ -96,6 +97,8 @@ def read_setup(
     system = dict(start.system)
     for item in system_values:
         key, value = item["id"]["field"], item.get("value")
+        if key not in _SYSTEM_KEYS:
+            continue
         if key == "roofline-enabled":
             value = 1 if value == "1" else None if key not in system else 0
         if value in (None, ""):

@@ -28,6 +28,7 @@ COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
 ALGORITHMS = ("ring", "direct", "halvingDoubling", "doubleBinaryTree")
 _POWERS_OF_TWO = ("halvingDoubling", "doubleBinaryTree")
 _GIB = 1 << 30
+_MOST_RANKS = 65_536
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,11 @@ def check(setup: Setup, workload_ranks: int, backends: Sequence[str]) -> list[Fi
 
 
 def _ranks(ranks: int, workload_ranks: int) -> Finding:
+    if ranks > _MOST_RANKS:
+        text = (
+            f"{ranks:,} ranks are more than the {_MOST_RANKS:,} a browser may ask for; use the command line."
+        )
+        return Finding("error", text)
     if ranks == workload_ranks:
         return Finding("note", f"The sizes multiply to {ranks} ranks, as many as the workload has.")
     if ranks > workload_ranks and ranks % workload_ranks == 0:
