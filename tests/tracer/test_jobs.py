@@ -54,6 +54,16 @@ def test_spawned_ranks_with_two_optimizers_are_captured_by_step(tmp_path, script
     assert [group["description"] for group in trace_set.ranks[0]["process_groups"]] == ["default_pg", "pair"]
 
 
+def test_a_forked_worker_that_ends_early_saves_what_it_has(tmp_path, script, run_trace):
+    ending = "import multiprocessing as m; worker = m.get_context('fork').Process(target=train, args=(5,))"
+    path = script(f"{ending}; worker.start(); worker.join()")
+    done = run_trace(sys.executable, path, warmup=2, steps=9)
+    assert done.returncode == 0, done.stderr
+    trace_set = TraceSet.load(tmp_path / "out")
+    assert trace_set.reasons == ["rank 0 ended after 2 of 9 captured steps"]
+    assert trace_set.ranks[0]["device_trace"] is not None
+
+
 def test_a_script_with_its_own_profiler_keeps_it_and_is_captured_after_it(tmp_path, script, run_ranks):
     done = run_ranks(script(OWN_PROFILER), warmup=1, steps=2)
     assert done.returncode == 0, done.stderr
