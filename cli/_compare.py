@@ -54,13 +54,18 @@ def compare_command(
 
 
 def _comparable(study: Study) -> list[str]:
-    """Return the runs of the newest run's workload with as many ranks as it has, oldest first."""
-    runs = study.runs()
-    if not runs:
-        raise UsageError("The study has no run; make some with `chakrascope run`.")
-    newest = max(runs, key=lambda run: run.created)
-    alike = [run for run in runs if (run.workload, run.num_ranks) == (newest.workload, newest.num_ranks)]
-    return [run.id for run in sorted(alike, key=lambda run: run.created)]
+    """Return the newest runs that can be aligned, oldest first: of one workload and one number of ranks."""
+    alike: dict[tuple[str, int], list[str]] = {}
+    newest_first = sorted(study.runs(), key=lambda run: run.created, reverse=True)
+    for run in newest_first:
+        alike.setdefault((run.workload, run.num_ranks), []).append(run.id)
+    several = next((ids for ids in alike.values() if len(ids) > 1), None)
+    if several is None:
+        raise UsageError(
+            "No two runs of the study have the same workload and number of ranks; run it with another "
+            "backend or network, or as measured with `chakrascope run STUDY --backend replay`."
+        )
+    return several[::-1]
 
 
 def _for_people(table: pd.DataFrame) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .collectives import Communication
-from .costs import operator_cost
+from .costs import counts_whole, operator_cost
 from .dependencies import data_dependencies, touching, wait_piece
 from .graph import CollectiveType, EdgeKind, Graph, NodeType
 from .host_trace import HostTrace
@@ -29,6 +29,7 @@ class _Builder:
     window: Window
     ops: Sequence[Op]
     host: HostTrace
+    bearers: frozenset[Piece]
     nodes: list[dict[str, Any]] = field(default_factory=list)
     edges: list[tuple[int, int, int]] = field(default_factory=list)
     node_of_op: dict[int, int] = field(default_factory=dict)
@@ -79,7 +80,7 @@ class _Builder:
             node |= {"module": op.module, "phase": op.phase}
         if piece.op >= 0 and op is not None:
             record = self.host.operators.get(op.event.record_id)
-            if op.is_leaf and record is not None:
+            if record is not None and piece in self.bearers:
                 node["num_ops"], node["tensor_size_bytes"] = operator_cost(record)
             return node | {"name": op.event.name, "operator": op.event.name, "kind": "compute"}
         name = f"host before {op.event.name}" if op is not None else "host until the end of the step"
@@ -142,7 +143,7 @@ def assemble(
     """
     pieces = cut(ops, window.start_ns, window.end_ns)
     waits = _waits(ops, comms, pieces, host)
-    builder = _Builder(window, ops, host)
+    builder = _Builder(window, ops, host, _cost_bearers(ops, pieces))
     issued = {comm.op: index for index, comm in enumerate(comms)}
     last_piece = {piece.op: index for index, piece in enumerate(pieces) if piece.op in issued}
     node_of_comm: dict[int, int] = {}
@@ -162,6 +163,40 @@ def assemble(
     graph.metadata["accounting"] = _accounting(graph, window, builder.wait_ns)
     graph.metadata["notes"] = _notes(comms, group_ids)
     return graph
+
+
+def _cost_bearers(ops: Sequence[Op], pieces: Sequence[Piece]) -> frozenset[Piece]:
+    """Return the piece of each operator whose node carries its cost: the longest that becomes a node."""
+    counted = _counted(ops)
+    bearers: dict[int, Piece] = {}
+    for piece in pieces:
+        length = piece.end_ns - piece.start_ns
+        if piece.op >= 0 and counted[piece.op]:
+            best = bearers.setdefault(piece.op, piece)
+            if length >= _MERGED_BELOW_NS and length > best.end_ns - best.start_ns:
+                bearers[piece.op] = piece
+    return frozenset(bearers.values())
+
+
+def _counted(ops: Sequence[Op]) -> list[bool]:
+    """Return which operators have a cost, so that no work is counted twice.
+
+    Some, such as a matrix product, are counted as a whole: of those inside each other the innermost, and
+    nothing inside it. Elsewhere the leaves are.
+    """
+    whole = [counts_whole(op.event.name) for op in ops]
+    holds_whole = [False] * len(ops)
+    for index in reversed(range(len(ops))):
+        if ops[index].parent >= 0:
+            holds_whole[ops[index].parent] |= whole[index] or holds_whole[index]
+    inside = [False] * len(ops)
+    for index, op in enumerate(ops):
+        parent = op.parent
+        inside[index] = parent >= 0 and (inside[parent] or (whole[parent] and not holds_whole[parent]))
+    return [
+        not inside[index] and not holds_whole[index] and (whole[index] or op.is_leaf)
+        for index, op in enumerate(ops)
+    ]
 
 
 def _waits(

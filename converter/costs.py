@@ -21,7 +21,7 @@ from typing import Any
 
 from .host_trace import HostOp, tensors
 
-__all__ = ["operator_cost"]
+__all__ = ["counts_whole", "operator_cost"]
 
 Shape = Sequence[int]
 
@@ -77,6 +77,11 @@ def operator_cost(op: HostOp) -> tuple[int, int]:
     if name in _TOUCHES_NOTHING or name.startswith("new_"):
         return 1, 1
     return max(1, _operations(name, op)), max(1, _bytes(name, op))
+
+
+def counts_whole(name: str) -> bool:
+    """Return whether the cost of an operator called *name* includes that of the operators it calls."""
+    return _counter(name.rpartition("::")[2]) is not None
 
 
 def _operations(name: str, op: HostOp) -> int:

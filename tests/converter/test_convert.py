@@ -122,3 +122,14 @@ def test_every_parallelism_replays_its_step(shared, tmp_path, name, world):
         figures = graph.metadata["accounting"]
         assert figures["unexplained_ns"] <= 0.02 * figures["measured_step_ns"]
         assert (graph.nodes["type"] >= NodeType.COMM_SEND).any()
+
+
+def test_matrix_products_are_counted_once_and_where_their_time_is(workload):
+    """The work of a product is on its own node, not on the operators around and inside it."""
+    for graph in workload.graphs:
+        nodes = graph.nodes[graph.nodes["kind"] == "compute"]
+        products = nodes[nodes["operator"].isin(["aten::addmm", "aten::mm"])]
+        assert (products["num_ops"] > 1000).sum() > 5
+        around = nodes[nodes["operator"].isin(["aten::linear", "aten::t", "aten::resolve_conj"])]
+        assert (around["num_ops"] == 1).all()
+        assert products["num_ops"].sum() > nodes["num_ops"].sum() / 2
