@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -99,12 +100,13 @@ def rank_server(tmp_path_factory, package_path):
     inject = str(Path(package_path, "chakrascope", "tracer", "_inject"))
     environment = {**os.environ, "PYTHONPATH": inject, "CHAKRASCOPE_CAPTURE": "{}", "OMP_NUM_THREADS": "1"}
     environment["TORCH_FR_BUFFER_SIZE"] = "2000"
-    server = subprocess.Popen([sys.executable, str(RANKS), str(address)], env=environment)
+    command = [sys.executable, str(RANKS), str(address)]
+    server = subprocess.Popen(command, env=environment, start_new_session=True)
     while not address.exists():
         assert server.poll() is None
         time.sleep(0.05)
     yield address
-    server.terminate()
+    os.killpg(server.pid, signal.SIGKILL)  # ranks that hang included
     server.wait()
 
 

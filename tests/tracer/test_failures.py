@@ -116,6 +116,22 @@ def test_a_killed_rank_leaves_its_peers_and_its_host_trace(tmp_path, script, run
     assert peer["device_trace"] is not None
 
 
+def test_a_rank_stuck_in_a_collective_dies_of_the_signal_all_the_same(tmp_path, script, run_ranks):
+    ending = """
+import threading, time
+def at_step(step):
+    if step == 3 and rank == 0:
+        threading.Timer(0.3, os.kill, (os.getpid(), 15)).start()
+    elif step == 3:
+        time.sleep(6)
+        os._exit(0)
+train(9, at_step)
+"""
+    done = run_ranks(script(ending), ranks=2, warmup=2, steps=3)
+    assert done.returncode != 0
+    assert "rank 0 died while it was recorded" in TraceSet.load(tmp_path / "out").reasons
+
+
 def test_an_aborting_script_leaves_what_it_recorded(tmp_path, script, run_ranks):
     done = run_ranks(script("train(9, lambda step: step == 3 and os.abort())"), warmup=2, steps=3)
     assert done.returncode != 0

@@ -13,14 +13,13 @@ from typing import Any
 from .optimizers import OptimizerOrder
 from .process import (
     at_process_end,
-    save_on_sigterm,
     signals_deferred,
-    stop_saving_on_sigterm,
     without_chatter,
     write_atomically,
 )
 from .profilers import foreign_profiler_is_on, starting_ours
 from .recorder import Recorder
+from .sigterm import SaveOnSigterm
 
 __all__ = ["ENVIRONMENT_KEY", "Agent", "current_agent", "existing_agent", "set_current_agent"]
 
@@ -69,6 +68,7 @@ class Agent:
         self.when_finished: Callable[[], None] = _nothing
         self._first_step = 0
         self._ending_noted = False
+        self._sigterm = SaveOnSigterm(self.close)
         self._rank_status: dict[str, Any] | None = None
         self._waited_for_profiler = False
         self._depth = 0
@@ -119,7 +119,7 @@ class Agent:
         recorder, self.recorder = self.recorder, None
         if recorder is not None:
             recorder.discard()
-            stop_saving_on_sigterm()
+            self._sigterm.stop()
 
     def _count(self) -> None:
         self.steps_seen += 1
@@ -163,7 +163,7 @@ class Agent:
             recorder.start(self.steps_seen)
         self.recorder = recorder
         self._write_status()
-        save_on_sigterm(self.close)
+        self._sigterm.start()
 
     def _captured_by_another(self, rank: int) -> bool:
         """Return whether another process of the job, say the script's previous run, was this rank."""
@@ -183,7 +183,7 @@ class Agent:
         else:
             recorder, self.recorder = self.recorder, None
             recorder.discard()
-            stop_saving_on_sigterm()
+            self._sigterm.stop()
 
     def close(self) -> None:
         """Save what was captured; do nothing when that is done or this process is a fork."""
@@ -203,7 +203,7 @@ class Agent:
                 self._rank_status = recorder.status(self.steps)
             self._write_status()
         if recorder is not None:
-            stop_saving_on_sigterm()
+            self._sigterm.stop()
 
     def _failed(self, what: str, error: Exception) -> None:
         cause = f"{self.out}: {error.strerror}" if isinstance(error, OSError) else repr(error)

@@ -14,14 +14,11 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 
 __all__ = [
     "at_process_end",
     "compress",
-    "save_on_sigterm",
     "signals_deferred",
-    "stop_saving_on_sigterm",
     "without_chatter",
     "write_atomically",
 ]
@@ -33,7 +30,6 @@ CHATTER = (
     b"External init callback must run in same thread",
 )
 DEFERRED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_sigterm: dict[str, Callable[[int, FrameType | None], None] | None] = {"handler": None}
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -131,29 +127,3 @@ def signals_deferred() -> Iterator[None]:
 def _is_ending() -> bool:
     """Return whether the interpreter has left the script and runs its exit functions."""
     return not threading.main_thread().is_alive()
-
-
-def save_on_sigterm(save: Callable[[], None]) -> None:
-    """Call *save* before dying of SIGTERM, unless the script handles that signal itself."""
-    if threading.current_thread() is not threading.main_thread():
-        return
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        return
-
-    def handler(number: int, _frame: FrameType | None) -> None:
-        save()
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
-
-    _sigterm["handler"] = handler
-    signal.signal(signal.SIGTERM, handler)
-
-
-def stop_saving_on_sigterm() -> None:
-    """Give SIGTERM back, unless the script has taken it meanwhile."""
-    handler = _sigterm["handler"]
-    if handler is None or threading.current_thread() is not threading.main_thread():
-        return
-    if signal.getsignal(signal.SIGTERM) is handler:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _sigterm["handler"] = None

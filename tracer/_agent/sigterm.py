@@ -1,0 +1,99 @@
+"""Save before dying of SIGTERM, and die of it even where Python cannot."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+__all__ = ["SaveOnSigterm"]
+
+PATIENCE_SECONDS = 2.0
+
+
+class SaveOnSigterm:
+    """While on, calls *save* when SIGTERM arrives, then lets it end the process.
+
+    Python runs a handler only between two instructions of the main thread; one that waits inside a collective
+    for a dead peer never comes to that, and would outlive the signal that would have ended it. So a thread
+    sees to it that the process dies after ``PATIENCE_SECONDS`` if the handler has not begun.
+    """
+
+    def __init__(self, save: Callable[[], None]) -> None:
+        self._save = save
+        self._begun = threading.Event()
+        self._pipe: tuple[int, int] | None = None
+        self._on = False
+
+    def start(self) -> None:
+        """Take SIGTERM, unless the script handles it itself."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+            return
+        self._on = True
+        signal.signal(signal.SIGTERM, self._handle)
+        self._watch()
+
+    def stop(self) -> None:
+        """Give SIGTERM back, unless the script has taken it meanwhile."""
+        if not self._on or threading.current_thread() is not threading.main_thread():
+            return
+        self._on = False
+        if self._ours():
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if self._pipe is not None:
+            _unset_wakeup(self._pipe[1])
+            os.close(self._pipe[1])  # ends the thread, which closes the other end
+            self._pipe = None
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        self._begun.set()
+        self._save()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    def _ours(self) -> bool:
+        return signal.getsignal(signal.SIGTERM) == self._handle
+
+    def _watch(self) -> None:
+        """Have Python write each signal's number into a pipe at once, and a thread read it."""
+        reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        if before != -1:  # an event loop of the script's has it
+            signal.set_wakeup_fd(before)
+            os.close(reading)
+            os.close(writing)
+            return
+        os.set_blocking(reading, True)
+        self._pipe = (reading, writing)
+        os.register_at_fork(after_in_child=lambda: _unset_wakeup(writing))  # its signals are not ours
+        threading.Thread(target=self._read, args=(reading, os.getpid()), daemon=True).start()
+
+    def _read(self, reading: int, pid: int) -> None:
+        while numbers := os.read(reading, 64):
+            if signal.SIGTERM in numbers and not self._begun.wait(PATIENCE_SECONDS):
+                if self._on and self._ours() and os.getpid() == pid:
+                    _reset_disposition(signal.SIGTERM)
+                    os.kill(pid, signal.SIGTERM)
+                return
+        os.close(reading)
+
+
+def _unset_wakeup(descriptor: int) -> None:
+    """Stop Python from writing signals to *descriptor*, if it does."""
+    with contextlib.suppress(ValueError, OSError):
+        current = signal.set_wakeup_fd(-1)
+        if current not in (-1, descriptor):
+            signal.set_wakeup_fd(current)
+
+
+def _reset_disposition(number: int) -> None:
+    """Make signal *number* deadly again from a thread that Python does not let do so."""
+    set_handler = ctypes.pythonapi.PyOS_setsig
+    set_handler.restype, set_handler.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
+    set_handler(number, None)
