@@ -18,6 +18,8 @@ from .critical_path import CriticalPath as CriticalPath
 from .critical_path import critical_path as critical_path
 from .experiment import Experiment as Experiment
 from .experiment import WorkloadSource as WorkloadSource
+from .jobs import Job as Job
+from .jobs import JobStore as JobStore
 from .result import Result as Result
 from .simulate import prepare as prepare
 from .simulate import simulate as simulate
@@ -38,6 +40,8 @@ __all__ = [
     "CriticalPath",
     "Experiment",
     "FakeBackend",
+    "Job",
+    "JobStore",
     "MemoryConfig",
     "NetworkConfig",
     "Result",

@@ -1,0 +1,7 @@
+"""Simulations that outlive whoever asked for them: submit, follow, cancel."""
+
+from ._job import ACTIVE as ACTIVE
+from ._job import Job as Job
+from ._store import JobStore as JobStore
+
+__all__ = ["ACTIVE", "Job", "JobStore"]

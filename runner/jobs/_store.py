@@ -1,0 +1,205 @@
+"""The jobs of a study: simulations in processes of their own, that outlive whoever asked for them."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import time
+from pathlib import Path
+from typing import IO, Any
+
+from ...errors import ConfigError, StudyError
+from ..experiment import Experiment
+from ..study import Study
+from ._alive import Launch, end_group, launch_process, take_lock
+from ._database import Database, select, update
+from ._job import ACTIVE, Job, read_request, request_of
+
+__all__ = ["JobStore"]
+
+MOST_ATTEMPTS = 3
+_GRACE_S = 5.0
+_LOG_BYTES = 20_000
+_POLL_S = 0.1
+
+
+class JobStore:
+    """The jobs of *study*, of which up to *slots* work at a time, the oldest first.
+
+    The jobs are in ``STUDY/jobs/jobs.sqlite``, what they print in ``STUDY/jobs/logs``. Any number of
+    processes may use one study's store. A job ends by starting the next one, so that the queue empties
+    itself; only after a crash of its process somebody has to `resume`. *launch* starts a job's process.
+    """
+
+    def __init__(self, study: Study, slots: int = 1, launch: Launch = launch_process) -> None:
+        self.study = study
+        self.slots = slots
+        self.folder = study.path / "jobs"
+        self.database = Database(self.folder / "jobs.sqlite")
+        self._launch = launch
+
+    def submit(self, experiment: Experiment, *, label: str = "", workload: str | None = None) -> Job:
+        """Ask for *experiment*, of the study's *workload* (by default the newest), and return its job.
+
+        An experiment that waits or works already is not asked for twice: its job is returned. One that the
+        study has a run of is done at once. Raises `ConfigError` for one the study alone cannot reproduce.
+        """
+        name = self.study.workload_prefix(workload).parent.name
+        request = request_of(experiment, name)
+        if read_request(self.study, request).content_hash != experiment.content_hash:
+            raise ConfigError(
+                f"The experiment is not of the workload '{name}' as the study {self.study.path} has it; add "
+                "the workload to the study and prepare the experiment from it."
+            )
+        with self.database.transaction() as connection:
+            known = select(
+                connection, "experiment = ? AND state IN ('queued', 'running')", experiment.content_hash
+            )
+            identity = known[0].id if known else self._insert(connection, experiment, label, name, request)
+        self.start_queued()
+        return self.job(identity)
+
+    def _insert(
+        self, connection: sqlite3.Connection, experiment: Experiment, label: str, workload: str, request: str
+    ) -> int:
+        done = self.study.has_run(experiment)
+        now = time.time()
+        values = {
+            "experiment": experiment.content_hash,
+            "label": label,
+            "workload": workload,
+            "backend": experiment.backend,
+            "network": experiment.network.name,
+            "state": "done" if done else "queued",
+            "message": "The study had this run already." if done else "",
+            "ranks": experiment.workload.num_ranks,
+            "created": now,
+            "ended": now if done else 0.0,
+            "request": request,
+        }
+        marks = ", ".join("?" * len(values))
+        cursor = connection.execute(
+            f"INSERT INTO jobs ({', '.join(values)}) VALUES ({marks})", tuple(values.values())
+        )
+        return int(cursor.lastrowid or 0)
+
+    def jobs(self) -> list[Job]:
+        """Return every job, the oldest first."""
+        return self.database.jobs()
+
+    def job(self, identity: int) -> Job:
+        """Return one job; raises `StudyError` if there is none of that id."""
+        found = self.database.jobs("id = ?", identity)
+        if not found:
+            raise StudyError(f"The study {self.study.path} has no job {identity}; list its jobs.")
+        return found[0]
+
+    def request(self, identity: int) -> str:
+        """Return what the job's process is told."""
+        with self.database.transaction() as connection:
+            row = connection.execute("SELECT request FROM jobs WHERE id = ?", (identity,)).fetchone()
+        return str(row[0])
+
+    def log(self, identity: int) -> str:
+        """Return the last of what the job's processes printed."""
+        file = self._log_file(self.job(identity).id)
+        text = file.read_bytes()[-_LOG_BYTES:] if file.is_file() else b""
+        return text.decode("utf-8", "replace")
+
+    def cancel(self, identity: int) -> Job:
+        """End a job: at once if it waits; one that works is asked to stop, and killed if it does not.
+
+        It has some seconds to stop; `resume` or another `cancel` after that kills it.
+        """
+        job = self.job(identity)
+        now = time.time()
+        waited = "state = 'queued'"
+        if not self.database.update(
+            job.id, waited, state="cancelled", message="Cancelled before it began.", ended=now
+        ):
+            self.database.update(job.id, "state = 'running' AND cancel_asked = 0", cancel_asked=now)
+            self._notice(self.job(job.id))
+        return self.job(job.id)
+
+    def resume(self) -> list[Job]:
+        """Take note of processes that died, start what waits, and return the jobs that are not at an end.
+
+        A job whose process died waits again, and fails for good when that has happened three times.
+        """
+        for job in self.database.jobs("state = 'running'"):
+            self._notice(job)
+        self.start_queued()
+        return self.database.jobs("state IN ('queued', 'running')")
+
+    def wait(self, identity: int, timeout_s: float) -> Job:
+        """Return the job when it has ended; raises `StudyError` if it has not within *timeout_s* seconds."""
+        deadline = time.monotonic() + timeout_s
+        while (job := self.job(identity)).state in ACTIVE:
+            if time.monotonic() > deadline:
+                raise StudyError(
+                    f"The job {identity} has not ended within {timeout_s:g} seconds; wait longer."
+                )
+            self.resume()
+            time.sleep(_POLL_S)
+        return job
+
+    def start_queued(self) -> None:
+        """Start the oldest jobs that wait, as many as there are free slots."""
+        while (claimed := self._claim()) is not None:
+            job, lock = claimed
+            with lock:
+                try:
+                    pid = self._launch(self.study.path, job.id, self.slots, lock, self._log_file(job.id))
+                except OSError as error:
+                    text = f"Its process could not be started ({error}); submit it again."
+                    self.database.update(job.id, state="failed", message=text, ended=time.time())
+                    continue
+                self.database.update(job.id, "state = 'running' AND pid = 0", pid=pid)
+
+    def _claim(self) -> tuple[Job, IO[bytes]] | None:
+        """Mark the oldest waiting job as running, if a slot is free, and return it with its lock."""
+        with self.database.transaction() as connection:
+            if len(select(connection, "state = 'running'")) >= self.slots:
+                return None
+            for job in select(connection, "state = 'queued'"):
+                lock = self.lock(job.id)
+                if lock is not None:
+                    values = {"simulated_ns": 0, "ranks_done": 0, "pid": 0, "started": time.time()}
+                    update(connection, job.id, state="running", attempts=job.attempts + 1, **values)
+                    return job, lock
+        return None
+
+    def lock(self, identity: int) -> IO[bytes] | None:
+        """Return the lock of a job's process, or ``None`` while that process lives."""
+        return take_lock(self.folder / "alive" / str(identity))
+
+    def _log_file(self, identity: int) -> Path:
+        return self.folder / "logs" / f"{identity}.txt"
+
+    def _notice(self, job: Job) -> None:
+        """See whether a running job's process died, or ought to."""
+        lock = self.lock(job.id)
+        if lock is None:
+            if job.cancel_asked and time.time() - job.cancel_asked > _GRACE_S:
+                end_group(job.pid)
+            return
+        with lock, self.database.transaction() as connection:
+            # Nobody can start it while we have its lock; but it may have ended properly before.
+            for current in select(connection, "id = ? AND state = 'running'", job.id):
+                shutil.rmtree(self._leftover(current), ignore_errors=True)
+                update(connection, job.id, **self._after_death(current))
+
+    def _after_death(self, job: Job) -> dict[str, Any]:
+        ended: dict[str, Any] = {"ended": time.time()}
+        if (self.study.path / "runs" / job.experiment / "run.json").is_file():
+            return ended | {"state": "done", "message": ""}
+        if job.cancel_asked:
+            return ended | {"state": "cancelled", "message": "Cancelled."}
+        if job.attempts < MOST_ATTEMPTS:
+            return {"state": "queued", "message": "Its process died; it will be started again."}
+        text = f"Its process died {job.attempts} times; is there enough memory? Its log may say why."
+        return ended | {"state": "failed", "message": text}
+
+    def _leftover(self, job: Job) -> Path:
+        """Return where a process that died left a run it had not finished writing."""
+        return self.study.path / "runs" / f".{job.experiment}.{job.pid}.tmp"

@@ -1,0 +1,321 @@
+"""The job store: any interleaving of submit, cancel, crash and resume, and real processes that are killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from workloads import coll, comp, workload
+
+from chakrascope.errors import ConfigError, StudyError
+from chakrascope.runner import NetworkConfig, Study, SystemConfig, get_backend, prepare
+from chakrascope.runner.jobs import ACTIVE, JobStore
+from chakrascope.runner.jobs._attempt import Attempt
+
+EXPERIMENTS = 3
+SLOTS = 2
+
+
+def small_study(folder):
+    study = Study.create(folder / "study")
+    study.add_workload(workload([comp(0, 5)], [comp(0, 9)]), "job")
+    return study
+
+
+def experiment_of(study, latency, backend="fake"):
+    network = NetworkConfig(("Ring",), (2,), (50.0,), (float(latency),))
+    return prepare(study.workload_prefix(), "default", network, backend=backend)
+
+
+class Interleavings(RuleBasedStateMachine):
+    """Processes that take one step at a time and may die between any two."""
+
+    def __init__(self):
+        super().__init__()
+        self._folder = tempfile.TemporaryDirectory()
+        self.study = small_study(Path(self._folder.name))
+        self.store = JobStore(self.study, SLOTS, self.launch)
+        self.experiments = [experiment_of(self.study, latency) for latency in range(EXPERIMENTS)]
+        self.processes = []
+        self.kept = Counter()
+        self.asked = set()
+
+    def launch(self, study, job, slots, lock, log):
+        process = _Process(self, job, os.fdopen(os.dup(lock.fileno()), "ab"))
+        self.processes.append(process)
+        return process.pid
+
+    @rule(index=st.integers(0, EXPERIMENTS - 1))
+    def submit(self, index):
+        job = self.store.submit(self.experiments[index])
+        self.asked.add(index)
+        assert job.experiment == self.experiments[index].content_hash
+        if self.study.has_run(self.experiments[index]):
+            assert job.state in (*ACTIVE, "done")
+
+    @rule(number=st.integers(0, 30))
+    def cancel(self, number):
+        jobs = self.store.jobs()
+        if jobs:
+            job = jobs[number % len(jobs)]
+            after = self.store.cancel(job.id)
+            assert after.state == {"queued": "cancelled"}.get(job.state, after.state)
+
+    @rule(number=st.integers(0, 30), steps=st.integers(1, 4))
+    def work(self, number, steps):
+        for _ in range(steps):
+            if self.processes:
+                self.processes[number % len(self.processes)].step()
+
+    @rule(number=st.integers(0, 30))
+    def crash(self, number):
+        if self.processes:
+            self.processes[number % len(self.processes)].die()
+
+    @rule(number=st.integers(0, 30))
+    def submitter_crashes_before_it_launches(self, number):
+        claimed = self.store._claim()
+        if claimed is not None:
+            claimed[1].close()
+
+    @rule()
+    def resume(self):
+        self.store.resume()
+
+    @invariant()
+    def never_two_of_one_experiment_and_never_too_many(self):
+        jobs = self.store.jobs()
+        active = Counter(job.experiment for job in jobs if job.is_active)
+        assert all(count == 1 for count in active.values())
+        assert sum(job.state == "running" for job in jobs) <= SLOTS
+        working = [process.job for process in self.processes]
+        assert len(set(working)) == len(working)
+
+    @invariant()
+    def the_study_opens_and_what_is_done_is_there(self):
+        runs = {info.id for info in Study.open(self.study.path).runs()}
+        assert {job.experiment for job in self.store.jobs() if job.state == "done"} <= runs
+        assert all(count == 1 for count in self.kept.values())
+
+    def teardown(self):
+        while self.store.resume():
+            for process in list(self.processes):
+                process.step()
+        states = {}
+        for job in self.store.jobs():
+            states.setdefault(job.experiment, set()).add(job.state)
+            assert not job.is_active
+            assert job.message or job.state == "done"
+        for index in self.asked:
+            experiment = self.experiments[index]
+            assert states[experiment.content_hash]
+            assert self.study.has_run(experiment) == (self.kept[experiment.content_hash] == 1)
+            assert self.study.has_run(experiment) == ("done" in states[experiment.content_hash])
+        self._folder.cleanup()
+
+
+class _Process:
+    """The steps of an attempt; dying is nothing but to let go of the lock."""
+
+    def __init__(self, machine, job, lock):
+        self.machine = machine
+        self.job = job
+        self.pid = 0
+        self._lock = lock
+        self._steps = self._work(Attempt(machine.store, job))
+
+    def _work(self, attempt):
+        experiment = attempt.begin()
+        yield
+        if not attempt.progress(1, 0):
+            attempt.end("cancelled", "Cancelled.")
+            return
+        yield
+        if not attempt.store.study.has_run(experiment):
+            result = get_backend("fake").run(experiment)
+            yield
+            self.machine.kept[experiment.content_hash] += 1
+            attempt.keep(experiment, result)
+        yield
+        attempt.end("done", "")
+
+    def step(self):
+        try:
+            next(self._steps)
+        except StopIteration:
+            self.die()
+
+    def die(self):
+        self._steps.close()
+        self._lock.close()
+        with contextlib.suppress(ValueError):
+            self.machine.processes.remove(self)
+
+
+Interleavings.TestCase.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)
+TestInterleavings = Interleavings.TestCase
+
+
+@pytest.fixture
+def study(tmp_path):
+    return small_study(tmp_path)
+
+
+class TestProcesses:
+    def test_a_job_survives_its_submitter_and_starts_the_next(self, study):
+        script = (
+            "import sys; from chakrascope.runner import Study, prepare\n"
+            "from chakrascope.runner.jobs import JobStore\n"
+            "study = Study.open(sys.argv[1]); prefix = study.workload_prefix()\n"
+            "for backend in ('fake', 'analytical-unaware'):\n"
+            "    JobStore(study).submit(prepare(prefix, 'default', 'ring-2', backend=backend))\n"
+        )
+        subprocess.run([sys.executable, "-c", script, str(study.path)], check=True, timeout=60)
+        store = JobStore(Study.open(study.path))
+        done = _looked_at(store, lambda jobs: all(not job.is_active for job in jobs))
+        assert [(job.state, job.attempts, job.message) for job in done] == [("done", 1, "")] * 2
+        assert {job.experiment for job in done} == {info.id for info in study.runs()}
+        again = store.submit(experiment_like(study))
+        assert (again.state, again.attempts) == ("done", 0)
+
+    def test_kill_9_leaves_a_study_that_opens_and_a_job_that_resumes(self, study):
+        store = JobStore(study)
+        job = store.submit(experiment_of(study, 1))
+        running = _looked_at(store, lambda jobs: jobs[0].pid > 1)[0]
+        os.killpg(running.pid, signal.SIGKILL)
+        assert Study.open(study.path).runs() == []
+        assert store.wait(job.id, 60).state == "done"
+        assert [(job.state, job.attempts) for job in store.jobs()] == [("done", 2)]
+        assert len(study.runs()) == 1
+
+    def test_a_running_job_is_cancelled(self, study):
+        store = JobStore(study)
+        job = store.submit(long_experiment(study))
+        _looked_at(store, lambda jobs: jobs[0].simulated_ns > 0)
+        store.cancel(job.id)
+        ended = store.wait(job.id, 60)
+        assert (ended.state, ended.message) == ("cancelled", "Cancelled.")
+        assert study.runs() == []
+
+    def test_a_job_that_fails_says_why(self, study):
+        study.add_workload(workload([coll(0, 64)], [comp(0, 1)]), "stuck")
+        store = JobStore(study)
+        job = store.submit(experiment_like(study, "stuck"))
+        ended = store.wait(job.id, 60)
+        assert ended.state == "failed"
+        assert "rank 0" in ended.message
+        assert store.log(job.id) == ""
+
+
+def experiment_like(study, name="job"):
+    return prepare(study.workload_prefix(name), "default", "ring-2", backend="analytical-unaware")
+
+
+def long_experiment(study):
+    calls = [coll(number, 1 << 24, after=[number - 1] if number else []) for number in range(2000)]
+    study.add_workload(workload(calls, [comp(9999, 3), *calls]), "long")
+    system = replace(SystemConfig.preset("default"), preferred_dataset_splits=4096)
+    return prepare(study.workload_prefix("long"), system, "ring-2", backend="analytical-unaware")
+
+
+def _looked_at(store, wanted):
+    """Return the jobs when they are as *wanted*."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        jobs = store.jobs()
+        if wanted(jobs):
+            return jobs
+        assert any(job.is_active for job in jobs), jobs
+        time.sleep(0.02)
+    raise AssertionError(store.jobs())
+
+
+def test_a_process_that_does_not_stop_when_asked_is_killed(study, monkeypatch):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    locks = []
+
+    def launch(study, job, slots, lock, log):
+        locks.append(os.fdopen(os.dup(lock.fileno()), "ab"))
+        return child.pid
+
+    store = JobStore(study, launch=launch)
+    job = store.submit(experiment_of(study, 1))
+    assert store.cancel(job.id).state == "running"
+    assert child.poll() is None
+    monkeypatch.setattr("chakrascope.runner.jobs._store._GRACE_S", 0.0)
+    store.resume()
+    assert child.wait(10) == -signal.SIGKILL
+    locks[0].close()
+    assert store.resume() == []
+    assert store.job(job.id).state == "cancelled"
+
+
+def test_a_job_that_keeps_dying_is_reported(study):
+    store = JobStore(study, launch=lambda *_: 0)
+    job = store.submit(experiment_of(study, 1))
+    for _ in range(3):
+        store.resume()
+    assert store.job(job.id).state == "failed"
+    assert "died 3 times" in store.job(job.id).message
+
+
+def test_a_process_that_cannot_start_is_reported(study):
+    def launch(*_):
+        raise OSError(12, "Cannot allocate memory")
+
+    job = JobStore(study, launch=launch).submit(experiment_of(study, 1))
+    assert (job.state, "Cannot allocate memory" in job.message) == ("failed", True)
+
+
+def test_a_changed_workload_is_not_simulated_in_its_place(study):
+    store = JobStore(study, launch=lambda *_: 0)
+    job = store.submit(experiment_of(study, 1))
+    study.add_workload(workload([comp(0, 6)], [comp(0, 9)]), "job")
+    store.database.update(job.id, state="running")
+    Attempt(store, job.id).run()
+    assert "changed" in store.job(job.id).message
+    assert study.runs() == []
+
+
+def test_a_half_written_run_of_a_dead_process_is_removed(study):
+    store = JobStore(study, launch=lambda *_: 4242)
+    job = store.submit(experiment_of(study, 1))
+    leftover = study.path / "runs" / f".{job.experiment}.4242.tmp"
+    leftover.mkdir(parents=True)
+    store.resume()
+    assert not leftover.exists()
+
+
+def test_what_a_study_alone_cannot_reproduce_is_refused(study):
+    store = JobStore(study, launch=lambda *_: 0)
+    other = workload([comp(0, 77)], [comp(0, 9)])
+    with pytest.raises(ConfigError, match="add the workload"):
+        store.submit(prepare(other, "default", "ring-2", backend="fake"))
+    custom = SystemConfig(all_reduce_implementation_custom=("mine",))
+    with pytest.raises(ConfigError, match="custom"):
+        store.submit(replace(experiment_of(study, 1), system=custom))
+    assert store.jobs() == []
+
+
+def test_a_store_that_is_damaged_or_unknown_is_named(study):
+    store = JobStore(study, launch=lambda *_: 0)
+    with pytest.raises(StudyError, match="no job 7"):
+        store.job(7)
+    job = store.submit(experiment_of(study, 1))
+    with pytest.raises(StudyError, match="wait longer"):
+        JobStore(study, slots=0).wait(job.id, 0)
+    store.database.path.write_bytes(b"no database" * 100)
+    with pytest.raises(StudyError, match="delete it"):
+        store.jobs()
