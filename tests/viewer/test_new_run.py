@@ -1,20 +1,16 @@
 import dataclasses
-import fcntl
-import os
+import json
 import re
-import signal
-import threading
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plotly.utils import PlotlyJSONEncoder
 
-from chakrascope.errors import Cancelled, StudyError
-from chakrascope.runner import NetworkConfig, Study, SystemConfig, list_presets
-from chakrascope.viewer import create_app, worker
-from chakrascope.viewer.jobs import Job, JobStore, write_json, write_status
+from chakrascope.runner import Job, NetworkConfig, Study, SystemConfig, list_presets
+from chakrascope.viewer import create_app
 from chakrascope.viewer.pages.configure_form import read_setup
+from chakrascope.viewer.pages.configure_jobs import job_list
 from chakrascope.viewer.queries.configure import COLLECTIVES, Setup, check, command_line, differences
 
 from .conftest import serving
@@ -115,82 +111,6 @@ def mine(tmp_path_factory):
     return make_study(tmp_path_factory.mktemp("jobs") / "study").study
 
 
-def request(**changes):
-    setup = Setup.of_presets("cpu-cluster-2", "default")
-    return {
-        "workload": "hand-made",
-        "backends": ["replay", "analytical-aware"],
-        "network": setup.network_mapping(),
-        "system": setup.system_mapping(),
-        "name": "cpu-cluster-2",
-        "label": "mine",
-    } | changes
-
-
-def finished(jobs, identity, seconds=60):
-    end = time.monotonic() + seconds
-    while (job := jobs.job(identity)).is_active and time.monotonic() < end:
-        time.sleep(0.1)
-    return job
-
-
-def test_job_adds_its_runs_and_is_known_to_a_viewer_started_later(mine):
-    identity = JobStore(mine).start(request())
-    job = finished(JobStore(mine), identity)
-    assert (job.state, job.message) == ("done", "")
-    assert job.fraction == 1.0
-    runs = {info.id: info for info in mine.runs()}
-    assert [runs[name].backend for name in job.runs] == ["replay", "analytical-aware"]
-    assert runs[job.runs[1]].label == "mine (analytical-aware)"
-
-
-def test_job_that_cannot_run_says_why(mine):
-    jobs = JobStore(mine)
-    job = finished(jobs, jobs.start(request(workload="absent")))
-    assert job.state == "failed"
-    assert "absent" in job.message
-
-
-def test_job_whose_process_is_killed_has_failed(mine):
-    jobs = JobStore(mine)
-    with hold_the_turn(jobs):
-        identity = jobs.start(request())
-        while not jobs.job(identity).pid:
-            time.sleep(0.05)
-        os.kill(jobs.job(identity).pid, signal.SIGKILL)
-        job = finished(jobs, identity)
-    assert job.state == "failed"
-    assert "unexpectedly" in job.message
-
-
-def test_waiting_job_can_be_cancelled(mine):
-    jobs = JobStore(mine)
-    with hold_the_turn(jobs):
-        identity = jobs.start(request())
-        assert jobs.job(identity).state == "queued"
-        jobs.cancel(identity)
-        assert finished(jobs, identity).state == "cancelled"
-
-
-def test_only_listed_jobs_can_be_cancelled(mine):
-    with pytest.raises(StudyError, match="no such job"):
-        JobStore(mine).cancel("../runs")
-
-
-class hold_the_turn:
-    """Keep every job of the study waiting."""
-
-    def __init__(self, jobs):
-        jobs.root.mkdir(exist_ok=True)
-        self.file = (jobs.root / "turn").open("ab")
-
-    def __enter__(self):
-        fcntl.flock(self.file, fcntl.LOCK_EX)
-
-    def __exit__(self, *_):
-        self.file.close()
-
-
 @pytest.mark.browser
 def test_empty_study_says_what_to_do_next(page, tmp_path):
     with serving(create_app(Study.create(tmp_path / "study"))) as address:
@@ -238,28 +158,27 @@ def test_setup_is_downloaded_as_the_files_astra_sim_reads(page, mine, tmp_path):
         assert re.match(r"chakrascope run STUDY --network [\w-]+ --system default --backend", command)
 
 
-class Patient:
-    """A backend that works until it is told to stop."""
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("queued", ["queued", "Cancel", "Waits for its turn"]),
+        ("running", ["running", "Cancel", "3 of 8 ranks finished, 1.50 ms simulated so far"]),
+        ("done", ["done", "Open the result"]),
+        ("failed", ["failed", "no such link"]),
+        ("cancelled", ["cancelled"]),
+    ],
+)
+def test_job_is_shown_as_it_stands(state, words):
+    job = Job(
+        id=7, experiment="abc", label="", workload="w", backend="fake", network="net", state=state,
+        message="no such link" if state == "failed" else "", attempts=1, cancel_asked=0.0, pid=0,
+        simulated_ns=1_500_000, ranks_done=3, ranks=8, created=0.0, started=0.0, ended=0.0,
+    )  # fmt: skip
+    shown = json.dumps(job_list([job], {"abc"}), cls=PlotlyJSONEncoder)
+    assert all(word in shown for word in ["fake on net", *words])
+    assert ("Open the result" in shown) == (state == "done")
+    assert ("Cancel" in shown) == (state in ("queued", "running"))
 
-    def run(self, experiment, progress=None):
-        while progress(1_000, 1):
-            time.sleep(0.01)
-        raise Cancelled("Stopped.")
 
-
-def test_working_job_reports_and_stops_when_asked(mine, monkeypatch):
-    monkeypatch.setattr(worker, "get_backend", lambda _name: Patient())
-    folder = JobStore(mine).root / "by-hand"
-    folder.mkdir(parents=True)
-    write_json(folder / "request.json", request(backends=["fake"]))
-    write_status(folder, Job("by-hand"))
-    with (folder / "alive").open("ab") as alive:
-        fcntl.flock(alive, fcntl.LOCK_EX)
-        thread = threading.Thread(target=worker.main, args=(str(mine.path), "by-hand"))
-        thread.start()
-        while not (job := JobStore(mine).job("by-hand")).simulated_ns:
-            time.sleep(0.05)
-        assert (job.state, job.backend, job.ranks_done, job.ranks) == ("running", "fake", 1, 2)
-        JobStore(mine).cancel("by-hand")
-        thread.join(20)
-    assert JobStore(mine).job("by-hand").state == "cancelled"
+def test_no_job_yet_is_said():
+    assert "None yet" in json.dumps(job_list([], set()), cls=PlotlyJSONEncoder)

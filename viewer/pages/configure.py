@@ -9,9 +9,18 @@ import dash_mantine_components as dmc
 import yaml
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from ...runner import backend_names, backend_report, list_presets
+from ...errors import ChakrascopeError
+from ...runner import (
+    Experiment,
+    JobStore,
+    NetworkConfig,
+    SystemConfig,
+    backend_names,
+    backend_report,
+    list_presets,
+    prepare,
+)
 from ..charts import graph, topology_sketch
-from ..jobs import JobStore
 from ..queries.configure import Finding, Setup, check, command_line, differences
 from ..state import Selection, StudyView
 from ..theme import run_text
@@ -216,7 +225,10 @@ def _register_start(app: Dash, view: StudyView, jobs: JobStore) -> None:
         blocker = _blocker(check(setup, view.workload_ranks(workload), chosen))
         if blocker:
             return dmc.Alert(blocker, color="red", variant="light")
-        jobs.start(_request(setup, workload, chosen, str(label or "")))
+        for backend in chosen:
+            jobs.submit(
+                _experiment(view, setup, workload, backend), label=_label(label, backend), workload=workload
+            )
         return dmc.Text("Started. You may close this page meanwhile.", size="sm")
 
     @app.callback(
@@ -241,17 +253,15 @@ def _register_start(app: Dash, view: StudyView, jobs: JobStore) -> None:
         return {"content": json.dumps(setup.system_mapping(), indent=2) + "\n", "filename": "system.json"}
 
 
-def _request(setup: Setup, workload: str, backends: list[str], label: str) -> dict[str, Any]:
-    """Return what the worker is asked for."""
-    changed = " (changed)" if differences(setup) else ""
-    return {
-        "workload": workload,
-        "backends": backends,
-        "network": setup.network_mapping(),
-        "system": setup.system_mapping(),
-        "name": setup.network_preset + changed,
-        "label": label[:_LABEL_LENGTH],
-    }
+def _experiment(view: StudyView, setup: Setup, workload: str, backend: str) -> Experiment:
+    name = setup.network_preset + (" (changed)" if differences(setup) else "")
+    network = NetworkConfig.from_mapping(setup.network_mapping(), "The network", name)
+    system = SystemConfig.from_mapping(setup.system_mapping(), "The system")
+    return prepare(view.study.workload_prefix(workload), system, network, backend=backend)
+
+
+def _label(label: str | None, backend: str) -> str:
+    return f"{label[:_LABEL_LENGTH]} ({backend})" if label else ""
 
 
 def _register_jobs(app: Dash, view: StudyView, jobs: JobStore) -> None:
@@ -263,9 +273,14 @@ def _register_jobs(app: Dash, view: StudyView, jobs: JobStore) -> None:
     def look(_ticks: int | None, clicks: list[int | None], seen: Any) -> tuple[Any, Any, Any]:
         """Show how far every job is; a click asks one to stop."""
         if isinstance(ctx.triggered_id, dict) and any(clicks):
-            jobs.cancel(str(ctx.triggered_id["job"]))
-        listed = jobs.jobs()
-        state = [[job.id, job.state, job.fraction, job.simulated_ns] for job in listed]
+            jobs.cancel(int(ctx.triggered_id["job"]))
+        try:
+            jobs.resume()
+            listed = jobs.jobs()[::-1]
+        except ChakrascopeError as error:
+            # Told in its place: this is asked again and again, and would be a notification each time.
+            return dmc.Alert(error.message, color="red", variant="light"), no_update, no_update
+        state = [[job.id, job.state, job.ranks_done, job.simulated_ns] for job in listed]
         if state == seen:
             return no_update, no_update, no_update
         options = [{"value": info.id, "label": run_text(info)} for info in reversed(view.runs())]

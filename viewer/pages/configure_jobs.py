@@ -9,7 +9,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc
 
-from ..jobs import Job
+from ...runner import Job
 from ..state import Selection
 from ..theme import duration_text
 from .parts import empty
@@ -33,20 +33,19 @@ def _job(job: Job, known_runs: set[str]) -> dmc.Paper:
     started = datetime.fromtimestamp(job.created, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
     head: list[Any] = [
         dmc.Badge(job.state, color=_COLOURS.get(job.state, "gray"), variant="light"),
-        dmc.Text(job.label or "unnamed run", fw=600, size="sm"),
+        dmc.Text(job.label or f"{job.backend} on {job.network}", fw=600, size="sm"),
         dmc.Text(started, size="xs", c="dimmed"),
     ]
     if job.is_active:
         head.append(dmc.Button("Cancel", id={"form": "cancel", "job": job.id}, size="compact-xs",
                                variant="default"))  # fmt: skip
-    links = [
-        dcc.Link("Open the result" if len(job.runs) == 1 else f"Open result {number}",
-                 href="/" + Selection(run).search, className="text-link")
-        for number, run in enumerate(job.runs, start=1) if run in known_runs
-    ]  # fmt: skip
-    parts: list[Any] = [dmc.Group([*head, *links], gap="sm")]
+    if job.state == "done" and job.experiment in known_runs:
+        address = "/" + Selection(job.experiment).search
+        head.append(dcc.Link("Open the result", href=address, className="text-link"))
+    parts: list[Any] = [dmc.Group(head, gap="sm")]
     if job.is_active:
-        parts += [dmc.Progress(value=100 * job.fraction, size="sm", mt=6, animated=job.state == "running"),
+        done = 100 * job.ranks_done / max(1, job.ranks)
+        parts += [dmc.Progress(value=done, size="sm", mt=6, animated=job.state == "running"),
                   dmc.Text(_progress(job), size="xs", c="dimmed")]  # fmt: skip
     if job.message:
         parts.append(dmc.Text(job.message, size="sm", mt=4, className="finding"))
@@ -56,5 +55,5 @@ def _job(job: Job, known_runs: set[str]) -> dmc.Paper:
 def _progress(job: Job) -> str:
     if job.state == "queued":
         return "Waits for its turn: one simulation of a study works at a time."
-    done = f"{job.ranks_done:,} of {job.ranks:,} ranks finished" if job.ranks else "reading the workload"
-    return f"{job.backend}: {done}, {duration_text(job.simulated_ns)} simulated so far"
+    done = f"{job.ranks_done:,} of {job.ranks:,} ranks finished"
+    return f"{done}, {duration_text(job.simulated_ns)} simulated so far"
