@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
+from ...errors import BackendError
 from ._point import Answer, Solver, Task, failure
 
 __all__ = ["Answers", "answer_here", "answer_in_processes"]
@@ -24,6 +25,7 @@ __all__ = ["Answers", "answer_here", "answer_in_processes"]
 Answers = Iterator["tuple[Task, Answer] | None"]
 _TICK_S = 1.0
 _TRIES = 2
+_VAIN_DEATHS = 6
 
 
 def answer_here(study: Path, tasks: Iterator[Task]) -> Answers:
@@ -95,6 +97,7 @@ class _Pool:
         self._workers: list[_Worker] = []
         self._again: deque[Task] = deque()
         self._deaths: dict[int, int] = {}
+        self._answered = False
 
     def answers(self, tasks: Iterator[Task]) -> Answers:
         while self._occupy(tasks):
@@ -129,12 +132,18 @@ class _Pool:
         except (EOFError, ConnectionResetError):
             return self._replace(worker, task)
         worker.task = None
+        self._answered = True
         return task, answer  # type: ignore[return-value]  # our own worker answers with columns
 
     def _replace(self, worker: _Worker, task: Task) -> tuple[Task, Answer] | None:
         self._workers.remove(worker)
         end = worker.close()
         self._deaths[task.number] = self._deaths.get(task.number, 0) + 1
+        if not self._answered and sum(self._deaths.values()) >= _VAIN_DEATHS:
+            raise BackendError(
+                f"{_VAIN_DEATHS} processes of the sweep died ({end}) before one had answered; what they "
+                f"printed is in {self._log}. Is there enough memory? Try --workers 1."
+            )
         if self._deaths[task.number] < _TRIES:
             self._again.append(task)
             return None

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from workloads import coll, comp, workload
 
-from chakrascope.errors import ConfigError, StudyError
+from chakrascope.errors import BackendError, ConfigError, StudyError
 from chakrascope.runner import NetworkConfig, Study, get_backend, read_sweep, simulate, sweep, sweep_names
 from chakrascope.runner.sweep import grid, multiply, parse_axis, read_points
 from chakrascope.runner.sweep._settings import Base, Builder
@@ -329,6 +329,30 @@ class TestProcesses:
         assert killed
         assert (len(found.points), found.failed) == (6, 0)
         assert not _workers(study)
+
+    def test_processes_that_cannot_work_at_all_end_the_sweep(self, study, monkeypatch):
+        monkeypatch.setattr(sys, "executable", "/bin/false")
+        with pytest.raises(BackendError, match=r"log\.txt"):
+            run_grid(study, workers=2)
+
+    def test_a_point_that_kills_its_process_twice_is_a_row(self, study, tmp_path, monkeypatch):
+        # The first process works; every later one is none at all.
+        launcher = tmp_path / "python"
+        used = tmp_path / "used"
+        launcher.write_text(f'#!/bin/sh\n[ -e {used} ] && exit 3\ntouch {used}\nexec {sys.executable} "$@"\n')
+        launcher.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(launcher))
+        study.add_workload(workload(*[[comp(0, 5)]] * 2), "small")
+
+        def kill(finished, points, failed):
+            for pid in _workers(study) if finished == 2 else []:
+                os.killpg(pid, signal.SIGKILL)
+
+        axes = {"network.latency": [1, 2, 3, 4]}
+        found = sweep(study, axes, network="ring-2", workload="small", workers=1, progress=kill)
+        assert found.failed == 2
+        failed = found.points[found.points["state"] == "failed"]
+        assert failed["error"].str.contains("died 2 times").all()
 
     def test_ctrl_c_keeps_what_is_done_and_ends_every_process(self, study):
         script = (
