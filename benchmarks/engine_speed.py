@@ -31,6 +31,7 @@ SMALL, LARGE = 1 << 20, 1 << 30
 LIST_KEYS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
 DECODED_NODES = 1_000_000
 CALLS = 10_000
+STEP_COLLECTIVES = 400
 EVENT_CASES = [*((256, chunks) for chunks in (1, 2, 4, 8, 16, 24, 32, 48, 64)), (128, 4), (512, 4), (1024, 4)]
 
 
@@ -185,10 +186,33 @@ def _calls() -> dict[str, Any]:
     return {"calls": CALLS, "call_s": seconds, "grown_bytes": _peak_bytes() - before}
 
 
+def _training_step() -> dict[str, Any]:
+    """Simulate a step of 400 all-reduces of 64 MiB, each after a computation, on 65,536 NPUs alike."""
+    dimensions = [("Ring", 16, "ring"), ("FullyConnected", 64, "direct"), ("Switch", 64, "ring")]
+    case = _case("16x64x64", dimensions, 4, size=LARGE // 16, count=STEP_COLLECTIVES)
+    program: list[dict[str, Any]] = []
+    for node in case["workload"][0]:
+        index = 2 * node["id"]
+        work = {
+            "id": index,
+            "type": "COMP",
+            "duration_micros": 100,
+            "data_deps": [index - 1] if index else [],
+        }
+        program += [work, node | {"id": index + 1, "data_deps": [index]}]
+    engine, config, data = _engine(), _config(case, fold=True), et.program(program)
+    ranks, before, start = len(case["workload"]), _peak_bytes(), time.process_time()
+    output = engine.simulate(config, [data], [0] * ranks)
+    facts = {"ranks": ranks, "collectives": STEP_COLLECTIVES, "cpu_s": time.process_time() - start}
+    facts |= {"makespan_ns": output.makespan_ns, "folded": bool(output.folded)}
+    return facts | {"grown_bytes": _peak_bytes() - before}
+
+
 MEASUREMENTS: dict[str, Callable[..., dict[str, Any]]] = {
     "simulate": _simulate,
     "decode": _decode,
     "calls": _calls,
+    "training step": _training_step,
 }
 
 
@@ -275,7 +299,12 @@ def alone(repeats: int) -> dict[str, Any]:
         f"{calls['calls']:,} tiny simulations: {calls['call_s'] * 1e6:.0f} us each, "
         f"{calls['grown_bytes']:,} bytes more memory at the end"
     )
-    return {"events": rows, "decode": decode, "calls": calls}
+    step = measure("training step")
+    print(
+        f"{step['collectives']} all-reduces on {step['ranks']:,} NPUs, folded: {step['cpu_s']:.3f} s, "
+        f"{_mib(step['grown_bytes'])} MiB"
+    )
+    return {"events": rows, "decode": decode, "calls": calls, "training_step": step}
 
 
 def plot(rows: list[dict[str, Any]]) -> str:
