@@ -35,6 +35,7 @@ SHOTS: dict[str, tuple[str, str, bool, int]] = {
     "graph": ("/graph", "#graph canvas", True, 900),
     "network": ("/network", "#collectives-table .ag-row", False, 1100),
     "compare": ("/compare", "#node-differences-table .ag-row", False, 1100),
+    "sweep": ("/sweep", "#sweep-table .ag-row, #page code", False, 1000),
     "new-run": ("/new-run", "#new-start:not([disabled])", False, 1240),
 }
 
@@ -45,6 +46,10 @@ def make_study(folder: Path) -> Path:
     backends = ["--backend", "replay", "--backend", "analytical-unaware", "--backend", "analytical-aware"]
     job = ["torchrun", "--nproc-per-node", "2", str(ROOT / "examples" / "ddp_transformer" / "train.py")]
     command = [*CLI, "profile", "-o", str(study), "--network", "cpu-cluster-16", *backends, "--", *job]
+    subprocess.run(command, check=True, cwd=folder, stdout=subprocess.DEVNULL)
+    axes = ["network.bandwidth=0.125,0.5,1,4", "network.npus_count=2,8,32", "network.latency=1000,20000"]
+    over = [part for axis in axes for part in ("--over", axis)]
+    command = [*CLI, "sweep", str(study), "--network", "cpu-cluster-16", "--keep", "0", *over]
     subprocess.run(command, check=True, cwd=folder, stdout=subprocess.DEVNULL)
     return study
 

@@ -25,6 +25,7 @@ __all__ = [
     "path_strip",
     "ranks_bar",
     "runs_bar",
+    "sweep_scatter",
     "topology_sketch",
 ]
 
@@ -36,6 +37,7 @@ _PRIVATE_CONFIG: dict[str, Any] = {
     "responsive": True,
     "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"],
 }
+_MOST_LABELS = 80
 _INK = {"light": "#1f2933", "dark": "#d5dbe1"}
 _GRID = {"light": "#e4e8ec", "dark": "#3a4148"}
 
@@ -244,6 +246,35 @@ def difference_histogram(nodes: pd.DataFrame, scheme: str) -> go.Figure:
     return _styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 40})
 
 
+def sweep_scatter(points: pd.DataFrame, settings: list[str], scheme: str) -> go.Figure:
+    """Return the makespan of each point of a sweep over its ranks; those with ``best`` true are joined."""
+    figure = go.Figure()
+    best = points[points["best"]].sort_values("ranks")
+    marked = {"size": 12, "color": "#e08214", "symbol": "diamond"}
+    plain = {"size": 8, "color": "#3b82c4", "opacity": 0.7}
+    for part, name, mode, marker in (
+        (points, "points", "markers", plain),
+        (best, "none better", "lines+markers", marked),
+    ):
+        figure.add_scatter(
+            x=part["ranks"],
+            y=part["makespan_ns"] / 1e6,
+            mode=mode,
+            name=name,
+            marker=marker,
+            line={"color": "#e08214", "dash": "dot"},
+            hovertext=[
+                "<br>".join(f"{_plain(key)} = {_plain(_short(str(row[key]), 60))}" for key in settings)
+                for row in part.to_dict("records")
+            ],
+            hovertemplate="%{x} ranks, %{y:.4g} ms<br>%{hovertext}<extra></extra>",
+        )
+    figure.update_layout(height=320, legend={"orientation": "h", "y": 1, "yanchor": "bottom"})
+    figure.update_xaxes(title="ranks", rangemode="tozero")
+    figure.update_yaxes(title="step", ticksuffix=" ms", showgrid=True, rangemode="tozero")
+    return _styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 40})
+
+
 def loads_bar(loads: pd.DataFrame, shown: str, scheme: str) -> go.Figure:
     """Return what each rank sends and receives, as :func:`queries.network.switch_loads` returns it.
 
@@ -320,6 +351,8 @@ def heat_map(matrix: Matrix, texts: Any, scheme: str) -> go.Figure:
             x=matrix.columns,
             y=matrix.rows,
             customdata=texts,
+            text=texts,
+            texttemplate="%{text}" if matrix.values.size <= _MOST_LABELS else "",
             colorscale=scale,
             showscale=False,
             xgap=1,

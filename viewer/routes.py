@@ -9,6 +9,7 @@ import pandas as pd
 from flask import Flask, Response, abort, jsonify, request
 
 from ..errors import ChakrascopeError
+from ..runner import read_sweep
 from .queries.chrome_trace import chrome_trace
 from .queries.compare import run_overview
 from .queries.details import area_details, flows, node_details
@@ -59,6 +60,14 @@ def register(server: Flask, view: StudyView) -> None:
         headers = {"Content-Disposition": 'attachment; filename="timeline.json"'}
         pieces = chrome_trace(run.nodes, run.slices, run.path)
         return Response(pieces, mimetype="application/json", headers=headers)
+
+    @server.get("/export/sweep.<extension>")
+    def sweep(extension: str) -> Response:
+        try:
+            points = read_sweep(view.study, request.args.get("sweep", "")).points
+        except ChakrascopeError:
+            abort(404)
+        return _file(points, "sweep", extension)
 
     @server.get("/export/<name>.<extension>")
     def export(name: str, extension: str) -> Response:

@@ -23,8 +23,8 @@ from .queries.slices import SliceIndex
 __all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView"]
 
 # Settings of single pages that an address may hold: the run compared against, the breakdown, the graph's
-# edges, folding and hops, the timeline's window in ns.
-OPTIONS = ("against", "by", "edges", "fold", "hops", "t0", "t1")
+# edges, folding and hops, the sweep, the timeline's window in ns.
+OPTIONS = ("against", "by", "edges", "fold", "hops", "sweep", "t0", "t1")
 _OPTION_LENGTH = 200
 _OPEN_RUNS = 4
 Value = TypeVar("Value")

@@ -1,0 +1,54 @@
+"""Shape the points of a sweep: what was swept, what two settings give together, what is worth having."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from .network import Matrix
+
+__all__ = ["answered", "best_by", "frontier", "setting_title", "swept_settings"]
+
+_FIGURES = (
+    "id", "state", "error", "ranks", "makespan_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns",
+    "simulation_s", "settings",
+)  # fmt: skip
+
+
+def swept_settings(points: pd.DataFrame) -> list[str]:
+    """Return the columns that hold settings with more than one value, those with most values first."""
+    settings = [name for name in points.columns if name not in _FIGURES]
+    counts = {name: points[name].astype(str).nunique() for name in settings}
+    return sorted((name for name in settings if counts[name] > 1), key=lambda name: -counts[name])
+
+
+def setting_title(name: str) -> str:
+    """Return what people call a setting: its key without the file it stands in."""
+    return name.removeprefix("network.").removeprefix("system.").removesuffix("-implementation")
+
+
+def answered(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the points that have figures, best first."""
+    done = points[points["state"] == "done"]
+    ordered: pd.DataFrame = done.sort_values("makespan_ns", kind="stable", ignore_index=True)
+    return ordered
+
+
+def best_by(points: pd.DataFrame, row: str, column: str) -> Matrix:
+    """Return the shortest makespan (ns) for each value of two settings, whatever the others are.
+
+    Combinations without an answer are NaN. Numbers are in their order, everything else in that of its text.
+    """
+    table = points.pivot_table(index=row, columns=column, values="makespan_ns", aggfunc="min", observed=True)
+    values = table.to_numpy(dtype=float, na_value=np.nan)
+    return Matrix([str(value) for value in table.index], [str(value) for value in table.columns], values)
+
+
+def frontier(points: pd.DataFrame) -> pd.Series:
+    """Return which of the answered points no other beats: none has as few ranks and is as fast."""
+    ordered = points.sort_values(["ranks", "makespan_ns"], kind="stable")
+    best = ordered["makespan_ns"].astype(np.int64).cummin()
+    first = ~ordered.duplicated(["ranks"]) & (ordered["makespan_ns"] == best)
+    improves = first & (best < best.shift(fill_value=np.iinfo(np.int64).max))
+    chosen: pd.Series = improves.reindex(points.index)
+    return chosen
