@@ -23,7 +23,7 @@ def swept(tmp_path_factory):
 
 def test_swept_settings_are_those_with_several_values(swept):
     assert sweeps.swept_settings(swept[1]) == ["network.bandwidth", "network"]
-    assert sweeps.swept_settings(swept[1].assign(constant=1)) == ["network.bandwidth", "network"]
+    assert sweeps.swept_settings(swept[1].assign(figure=range(6))) == ["network.bandwidth", "network"]
     assert sweeps.setting_title("system.all-reduce-implementation") == "all-reduce"
 
 

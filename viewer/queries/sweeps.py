@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 
@@ -9,17 +11,12 @@ from .network import Matrix
 
 __all__ = ["answered", "best_by", "frontier", "setting_title", "swept_settings"]
 
-_FIGURES = (
-    "id", "state", "error", "ranks", "makespan_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns",
-    "simulation_s", "settings",
-)  # fmt: skip
-
 
 def swept_settings(points: pd.DataFrame) -> list[str]:
     """Return the columns that hold settings with more than one value, those with most values first."""
-    settings = [name for name in points.columns if name not in _FIGURES]
-    counts = {name: points[name].astype(str).nunique() for name in settings}
-    return sorted((name for name in settings if counts[name] > 1), key=lambda name: -counts[name])
+    settings = dict.fromkeys(name for text in points["settings"] for name in json.loads(text))
+    counts = {name: points[name].astype(str).nunique() for name in settings if name in points}
+    return sorted((name for name in counts if counts[name] > 1), key=lambda name: -counts[name])
 
 
 def setting_title(name: str) -> str:
