@@ -123,6 +123,8 @@ _PLAIN = (
     "track_local_mem",
     "collective_optimization",
     "scheduling_policy",
+    "intra_dimension_policy",
+    "inter_dimension_policy",
     "L",
     "o",
     "g",

@@ -17,6 +17,9 @@ __all__ = ["SystemConfig"]
 
 POLICIES = ("EXPLICIT", "FIFO", "LIFO")
 OPTIMIZATIONS = ("baseline", "localBWAware")
+# Ours: what ASTRA-sim's keys of like names once chose.
+INTRA_POLICIES = ("FIFO", "less-remaining-phase-first", "reduce-first", "smallest-first")
+INTER_POLICIES = ("ascending", "greedy", "round-robin")
 COLLECTIVES = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
 ALGORITHMS = (
     "direct",
@@ -32,8 +35,8 @@ _ALGORITHM = re.compile(
 )
 INEFFECTIVE = {
     "boost-mode": "no part of ASTRA-sim 2 reads it",
-    "intra-dimension-scheduling": "ASTRA-sim 2 always schedules first in, first out",
-    "inter-dimension-scheduling": "ASTRA-sim 2 always goes through the dimensions in ascending order",
+    "intra-dimension-scheduling": "ASTRA-sim 2 always goes first in, first out; see 'intra-dimension-policy'",
+    "inter-dimension-scheduling": "ASTRA-sim 2 always goes upwards; see 'inter-dimension-policy'",
 }
 _INTEGERS = (
     "preferred-dataset-splits",
@@ -44,6 +47,12 @@ _INTEGERS = (
 )
 _FLOATS = ("local-mem-bw", "peak-perf", "L", "o", "g", "G")
 _FLAGS = ("roofline-enabled", "trace-enabled", "replay-only", "track-local-mem")
+_CHOICES = {
+    "scheduling-policy": POLICIES,
+    "collective-optimization": OPTIMIZATIONS,
+    "intra-dimension-policy": INTRA_POLICIES,
+    "inter-dimension-policy": INTER_POLICIES,
+}
 _TEXTS = ("local-mem-trace-filename", "per-node-custom-implementation")
 _LISTS = tuple(f"{name}-implementation" for name in COLLECTIVES)
 _CUSTOMS = tuple(f"{name}-implementation-custom" for name in COLLECTIVES)
@@ -60,6 +69,8 @@ class SystemConfig:
 
     scheduling_policy: str | None = None
     collective_optimization: str | None = None
+    intra_dimension_policy: str | None = None
+    inter_dimension_policy: str | None = None
     preferred_dataset_splits: int | None = None
     active_chunks_per_dimension: int | None = None
     endpoint_delay: int | None = None
@@ -178,8 +189,7 @@ def _convert(key: str, value: Any, where: str) -> Any:
         return _custom(value, key, where)
     if key in _LISTS:
         return tuple(_algorithm(item, key, where) for item in values.texts(value, key, where))
-    allowed = POLICIES if key == "scheduling-policy" else OPTIMIZATIONS
-    return values.choice(value, allowed, key, where)
+    return values.choice(value, _CHOICES[key], key, where)
 
 
 def _custom(value: Any, key: str, where: str) -> tuple[str, ...]:

@@ -27,6 +27,8 @@ class Config:
     track_local_mem: bool
     collective_optimization: str
     scheduling_policy: str
+    intra_dimension_policy: str
+    inter_dimension_policy: str
     all_reduce_implementation: list[str]
     reduce_scatter_implementation: list[str]
     all_gather_implementation: list[str]

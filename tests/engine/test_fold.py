@@ -34,6 +34,10 @@ def networks(draw):
         preferred_dataset_splits=draw(st.integers(1, 5)),
         active_chunks_per_dimension=draw(st.integers(1, 4)),
         num_queues_per_dim=draw(st.integers(1, 4)),
+        inter_dimension_policy=draw(st.sampled_from(["ascending", "round-robin", "greedy"])),
+        intra_dimension_policy=draw(
+            st.sampled_from(["FIFO", "smallest-first", "less-remaining-phase-first"])
+        ),
         collective_optimization=draw(st.sampled_from(["baseline", "localBWAware"])),
         all_reduce_implementation=[whole] if whole else names,
         all_gather_implementation=exchange,

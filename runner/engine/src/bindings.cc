@@ -137,6 +137,8 @@ void bind_config(nb::module_& module) {
         .def_rw("roofline_enabled", &Config::roofline_enabled)
         .def_rw("track_local_mem", &Config::track_local_mem)
         .def_rw("collective_optimization", &Config::collective_optimization)
+        .def_rw("intra_dimension_policy", &Config::intra_dimension_policy)
+        .def_rw("inter_dimension_policy", &Config::inter_dimension_policy)
         .def_rw("scheduling_policy", &Config::scheduling_policy)
         .def_rw("all_reduce_implementation", &Config::all_reduce_implementation)
         .def_rw("reduce_scatter_implementation", &Config::reduce_scatter_implementation)

@@ -55,6 +55,8 @@ struct Config {
     bool track_local_mem = false;
     std::string collective_optimization = "localBWAware";
     std::string scheduling_policy = "LIFO";
+    std::string intra_dimension_policy = "FIFO";
+    std::string inter_dimension_policy = "ascending";
     std::vector<std::string> all_reduce_implementation;
     std::vector<std::string> reduce_scatter_implementation;
     std::vector<std::string> all_gather_implementation;

@@ -32,14 +32,45 @@ Ring ring_of(const Config& config, std::int32_t rank, std::size_t dimension,
 }
 
 Planner::Planner(const Config& config, std::int32_t rank)
-    : config_(config), rank_(rank), pointers_(config.topology.size()) {
+    : config_(config), rank_(rank), pointers_(config.topology.size()), order_(config) {
     for (Pointers& pointers : pointers_) pointers.last = config.num_queues_per_dim / 2;
     for (auto& uses : tree_uses_) uses.assign(config.topology.size(), 0);
 }
 
 std::vector<Phase> Planner::plan(Kind kind, const std::vector<Implementation>& list, std::uint8_t involved,
-                                 std::uint64_t chunk) {
-    return phases(kind, dimensions(kind, list, involved), chunk);
+                                 std::uint64_t index, std::uint64_t chunk) {
+    const std::vector<Dimension> visited = dimensions(kind, list, involved);
+    if (order_.active() && kind != Kind::AllToAll) return ordered_phases(kind, visited, index, chunk);
+    return phases(kind, visited, chunk);
+}
+
+// An all-reduce becomes a reduce-scatter along every dimension and an all-gather back.
+std::vector<Phase> Planner::ordered_phases(Kind kind, const std::vector<Dimension>& dimensions,
+                                           std::uint64_t index, std::uint64_t chunk) {
+    std::vector<std::size_t> places;
+    for (std::size_t d = 0; d < config_.topology.size(); ++d) {
+        for (const Dimension& dimension : dimensions) {
+            if (dimension.index == static_cast<std::int32_t>(d)) places.push_back(d);
+        }
+    }
+    const std::vector<std::size_t> order = order_.next(index, places, kind, chunk);
+    const auto at = [&](std::size_t d) {
+        return *std::find_if(dimensions.begin(), dimensions.end(), [d](const Dimension& dimension) {
+            return dimension.index == static_cast<std::int32_t>(d);
+        });
+    };
+    std::vector<Phase> phases;
+    std::uint64_t size = chunk;
+    if (kind != Kind::AllGather) {
+        for (const std::size_t d : order)
+            size = append(phases, kind, Kind::ReduceScatter, at(d), Walk::First, size);
+    }
+    if (kind != Kind::ReduceScatter) {
+        for (auto d = order.rbegin(); d != order.rend(); ++d) {
+            size = append(phases, kind, Kind::AllGather, at(*d), Walk::Last, size);
+        }
+    }
+    return phases;
 }
 
 std::vector<Phase> Planner::plan_group(Kind kind, const std::vector<Implementation>& list, const Ring& ring,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../config.h"
+#include "dimension_order.h"
 #include "stream.h"
 
 namespace chakrascope {
@@ -19,9 +20,10 @@ class Planner {
   public:
     Planner(const Config& config, std::int32_t rank);
 
-    // Plan a chunk of a collective of all ranks; bit d of `involved` says whether dimension d takes part.
+    // Plan chunk number `index` of a collective of all ranks; bit d of `involved` says whether dimension d
+    // takes part.
     std::vector<Phase> plan(Collective kind, const std::vector<Implementation>& list, std::uint8_t involved,
-                            std::uint64_t chunk);
+                            std::uint64_t index, std::uint64_t chunk);
     // Plan a chunk of a collective of a communicator group; `turn` counts the chunks of the group.
     std::vector<Phase> plan_group(Collective kind, const std::vector<Implementation>& list, const Ring& ring,
                                   std::uint64_t turn, std::uint64_t chunk);
@@ -44,6 +46,9 @@ class Planner {
 
     std::vector<Dimension> dimensions(Collective kind, const std::vector<Implementation>& list,
                                       std::uint8_t involved);
+    // Phases in the order of a policy that is not ASTRA-sim's.
+    std::vector<Phase> ordered_phases(Collective kind, const std::vector<Dimension>& dimensions,
+                                      std::uint64_t index, std::uint64_t chunk);
     std::vector<Phase> phases(Collective kind, std::vector<Dimension> dimensions, std::uint64_t chunk);
     // Append the phase of a dimension and return the size it leaves behind.
     std::uint64_t append(std::vector<Phase>& phases, Collective requested, Collective kind,
@@ -53,6 +58,7 @@ class Planner {
     const Config& config_;
     const std::int32_t rank_;
     std::vector<Pointers> pointers_;
+    DimensionOrder order_;
     std::array<std::vector<std::uint32_t>, kConfigured> tree_uses_;
 };
 

@@ -35,7 +35,7 @@ bool StreamScheduler::launch(const CollectiveRequest& request) {
     if (streams == 0) return false;
     CollectiveRun* run = nullptr;
     for (std::uint64_t i = 0; i < streams; ++i) {
-        std::vector<Phase> phases = plan(request, choice, turn, chunks.size);
+        std::vector<Phase> phases = plan(request, choice, i, turn, chunks.size);
         if (phases.empty()) return false;
         if (run == nullptr)
             run = &(runs_[request.node] = {request.node, request.group, streams, priority, ++serials_, {}});
@@ -77,7 +77,7 @@ const Choice& StreamScheduler::choose(const CollectiveRequest& request) {
 }
 
 std::vector<Phase> StreamScheduler::plan(const CollectiveRequest& request, const Choice& choice,
-                                         std::uint64_t turn, std::uint64_t chunk) {
+                                         std::uint64_t index, std::uint64_t turn, std::uint64_t chunk) {
     const Groups& groups = rank_.cluster().groups;
     const bool everyone = groups.is_everyone(request.group);
     if (is_rooted(request.kind)) {
@@ -98,7 +98,7 @@ std::vector<Phase> StreamScheduler::plan(const CollectiveRequest& request, const
     }
     if (everyone) {
         return planner_.plan(request.kind, *choice.native, request.group == 0 ? request.involved : 0xFF,
-                             chunk);
+                             index, chunk);
     }
     return planner_.plan_group(request.kind, *choice.native, groups.ring(request.group, rank_.id()), turn,
                                chunk);
@@ -173,10 +173,20 @@ void StreamScheduler::ended(Stream& stream) {
 
 // Behind everything that has started or is at least as urgent.
 void StreamScheduler::insert(Queue& queue, Stream& stream) {
-    const auto ahead = [&](const Stream* other) {
-        return other->started || other->run->priority >= stream.run->priority;
-    };
+    const auto ahead = [&](const Stream* other) { return other->started || yields(stream, *other); };
     queue.streams.insert(std::find_if_not(queue.streams.begin(), queue.streams.end(), ahead), &stream);
+}
+
+bool StreamScheduler::yields(const Stream& stream, const Stream& other) const {
+    const std::int64_t mine = stream.run->priority, theirs = other.run->priority;
+    const std::string& policy = rank_.cluster().config.intra_dimension_policy;
+    if (mine != theirs || policy == "FIFO") return theirs >= mine;
+    const auto urgency = [&](const Stream& waiting) -> std::uint64_t {
+        if (policy == "smallest-first") return waiting.phase().size;
+        if (policy == "less-remaining-phase-first") return waiting.phases.size() - waiting.next_phase;
+        return waiting.phase().kind == Collective::AllGather ? 1 : 0;  // reduce-first
+    };
+    return urgency(other) <= urgency(stream);
 }
 
 void StreamScheduler::watch_ties(Queue& queue) {

@@ -49,8 +49,11 @@ class StreamScheduler {
 
     Chunks split(const CollectiveRequest& request) const;
     const Choice& choose(const CollectiveRequest& request);
-    std::vector<Phase> plan(const CollectiveRequest& request, const Choice& choice, std::uint64_t turn,
-                            std::uint64_t chunk);
+    // Plan chunk number `index` of the request, chunk number `turn` of its group.
+    std::vector<Phase> plan(const CollectiveRequest& request, const Choice& choice, std::uint64_t index,
+                            std::uint64_t turn, std::uint64_t chunk);
+    // Whether the stream is served after another that has not started either.
+    bool yields(const Stream& stream, const Stream& other) const;
     std::int64_t next_priority(const CollectiveRequest& request);
     Stream& create(CollectiveRun& run, std::vector<Phase> phases, std::int64_t tag);
     void recycle(Stream& stream);

@@ -41,6 +41,18 @@ void check_system(const Config& config) {
     positive(config.active_chunks_per_dimension, "active-chunks-per-dimension");
     positive(config.num_queues_per_dim, "num-queues-per-dim");
     if (config.endpoint_delay < 0) throw ConfigError("'endpoint-delay' must not be negative.");
+    const auto one_of = [](const std::string& value, const char* name,
+                           std::initializer_list<const char*> known) {
+        std::string names;
+        for (const char* item : known) {
+            if (value == item) return;
+            names += (names.empty() ? "" : ", ") + std::string(item);
+        }
+        throw ConfigError(std::string("'") + name + "' cannot be '" + value + "'; known are " + names + ".");
+    };
+    one_of(config.intra_dimension_policy, "intra-dimension-policy",
+           {"FIFO", "smallest-first", "less-remaining-phase-first", "reduce-first"});
+    one_of(config.inter_dimension_policy, "inter-dimension-policy", {"ascending", "round-robin", "greedy"});
     if (config.semantics != "astra-sim" && config.semantics != "trace") {
         throw ConfigError("The semantics '" + config.semantics +
                           "' are unknown; known are astra-sim and trace.");

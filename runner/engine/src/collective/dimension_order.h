@@ -1,0 +1,36 @@
+// In which order a chunk visits the dimensions of the network; ASTRA-sim always goes upwards.
+//
+// Source of the greedy order: Rashidi et al., Themis: A Network Bandwidth-Aware Collective Scheduling Policy
+// for Distributed Training of DL Models (ISCA 2022).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "../config.h"
+#include "implementation.h"
+
+namespace chakrascope {
+
+class DimensionOrder {
+  public:
+    explicit DimensionOrder(const Config& config) : config_(config), loads_(config.topology.size(), 0.0) {}
+
+    // Whether chunks may go another way than upwards.
+    bool active() const { return config_.inter_dimension_policy != "ascending"; }
+
+    // Return the dimensions, given in ascending order, in the order in which a chunk reduces its data along
+    // them; what is gathered goes the other way. Chunk 0 of a collective begins anew.
+    std::vector<std::size_t> next(std::uint64_t chunk, const std::vector<std::size_t>& dimensions,
+                                  Collective kind, std::uint64_t size);
+
+  private:
+    void add_loads(const std::vector<std::size_t>& order, Collective kind, std::uint64_t size);
+    // How long a dimension is busy with a reduce-scatter of so many bytes, in arbitrary units.
+    double load(std::size_t dimension, double size) const;
+
+    const Config& config_;
+    std::vector<double> loads_;
+};
+
+}  // namespace chakrascope

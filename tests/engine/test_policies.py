@@ -1,0 +1,83 @@
+"""Policies of ours: the order of dimensions a chunk takes, and the order of chunks in a queue."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import build
+from chakrascope.errors import ConfigError
+
+INTRA = ["FIFO", "smallest-first", "less-remaining-phase-first", "reduce-first"]
+INTER = ["ascending", "round-robin", "greedy"]
+KINDS = ["ALL_REDUCE", "ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL"]
+
+
+def network(counts, **more):
+    dimensions = len(counts)
+    defaults = {
+        "topology": ["Switch"] * dimensions,
+        "npus_count": counts,
+        "bandwidth": [50.0] * dimensions,
+        "latency": [100.0] * dimensions,
+        "all_reduce_implementation": ["ring"] * dimensions,
+        "all_gather_implementation": ["ring"] * dimensions,
+        "reduce_scatter_implementation": ["ring"] * dimensions,
+        "all_to_all_implementation": ["ring"] * dimensions,
+        "preferred_dataset_splits": 16,
+        "active_chunks_per_dimension": 1,
+    }
+    return build.config(**(defaults | more))
+
+
+def makespan(counts, kind="ALL_REDUCE", size=1 << 26, **more):
+    ranks = 1
+    for count in counts:
+        ranks *= count
+    return max(build.finish([[build.coll(0, size, comm_type=kind)]] * ranks, network(counts, **more)))
+
+
+@pytest.mark.parametrize("kind", ["ALL_REDUCE", "ALL_GATHER", "REDUCE_SCATTER"])
+def test_greedy_uses_dimensions_that_would_idle(kind):
+    """With equal links, going upwards keeps the first dimension busy and the second one idle."""
+    assert makespan([4, 4], kind, inter_dimension_policy="greedy") < 0.85 * makespan([4, 4], kind)
+
+
+def test_one_dimension_has_one_order():
+    """Without another dimension, only the split of an all-reduce into its two halves remains."""
+    for kind in ("ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL"):
+        times = {makespan([4], kind, inter_dimension_policy=policy) for policy in INTER}
+        assert len(times) == 1
+
+
+@given(
+    st.lists(st.sampled_from([2, 3, 4]), min_size=1, max_size=3),
+    st.sampled_from(KINDS),
+    st.sampled_from(INTRA),
+    st.sampled_from(INTER),
+    st.tuples(st.integers(1, 1 << 22), st.integers(1, 6), st.integers(1, 3)),
+)
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+def test_every_policy_ends_and_folds(counts, kind, intra, inter, amounts):
+    size, splits, active = amounts
+    chosen = network(
+        counts,
+        intra_dimension_policy=intra,
+        inter_dimension_policy=inter,
+        preferred_dataset_splits=splits,
+        active_chunks_per_dimension=active,
+    )
+    ranks = 1
+    for count in counts:
+        ranks *= count
+    folded = build.finish([[build.coll(0, size, comm_type=kind)]] * ranks, chosen)
+    chosen.fold = False
+    assert build.finish([[build.coll(0, size, comm_type=kind)]] * ranks, chosen) == folded
+    assert min(folded) > 0
+
+
+@pytest.mark.parametrize("name", ["intra_dimension_policy", "inter_dimension_policy"])
+def test_unknown_policies_are_refused(name):
+    with pytest.raises(ConfigError, match="known are"):
+        makespan([2, 2], **{name: "guess"})
