@@ -21,6 +21,10 @@ __all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/sweep", "Sweep"
 NEEDS_RUN = False
+_RANKS_NOTE = (
+    "Marked: points that none beats with as few ranks. Where a captured workload is scaled out, each rank "
+    "brings its own batch: more ranks then do more work in the same step."
+)
 _FIGURES = [
     column("ranks", "Ranks", maxWidth=90),
     column("makespan_ns", "Step (ms)", "ms"),
@@ -67,9 +71,7 @@ def _sweep(view: StudyView, found: Sweep, scheme: str) -> Any:
     parts.append(_heat(points, settings, scheme))
     if points["ranks"].nunique() > 1:
         scatter = sweep_scatter(points.assign(best=frontier(points)), settings, scheme)
-        parts.append(
-            card("Ranks and time", graph(scatter), note="Marked: points that none beats with as few ranks.")
-        )
+        parts.append(card("Ranks and time", graph(scatter), note=_RANKS_NOTE))
     return dmc.Stack([*parts, _points(found, scheme)], gap="md")
 
 
