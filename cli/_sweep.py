@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..errors import BackendError, UsageError
 from ..runner import Study, Sweep, sweep
-from ..runner.sweep import SweepProgress, grid, multiply, parse_axis, read_points
+from ..runner.sweep import FIGURES, Range, Space, SweepProgress, grid, multiply, parse_axis, read_points
 from ._output import console, error_console, format_option, print_frame
 
 __all__ = ["sweep_command"]
@@ -46,6 +46,13 @@ _MOST_ROWS = 20
     "--cluster", metavar="ADDRESS", help="A Dask scheduler (tcp://host:8786), or its file, to use instead."
 )
 @click.option(
+    "--trials", type=click.IntRange(1), help="Let Optuna choose so many points; axes may be LOW..HIGH."
+)
+@click.option(
+    "--least", type=click.Choice(FIGURES), default="makespan_ns", show_default=True, help="What is best."
+)
+@click.option("--at-most", "limits", multiple=True, metavar="FIGURE=NUMBER", help="A limit the best keep to.")
+@click.option(
     "--keep", default=1, show_default=True, type=click.IntRange(0), help="Best points to keep as runs."
 )
 @format_option
@@ -55,6 +62,9 @@ def sweep_command(
     axes: tuple[str, ...],
     points_file: str | None,
     backends: tuple[str, ...],
+    limits: tuple[str, ...],
+    least: str,
+    trials: int | None,
     output_format: str,
     **choices: Any,
 ) -> None:
@@ -67,19 +77,43 @@ def sweep_command(
             "nothing to sweep over. Next: add --over network.bandwidth=25,50,100, or --list FILE."
         )
     study = Study.open(study_folder)
-    points = grid(_axes(axes, backends)) if axes or len(backends) > 1 else [{}]
-    if points_file is not None:
-        points = multiply(read_points(points_file), points)
-    backend = backends[0] if backends else "analytical-unaware"
+    over = _axes(axes, backends)
+    if trials is not None and points_file is not None:
+        raise UsageError("a search chooses its own points. Next: leave out --list, or --trials.")
+    points = multiply(read_points(points_file) if points_file is not None else [{}], _grid(over, trials))
+    choices |= {"backend": backends[0] if backends else "analytical-unaware"}
     with _progress() as progress:
-        found = sweep(study, points, backend=backend, progress=progress, **choices)
-    _print(found, output_format)
+        found = sweep(
+            study,
+            points if trials is None else over,
+            trials=trials,
+            least=least,
+            at_most=_limits(limits),
+            progress=progress,
+            **choices,
+        )
+    _print(found, output_format, least)
     if found.failed == len(found.points):
         raise BackendError(f"No point of the sweep has a result: {found.points['error'].iloc[0]}")
 
 
-def _axes(texts: tuple[str, ...], backends: tuple[str, ...]) -> dict[str, list[Any]]:
-    axes: dict[str, list[Any]] = {}
+def _grid(over: Space, trials: int | None) -> list[dict[str, Any]]:
+    return grid(over) if over and trials is None else [{}]
+
+
+def _limits(texts: tuple[str, ...]) -> dict[str, float]:
+    limits = {}
+    for text in texts:
+        name, _, number = text.partition("=")
+        try:
+            limits[name] = float(number)
+        except ValueError as error:
+            raise UsageError(f"'{text}' is no limit. Next: write it makespan_ns=5000000.") from error
+    return limits
+
+
+def _axes(texts: tuple[str, ...], backends: tuple[str, ...]) -> dict[str, list[Any] | Range]:
+    axes: dict[str, list[Any] | Range] = {}
     for text in texts:
         key, values = parse_axis(text)
         if key in axes:
@@ -108,14 +142,14 @@ def _progress() -> Iterator[SweepProgress]:
         yield update
 
 
-def _print(found: Sweep, output_format: str) -> None:
+def _print(found: Sweep, output_format: str, least: str) -> None:
     if output_format != "table":
         print_frame(found.points.drop(columns="settings"), output_format)
         return
     done = found.points[found.points["state"] == "done"]
     if len(done):
         title = f"Sweep {found.name}, best first"
-        print_frame(_for_people(done), "table", title=title, limit=_MOST_ROWS)
+        print_frame(_for_people(done, least), "table", title=title, limit=_MOST_ROWS)
     for error, count in found.points["error"][found.points["state"] == "failed"].value_counts().items():
         error_console.print(f"{count} failed: {error}", style="red", markup=False, soft_wrap=True)
     more = f", {found.failed} failed" if found.failed else ""
@@ -126,11 +160,12 @@ def _print(found: Sweep, output_format: str) -> None:
         console.print(f"Kept as runs: {', '.join(found.kept)}; see them with `chakrascope view`.")
 
 
-def _for_people(points: pd.DataFrame) -> pd.DataFrame:
-    """Return the settings under short names with the two figures that decide."""
+def _for_people(points: pd.DataFrame, least: str) -> pd.DataFrame:
+    """Return the settings under short names with the figures that decide."""
     settings = list(points.columns[: points.columns.get_loc("id")])
     ranks = ["ranks"] if points["ranks"].nunique() > 1 else []
-    shown: pd.DataFrame = points[[*settings, *ranks, "makespan_ns", "exposed_comm_ns"]]
+    figures = dict.fromkeys([*ranks, "makespan_ns", "exposed_comm_ns", least])
+    shown: pd.DataFrame = points[[*settings, *figures]]
     short = {name: name.partition(".")[2].removesuffix("-implementation") or name for name in settings}
     unique = len(set(short.values())) == len(short)
     return shown.rename(columns=short) if unique else shown

@@ -1,5 +1,8 @@
 """Sweeps: the same workload on many clusters, in one table."""
 
+from ._goal import FIGURES as FIGURES
+from ._search import Range as Range
+from ._search import Space as Space
 from ._space import Settings as Settings
 from ._space import grid as grid
 from ._space import multiply as multiply
@@ -12,7 +15,10 @@ from ._sweep import sweep as sweep
 from ._sweep import sweep_names as sweep_names
 
 __all__ = [
+    "FIGURES",
+    "Range",
     "Settings",
+    "Space",
     "Sweep",
     "SweepProgress",
     "grid",

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
+from ._search import Range
 
 __all__ = ["Settings", "grid", "multiply", "parse_axis", "point_key", "read_points"]
 
 Settings = Mapping[str, Any]
 """What one point changes: keys such as ``network.bandwidth`` with JSON values."""
 
+_RANGE = re.compile(r"(?P<low>-?[\d.]*\d)\.\.(?P<high>-?\.?\d[\d.]*)")
 
-def parse_axis(text: str) -> tuple[str, list[Any]]:
+
+def parse_axis(text: str) -> tuple[str, list[Any] | Range]:
     """Read ``KEY=VALUE,VALUE,...`` as it is typed; brackets hold a list together.
 
-    A value is a number, ``true``, ``false``, a list such as ``[25,50]``, or text. Raises `ConfigError`.
+    A value is a number, ``true``, ``false``, a list such as ``[25,50]``, or text; ``KEY=25..400`` is a range,
+    for a search. Raises `ConfigError`.
     """
     key, equals, values = text.partition("=")
     items = [item for item in _split(values, text) if item]
@@ -27,15 +32,30 @@ def parse_axis(text: str) -> tuple[str, list[Any]]:
         raise ConfigError(
             f"'{text}' is no axis of a sweep; write KEY=VALUE,VALUE, such as network.bandwidth=25,50,100."
         )
+    between = _RANGE.fullmatch(items[0]) if len(items) == 1 else None
+    if between is not None:
+        return key.strip(), _range(between, text)
     return key.strip(), [_value(item, text) for item in items]
 
 
-def grid(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Return every combination of the values of *axes*; the last axis changes fastest."""
-    empty = next((key for key, values in axes.items() if not len(values)), None)
-    if empty is not None:
-        raise ConfigError(f"The axis '{empty}' of the sweep has no value; give at least one.")
-    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+def grid(axes: Mapping[str, Sequence[Any] | Range]) -> list[dict[str, Any]]:
+    """Return every combination of the values of *axes*; the last axis changes fastest.
+
+    Raises `ConfigError` for an axis without values, and for a range.
+    """
+    lists = {key: _listed(key, values) for key, values in axes.items()}
+    return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
+
+
+def _listed(key: str, values: Sequence[Any] | Range) -> Sequence[Any]:
+    if isinstance(values, Range):
+        raise ConfigError(
+            f"The axis '{key}' is a range, of which a grid cannot have every value; list some, or search it "
+            "by trials (--trials 50)."
+        )
+    if not len(values):
+        raise ConfigError(f"The axis '{key}' of the sweep has no value; give at least one.")
+    return values
 
 
 def multiply(first: Sequence[Settings], second: Sequence[Settings]) -> list[dict[str, Any]]:
@@ -89,6 +109,13 @@ def _split(values: str, text: str) -> list[str]:
     if depth:
         raise ConfigError(f"'{text}': the brackets do not match; a list is written [25,50].")
     return [item.strip() for item in items]
+
+
+def _range(between: re.Match[str], text: str) -> Range:
+    try:
+        return Range(json.loads(between["low"]), json.loads(between["high"]))
+    except ValueError as error:
+        raise ConfigError(f"'{text}': this is no range of numbers; write it 25..400.") from error
 
 
 def _value(item: str, text: str) -> Any:

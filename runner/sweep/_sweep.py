@@ -20,8 +20,10 @@ from ..result import Result
 from ..simulate import load_memory, load_network
 from ..study import Study
 from ._dask import answer_on_dask
+from ._goal import Goal
 from ._point import Answer, Task, failure, measure
 from ._pool import Answers, answer_here, answer_in_processes
+from ._search import Range, Search, Space
 from ._settings import Base, Builder, check_keys
 from ._space import Settings, grid, point_key
 from ._table import PointTable, read_table
@@ -56,7 +58,7 @@ class Sweep:
 
 def sweep(
     study: Study,
-    over: Mapping[str, Sequence[Any]] | Sequence[Settings],
+    over: Space | Sequence[Settings],
     *,
     workload: str | None = None,
     system: SystemConfig | str | Path = "default",
@@ -67,6 +69,9 @@ def sweep(
     name: str | None = None,
     workers: int | None = None,
     cluster: str | None = None,
+    trials: int | None = None,
+    least: str = "makespan_ns",
+    at_most: Mapping[str, float] | None = None,
     keep: int = 0,
     progress: SweepProgress | None = None,
 ) -> Sweep:
@@ -79,20 +84,27 @@ def sweep(
 
     Points that the sweep's table or the study already answers are not simulated again; a point that fails
     becomes a row with its error. *workers* is the number of processes (0: in this one), *cluster* the
-    address of a Dask scheduler, or its file, to use instead. The full results of the *keep* best points
-    become runs of the study. Raises `ConfigError` for keys that address nothing.
+    address of a Dask scheduler, or its file, to use instead. With *trials*, Optuna chooses that many points
+    of the space instead of all, and keys may have a `Range`. The best points have the *least* of a figure,
+    and keep to limits *at_most*. The full results of the *keep* best become runs of the study. Raises
+    `ConfigError` for keys that address nothing.
     """
-    points = _points(over)
+    goal = Goal(least, at_most or {})
+    points = _points(over) if trials is None else _search(over, trials)
     chosen = study.workload_prefix(workload).parent.name
     base = Base(chosen, system, _loaded(network), load_memory(memory), backend, options or {})
-    _check(points, base)
-    folder = study.path / "sweeps" / _checked_name(name or _default_name(points, base))
-    run = _Run(study, base, points)
+    _check(over if isinstance(points, Search) else points, base)
+    folder = (
+        study.path
+        / "sweeps"
+        / _checked_name(name or _default_name(over if isinstance(points, Search) else points, base))
+    )
+    run = _Run(study, base, points, goal)
     with PointTable(folder) as table:
         places = _Places(cluster, workers, len(points))
         run.run(table, places, progress or (lambda *_: None))
         kept = run.keep_best(table, keep)
-        found = table.frame(points)
+        found = table.frame(run.points, goal)
     return Sweep(folder.name, table.path, found, run.simulated, len(points) - run.fresh, kept)
 
 
@@ -131,9 +143,11 @@ class _Places:
 class _Run:
     """One run through the points: what is known is taken, what is the same is simulated once."""
 
-    def __init__(self, study: Study, base: Base, points: list[dict[str, Any]]) -> None:
+    def __init__(self, study: Study, base: Base, points: list[dict[str, Any]] | Search, goal: Goal) -> None:
         self.study = study
-        self.points = points
+        self.points: list[dict[str, Any]] = []
+        self._all = points
+        self._goal = goal
         self.simulated = 0
         self.fresh = 0
         self._builder = Builder(study, base)
@@ -152,12 +166,13 @@ class _Run:
                 if answered is not None:
                     self._accept(table, *answered)
                 table.save()
-                progress(self._finished, len(self.points), self._failed)
-        progress(self._finished, len(self.points), self._failed)
+                progress(self._finished, len(self._all), self._failed)
+        progress(self._finished, len(self._all), self._failed)
 
     def _tasks(self, table: PointTable) -> Iterator[Task]:
         """Yield what has to be simulated, each experiment once; the table takes what needs no simulation."""
-        for number, settings in enumerate(self.points):
+        for number, settings in enumerate(self._all):
+            self.points.append(settings)
             try:
                 task = self._task(number, settings)
             except ChakrascopeError as error:
@@ -210,10 +225,13 @@ class _Run:
         self._finished += 1
         self._failed += answer["state"] == "failed"
         self.fresh += fresh
+        if isinstance(self._all, Search):
+            row = table.frame([self.points[number]])
+            self._all.tell(number, None if answer["state"] == "failed" else float(self._goal.score(row)[0]))
 
     def keep_best(self, table: PointTable, count: int) -> tuple[str, ...]:
         """Make runs of the study of the best *count* points, simulating them once more here."""
-        rows = table.frame(self.points)
+        rows = table.frame(self.points, self._goal)
         done = rows[rows["state"] == "done"].drop_duplicates("id")["settings"].head(count)
         by_key = {point_key(settings): settings for settings in self.points}
         return tuple(self._keep(by_key[key]) for key in done)
@@ -229,19 +247,29 @@ class _Run:
         )
 
 
-def _points(over: Mapping[str, Sequence[Any]] | Sequence[Settings]) -> list[dict[str, Any]]:
+def _points(over: Space | Sequence[Settings]) -> list[dict[str, Any]]:
     """Return the points, each once."""
     points = grid(over) if isinstance(over, Mapping) else [dict(point) for point in over]
     return list({point_key(point): point for point in points}.values())
 
 
-def _check(points: list[dict[str, Any]], base: Base) -> None:
+def _search(over: Space | Sequence[Settings], trials: int) -> Search:
+    if not isinstance(over, Mapping):
+        raise ConfigError("A search chooses from axes, not from a list of points; leave out one of them.")
+    if trials < 1 or not all(isinstance(values, Range) or len(values) for values in over.values()):
+        raise ConfigError("A search needs at least one trial, and each axis a value.")
+    return Search(over, trials)
+
+
+def _check(over: Space | Sequence[Settings], base: Base) -> None:
     """Find the mistakes that would spoil every point, before the first is simulated."""
+    points = [over] if isinstance(over, Mapping) else over
     for keys in {tuple(point) for point in points}:
         check_keys(dict.fromkeys(keys))
     get_backend(base.backend)
     for point in points:
-        if base.network is None and "network" not in point and point.get("backend", base.backend) != "replay":
+        replayed = point.get("backend", base.backend) in ("replay", ["replay"])
+        if base.network is None and "network" not in point and not replayed:
             raise ConfigError(
                 "The sweep has no network to start from; name one (--network PRESET_OR_FILE), or sweep over "
                 "several (network=A,B)."
@@ -252,8 +280,9 @@ def _loaded(network: NetworkConfig | str | Path | None) -> NetworkConfig | None:
     return None if network is None else load_network("", network, "analytical-unaware")
 
 
-def _default_name(points: list[dict[str, Any]], base: Base) -> str:
+def _default_name(over: Space | Sequence[Settings], base: Base) -> str:
     """Return the same name for the same sweep, so that it is resumed by running it again."""
+    points = [over] if isinstance(over, Mapping) else over
     text = "\n".join([*sorted(map(point_key, points)), repr(base)])
     return f"sweep-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 

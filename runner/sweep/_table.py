@@ -14,10 +14,11 @@ from typing import Any
 import pandas as pd
 
 from ...errors import StudyError
+from ._goal import Goal
 from ._point import MEASURES, Answer
 from ._space import Settings, point_key
 
-__all__ = ["PointTable", "best_first", "read_table"]
+__all__ = ["PointTable", "read_table"]
 
 _FIXED = ("id", "state", "error", "ranks", *MEASURES, "simulation_s", "settings")
 _INTEGERS = ("ranks", *MEASURES)
@@ -104,23 +105,15 @@ class PointTable:
         # A table so large that writing it takes long is written more rarely.
         self._pause_s = max(_PAUSE_S, 20 * (self._saved_at - started))
 
-    def frame(self, points: Iterable[Settings] | None = None) -> pd.DataFrame:
+    def frame(self, points: Iterable[Settings] | None = None, goal: Goal = Goal()) -> pd.DataFrame:  # noqa: B008
         """Return the rows, all or those of *points*, with a column for each setting, best first."""
         keys = self.rows if points is None else dict.fromkeys(map(point_key, points))
-        return best_first(_frame([self.rows[key] for key in keys if key in self.rows]))
+        return goal.best_first(_frame([self.rows[key] for key in keys if key in self.rows]))
 
 
 def read_table(path: Path) -> pd.DataFrame:
     """Return the table of a sweep; raises `StudyError` if it cannot be read."""
-    return best_first(_frame(_stored_rows(path)))
-
-
-def best_first(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the points by makespan; those that failed come last."""
-    ordered: pd.DataFrame = table.sort_values(
-        ["makespan_ns", "settings"], na_position="last", ignore_index=True
-    )
-    return ordered
+    return Goal().best_first(_frame(_stored_rows(path)))
 
 
 def _stored_rows(path: Path) -> list[dict[str, Any]]:
@@ -146,6 +139,8 @@ def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
             columns[name] = pd.Series(values, dtype="Float64")
         else:
             columns[name] = pd.Series([value or "" for value in values], dtype="str")
+        if name == MEASURES[-1]:
+            columns["rank_time_ns"] = columns["makespan_ns"] * columns["ranks"]
     table: pd.DataFrame = pd.DataFrame(columns)
     return table
 
