@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from rich.markup import escape
 
-from ..errors import UsageError
+from ..errors import ChakrascopeError, UsageError
 from ..runner import Study
 from ..tracer import TraceSet, collect, trace
 from ._output import error_console
@@ -39,7 +40,18 @@ def capture_into(
 ) -> TraceSet:
     """Run *command*, leave its trace set in *study*, and say where."""
     folder = study.new_trace_dir()
-    trace_set = trace(list(command), folder, warmup=warmup, steps=steps, fake_world=fake_world)
+    try:
+        trace_set = trace(
+            list(command),
+            folder,
+            warmup=warmup,
+            steps=steps,
+            fake_world=fake_world,
+            on_status=lambda sentence: error_console.print(f"[dim]{escape(sentence)}[/]"),
+        )
+    except ChakrascopeError:
+        study.discard_empty(folder)
+        raise
     error_console.print(
         f"[green]✓[/] captured {len(trace_set.ranks)} rank(s) into {folder}"
         + (f" [yellow](partial: {'; '.join(trace_set.reasons)})[/]" if trace_set.partial else "")

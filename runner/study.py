@@ -53,10 +53,24 @@ class Study:
             return cls.open(folder)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise StudyError(f"{folder} exists and is not a study; choose a new folder, or an empty one.")
-        folder.mkdir(parents=True, exist_ok=True)
         head = {"format": _FORMAT, "version": 1, "created": _now()}
-        write_atomically(folder / "study.json", json.dumps(head, indent=2) + "\n")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / "study.json", json.dumps(head, indent=2) + "\n")
+        except OSError as error:
+            raise StudyError(
+                f"The study {folder} cannot be made ({error.strerror}); choose a folder you may write to."
+            ) from error
         return cls(folder)
+
+    def discard_empty(self, trace_dir: Path) -> None:
+        """Remove the folder *trace_dir* of a capture that left nothing, and the study if it holds no more."""
+        traces = trace_dir.parent
+        for folder in (trace_dir, traces):
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+        if [item.name for item in self.path.iterdir()] == ["study.json"]:
+            shutil.rmtree(self.path)
 
     @classmethod
     def open(cls, path: str | Path) -> Study:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from chakrascope.cli import cli, main
@@ -62,3 +65,17 @@ def test_wrong_usage_says_what_to_do_next(
     shown = capsys.readouterr().err.replace("\n", " ")
     assert hint in shown
     assert "Traceback" not in shown
+
+
+def test_a_capture_that_left_nothing_leaves_no_study(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    study = tmp_path / "study"
+    assert run_main("trace", "-o", str(study), "--", sys.executable, "-c", "raise SystemExit(3)") == 3
+    assert "exit code 3" in capfd.readouterr().err.replace("\n", " ")
+    assert not study.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main("trace", "-o", "/proc/study", "--", "python", "train.py") == 60
+    assert "/proc/study" in capsys.readouterr().err
