@@ -164,7 +164,7 @@ class _Process:
             self.machine.processes.remove(self)
 
 
-Interleavings.TestCase.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)
+Interleavings.TestCase.settings = settings(max_examples=12, stateful_step_count=25, deadline=None)
 TestInterleavings = Interleavings.TestCase
 
 
