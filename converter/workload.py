@@ -60,8 +60,15 @@ class Workload:
                 seen[digest] = len(graphs)
                 graphs.append(decode_graph(data, rank=rank, source=str(path)))
             program[rank] = seen[digest]
+        metadata = _load_metadata(prefix)
+        expected = metadata.pop("num_ranks", len(paths))
+        if isinstance(expected, int) and expected > len(paths):
+            raise WorkloadError(
+                f"The workload {prefix} has {expected} ranks, but {prefix}.{len(paths)}.et is missing. "
+                "Convert the traces again."
+            )
         graphs = _with_edge_kinds(graphs, prefix)
-        return cls(tuple(graphs), program, _load_groups(prefix), _load_metadata(prefix))
+        return cls(tuple(graphs), program, _load_groups(prefix), metadata)
 
     def save(self, prefix: str | Path) -> None:
         """Write the ``.et`` files, groups, tables and, last, the metadata, each atomically."""
@@ -201,7 +208,7 @@ def _load_metadata(prefix: Path) -> dict[str, Any]:
         raise WorkloadFormatError(f"{path} is damaged ({error}). Convert the trace set again.") from error
     if not isinstance(document, dict):
         raise WorkloadFormatError(f"{path} holds no mapping. Convert the trace set again.")
-    for own in ("format", "version", "num_ranks"):
+    for own in ("format", "version"):
         document.pop(own, None)
     return document
 

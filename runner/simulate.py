@@ -151,6 +151,12 @@ def load_source(workload: Workload | str | Path, num_ranks: int) -> tuple[Worklo
         return _scaled(workload, num_ranks), is_captured(workload.metadata)
     metadata = _metadata(workload)
     available = _count_files(workload)
+    expected = metadata.get("num_ranks", available)
+    if isinstance(expected, int) and available < expected:
+        raise WorkloadError(
+            f"The workload {workload} has {expected} ranks, but {workload}.{available}.et is missing; "
+            "convert the traces again."
+        )
     if 0 < available < num_ranks and is_captured(metadata):
         return _scaled(Workload.load(workload), num_ranks), True
     return WorkloadSource.of_prefix(workload, num_ranks), is_captured(metadata)
@@ -191,6 +197,4 @@ def _metadata(prefix: str | Path) -> dict[str, object]:
 def is_captured(metadata: Mapping[str, object]) -> bool:
     """Return whether the metadata of a workload say that it comes from measured traces."""
     inner = metadata.get("metadata", metadata)
-    return isinstance(inner, Mapping) and any(
-        key in inner for key in ("measured_step_ns", "source", "trace_set")
-    )
+    return isinstance(inner, Mapping) and any(key in inner for key in ("measured_step_ns", "trace_set"))

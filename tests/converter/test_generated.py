@@ -10,12 +10,13 @@ from chakrascope.converter import (
     MICROBENCHMARKS,
     CollectiveType,
     NodeType,
+    Workload,
     doctor,
     microbenchmark,
     read_text_workload,
     replay,
 )
-from chakrascope.errors import ChakrascopeError, UsageError, WorkloadFormatError
+from chakrascope.errors import ChakrascopeError, UsageError, WorkloadError, WorkloadFormatError
 
 DATA = """DATA
 2
@@ -168,3 +169,10 @@ def test_microbenchmarks_refuse_nonsense():
         microbenchmark("allreduce", 4, 8)
     with pytest.raises(UsageError, match="2 to 65536 ranks"):
         microbenchmark("all-reduce", 1, 8)
+
+
+def test_a_missing_rank_file_is_named(tmp_path):
+    microbenchmark("all-reduce", 4, 1024).save(tmp_path / "w")
+    (tmp_path / "w.3.et").unlink()
+    with pytest.raises(WorkloadError, match=r"w\.3\.et is missing"):
+        Workload.load(tmp_path / "w")
