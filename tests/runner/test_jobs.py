@@ -271,6 +271,17 @@ def test_a_job_that_keeps_dying_is_reported(study):
     assert "died 3 times" in store.job(job.id).message
 
 
+def test_a_process_that_dies_when_all_is_done_has_done_it(study, monkeypatch):
+    store = JobStore(study, launch=lambda *_: 0)
+    job = store.submit(experiment_of(study, 1))
+    with monkeypatch.context() as patched:
+        patched.setattr(Attempt, "end", lambda *_: None)
+        Attempt(store, job.id).run()
+    assert (store.job(job.id).state, len(study.runs())) == ("running", 1)
+    assert store.resume() == []
+    assert (store.job(job.id).state, store.job(job.id).attempts) == ("done", 1)
+
+
 def test_a_process_that_cannot_start_is_reported(study):
     def launch(*_):
         raise OSError(12, "Cannot allocate memory")
