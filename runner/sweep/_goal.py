@@ -1,0 +1,49 @@
+"""What makes a point the best one: the least of a figure, among the points within limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from ...errors import ConfigError, did_you_mean
+
+__all__ = ["FIGURES", "Goal"]
+
+FIGURES = ("makespan_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns", "rank_time_ns", "ranks")
+"""What can be compared; ``rank_time_ns`` is the makespan times the ranks, the accelerator time of a step."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Points with less of the figure *least* are better; *at_most* gives limits to figures."""
+
+    least: str = "makespan_ns"
+    at_most: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in (self.least, *self.at_most):
+            if name not in FIGURES:
+                raise ConfigError(f"'{name}' is no figure of a sweep{did_you_mean(name, FIGURES)}")
+
+    def excess(self, table: pd.DataFrame) -> pd.Series:
+        """Return by which part each point is over its limits; 0 where it is within all of them."""
+        over: pd.Series = pd.Series(0.0, index=table.index)
+        for name, limit in self.at_most.items():
+            part = table[name].astype("Float64") / max(limit, 1e-9) - 1
+            over += part.clip(lower=0).fillna(0).astype(float)
+        return over
+
+    def score(self, table: pd.DataFrame) -> pd.Series:
+        """Return what a search makes small: the figure, made larger the more a limit is exceeded."""
+        score: pd.Series = table[self.least].astype("Float64") * (1 + 10 * self.excess(table))
+        return score
+
+    def best_first(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return the points within the limits by the figure, then those beyond, then those that failed."""
+        ranked = table.assign(_failed=table["state"] != "done", _excess=self.excess(table))
+        keys = ["_failed", "_excess", self.least, "settings"]
+        ordered: pd.DataFrame = ranked.sort_values(keys, na_position="last", ignore_index=True)
+        del ordered["_failed"], ordered["_excess"]
+        return ordered
