@@ -157,7 +157,8 @@ def load_source(workload: Workload | str | Path, num_ranks: int) -> tuple[Worklo
             f"The workload {workload} has {expected} ranks, but {workload}.{available}.et is missing; "
             "convert the traces again."
         )
-    if 0 < available < num_ranks and is_captured(metadata):
+    # ASTRA-sim ignores files of further ranks; a captured job is never cut without a word.
+    if 0 < available != num_ranks and is_captured(metadata):
         return _scaled(Workload.load(workload), num_ranks), True
     return WorkloadSource.of_prefix(workload, num_ranks), is_captured(metadata)
 
