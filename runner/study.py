@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from ..converter import Workload
 from ..errors import StudyError, did_you_mean
+from ._notes import read_note, write_note
 from .config import MemoryConfig, NetworkConfig, SystemConfig
 from .config._values import write_atomically
 from .experiment import Experiment, WorkloadSource
@@ -24,7 +26,10 @@ _FORMAT = "chakrascope-study"
 
 @dataclass(frozen=True)
 class RunInfo:
-    """One finished run; *id* is the content hash of its experiment, *created* an ISO time (UTC)."""
+    """One finished run; *id* is the content hash of its experiment, *created* an ISO time (UTC).
+
+    *label* and *note* are what people call it and wrote about it: see `Study.annotate`.
+    """
 
     id: str
     backend: str
@@ -34,6 +39,7 @@ class RunInfo:
     label: str
     workload: str
     num_ranks: int
+    note: str = ""
 
 
 class Study:
@@ -157,8 +163,7 @@ class Study:
 
     def runs(self) -> list[RunInfo]:
         """Return the finished runs, oldest first."""
-        infos = [self._info(file.parent) for file in (self.path / "runs").glob("[!.]*/run.json")]
-        return sorted(infos, key=lambda info: (info.created, info.id))
+        return sorted(self._infos(), key=lambda info: (info.created, info.id))
 
     def run_info(self, run_id: str | None = None) -> RunInfo:
         """Return the run whose id is, or alone begins with, *run_id*; without one the newest."""
@@ -250,10 +255,51 @@ class Study:
         names = self.workloads()
         return names[-1] if names else ""
 
+    def annotate(self, run_id: str, *, label: str | None = None, note: str | None = None) -> RunInfo:
+        """Call the run *run_id* by another *label*, write a *note* about it, and return it so.
+
+        None leaves a text as it is; an empty label gives the run back its first one. The result itself never
+        changes. Raises `StudyError` if there is no such run, or a text is too long.
+        """
+        folder = self._run_folder(run_id)
+        write_note(folder, label, note)
+        return self._info(folder)
+
+    def delete_run(self, run_id: str) -> None:
+        """Delete the run *run_id*, which must be its whole id; it is gone at once or still whole.
+
+        The same experiment can be simulated again. Raises `StudyError` if there is no such run.
+        """
+        folder = self._run_folder(run_id)
+        doomed = folder.with_name(f".{run_id}.{os.getpid()}.deleted")
+        shutil.rmtree(doomed, ignore_errors=True)
+        try:
+            folder.rename(doomed)
+        except OSError as error:
+            raise StudyError(
+                f"The run {run_id} cannot be deleted ({error.strerror}); was it deleted meanwhile, and "
+                "may you write to the study?"
+            ) from error
+        shutil.rmtree(doomed, ignore_errors=True)
+
+    def _run_folder(self, run_id: str) -> Path:
+        known = [info.id for info in self._infos()]
+        if run_id not in known:
+            raise StudyError(f"The study {self.path} has no run '{run_id}'{did_you_mean(run_id, known)}")
+        return self.path / "runs" / run_id
+
+    def _infos(self) -> Iterator[RunInfo]:
+        for file in (self.path / "runs").glob("[!.]*/run.json"):
+            try:
+                yield self._info(file.parent)
+            except StudyError:  # noqa: PERF203 - a study has few runs
+                if file.exists():  # otherwise the run was deleted while we looked
+                    raise
+
     def _info(self, folder: Path) -> RunInfo:
         data = _read_json(folder / "run.json", f"The run {folder.name} of the study is damaged")
         try:
-            return RunInfo(id=folder.name, **data)
+            return RunInfo(id=folder.name, **data | read_note(folder))
         except TypeError as error:
             raise StudyError(
                 f"{folder / 'run.json'} is damaged ({error}); delete the folder and run it again."
