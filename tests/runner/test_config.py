@@ -111,7 +111,7 @@ def test_presets_load(name):
     network = NetworkConfig.preset(name)
     system = SystemConfig.preset("default", network.dimensions)
     assert len(system.all_reduce_implementation) == network.dimensions
-    assert 2 <= network.num_ranks <= 72
+    assert 2 <= network.num_ranks <= 256
 
 
 def test_a_missing_file_is_explained(tmp_path):

@@ -1,0 +1,100 @@
+"""Read the layer tables and write what a rank computes and communicates as ASTRA-sim 1.0 text workloads."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["PARALLELISMS", "Layer", "read_layers", "text_workload"]
+
+TABLES = Path(__file__).resolve().parent / "layers"
+PARALLELISMS = ("data", "model")
+BYTES_PER_ELEMENT = 2  # half precision: parameters, gradients and activations
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer's shape; *positions* are pixels of an image or tokens of a sequence.
+
+    *split* says how model parallelism divides it: by ``outputs`` (all ranks then gather them), by ``columns``
+    of its weights (nothing to gather, the next layer goes on with the share), by ``rows`` (partial sums are
+    added up), by ``heads`` (nothing at all), or ``replicated``.
+    """
+
+    name: str
+    kind: str
+    inputs: int
+    outputs: int
+    kernel: int
+    input_positions: int
+    output_positions: int
+    bias: bool
+    norm: bool
+    split: str
+
+    @property
+    def parameters(self) -> int:
+        """The number of trained parameters, those of its normalisation included."""
+        weights = self.inputs * self.outputs * self.kernel**2 if self.kind in {"conv", "linear"} else 0
+        return weights + self.outputs * self.bias + 2 * self.outputs * self.norm
+
+    @property
+    def operations(self) -> int:
+        """The floating-point operations of a sample's forward pass; each gradient takes as many again."""
+        if self.kind == "norm":
+            return 0
+        return 2 * self.inputs * self.outputs * self.kernel**2 * self.output_positions
+
+
+def read_layers(model: str) -> list[Layer]:
+    """Return the layers of *model* (``vgg16``, ``resnet50`` or ``gpt3``), first to last."""
+    with (TABLES / f"{model}.csv").open(newline="", encoding="utf-8") as table:
+        return [_layer(row) for row in csv.DictReader(table)]
+
+
+def _layer(row: dict[str, str]) -> Layer:
+    return Layer(
+        name=row["layer"],
+        kind=row["kind"],
+        inputs=int(row["inputs"]),
+        outputs=int(row["outputs"]),
+        kernel=int(row["kernel"]),
+        input_positions=int(row["input_positions"]),
+        output_positions=int(row["output_positions"]),
+        bias=row["bias"] == "1",
+        norm=row["norm"] == "1",
+        split=row["split"],
+    )
+
+
+def text_workload(
+    layers: list[Layer], parallelism: str, ranks: int, samples_per_rank: int, operations_per_ns: float
+) -> str:
+    """Return the text workload of a training step on *ranks* ranks, times in ns.
+
+    Each rank has *samples_per_rank* samples in ``data`` parallelism; in ``model`` parallelism all ranks share
+    those of the whole step, and each layer is divided by all ranks, so that a rank computes as much.
+    """
+    rows = [_row(layer, parallelism, ranks, samples_per_rank, operations_per_ns) for layer in layers]
+    return "\n".join([parallelism.upper(), str(len(rows)), *rows]) + "\n"
+
+
+def _row(layer: Layer, parallelism: str, ranks: int, samples: int, operations_per_ns: float) -> str:
+    time_ns = round(layer.operations * samples / operations_per_ns)
+    if parallelism == "data":
+        size = layer.parameters * BYTES_PER_ELEMENT
+        communications = ["NONE 0", "NONE 0", f"ALLREDUCE {size}" if size else "NONE 0"]
+    else:
+        communications = [*_activations(layer, ranks, samples * ranks), "NONE 0"]
+    passes = " ".join(f"{time_ns} {communication}" for communication in communications)
+    return f"{layer.name} -1 {passes} 0"
+
+
+def _activations(layer: Layer, ranks: int, samples: int) -> list[str]:
+    """Return what model parallelism communicates: of the forward pass, and of the input's gradient."""
+    outputs = layer.outputs * layer.output_positions * samples * BYTES_PER_ELEMENT
+    inputs = layer.inputs * layer.input_positions * samples * BYTES_PER_ELEMENT
+    forward = {"outputs": f"ALLGATHER {-(-outputs // ranks)}", "rows": f"ALLREDUCE {outputs}"}
+    backward = f"ALLREDUCE {inputs}" if layer.split in {"outputs", "columns"} else "NONE 0"
+    return [forward.get(layer.split, "NONE 0"), backward]

@@ -1,0 +1,82 @@
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pandas as pd
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "platform_study"
+HIDDEN = 12_288
+
+
+@pytest.fixture
+def tables(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    yield importlib.import_module("layer_tables")
+    del sys.modules["layer_tables"]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study")
+    command = [sys.executable, str(FOLDER / "run.py"), "-o", str(folder), "--model", "vgg16"]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("model", "parameters", "operations"),
+    [
+        ("vgg16", 138_357_544, 30.94e9),
+        ("resnet50", 25_557_032, 8.18e9),
+        # A layer: 12 h^2 weights, 9 h biases, 4 h of normalisation; attention adds 4 s^2 h operations.
+        (
+            "gpt3",
+            3 * (12 * HIDDEN**2 + 13 * HIDDEN),
+            3 * (2 * 2048 * 12 * HIDDEN**2 + 4 * 2048**2 * HIDDEN),
+        ),
+    ],
+)
+def test_layer_tables_have_the_known_totals(tables, model, parameters, operations):
+    layers = tables.read_layers(model)
+    assert sum(layer.parameters for layer in layers) == parameters
+    assert sum(layer.operations for layer in layers) == pytest.approx(operations, rel=0.01)
+
+
+def test_each_rank_computes_as_much_in_either_parallelism(tables):
+    layers = tables.read_layers("resnet50")
+    times = [
+        [row.split()[2::3][:3] for row in tables.text_workload(layers, kind, 256, 2, 50.0).splitlines()[2:]]
+        for kind in tables.PARALLELISMS
+    ]
+    assert times[0] == times[1]
+
+
+def test_model_parallel_attention_adds_up_twice_a_layer_and_pass(tables):
+    text = tables.text_workload(tables.read_layers("gpt3"), "model", 256, 1, 50.0)
+    rows = [line.split() for line in text.splitlines()[2:]]
+    assert [row[3] for row in rows].count("ALLREDUCE") == 3 * 2
+    assert [row[6] for row in rows].count("ALLREDUCE") == 3 * 2
+    assert {row[9] for row in rows} == {"NONE"}
+
+
+def test_the_study_writes_figures_that_agree_with_each_other(written):
+    summary, layers = pd.read_csv(written / "summary.csv"), pd.read_csv(written / "layers.csv")
+    assert len(summary) == 4
+    assert len(layers) == 4 * 16
+    sums = layers.groupby(["parallelism", "platform"])["communication_ns"].sum()
+    for row in summary.itertuples():
+        assert row.communication_us == round(sums[row.parallelism, row.platform] / 1000)
+        assert row.exposed_us <= row.communication_us + row.queued_us
+    # Activations of 8192 images are far more than 138 million parameters.
+    by_kind = summary.groupby("parallelism")["communication_us"]
+    assert by_kind.min()["model"] > 100 * by_kind.max()["data"]
+
+
+def test_the_study_draws_every_bar(written):
+    names = {path.name for path in written.glob("*.svg")}
+    assert names == {"communication.svg", "step.svg", "layers-vgg16.svg"}
+    bars = ET.parse(written / "layers-vgg16.svg").getroot().findall("{*}rect")
+    assert len(bars) == 1 + 2 + 4 * 16 * 2
