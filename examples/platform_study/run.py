@@ -109,7 +109,8 @@ def per_layer(result: Result, workload: Workload) -> pd.DataFrame:
     nodes["communication_ns"] = busy.where(communicates, 0)
     nodes["queued_ns"] = (nodes["start_ns"] - nodes["ready_ns"]).where(communicates, 0)
     columns = ["compute_ns", "communication_ns", "queued_ns"]
-    table: pd.DataFrame = nodes.groupby("module", sort=False)[columns].sum().rename_axis("layer").reset_index()
+    sums = nodes.groupby("module", sort=False)[columns].sum()
+    table: pd.DataFrame = sums.rename_axis("layer").reset_index()
     return table
 
 
