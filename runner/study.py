@@ -13,7 +13,7 @@ from typing import Any
 
 from ..converter import Workload
 from ..errors import StudyError, did_you_mean
-from ._notes import read_note, write_note
+from ._notes import LABEL_LENGTH, NOTE_LENGTH, read_note, write_note
 from .config import MemoryConfig, NetworkConfig, SystemConfig
 from .config._values import write_atomically
 from .experiment import Experiment, WorkloadSource
@@ -44,6 +44,9 @@ class RunInfo:
 
 class Study:
     """A study folder. Nothing inside holds an absolute path, and every run is whole or absent."""
+
+    LABEL_LENGTH = LABEL_LENGTH
+    NOTE_LENGTH = NOTE_LENGTH
 
     def __init__(self, path: Path) -> None:
         self.path = path

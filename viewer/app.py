@@ -15,7 +15,7 @@ from . import pages, routes
 from .access import protect
 from .pages.parts import card, link_to
 from .state import Selection, StudyView
-from .theme import duration_text, run_text
+from .theme import duration_text, run_options
 
 __all__ = ["create_app"]
 
@@ -75,7 +75,7 @@ def _shell(view: StudyView) -> dmc.MantineProvider:
                 [
                     dmc.Select(
                         id="run-select",
-                        data=_run_options(view),
+                        data=run_options(view.runs()),
                         placeholder="no run yet",
                         allowDeselect=False,
                         searchable=True,
@@ -113,10 +113,6 @@ def _shell(view: StudyView) -> dmc.MantineProvider:
             ),
         ],
     )
-
-
-def _run_options(view: StudyView) -> list[dict[str, str]]:
-    return [{"value": info.id, "label": run_text(info)} for info in reversed(view.runs())]
 
 
 def _register_address(app: Dash, view: StudyView) -> None:

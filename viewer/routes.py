@@ -13,6 +13,7 @@ from ..runner import read_sweep
 from .queries.chrome_trace import chrome_trace
 from .queries.compare import run_overview
 from .queries.details import area_details, flows, node_details
+from .queries.runs import run_table
 from .queries.tables import COMPARISONS, TABLES
 from .state import OpenRun, StudyView
 from .theme import KIND_COLOURS, KIND_LABELS, KINDS
@@ -68,6 +69,10 @@ def register(server: Flask, view: StudyView) -> None:
         except ChakrascopeError:
             abort(404)
         return _file(points, "sweep", extension)
+
+    @server.get("/export/runs.<extension>")
+    def runs(extension: str) -> Response:
+        return _file(run_table(view.runs()), "runs", extension)
 
     @server.get("/export/<name>.<extension>")
     def export(name: str, extension: str) -> Response:

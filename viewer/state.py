@@ -23,8 +23,8 @@ from .queries.slices import SliceIndex
 __all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView"]
 
 # Settings of single pages that an address may hold: the run compared against, the breakdown, the graph's
-# edges, folding and hops, the sweep, the timeline's window in ns.
-OPTIONS = ("against", "by", "edges", "fold", "hops", "sweep", "t0", "t1")
+# edges, folding and hops, the filter of the runs, the sweep, the timeline's window in ns.
+OPTIONS = ("against", "by", "edges", "find", "fold", "hops", "sweep", "t0", "t1")
 _OPTION_LENGTH = 200
 _OPEN_RUNS = 4
 Value = TypeVar("Value")
@@ -107,7 +107,7 @@ class ComputedOnce(Generic[Value]):
 class OpenRun:
     """One run with everything the pages derive from it, each computed when first asked for.
 
-    Immutable from outside: runs are content-hashed, so nothing here can go stale.
+    Runs are content-hashed, so nothing here can go stale but the label and note in *info*.
     """
 
     def __init__(self, view: StudyView, info: RunInfo, result: Result, workload: Workload) -> None:
@@ -193,6 +193,19 @@ class StudyView:
         if run_id in known:
             return run_id
         return known[-1] if known else ""
+
+    def annotate(self, run_id: str, label: str, note: str) -> None:
+        """Keep the *label* and the *note* of a run; see `Study.annotate`."""
+        info = self.study.annotate(run_id, label=label, note=note)
+        with self._lock:
+            if run_id in self._open:
+                self._open[run_id].info = info
+
+    def delete(self, run_id: str) -> None:
+        """Delete a run, and show nobody what memory holds of it."""
+        self.study.delete_run(run_id)
+        with self._lock:
+            self._open.pop(run_id, None)
 
     def open(self, run_id: str) -> OpenRun:
         """Return the run, from memory if it was used lately; only ids the study lists are accepted."""

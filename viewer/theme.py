@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..runner import RunInfo
 
 __all__ = [
@@ -14,6 +16,7 @@ __all__ = [
     "duration_text",
     "kind_colour",
     "run_name",
+    "run_options",
     "run_text",
     "share_text",
 ]
@@ -56,6 +59,10 @@ _TIME_UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
 _BYTE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
+# Characters that turn round what stands beside a name; text of any script reads as it should without them.
+_NO_TURNS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd")
+
+
 def kind_colour(kind: str) -> str:
     """Return the colour of a node or segment *kind*; unknown kinds are grey."""
     return KIND_COLOURS.get(kind, KIND_COLOURS["idle"])
@@ -84,12 +91,17 @@ def run_name(info: RunInfo) -> str:
     plain = f"{info.backend} on {info.network}"
     if info.backend == "replay" and info.label in ("", plain):
         return "measured (replay)"
-    return info.label or plain
+    return (info.label or plain).translate(_NO_TURNS)
 
 
 def run_text(info: RunInfo) -> str:
     """Return one line that tells a run from the others of its study."""
     return f"{run_name(info)} · {info.num_ranks} ranks · {duration_text(info.makespan_ns)}"
+
+
+def run_options(runs: Sequence[RunInfo]) -> list[dict[str, str]]:
+    """Return *runs*, oldest first, as the run selector lists them: the newest first."""
+    return [{"value": info.id, "label": run_text(info)} for info in reversed(runs)]
 
 
 def share_text(share: float) -> str:

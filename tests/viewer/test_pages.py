@@ -11,6 +11,7 @@ READY = {
     "/graph": "#graph canvas",
     "/network": "#collectives-table .ag-row",
     "/compare": "#node-differences-table .ag-row",
+    "/runs": "#runs-table .ag-row",
 }
 
 
@@ -134,7 +135,7 @@ def test_every_page_is_reached_by_keyboard(page, served):
     page.goto(served + "/")
     page.wait_for_selector("#nav a")
     page.locator("#nav a").first.focus()
-    for expected in ("Critical path", "Timeline", "Graph", "Network", "Compare", "Sweep", "New run"):
+    for expected in ("Critical path", "Timeline", "Graph", "Network", "Compare", "Sweep", "Runs", "New run"):
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.innerText") == expected
     page.keyboard.press("Enter")

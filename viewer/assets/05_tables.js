@@ -1,9 +1,14 @@
 "use strict";
-/* Formats of table cells; a table column names one as {"function": "inMilliseconds(params.value)"}. */
+/* Cells of tables: the link to a run, and formats; a table column names one as {"function": "inMilliseconds(params.value)"}. */
 (function () {
   const BYTES = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]];
   const fixed = (value, digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
   const missing = (value) => value === null || value === undefined;
+
+  window.dashAgGridComponentFunctions = Object.assign(window.dashAgGridComponentFunctions || {}, {
+    RunLink: (props) => window.React.createElement(window.dash_core_components.Link,
+      { href: `/?run=${encodeURIComponent(props.data.id)}`, className: "text-link", title: props.value }, props.value),
+  });
 
   window.dashAgGridFunctions = Object.assign(window.dashAgGridFunctions || {}, {
     inMilliseconds: (ns) => (missing(ns) ? "" : fixed(ns / 1e6, 3)),
@@ -11,6 +16,7 @@
     inSignedPercent: (share) => (missing(share) ? "" : `${share > 0 ? "+" : ""}${fixed(100 * share, 1)} %`),
     inSignedMilliseconds: (ns) => (missing(ns) ? "" : `${ns > 0 ? "+" : ""}${fixed(ns / 1e6, 3)}`),
     inRate: (bytesPerNs) => (missing(bytesPerNs) ? "" : fixed(bytesPerNs, bytesPerNs < 10 ? 3 : 1)),
+    toTheMinute: (time) => (missing(time) ? "" : time.slice(0, 16)),
     inBytes: (bytes) => {
       if (missing(bytes) || bytes < 0) { return ""; }
       const [scale, unit] = BYTES.find(([size]) => bytes >= size) || [1, "B"];

@@ -21,10 +21,10 @@ from ..state import OpenRun, Selection, StudyView
 from ..theme import duration_text, run_name, run_text
 from .parts import card, column, empty, option_address, select_rows, table_card, text_column
 
-__all__ = ["PATH", "TITLE", "layout", "register"]
+__all__ = ["MOST_RUNS", "PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/compare", "Compare"
-_MOST_RUNS = 6
+MOST_RUNS = 6
 _OVERVIEW = [
     text_column("label", "Run", flex=3, minWidth=230),
     {"field": "backend", "headerName": "Backend", "minWidth": 150},
@@ -86,7 +86,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 label=f"Compare {run_text(run.info)} with",
                 data=[{"value": info.id, "label": run_text(info)} for info in others],
                 value=chosen,
-                maxValues=_MOST_RUNS,
+                maxValues=MOST_RUNS,
                 placeholder="choose one or more runs",
                 searchable=True,
             ),
@@ -102,7 +102,7 @@ def _against(view: StudyView, run: OpenRun, selection: Selection) -> list[str]:
     known = {info.id for info in infos}
     asked = [name for name in selection.option("against").split(",") if name in known]
     if asked or not infos:
-        return asked[:_MOST_RUNS]
+        return asked[:MOST_RUNS]
     measured = [info for info in infos if info.backend == "replay" and info.workload == run.info.workload]
     return [(measured or infos)[-1].id]
 
@@ -192,7 +192,7 @@ def register(app: Dash, view: StudyView) -> None:
     )  # fmt: skip
     def compare(against: list[str] | None, run: str, dark: bool, search: str | None) -> tuple[Any, Any]:
         known = {info.id for info in view.runs()}
-        chosen = [name for name in against or [] if name in known][:_MOST_RUNS]
+        chosen = [name for name in against or [] if name in known][:MOST_RUNS]
         shown = view.open(run)
         default = ",".join(_against(view, shown, Selection.parse(search)))
         address = option_address(search, run, "against", ",".join(chosen), default)

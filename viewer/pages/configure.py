@@ -23,7 +23,7 @@ from ...runner import (
 from ..charts import graph, topology_sketch
 from ..queries.configure import Finding, Setup, check, command_line, differences
 from ..state import Selection, StudyView
-from ..theme import run_text
+from ..theme import run_options
 from .configure_form import dimension_rows, read_setup, system_fields
 from .configure_jobs import job_list
 from .parts import card, empty
@@ -283,5 +283,5 @@ def _register_jobs(app: Dash, view: StudyView, jobs: JobStore) -> None:
         state = [[job.id, job.state, job.ranks_done, job.simulated_ns] for job in listed]
         if state == seen:
             return no_update, no_update, no_update
-        options = [{"value": info.id, "label": run_text(info)} for info in reversed(view.runs())]
-        return job_list(listed, {info.id for info in view.runs()}), options, state
+        runs = view.runs()
+        return job_list(listed, {info.id for info in runs}), run_options(runs), state

@@ -27,6 +27,7 @@ __all__ = [
     "link_to",
     "node_address",
     "option_address",
+    "records",
     "select_rows",
     "table",
     "table_card",
@@ -129,7 +130,7 @@ def table(
         grid["theme"] = _DARK_GRID
     return dag.AgGrid(
         id=identity,
-        rowData=_shortened(rows.head(MOST_ROWS)).to_dict("records"),
+        rowData=records(rows),
         columnDefs=columns,
         defaultColDef=default,
         columnSize="responsiveSizeToFit",
@@ -206,8 +207,10 @@ def option_address(search: str | None, run: str, name: str, value: str, default:
     return selection.with_run(run).with_option(name, value).search
 
 
-def _shortened(rows: pd.DataFrame) -> pd.DataFrame:
-    """Cut texts no screen can show; the export has them whole."""
+def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the first rows as a table shows them: cut where no screen can; the export has them whole."""
+    rows = rows.head(MOST_ROWS)
     texts = rows.select_dtypes(include=["object", "string"]).columns
-    cut: pd.DataFrame = rows.assign(**{name: rows[name].astype(str).str.slice(0, 300) for name in texts})
-    return cut
+    cut = rows.assign(**{name: rows[name].astype(str).str.slice(0, 300) for name in texts})
+    made: list[dict[str, Any]] = cut.to_dict("records")
+    return made
