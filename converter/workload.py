@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from ..errors import UsageError, WorkloadError, WorkloadFormatError
 from .codec import decode_graph, encode_graph
 from .graph import EdgeKind, Graph, NodeType
 from .scaling import replicate
+from .tables import load_tables, save_tables
 
 __all__ = ["Workload"]
 
@@ -50,24 +50,27 @@ class Workload:
         """
         prefix = Path(prefix)
         paths = _rank_files(prefix)
+        metadata = _load_metadata(prefix)
+        kept = load_tables(prefix, metadata.pop("tables", None))
         graphs: list[Graph] = []
-        seen: dict[bytes, int] = {}
+        seen: dict[str, int] = {}
         program = np.empty(len(paths), dtype=np.int32)
         for rank, path in enumerate(paths):
             data = _read(path)
-            digest = hashlib.sha256(data).digest()
+            digest = hashlib.sha256(data).hexdigest()
             if digest not in seen:
                 seen[digest] = len(graphs)
-                graphs.append(decode_graph(data, rank=rank, source=str(path)))
+                known = kept.get(digest)
+                graphs.append(known or decode_graph(data, rank=rank, source=str(path)))
             program[rank] = seen[digest]
-        metadata = _load_metadata(prefix)
         expected = metadata.pop("num_ranks", len(paths))
         if isinstance(expected, int) and expected > len(paths):
             raise WorkloadError(
                 f"The workload {prefix} has {expected} ranks, but {prefix}.{len(paths)}.et is missing. "
                 "Convert the traces again."
             )
-        graphs = _with_edge_kinds(graphs, prefix)
+        if not kept:
+            graphs = _with_edge_kinds(graphs, prefix)
         return cls(tuple(graphs), program, _load_groups(prefix), metadata)
 
     def save(self, prefix: str | Path) -> None:
@@ -82,12 +85,11 @@ class Workload:
             _write(groups, json.dumps({str(key): list(value) for key, value in self.groups.items()}).encode())
         else:
             groups.unlink(missing_ok=True)
-        _write_parquet(_beside(prefix, ".nodes.parquet"), _stacked(self.graphs, "nodes"))
-        _write_parquet(_beside(prefix, ".edges.parquet"), _stacked(self.graphs, "edges"))
         document = {
             "format": "chakrascope-workload",
             "version": 1,
             "num_ranks": self.num_ranks,
+            "tables": save_tables(prefix, self.graphs, encoded),
             **self.metadata,
         }
         _write(_beside(prefix, ".workload.json"), json.dumps(document, indent=1, sort_keys=True).encode())
@@ -236,24 +238,8 @@ def _reasoned(graph: Graph, kinds: pd.DataFrame | None) -> Graph:
     return Graph(graph.rank, graph.nodes, merged[["src", "dst", "kind"]], graph.metadata, graph.extra)
 
 
-def _stacked(graphs: Iterable[Graph], which: str) -> pd.DataFrame:
-    tables = []
-    for graph in graphs:
-        table = getattr(graph, which).copy()
-        table.insert(0, "rank", np.int64(graph.rank))
-        tables.append(table)
-    stacked: pd.DataFrame = pd.concat(tables, ignore_index=True)
-    return stacked
-
-
 def _write(path: Path, data: bytes) -> None:
     """Write *data* to *path* atomically."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.write_bytes(data)
-    os.replace(temporary, path)
-
-
-def _write_parquet(path: Path, table: pd.DataFrame) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    table.to_parquet(temporary, index=False)
     os.replace(temporary, path)

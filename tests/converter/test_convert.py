@@ -133,3 +133,28 @@ def test_matrix_products_are_counted_once_and_where_their_time_is(workload):
         around = nodes[nodes["operator"].isin(["aten::linear", "aten::t", "aten::resolve_conj"])]
         assert (around["num_ops"] == 1).all()
         assert products["num_ops"].sum() > nodes["num_ops"].sum() / 2
+
+
+def test_tables_and_files_hold_the_same_graphs(workload, tmp_path):
+    workload.save(tmp_path / "w")
+    fast = Workload.load(tmp_path / "w")
+    for name in ("nodes", "edges"):
+        (tmp_path / f"w.{name}.parquet").write_bytes(b"no table")
+    (tmp_path / "w.edges.parquet").unlink()
+    slow = Workload.load(tmp_path / "w")
+    for one, other in zip(fast.graphs, slow.graphs, strict=True):
+        pandas.testing.assert_frame_equal(one.nodes, other.nodes)
+        ends = ["src", "dst"]
+        pandas.testing.assert_frame_equal(
+            one.edges[ends].sort_values(ends, ignore_index=True),
+            other.edges[ends].sort_values(ends, ignore_index=True),
+        )
+    assert fast.metadata == slow.metadata
+
+
+def test_a_file_that_changed_is_read_instead_of_its_table(workload, tmp_path):
+    workload.save(tmp_path / "w")
+    (tmp_path / "w.0.et").write_bytes((tmp_path / "w.1.et").read_bytes())
+    loaded = Workload.load(tmp_path / "w")
+    assert loaded.program_of_rank.tolist() == [0, 0]
+    assert len(loaded.graphs[0].nodes) == len(workload.graphs[1].nodes)
