@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -11,10 +13,13 @@ import pandas as pd
 from ..converter import Workload, convert, convert_files
 from ..errors import UsageError
 from ..runner import Study
-from ._output import console, print_frame, stage
+from ._output import console, counter, print_frame, stage
 
 __all__ = ["convert_command", "convert_latest"]
 
+
+# Below this, starting another process takes longer than it saves.
+_WORTH_PROCESSES_BYTES = 32 << 20
 
 Step = int | Literal["all", "median"]
 
@@ -30,11 +35,18 @@ def parse_step(context: click.Context, parameter: click.Parameter, text: str) ->
     raise click.BadParameter(f"'{text}' is no step; use median, all or a step's number.", context, parameter)
 
 
+def worth_processes(files: Iterable[Path]) -> int:
+    """Return how many processes to convert *files* with."""
+    large = sum(file.stat().st_size for file in files if file.is_file()) >= _WORTH_PROCESSES_BYTES
+    return os.cpu_count() or 1 if large else 1
+
+
 def convert_latest(study: Study, step: Step) -> Workload:
     """Convert the newest trace set of *study* and keep the workload there."""
     trace_dir = study.latest_trace_set()
-    with stage(f"converted {trace_dir.name} to Chakra graphs"):
-        workload = convert(trace_dir, step=step)
+    with stage(f"converted {trace_dir.name} to Chakra graphs") as status:
+        jobs = worth_processes(trace_dir.iterdir())
+        workload = convert(trace_dir, step=step, progress=counter(status, "ranks"), jobs=jobs)
         study.add_workload(workload, trace_dir.name)
     return workload
 
@@ -80,8 +92,10 @@ def convert_command(
         workload = convert_latest(Study.open(study_folder), step)
         following = f"chakrascope run {study_folder} --network PRESET"
     elif host_trace and device_trace and prefix:
-        with stage(f"converted to {prefix}.*.et"):
-            workload = convert_files(host_trace, device_trace, prefix, step=step)
+        with stage(f"converted to {prefix}.*.et") as status:
+            workload = convert_files(
+                host_trace, device_trace, prefix, step=step, progress=counter(status, "ranks")
+            )
         following = f"chakrascope run --workload-configuration {prefix} --network PRESET"
     else:
         raise UsageError("Give a STUDY, or --host-trace, --device-trace and -o PREFIX.")

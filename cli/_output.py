@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,10 +12,12 @@ import click
 import pandas as pd
 from rich.console import Console
 from rich.markup import escape
+from rich.status import Status
 from rich.table import Table
 
 __all__ = [
     "console",
+    "counter",
     "error_console",
     "format_duration",
     "format_option",
@@ -90,11 +92,21 @@ def _cell(column: str, value: Any) -> str:
 
 
 @contextmanager
-def stage(text: str) -> Iterator[None]:
+def stage(text: str) -> Iterator[Status]:
     """Show *text* with a spinner while the block runs, and a tick when it is done."""
-    with error_console.status(text):
-        yield
+    with error_console.status(text) as status:
+        yield status
     error_console.print(f"[green]✓[/] {text}")
+
+
+def counter(status: Status, what: str) -> Callable[[int, int], None]:
+    """Return a callback that shows how many of *what* are done beside the text of *status*."""
+    text = status.status
+
+    def show(done: int, of: int) -> None:
+        status.update(f"{text}: {done} of {of} {what}")
+
+    return show
 
 
 def _plain(value: Any) -> Any:

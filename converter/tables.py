@@ -25,10 +25,11 @@ def save_tables(prefix: Path, graphs: Sequence[Graph], encoded: Sequence[bytes])
         stacked = pd.concat(tables, ignore_index=True)
         path = _table(prefix, name)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        stacked[["rank", *(column for column in stacked if column != "rank")]].to_parquet(
-            temporary, index=False
-        )
+        columns = ["rank", *(column for column in stacked if column != "rank")]
+        stacked[columns].to_parquet(temporary, index=False)
         os.replace(temporary, path)
+    if len({graph.rank for graph in graphs}) < len(graphs):
+        return {}
     pairs = zip(graphs, encoded, strict=True)
     return {hashlib.sha256(data).hexdigest(): graph.rank for graph, data in pairs if not graph.extra}
 
