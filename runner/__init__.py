@@ -7,7 +7,9 @@ from .backends import backend_report as backend_report
 from .backends import get_backend as get_backend
 from .backends import register as register
 from .compare import Comparison as Comparison
+from .compare import Parting as Parting
 from .compare import compare as compare
+from .compare import parting as parting
 from .config import MemoryConfig as MemoryConfig
 from .config import NetworkConfig as NetworkConfig
 from .config import SystemConfig as SystemConfig
@@ -44,6 +46,7 @@ __all__ = [
     "JobStore",
     "MemoryConfig",
     "NetworkConfig",
+    "Parting",
     "Result",
     "RunInfo",
     "Study",
@@ -59,6 +62,7 @@ __all__ = [
     "human_time",
     "list_presets",
     "load_groups",
+    "parting",
     "prepare",
     "read_sweep",
     "register",

@@ -10,10 +10,10 @@ import pandas as pd
 
 from ..converter import CollectiveType, Workload
 from ..errors import ConfigError
-from .critical_path import critical_path
+from .critical_path import CriticalPath, critical_path
 from .result import Result
 
-__all__ = ["Comparison", "compare"]
+__all__ = ["Comparison", "Parting", "compare", "parting"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +31,22 @@ class Comparison:
     collectives: pd.DataFrame
     nodes: pd.DataFrame
     paths: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Parting:
+    """How far two critical paths go together: over *segments* from the start, until *at_ns*, or to the end.
+
+    ``*_goes_to`` names where each goes then, *on_both* is the share of the base's path that lies on the
+    other's too, and *same* says that the two never part.
+    """
+
+    segments: int
+    at_ns: int
+    base_goes_to: str
+    other_goes_to: str
+    on_both: float
+    same: bool
 
 
 def compare(results: Sequence[Result], workload: Workload, labels: Sequence[str] | None = None) -> Comparison:
@@ -136,26 +152,38 @@ def _nodes(base: Result, other: Result, name: str, facts: pd.DataFrame) -> pd.Da
 
 
 def _parting(base: Result, other: Result, name: str, workload: Workload) -> dict[str, object]:
-    """Return the first segment, from the start, in which the two critical paths are on different nodes."""
-    paths = [critical_path(result, workload).segments for result in (base, other)]
-    steps = [list(zip(path["rank"], path["node_id"], strict=True)) for path in paths]
-    common = next((i for i, (a, b) in enumerate(zip(*steps, strict=False)) if a != b), min(map(len, steps)))
-    shared = set(steps[0]) & set(steps[1])
-    on_both = paths[0]["duration_ns"][[step in shared for step in steps[0]]].sum()
-    parted = [path.iloc[common] if common < len(path) else None for path in paths]
+    found = parting(critical_path(base, workload), critical_path(other, workload))
     return {
         "result": name,
-        "segments_in_common": common,
-        "parts_at_ns": int(paths[0]["end_ns"].iloc[common - 1]) if common else 0,
-        "base_goes_to": _place(parted[0]),
-        "other_goes_to": _place(parted[1]),
-        "on_both": float(on_both) / max(base.makespan_ns, 1),
+        "segments_in_common": found.segments,
+        "parts_at_ns": found.at_ns,
+        "base_goes_to": found.base_goes_to,
+        "other_goes_to": found.other_goes_to,
+        "on_both": found.on_both,
     }
 
 
-def _place(segment: pd.Series | None) -> str:
-    if segment is None:
+def parting(base: CriticalPath, other: CriticalPath) -> Parting:
+    """Return the first segment, from the start, in which the two critical paths are on different nodes."""
+    paths = [base.segments, other.segments]
+    steps = [list(zip(path["rank"].tolist(), path["node_id"].tolist(), strict=True)) for path in paths]
+    common = next((i for i, (a, b) in enumerate(zip(*steps, strict=False)) if a != b), min(map(len, steps)))
+    shared = set(steps[0]) & set(steps[1])
+    on_both = paths[0]["duration_ns"][[step in shared for step in steps[0]]].sum()
+    return Parting(
+        segments=common,
+        at_ns=int(paths[0]["end_ns"].iloc[common - 1]) if common else 0,
+        base_goes_to=_place(paths[0], common),
+        other_goes_to=_place(paths[1], common),
+        on_both=float(on_both) / max(base.makespan_ns, 1),
+        same=common == max(map(len, steps)),
+    )
+
+
+def _place(segments: pd.DataFrame, number: int) -> str:
+    if number >= len(segments):
         return "the end"
+    segment = segments.iloc[number]
     return f"{segment['name']} (node {segment['node_id']} of rank {segment['rank']})"
 
 

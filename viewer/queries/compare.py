@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from ...runner import parting
 from ..state import OpenRun
 from ..theme import duration_text, run_name, share_text
 
@@ -19,6 +20,7 @@ __all__ = [
     "same_nodes",
 ]
 
+_PLACE_LENGTH = 120
 _DIFFERENCE = ["base_ns", "other_ns", "delta_ns", "relative"]
 
 
@@ -102,32 +104,18 @@ def collective_differences(base: OpenRun, other: OpenRun) -> pd.DataFrame:
 
 def paths_part(base: OpenRun, other: OpenRun) -> str:
     """Return in words how far the two critical paths go together, and where each goes then."""
-    segments = base.path.segments
-    steps = [_steps(run) for run in (base, other)]
-    shorter = min(map(len, steps))
-    common = next((place for place in range(shorter) if steps[0][place] != steps[1][place]), shorter)
-    if common == max(map(len, steps)):
-        return f"Both critical paths go through the same {common:,} segments."
-    until_ns = int(segments["start_ns"].iloc[common]) if common < len(segments) else base.path.makespan_ns
-    on_both = segments["duration_ns"][pd.Series(steps[0]).isin(steps[1]).to_numpy(bool)].sum()
-    share = share_text(int(on_both) / max(1, base.path.makespan_ns))
-    places = f"this run goes to {_place(base, common)}, the other to {_place(other, common)}"
-    together = f"share their first {common:,} segments, until {duration_text(until_ns)}; then"
-    start = f"The critical paths {together if common else 'part at once:'} {places}."
-    return f"{start} {share} of this run's path lies on the other's too."
+    found = parting(base.path, other.path)
+    if found.same:
+        return f"Both critical paths go through the same {found.segments:,} segments."
+    together = f"share their first {found.segments:,} segments, until {duration_text(found.at_ns)}; then"
+    start = f"The critical paths {together if found.segments else 'part at once:'}"
+    places = f"this run goes to {_cut(found.base_goes_to)}, the other to {_cut(found.other_goes_to)}"
+    return f"{start} {places}. {share_text(found.on_both)} of this run's path lies on the other's too."
 
 
-def _steps(run: OpenRun) -> list[tuple[int, int]]:
-    segments = run.path.segments
-    return list(zip(segments["rank"].tolist(), segments["node_id"].tolist(), strict=True))
-
-
-def _place(run: OpenRun, number: int) -> str:
-    segments = run.path.segments
-    if number >= len(segments):
-        return "its end"
-    row = segments.iloc[number]
-    return f"{str(row['name'])[:60]} (node {row['node_id']} of rank {row['rank']})"
+def _cut(place: str) -> str:
+    """Shorten a long name in the middle: which node it is stands at the end."""
+    return place if len(place) <= _PLACE_LENGTH else f"{place[:60]} … {place[-40:]}"
 
 
 def _with_difference(table: pd.DataFrame) -> pd.DataFrame:
