@@ -14,6 +14,7 @@ from ._critical_path import critical_path_command
 from ._doctor import doctor_command
 from ._generate import generate_command
 from ._inspect import export_command, inspect_command
+from ._jobs import jobs_command
 from ._output import error_console
 from ._presets import presets_command
 from ._profile import profile_command
@@ -61,6 +62,7 @@ for _command in (
     sweep_command,
     view_command,
     report_command,
+    jobs_command,
     doctor_command,
     inspect_command,
     export_command,

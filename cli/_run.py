@@ -11,7 +11,7 @@ import click
 import pandas as pd
 
 from ..errors import UsageError
-from ..runner import Result, Study, get_backend, prepare, simulate
+from ..runner import JobStore, Result, Study, get_backend, prepare, simulate
 from ._output import console, format_duration, format_option, print_frame, print_json, stage
 
 __all__ = ["DEFAULT_BACKENDS", "Target", "run_command", "simulate_study", "target_options"]
@@ -66,6 +66,17 @@ def simulate_study(study: Study, target: Target) -> list[tuple[str, Result]]:
     return runs
 
 
+def submit_study(study: Study, target: Target) -> None:
+    """Leave the simulations to jobs of *study*, and say where to look."""
+    store = JobStore(study)
+    for backend in target.backends:
+        experiment = prepare(
+            study.workload_prefix(), target.system, target.network, target.memory, backend=backend
+        )
+        console.print(f"Job {store.submit(experiment).id}: {backend} on {experiment.network.name}")
+    console.print(f"Next: chakrascope jobs {study.path}")
+
+
 def print_runs(runs: list[tuple[str, Result]]) -> None:
     """Print one line a run."""
     rows = [
@@ -96,6 +107,7 @@ def print_runs(runs: list[tuple[str, Result]]) -> None:
 )
 @click.option("--injection-scale", default=1.0, show_default=True, help="Scales the system's endpoint delay.")
 @click.option("--rendezvous-protocol", is_flag=True, flag_value=True, help="Hand-shake before every message.")
+@click.option("--queue", is_flag=True, help="Do not wait: run in the background, see `chakrascope jobs`.")
 @format_option
 def run_command(
     *,
@@ -109,6 +121,7 @@ def run_command(
     num_queues_per_dim: int,
     injection_scale: float,
     rendezvous_protocol: bool,
+    queue: bool,
     output_format: str,
 ) -> None:
     """Simulate STUDY's newest workload, or a Chakra workload given with ASTRA-sim's option names."""
@@ -119,10 +132,15 @@ def run_command(
         )
     if study_folder is not None and workload is None:
         target = Target(system=system, network=network, memory=memory, backends=chosen)
+        if queue:
+            submit_study(Study.open(study_folder), target)
+            return
         runs = simulate_study(Study.open(study_folder), target)
         results = [result for _, result in runs]
         if output_format == "table":
             print_runs(runs)
+    elif queue:
+        raise UsageError("--queue needs a STUDY, where the job and its run are kept.")
     elif workload is not None and study_folder is None:
         results = [
             simulate(

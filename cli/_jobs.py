@@ -1,0 +1,49 @@
+"""``chakrascope jobs``: the simulations of a study that outlive whoever asked for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pandas as pd
+
+from ..runner import JobStore, Study
+from ._output import console, format_option, print_frame
+
+__all__ = ["jobs_command"]
+
+_COLUMNS = ["job", "state", "backend", "network", "progress", "simulated_ns", "message", "run"]
+
+
+@click.command("jobs")
+@click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
+@click.option("--log", "log_of", type=int, metavar="ID", help="Print the last of what a job printed instead.")
+@click.option("--cancel", type=int, metavar="ID", help="End a job first.")
+@click.option("--resume", is_flag=True, help="Start what waits first, after a crash or a reboot.")
+@format_option
+def jobs_command(
+    *, study_folder: Path, log_of: int | None, cancel: int | None, resume: bool, output_format: str
+) -> None:
+    """List the jobs of STUDY: those of `chakrascope run --queue` and of the viewer."""
+    store = JobStore(Study.open(study_folder))
+    if log_of is not None:
+        console.print(store.log(log_of), markup=False, end="")
+        return
+    if cancel is not None:
+        store.cancel(cancel)
+    if resume:
+        store.resume()
+    rows = [
+        {
+            "job": job.id,
+            "state": job.state,
+            "backend": job.backend,
+            "network": job.network,
+            "progress": f"{job.ranks_done} of {job.ranks} ranks" if job.is_active else "",
+            "simulated_ns": job.simulated_ns,
+            "message": job.message,
+            "run": job.experiment if job.state == "done" else "",
+        }
+        for job in store.jobs()
+    ]
+    print_frame(pd.DataFrame(rows, columns=_COLUMNS), output_format, title="Jobs")
