@@ -36,7 +36,7 @@ SHOTS: dict[str, tuple[str, str, bool, int]] = {
     "network": ("/network", "#collectives-table .ag-row", False, 1100),
     "compare": ("/compare", "#node-differences-table .ag-row", False, 1100),
     "sweep": ("/sweep", "#sweep-table .ag-row, #page code", False, 1000),
-    "runs": ("/runs", "#runs-table .ag-row, #page code", False, 760),
+    "runs": ("/runs", "#runs-table .ag-row, #page code", False, 620),
     "new-run": ("/new-run", "#new-start:not([disabled])", False, 1240),
 }
 

@@ -23,13 +23,13 @@ _MOST_NAMED = 8
 _TABLE_HEIGHT = 620
 _COLUMNS = [
     text_column("label", "Label", flex=3, minWidth=160, cellRenderer="RunLink"),
-    {"field": "backend", "headerName": "Backend", "minWidth": 162},
-    text_column("network", "Network", minWidth=110),
+    {"field": "backend", "headerName": "Backend", "minWidth": 162, "maxWidth": 170},
+    text_column("network", "Network", minWidth=110, maxWidth=150),
     column("ranks", "Ranks", maxWidth=76),
-    column("makespan_ns", "Step (ms)", "ms", minWidth=84),
-    {"field": "created", "headerName": "Created (UTC)", "minWidth": 148,
+    column("makespan_ns", "Step (ms)", "ms", minWidth=84, maxWidth=120),
+    {"field": "created", "headerName": "Created (UTC)", "minWidth": 148, "maxWidth": 156,
      "valueFormatter": {"function": "toTheMinute(params.value)"}},
-    text_column("workload", "Workload", minWidth=92),
+    text_column("workload", "Workload", minWidth=92, maxWidth=130),
     text_column("note", "Note", flex=3, minWidth=120),
 ]  # fmt: skip
 
@@ -70,7 +70,7 @@ def _tools(selection: Selection) -> dmc.Group:
     buttons = [
         ("runs-compare", "Compare", {}),
         ("runs-edit", "Label and note", {"variant": "default"}),
-        ("runs-delete", "Delete", {"variant": "default", "c": "red"}),
+        ("runs-delete", "Delete", {"variant": "outline", "color": "red"}),
     ]
     find = dmc.TextInput(
         id="runs-find",
