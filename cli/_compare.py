@@ -22,7 +22,7 @@ VIEWS = ("overview", "ranks", "collectives", "nodes", "paths")
     "--run",
     "run_ids",
     multiple=True,
-    help="A run; the first is the base. [default: all of its newest workload]",
+    help="A run; the first is the base. [default: the newest that can be aligned]",
 )
 @click.option("--view", type=click.Choice(VIEWS), help="Print this table only. [default: all of them]")
 @format_option

@@ -12,21 +12,13 @@ from ._convert import convert_latest, print_accounting
 from ._critical_path import print_critical_path
 from ._output import console
 from ._run import DEFAULT_BACKENDS, Target, print_runs, simulate_study, target_options
-from ._trace import capture_into, capture_options
+from ._trace import capture_into, capture_options, study_option
 
 __all__ = ["profile_command"]
 
 
 @click.command("profile", context_settings={"ignore_unknown_options": True})
-@click.option(
-    "-o",
-    "--output",
-    "study_folder",
-    type=click.Path(path_type=Path),
-    default=Path("study"),
-    show_default=True,
-    help="The study folder; made when it does not exist.",
-)
+@study_option
 @target_options
 @capture_options
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)

@@ -14,9 +14,20 @@ from ..runner import Study
 from ..tracer import TraceSet, collect, trace
 from ._output import error_console
 
-__all__ = ["capture_into", "capture_options", "trace_command"]
+__all__ = ["capture_into", "capture_options", "study_option", "trace_command"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+study_option = click.option(
+    "-o",
+    "--output",
+    "study_folder",
+    type=click.Path(path_type=Path),
+    default=Path("study"),
+    show_default=True,
+    help="The study folder; made when it does not exist.",
+)
 
 
 def capture_options(command: Command) -> Command:
@@ -60,15 +71,7 @@ def capture_into(
 
 
 @click.command("trace", context_settings={"ignore_unknown_options": True})
-@click.option(
-    "-o",
-    "--output",
-    "study_folder",
-    type=click.Path(path_type=Path),
-    default=Path("study"),
-    show_default=True,
-    help="The study folder; made when it does not exist.",
-)
+@study_option
 @capture_options
 @click.option(
     "--collect",
