@@ -80,6 +80,11 @@ struct Config {
     bool record_nodes = true;
     bool record_links = false;
 
+    // Whether chunks are served as ASTRA-sim serves them.
+    bool default_policies() const {
+        return inter_dimension_policy == "ascending" && intra_dimension_policy == "FIFO";
+    }
+
     std::int64_t num_ranks() const {
         std::int64_t ranks = 1;
         for (const int count : npus_count) ranks *= count;

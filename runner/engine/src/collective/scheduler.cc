@@ -180,13 +180,16 @@ void StreamScheduler::insert(Queue& queue, Stream& stream) {
 bool StreamScheduler::yields(const Stream& stream, const Stream& other) const {
     const std::int64_t mine = stream.run->priority, theirs = other.run->priority;
     const std::string& policy = rank_.cluster().config.intra_dimension_policy;
-    if (mine != theirs || policy == "FIFO") return theirs >= mine;
+    if (mine != theirs) return theirs > mine;
+    const bool earlier = rank_.cluster().config.default_policies() || other.tag <= stream.tag;
+    if (policy == "FIFO") return earlier;
     const auto urgency = [&](const Stream& waiting) -> std::uint64_t {
         if (policy == "smallest-first") return waiting.phase().size;
         if (policy == "less-remaining-phase-first") return waiting.phases.size() - waiting.next_phase;
         return waiting.phase().kind == Collective::AllGather ? 1 : 0;  // reduce-first
     };
-    return urgency(other) <= urgency(stream);
+    const std::uint64_t own = urgency(stream), before = urgency(other);
+    return before < own || (before == own && earlier);
 }
 
 void StreamScheduler::watch_ties(Queue& queue) {
@@ -199,7 +202,16 @@ void StreamScheduler::release(std::int32_t queue) {
     pump(queue);
 }
 
-void StreamScheduler::pump(std::int32_t place) {
+// Where chunks come from several dimensions, ranks would start those of one tick in different orders and then
+// wait for each other; so they are started when all of the tick have come.
+void StreamScheduler::pump(std::int32_t queue) {
+    Cluster& cluster = rank_.cluster();
+    const auto place = static_cast<std::uint64_t>(queue);
+    if (cluster.config.default_policies()) return start_waiting(place);
+    cluster.events.after(rank_.id(), 0, bind<&StreamScheduler::start_waiting>(this, place));
+}
+
+void StreamScheduler::start_waiting(std::uint64_t place) {
     Queue& queue = queues_[place];
     for (std::size_t i = queue.running; i < queue.streams.size() && queue.running < concurrency_; ++i) {
         Stream& stream = *queue.streams[i];

@@ -63,6 +63,7 @@ class StreamScheduler {
     void watch_ties(Queue& queue);
     void release(std::int32_t queue);
     void pump(std::int32_t queue);
+    void start_waiting(std::uint64_t queue);
 
     Rank& rank_;
     Planner planner_;
