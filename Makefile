@@ -1,6 +1,7 @@
 # make demo   set everything up, capture a real training job, simulate it and open the viewer
 # make test   set everything up and run every test
 # make lint / types / format   what continuous integration also checks
+# make wheels   everything a machine without internet needs to install chakrascope, in wheels/
 # make sanitize   the engine's tests under AddressSanitizer and UndefinedBehaviorSanitizer
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ DEMO_STUDY ?= demo-study
 DEMO_SERVE ?= 1
 DEMO_PORT ?= 8050
 
-.PHONY: demo test lint types format clean sanitize
+.PHONY: demo test lint types format clean sanitize wheels
 
 demo: .stamps/package
 	@rm -rf $(DEMO_STUDY)
@@ -36,6 +37,13 @@ format: .stamps/dev
 
 types: .stamps/dev
 	cd $(VENV) && bin/mypy --config-file ../pyproject.toml $(addprefix -p chakrascope.,errors tracer converter runner viewer cli)
+
+# For this machine's Python and processor, or those of PYTHON=...; torch is the customer's own. A wheel of ns-3 exists for x86-64 only.
+wheels: | $(BIN)/python
+	rm -rf wheels
+	@$(BIN)/python -m pip wheel --quiet -c constraints.txt --wheel-dir wheels ".[graph,search,viewer]"
+	@$(BIN)/python -m pip download --quiet --no-deps --only-binary :all: --dest wheels ns3==3.44.post0 || echo "ns-3 has no wheel for this machine."
+	@du -sh wheels
 
 sanitize: .stamps/dev
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/sanitize -C cmake.define.CHAKRASCOPE_SANITIZE=ON .
@@ -72,4 +80,4 @@ $(BIN)/python: | .stamps/system
 	@touch $@ .stamps/package
 
 clean:
-	rm -rf $(VENV) build .stamps $(DEMO_STUDY)
+	rm -rf $(VENV) build .stamps wheels $(DEMO_STUDY)
