@@ -11,7 +11,7 @@ from ..runner import Study
 from ._convert import convert_latest, print_accounting
 from ._critical_path import print_critical_path
 from ._output import console
-from ._run import DEFAULT_BACKENDS, Target, print_runs, simulate_study, target_options
+from ._run import DEFAULT_BACKENDS, Target, choose_network, print_runs, simulate_study, target_options
 from ._trace import capture_into, capture_options, study_option
 
 __all__ = ["profile_command"]
@@ -27,6 +27,7 @@ def profile_command(
     study_folder: Path,
     system: str,
     network: str | None,
+    logical: str | None,
     memory: str | None,
     backends: tuple[str, ...],
     warmup: int,
@@ -40,15 +41,16 @@ def profile_command(
     """
     if network is None and backends:
         raise UsageError("--backend needs a --network; `chakrascope presets` lists the presets.")
+    cluster = choose_network(network, logical)
     study = Study.create(study_folder)
     trace_set = capture_into(study, command, warmup=warmup, steps=steps, fake_world=fake_world)
     workload = convert_latest(study, "median")
     print_accounting(workload)
     target = Target(
         system=system,
-        network=network,
+        network=cluster,
         memory=memory,
-        backends=backends or (DEFAULT_BACKENDS if network else ("replay",)),
+        backends=backends or (DEFAULT_BACKENDS if cluster else ("replay",)),
     )
     runs = simulate_study(study, target)
     print_runs(runs)

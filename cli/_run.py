@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,10 +11,10 @@ import click
 import pandas as pd
 
 from ..errors import UsageError
-from ..runner import JobStore, Result, Study, get_backend, prepare, simulate
+from ..runner import Experiment, JobStore, NetworkConfig, Result, Study, get_backend, prepare
 from ._output import console, format_duration, format_option, print_frame, print_json, stage
 
-__all__ = ["DEFAULT_BACKENDS", "Target", "run_command", "simulate_study", "target_options"]
+__all__ = ["DEFAULT_BACKENDS", "Target", "choose_network", "run_command", "simulate_study", "target_options"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -23,12 +23,18 @@ DEFAULT_BACKENDS = ("analytical-unaware",)
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """The cluster to simulate: a file or preset name each, and the backends to ask."""
+    """The cluster to simulate: a file or preset name each, the backends to ask, and options of `prepare`."""
 
     system: str
-    network: str | None
+    network: NetworkConfig | str | None
     memory: str | None
     backends: tuple[str, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def experiments(self, workload: str | Path, groups: str | None = None) -> Iterator[Experiment]:
+        """Yield the experiment of the workload with PREFIX *workload* on each backend."""
+        for backend in self.backends:
+            yield prepare(workload, self.system, self.network, self.memory, groups, backend, **self.options)
 
 
 def target_options(command: Command) -> Command:
@@ -48,33 +54,68 @@ def target_options(command: Command) -> Command:
             show_default=True,
             help="System JSON file or preset.",
         ),
-        click.option("--network", "--network-configuration", "network", help="Network YAML file or preset."),
+        click.option(
+            "--logical-topology",
+            "--logical-topology-configuration",
+            "logical",
+            help="Logical topology JSON that goes with a config.txt.",
+        ),
+        click.option(
+            "--network",
+            "--network-configuration",
+            "network",
+            help="Network YAML file or preset, or ASTRA-sim's config.txt for ns-3.",
+        ),
     ):
         command = decorate(command)
     return command
 
 
-def simulate_study(study: Study, target: Target) -> list[tuple[str, Result]]:
-    """Simulate the newest workload of *study* once a backend; return run ids with results."""
-    prefix = study.workload_prefix()
-    runs = []
-    for backend in target.backends:
-        experiment = prepare(prefix, target.system, target.network, target.memory, backend=backend)
-        with stage(f"{backend}: {experiment.workload.num_ranks} ranks on {experiment.network.name}"):
-            result = get_backend(backend).run(experiment)
-            runs.append((study.add_run(experiment, result), result))
-    return runs
+def choose_network(network: str | None, logical: str | None) -> NetworkConfig | str | None:
+    """Return what the options name; with a logical topology, the config.txt arranged by it."""
+    if logical is None:
+        return network
+    if network is None or Path(network).suffix != ".txt":
+        raise UsageError(
+            "--logical-topology arranges the hosts of ASTRA-sim's config.txt for ns-3, and --network is "
+            f"{network or 'not given'}. Next: add --network config.txt, or leave it out: a network YAML has "
+            "its own dimensions."
+        )
+    return NetworkConfig.load_packet(network, logical)
 
 
-def submit_study(study: Study, target: Target) -> None:
+def simulate(experiments: Iterable[Experiment]) -> Iterator[tuple[Experiment, Result]]:
+    """Yield each experiment with its result."""
+    for experiment in experiments:
+        with stage(
+            f"{experiment.backend}: {experiment.workload.num_ranks} ranks on {experiment.network.name}"
+        ):
+            result = get_backend(experiment.backend).run(experiment)
+        yield experiment, result
+
+
+def simulate_study(study: Study, target: Target, workload: Path | None = None) -> list[tuple[str, Result]]:
+    """Simulate *workload*, or the newest of *study*, once a backend; return run ids with results."""
+    experiments = target.experiments(workload or study.workload_prefix())
+    return [(study.add_run(experiment, result), result) for experiment, result in simulate(experiments)]
+
+
+def submit_study(study: Study, target: Target, workload: Path | None = None) -> None:
     """Leave the simulations to jobs of *study*, and say where to look."""
     store = JobStore(study)
-    for backend in target.backends:
-        experiment = prepare(
-            study.workload_prefix(), target.system, target.network, target.memory, backend=backend
-        )
-        console.print(f"Job {store.submit(experiment).id}: {backend} on {experiment.network.name}")
+    for experiment in target.experiments(workload or study.workload_prefix()):
+        job = store.submit(experiment)
+        console.print(f"Job {job.id}: {experiment.backend} on {experiment.network.name}")
     console.print(f"Next: chakrascope jobs {study.path}")
+
+
+def _kept_workload(study: Study, workload: str | None, groups: str | None) -> Path | None:
+    """Return the PREFIX in *study* of the workload of that name, or of a copy of the files it names."""
+    if workload is None or (workload in study.workloads() and groups is None):
+        return None if workload is None else study.workload_prefix(workload)
+    prefix = study.import_workload(workload, groups)
+    console.print(f"{study.path} keeps {workload} as workload {prefix.parent.name}.")
+    return prefix
 
 
 def print_runs(runs: list[tuple[str, Result]]) -> None:
@@ -96,10 +137,11 @@ def print_runs(runs: list[tuple[str, Result]]) -> None:
 @click.argument("study_folder", metavar="[STUDY]", required=False, type=click.Path(path_type=Path))
 @target_options
 @click.option(
+    "--workload",
     "--workload-configuration",
     "workload",
     metavar="PREFIX",
-    help="Simulate PREFIX.{rank}.et instead of a study.",
+    help="Simulate PREFIX.{rank}.et, which STUDY then keeps, or the workload of STUDY with this name.",
 )
 @click.option("--comm-group-configuration", "groups", help="Communicator groups JSON for PREFIX.")
 @click.option(
@@ -114,6 +156,7 @@ def run_command(
     study_folder: Path | None,
     system: str,
     network: str | None,
+    logical: str | None,
     memory: str | None,
     backends: tuple[str, ...],
     workload: str | None,
@@ -124,41 +167,52 @@ def run_command(
     queue: bool,
     output_format: str,
 ) -> None:
-    """Simulate STUDY's newest workload, or a Chakra workload given with ASTRA-sim's option names."""
-    chosen = backends or DEFAULT_BACKENDS
-    if network is None and set(chosen) != {"replay"}:
+    """Simulate STUDY's newest workload, or a Chakra workload given with ASTRA-sim's option names.
+
+    With both, STUDY keeps the workload and the run, to be explained and viewed; it is made if there is none.
+    """
+    target = Target(
+        system=system,
+        network=choose_network(network, logical),
+        memory=memory,
+        backends=backends or DEFAULT_BACKENDS,
+        options={
+            "num_queues_per_dim": num_queues_per_dim,
+            "injection_scale": injection_scale,
+            "rendezvous": rendezvous_protocol,
+        },
+    )
+    _check(target, study_folder, workload, groups, queue=queue)
+    if study_folder is None:
+        experiments = target.experiments(str(workload), groups)
+        results = [result for _, result in simulate(experiments)]
+        print_results(results, output_format, ranks=True)
+        return
+    study = Study.create(study_folder) if workload is not None else Study.open(study_folder)
+    prefix = _kept_workload(study, workload, groups)
+    if queue:
+        submit_study(study, target, prefix)
+        return
+    runs = simulate_study(study, target, prefix)
+    if output_format == "table":
+        print_runs(runs)
+    print_results([result for _, result in runs], output_format, ranks=False)
+
+
+def _check(
+    target: Target, study_folder: Path | None, workload: str | None, groups: str | None, *, queue: bool
+) -> None:
+    """Raise `UsageError` for options that do not go together."""
+    if target.network is None and set(target.backends) != {"replay"}:
         raise UsageError(
             "no network given. Next: add --network PRESET_OR_FILE; `chakrascope presets` lists the presets."
         )
-    if study_folder is not None and workload is None:
-        target = Target(system=system, network=network, memory=memory, backends=chosen)
-        if queue:
-            submit_study(Study.open(study_folder), target)
-            return
-        runs = simulate_study(Study.open(study_folder), target)
-        results = [result for _, result in runs]
-        if output_format == "table":
-            print_runs(runs)
-    elif queue:
+    if study_folder is None and workload is None:
+        raise UsageError("give a STUDY folder, --workload-configuration=PREFIX, or both to keep the run.")
+    if study_folder is None and queue:
         raise UsageError("--queue needs a STUDY, where the job and its run are kept.")
-    elif workload is not None and study_folder is None:
-        results = [
-            simulate(
-                workload,
-                system,
-                network,
-                memory,
-                groups,
-                backend,
-                num_queues_per_dim=num_queues_per_dim,
-                injection_scale=injection_scale,
-                rendezvous=rendezvous_protocol,
-            )
-            for backend in chosen
-        ]
-    else:
-        raise UsageError("give either a STUDY folder or --workload-configuration=PREFIX, one of the two.")
-    print_results(results, output_format, ranks=workload is not None)
+    if groups is not None and workload is None:
+        raise UsageError("--comm-group-configuration goes with --workload-configuration=PREFIX.")
 
 
 def print_results(results: list[Result], output_format: str, *, ranks: bool) -> None:
