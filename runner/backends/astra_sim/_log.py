@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ....errors import BackendError
 
-__all__ = ["AstraSimLog", "RankReport", "read_trace"]
+__all__ = ["AstraSimLog", "RankReport", "Trace", "log_lines", "read_trace"]
 
 _NUMBER = r"(\d{1,20})"
 _FINISHED = re.compile(
@@ -91,22 +91,32 @@ class AstraSimLog:
         return rank
 
 
-def read_trace(folder: Path) -> tuple[dict[tuple[int, int], tuple[int, int]], list[tuple[int, int]]]:
-    """Return the interval of each finished node, and the nodes that were issued but never finished.
+@dataclass(frozen=True)
+class Trace:
+    """What the log says of single nodes, each named by rank and node id.
 
-    *folder* holds ``log.log`` and, older first by falling number, ``log.N.log``. Keys are (rank, node id),
-    intervals (start ns, end ns). Raises `BackendError` for a log that cannot be read or contradicts itself.
+    *intervals* are the start and end in ns of each finished node, *stuck* were issued but never finished.
+    """
+
+    intervals: dict[tuple[int, int], tuple[int, int]]
+    stuck: list[tuple[int, int]]
+
+
+def read_trace(lines: Iterable[str]) -> Trace:
+    """Return what the *lines* of a log say of single nodes.
+
+    Raises `BackendError` for a log that cannot be read or contradicts itself.
     """
     open_nodes: dict[tuple[int, int], int] = {}
     done: dict[tuple[int, int], tuple[int, int]] = {}
     try:
-        for line in _log_lines(folder):
+        for line in lines:
             match = _TRACE.search(line[:_MAX_LINE])
             if match:
                 _take(match, open_nodes, done)
     except OSError as error:
-        raise BackendError(f"ASTRA-sim's log in {folder} cannot be read ({error.strerror}).") from error
-    return done, list(open_nodes)
+        raise BackendError(f"ASTRA-sim's log {error.filename} cannot be read ({error.strerror}).") from error
+    return Trace(done, list(open_nodes))
 
 
 def _take(
@@ -127,7 +137,8 @@ def _take(
         done[node] = (start, tick)
 
 
-def _log_lines(folder: Path) -> Iterator[str]:
+def log_lines(folder: Path) -> Iterator[str]:
+    """Yield the lines of ``log.log`` in *folder*, after those of ``log.N.log``, the highest number first."""
     older = sorted(folder.glob("log.*.log"), key=_rotation, reverse=True)
     for path in (*older, folder / "log.log"):
         if path.is_file():

@@ -27,7 +27,7 @@ from chakrascope.errors import (
 )
 from chakrascope.runner import NetworkConfig, SystemConfig, critical_path, prepare
 from chakrascope.runner.backends import AstraSimBackend, AstraSimProgram, find_astra_sim, get_backend
-from chakrascope.runner.backends.astra_sim._log import AstraSimLog, read_trace
+from chakrascope.runner.backends.astra_sim._log import AstraSimLog, Trace, log_lines, read_trace
 
 FAKE = Path(__file__).with_name("fake_astra_sim.py")
 NETWORK = NetworkConfig(("Switch",), (2,), (50.0,), (500.0,))
@@ -324,7 +324,7 @@ def test_no_trace_raises_anything_but_our_errors(tmp_path_factory, text):
     folder = tmp_path_factory.mktemp("log")
     (folder / "log.log").write_text(text, encoding="utf-8", errors="surrogatepass")
     try:
-        done, _ = read_trace(folder)
+        done = read_trace(log_lines(folder)).intervals
     except ChakrascopeError:
         return
     assert all(start <= end for start, end in done.values())
@@ -335,7 +335,7 @@ def test_a_trace_is_read_across_rotated_files(tmp_path):
     (tmp_path / "log.2.log").write_text(line.format("issue", 1, 10))
     (tmp_path / "log.1.log").write_text(line.format("callback", 4, 10) + line.format("issue", 4, 11))
     (tmp_path / "log.log").write_text(line.format("callback", 9, 11) + line.format("callback", 9, 12))
-    assert read_trace(tmp_path) == ({(0, 10): (1, 4), (0, 11): (4, 9)}, [])
+    assert read_trace(log_lines(tmp_path)) == Trace({(0, 10): (1, 4), (0, 11): (4, 9)}, [])
 
 
 def test_messages_and_freed_slots_are_told_apart(program, monkeypatch):
