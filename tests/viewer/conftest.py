@@ -95,9 +95,9 @@ def visit(_tab):
     """Go to an address as a link on a page does, without loading the scripts again, and return the page."""
 
     def go(path, search):
+        _tab.complaints.clear()
         for target, query in (("/nonsense", ""), (path, search)):
             where = {"pathname": target, "search": query}
-            _tab.complaints.clear()
             _tab.evaluate("where => window.dash_clientside.set_props('url', where)", where)
             _tab.wait_for_selector("#notice", state="attached" if target == "/nonsense" else "detached")
         return _tab
@@ -105,17 +105,12 @@ def visit(_tab):
     return go
 
 
-# What dash-cytoscape throws when the graph's page is left in the midst of being drawn: it measures a graph it
-# has just taken down, whose private state is null by then. Nothing is lost, and we cannot prevent it.
-_GRAPH_LEFT = "Cannot read properties of null (reading 'isHeadless')"
-
-
 def watched(context):
     page = context.new_page()
     page.set_default_timeout(45_000)
     page.complaints, page.foreign = [], []
     page.on("console", lambda m: page.complaints.append(m.text) if m.type == "error" else None)
-    page.on("pageerror", lambda e: page.complaints.append(str(e)) if str(e) != _GRAPH_LEFT else None)
+    page.on("pageerror", lambda e: page.complaints.append(str(e)))
     page.on(
         "request",
         lambda r: (

@@ -168,3 +168,14 @@ def test_graph_folds_into_modules_and_filters_edges(visit, made):
     page.wait_for_selector("#graph-title:has-text('Modules of rank 1')")
     page.wait_for_selector("#graph-details :text('On the path')")
     assert page.complaints == []
+
+
+def test_graph_is_left_at_any_moment_without_an_error(visit, made):
+    complaints = []
+    for moment in range(12):
+        page = visit("/graph", f"?run={made.run_a}&rank=1&node={moment}")
+        page.wait_for_selector("#graph canvas", state="attached")
+        page.set_viewport_size({"width": 1280 - 8 * (moment % 2), "height": 800})
+        page.wait_for_timeout(17 * moment % 120)
+        complaints += page.complaints
+    assert complaints + visit("/", f"?run={made.run_a}").complaints == []

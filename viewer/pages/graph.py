@@ -31,9 +31,10 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             html.Div([kind_legend(), _edge_legend()], className="legends"),
             html.Div(
                 [
+                    # Its "responsive" mode measures the graph after it was taken down, which throws.
                     cyto.Cytoscape(id="graph", elements=drawing.elements, layout=_FITTED,
                                    style={"width": "100%", "height": "100%"}, stylesheet=stylesheet(scheme),
-                                   minZoom=0.1, maxZoom=3, responsive=True),
+                                   minZoom=0.1, maxZoom=3, responsive=False),
                     card("Selected", html.Div(details_list(drawing.details), id="graph-details"),
                          className="graph-side"),
                 ],
