@@ -51,6 +51,20 @@ def convert_latest(study: Study, step: Step) -> Workload:
     return workload
 
 
+def convert_foreign(
+    study_folder: Path | None, host_trace: str | None, device_trace: str, prefix: str | None, step: Step
+) -> Workload:
+    """Convert trace files of others into the study, which is made if there is none, or to *prefix*."""
+    with stage("converted to Chakra graphs") as status:
+        workload = convert_files(
+            host_trace, device_trace, prefix, step=step, progress=counter(status, "ranks")
+        )
+    if study_folder is not None:
+        study = Study.create(study_folder)
+        study.add_workload(workload, str(workload.metadata["trace_set"]) or "traces")
+    return workload
+
+
 def print_accounting(workload: Workload) -> None:
     """Say how much of each rank's measured step the graph explains."""
     accounting = workload.metadata.get("accounting", {})
@@ -65,7 +79,7 @@ def print_accounting(workload: Workload) -> None:
     "--host-trace", metavar="PATTERN", help="Host traces captured by other means: et_{rank}.json.gz."
 )
 @click.option("--device-trace", metavar="PATTERN", help="Their Kineto traces: kineto_{rank}.json.gz.")
-@click.option("-o", "--output", "prefix", metavar="PREFIX", help="Where the graphs of --host-trace go.")
+@click.option("-o", "--output", "prefix", metavar="PREFIX", help="Where the graphs go, without a STUDY.")
 @click.option(
     "--step",
     default="median",
@@ -83,23 +97,19 @@ def convert_command(
 ) -> None:
     """Turn the newest trace set of STUDY into one Chakra graph a rank (.et files ASTRA-sim reads).
 
-    Or, without a STUDY, convert trace files: --host-trace and --device-trace are patterns with {rank}, and
-    PREFIX.{rank}.et is written for each rank.
+    Or convert traces that others captured: --host-trace and --device-trace are patterns with {rank}. STUDY
+    keeps the graphs and is made if there is none; without it they become PREFIX.{rank}.et.
     """
-    if study_folder is not None and (host_trace or device_trace or prefix):
-        raise UsageError("Give either a STUDY or --host-trace, --device-trace and -o PREFIX, not both.")
-    if study_folder is not None:
-        workload = convert_latest(Study.open(study_folder), step)
-        following = f"chakrascope run {study_folder} --network PRESET"
-    elif host_trace and device_trace and prefix:
-        with stage(f"converted to {prefix}.*.et") as status:
-            workload = convert_files(
-                host_trace, device_trace, prefix, step=step, progress=counter(status, "ranks")
-            )
-        following = f"chakrascope run --workload-configuration {prefix} --network PRESET"
+    if (study_folder is None) == (prefix is None):
+        raise UsageError("Give a STUDY to keep the graphs in, or -o PREFIX for files of their own.")
+    if device_trace is not None:
+        workload = convert_foreign(study_folder, host_trace, device_trace, prefix, step)
+    elif study_folder is None or host_trace is not None:
+        raise UsageError("--host-trace and -o PREFIX go with --device-trace.")
     else:
-        raise UsageError("Give a STUDY, or --host-trace, --device-trace and -o PREFIX.")
+        workload = convert_latest(Study.open(study_folder), step)
+    target = study_folder or f"--workload-configuration {prefix}"
     print_accounting(workload)
     nodes = sum(len(graph.nodes) for graph in workload.graphs)
     console.print(f"{workload.num_ranks} rank(s), {nodes:,} nodes.")
-    console.print(f"Next: {following}")
+    console.print(f"Next: chakrascope run {target} --network PRESET")

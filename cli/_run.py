@@ -113,9 +113,8 @@ def _kept_workload(study: Study, workload: str | None, groups: str | None) -> Pa
     """Return the PREFIX in *study* of the workload of that name, or of a copy of the files it names."""
     if workload is None or (workload in study.workloads() and groups is None):
         return None if workload is None else study.workload_prefix(workload)
-    prefix = study.import_workload(workload, groups)
-    console.print(f"{study.path} keeps {workload} as workload {prefix.parent.name}.")
-    return prefix
+    with stage(f"kept {workload} in {study.path}"):
+        return study.import_workload(workload, groups)
 
 
 def print_runs(runs: list[tuple[str, Result]]) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import filecmp
 import json
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from ..converter import Workload
 from ..errors import StudyError, did_you_mean
 from ._notes import LABEL_LENGTH, NOTE_LENGTH, read_note, write_note
-from .config import MemoryConfig, NetworkConfig, SystemConfig
+from .config import MemoryConfig, NetworkConfig, SystemConfig, load_groups
 from .config._values import write_atomically
 from .experiment import Experiment, WorkloadSource
 from .result import Result
@@ -154,15 +155,40 @@ class Study:
         return Workload.load(self.workload_prefix(name))
 
     def add_workload(self, workload: Workload, name: str) -> Path:
-        """Save *workload* as *name*, replacing one of that name, and return its PREFIX."""
-        folder = self.path / "workloads" / name
-        temporary = folder.with_name(f".{name}.{os.getpid()}.tmp")
+        """Save *workload* as *name*, replacing one of that name, and return its PREFIX.
+
+        A workload that runs belong to is not replaced by another: the new one is then called ``name-2``.
+        """
+        root = self.path / "workloads"
+        temporary = root / f".{name}.{os.getpid()}.tmp"
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         workload.save(temporary / "workload")
+        folder = self._folder_for(temporary, root / name)
         shutil.rmtree(folder, ignore_errors=True)
         temporary.rename(folder)
         return folder / "workload"
+
+    def _folder_for(self, saved: Path, wanted: Path) -> Path:
+        """Return *wanted*, or the next name whose runs, if it has any, simulated what is in *saved*."""
+        used = {info.workload for info in self._infos()}
+        number, folder = 1, wanted
+        while folder.name in used and folder.is_dir() and not _same_programs(saved, folder):
+            number += 1
+            folder = wanted.with_name(f"{wanted.name}-{number}")
+        return folder
+
+    def import_workload(
+        self, prefix: str | Path, groups: str | Path | None = None, name: str | None = None
+    ) -> Path:
+        """Copy the workload ``PREFIX.<rank>.et`` into the study and return its PREFIX there.
+
+        *groups* is a file of communicator groups, if it is not beside them; *name* is else that of *prefix*.
+        """
+        workload = Workload.load(prefix)
+        if groups is not None:
+            workload = replace(workload, groups=load_groups(groups))
+        return self.add_workload(workload, name or Path(prefix).name)
 
     def runs(self) -> list[RunInfo]:
         """Return the finished runs, oldest first."""
@@ -321,6 +347,14 @@ def _write_inputs(folder: Path, experiment: Experiment) -> None:
     stored["workload_hash"] = experiment.workload.content_hash
     stored["assumptions"] = list(experiment.assumptions)
     write_atomically(folder / "experiment.json", json.dumps(stored, indent=2) + "\n")
+
+
+def _same_programs(one: Path, other: Path) -> bool:
+    """Return whether two workload folders hold the same graphs."""
+    names = sorted(file.name for file in one.glob("*.et"))
+    if names != sorted(file.name for file in other.glob("*.et")):
+        return False
+    return all(filecmp.cmp(one / name, other / name, shallow=False) for name in names)
 
 
 def _read_json(path: Path, problem: str) -> dict[str, Any]:
