@@ -25,6 +25,7 @@ from .jobs import JobStore as JobStore
 from .result import Result as Result
 from .simulate import prepare as prepare
 from .simulate import simulate as simulate
+from .slack import slack as slack
 from .study import RunInfo as RunInfo
 from .study import Study as Study
 from .summary import Summary as Summary
@@ -67,6 +68,7 @@ __all__ = [
     "read_sweep",
     "register",
     "simulate",
+    "slack",
     "summarize",
     "sweep",
     "sweep_names",
