@@ -12,7 +12,7 @@ from ._output import console, format_option, print_frame
 
 __all__ = ["jobs_command"]
 
-_COLUMNS = ["job", "state", "backend", "network", "progress", "simulated_ns", "message", "run"]
+_COLUMNS = ["job", "kind", "state", "backend", "network", "progress", "simulated_ns", "message", "run"]
 
 
 @click.command("jobs")
@@ -36,10 +36,11 @@ def jobs_command(
     rows = [
         {
             "job": job.id,
+            "kind": job.kind,
             "state": job.state,
             "backend": job.backend,
             "network": job.network,
-            "progress": f"{job.ranks_done} of {job.ranks} ranks" if job.is_active else "",
+            "progress": f"{job.done} of {job.total}" if job.is_active else "",
             "simulated_ns": job.simulated_ns,
             "message": job.message,
             "run": job.experiment if job.state == "done" else "",

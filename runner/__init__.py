@@ -20,8 +20,12 @@ from .critical_path import CriticalPath as CriticalPath
 from .critical_path import critical_path as critical_path
 from .experiment import Experiment as Experiment
 from .experiment import WorkloadSource as WorkloadSource
+from .imports import ImportItem as ImportItem
+from .imports import find_items as find_items
+from .jobs import ImportRequest as ImportRequest
 from .jobs import Job as Job
 from .jobs import JobStore as JobStore
+from .jobs import SweepRequest as SweepRequest
 from .result import Result as Result
 from .simulate import prepare as prepare
 from .simulate import simulate as simulate
@@ -43,6 +47,8 @@ __all__ = [
     "CriticalPath",
     "Experiment",
     "FakeBackend",
+    "ImportItem",
+    "ImportRequest",
     "Job",
     "JobStore",
     "MemoryConfig",
@@ -53,12 +59,14 @@ __all__ = [
     "Study",
     "Summary",
     "Sweep",
+    "SweepRequest",
     "SystemConfig",
     "WorkloadSource",
     "backend_names",
     "backend_report",
     "compare",
     "critical_path",
+    "find_items",
     "get_backend",
     "human_time",
     "list_presets",

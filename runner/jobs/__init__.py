@@ -1,7 +1,9 @@
 """Simulations that outlive whoever asked for them: submit, follow, cancel."""
 
 from ._job import ACTIVE as ACTIVE
+from ._job import ImportRequest as ImportRequest
 from ._job import Job as Job
+from ._job import SweepRequest as SweepRequest
 from ._store import JobStore as JobStore
 
-__all__ = ["ACTIVE", "Job", "JobStore"]
+__all__ = ["ACTIVE", "ImportRequest", "Job", "JobStore", "SweepRequest"]

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import time
 import traceback
+from collections.abc import Mapping
 
-from ...errors import Cancelled, ChakrascopeError, StudyError
-from ..backends import get_backend
-from ..experiment import Experiment
-from ..result import Result
-from ._job import read_request
+from ...errors import Cancelled, ChakrascopeError
 from ._store import JobStore
+from ._work import WORK
 
 __all__ = ["Attempt"]
 
@@ -28,12 +26,10 @@ class Attempt:
         self._reported = 0.0
 
     def run(self) -> None:
-        """Simulate and leave the outcome with the job; only a crash leaves it running."""
+        """Do the job and leave the outcome with it; only a crash leaves it running."""
         try:
-            experiment = self.begin()
-            if not self.store.study.has_run(experiment):
-                self.keep(experiment, get_backend(experiment.backend).run(experiment, self.progress))
-            self.end("done", "")
+            self.begin()
+            self.end("done", self.work())
         except Cancelled:
             self.end("cancelled", "Cancelled.")
         except ChakrascopeError as error:
@@ -45,33 +41,22 @@ class Attempt:
             )
             self.end("failed", text)
 
-    def begin(self) -> Experiment:
-        """Return what is to be simulated; raises `StudyError` if the workload has changed since."""
-        job = self.store.job(self.id)
+    def begin(self) -> None:
+        """Note which process does it."""
         self.store.database.update(self.id, _RUNNING, pid=os.getpid())
-        experiment = read_request(self.store.study, self.store.request(self.id))
-        if experiment.content_hash != job.experiment:
-            raise StudyError(f"The workload '{job.workload}' has changed since; submit the experiment again.")
-        return experiment
 
-    def progress(self, simulated_ns: int, ranks_done: int) -> bool:
-        """Note how far the simulation is, and return whether it may go on."""
+    def work(self) -> str:
+        """Do what a job of its kind does, and return what to tell once it is done."""
+        job = self.store.job(self.id)
+        return WORK[job.kind](self.store.study, job, self.store.request(self.id), self.note)
+
+    def note(self, figures: Mapping[str, int]) -> bool:
+        """Note how far the job is, not too often, and return whether it may go on."""
         now = time.monotonic()
         if now - self._reported < _REPORT_S:
             return True
         self._reported = now
-        figures = {"simulated_ns": int(simulated_ns), "ranks_done": int(ranks_done)}
         return self.store.database.update(self.id, f"{_RUNNING} AND cancel_asked = 0", **figures)
-
-    def keep(self, experiment: Experiment, result: Result) -> None:
-        """Make the result a run of the study, whole or not at all."""
-        job = self.store.job(self.id)
-        try:
-            self.store.study.add_run(experiment, result, label=job.label, workload=job.workload)
-        except OSError:
-            # Somebody may have simulated it elsewhere and kept it in this moment.
-            if not self.store.study.has_run(experiment):
-                raise
 
     def end(self, state: str, message: str) -> None:
         """Leave the outcome, and start the job that waits next."""

@@ -14,11 +14,12 @@ from ._job import Job
 
 __all__ = ["Database"]
 
-_VERSION = 1
+_VERSION = 2
 _WAIT_S = 30.0
 _SCHEMA = """
 CREATE TABLE jobs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
+    kind TEXT NOT NULL DEFAULT 'simulation',
     experiment TEXT NOT NULL,
     label TEXT NOT NULL,
     workload TEXT NOT NULL,
@@ -30,8 +31,8 @@ CREATE TABLE jobs (
     cancel_asked REAL NOT NULL DEFAULT 0,
     pid INTEGER NOT NULL DEFAULT 0,
     simulated_ns INTEGER NOT NULL DEFAULT 0,
-    ranks_done INTEGER NOT NULL DEFAULT 0,
-    ranks INTEGER NOT NULL DEFAULT 0,
+    done INTEGER NOT NULL DEFAULT 0,
+    total INTEGER NOT NULL DEFAULT 0,
     created REAL NOT NULL DEFAULT 0,
     started REAL NOT NULL DEFAULT 0,
     ended REAL NOT NULL DEFAULT 0,
@@ -40,6 +41,13 @@ CREATE TABLE jobs (
 CREATE UNIQUE INDEX one_active_job_an_experiment ON jobs (experiment) WHERE state IN ('queued', 'running');
 CREATE INDEX jobs_by_state ON jobs (state);
 """
+# What makes a store of the first version, which knew only simulations, one of the second.
+_FROM_VERSION_1 = """
+ALTER TABLE jobs ADD COLUMN kind TEXT NOT NULL DEFAULT 'simulation';
+ALTER TABLE jobs RENAME COLUMN ranks_done TO done;
+ALTER TABLE jobs RENAME COLUMN ranks TO total;
+"""
+_CHANGES = {0: _SCHEMA, 1: _FROM_VERSION_1}
 _COLUMNS = ", ".join(item.name for item in fields(Job))
 
 
@@ -77,9 +85,9 @@ class Database:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version == _VERSION:
             return
-        if version:
+        if version not in _CHANGES:
             raise StudyError(f"The job store {self.path} is of another version; use a newer chakrascope.")
-        for statement in _SCHEMA.split(";"):
+        for statement in _CHANGES[version].split(";"):
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {_VERSION}")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +15,7 @@ from ..experiment import Experiment
 from ..simulate import load_source
 from ..study import Study
 
-__all__ = ["ACTIVE", "ENDED", "Job", "read_request", "request_of"]
+__all__ = ["ACTIVE", "ENDED", "ImportRequest", "Job", "SweepRequest", "read_request", "request_of"]
 
 ACTIVE = ("queued", "running")
 ENDED = ("done", "failed", "cancelled")
@@ -23,12 +25,15 @@ ENDED = ("done", "failed", "cancelled")
 class Job:
     """How far a job is. *state* is queued, running, done, failed or cancelled.
 
-    *experiment* is the content hash of what it simulates and, once *state* is done, the id of the run.
-    *attempts* counts the processes it was given, *simulated_ns* and *ranks_done* of *ranks* say how far the
-    simulation is; *created*, *started* and *ended* are seconds since 1970, 0 for what is still to come.
+    *kind* is simulation, sweep, check or import. *experiment* is the content hash of what it does; of a
+    simulation, once *state* is done, the id of its run. *attempts* counts the processes it was given. It has
+    *done* so much of its *total*: ranks of a simulation, a check or an import, points of a sweep;
+    *simulated_ns* is how far a simulation is. *created*, *started* and *ended* are seconds since 1970, 0 for
+    what is still to come.
     """
 
     id: int
+    kind: str
     experiment: str
     label: str
     workload: str
@@ -40,8 +45,8 @@ class Job:
     cancel_asked: float
     pid: int
     simulated_ns: int
-    ranks_done: int
-    ranks: int
+    done: int
+    total: int
     created: float
     started: float
     ended: float
@@ -50,6 +55,62 @@ class Job:
     def is_active(self) -> bool:
         """Whether it waits or works."""
         return self.state in ACTIVE
+
+
+class _Request:
+    """What a process needs for something other than one simulation, kept as JSON."""
+
+    def to_json(self) -> str:
+        """Return the request as text, the same for the same request."""
+        return json.dumps(vars(self), sort_keys=True)
+
+    @property
+    def content_hash(self) -> str:
+        """What tells the request from others: 16 hexadecimal digits."""
+        return hashlib.sha256(f"{type(self).__name__} {self.to_json()}".encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class SweepRequest(_Request):
+    """A sweep *over* axes (key -> values) from configurations given as the mappings their files hold.
+
+    *keep* of the best points become runs. *name* is the sweep's, ``""`` for one of its own.
+    """
+
+    over: Mapping[str, Sequence[Any]]
+    workload: str
+    system: Mapping[str, Any]
+    network: Mapping[str, Any]
+    network_name: str
+    backend: str
+    name: str = ""
+    keep: int = 1
+
+    @property
+    def points(self) -> int:
+        """How many combinations the axes have."""
+        return math.prod(len(values) for values in self.over.values())
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what `sweep` takes besides the study."""
+        return {
+            "over": self.over,
+            "workload": self.workload,
+            "system": SystemConfig.from_mapping(self.system, "The system"),
+            "network": NetworkConfig.from_mapping(self.network, "The network", self.network_name),
+            "backend": self.backend,
+            "name": self.name or None,
+            "keep": self.keep,
+        }
+
+
+@dataclass(frozen=True)
+class ImportRequest(_Request):
+    """The item of that id in *folder*: to be looked over if *name* is ``""``, else imported as *name*."""
+
+    folder: str
+    item: str
+    name: str = ""
 
 
 def request_of(experiment: Experiment, workload: str) -> str:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 import time
 from pathlib import Path
 from typing import IO, Any
 
+from ...converter import Finding
 from ...errors import ConfigError, StudyError
 from ..experiment import Experiment
 from ..study import Study
 from ._alive import Launch, end_group, launch_process, take_lock
 from ._database import Database, select, update
-from ._job import ACTIVE, Job, read_request, request_of
+from ._job import ACTIVE, ImportRequest, Job, SweepRequest, read_request, request_of
+from ._work import findings_file
 
 __all__ = ["JobStore"]
 
@@ -51,32 +54,71 @@ class JobStore:
                 f"The experiment is not of the workload '{name}' as the study {self.study.path} has it; add "
                 "the workload to the study and prepare the experiment from it."
             )
-        with self.database.transaction() as connection:
-            known = select(
-                connection, "experiment = ? AND state IN ('queued', 'running')", experiment.content_hash
-            )
-            identity = known[0].id if known else self._insert(connection, experiment, label, name, request)
-        self.start_queued()
-        return self.job(identity)
-
-    def _insert(
-        self, connection: sqlite3.Connection, experiment: Experiment, label: str, workload: str, request: str
-    ) -> int:
         done = self.study.has_run(experiment)
-        now = time.time()
-        values = {
+        return self._submit({
+            "kind": "simulation",
             "experiment": experiment.content_hash,
             "label": label,
-            "workload": workload,
+            "workload": name,
             "backend": experiment.backend,
             "network": experiment.network.name,
             "state": "done" if done else "queued",
             "message": "The study had this run already." if done else "",
-            "ranks": experiment.workload.num_ranks,
-            "created": now,
-            "ended": now if done else 0.0,
+            "total": experiment.workload.num_ranks,
+            "ended": time.time() if done else 0.0,
             "request": request,
-        }
+        })  # fmt: skip
+
+    def submit_sweep(self, request: SweepRequest, *, label: str = "") -> Job:
+        """Ask for a sweep and return its job; one that is under way already is not asked for twice."""
+        name = self.study.workload_prefix(request.workload).parent.name
+        request.arguments()
+        return self._submit({
+            "kind": "sweep",
+            "experiment": request.content_hash,
+            "label": label,
+            "workload": name,
+            "backend": request.backend,
+            "network": request.network_name,
+            "total": request.points,
+            "request": request.to_json(),
+        })  # fmt: skip
+
+    def submit_import(self, request: ImportRequest, *, label: str = "") -> Job:
+        """Ask to look something over, or to import it, and return the job."""
+        return self._submit({
+            "kind": "import" if request.name else "check",
+            "experiment": request.content_hash,
+            "label": label,
+            "workload": request.name,
+            "backend": "",
+            "network": "",
+            "request": request.to_json(),
+        })  # fmt: skip
+
+    def findings(self, request: ImportRequest) -> list[Finding] | None:
+        """Return what a job that looked something over found, or ``None`` if none has yet."""
+        file = findings_file(self.study, request)
+        try:
+            return [Finding(**found) for found in json.loads(file.read_text(encoding="utf-8"))]
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError) as error:
+            raise StudyError(f"The findings {file} cannot be read ({error}); delete the file.") from error
+
+    def _submit(self, values: dict[str, Any]) -> Job:
+        """Add a job, unless one that does the same waits or works, and start what can be."""
+        with self.database.transaction() as connection:
+            known = select(
+                connection, "experiment = ? AND state IN ('queued', 'running')", values["experiment"]
+            )
+            identity = known[0].id if known else self._insert(connection, values)
+        self.start_queued()
+        return self.job(identity)
+
+    @staticmethod
+    def _insert(connection: sqlite3.Connection, values: dict[str, Any]) -> int:
+        values = {"state": "queued", "created": time.time()} | values
         marks = ", ".join("?" * len(values))
         cursor = connection.execute(
             f"INSERT INTO jobs ({', '.join(values)}) VALUES ({marks})", tuple(values.values())
@@ -164,7 +206,7 @@ class JobStore:
             for job in select(connection, "state = 'queued'"):
                 lock = self.lock(job.id)
                 if lock is not None:
-                    values = {"simulated_ns": 0, "ranks_done": 0, "pid": 0, "started": time.time()}
+                    values = {"simulated_ns": 0, "done": 0, "pid": 0, "started": time.time()}
                     update(connection, job.id, state="running", attempts=job.attempts + 1, **values)
                     return job, lock
         return None

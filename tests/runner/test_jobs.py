@@ -23,6 +23,8 @@ from chakrascope.errors import ConfigError, StudyError
 from chakrascope.runner import NetworkConfig, Study, SystemConfig, get_backend, prepare
 from chakrascope.runner.jobs import ACTIVE, JobStore
 from chakrascope.runner.jobs._attempt import Attempt
+from chakrascope.runner.jobs._job import read_request
+from chakrascope.runner.jobs._work import keep_run
 
 EXPERIMENTS = 3
 SLOTS = 2
@@ -137,9 +139,10 @@ class _Process:
         self._steps = self._work(Attempt(machine.store, job))
 
     def _work(self, attempt):
-        experiment = attempt.begin()
+        attempt.begin()
+        experiment = read_request(attempt.store.study, attempt.store.request(attempt.id))
         yield
-        if not attempt.progress(1, 0):
+        if not attempt.note({"simulated_ns": 1}):
             attempt.end("cancelled", "Cancelled.")
             return
         yield
@@ -147,7 +150,7 @@ class _Process:
             result = get_backend("fake").run(experiment)
             yield
             self.machine.kept[experiment.content_hash] += 1
-            attempt.keep(experiment, result)
+            keep_run(attempt.store.study, experiment, result, attempt.store.job(attempt.id))
         yield
         attempt.end("done", "")
 

@@ -280,7 +280,7 @@ def _register_jobs(app: Dash, view: StudyView, jobs: JobStore) -> None:
         except ChakrascopeError as error:
             # Told in its place: this is asked again and again, and would be a notification each time.
             return dmc.Alert(error.message, color="red", variant="light"), no_update, no_update
-        state = [[job.id, job.state, job.ranks_done, job.simulated_ns] for job in listed]
+        state = [[job.id, job.state, job.done, job.simulated_ns] for job in listed]
         if state == seen:
             return no_update, no_update, no_update
         runs = view.runs()

@@ -44,7 +44,7 @@ def _job(job: Job, known_runs: set[str]) -> dmc.Paper:
         head.append(dcc.Link("Open the result", href=address, className="text-link"))
     parts: list[Any] = [dmc.Group(head, gap="sm")]
     if job.is_active:
-        done = 100 * job.ranks_done / max(1, job.ranks)
+        done = 100 * job.done / max(1, job.total)
         parts += [dmc.Progress(value=done, size="sm", mt=6, animated=job.state == "running"),
                   dmc.Text(_progress(job), size="xs", c="dimmed")]  # fmt: skip
     if job.message:
@@ -55,5 +55,5 @@ def _job(job: Job, known_runs: set[str]) -> dmc.Paper:
 def _progress(job: Job) -> str:
     if job.state == "queued":
         return "Waits for its turn: one simulation of a study works at a time."
-    done = f"{job.ranks_done:,} of {job.ranks:,} ranks finished"
+    done = f"{job.done:,} of {job.total:,} ranks finished"
     return f"{done}, {duration_text(job.simulated_ns)} simulated so far"

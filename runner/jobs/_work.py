@@ -1,0 +1,97 @@
+"""What a job of each kind does, once a process works on it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ...errors import BackendError, Cancelled, StudyError
+from ..backends import get_backend
+from ..config._values import write_atomically
+from ..experiment import Experiment
+from ..imports import check_item, import_item
+from ..result import Result
+from ..study import Study
+from ..sweep import sweep
+from ._job import ImportRequest, Job, SweepRequest, read_request
+
+__all__ = ["WORK", "Note", "findings_file", "keep_run"]
+
+Note = Callable[[Mapping[str, int]], bool]
+"""Takes how far the job is, as columns of it, and says whether it may go on."""
+
+
+def _simulate(study: Study, job: Job, request: str, note: Note) -> str:
+    """Make the answer to an experiment a run of the study."""
+    experiment = read_request(study, request)
+    if experiment.content_hash != job.experiment:
+        raise StudyError(f"The workload '{job.workload}' has changed since; submit the experiment again.")
+    if not study.has_run(experiment):
+        result = get_backend(experiment.backend).run(
+            experiment,
+            lambda simulated_ns, ranks: note({"simulated_ns": int(simulated_ns), "done": int(ranks)}),
+        )
+        keep_run(study, experiment, result, job)
+    return ""
+
+
+def keep_run(study: Study, experiment: Experiment, result: Result, job: Job) -> None:
+    """Make the result a run of the study, whole or not at all."""
+    try:
+        study.add_run(experiment, result, label=job.label, workload=job.workload)
+    except OSError:
+        # Somebody may have simulated it elsewhere and kept it in this moment.
+        if not study.has_run(experiment):
+            raise
+
+
+def _sweep(study: Study, _job: Job, request: str, note: Note) -> str:
+    """Answer every point; those the sweep's table has already are not simulated again."""
+
+    def progress(finished: int, points: int, _failed: int) -> None:
+        _go_on(note, finished, points)
+
+    found = sweep(study, **SweepRequest(**json.loads(request)).arguments(), progress=progress)
+    if found.failed == len(found.points):
+        raise BackendError(f"No point of the sweep has a result: {found.points['error'].iloc[0]}")
+    failed = f", {found.failed} of them failed" if found.failed else ""
+    return f"The sweep '{found.name}' has {len(found.points)} points{failed}."
+
+
+def findings_file(study: Study, request: ImportRequest) -> Path:
+    """Return where the findings about what is to be imported are kept."""
+    return study.path / "jobs" / "findings" / f"{request.item}.json"
+
+
+def _check(study: Study, _job: Job, request: str, note: Note) -> str:
+    """Look over what is to be imported, and keep the findings until it is."""
+    asked = ImportRequest(**json.loads(request))
+    found = check_item(Path(asked.folder), asked.item, lambda done, total: _go_on(note, done, total))
+    file = findings_file(study, asked)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, json.dumps([finding.to_dict() for finding in found]))
+    return f"{len(found)} finding{'' if len(found) == 1 else 's'}." if found else "Nothing is wrong with it."
+
+
+def _import(study: Study, _job: Job, request: str, note: Note) -> str:
+    """Convert what is to be imported; it becomes a workload of the study, whole or not at all."""
+    asked = ImportRequest(**json.loads(request))
+    made = import_item(
+        study, Path(asked.folder), asked.item, asked.name, lambda done, total: _go_on(note, done, total)
+    )
+    return f"It is now the workload '{made}'."
+
+
+def _go_on(note: Note, done: int, total: int) -> None:
+    if not note({"done": done, "total": total}):
+        raise Cancelled("Cancelled.")
+
+
+WORK: Mapping[str, Callable[[Study, Job, str, Note], str]] = {
+    "simulation": _simulate,
+    "sweep": _sweep,
+    "check": _check,
+    "import": _import,
+}
+"""Kind of a job -> what does it; returns what to tell once it is done."""

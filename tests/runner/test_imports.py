@@ -1,0 +1,200 @@
+"""What a study takes in from a folder: only what lies there, whole, or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from workloads import coll, comp, workload
+
+from chakrascope.errors import ChakrascopeError, StudyError
+from chakrascope.runner import (
+    ImportRequest,
+    JobStore,
+    Study,
+    SweepRequest,
+    SystemConfig,
+    find_items,
+    read_sweep,
+)
+from chakrascope.runner.imports import check_item, import_item
+
+NETWORK = {"topology": ["Ring"], "npus_count": [2], "bandwidth": [50.0], "latency": [500.0]}
+
+
+def unheard(_done, _total):
+    """Take progress and do nothing with it."""
+
+
+@pytest.fixture
+def study(tmp_path):
+    return Study.create(tmp_path / "study")
+
+
+@pytest.fixture
+def folder(tmp_path, data_dir):
+    """Return a folder with a trace set, loose traces of both sides, and graphs."""
+    root = tmp_path / "from"
+    shutil.copytree(data_dir / "converter" / "mlp_2", root / "captures" / "mlp")
+    loose = root / "loose"
+    loose.mkdir()
+    for rank in (0, 1):
+        for side in ("host", "device"):
+            source = next((root / "captures" / "mlp").glob(f"rank{rank}.{side}.json*"))
+            shutil.copy(source, loose / f"{side}_{rank}{''.join(source.suffixes[1:])}")
+    (root / "graphs").mkdir()
+    workload([comp(0, 5), coll(1, 64)], [comp(0, 9), coll(1, 64)]).save(root / "graphs" / "job")
+    (root / "readme.json").write_text("{}")
+    return root
+
+
+def test_everything_that_can_be_imported_is_found(folder):
+    found = {item.place: item for item in find_items(folder)}
+    assert {place: (item.kind, item.ranks, item.problem) for place, item in found.items()} == {
+        "captures/mlp": ("trace set", 2, ""),
+        "graphs/job": ("graphs", 2, ""),
+        "loose/device_{rank}.json.gz": ("traces", 2, ""),
+    }
+    assert found["loose/device_{rank}.json.gz"].host_files == ("loose/host_0.json.gz", "loose/host_1.json.gz")
+    assert all(item.size_bytes > 0 for item in found.values())
+
+
+def test_each_kind_becomes_the_same_workload_as_by_the_command_line(study, folder):
+    names = [import_item(study, folder, item.id, "mine", unheard) for item in find_items(folder)]
+    assert names == ["mine", "mine-2", "mine-3"]
+    assert study.workloads() == names
+    assert study.trace_sets() == ["mine"]
+    assert study.workload("mine").num_ranks == 2
+    assert study.workload("mine").metadata["trace_set"] == "mine"
+    assert [len(graph.nodes) for graph in study.workload("mine-2").graphs] == [2, 2]
+
+
+def test_findings_name_places_as_seen_from_the_folder(folder):
+    (folder / "captures" / "mlp" / "rank1.device.json.gz").write_bytes(b"no gzip")
+    for item in find_items(folder):
+        found = check_item(folder, item.id, unheard)
+        assert not any(str(folder) in text for finding in found for text in finding.to_dict().values())
+        assert any(finding.severity == "error" for finding in found) == (item.place == "captures/mlp")
+
+
+def test_what_cannot_be_converted_leaves_the_study_as_it_was(study, folder):
+    (folder / "captures" / "mlp" / "rank1.device.json.gz").write_bytes(b"no gzip")
+    item = next(item for item in find_items(folder) if item.kind == "trace set")
+    with pytest.raises(ChakrascopeError):
+        import_item(study, folder, item.id, "mine", unheard)
+    assert study.workloads() == study.trace_sets() == []
+    assert not list((study.path / "traces").glob("*"))
+
+
+@pytest.mark.parametrize("name", ["../../outside.json", "/etc/passwd", "link.json", "absent.json"])
+def test_trace_set_cannot_reach_outside_of_its_folder(study, folder, name):
+    (folder.parent / "outside.json").write_text("{}")
+    (folder / "captures" / "mlp" / "link.json").symlink_to(folder.parent / "outside.json")
+    manifest = folder / "captures" / "mlp" / "manifest.json"
+    document = json.loads(manifest.read_text())
+    document["ranks"][0]["host_trace"] = name
+    manifest.write_text(json.dumps(document))
+    item = next(item for item in find_items(folder) if item.kind == "trace set")
+    assert "no file of this folder" in item.problem
+    with pytest.raises(StudyError, match="cannot be imported"):
+        import_item(study, folder, item.id, "mine", unheard)
+
+
+def test_links_are_not_followed(folder):
+    os.symlink(folder / "captures", folder / "again")
+    os.symlink(folder / "graphs" / "job.0.et", folder / "graphs" / "job.7.et")
+    found = {item.place: item.problem for item in find_items(folder)}
+    assert not any(place.startswith("again") for place in found)
+    assert "is a link" in found["graphs/job"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[1]", b'{"ranks": 7}', b'{"ranks": [7]}', b"\xff", b"[" * 100_000]
+)
+def test_damaged_manifest_is_listed_with_its_problem(folder, content):
+    (folder / "captures" / "mlp" / "manifest.json").write_bytes(content)
+    item = next(item for item in find_items(folder) if item.kind == "trace set")
+    assert "manifest is damaged" in item.problem
+
+
+def test_gap_among_the_ranks_is_told(folder):
+    (folder / "graphs" / "job.0.et").unlink()
+    item = next(item for item in find_items(folder) if item.kind == "graphs")
+    assert "no file of rank 0" in item.problem
+
+
+def test_item_that_changed_is_not_imported_in_its_place(study, folder):
+    item = find_items(folder)[0]
+    (folder / "captures" / "mlp" / "rank0.host.json.gz").write_bytes(b"changed")
+    with pytest.raises(StudyError, match="has changed"):
+        import_item(study, folder, item.id, "mine", unheard)
+
+
+@given(st.text(max_size=90).filter(lambda name: not name[:1].isalnum() or "/" in name or "\0" in name))
+def test_name_of_a_workload_is_never_a_path(name):
+    with pytest.raises(StudyError, match="cannot name a workload"):
+        import_item(None, None, "", name, unheard)
+
+
+def test_folder_that_is_gone_is_named(tmp_path):
+    with pytest.raises(StudyError, match="start the viewer with another"):
+        find_items(tmp_path / "absent")
+
+
+class TestJobs:
+    def test_item_is_looked_over_and_imported(self, study, folder):
+        store = JobStore(study)
+        item = next(item for item in find_items(folder) if item.kind == "trace set")
+        look = ImportRequest(str(folder), item.id)
+        assert store.findings(look) is None
+        done = store.wait(store.submit_import(look).id, 60)
+        assert (done.kind, done.state, store.findings(look)) == ("check", "done", [])
+        done = store.wait(store.submit_import(ImportRequest(str(folder), item.id, "mine")).id, 60)
+        assert (done.kind, done.state) == ("import", "done")
+        assert done.message == "It is now the workload 'mine'."
+        assert study.workloads() == ["mine"]
+
+    def test_sweep_is_a_job_that_goes_on_where_it_was(self, study):
+        study.add_workload(workload([coll(0, 1 << 20)], [coll(0, 1 << 20)]), "job")
+        system = SystemConfig.preset("default").to_dict()
+        request = SweepRequest(
+            over={"network.bandwidth": [1.0, 2.0, 4.0]}, workload="job", system=system, network=NETWORK,
+            network_name="mine", backend="analytical-unaware", name="widths",
+        )  # fmt: skip
+        store = JobStore(study)
+        job = store.submit_sweep(request)
+        assert (job.kind, job.total, request.points) == ("sweep", 3, 3)
+        assert store.submit_sweep(request).experiment == job.experiment
+        ended = store.wait(job.id, 60)
+        assert (ended.state, ended.message) == ("done", "The sweep 'widths' has 3 points.")
+        assert len(read_sweep(study, "widths").points) == 3
+        assert len(study.runs()) == 1
+
+    def test_sweep_without_any_answer_has_failed(self, study):
+        study.add_workload(workload([comp(0, 5)], [comp(0, 9)]), "job")
+        request = SweepRequest({"network.npus_count": [3]}, "job", {}, NETWORK, "mine", "analytical-unaware")
+        store = JobStore(study)
+        ended = store.wait(store.submit_sweep(request).id, 60)
+        assert ended.state == "failed"
+        assert "No point of the sweep has a result" in ended.message
+
+    def test_store_of_the_first_version_is_read(self, study):
+        store = JobStore(study, slots=0)
+        with store.database.transaction():
+            pass
+        with sqlite3.connect(store.database.path) as connection:
+            connection.execute("ALTER TABLE jobs DROP COLUMN kind")
+            connection.execute("ALTER TABLE jobs RENAME COLUMN done TO ranks_done")
+            connection.execute("ALTER TABLE jobs RENAME COLUMN total TO ranks")
+            connection.execute("PRAGMA user_version = 1")
+            columns = "experiment, label, workload, backend, network, state, ranks_done, ranks, request"
+            connection.execute(
+                f"INSERT INTO jobs ({columns}) VALUES ('abc', '', 'w', 'fake', 'n', 'done', 2, 8, '{{}}')"
+            )
+        connection.close()
+        assert [(job.kind, job.done, job.total) for job in store.jobs()] == [("simulation", 2, 8)]
