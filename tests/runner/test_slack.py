@@ -69,15 +69,13 @@ def program(draw, rank, size, rounds, chained):
         before = [nodes[-1]["node_id"]] if nodes and chained[turn] else []
         nodes.append(comp(4 * turn, draw(st.integers(1, 5000)), before))
         after = [4 * turn] + ([said] if said >= 0 else [])
-        said = 4 * turn + 1
+        said = said if kind == "compute" else 4 * turn + 1
         if kind == "reduce":
             nodes.append(coll(said, 1 << 16, after))
         elif kind == "gather":
             nodes.append(coll(said, 1 << 12, after, CollectiveType.ALL_GATHER))
         elif kind == "send":
             nodes += messages(rank, size, turn, after)
-        else:
-            said = -1
     return nodes
 
 
