@@ -1,18 +1,69 @@
-"""``chakrascope presets``: list the configurations that ship with the package."""
+"""``chakrascope presets``: the configurations that ship with the package, and their files."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import click
 import pandas as pd
 
-from ..runner import list_presets
-from ._output import format_option, print_frame
+from ..errors import UsageError, did_you_mean
+from ..runner import MemoryConfig, NetworkConfig, SystemConfig, list_presets
+from ..runner.config import preset_path
+from ._output import console, format_option, print_frame
 
 __all__ = ["presets_command"]
 
+_TITLES = {"network": "Networks", "system": "Systems", "memory": "Remote memories"}
+
 
 @click.command("presets")
+@click.argument("name", required=False)
 @format_option
-def presets_command(output_format: str) -> None:
-    """List the network and system presets; use their names wherever a configuration file is asked for."""
-    print_frame(pd.DataFrame(list_presets()), output_format)
+def presets_command(*, name: str | None, output_format: str) -> None:
+    """List the network, system and memory presets, or print the file of the one called NAME to start from.
+
+    Their names stand wherever a configuration file is asked for: --network dgx-a100-8.
+    """
+    if name is not None:
+        click.echo(_file_of(name), nl=False)
+        return
+    presets = [(kind, name) for kind in _TITLES for name in list_presets(kind)]
+    rows = [{"kind": kind, "name": name, **_figures(kind, name)} for kind, name in presets]
+    if output_format != "table":
+        print_frame(pd.DataFrame(rows), output_format)
+        return
+    for kind, title in _TITLES.items():
+        own = pd.DataFrame([row for row in rows if row["kind"] == kind])
+        print_frame(own.drop(columns="kind"), "table", title=title)
+    console.print("Next: chakrascope presets NAME > mine.yml, to change one; its comments name the sources.")
+
+
+def _file_of(name: str) -> str:
+    """Return the text of the preset's file; raises `UsageError` if no kind has one of that name."""
+    for kind in _TITLES:
+        if name in list_presets(kind):
+            return preset_path(kind, name).read_text(encoding="utf-8")
+    names = [preset for kind in _TITLES for preset in list_presets(kind)]
+    raise UsageError(f"There is no preset '{name}'{did_you_mean(name, names)}")
+
+
+def _figures(kind: str, name: str) -> dict[str, Any]:
+    """Return what distinguishes the preset from the others of its *kind*."""
+    if kind == "network":
+        network = NetworkConfig.preset(name)
+        shape = zip(network.topology, network.npus_count, strict=True)
+        return {
+            "ranks": network.num_ranks,
+            "dimensions": " x ".join(f"{topology} {size}" for topology, size in shape),
+            "GiB/s": " x ".join(f"{value:g}" for value in network.bandwidth),
+            "ns": " x ".join(f"{value:g}" for value in network.latency),
+        }
+    if kind == "system":
+        system = SystemConfig.preset(name, 1)
+        return {
+            "all-reduce": " ".join(system.all_reduce_implementation or ()),
+            "all-to-all": " ".join(system.all_to_all_implementation or ()),
+            "chunks": system.preferred_dataset_splits,
+        }
+    return {"type": MemoryConfig.preset(name).memory_type}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
 from chakrascope.cli import cli, main
+from chakrascope.runner import NetworkConfig
 
 
 def run_main(*arguments: str) -> int:
@@ -61,6 +63,7 @@ def test_help_documents_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> No
         ),
         (["sweep", "no-such-study", "--over", "network=ring-2"], 60, "no-such-study"),
         (["sweep", "no-such-study"], 2, "--over"),
+        (["presets", "dgx2"], 2, "dgx-2-16"),
         (["profil"], 2, "profil"),
         (["run", "--workload-configuration", "no/such", "--network", "rng-2"], 40, "ring-2"),
     ],
@@ -72,6 +75,19 @@ def test_wrong_usage_says_what_to_do_next(
     shown = capsys.readouterr().err.replace("\n", " ")
     assert hint in shown
     assert "Traceback" not in shown
+
+
+def test_presets_say_what_they_are_and_start_a_file_of_ones_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_main("presets", "--format", "json") == 0
+    presets = json.loads(capsys.readouterr().out)
+    assert {preset["kind"] for preset in presets} == {"network", "system", "memory"}
+    assert next(p for p in presets if p["name"] == "dgx-2-16x16")["ranks"] == 256
+    assert run_main("presets", "dgx-2-16x16") == 0
+    file = tmp_path / "mine.yml"
+    file.write_text(capsys.readouterr().out)
+    assert NetworkConfig.load(file) == NetworkConfig.preset("dgx-2-16x16")
 
 
 def test_a_capture_that_left_nothing_leaves_no_study(
