@@ -152,12 +152,14 @@ class PacketNetwork:
                 sentences.append(f"'{key}' has no effect: {reason}.")
         return sentences
 
+    def texts(self) -> dict[str, str]:
+        """Return ASTRA-sim's settings as the words of config.txt, its files under names of ours."""
+        keys = sorted(set(SETTINGS) - set(OWN_SETTINGS))
+        return {key: _words(_OUTPUTS.get(key, self.settings[key])) for key in keys}
+
     def save(self, folder: Path) -> None:
         """Write ``config.txt``, ``topology.txt`` and the empty files ASTRA-sim insists on into *folder*."""
-        lines = []
-        for key in sorted(set(SETTINGS) - set(OWN_SETTINGS)):
-            value = _OUTPUTS.get(key, self.settings[key])
-            lines.append(f"{key} {_words(value)}")
+        lines = [f"{key} {words}" for key, words in self.texts().items()]
         values.write_atomically(folder / "config.txt", "\n".join(lines) + "\n")
         head = f"{self.nodes} {len(self.switches)} {len(self.links)}"
         switches = " ".join(map(str, self.switches))
