@@ -13,7 +13,7 @@ from ..errors import ChakrascopeError
 from ..runner import Study
 from . import pages, routes
 from .access import protect
-from .pages.parts import card, link_to
+from .pages.parts import card, link_to, page_address
 from .state import Selection, StudyView
 from .theme import duration_text, run_options
 
@@ -159,8 +159,8 @@ def _register_shell(app: Dash, view: StudyView) -> None:
         return [
             dcc.Link(
                 page.TITLE,
-                href=page.PATH + (search or ""),
-                className="nav-link active" if pathname == page.PATH else "nav-link",
+                href=page_address(page.PATH, search or ""),
+                className="nav-link active" if _path(pathname) == page.PATH else "nav-link",
             )
             for page in pages.PAGES
         ]
@@ -171,7 +171,7 @@ def _register_shell(app: Dash, view: StudyView) -> None:
     )  # fmt: skip
     def show_page(pathname: str | None, run: str | None, dark: bool, search: str | None) -> Any:
         """Lay out the page of the address, or say what is missing and what to do."""
-        return _page(view, pathname or "/", run, "dark" if dark else "light", search)
+        return _page(view, _path(pathname), run, "dark" if dark else "light", search)
 
     @app.callback(Output("selected", "children"), Input("selection", "data"))
     def show_selected(selection: dict[str, Any] | None) -> Any:
@@ -200,6 +200,11 @@ def _selected(view: StudyView, selection: dict[str, Any]) -> Any:
         ],
         className="selected-card",
     )
+
+
+def _path(pathname: str | None) -> str:
+    """Return the page's own path, without that of the study it is served below."""
+    return "/" + (pathname or "").rpartition("/")[2]
 
 
 def _page(view: StudyView, pathname: str, run: str | None, scheme: str, search: str | None) -> Any:

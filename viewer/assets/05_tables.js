@@ -7,7 +7,7 @@
 
   window.dashAgGridComponentFunctions = Object.assign(window.dashAgGridComponentFunctions || {}, {
     RunLink: (props) => window.React.createElement(window.dash_core_components.Link,
-      { href: `/?run=${encodeURIComponent(props.data.id)}`, className: "text-link", title: props.value }, props.value),
+      { href: `./?run=${encodeURIComponent(props.data.id)}`, className: "text-link", title: props.value }, props.value),
   });
 
   window.dashAgGridFunctions = Object.assign(window.dashAgGridFunctions || {}, {

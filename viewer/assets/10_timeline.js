@@ -38,7 +38,7 @@
 
     async load(run) {
       this.run = run; this.holder.dataset.selected = "";
-      const reply = await fetch(`/api/lanes?run=${encodeURIComponent(run)}`);
+      const reply = await fetch(`./api/lanes?run=${encodeURIComponent(run)}`);
       if (!reply.ok) { return; }
       const data = await reply.json();
       Object.assign(this, { lanes: data.lanes, kinds: data.kinds, path: data.path, makespan: data.makespan_ns });
@@ -112,7 +112,7 @@
         run: this.run, t0: Math.floor(this.t0 - span / 2), t1: Math.ceil(this.t1 + span / 2), px: 2 * this.width,
         lane0: first, lane1: first + Math.ceil(this.height / LANE_HEIGHT) + 8,
       });
-      const reply = await fetch(`/api/slices?${query}`);
+      const reply = await fetch(`./api/slices?${query}`);
       if (!reply.ok) { return; }
       const buffer = await reply.arrayBuffer();
       if (sequence === this.sequence) { this.batch = decode(buffer); this.draw(); this.ready(); }

@@ -20,7 +20,7 @@
 
     async details(rank, node, flows) {
       const query = new URLSearchParams({ run: this.run, rank, node, flows: flows ? 1 : 0 });
-      const reply = await fetch(`/api/node?${query}`);
+      const reply = await fetch(`./api/node?${query}`);
       return reply.ok ? reply.json() : null;
     }
 
@@ -62,7 +62,7 @@
       const times = [this.t(Math.min(x0, x1)), this.t(Math.max(x0, x1))].map(Math.round);
       const lanes = [Math.min(y0, y1), Math.max(y0, y1)].map((y) => Math.floor((y - AXIS_HEIGHT + this.scroll) / LANE_HEIGHT));
       const query = new URLSearchParams({ run: this.run, t0: times[0], t1: times[1], lane0: lanes[0], lane1: lanes[1] + 1 });
-      const reply = await fetch(`/api/area?${query}`), out = document.getElementById("timeline-details");
+      const reply = await fetch(`./api/area?${query}`), out = document.getElementById("timeline-details");
       if (reply.ok && out) { showDetails(out, await reply.json()); out.dataset.area = "yes"; }
       this.area = null;
       this.draw();

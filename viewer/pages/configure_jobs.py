@@ -12,7 +12,7 @@ from dash import dcc
 from ...runner import Job
 from ..state import Selection
 from ..theme import duration_text
-from .parts import empty
+from .parts import empty, page_address
 
 __all__ = ["job_list"]
 
@@ -40,7 +40,7 @@ def _job(job: Job, known_runs: set[str]) -> dmc.Paper:
         head.append(dmc.Button("Cancel", id={"form": "cancel", "job": job.id}, size="compact-xs",
                                variant="default"))  # fmt: skip
     if job.state == "done" and job.experiment in known_runs:
-        address = "/" + Selection(job.experiment).search
+        address = page_address("/", Selection(job.experiment).search)
         head.append(dcc.Link("Open the result", href=address, className="text-link"))
     parts: list[Any] = [dmc.Group(head, gap="sm")]
     if job.is_active:

@@ -120,7 +120,7 @@ def register(app: Dash, view: StudyView) -> None:
     )  # fmt: skip
     def redraw(search: str | None, pathname: str | None, run: str | None) -> Any:
         # While the page is being left, its graph must not be drawn again: it is about to be taken away.
-        if not run or pathname != PATH:
+        if not run or not (pathname or "").endswith(PATH):
             return no_update, no_update, no_update
         drawing = draw(view.open(run), Selection.parse(search))
         return drawing.elements, drawing.title, details_list(drawing.details)

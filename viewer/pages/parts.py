@@ -27,6 +27,7 @@ __all__ = [
     "link_to",
     "node_address",
     "option_address",
+    "page_address",
     "records",
     "select_rows",
     "table",
@@ -85,7 +86,15 @@ def details_list(pairs: list[tuple[str, str]]) -> html.Dl:
 
 def link_to(text: str, path: str, search: str) -> dcc.Link:
     """Return a link to another page that carries the selection along."""
-    return dcc.Link(text, href=path + search, className="text-link")
+    return dcc.Link(text, href=page_address(path, search), className="text-link")
+
+
+def page_address(path: str, search: str) -> str:
+    """Return the address of a page of the same study, as seen from any of its pages.
+
+    It is relative, as the viewer serves each of several studies below a path of its own.
+    """
+    return f".{path}{search}"
 
 
 def export_links(name: str, **query: str) -> html.Span:
@@ -93,7 +102,7 @@ def export_links(name: str, **query: str) -> html.Span:
     asked = urlencode(query)
     links: list[Any] = []
     for label, extension in (("CSV", "csv"), ("Parquet", "parquet")):
-        address = f"/export/{name}.{extension}?{asked}"
+        address = page_address(f"/export/{name}.{extension}", f"?{asked}" if asked else "")
         links.append(html.A(label, href=address, download=f"{name}.{extension}", className="text-link"))
     return html.Span(["Export ", links[0], " · ", links[1]], className="exports")
 

@@ -13,7 +13,18 @@ from ..queries.runs import compared, run_table
 from ..state import Selection, StudyView
 from ..theme import run_options, run_text
 from . import compare
-from .parts import card, column, export_links, fitting, link_to, option_address, records, table, text_column
+from .parts import (
+    card,
+    column,
+    export_links,
+    fitting,
+    link_to,
+    option_address,
+    page_address,
+    records,
+    table,
+    text_column,
+)
 
 __all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
 
@@ -158,7 +169,7 @@ def _register_table(app: Dash, view: StudyView) -> None:
         if not clicks or not 2 <= len(chosen) <= compare.MOST_RUNS + 1:
             return no_update, no_update
         base, others = compared(view.runs(), chosen)
-        return compare.PATH, Selection(base).with_option("against", ",".join(others)).search
+        return page_address(compare.PATH, ""), Selection(base).with_option("against", ",".join(others)).search
 
 
 def _register_editor(app: Dash, view: StudyView) -> None:

@@ -15,7 +15,7 @@ from ..charts import graph, heat_map, sweep_scatter
 from ..queries.sweeps import answered, best_by, frontier, setting_title, swept_settings
 from ..state import Selection, StudyView
 from ..theme import duration_text
-from .parts import card, column, empty, fitting, option_address, table, text_column
+from .parts import card, column, empty, fitting, option_address, page_address, table, text_column
 
 __all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
 
@@ -66,7 +66,7 @@ def _sweep(view: StudyView, found: Sweep, scheme: str) -> Any:
     text = f"The shortest step is {duration_text(shortest)}, with {chosen}; {times}."
     parts: list[Any] = [dmc.Title(text, order=3, size="h4", id="sweep-best")]
     if best["id"] in {info.id for info in view.runs()}:
-        address = "/" + Selection(str(best["id"])).search
+        address = page_address("/", Selection(str(best["id"])).search)
         parts.append(dcc.Link("Open this run", href=address, className="text-link"))
     parts.append(_heat(points, settings, scheme))
     if points["ranks"].nunique() > 1:
@@ -99,7 +99,7 @@ def _points(found: Sweep, scheme: str) -> dmc.Paper:
         made |= {"field": renamed[made["field"]], "tooltipField": renamed[made["field"]]}
     rows = found.points.rename(columns=renamed).drop(columns="settings")
     rows = rows.astype(object).where(rows.notna(), None)
-    address = f"/export/sweep.csv?{urlencode({'sweep': found.name})}"
+    address = page_address("/export/sweep.csv", f"?{urlencode({'sweep': found.name})}")
     link = html.A("Export CSV", href=address, className="text-link", download="sweep.csv")
     height = fitting(len(rows), 460)
     return card(f"All {len(rows):,} points, best first", link,

@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, dcc, html
 
 from ..state import OpenRun, Selection, StudyView
-from .parts import kind_legend
+from .parts import kind_legend, page_address
 from .search import node_search, register_search
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
@@ -47,7 +47,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def _export(run: OpenRun) -> html.A:
-    address = f"/export/timeline.json?{urlencode({'run': run.info.id})}"
+    address = page_address("/export/timeline.json", f"?{urlencode({'run': run.info.id})}")
     return html.A("Export for Perfetto", href=address, download="timeline.json", className="text-link")
 
 
