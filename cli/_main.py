@@ -23,6 +23,7 @@ from ._run import run_command
 from ._sweep import sweep_command
 from ._trace import trace_command
 from ._view import view_command
+from ._what_if import what_if_command
 
 __all__ = ["cli", "main"]
 
@@ -59,6 +60,7 @@ for _command in (
     run_command,
     critical_path_command,
     compare_command,
+    what_if_command,
     sweep_command,
     view_command,
     report_command,

@@ -36,6 +36,7 @@ def test_the_commands_are_a_frozen_surface() -> None:
         "sweep",
         "trace",
         "view",
+        "what-if",
     ]
 
 
@@ -63,6 +64,7 @@ def test_help_documents_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> No
         ),
         (["sweep", "no-such-study", "--over", "network=ring-2"], 60, "no-such-study"),
         (["sweep", "no-such-study"], 2, "--over"),
+        (["what-if", "no-such-study", "--faster", "kind:launch=2"], 60, "no-such-study"),
         (["presets", "dgx2"], 2, "dgx-2-16"),
         (["profil"], 2, "profil"),
         (["run", "--workload-configuration", "no/such", "--network", "rng-2"], 40, "ring-2"),

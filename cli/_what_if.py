@@ -1,0 +1,88 @@
+"""``chakrascope what-if``: what the step would take if something were faster, smaller or gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pandas as pd
+
+from ..errors import UsageError
+from ..runner import Study, critical_path
+from ..runner.what_if import Target, sensitivity, targets, what_if
+from ._output import console, format_option, print_frame, stage
+
+__all__ = ["what_if_command"]
+
+
+@click.command("what-if")
+@click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
+@click.option("--run", "run_id", help="The run to change. [default: the newest]")
+@click.option(
+    "--faster",
+    "faster",
+    multiple=True,
+    metavar="WHAT:NAME=TIMES",
+    help="operator:aten::mm=2, module:, kind:, collective:all_reduce=2, bandwidth:0=2, latency:0=2, "
+    "link:0-8=0.5; below 1 is slower.",
+)
+@click.option("--drop", "edges", multiple=True, metavar="RANK/FROM-TO", help="A dependency to do without.")
+@click.option(
+    "--each",
+    "times",
+    type=float,
+    default=1.1,
+    show_default=True,
+    help="Without --faster and --drop: make each of the largest contributors so many times as fast, in turn.",
+)
+@format_option
+def what_if_command(
+    *,
+    study_folder: Path,
+    run_id: str | None,
+    faster: tuple[str, ...],
+    edges: tuple[str, ...],
+    times: float,
+    output_format: str,
+) -> None:
+    """Simulate a run of STUDY again with all the changes named, and print what the step takes then.
+
+    The step is simulated and not estimated, so whatever becomes critical next counts. Without any change
+    named, each of the largest contributors is made 10 % faster in turn.
+    """
+    study = Study.open(study_folder)
+    info = study.run_info(run_id)
+    changes = [*map(_faster, faster), *((Target.parse(f"edge:{edge}"), 1.0) for edge in edges)]
+    with stage(f"simulated run {info.id} again"):
+        table = _answer(study, info.id, changes) if changes else _each(study, info.id, times)
+    title = "With this changed" if changes else f"Each {times:g} times as fast"
+    print_frame(table if output_format != "table" else table.drop(columns="key"), output_format, title=title)
+    if output_format == "table":
+        console.print(f"Against run {info.id}, whose step takes {info.makespan_ns:,} ns.")
+
+
+def _faster(text: str) -> tuple[Target, float]:
+    key, _, number = text.rpartition("=")
+    try:
+        return Target.parse(key), float(number)
+    except ValueError as error:
+        raise UsageError(f"'{text}' is no change. Next: write it operator:aten::mm=2.") from error
+
+
+def _answer(study: Study, run_id: str, changes: list[tuple[Target, float]]) -> pd.DataFrame:
+    before = study.run_info(run_id).makespan_ns
+    after = what_if(study.experiment(run_id), changes).makespan_ns
+    words = [
+        target.label if target.what == "edge" else f"{target.label}, {times:g} times"
+        for target, times in changes
+    ]
+    keys = [target.key if target.what == "edge" else f"{target.key}={times:g}" for target, times in changes]
+    row = {"target": "; ".join(words), "key": " ".join(keys), "makespan_ns": after}
+    return pd.DataFrame([row | {"delta_ns": after - before, "relative": (after - before) / max(1, before)}])
+
+
+def _each(study: Study, run_id: str, times: float) -> pd.DataFrame:
+    result, workload = study.result(run_id), study.run_workload(run_id)
+    experiment = study.experiment(run_id)
+    chosen = targets(critical_path(result, workload), result.backend, experiment.network.dimensions)
+    return sensitivity(experiment, result.makespan_ns, chosen, times)

@@ -1,0 +1,155 @@
+"""Simulating a step again with something changed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from workloads import coll, comp, workload
+
+from chakrascope.converter import CollectiveType
+from chakrascope.errors import UsageError
+from chakrascope.runner import NetworkConfig, critical_path, get_backend, prepare
+from chakrascope.runner.config import PacketNetwork
+from chakrascope.runner.what_if import Target, simulate_faster, targets, what_if
+from chakrascope.runner.what_if._network import with_faster_network
+
+SIZE = 1 << 22
+
+
+def model():
+    def rank(number):
+        return [
+            comp(0, 1_000_000 + 1000 * number, operator="aten::addmm"),
+            coll(1, SIZE, (0,)),
+            comp(2, 500_000, (0,), stream=2),
+            coll(3, SIZE // 8, (1,), CollectiveType.ALL_GATHER),
+            comp(4, 250_000, (2, 3)),
+        ]
+
+    return workload(*map(rank, range(4)))
+
+
+def network(**unknown):
+    return NetworkConfig(("Switch",), (4,), (10.0,), (500.0,), unknown=unknown)
+
+
+def experiment(backend="analytical-unaware", **unknown):
+    return prepare(model(), "default", network(**unknown), backend=backend, semantics="trace")
+
+
+def makespan(asked):
+    return get_backend(asked.backend).run(asked).makespan_ns
+
+
+def test_a_faster_operator_saves_its_part():
+    asked = experiment()
+    assert makespan(asked) - simulate_faster(asked, Target("operator", "aten::addmm"), 2.0) == 501_500
+
+
+def test_less_data_in_a_collective_takes_less_time():
+    asked = experiment()
+    every = simulate_faster(asked, Target("collective", "all_reduce"), 4.0)
+    one = simulate_faster(asked, Target("collective", "all_reduce of 4 MiB, all ranks"), 4.0)
+    assert one == every < makespan(asked)
+    assert simulate_faster(asked, Target("collective", "all_gather"), 0.5) > makespan(asked)
+
+
+def test_without_a_dependency_a_node_starts_earlier():
+    asked = experiment()
+    changed = what_if(asked, [(Target.parse("edge:0/0-2"), 1.0)])
+    free = changed.nodes[(changed.nodes["rank"] == 0) & (changed.nodes["node_id"] == 2)]
+    assert free["start_ns"].item() == 0
+    with pytest.raises(UsageError, match="it depends on the nodes 1"):
+        what_if(asked, [(Target.parse("edge:0/2-3"), 1.0)])
+    with pytest.raises(UsageError, match="ranks 0 to 3"):
+        what_if(asked, [(Target.parse("edge:4/1-3"), 1.0)])
+
+
+def test_changes_add_up():
+    asked = experiment()
+    both = [(Target("operator", "aten::addmm"), 2.0), (Target("bandwidth", "0"), 2.0)]
+    assert what_if(asked, both).makespan_ns < min(simulate_faster(asked, *change) for change in both)
+
+
+def test_a_single_link_of_a_graph_can_change():
+    links = [[rank, 4, 10.0, 500.0] for rank in range(4)]
+    asked = experiment("analytical-aware", links=links)
+    assert simulate_faster(asked, Target("link", "4-2"), 1.0) == makespan(asked)
+    assert simulate_faster(asked, Target("link", "2-4"), 0.5) > makespan(asked)
+    with pytest.raises(UsageError, match="no link between 0 and 1"):
+        simulate_faster(asked, Target("link", "0-1"), 2.0)
+    with pytest.raises(UsageError, match="list of links"):
+        simulate_faster(asked, Target("bandwidth", "0"), 2.0)
+
+
+def test_a_single_link_of_a_fabric_can_change():
+    asked = experiment("analytical-aware", packet={"fabric": {"hosts_per_leaf": 2}})
+    assert simulate_faster(asked, Target("link", "0-4"), 1.0) == makespan(asked)
+    assert simulate_faster(asked, Target("link", "0-4"), 0.25) > makespan(asked)
+
+
+def test_a_network_of_dimensions_has_no_single_links():
+    for backend in ("analytical-unaware", "analytical-aware"):
+        with pytest.raises(UsageError, match="bandwidth:0"):
+            simulate_faster(experiment(backend), Target("link", "0-4"), 2.0)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from([{}, {"packet": {"fabric": {"hosts_per_leaf": 2}}}, {"packet": {"CC_MODE": 1}}]))
+def test_a_packet_network_with_a_changed_link_is_otherwise_the_same(unknown):
+    asked = experiment("ns3", **unknown)
+    before = PacketNetwork.of(asked.network)
+    changed = with_faster_network(asked.network, "ns3", Target("link", "0-4"), 0.5)
+    after = PacketNetwork.of(NetworkConfig.from_mapping(changed.to_dict(), "here"))
+    assert after.settings == before.settings
+    assert (after.nodes, after.switches) == (before.nodes, before.switches)
+    slower = [link for link, old in zip(after.links, before.links, strict=True) if link != old]
+    assert [(link.a, link.b) for link in slower] == [(0, 4)]
+    assert dataclasses.replace(slower[0], rate_bps=2 * slower[0].rate_bps) in before.links
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("operator:aten::adddmm", "aten::addmm"),
+        ("operator:", "nothing that could change"),
+        ("shape:1", "nothing that could change"),
+        ("edge:1-2", "0/17-23"),
+        ("collective:all_redcue", "all_reduce"),
+        ("link:zero", "link:0-8"),
+        ("bandwidth:3", "no dimension"),
+    ],
+)
+def test_what_is_not_there_cannot_change(key, message):
+    with pytest.raises(UsageError, match=message):
+        what_if(
+            experiment("analytical-aware", links=[[r, 4, 1.0, 1.0] for r in range(4)]),
+            [(Target.parse(key), 2.0)],
+        )
+
+
+def test_a_measurement_has_no_network_and_measured_collectives():
+    asked = experiment("replay")
+    with pytest.raises(UsageError, match="no network"):
+        simulate_faster(asked, Target("latency", "0"), 2.0)
+    assert simulate_faster(asked, Target("collective", "all_reduce"), 2.0) <= makespan(asked)
+
+
+def test_communication_by_its_operator_is_up_to_the_network():
+    job = workload(*[[coll(0, SIZE, operator="c10d::allreduce_")] for _ in range(4)])
+    asked = prepare(job, "default", network(), semantics="trace")
+    with pytest.raises(UsageError, match="up to the network"):
+        simulate_faster(asked, Target("operator", "c10d::allreduce_"), 2.0)
+
+
+def test_every_target_of_a_path_can_be_simulated():
+    asked = experiment()
+    path = critical_path(get_backend(asked.backend).run(asked), model())
+    chosen = targets(path, asked.backend, 1)
+    assert {target.what for target in chosen} >= {"operator", "collective", "bandwidth", "latency"}
+    for target in chosen:
+        assert Target.parse(target.key) == target
+        assert simulate_faster(asked, target, 1.0) == path.makespan_ns
