@@ -48,9 +48,24 @@ def with_faster_nodes(workload: Workload, target: Target, times: float, *, measu
 
 def _divided(graph: Graph, column: str, chosen: Flags, times: float) -> Graph:
     values = graph.nodes[column].to_numpy()
-    least = np.where(values > 0, int(column == "comm_size_bytes"), values)
-    smaller = np.maximum(np.rint(values / times).astype(np.int64), least)
-    return dataclasses.replace(graph, nodes=graph.nodes.assign(**{column: np.where(chosen, smaller, values)}))
+    positive = chosen & (values > 0)
+    unit = _units(values) if column == "comm_size_bytes" else 1
+    smaller = np.rint(values / times / unit).astype(np.int64) * unit
+    if column == "comm_size_bytes":
+        smaller = np.maximum(smaller, unit)
+    return dataclasses.replace(
+        graph, nodes=graph.nodes.assign(**{column: np.where(positive, smaller, values)})
+    )
+
+
+def _units(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the power of two, at most 1024, that divides each size.
+
+    Of a size that cannot be cut into equal chunks, ASTRA-sim makes one chunk more out of the rest, which can
+    take longer than the whole of a larger size.
+    """
+    units: npt.NDArray[np.int64] = np.minimum(sizes & -sizes, 1024)
+    return units
 
 
 def _nodes_of(graph: Graph, target: Target) -> Flags:

@@ -57,6 +57,13 @@ def test_less_data_in_a_collective_takes_less_time():
     assert simulate_faster(asked, Target("collective", "all_gather"), 0.5) > makespan(asked)
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 1 << 24), st.floats(1.01, 100))
+def test_less_data_never_takes_longer(size, times):
+    asked = prepare(workload(*[[coll(0, size * 16)] for _ in range(4)]), "default", network())
+    assert simulate_faster(asked, Target("collective", "all_reduce"), times) <= makespan(asked)
+
+
 def test_without_a_dependency_a_node_starts_earlier():
     asked = experiment()
     changed = what_if(asked, [(Target.parse("edge:0/0-2"), 1.0)])
