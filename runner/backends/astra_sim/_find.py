@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import BackendUnavailable, ConfigError, did_you_mean
-from ...config._values import read_yaml
+from .._user_file import read_user_file
 
 __all__ = ["KINDS", "AstraSimProgram", "find_astra_sim", "locate"]
 
@@ -89,11 +89,9 @@ def locate(kind: str, environment: Mapping[str, str] | None = None) -> AstraSimP
 
 def _settings(variables: Mapping[str, str]) -> dict[str, Any]:
     """Return the ``astra-sim`` part of the user's ``backends.yml``."""
-    base = variables.get("XDG_CONFIG_HOME") or os.path.join(variables.get("HOME", "~"), ".config")
-    path = Path(base).expanduser() / "chakrascope" / "backends.yml"
-    if not path.is_file():
+    path, part = read_user_file("astra-sim", variables)
+    if part is None:
         return {}
-    part = read_yaml(path, "backend configuration").get("astra-sim", {})
     allowed = ("home", *KINDS)
     if not isinstance(part, dict) or not all(isinstance(value, str) for value in part.values()):
         raise ConfigError(f"{path}: 'astra-sim' must map {', '.join(allowed)} to paths; correct it.")
