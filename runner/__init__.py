@@ -1,11 +1,14 @@
 """Simulate Chakra workloads: configurations, backends, results and what bounds them."""
 
+from .advice import Advice as Advice
+from .advice import advice as advice
 from .backends import Backend as Backend
 from .backends import FakeBackend as FakeBackend
 from .backends import backend_names as backend_names
 from .backends import backend_report as backend_report
 from .backends import get_backend as get_backend
 from .backends import register as register
+from .collective_overview import collective_overview as collective_overview
 from .compare import Comparison as Comparison
 from .compare import Parting as Parting
 from .compare import compare as compare
@@ -42,6 +45,7 @@ from .sweep import sweep_names as sweep_names
 
 __all__ = [
     "BREAKDOWNS",
+    "Advice",
     "Backend",
     "Comparison",
     "CriticalPath",
@@ -62,8 +66,10 @@ __all__ = [
     "SweepRequest",
     "SystemConfig",
     "WorkloadSource",
+    "advice",
     "backend_names",
     "backend_report",
+    "collective_overview",
     "compare",
     "critical_path",
     "find_items",

@@ -11,8 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ..errors import StudyError
-from ..runner import BREAKDOWNS, Study
-from .queries.advice import advice
+from ..runner import BREAKDOWNS, Study, advice
 from .queries.path import segment_table, strip
 from .state import OpenRun, StudyView
 from .theme import KIND_LABELS, bytes_text, duration_text, kind_colour, run_name, share_text

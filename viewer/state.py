@@ -16,8 +16,7 @@ import pandas as pd
 
 from ..converter import Workload
 from ..errors import ChakrascopeError, StudyError
-from ..runner import CriticalPath, Experiment, Result, RunInfo, Study, Summary, summarize
-from .queries.collectives import collective_overview
+from ..runner import CriticalPath, Experiment, Result, RunInfo, Study, Summary, collective_overview, summarize
 from .queries.slices import SliceIndex
 
 __all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView"]

@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 
 from chakrascope.converter import CollectiveType
-from chakrascope.viewer.queries import advice, collectives, compare, network
+from chakrascope.runner import advice, collective_overview
+from chakrascope.viewer.queries import compare, network
 from chakrascope.viewer.state import StudyView
 
 from .studies import LAYERS, ring_links
@@ -44,13 +45,13 @@ def test_bandwidths_of_four_ranks_moving_4000_bytes_in_1000_ns(run, comm_type, a
         }
     )  # fmt: skip
     result = dataclasses.replace(run.result, collectives=calls)
-    row = collectives.collective_overview(result, run.nodes, run.path).iloc[0]
+    row = collective_overview(result, run.nodes, run.path).iloc[0]
     assert (row["algorithm_bytes_per_ns"], row["bus_bytes_per_ns"]) == (algorithm, bus)
 
 
 def test_run_without_collectives_has_an_empty_overview(run):
     result = dataclasses.replace(run.result, collectives=run.result.collectives.head(0))
-    assert collectives.collective_overview(result, run.nodes, run.path).empty
+    assert collective_overview(result, run.nodes, run.path).empty
 
 
 def test_busiest_link_comes_first_with_its_share_of_the_step(other):
@@ -143,7 +144,7 @@ def test_overview_is_against_the_first_run(run, other):
 
 
 def test_advice_is_ranked_and_bounded_by_the_path(run):
-    items = advice.advice(run.path, run.collectives)
+    items = advice(run.path, run.collectives)
     gains = [item.gain_ns for item in items]
     assert gains == sorted(gains, reverse=True)
     assert items[0].what == "aten::mm"

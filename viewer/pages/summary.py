@@ -7,8 +7,8 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, html
 
+from ...runner import advice
 from ..charts import breakdown_bar, contributors_bar, graph, ranks_bar
-from ..queries.advice import advice
 from ..queries.path import contributors
 from ..state import OpenRun, Selection, StudyView
 from ..theme import duration_text, share_text

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from ...converter import CollectiveType
-from ...runner import CriticalPath, Result
+from ..converter import CollectiveType
+from .critical_path import CriticalPath
+from .result import Result
 
 __all__ = ["collective_overview", "operation_name"]
 
@@ -26,7 +27,7 @@ def operation_name(comm_type: int) -> str:
 
 
 def collective_overview(result: Result, nodes: pd.DataFrame, path: CriticalPath) -> pd.DataFrame:
-    """Return a row a collective in the order of their start; *nodes* are the run's nodes with their names.
+    """Return a row a collective in the order of their start; *nodes* has the ``module`` of ``rank, node_id``.
 
     ``skew_ns`` is the time from the first rank's arrival to the last one's, ``transfer_ns`` the longest time
     any rank spent in it after everybody it needed had come. ``algorithm_bytes_per_ns`` (GB/s) is the bytes

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ...runner import CriticalPath
-from ..theme import KIND_LABELS
+from .critical_path import CriticalPath
 
 __all__ = ["Advice", "advice"]
 
@@ -27,6 +26,7 @@ _WHOLE = {
     "idle": "Idle time",
     "wait": "Waiting for peers",
 }
+_NAMELESS = {"compute": "Computation without a name", "memory": "Remote memory"}
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def _largest(kind: str, part: pd.DataFrame) -> list[tuple[str, int]]:
         return [(_WHOLE[kind], int(part["duration_ns"].sum()))]
     column = "collective" if kind == "communication" else "operator"
     sums = part.groupby(column)["duration_ns"].sum().nlargest(2)
-    return [(str(name) or KIND_LABELS.get(kind, kind), int(gain)) for name, gain in sums.items()]
+    return [(str(name) or _NAMELESS.get(kind, kind), int(gain)) for name, gain in sums.items()]
 
 
 def _skew(segments: pd.DataFrame, collectives: pd.DataFrame) -> list[tuple[str, str, int]]:
