@@ -30,6 +30,9 @@ from .jobs import Job as Job
 from .jobs import JobStore as JobStore
 from .jobs import SweepRequest as SweepRequest
 from .result import Result as Result
+from .shelf import Shelf as Shelf
+from .shelf import StudyInfo as StudyInfo
+from .shelf import describe_study as describe_study
 from .simulate import prepare as prepare
 from .simulate import simulate as simulate
 from .slack import slack as slack
@@ -60,7 +63,9 @@ __all__ = [
     "Parting",
     "Result",
     "RunInfo",
+    "Shelf",
     "Study",
+    "StudyInfo",
     "Summary",
     "Sweep",
     "SweepRequest",
@@ -72,6 +77,7 @@ __all__ = [
     "collective_overview",
     "compare",
     "critical_path",
+    "describe_study",
     "find_items",
     "get_backend",
     "human_time",

@@ -6,7 +6,7 @@ import filecmp
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 from ..converter import Workload
 from ..errors import StudyError, did_you_mean
-from ._notes import LABEL_LENGTH, NOTE_LENGTH, read_note, write_note
+from ._notes import LABEL_LENGTH, NOTE_LENGTH, TAG_LENGTH, read_note, write_note
 from .config import MemoryConfig, NetworkConfig, SystemConfig, load_groups
 from .config._values import write_atomically
 from .experiment import Experiment, WorkloadSource
@@ -29,7 +29,7 @@ _FORMAT = "chakrascope-study"
 class RunInfo:
     """One finished run; *id* is the content hash of its experiment, *created* an ISO time (UTC).
 
-    *label* and *note* are what people call it and wrote about it: see `Study.annotate`.
+    *label*, *note* and *tags* are what people call it and wrote about it: see `Study.annotate`.
     """
 
     id: str
@@ -41,6 +41,7 @@ class RunInfo:
     workload: str
     num_ranks: int
     note: str = ""
+    tags: tuple[str, ...] = ()
 
 
 class Study:
@@ -48,6 +49,7 @@ class Study:
 
     LABEL_LENGTH = LABEL_LENGTH
     NOTE_LENGTH = NOTE_LENGTH
+    TAG_LENGTH = TAG_LENGTH
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -284,15 +286,36 @@ class Study:
         names = self.workloads()
         return names[-1] if names else ""
 
-    def annotate(self, run_id: str, *, label: str | None = None, note: str | None = None) -> RunInfo:
-        """Call the run *run_id* by another *label*, write a *note* about it, and return it so.
+    def annotate(
+        self,
+        run_id: str,
+        *,
+        label: str | None = None,
+        note: str | None = None,
+        tags: Iterable[str] | None = None,
+    ) -> RunInfo:
+        """Call the run *run_id* by another *label*, write a *note* about it, tag it, and return it so.
 
         None leaves a text as it is; an empty label gives the run back its first one. The result itself never
         changes. Raises `StudyError` if there is no such run, or a text is too long.
         """
         folder = self._run_folder(run_id)
-        write_note(folder, label, note)
+        write_note(folder, label, note, tags)
         return self._info(folder)
+
+    def workload_ranks(self, name: str) -> int:
+        """Return how many ranks the workload *name* has, without reading its graphs."""
+        prefix = self.workload_prefix(name)
+        document = _read_json(
+            prefix.with_name(f"{prefix.name}.workload.json"),
+            f"The workload '{name}' of {self.path} is damaged",
+        )
+        try:
+            return int(document["num_ranks"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise StudyError(
+                f"The workload '{name}' of {self.path} does not say its ranks ({error}); convert it again."
+            ) from error
 
     def delete_run(self, run_id: str) -> None:
         """Delete the run *run_id*, which must be its whole id; it is gone at once or still whole.

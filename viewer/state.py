@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qs, urlencode
@@ -182,9 +181,7 @@ class StudyView:
 
     def workload_ranks(self, name: str) -> int:
         """Return how many ranks the workload *name* of the study has, without reading its graphs."""
-        prefix = self.study.workload_prefix(name)
-        document = json.loads(prefix.with_name(f"{prefix.name}.workload.json").read_text(encoding="utf-8"))
-        return int(document["num_ranks"])
+        return self.study.workload_ranks(name)
 
     def resolve(self, run_id: str) -> str:
         """Return *run_id* if the study has it, else the newest run, else an empty string."""
@@ -193,9 +190,9 @@ class StudyView:
             return run_id
         return known[-1] if known else ""
 
-    def annotate(self, run_id: str, label: str, note: str) -> None:
-        """Keep the *label* and the *note* of a run; see `Study.annotate`."""
-        info = self.study.annotate(run_id, label=label, note=note)
+    def annotate(self, run_id: str, label: str, note: str, tags: Sequence[str] = ()) -> None:
+        """Keep the *label*, the *note* and the *tags* of a run; see `Study.annotate`."""
+        info = self.study.annotate(run_id, label=label, note=note, tags=tags)
         with self._lock:
             if run_id in self._open:
                 self._open[run_id].info = info

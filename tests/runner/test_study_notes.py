@@ -49,6 +49,15 @@ def test_label_and_note_are_kept_beside_the_result(study):
     assert contents(study) == before
 
 
+def test_tags_are_kept_each_once_and_removed_alone(study):
+    run_id, _, _ = kept(study)
+    study.annotate(run_id, label="mine", tags=[" two\nwords ", "a", "a", ""])
+    assert study.runs()[0].tags == ("a", "two words")
+    assert study.annotate(run_id, note="text").tags == ("a", "two words")
+    info = study.annotate(run_id, tags=())
+    assert (info.label, info.note, info.tags) == ("mine", "text", ())
+
+
 def test_empty_texts_bring_the_first_label_back(study):
     run_id, _, _ = kept(study)
     study.annotate(run_id, label="other", note="text")
@@ -161,7 +170,7 @@ def test_note_of_a_run_deleted_meanwhile_brings_nothing_back(study, monkeypatch)
     folder = study.path / "runs" / run_id
     monkeypatch.setattr(study, "_run_folder", lambda _: folder)
     study.delete_run(run_id)
-    with pytest.raises(StudyError, match="was the run deleted"):
+    with pytest.raises(StudyError, match="was it deleted"):
         study.annotate(run_id, note="too late")
     with pytest.raises(StudyError, match="was it deleted meanwhile"):
         study.delete_run(run_id)
