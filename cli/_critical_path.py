@@ -9,6 +9,7 @@ import click
 from ..converter import Workload
 from ..runner import Result, Study, critical_path, summarize
 from ._output import console, format_option, print_frame
+from ._studies import of_a_run
 
 __all__ = ["critical_path_command", "print_critical_path"]
 
@@ -27,8 +28,7 @@ def print_critical_path(result: Result, workload: Workload, *, segments: int = 8
 
 
 @click.command("critical-path")
-@click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
-@click.option("--run", "run_id", help="The run to explain. [default: the newest]")
+@of_a_run
 @click.option(
     "--by", type=click.Choice(BREAKDOWNS), help="Print the breakdown by this instead of the segments."
 )

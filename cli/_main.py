@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from ..errors import ChakrascopeError
+from ._collectives import collectives_command
 from ._compare import compare_command
 from ._convert import convert_command
 from ._critical_path import critical_path_command
@@ -15,11 +16,15 @@ from ._doctor import doctor_command
 from ._generate import generate_command
 from ._inspect import export_command, inspect_command
 from ._jobs import jobs_command
+from ._links import links_command
 from ._output import error_console
 from ._presets import presets_command
 from ._profile import profile_command
 from ._report import report_command
 from ._run import run_command
+from ._runs import runs_command
+from ._slack import slack_command
+from ._summary import summary_command
 from ._sweep import sweep_command
 from ._trace import trace_command
 from ._view import view_command
@@ -58,12 +63,17 @@ for _command in (
     trace_command,
     convert_command,
     run_command,
+    summary_command,
     critical_path_command,
+    slack_command,
+    collectives_command,
+    links_command,
     compare_command,
     what_if_command,
     sweep_command,
     view_command,
     report_command,
+    runs_command,
     jobs_command,
     doctor_command,
     inspect_command,

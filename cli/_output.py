@@ -15,6 +15,8 @@ from rich.markup import escape
 from rich.status import Status
 from rich.table import Table
 
+from ..runner import human_size
+
 __all__ = [
     "console",
     "counter",
@@ -71,7 +73,7 @@ def _print_table(frame: pd.DataFrame, title: str, limit: int | None) -> None:
         name = str(column)
         numeric = pd.api.types.is_numeric_dtype(shown[column])
         table.add_column(
-            name.removesuffix("_ns") if name.endswith("_ns") else name,
+            name.removesuffix("_ns").removesuffix("_bytes"),
             justify="right" if numeric else "left",
             no_wrap=numeric,
             overflow="fold",
@@ -86,9 +88,13 @@ def _print_table(frame: pd.DataFrame, title: str, limit: int | None) -> None:
 def _cell(column: str, value: Any) -> str:
     if column.endswith("_ns"):
         return format_duration(float(value))
-    if column == "share":
+    if column in {"bytes", "size_bytes"} and isinstance(value, int):
+        return human_size(value)
+    if column in {"share", "busiest", "mean"}:
         return f"{value:.1%}"
-    return escape(str(value))
+    if not isinstance(value, float):
+        return escape(str(value))
+    return f"{value:+.2%}" if column == "relative" else f"{value:,.4g}"
 
 
 @contextmanager

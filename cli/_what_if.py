@@ -11,13 +11,13 @@ from ..errors import UsageError
 from ..runner import Study, critical_path
 from ..runner.what_if import Target, sensitivity, targets, what_if
 from ._output import console, format_option, print_frame, stage
+from ._studies import of_a_run
 
 __all__ = ["what_if_command"]
 
 
 @click.command("what-if")
-@click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
-@click.option("--run", "run_id", help="The run to change. [default: the newest]")
+@of_a_run
 @click.option(
     "--faster",
     "faster",
@@ -77,8 +77,10 @@ def _answer(study: Study, run_id: str, changes: list[tuple[Target, float]]) -> p
         for target, times in changes
     ]
     keys = [target.key if target.what == "edge" else f"{target.key}={times:g}" for target, times in changes]
-    row = {"target": "; ".join(words), "key": " ".join(keys), "makespan_ns": after}
-    return pd.DataFrame([row | {"delta_ns": after - before, "relative": (after - before) / max(1, before)}])
+    row: dict[str, object] = {"target": "; ".join(words), "key": " ".join(keys), "makespan_ns": after}
+    row |= {"delta_ns": after - before, "relative": (after - before) / max(1, before)}
+    table: pd.DataFrame = pd.DataFrame([row])
+    return table
 
 
 def _each(study: Study, run_id: str, times: float) -> pd.DataFrame:

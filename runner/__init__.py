@@ -21,6 +21,7 @@ from .config import load_groups as load_groups
 from .critical_path import BREAKDOWNS as BREAKDOWNS
 from .critical_path import CriticalPath as CriticalPath
 from .critical_path import critical_path as critical_path
+from .critical_path import human_size as human_size
 from .experiment import Experiment as Experiment
 from .experiment import WorkloadSource as WorkloadSource
 from .imports import ImportItem as ImportItem
@@ -80,6 +81,7 @@ __all__ = [
     "describe_study",
     "find_items",
     "get_backend",
+    "human_size",
     "human_time",
     "list_presets",
     "load_groups",

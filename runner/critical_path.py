@@ -12,7 +12,7 @@ from ..converter import CollectiveType, NodeType, Workload
 from ..errors import BackendError, ConfigError, did_you_mean
 from .result import Result
 
-__all__ = ["BREAKDOWNS", "SEGMENT_COLUMNS", "CriticalPath", "critical_path"]
+__all__ = ["BREAKDOWNS", "SEGMENT_COLUMNS", "CriticalPath", "critical_path", "human_size"]
 
 BREAKDOWNS = ("collective", "kind", "module", "operator", "phase", "rank")
 SEGMENT_COLUMNS = {

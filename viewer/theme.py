@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..runner import RunInfo
+from ..runner.runs import run_name
 
 __all__ = [
     "EDGE_KINDS",
@@ -59,10 +60,6 @@ _TIME_UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
 _BYTE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
-# Characters that turn round what stands beside a name; text of any script reads as it should without them.
-_NO_TURNS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd")
-
-
 def kind_colour(kind: str) -> str:
     """Return the colour of a node or segment *kind*; unknown kinds are grey."""
     return KIND_COLOURS.get(kind, KIND_COLOURS["idle"])
@@ -84,14 +81,6 @@ def bytes_text(size_bytes: int) -> str:
         if size_bytes >= scale:
             return f"{_three_digits(size_bytes / scale)} {unit}"
     return f"{size_bytes} B"
-
-
-def run_name(info: RunInfo) -> str:
-    """Return what a run is called: its label, or that it is the measurement."""
-    plain = f"{info.backend} on {info.network}"
-    if info.backend == "replay" and info.label in ("", plain):
-        return "measured (replay)"
-    return (info.label or plain).translate(_NO_TURNS)
 
 
 def run_text(info: RunInfo) -> str:

@@ -21,6 +21,7 @@ def run_main(*arguments: str) -> int:
 
 def test_the_commands_are_a_frozen_surface() -> None:
     assert sorted(cli.commands) == [
+        "collectives",
         "compare",
         "convert",
         "critical-path",
@@ -29,10 +30,14 @@ def test_the_commands_are_a_frozen_surface() -> None:
         "generate",
         "inspect",
         "jobs",
+        "links",
         "presets",
         "profile",
         "report",
         "run",
+        "runs",
+        "slack",
+        "summary",
         "sweep",
         "trace",
         "view",

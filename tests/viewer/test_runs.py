@@ -52,7 +52,7 @@ def test_runs_are_exported_with_their_notes(own):
     own.study.annotate(own.run_a, note=HOSTILE[:60])
     client = create_app(own.study).server.test_client()
     lines = client.get("/export/runs.csv").data.decode().splitlines()
-    assert lines[0] == "id,label,backend,network,ranks,makespan_ns,created,workload,note"
+    assert lines[0] == "id,label,backend,network,ranks,makespan_ns,created,workload,tags,note"
     assert len(lines) == 3
 
 

@@ -1,0 +1,63 @@
+"""``chakrascope runs``: the runs of a study, what they are called and what was noted about them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pandas as pd
+
+from ..errors import UsageError
+from ..runner import Study
+from ..runner.runs import run_table
+from ._output import console, format_option, print_frame
+
+__all__ = ["runs_command"]
+
+
+@click.command("runs")
+@click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
+@click.option(
+    "--find", default="", metavar="TEXT", help="Only runs with this text: in label, note, network..."
+)
+@click.option("--run", "run_id", metavar="ID", help="The run that --label, --tag and --note are about.")
+@click.option("--label", help='Call the run so; "" gives it back its first label.')
+@click.option(
+    "--tag", "tags", multiple=True, help='The tags of the run, in place of those it had; "" for none.'
+)
+@click.option("--note", help='Write this about the run; "" removes what was written.')
+@click.option("--delete", "doomed", multiple=True, metavar="ID", help="Delete a run; may be repeated.")
+@format_option
+def runs_command(
+    *,
+    study_folder: Path,
+    find: str,
+    run_id: str | None,
+    label: str | None,
+    tags: tuple[str, ...],
+    note: str | None,
+    doomed: tuple[str, ...],
+    output_format: str,
+) -> None:
+    """List the runs of STUDY, the newest first; label, tag, annotate or delete some before.
+
+    The first letters of an ID are enough if no other begins with them. A result itself never changes.
+    """
+    study = Study.open(study_folder)
+    if (run_id is None) != (label is None and note is None and not tags):
+        raise UsageError("--run ID goes with --label, --tag or --note. Next: name a run and what to write.")
+    if run_id is not None:
+        study.annotate(study.run_info(run_id).id, label=label, note=note, tags=tags or None)
+    for found in [study.run_info(name).id for name in doomed]:
+        study.delete_run(found)
+        if output_format == "table":
+            console.print(f"Deleted run {found}.")
+    table = run_table(study.runs(), find)
+    print_frame(_for_people(table) if output_format == "table" else table, output_format, title="Runs")
+
+
+def _for_people(table: pd.DataFrame) -> pd.DataFrame:
+    """Return what fits on a terminal."""
+    notes = [name for name in ("tags", "note") if (table[name] != "").any()]
+    shown: pd.DataFrame = table[["id", "label", "backend", "network", "ranks", "makespan_ns", *notes]]
+    return shown

@@ -1,0 +1,54 @@
+"""``chakrascope summary``: what bounds the step, and what would help."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import click
+import pandas as pd
+
+from ..runner import Advice, Study, advice, collective_overview, summarize
+from ._output import console, format_option, print_frame, print_json
+from ._studies import of_a_run
+
+__all__ = ["summary_command"]
+
+_FORMULA = (
+    "compute + exposed communication + idle = the step; exposed communication is what no computation covers: "
+    "communication - overlap"
+)
+
+
+@click.command("summary")
+@of_a_run
+@click.option(
+    "--view",
+    type=click.Choice(["advice", "kinds", "ranks"]),
+    help="Print this table only. [default: all of them; with --format csv the advice]",
+)
+@format_option
+def summary_command(study_folder: Path, run_id: str | None, view: str | None, output_format: str) -> None:
+    """Say in one sentence what bounds a run of STUDY, and what would help most, with the most it can gain."""
+    study = Study.open(study_folder)
+    result, workload = study.result(run_id), study.run_workload(run_id)
+    summary = summarize(result, workload)
+    found = advice(summary.path, collective_overview(result, workload.node_table(), summary.path))
+    tables = {
+        "advice": pd.DataFrame([dataclasses.asdict(item) for item in found], columns=_ADVICE),
+        "kinds": summary.kinds,
+        "ranks": summary.ranks,
+    }
+    if view is not None or output_format == "csv":
+        print_frame(tables[view or "advice"], output_format)
+    elif output_format == "json":
+        print_json(summary.to_json() | {"advice": tables["advice"].to_dict(orient="records")})
+    else:
+        console.print(f"\n[bold]{summary.headline}[/]\n")
+        titles = {"advice": "What would help, and what it gains at most", "kinds": "Critical path by kind"}
+        for name, table in tables.items():
+            print_frame(table, "table", title=titles.get(name, "Ranks"), limit=16)
+        console.print(f"[dim]{_FORMULA}[/]")
+
+
+_ADVICE = [field.name for field in dataclasses.fields(Advice)]

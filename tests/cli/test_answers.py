@@ -1,0 +1,152 @@
+"""The commands that answer what the pages of the viewer answer, over one small study."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from chakrascope.cli import main
+from chakrascope.converter import CollectiveType, NodeType, Workload
+from chakrascope.converter.graph import Graph
+from chakrascope.runner import NetworkConfig, Study, get_backend, prepare
+
+NETWORK = NetworkConfig(("Switch",), (4,), (10.0,), (500.0,), name="switch-4")
+
+
+def rank_nodes(rank):
+    def node(number, name, duration_ns, **facts):
+        plain = {"type": NodeType.COMP, "kind": "compute", "operator": name, "phase": "forward"}
+        return (
+            {"node_id": number, "name": name, "duration_ns": duration_ns, "module": f"layers.{number // 3}"}
+            | plain
+            | facts
+        )
+
+    reduce = {
+        "type": NodeType.COMM_COLL,
+        "kind": "communication",
+        "comm_type": CollectiveType.ALL_REDUCE,
+        "comm_size_bytes": 1 << 20,
+        "stream": 1,
+    }
+    return [
+        node(0, "python before aten::mm", 10_000, kind="launch"),
+        node(1, "aten::mm", 400_000 + 50_000 * rank),
+        node(2, "c10d::allreduce_", 300_000, **reduce),
+        node(3, "aten::add", 20_000),
+    ]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    edges = [(0, 1, 0), (1, 2, 0), (2, 3, 0)]
+    graphs = tuple(Graph.build(rank, rank_nodes(rank), edges) for rank in range(4))
+    made = Study.create(tmp_path_factory.mktemp("answers") / "study")
+    prefix = made.add_workload(
+        Workload(graphs, pd.Series(range(4), dtype="int32").to_numpy(), {}, {"measured_step_ns": {}}), "job"
+    )
+    for backend in ("analytical-unaware", "analytical-aware"):
+        experiment = prepare(prefix, "default", NETWORK, backend=backend)
+        made.add_run(experiment, get_backend(backend).run(experiment))
+    return made
+
+
+def answer(capfd, *arguments: str | Path) -> str:
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    shown = capfd.readouterr()
+    assert stop.value.code == 0, shown.err
+    return shown.out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["summary"],
+        ["critical-path"],
+        ["slack"],
+        ["collectives"],
+        ["links"],
+        ["links", "--view", "dimensions"],
+        ["links", "--view", "traffic"],
+        ["runs"],
+        ["what-if", "--faster", "bandwidth:0=2"],
+        ["compare"],
+    ],
+)
+def test_every_answer_comes_as_a_table_json_and_csv(study, capfd, command):
+    name, *options = command
+    assert "┃" in answer(capfd, name, study.path, *options)
+    assert json.loads(answer(capfd, name, study.path, *options, "--format", "json"))
+    assert "," in answer(capfd, name, study.path, *options, "--format", "csv").splitlines()[0]
+
+
+def test_the_summary_says_what_would_help(study, capfd):
+    said = json.loads(answer(capfd, "summary", study.path, "--format", "json"))
+    assert said["headline"].startswith("The step of ")
+    assert said["advice"][0]["gain_ns"] == max(item["gain_ns"] for item in said["advice"])
+    for row in said["ranks"]:
+        assert row["compute_ns"] + row["exposed_comm_ns"] + row["idle_ns"] == said["makespan_ns"]
+
+
+def test_slack_of_one_node_of_a_rank_that_waits(study, capfd):
+    options = ["--rank", "0", "--node", "1", "--format", "json"]
+    (row,) = json.loads(answer(capfd, "slack", study.path, *options))
+    assert row["slack_ns"] == 150_000
+    assert (row["name"], row["module"]) == ("aten::mm", "layers.0")
+
+
+def test_collectives_have_bandwidths_and_skew(study, capfd):
+    (row,) = json.loads(answer(capfd, "collectives", study.path, "--format", "json"))
+    assert row["skew_ns"] == 150_000
+    assert row["bus_bytes_per_ns"] == pytest.approx(row["algorithm_bytes_per_ns"] * 2 * 3 / 4)
+
+
+def test_the_traffic_matrix_holds_every_byte_of_the_links(study, capfd):
+    matrix = json.loads(answer(capfd, "links", study.path, "--view", "traffic", "--format", "json"))
+    links = json.loads(answer(capfd, "links", study.path, "--format", "json"))
+    total = sum(value for row in matrix for value in row.values() if not isinstance(value, str))
+    assert total == sum(link["bytes"] for link in links) > 0
+
+
+def test_more_bandwidth_and_one_thing_less_to_wait_for(study, capfd):
+    options = ["--faster", "bandwidth:0=2", "--drop", "0/0-1", "--format", "json"]
+    (row,) = json.loads(answer(capfd, "what-if", study.path, *options))
+    assert row["delta_ns"] < 0
+    assert row["key"] == "bandwidth:0=2 edge:0/0-1"
+
+
+def test_each_contributor_in_turn(study, capfd):
+    rows = json.loads(answer(capfd, "what-if", study.path, "--format", "json"))
+    assert {"operator:aten::mm", "kind:launch", "bandwidth:0"} <= {row["key"] for row in rows}
+    assert rows == sorted(rows, key=lambda row: row["makespan_ns"])
+
+
+def test_runs_are_labelled_annotated_found_and_deleted(study, capfd):
+    first, second = (info.id for info in study.runs())
+    answer(
+        capfd,
+        "runs",
+        study.path,
+        "--run",
+        first[:8],
+        "--label",
+        "the base",
+        "--tag",
+        "final",
+        "--tag",
+        "a100",
+        "--note",
+        "for Zoe",
+    )
+    (found,) = json.loads(answer(capfd, "runs", study.path, "--find", "ZOE", "--format", "json"))
+    assert (found["id"], found["label"], found["note"]) == (first, "the base", "for Zoe")
+    assert found["tags"] == "a100, final"
+    assert json.loads(answer(capfd, "runs", study.path, "--find", "zz", "--format", "json")) == []
+    experiment, result = study.experiment(second), study.result(second)
+    left = json.loads(answer(capfd, "runs", study.path, "--delete", second, "--format", "json"))
+    assert [row["id"] for row in left] == [first]
+    study.add_run(experiment, result)
