@@ -29,7 +29,7 @@ from ._topology import PacketLink, packet_topology
 if TYPE_CHECKING:
     from ._network import NetworkConfig
 
-__all__ = ["PacketNetwork"]
+__all__ = ["OUTPUTS", "PacketNetwork"]
 
 _CC_MODES = (1, 3, 7, 8, 10)
 NO_CONTROL = 12
@@ -49,6 +49,7 @@ _OWN_DEFAULTS: dict[str, Any] = {
     "RP_TIMER": 900.0,
     "VAR_WIN": 1,
 }
+_THRESHOLDS = ("KMIN_MAP", "KMAX_MAP", "PMAX_MAP")
 _NO_EFFECT = {
     "ENABLE_TRACE": "packets are not traced",
     "FLOW_FILE": "the flows come from the workload",
@@ -69,7 +70,8 @@ _SAMPLE_ECN = (
     (200e9, 600, 2400, 0.2),
     (400e9, 800, 3200, 0.2),
 )
-_OUTPUTS = {
+# Files that ASTRA-sim reads and writes, under names of ours.
+OUTPUTS = {
     "FCT_OUTPUT_FILE": "fct.txt",
     "FLOW_FILE": "flow.txt",
     "PFC_OUTPUT_FILE": "pfc.txt",
@@ -125,6 +127,11 @@ class PacketNetwork:
             )
         return packet
 
+    @property
+    def lossy(self) -> bool:
+        """Whether links lose packets."""
+        return self.settings["ERROR_RATE_PER_LINK"] > 0 or any(link.loss > 0 for link in self.links)
+
     def device_links(self) -> tuple[tuple[int, int, float, float], ...]:
         """Return ``(a, b, bandwidth, latency)`` of every link in a network configuration's units and numbers.
 
@@ -143,28 +150,44 @@ class PacketNetwork:
         if mode not in (*_CC_MODES, NO_CONTROL):
             sentences.append(f"CC_MODE {mode} is no congestion control: window and pauses alone limit flows.")
         rates = {link.rate_bps for link in self.links}
-        for key in ("KMIN_MAP", "KMAX_MAP", "PMAX_MAP"):
+        for key in _THRESHOLDS:
             absent = sorted(rates - set(self.settings[key]))
             if absent and self.settings[key] and self.settings["ENABLE_QCN"]:
                 sentences.append(f"{key} has no entry for {absent[0]} bit/s; the next faster one is used.")
         for key, reason in _NO_EFFECT.items():
-            if self.settings[key] != SETTINGS[key][1] and key not in _OUTPUTS:
+            if self.settings[key] != SETTINGS[key][1] and key not in OUTPUTS:
                 sentences.append(f"'{key}' has no effect: {reason}.")
         return sentences
 
     def texts(self) -> dict[str, str]:
-        """Return ASTRA-sim's settings as the words of config.txt, its files under names of ours."""
+        """Return ASTRA-sim's settings as the words of config.txt, its files under names of ours.
+
+        Thresholds are given for the rate of every link: ASTRA-sim marks each packet of a rate without one.
+        """
         keys = sorted(set(SETTINGS) - set(OWN_SETTINGS))
-        return {key: _words(_OUTPUTS.get(key, self.settings[key])) for key in keys}
+        marks = {key: self._thresholds(self.settings[key]) for key in keys if key in _THRESHOLDS}
+        return {key: _words(OUTPUTS.get(key, marks.get(key, self.settings[key]))) for key in keys}
+
+    def _thresholds(self, given: Mapping[int, float]) -> dict[int, float]:
+        """Return *given* with an entry for the rate of every link: the next faster one, else the fastest."""
+        filled = dict(given)
+        for rate in {link.rate_bps for link in self.links} if given else ():
+            filled[rate] = given[min((known for known in given if known >= rate), default=max(given))]
+        return filled
 
     def save(self, folder: Path) -> None:
-        """Write ``config.txt``, ``topology.txt`` and the empty files ASTRA-sim insists on into *folder*."""
+        """Write ``config.txt``, ``topology.txt`` and the empty files ASTRA-sim insists on into *folder*.
+
+        Nodes are numbered hosts first, as ASTRA-sim takes node r for rank r.
+        """
         lines = [f"{key} {words}" for key, words in self.texts().items()]
         values.write_atomically(folder / "config.txt", "\n".join(lines) + "\n")
+        number = {node: place for place, node in enumerate((*self.hosts, *sorted(self.switches)))}
         head = f"{self.nodes} {len(self.switches)} {len(self.links)}"
-        switches = " ".join(map(str, self.switches))
+        switches = " ".join(str(number[node]) for node in self.switches)
         rows = [
-            f"{link.a} {link.b} {link.rate_bps}bps {link.delay_ps}ps {link.loss:g}" for link in self.links
+            f"{number[link.a]} {number[link.b]} {link.rate_bps}bps {link.delay_ps}ps {_words(link.loss)}"
+            for link in self.links
         ]
         values.write_atomically(folder / "topology.txt", "\n".join([head, switches, *rows]) + "\n")
         values.write_atomically(folder / "flow.txt", "0\n")
@@ -230,8 +253,9 @@ def _interpolate(rate: float) -> tuple[float, float, float]:
 def _words(value: Any) -> str:
     """Return *value* as config.txt has it."""
     if isinstance(value, Mapping):
-        pairs = [f"{rate} {item:g}" for rate, item in sorted(value.items())]
+        pairs = [f"{rate} {_words(item)}" for rate, item in sorted(value.items())]
         return " ".join([str(len(pairs)), *pairs])
     if isinstance(value, tuple):
         return " ".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    # ASTRA-sim reads some of these numbers as integers: 800.0 or 1e+06 would be misread.
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

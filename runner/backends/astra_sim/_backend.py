@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
-from ....errors import BackendError
+from ....errors import BackendError, BackendTimeout
+from ...config import PacketNetwork
 from ...experiment import Experiment
 from ...result import Result
 from .._base import Progress
 from .._process import backend_timeout_s, describe_exit, run_guarded
+from ..native import NativeBackend
 from ._find import AstraSimProgram, locate
 from ._inputs import TRACE_LIMIT_NODES, write_inputs
 from ._log import AstraSimLog, log_lines, read_trace
 from ._outcome import SHOWN_LINES, conclude, count_nodes
+from ._packets import packet_facts, read_flows
 
 __all__ = ["AstraSimBackend"]
 
@@ -38,6 +42,21 @@ class AstraSimBackend:
         Raises `BackendUnavailable` without the program, `BackendError` with the end of its log if it fails,
         `SimulationStalled` if ranks never finish, `BackendTimeout` and `Cancelled`.
         """
+        packet = PacketNetwork.of(experiment.network) if self.kind == "ns3" else None
+        if packet is not None:
+            _refuse_endless(experiment)
+        try:
+            result = self._run(experiment, packet, progress)
+        except BackendTimeout as error:
+            if packet is None or not packet.lossy:
+                raise
+            raise BackendTimeout(
+                f"{error} This network loses packets, and ASTRA-sim's ns-3 waits for ever for a message "
+                "whose last packet or acknowledgement was lost; the backend 'ns3' sends it again."
+            ) from error
+        return result
+
+    def _run(self, experiment: Experiment, packet: PacketNetwork | None, progress: Progress | None) -> Result:
         program = self.program or locate(self.kind)
         timeout_s = self.timeout_s if self.timeout_s is not None else backend_timeout_s()
         trace = count_nodes(experiment) <= TRACE_LIMIT_NODES
@@ -54,7 +73,8 @@ class AstraSimBackend:
                     on_line=log.feed,
                     keep_going=lambda: progress is None or progress(log.now_ns, len(log.ranks)),
                 )
-                return self._answer(experiment, program, log, folder, status, tail, trace=trace)
+                result = self._answer(experiment, program, log, folder, status, tail, trace=trace)
+                return result if packet is None else _with_packets(result, packet, log, folder)
         except OSError as error:
             raise BackendError(
                 f"ASTRA-sim's scratch folder cannot be used ({error}); free some disk space or set TMPDIR to "
@@ -83,6 +103,21 @@ class AstraSimBackend:
             versions={"astra-sim": program.version, "program": program.path.name},
             warnings=_warnings(program),
         )
+
+
+def _refuse_endless(experiment: Experiment) -> None:
+    """Raise `SimulationStalled` for a workload that cannot end: ASTRA-sim's ns-3 would sample for ever."""
+    NativeBackend(congestion_aware=False).run(replace(experiment, backend="analytical-unaware"))
+
+
+def _with_packets(result: Result, packet: PacketNetwork, log: AstraSimLog, folder: Path) -> Result:
+    """Return *result* with the messages and pauses that ns-3 wrote into *folder*."""
+    flows = read_flows(folder, len(packet.hosts))
+    facts = packet_facts(folder, flows) | {"drops": log.drops}
+    lost = [f"{log.drops} packets were lost in full switches."] if log.drops else []
+    warnings = [*result.provenance["warnings"], *packet.warnings(), *lost]
+    provenance = result.provenance | {"packets": facts, "warnings": warnings}
+    return replace(result, flows=flows, provenance=provenance)
 
 
 def _failure(program: AstraSimProgram, log: AstraSimLog, status: int, tail: list[str]) -> BackendError:

@@ -24,6 +24,7 @@ _FAILURE = re.compile(
     r"\[(?:critical|error|C|E)\]|\[Error\]|what\(\):|terminate called|Assertion|[Uu]nable to open|"
     r"does not exist|Segmentation fault|Unsupported|std::bad_alloc|No space left"
 )
+_DROP = re.compile(r"\d{1,20} \d{1,9} Drop: queue:")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _MAX_LINE = 4000
 _MAX_FAILURES = 5
@@ -53,13 +54,15 @@ class AstraSimLog:
     """The state of a run as its output tells it; feed it the lines one by one.
 
     *ranks* are the finished ranks in the order in which they finished, *now_ns* the latest time that was
-    mentioned, *failures* the first lines that look like the reason of a failure.
+    mentioned, *failures* the first lines that look like the reason of a failure, *drops* how many packets
+    switches of ns-3 threw away.
     """
 
     num_ranks: int
     ranks: dict[int, RankReport] = field(default_factory=dict)
     now_ns: int = 0
     failures: list[str] = field(default_factory=list)
+    drops: int = 0
 
     def feed(self, line: str) -> None:
         """Take one line; raises `BackendError` if it reports an impossible rank or time."""
@@ -78,7 +81,9 @@ class AstraSimLog:
             if report is not None:
                 setattr(report, _FIELDS[statistic[2]], _time(statistic[3], text))
             return
-        if len(self.failures) < _MAX_FAILURES and _FAILURE.search(text):
+        if _DROP.match(text):
+            self.drops += 1
+        elif len(self.failures) < _MAX_FAILURES and _FAILURE.search(text):
             self.failures.append(" ".join(_COLOUR.sub("", text).split())[:300])
 
     def _rank(self, digits: str) -> int:

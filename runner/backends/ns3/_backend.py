@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ....errors import BackendError
@@ -14,6 +13,7 @@ from ...config._packet import NO_CONTROL
 from ...experiment import Experiment
 from ...result import COLUMNS, Result
 from .._base import Progress
+from .._flows import completion_times
 from .._process import backend_timeout_s
 from ..native import NativeBackend
 from ._build import build_driver
@@ -133,16 +133,9 @@ def _facts(totals: LinkTotals, flows: pd.DataFrame) -> dict[str, Any]:
         "drops": int(links["drops"].sum()),
         "largest_queue_bytes": int(links["largest_queue_bytes"].max()),
     }
-    if len(flows):
-        times = (flows["end_ns"] - flows["start_ns"]).to_numpy()
-        facts["flow_completion_ns"] = {
-            "count": len(times),
-            "min": int(times.min()),
-            "mean": float(times.mean()),
-            "median": float(np.median(times)),
-            "p99": float(np.quantile(times, 0.99)),
-            "max": int(times.max()),
-        }
+    times = completion_times(flows)
+    if times:
+        facts["flow_completion_ns"] = times
     return {"packets": facts}
 
 

@@ -1,6 +1,7 @@
 """Stands in for ASTRA-sim's program: takes its options, runs nothing, and speaks its log format.
 
-FAKE_MODE says how to behave, FAKE_NODES (JSON) is a list of [rank, node, start, end].
+FAKE_MODE says how to behave, FAKE_NODES (JSON) is a list of [rank, node, start, end]. FAKE_FILES (JSON) are
+texts by the settings of config.txt that name where ns-3 writes them, FAKE_LINES (JSON) lines for its output.
 """
 
 import json
@@ -26,6 +27,13 @@ if os.environ.get("FAKE_PID_FILE"):
 if os.environ.get("FAKE_COPY"):
     seen = {"options": sys.argv[1:], "system": system}
     Path(os.environ["FAKE_COPY"]).write_text(json.dumps(seen))
+
+
+for line in json.loads(os.environ.get("FAKE_LINES", "[]")):
+    print(line, flush=True)
+for key, text in json.loads(os.environ.get("FAKE_FILES", "{}")).items():
+    words = Path(options["--network-configuration"]).read_text().split()
+    Path(words[words.index(key) + 1]).write_text(text)
 
 
 def say(logger, text, level="info"):

@@ -1,0 +1,25 @@
+"""What messages on a packet-level network have in common, whichever simulator carried them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+__all__ = ["completion_times"]
+
+
+def completion_times(flows: pd.DataFrame) -> dict[str, Any]:
+    """Return how long the messages of the table ``flows`` took, in ns; empty without messages."""
+    if not len(flows):
+        return {}
+    times = (flows["end_ns"] - flows["start_ns"]).to_numpy()
+    return {
+        "count": len(times),
+        "min": int(times.min()),
+        "mean": float(times.mean()),
+        "median": float(np.median(times)),
+        "p99": float(np.quantile(times, 0.99)),
+        "max": int(times.max()),
+    }

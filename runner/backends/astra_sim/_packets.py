@@ -1,0 +1,96 @@
+"""Read what ASTRA-sim's ns-3 writes about messages, pauses and queues, beside its log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ....errors import BackendError
+from ...config._packet import OUTPUTS
+from ...result import COLUMNS, empty_table
+from .._flows import completion_times
+
+__all__ = ["packet_facts", "read_flows", "read_pauses"]
+
+_PAUSE = "1"
+
+
+def read_flows(folder: Path, hosts: int) -> pd.DataFrame:
+    """Return the table ``flows`` of the messages between *hosts* that ``fct.txt`` lists.
+
+    A line is: source and destination address (hexadecimal), their ports, bytes, start and duration in ns,
+    and the duration alone in the network. Raises `BackendError` for a line that is none.
+    """
+    rows = []
+    for place, words in _lines(folder / OUTPUTS["FCT_OUTPUT_FILE"]):
+        try:
+            source, destination = (_host(word, hosts) for word in words[:2])
+            size, start, duration = (_count(word) for word in words[4:7])
+        except ValueError as error:
+            raise BackendError(
+                f"{place} is no message of this network: '{' '.join(words)[:100]}'."
+            ) from error
+        rows.append((source, destination, size, start, start + duration))
+    if not rows:
+        return empty_table("flows")
+    table: pd.DataFrame = pd.DataFrame(rows, columns=list(COLUMNS["flows"])).astype(COLUMNS["flows"])
+    return table
+
+
+def read_pauses(folder: Path) -> tuple[int, int]:
+    """Return how many pause frames ``pfc.txt`` lists, and for how many ns ports were paused in all.
+
+    A line is: time in ns, node, kind of node, port, and 1 for a pause or 0 for its end.
+    """
+    frames = paused_ns = 0
+    since: dict[tuple[str, str], int] = {}
+    for place, words in _lines(folder / OUTPUTS["PFC_OUTPUT_FILE"]):
+        try:
+            time, port, kind = _count(words[0]), (words[1], words[3]), words[4]
+        except (IndexError, ValueError) as error:
+            raise BackendError(f"{place} is no pause frame: '{' '.join(words)[:100]}'.") from error
+        if kind == _PAUSE:
+            frames += 1
+            since.setdefault(port, time)
+        elif port in since:
+            paused_ns += time - since.pop(port)
+    return frames, paused_ns
+
+
+def packet_facts(folder: Path, flows: pd.DataFrame) -> dict[str, Any]:
+    """Return what only a packet-level simulation knows, for the provenance."""
+    frames, paused_ns = read_pauses(folder)
+    facts: dict[str, Any] = {"pause_frames": frames, "paused_ns": paused_ns}
+    times = completion_times(flows)
+    return facts | ({"flow_completion_ns": times} if times else {})
+
+
+def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield where it stands and its words for every line of *path* that is whole; nothing without a file."""
+    if not path.is_file():
+        return
+    try:
+        with path.open(encoding="ascii", errors="replace") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip() and line.endswith("\n"):
+                    yield f"Line {number} of ASTRA-sim's {path.name}", line[:1000].split()
+    except OSError as error:
+        raise BackendError(f"ASTRA-sim's {path.name} cannot be read ({error.strerror}).") from error
+
+
+def _host(address: str, hosts: int) -> int:
+    """Return the host with the hexadecimal *address* 11.high.low.1."""
+    host = (int(address, 16) >> 8) & 0xFFFF
+    if host >= hosts:
+        raise ValueError(address)
+    return host
+
+
+def _count(word: str) -> int:
+    value = int(word)
+    if not 0 <= value < 1 << 62:
+        raise ValueError(word)
+    return value
