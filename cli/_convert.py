@@ -9,6 +9,7 @@ from typing import Literal
 
 import click
 import pandas as pd
+from rich.markup import escape
 
 from ..converter import Workload, convert, convert_files
 from ..errors import UsageError
@@ -52,12 +53,17 @@ def convert_latest(study: Study, step: Step) -> Workload:
 
 
 def convert_foreign(
-    study_folder: Path | None, host_trace: str | None, device_trace: str, prefix: str | None, step: Step
+    study_folder: Path | None, files: dict[str, str | None], prefix: str | None, step: Step
 ) -> Workload:
-    """Convert trace files of others into the study, which is made if there is none, or to *prefix*."""
+    """Convert trace *files* of others, by side, to *prefix* or into the study, which is made if need be."""
     with stage("converted to Chakra graphs") as status:
         workload = convert_files(
-            host_trace, device_trace, prefix, step=step, progress=counter(status, "ranks")
+            files["host"],
+            files["device"],
+            prefix,
+            linked_trace=files["linked"],
+            step=step,
+            progress=counter(status, "ranks"),
         )
     if study_folder is not None:
         study = Study.create(study_folder)
@@ -76,9 +82,14 @@ def print_accounting(workload: Workload) -> None:
 @click.command("convert")
 @click.argument("study_folder", metavar="[STUDY]", required=False, type=click.Path(path_type=Path))
 @click.option(
-    "--host-trace", metavar="PATTERN", help="Host traces captured by other means: et_{rank}.json.gz."
+    "--device-trace",
+    metavar="PATTERN",
+    help="Kineto traces captured by other means: rank{rank}.pt.trace.json.gz, or their folder.",
 )
-@click.option("--device-trace", metavar="PATTERN", help="Their Kineto traces: kineto_{rank}.json.gz.")
+@click.option("--host-trace", metavar="PATTERN", help="The host traces of the same run: et_{rank}.json.gz.")
+@click.option(
+    "--linked-trace", metavar="PATTERN", help="Instead of both, what the public converter's linker wrote."
+)
 @click.option("-o", "--output", "prefix", metavar="PREFIX", help="Where the graphs go, without a STUDY.")
 @click.option(
     "--step",
@@ -90,26 +101,31 @@ def print_accounting(workload: Workload) -> None:
 def convert_command(
     *,
     study_folder: Path | None,
-    host_trace: str | None,
     device_trace: str | None,
+    host_trace: str | None,
+    linked_trace: str | None,
     prefix: str | None,
     step: Step,
 ) -> None:
     """Turn the newest trace set of STUDY into one Chakra graph a rank (.et files ASTRA-sim reads).
 
-    Or convert traces that others captured: --host-trace and --device-trace are patterns with {rank}. STUDY
-    keeps the graphs and is made if there is none; without it they become PREFIX.{rank}.et.
+    Or convert traces that others captured, whose names have the rank at {rank}. Kineto traces will do alone;
+    with the host traces the graphs know costs and data dependencies better. STUDY keeps the graphs and is
+    made if there is none; without it they become PREFIX.{rank}.et.
     """
     if (study_folder is None) == (prefix is None):
         raise UsageError("Give a STUDY to keep the graphs in, or -o PREFIX for files of their own.")
-    if device_trace is not None:
-        workload = convert_foreign(study_folder, host_trace, device_trace, prefix, step)
-    elif study_folder is None or host_trace is not None:
-        raise UsageError("--host-trace and -o PREFIX go with --device-trace.")
+    files = {"host": host_trace, "device": device_trace, "linked": linked_trace}
+    if any(files.values()):
+        workload = convert_foreign(study_folder, files, prefix, step)
+    elif study_folder is None:
+        raise UsageError("-o PREFIX goes with trace files; give them with --device-trace.")
     else:
         workload = convert_latest(Study.open(study_folder), step)
     target = study_folder or f"--workload-configuration {prefix}"
     print_accounting(workload)
+    for assumption in workload.metadata.get("assumptions", []):
+        console.print(f"Assumed: {escape(assumption)}.", style="dim")
     nodes = sum(len(graph.nodes) for graph in workload.graphs)
     console.print(f"{workload.num_ranks} rank(s), {nodes:,} nodes.")
     console.print(f"Next: chakrascope run {target} --network PRESET")

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import TraceError
 from .fake_world import pose_for_all
-from .file_sets import find_rank_traces
+from .file_sets import Files, find_rank_traces
 from .graph import Graph, NodeType
 from .rank import OpenRank, RankTraces, StepsDiffer, open_ranks, rank_graph
 from .steps import StepChoice, choose_steps
@@ -26,10 +26,6 @@ __all__ = ["Progress", "StepChoice", "convert", "convert_files"]
 
 Progress = Callable[[int, int], None]
 _MAX_RANKS = 1_000_000
-_NO_HOST_TRACE = (
-    "no host trace was given: costs and data dependencies are unknown, and collectives that the device trace "
-    "does not describe keep their measured time"
-)
 
 
 def convert(
@@ -85,10 +81,11 @@ def _convert_set(
 
 
 def convert_files(
-    host_trace: str | Sequence[str | Path] | None,
-    device_trace: str | Sequence[str | Path],
+    host_trace: Files | None = None,
+    device_trace: Files | None = None,
     output: str | Path | None = None,
     *,
+    linked_trace: Files | None = None,
     step: StepChoice = "median",
     progress: Progress | None = None,
     jobs: int = 1,
@@ -96,19 +93,17 @@ def convert_files(
     """Convert trace files that were captured by other means; returns the workload, written at *output*.
 
     Each of *host_trace* and *device_trace* is a pattern with ``{rank}`` (and ``*``, ``?``), such as
-    ``et_{rank}.json.gz``, or the files of ranks 0, 1, ... in order; plain or gzip. Without host traces
-    (None), tensors are unknown: no costs, no data dependencies, and only the collectives that the device
-    trace describes. *output* is the prefix of the files to write, None for none. *step*, *progress* and
-    *jobs* are those of `convert`. Raises `UsageError` for patterns that match nothing or not the same ranks
-    and for tar archives, `TraceError` for unusable files.
+    ``et_{rank}.json.gz``, a folder or a pattern without, whose files tell their ranks, or the files of ranks
+    0, 1, ... in order; plain or gzip. Without host traces (None), costs and collectives follow from what the
+    device traces recorded, and data dependencies are unknown. *linked_trace*, or linked files as *host_trace*
+    alone, are what the public converter's linker wrote. *output* is the prefix of the files to write, None
+    for none. *step*, *progress* and *jobs* are those of `convert`. Raises `UsageError` for patterns that
+    match nothing or not the same ranks and for tar archives, `TraceError` for unusable files.
     """
-    ranks = find_rank_traces(host_trace, device_trace)
+    ranks = find_rank_traces(host_trace, device_trace, linked_trace)
     place = str(ranks[0].device_path.parent)
     known: dict[str, Any] = {"trace_set": ranks[0].device_path.parent.name, "torch_version": ""}
-    assumptions = [] if host_trace is not None else [_NO_HOST_TRACE]
-    workload = _convert(
-        ranks, step, place, known=known, assumptions=assumptions, progress=progress, jobs=jobs
-    )
+    workload = _convert(ranks, step, place, known=known, assumptions=[], progress=progress, jobs=jobs)
     if output is not None:
         workload.save(output)
     return workload
@@ -127,6 +122,7 @@ def _convert(
     """Convert all *ranks*; *known* goes into the metadata as it is."""
     with _without_collector():
         opened = open_ranks(ranks, keep=jobs == 1)
+        _refuse_swapped(opened)
         chosen = choose_steps([rank.steps for rank in opened], step, place)
         world_size = max(len(ranks), *(rank.world_size for rank in opened))
         if world_size > _MAX_RANKS:
@@ -141,7 +137,7 @@ def _convert(
         notes.append("no step is marked in the traces: all that was recorded counts as one step")
     graphs, groups = _with_common_groups(graphs)
     if world_size > len(graphs):
-        notes.append(_stand_ins(graphs, groups, world_size, place))
+        notes.append(_stand_ins(graphs, groups, world_size, place, [rank.stated_rank for rank in opened]))
     return Workload(
         graphs=tuple(graphs),
         program_of_rank=np.arange(world_size, dtype=np.int32) % len(graphs),
@@ -209,8 +205,23 @@ def _with_common_groups(graphs: Sequence[Graph]) -> tuple[list[Graph], dict[int,
     return result, {number: ranks for ranks, number in ids.items()}
 
 
+def _refuse_swapped(opened: Sequence[OpenRank]) -> None:
+    """Raise `TraceError` for files that are of other ranks than they stand for, in another order."""
+    stated = [rank.stated_rank for rank in opened]
+    for rank in opened:
+        if rank.stated_rank not in (-1, rank.traces.rank) and stated != sorted(stated):
+            raise TraceError(
+                f"{rank.traces.device_path} is the trace of rank {rank.stated_rank}, but stands for rank "
+                f"{rank.traces.rank}. Give the files in the order of their ranks."
+            )
+
+
 def _stand_ins(
-    graphs: Sequence[Graph], groups: dict[int, tuple[int, ...]], world_size: int, place: str
+    graphs: Sequence[Graph],
+    groups: dict[int, tuple[int, ...]],
+    world_size: int,
+    place: str,
+    stated: Sequence[int],
 ) -> str:
     """Return the assumption that the found ranks stand for all; raise `TraceError` where they cannot."""
     peers = any(graph.nodes["type"].isin([NodeType.COMM_SEND, NodeType.COMM_RECV]).any() for graph in graphs)
@@ -219,9 +230,11 @@ def _stand_ins(
             f"{place} holds the traces of {len(graphs)} of the job's {world_size} ranks, and those "
             "communicate in groups or pairs: they cannot stand for the others. Give the traces of all ranks."
         )
+    others = min(stated) >= 0 and list(stated) != list(range(len(stated)))
+    named = f" ({', '.join(map(str, stated))})" if others else ""
     return (
-        f"the traces of {len(graphs)} of {world_size} ranks were given: they are repeated for the others, as "
-        "if all did the same"
+        f"the traces of {len(graphs)} of {world_size} ranks were given{named}: they are repeated for the "
+        "others, as if all did the same"
     )
 
 

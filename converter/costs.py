@@ -21,7 +21,7 @@ from typing import Any
 
 from .host_trace import HostOp, tensors
 
-__all__ = ["counts_whole", "operator_cost"]
+__all__ = ["counts_whole", "operator_cost", "returned_shape"]
 
 Shape = Sequence[int]
 
@@ -35,6 +35,13 @@ _LINEARS = frozenset({"linear", "mkldnn_linear", "_linear_pointwise", "_mkl_line
 _CONVOLUTIONS = (
     "convolution", "conv1d", "conv2d", "conv3d", "conv_depthwise", "slow_conv", "conv_transpose",
 )  # fmt: skip
+# Where stride, padding and dilation of forward convolutions stand among their arguments.
+_CONVOLUTION_ARGUMENTS = {
+    "conv1d": (3, 4, 5), "conv2d": (3, 4, 5), "conv3d": (3, 4, 5), "convolution": (3, 4, 5),
+    "_convolution": (3, 4, 5), "convolution_overrideable": (3, 4, 5), "cudnn_convolution": (3, 2, 4),
+    "mkldnn_convolution": (4, 3, 5), "miopen_convolution": (4, 3, 5), "_conv_depthwise2d": (4, 5, 6),
+    "cudnn_convolution_relu": (3, 4, 5), "cudnn_convolution_add_relu": (5, 6, 7),
+}  # fmt: skip
 _SDPA = "scaled_dot_product"
 _OTHER_ATTENTION = {
     "_flash_attention_forward": (0, 1, 2), "_efficient_attention_forward": (0, 1, 2),
@@ -77,6 +84,60 @@ def operator_cost(op: HostOp) -> tuple[int, int]:
     if name in _TOUCHES_NOTHING or name.startswith("new_"):
         return 1, 1
     return max(1, _operations(name, op)), max(1, _bytes(name, op))
+
+
+def returned_shape(name: str, shapes: Sequence[Any], values: Sequence[Any]) -> list[int]:
+    """Return the shape of what an operator called *name* returns, from those of its arguments.
+
+    *values* are the arguments that are no tensors. What is neither a product nor a convolution nor an
+    embedding is taken to return as much as its largest argument, [] if it has none.
+    """
+    plain = name.rpartition("::")[2]
+    try:
+        if plain in _MATMULS:
+            left, right = (_first([shapes[index]]) for index in _MATMULS[plain])
+            return [*left[:-1], *right[1:][-1:]]
+        if plain in _LINEARS:
+            return [*_first(shapes)[:-1], _first(shapes[1:])[0]]
+        if plain == "embedding":
+            return [*_first(shapes[1:]), _first(shapes)[-1]]
+        if "embedding" in plain:
+            return []  # some rows of its largest argument, the table
+        if plain in _CONVOLUTION_ARGUMENTS:
+            return _convolved(_first(shapes), _first(shapes[1:]), plain, values)
+    except (IndexError, TypeError, ValueError):
+        pass  # shapes that such an operator cannot have
+    candidates = [list(shape) for shape in shapes if _is_shape(shape)]
+    candidates += [
+        [sum(math.prod(shape) for shape in listed if _is_shape(shape))]
+        for listed in shapes
+        if isinstance(listed, list) and listed and isinstance(listed[0], list)
+    ]
+    return max(candidates, key=math.prod, default=[])
+
+
+def _convolved(source: Shape, weight: Shape, name: str, values: Sequence[Any]) -> list[int]:
+    """Return the shape of a convolution's output; without recorded strides, positions are the input's."""
+    arguments = [
+        values[at] for at in _CONVOLUTION_ARGUMENTS[name] if at < len(values) and _is_shape(values[at])
+    ]
+    if len(arguments) < len(_CONVOLUTION_ARGUMENTS[name]):
+        return [source[0], weight[0], *source[2:]]
+    positions = [
+        (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+        for size, kernel, stride, padding, dilation in zip(
+            source[2:],
+            weight[2:],
+            *(_spread(argument, len(source) - 2) for argument in arguments),
+            strict=True,
+        )
+    ]
+    return [source[0], weight[0], *positions]
+
+
+def _spread(argument: Sequence[int], dimensions: int) -> Sequence[int]:
+    """Return *argument* for each dimension; one number stands for all."""
+    return [*argument] * dimensions if len(argument) == 1 else argument
 
 
 def counts_whole(name: str) -> bool:

@@ -107,12 +107,12 @@ class _LaneWaits:
         """Note a stream wait; what it waits for is known when the stream's next work is."""
         chain = self._lane.chain(call.start_ns)
         waited = self._waited_sequence(chain)
-        if waited is not None:
+        if waited is not None and waited >= 0:
             earlier = [i for i in self._by_sequence.get(waited, ()) if self._issued_before(i, call)]
             if earlier:
                 self._pending.append(earlier[-1])
                 self._unwaited.pop(earlier[-1], None)
-        elif any(op.event.name == PARAMETERS or op.event.name in COMM_OPS for op in chain):
+        elif waited is None and any(op.event.name == PARAMETERS or op.event.name in COMM_OPS for op in chain):
             return
         elif self._unwaited:
             oldest = next(iter(self._unwaited))
@@ -125,7 +125,10 @@ class _LaneWaits:
         return self._launches[index].call.start_ns < call.start_ns
 
     def _waited_sequence(self, chain: Sequence[Op]) -> int | None:
-        """Return the number of the collective that the operator around a call waits for, if it does."""
+        """Return the number of the collective that the operator around a call waits for, if it does.
+
+        -1 if the trace does not say which.
+        """
         if not chain:
             return None
         stated = parameters(self._host.operators.get(chain[0].event.record_id))

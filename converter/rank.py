@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,15 +10,17 @@ import msgspec
 
 from ..errors import TraceError
 from .assemble import assemble
-from .collectives import communications
+from .collectives import COMM_OPS, Communication, communications
 from .device_graph import DEVICE_LANE, device_graph
 from .graph import Graph
 from .host_links import with_records
 from .host_trace import HostTrace, read_host_trace, tensors
 from .kineto import DeviceTrace, Event, read_device_trace
 from .lending import lend_records
+from .linked import LINKED_LACKS, read_linked_device, read_linked_host
+from .recorded_shapes import read_recorded_host, with_own_records
 from .steps import annotated_steps, whole_trace
-from .timeline import operators
+from .timeline import Op, operators
 from .trace_set import Flight, StepRange, read_flight_record
 from .window import Window
 
@@ -40,7 +42,8 @@ class RankTraces:
 
     *groups* map names to global ranks, () being all. *steps* are empty if only the trace itself knows; the
     host trace, if there is one, covers all of them, or *structure* alone. *device* is what the rank computed
-    on, such as ``cuda:0`` ("" if unknown).
+    on, such as ``cuda:0`` ("" if unknown). *linked* says that the host trace is the public linker's, and if
+    it is the device trace as well, that there is no other.
     """
 
     rank: int
@@ -51,20 +54,22 @@ class RankTraces:
     steps: tuple[StepRange, ...] = ()
     structure: StepRange | None = None
     device: str = ""
+    linked: bool = False
 
 
 @dataclass
 class OpenRank:
     """A rank whose steps are known; *marked* tells that the trace marks them, else all of it counts as one.
 
-    *world_size* is what the trace says, 0 if it was not asked. *trace* is the device trace if it had to be
-    read for that and is small enough to keep.
+    *world_size* and *stated_rank* are what the trace says, 0 and -1 if it was not asked. *trace* is the
+    device trace if it had to be read for that and is small enough to keep.
     """
 
     traces: RankTraces
     steps: list[StepRange]
     marked: bool = True
     world_size: int = 0
+    stated_rank: int = -1
     trace: DeviceTrace | None = None
 
 
@@ -80,10 +85,10 @@ def open_ranks(ranks: Sequence[RankTraces], *, keep: bool) -> list[OpenRank]:
 def _open(traces: RankTraces, *, keep: bool) -> OpenRank:
     if traces.steps:
         return OpenRank(traces, list(traces.steps))
-    trace = read_device_trace(traces.device_path)
+    trace = _device_trace(traces)
     found = annotated_steps(trace)
     steps = found or [whole_trace(trace)]
-    return OpenRank(traces, steps, bool(found), trace.world_size, trace if keep else None)
+    return OpenRank(traces, steps, bool(found), trace.world_size, trace.rank, trace if keep else None)
 
 
 def _size(path: Path) -> int:
@@ -97,9 +102,9 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
     `TraceError` for traces that cannot be used, `StepsDiffer` if only the structure step can.
     """
     traces = opened.traces
-    trace, opened.trace = opened.trace or read_device_trace(traces.device_path), None
+    trace, opened.trace = opened.trace or _device_trace(traces), None
     window = Window.of([step for step in opened.steps if step.index in chosen])
-    host = HostTrace({}, {}) if traces.host_path is None else read_host_trace(traces.host_path)
+    trace, host, lacking = _with_host_trace(traces, trace)
     if traces.structure is not None:
         trace, host = _with_lent_records(trace, host, traces.structure, window)
     groups = {**host.groups, **trace.groups, **traces.groups}
@@ -107,9 +112,29 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
         linked = msgspec.structs.replace(trace, events=with_records(trace.events, host))
         graph = device_graph(traces.rank, linked, host, window, groups=groups, world_size=world_size)
         _refuse_untied(traces, graph, trace)
-        return graph
-    _refuse_lost_device(traces, trace, host)
-    return _host_graph(traces, trace, host, window, groups=groups, world_size=world_size)
+    else:
+        _refuse_lost_device(traces, trace, host)
+        graph = _host_graph(traces, trace, host, window, groups=groups, world_size=world_size)
+    graph.metadata["notes"] += lacking
+    return graph
+
+
+def _device_trace(traces: RankTraces) -> DeviceTrace:
+    if traces.linked and traces.device_path == traces.host_path:
+        return read_linked_device(traces.device_path)
+    return read_device_trace(traces.device_path)
+
+
+def _with_host_trace(traces: RankTraces, trace: DeviceTrace) -> tuple[DeviceTrace, HostTrace, list[str]]:
+    """Return *trace* and the host trace that belongs to it, and what is lacking for want of a better one."""
+    if traces.host_path is None:
+        trace = with_own_records(trace)
+        host, lacking = read_recorded_host(traces.device_path, trace)
+        return trace, host, [lacking]
+    if not traces.linked:
+        return trace, read_host_trace(traces.host_path), []
+    lacking_calls = [LINKED_LACKS] if traces.device_path == traces.host_path else []
+    return trace, read_linked_host(traces.host_path), lacking_calls
 
 
 def _with_lent_records(
@@ -145,7 +170,32 @@ def _host_graph(
     ids = {(): 0, everyone: 0, **{ranks: number for number, ranks in enumerate(own_groups, start=1)}}
     graph = assemble(traces.rank, window, ops, comms, host, group_ids=ids)
     graph.metadata["groups"] = [list(ranks) for ranks in own_groups]
+    graph.metadata["notes"] += _unknown(traces, ops, comms, groups, world_size)
     return graph
+
+
+def _unknown(
+    traces: RankTraces,
+    ops: Sequence[Op],
+    comms: Sequence[Communication],
+    groups: Mapping[str, tuple[int, ...]],
+    world_size: int,
+) -> list[str]:
+    """Return what the traces do not tell of the communications among *ops*."""
+    notes = []
+    unsized = sum(op.event.name in COMM_OPS for op in ops) - len(comms)
+    if unsized:
+        notes.append(
+            "the traces do not tell what some communications move: they are left as computation of their "
+            "measured time, which no network changes"
+        )
+    several = any(1 < len(ranks) < world_size for ranks in groups.values())
+    if several and traces.flight_path is None and any(comm.group_ranks == () for comm in comms):
+        notes.append(
+            "the traces list several process groups but not which of them each collective used (a flight "
+            "record would): all ranks are assumed where that is unknown"
+        )
+    return notes
 
 
 def _refuse_lost_device(traces: RankTraces, trace: DeviceTrace, host: HostTrace) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chakrascope.converter.costs import operator_cost
+from chakrascope.converter.costs import operator_cost, returned_shape
 from chakrascope.converter.host_trace import HostOp, read_host_trace
 
 torch = pytest.importorskip("torch")
@@ -100,3 +100,34 @@ def test_bytes_count_what_is_read_and_written():
     assert operator_cost(embedding)[1] == 2 * 65536 * 4 + 512 * 8
     in_place = HostOp("aten::_foreach_mul_", [[row, row]], [], "_foreach_mul_(Tensor(a!)[] self)")
     assert operator_cost(in_place)[1] == 4 * 65536 * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "values", "returned"),
+    [
+        ("aten::mm", [[4, 8], [8, 3]], [], [4, 3]),
+        ("aten::baddbmm", [[2, 4, 3], [2, 4, 8], [2, 8, 3]], [], [2, 4, 3]),
+        ("aten::mv", [[4, 8], [8]], [], [4]),
+        ("aten::linear", [[5, 2, 8], [3, 8], [3]], [], [5, 2, 3]),
+        ("aten::embedding", [[1000, 16], [4, 7]], [], [4, 7, 16]),
+        ("aten::convolution", [[2, 3, 9, 9], [5, 3, 3, 3]], [0, 0, 0, [2, 2], [1, 1], [1, 1]], [2, 5, 5, 5]),
+        ("aten::cudnn_convolution", [[2, 3, 9], [5, 3, 3]], [0, 0, [0], [3], [1]], [2, 5, 3]),
+        ("aten::cudnn_convolution", [[2, 3, 9], [5, 3, 3]], [], [2, 5, 9]),
+        ("aten::cat", [[[2, 3], [4, 3]], []], [], [18]),
+        ("aten::relu", [[2, 3]], [], [2, 3]),
+        ("fbgemm::embedding_codegen_lookup", [[10_000, 64]], [], []),
+        ("aten::mm", [[4, 8]], [], [4, 8]),
+        ("aten::ones", [], [], []),
+    ],
+)
+def test_what_an_operator_returns_follows_from_its_arguments(name, shapes, values, returned):
+    assert returned_shape(name, shapes, values) == returned
+
+
+@pytest.mark.parametrize(("stride", "padding", "dilation"), [(1, 0, 1), (2, 1, 1), (3, 2, 2)])
+def test_convolutions_return_what_torch_returns(stride, padding, dilation):
+    source, weight = torch.zeros(2, 4, 17, 13), torch.zeros(6, 4, 3, 5)
+    output = torch.nn.functional.conv2d(source, weight, None, stride, padding, dilation)
+    values = [None, None, None, [stride], [padding], [dilation]]
+    shapes = [list(source.shape), list(weight.shape)]
+    assert returned_shape("aten::conv2d", shapes, values) == list(output.shape)

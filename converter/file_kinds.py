@@ -1,0 +1,65 @@
+"""What a file is, by its first megabyte: whatever its name, and however it was compressed."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import tarfile
+import zlib
+from pathlib import Path
+from typing import Literal
+
+__all__ = ["FileKind", "kind_of", "stated_rank"]
+
+FileKind = Literal["device", "host", "linked", "archive", "other"]
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_HEAD_BYTES = 1 << 20
+_ARCHIVE_NAMES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
+_EVENTS, _NODES = re.compile(rb'"traceEvents"\s*:'), re.compile(rb'"nodes"\s*:\s*\[')
+# What only a linker adds to a node.
+_LINKED = re.compile(rb'"(?:inclusive_dur|exclusive_dur|inter_thread_dep)"\s*:')
+_SCHEMA = re.compile(rb'"schema"\s*:\s*"')
+_DISTRIBUTED_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*?"rank"\s*:\s*(\d{1,9})\b')
+_RANK_IN_NAME = re.compile(r"(?i)(?:rank|worker)[-_]?(\d{1,9})(?!\d)")
+
+
+def kind_of(path: Path) -> FileKind:
+    """Return what the file at *path* is; anything but a trace or an archive of traces is ``other``."""
+    if path.name.endswith(_ARCHIVE_NAMES) or _holds_tar(path):
+        return "archive"
+    head = _head(path)
+    if _EVENTS.search(head):
+        return "device"
+    if _NODES.search(head) and _SCHEMA.search(head):
+        return "linked" if _LINKED.search(head) else "host"
+    return "other"
+
+
+def stated_rank(path: Path) -> int | None:
+    """Return the rank that the device trace at *path* says it is of, else what its name says, else None."""
+    found = _DISTRIBUTED_RANK.search(_head(path))
+    named = _RANK_IN_NAME.search(path.name)
+    return int(found[1]) if found else int(named[1]) if named else None
+
+
+def _head(path: Path) -> bytes:
+    """Return the first megabyte of *path*, decompressed; what can be read of it."""
+    try:
+        with path.open("rb") as file:
+            if file.read(len(_GZIP_MAGIC)) != _GZIP_MAGIC:
+                file.seek(0)
+                return file.read(_HEAD_BYTES)
+            file.seek(0)
+            with gzip.open(file) as content:
+                return content.read(_HEAD_BYTES)
+    except (OSError, EOFError, zlib.error):
+        return b""
+
+
+def _holds_tar(path: Path) -> bool:
+    """Return whether *path* is a tar archive, compressed or not, whatever its name."""
+    try:
+        return tarfile.is_tarfile(path)
+    except (OSError, EOFError, zlib.error):
+        return False

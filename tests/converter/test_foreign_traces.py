@@ -1,0 +1,224 @@
+"""Traces that others captured or linked: device traces alone, and the public linker's output."""
+
+import gzip
+import json
+import shutil
+
+import pytest
+
+from chakrascope.converter import CollectiveType, EdgeKind, NodeType, convert_files, replay
+from chakrascope.converter.file_kinds import kind_of, stated_rank
+from chakrascope.errors import TraceError, TraceFormatError, UsageError
+
+ALL_REDUCE = int(CollectiveType.ALL_REDUCE)
+
+
+def _read(path):
+    return json.loads(gzip.decompress(path.read_bytes()))
+
+
+def _assumed(workload):
+    return " ".join(workload.metadata["assumptions"])
+
+
+def _slowed(graph):
+    nodes = graph.nodes.copy()
+    nodes.loc[nodes["kind"] == "communication", "duration_ns"] *= 10
+    return replay(type(graph)(graph.rank, nodes, graph.edges)).makespan_ns
+
+
+@pytest.fixture(scope="module")
+def linked_path(data_dir):
+    return data_dir / "converter" / "linked" / "linked_0.json.gz"
+
+
+@pytest.fixture(scope="module")
+def linked(linked_path):
+    return convert_files(linked_trace=str(linked_path))
+
+
+def test_a_linked_trace_replays_what_was_measured(linked):
+    graph = linked.graphs[0]
+    assert linked.metadata["measured_step_ns"] == {"0": 44_800_000}
+    assert replay(graph).makespan_ns == 44_800_000
+    assert linked.num_ranks == 2
+    assert "lack the runtime's calls" in _assumed(linked)
+
+
+def test_a_linked_traces_device_work_hangs_together(linked):
+    nodes, edges = linked.graphs[0].nodes, linked.graphs[0].edges
+    device = nodes[nodes["stream"] >= 1000]
+    assert (device["kind"] == "memory").sum() == 161
+    launched = edges[edges["kind"].isin([EdgeKind.LAUNCH, EdgeKind.COMM_ISSUE])]
+    assert len(launched) == 187 + 161
+    (comm,) = nodes[nodes["type"] == NodeType.COMM_COLL].to_dict("records")
+    assert (comm["comm_type"], comm["comm_size_bytes"], comm["group"]) == (ALL_REDUCE, 9_724_160, 0)
+    assert (edges["src"] == comm["node_id"]).any()
+    assert nodes["num_ops"].clip(lower=0).sum() == 178_319_229_163
+
+
+def test_a_linked_trace_given_as_host_trace_is_recognised(linked, linked_path):
+    again = convert_files(str(linked_path))
+    assert again.graphs[0].nodes.equals(linked.graphs[0].nodes)
+    assert "linked traces were converted" in _assumed(again)
+
+
+def test_the_pair_and_its_linked_trace_agree(shared, linked_path, tmp_path):
+    folder = shared / "traces" / "gpu_resnet50_ddp2"
+    pair = convert_files([folder / "et103_0.json.gz"], [folder / "kineto_0.json.gz"], step=5).graphs[0]
+    beside = convert_files([linked_path], [folder / "kineto_0.json.gz"], step=5).graphs[0]
+    part = convert_files(linked_trace=[linked_path]).graphs[0]
+    ours, theirs = (graph.nodes.query("type == 7 and comm_size_bytes == 9724160") for graph in (pair, part))
+    assert ours["duration_ns"].tolist() == theirs["duration_ns"].tolist()
+    known = beside.nodes.query("operator == 'aten::convolution_backward' and num_ops > 1")["num_ops"]
+    assert known.isin(pair.nodes["num_ops"]).all()
+    assert len(known) > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda node: node.pop("ts", None), "holds no time of any operator"),
+        (lambda node: node.update(ts="soon") if "ts" in node else None, r"impossible time \('soon'"),
+        (lambda node: node.update(inclusive_dur=-1) if "ts" in node else None, "impossible time"),
+        (lambda node: node.update(id="x"), "not the trace it should be"),
+    ],
+)
+def test_damaged_linked_traces_are_refused(linked_path, tmp_path, change, message):
+    document = _read(linked_path)
+    for node in document["nodes"]:
+        change(node)
+    (tmp_path / "linked_0.json").write_text(json.dumps(document))
+    with pytest.raises(TraceFormatError, match=message):
+        convert_files(linked_trace=f"{tmp_path}/linked_{{rank}}.json")
+
+
+def test_a_host_trace_alone_is_refused(data_dir, linked_path):
+    path = data_dir / "converter" / "mlp_2" / "rank0.host.json.gz"
+    with pytest.raises(UsageError, match=r"rank0\.host\.json\.gz\) holds no times.*--device-trace"):
+        convert_files([path])
+    with pytest.raises(UsageError, match="Give it alone"):
+        convert_files([path], linked_trace=[linked_path])
+    with pytest.raises(UsageError, match="holds no times"):
+        convert_files()
+
+
+def test_kinds_of_files_are_told_by_their_content(data_dir, linked_path, tmp_path):
+    folder = data_dir / "converter" / "mlp_2"
+    found = [
+        folder / "rank1.device.json.gz",
+        folder / "rank1.host.json.gz",
+        linked_path,
+        folder / "manifest.json",
+    ]
+    assert [kind_of(path) for path in found] == ["device", "host", "linked", "other"]
+    assert [stated_rank(path) for path in found] == [1, 1, None, None]
+    (tmp_path / "cut.json.gz").write_bytes(found[0].read_bytes()[:30])
+    assert kind_of(tmp_path / "cut.json.gz") == "other"
+
+
+@pytest.fixture(scope="module")
+def dlrm(data_dir):
+    folder = data_dir / "converter" / "dlrm_v100_8"
+    device = f"{folder}/kineto_{{rank}}.json.gz"
+    return convert_files(f"{folder}/et_{{rank}}.json.gz", device), convert_files(device_trace=device)
+
+
+def test_device_traces_alone_give_the_same_communication(dlrm):
+    columns = ["comm_type", "comm_size_bytes", "group", "stream", "duration_ns"]
+    for pair, alone in zip(*(workload.graphs for workload in dlrm), strict=True):
+        ours, theirs = (graph.nodes.query("type == 7")[columns].to_numpy() for graph in (pair, alone))
+        assert (ours == theirs).all()
+
+
+def test_device_traces_alone_replay_and_react_alike(dlrm):
+    for pair, alone in zip(*(workload.graphs for workload in dlrm), strict=True):
+        measured = alone.metadata["accounting"]["measured_step_ns"]
+        assert replay(alone).makespan_ns == pytest.approx(measured, rel=0.003)
+        assert _slowed(alone) == pytest.approx(_slowed(pair), rel=0.01)
+
+
+def test_device_traces_alone_have_costs_from_shapes(dlrm):
+    pair, alone = (workload.graphs[0].nodes for workload in dlrm)
+    assert alone["num_ops"].clip(lower=0).sum() == pytest.approx(
+        pair["num_ops"].clip(lower=0).sum(), rel=1e-4
+    )
+    assert "costs follow from the recorded shapes" in _assumed(dlrm[1])
+
+
+def test_resnet_alone_has_every_wait_of_the_pair(shared):
+    folder = shared / "traces" / "gpu_resnet50_ddp2"
+    device = [folder / "kineto_0.json.gz"]
+    pair, alone = (
+        convert_files(host, device, step="all").graphs[0] for host in ([folder / "et103_0.json.gz"], None)
+    )
+    waits = [graph.edges[graph.edges["kind"] == EdgeKind.COMM_WAIT].to_numpy() for graph in (pair, alone)]
+    assert (waits[0] == waits[1]).all()
+    assert replay(alone).makespan_ns == pytest.approx(667_225_958, rel=0.001)
+    assert _slowed(alone) == pytest.approx(_slowed(pair), rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("name", "collective", "count"),
+    [("mlp_2", 0, 5), ("fsdp2_2", 2, 9), ("fsdp2_2", 7, 5), ("moe_2", 6, 5), ("tp_2", 0, 6)],
+)
+def test_gloo_alone_gives_the_pairs_collectives(shared, name, collective, count):
+    folder = shared / "traces" / name
+    device = f"{folder}/kineto_{{rank}}.json.gz"
+    pair, alone = (convert_files(host, device) for host in (f"{folder}/et_{{rank}}.json.gz", None))
+    for ours, theirs in zip(pair.graphs, alone.graphs, strict=True):
+        found = [
+            graph.nodes.query(f"comm_type == {collective}")["comm_size_bytes"].tolist()
+            for graph in (ours, theirs)
+        ]
+        assert found[0] == found[1]
+        assert len(found[0]) == count
+        figures = theirs.metadata["accounting"]
+        assert figures["unexplained_ns"] <= 0.003 * figures["measured_step_ns"]
+
+
+def test_gloo_alone_gives_sends_and_receives(shared):
+    workload = convert_files(device_trace=f"{shared}/traces/pp_2/kineto_{{rank}}.json.gz")
+    first, second = (graph.nodes for graph in workload.graphs)
+    sent, received = first.query("type == 5"), second.query("type == 6")
+    assert sent["comm_dst"].tolist() == [1] * len(sent)
+    assert sent["comm_size_bytes"].tolist() == received["comm_size_bytes"].tolist()
+
+
+def test_groups_that_gloo_does_not_name_are_said(shared):
+    workload = convert_files(device_trace=f"{shared}/traces/tpdp_4/kineto_{{rank}}.json.gz")
+    assert "not which of them each collective used" in _assumed(workload)
+
+
+def test_without_shapes_gloo_communication_stays_measured_time(data_dir, tmp_path):
+    document = _read(data_dir / "converter" / "mlp_2" / "rank0.device.json.gz")
+    for event in document["traceEvents"]:
+        for name in ("Input Dims", "Input type", "Input Strides", "Concrete Inputs"):
+            event.get("args", {}).pop(name, None)
+    (tmp_path / "rank0.json").write_text(json.dumps(document))
+    workload = convert_files(device_trace=str(tmp_path / "rank0.json"))
+    assert "has no shapes (record_shapes)" in _assumed(workload)
+    assert "do not tell what some communications move" in _assumed(workload)
+    assert workload.summary()["communication_nodes"] == 0
+
+
+def test_traces_tell_their_own_ranks(data_dir, tmp_path):
+    folder = data_dir / "converter" / "mlp_2"
+    for rank, name in enumerate(("host_b.171.pt.trace.json.gz", "host_a.170.pt.trace.json.gz")):
+        shutil.copy(folder / f"rank{rank}.device.json.gz", tmp_path / name)
+    by_rank = convert_files(device_trace=f"{folder}/rank{{rank}}.device.json.gz")
+    for files in (str(tmp_path), f"{tmp_path}/*.pt.trace.json.gz"):
+        found = convert_files(device_trace=files)
+        assert found.metadata["measured_step_ns"] == by_rank.metadata["measured_step_ns"]
+    swapped = [tmp_path / "host_a.170.pt.trace.json.gz", tmp_path / "host_b.171.pt.trace.json.gz"]
+    with pytest.raises(TraceError, match="is the trace of rank 1, but stands for rank 0"):
+        convert_files(device_trace=swapped)
+    shutil.copy(swapped[0], tmp_path / "again.pt.trace.json.gz")
+    with pytest.raises(UsageError, match="is of rank 1, like"):
+        convert_files(device_trace=str(tmp_path))
+
+
+def test_one_rank_of_many_stands_for_all_and_is_named(data_dir):
+    workload = convert_files(device_trace=str(data_dir / "converter" / "dlrm_v100_8" / "kineto_1.json.gz"))
+    assert workload.num_ranks == 8
+    assert "1 of 8 ranks were given (1)" in _assumed(workload)
