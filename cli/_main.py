@@ -49,7 +49,53 @@ A training script that fails hands its own exit code through `trace` and `profil
 """
 
 
-@click.group(epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+_SECTIONS: dict[str, dict[click.Command, str]] = {
+    "From a job to an answer": {
+        profile_command: "Capture a training command, convert, simulate and explain it.",
+        trace_command: "Capture a training command, unchanged.",
+        doctor_command: "Find what is wrong with traces, graphs or backends.",
+        convert_command: "Turn traces into one Chakra graph a rank.",
+        run_command: "Simulate them on a cluster.",
+        view_command: "Open a study in the browser.",
+        report_command: "Write the answer into one HTML file.",
+    },
+    "What bounds the step": {
+        summary_command: "In one sentence, and what would help most.",
+        critical_path_command: "The segments across ranks that sum to the step.",
+        slack_command: "How much later each node could end.",
+        collectives_command: "Size, skew, transfer and bandwidth of each.",
+        links_command: "How busy each link is.",
+    },
+    "What would change it": {
+        what_if_command: "Simulate a run again with something changed.",
+        compare_command: "Backends, networks or the measurement side by side.",
+        sweep_command: "Many clusters, the best first.",
+        presets_command: "The clusters that ship with the package.",
+    },
+    "What there is": {
+        runs_command: "The runs of a study: label, tag, note, delete.",
+        jobs_command: "What runs in the background.",
+        inspect_command: "What is in a graph.",
+        export_command: "A graph for other tools.",
+        generate_command: "Graphs without a job: microbenchmarks, text workloads.",
+    },
+}
+
+
+class _Sections(click.Group):
+    """A group whose help lists the commands by what they are for, in the order of their use."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one list of commands a section."""
+        width = max(map(len, self.commands))
+        for title, commands in _SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(str(command.name).ljust(width), text) for command, text in commands.items()]
+                )
+
+
+@click.group(cls=_Sections, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="chakrascope")
 def cli() -> None:
     """Find what bounds a training step, on the cluster you have or the one you might buy.
@@ -58,30 +104,9 @@ def cli() -> None:
     """
 
 
-for _command in (
-    profile_command,
-    trace_command,
-    convert_command,
-    run_command,
-    summary_command,
-    critical_path_command,
-    slack_command,
-    collectives_command,
-    links_command,
-    compare_command,
-    what_if_command,
-    sweep_command,
-    view_command,
-    report_command,
-    runs_command,
-    jobs_command,
-    doctor_command,
-    inspect_command,
-    export_command,
-    generate_command,
-    presets_command,
-):
-    cli.add_command(_command)
+for _commands in _SECTIONS.values():
+    for _command in _commands:
+        cli.add_command(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
