@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
 import pandas as pd
 
 from ..errors import UsageError
-from ..runner import Study, compare
-from ._output import console, format_option, print_frame, print_json
+from ..runner import Comparison, Study, compare, measured_result
+from ..runner.runs import run_name
+from ..runner.summary import TIME_FORMULA
+from ._output import console, error_console, format_option, print_frame, print_json
 
 __all__ = ["compare_command"]
 
-VIEWS = ("overview", "ranks", "collectives", "nodes", "paths")
+VIEWS = ("overview", "ranks", "nodes", "collectives", "flows", "errors", "paths")
+# What of each table fits on a terminal, and the names there.
+_SHOWN = {
+    "overview": ["makespan_ns", "relative", "compute_ns", "exposed_comm_ns", "idle_ns"],
+    "ranks": ["rank", "finish_ns_base", "finish_ns_other", "relative",
+              "exposed_comm_ns_base", "exposed_comm_ns_other"],
+    "nodes": ["rank", "node_id", "name", "base_ns", "other_ns", "delta_ns", "relative"],
+    "collectives": ["operation", "size_bytes", "base_ns", "other_ns", "delta_ns", "relative"],
+    "flows": ["src", "dst", "bytes", "turn", "base_ns", "other_ns", "delta_ns", "relative"],
+    "errors": ["of", "key", "count", "p05", "median", "p95", "worst", "worst_is"],
+    "paths": ["segments_in_common", "parts_at_ns", "base_goes_to", "other_goes_to", "on_both"],
+}  # fmt: skip
+_NAMES = {
+    "finish_ns_base": "base_ns",
+    "finish_ns_other": "other_ns",
+    "exposed_comm_ns_base": "exposed_base_ns",
+    "exposed_comm_ns_other": "exposed_other_ns",
+    "segments_in_common": "common",
+}
+_SHARES = ("p05", "median", "p95", "worst", "on_both")
 
 
 @click.command("compare")
@@ -24,52 +46,94 @@ VIEWS = ("overview", "ranks", "collectives", "nodes", "paths")
     multiple=True,
     help="A run; the first is the base. [default: the newest that can be aligned]",
 )
+@click.option("--measured", is_flag=True, help="Compare with what was measured, as the base.")
 @click.option("--view", type=click.Choice(VIEWS), help="Print this table only. [default: all of them]")
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Write every table there as Parquet, too.",
+)
 @format_option
 def compare_command(
-    study_folder: Path, run_ids: tuple[str, ...], view: str | None, output_format: str
+    *,
+    study_folder: Path,
+    run_ids: tuple[str, ...],
+    measured: bool,
+    view: str | None,
+    folder: Path | None,
+    output_format: str,
 ) -> None:
     """Compare runs of STUDY: backends or networks against each other, or against what was measured.
 
-    A `replay` run holds the measured times (`chakrascope run STUDY --backend replay`).
+    In total, by rank, node, collective and message (of backends that simulate messages), how the errors are
+    distributed, and where the critical paths part. Nodes are aligned by their ids.
     """
-    study = Study.open(study_folder)
-    chosen = run_ids or _comparable(study)
-    infos = [study.run_info(run_id) for run_id in chosen]
-    if len({info.workload for info in infos}) > 1:
-        raise UsageError("These runs simulate different workloads, so that their nodes cannot be aligned.")
-    labels = [info.backend for info in infos]
-    if len(set(labels)) < len(labels):
-        labels = [f"{info.backend} on {info.network}" for info in infos]
-    results = [study.result(info.id) for info in infos]
-    comparison = compare(results, study.run_workload(infos[0].id), labels)
+    comparison = _comparison(Study.open(study_folder), run_ids, measured=measured)
+    if folder is not None:
+        _write(comparison, folder)
     if output_format == "csv" or (view and output_format == "json"):
         print_frame(getattr(comparison, view or "overview"), output_format)
     elif output_format == "json":
-        print_json({name: getattr(comparison, name).to_dict(orient="records") for name in VIEWS})
+        tables = {name: getattr(comparison, name).to_json(orient="records") for name in VIEWS}
+        print_json({name: json.loads(text) for name, text in tables.items()} | {"formula": TIME_FORMULA})
     else:
         for name in (view,) if view else VIEWS:
-            print_frame(_for_people(getattr(comparison, name)), "table", title=name.capitalize(), limit=20)
-        console.print(f"Against {labels[0]}, the base; --run ID chooses others.")
+            _print(name, getattr(comparison, name))
+        console.print(f"[dim]{TIME_FORMULA}[/]")
+        console.print(f"Against {comparison.labels[0]}, the base; --run ID and --measured choose others.")
 
 
-def _comparable(study: Study) -> list[str]:
+def _comparison(study: Study, run_ids: tuple[str, ...], *, measured: bool) -> Comparison:
+    chosen = run_ids or _comparable(study, at_least=1 if measured else 2)
+    infos = [study.run_info(run_id) for run_id in chosen]
+    if len({info.workload for info in infos}) > 1:
+        raise UsageError("These runs simulate different workloads, so that their nodes cannot be aligned.")
+    workload = study.run_workload(infos[0].id)
+    labels = [info.backend for info in infos]
+    if len(set(labels)) < len(labels):
+        labels = [run_name(info) for info in infos]
+    if len(set(labels)) < len(labels):
+        labels = [f"{run_name(info)} ({info.id[:6]})" for info in infos]
+    results = [study.result(info.id) for info in infos]
+    if measured:
+        results, labels = [measured_result(workload), *results], ["measured", *labels]
+    return compare(results, workload, labels)
+
+
+def _comparable(study: Study, at_least: int) -> list[str]:
     """Return the newest runs that can be aligned, oldest first: of one workload and one number of ranks."""
     alike: dict[tuple[str, int], list[str]] = {}
     newest_first = sorted(study.runs(), key=lambda run: run.created, reverse=True)
     for run in newest_first:
         alike.setdefault((run.workload, run.num_ranks), []).append(run.id)
-    several = next((ids for ids in alike.values() if len(ids) > 1), None)
+    several = next((ids for ids in alike.values() if len(ids) >= at_least), None)
     if several is None:
         raise UsageError(
             "No two runs of the study have the same workload and number of ranks; run it with another "
-            "backend or network, or as measured with `chakrascope run STUDY --backend replay`."
+            "backend or network, or add --measured to compare with the measurement."
         )
     return several[::-1]
 
 
-def _for_people(table: pd.DataFrame) -> pd.DataFrame:
-    """Return *table* with its shares as percentages."""
-    shares = [name for name in ("relative", "p05", "median", "p95", "worst", "on_both") if name in table]
-    shown: pd.DataFrame = table.assign(**{name: table[name].map("{:+.1%}".format) for name in shares})
-    return shown
+def _write(comparison: Comparison, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in VIEWS:
+        temporary = folder / f".{name}.parquet.tmp"
+        getattr(comparison, name).to_parquet(temporary, index=False)
+        temporary.replace(folder / f"{name}.parquet")
+    error_console.print(f"[green]✓[/] wrote {', '.join(f'{name}.parquet' for name in VIEWS)} into {folder}.")
+
+
+def _print(name: str, table: pd.DataFrame) -> None:
+    """Print what of *table* fits on a terminal."""
+    if name == "flows" and table.empty:
+        console.print("[dim]Flows: none that two of these results recorded; 'ns3' simulates messages.[/]")
+        return
+    several = name == "overview" or table["result"].nunique() > 1
+    shown = table[[*["result"] * several, *_SHOWN[name]]].rename(columns=_NAMES)
+    shares = [column for column in _SHARES if column in shown]
+    shown = shown.assign(**{column: shown[column].map("{:+.1%}".format) for column in shares})
+    print_frame(shown, "table", title=name.capitalize(), limit=10)

@@ -28,6 +28,8 @@ __all__ = [
     "stage",
 ]
 
+_CELL_LENGTH = 80
+
 console = Console(highlight=False)
 error_console = Console(stderr=True, highlight=False)
 
@@ -93,7 +95,8 @@ def _cell(column: str, value: Any) -> str:
     if column in {"share", "busiest", "mean"}:
         return f"{value:.1%}"
     if not isinstance(value, float):
-        return escape(str(value))
+        text = str(value)
+        return escape(text if len(text) <= _CELL_LENGTH else f"{text[: _CELL_LENGTH // 2]} … {text[-20:]}")
     return f"{value:+.2%}" if column == "relative" else f"{value:,.4g}"
 
 

@@ -9,15 +9,11 @@ import click
 import pandas as pd
 
 from ..runner import Advice, Study, advice, collective_overview, summarize
+from ..runner.summary import TIME_FORMULA
 from ._output import console, format_option, print_frame, print_json
 from ._studies import of_a_run
 
 __all__ = ["summary_command"]
-
-_FORMULA = (
-    "compute + exposed communication + idle = the step; exposed communication is what no computation covers: "
-    "communication - overlap"
-)
 
 
 @click.command("summary")
@@ -48,7 +44,7 @@ def summary_command(study_folder: Path, run_id: str | None, view: str | None, ou
         titles = {"advice": "What would help, and what it gains at most", "kinds": "Critical path by kind"}
         for name, table in tables.items():
             print_frame(table, "table", title=titles.get(name, "Ranks"), limit=16)
-        console.print(f"[dim]{_FORMULA}[/]")
+        console.print(f"[dim]{TIME_FORMULA}[/]")
 
 
 _ADVICE = [field.name for field in dataclasses.fields(Advice)]

@@ -11,8 +11,14 @@ from .backends import register as register
 from .collective_overview import collective_overview as collective_overview
 from .compare import Comparison as Comparison
 from .compare import Parting as Parting
+from .compare import collective_differences as collective_differences
 from .compare import compare as compare
+from .compare import error_distribution as error_distribution
+from .compare import flow_differences as flow_differences
+from .compare import measured_result as measured_result
+from .compare import node_differences as node_differences
 from .compare import parting as parting
+from .compare import rank_differences as rank_differences
 from .config import MemoryConfig as MemoryConfig
 from .config import NetworkConfig as NetworkConfig
 from .config import SystemConfig as SystemConfig
@@ -75,18 +81,24 @@ __all__ = [
     "advice",
     "backend_names",
     "backend_report",
+    "collective_differences",
     "collective_overview",
     "compare",
     "critical_path",
     "describe_study",
+    "error_distribution",
     "find_items",
+    "flow_differences",
     "get_backend",
     "human_size",
     "human_time",
     "list_presets",
     "load_groups",
+    "measured_result",
+    "node_differences",
     "parting",
     "prepare",
+    "rank_differences",
     "read_sweep",
     "register",
     "simulate",

@@ -11,13 +11,18 @@ from ..converter import Workload
 from .critical_path import CriticalPath, critical_path
 from .result import Result
 
-__all__ = ["Summary", "human_time", "summarize"]
+__all__ = ["TIME_FORMULA", "Summary", "human_time", "rank_times", "summarize"]
+
+TIME_FORMULA = (
+    "compute + exposed communication + idle = the step; exposed communication is what no computation covers: "
+    "communication - overlap"
+)
 
 _ALMOST_ALL = 0.995
 _PHRASES = {
     "communication": "communication",
     "compute": "computation",
-    "launch": "host work between operators (Python, dispatch)",
+    "launch": "host work (Python, dispatch, launches)",
     "memory": "remote memory",
     "wait": "waiting for peers",
     "idle": "idle time",
@@ -52,7 +57,7 @@ def summarize(result: Result, workload: Workload) -> Summary:
     """Return what bounds the step of *result*, whose programs are *workload*'s."""
     path = critical_path(result, workload)
     kinds = path.breakdown("kind")
-    return Summary(_headline(path, kinds), result.makespan_ns, kinds, _rank_table(result), path)
+    return Summary(_headline(path, kinds), result.makespan_ns, kinds, rank_times(result), path)
 
 
 def _headline(path: CriticalPath, kinds: pd.DataFrame) -> str:
@@ -94,7 +99,7 @@ def _lower(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:].rstrip(".")
 
 
-def _rank_table(result: Result) -> pd.DataFrame:
+def rank_times(result: Result) -> pd.DataFrame:
     """Return the time of each rank, split so that compute + exposed communication + idle is the makespan."""
     busy = (result.ranks["compute_ns"] + result.ranks["comm_ns"] - result.ranks["overlap_ns"]).clip(lower=0)
     table: pd.DataFrame = result.ranks[["rank", "finish_ns", "compute_ns", "overlap_ns"]].copy()

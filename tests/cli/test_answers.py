@@ -150,3 +150,18 @@ def test_runs_are_labelled_annotated_found_and_deleted(study, capfd):
     left = json.loads(answer(capfd, "runs", study.path, "--delete", second, "--format", "json"))
     assert [row["id"] for row in left] == [first]
     study.add_run(experiment, result)
+
+
+def test_comparison_with_the_measurement_is_written_as_parquet_too(study, capfd, tmp_path):
+    options = ["--measured", "-o", str(tmp_path / "tables"), "--format", "json"]
+    said = answer(capfd, "compare", study.path, *options)
+    tables = json.loads(said[said.index("{") :])
+    assert [row["result"] for row in tables["overview"]] == [
+        "measured",
+        "analytical-unaware",
+        "analytical-aware",
+    ]
+    assert "communication - overlap" in tables["formula"]
+    for file in (tmp_path / "tables").iterdir():
+        assert len(pd.read_parquet(file)) == len(tables[file.stem])
+    assert {row["of"] for row in tables["errors"]} == {"nodes", "collectives"}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from workloads import coll, comp, workload
 
 from chakrascope.errors import ConfigError
-from chakrascope.runner import compare, simulate
+from chakrascope.runner import compare, error_distribution, flow_differences, measured_result, simulate
 
 
 def model():
@@ -25,7 +30,8 @@ def test_a_result_equals_itself():
     assert (comparison.overview["delta_ns"] == 0).all()
     assert (comparison.ranks["relative"] == 0).all()
     assert (comparison.collectives["relative"] == 0).all()
-    assert (comparison.nodes[["p05", "median", "p95", "worst"]] == 0).all(axis=None)
+    assert (comparison.nodes["delta_ns"] == 0).all()
+    assert (comparison.errors[["mean", "p05", "median", "p95", "worst"]] == 0).all(axis=None)
     assert comparison.paths["on_both"].tolist() == [1.0]
     assert comparison.paths["base_goes_to"].tolist() == ["the end"]
 
@@ -36,10 +42,12 @@ def test_differences_are_against_the_first():
     assert comparison.overview["result"].tolist() == ["measured", "simulated"]
     assert comparison.overview["delta_ns"].iloc[1] == simulated.makespan_ns - measured.makespan_ns
     only = comparison.collectives.iloc[0]
-    assert (only["comm_type"], only["size_bytes"], only["ranks"]) == ("all_reduce", 1 << 20, 8)
+    assert (only["operation"], only["size_bytes"], only["ranks"]) == ("all_reduce", 1 << 20, 8)
     assert only["relative"] == pytest.approx((only["other_ns"] - only["base_ns"]) / only["base_ns"])
-    compute = comparison.nodes[comparison.nodes["kind"] == "compute"]
+    compute = comparison.errors[comparison.errors["key"] == "compute"]
     assert compute["worst"].tolist() == [0.0]
+    worst = comparison.nodes.iloc[0]
+    assert worst["delta_ns"] == comparison.nodes["delta_ns"].abs().max()
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -52,3 +60,66 @@ def test_other_numbers_of_ranks_cannot_be_aligned():
     small = simulate(workload([comp(0, 1)], [comp(0, 1)]), "default", "ring-2")
     with pytest.raises(ConfigError, match="numbers of ranks"):
         compare([*results("replay"), small], model())
+
+
+def test_the_times_of_every_result_add_up_to_its_makespan():
+    overview = compare(results("replay", "analytical-unaware", "analytical-aware"), model()).overview
+    parts = overview["compute_ns"] + overview["exposed_comm_ns"] + overview["idle_ns"]
+    assert (parts - overview["makespan_ns"]).abs().max() <= 2
+
+
+def flows(*rows):
+    columns = ["src", "dst", "bytes", "start_ns", "end_ns"]
+    frame = pd.DataFrame(rows, columns=columns)
+    return dataclasses.replace(results("analytical-unaware")[0], flows=frame)
+
+
+def test_flows_are_aligned_by_their_ends_size_and_order():
+    base = flows((0, 1, 64, 0, 10), (0, 1, 64, 20, 30), (1, 0, 64, 0, 10), (0, 1, 8, 0, 5))
+    other = flows((0, 1, 64, 40, 70), (0, 1, 64, 3, 23), (1, 0, 64, 0, 9), (2, 0, 64, 0, 1))
+    table = flow_differences(base, other)
+    assert table[["src", "dst", "bytes", "turn", "base_ns", "other_ns"]].values.tolist() == [
+        [0, 1, 64, 1, 10, 30],
+        [0, 1, 64, 0, 10, 20],
+        [1, 0, 64, 0, 10, 9],
+    ]
+    assert table["relative"].tolist() == [2.0, 1.0, -0.1]
+    errors = compare([base, other], model()).errors
+    (row,) = errors[errors["of"] == "flows"].to_dict("records")
+    assert (row["count"], row["unaligned"], row["median"]) == (3, 2, 1.0)
+    assert row["worst_is"] == "0 to 1, 64 bytes, number 2"
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 1000), st.integers(0, 1000), st.sampled_from("ab")), min_size=1, max_size=40
+    )
+)
+def test_distributions_are_of_errors_that_occur_and_in_order(pairs):
+    table = pd.DataFrame(pairs, columns=["base_ns", "other_ns", "kind"])
+    table["relative"] = (table["other_ns"] - table["base_ns"]) / table["base_ns"].clip(lower=1)
+    found = error_distribution(table, "kind")
+    assert found["count"].sum() == len(table)
+    for row in found.itertuples():
+        own = table.loc[table["kind"] == row.key, "relative"]
+        assert {row.p05, row.median, row.p95, row.worst} <= set(own)
+        assert row.p05 <= row.median <= row.p95
+        assert abs(row.worst) == own.abs().max() == abs(table["relative"][row.at])
+
+
+def test_the_measurement_is_one_more_result():
+    captured = dataclasses.replace(model(), metadata={"measured_step_ns": {"0": 1}})
+    measured = measured_result(captured)
+    assert measured.makespan_ns == 8000 + 1000 + 500
+    simulated = simulate(captured, "default", "ring-8")
+    assert (
+        compare([measured, simulated], captured, ["measured", "simulated"]).overview["relative"].iloc[1] != 0
+    )
+    with pytest.raises(ConfigError, match="nothing measured"):
+        measured_result(model())
+
+
+def test_labels_must_tell_results_apart():
+    with pytest.raises(ConfigError, match="apart"):
+        compare(results("replay", "replay"), model(), ["one", "one"])
+    assert compare(results("replay", "replay"), model()).labels == ("replay", "replay (2)")

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
+from ...runner import collective_differences as compare_collectives
+from ...runner import flow_differences as compare_flows
+from ...runner import node_differences as compare_nodes
 from ...runner import parting
+from ...runner import rank_differences as compare_ranks
 from ..state import OpenRun
 from ..theme import duration_text, run_name, share_text
 
 __all__ = [
     "collective_differences",
+    "flow_differences",
     "node_differences",
     "paths_part",
     "rank_differences",
@@ -21,7 +25,6 @@ __all__ = [
 ]
 
 _PLACE_LENGTH = 120
-_DIFFERENCE = ["base_ns", "other_ns", "delta_ns", "relative"]
 
 
 def run_overview(runs: Sequence[OpenRun]) -> pd.DataFrame:
@@ -52,54 +55,22 @@ def same_nodes(base: OpenRun, other: OpenRun) -> bool:
 
 def rank_differences(base: OpenRun, other: OpenRun) -> pd.DataFrame:
     """Return the ranks both runs have, with each figure of both (suffixes ``_base`` and ``_other``)."""
-    columns = ["rank", "finish_ns", "compute_ns", "exposed_comm_ns", "idle_ns"]
-    table: pd.DataFrame = base.summary.ranks[columns].merge(
-        other.summary.ranks[columns], on="rank", suffixes=("_base", "_other")
-    )
-    return table
+    return compare_ranks(base.result, other.result)
 
 
 def node_differences(base: OpenRun, other: OpenRun) -> pd.DataFrame:
-    """Return every node of the ranks both runs have, the greatest difference of duration first.
-
-    ``base_ns`` and ``other_ns`` are its durations, ``delta_ns`` their difference, ``relative`` that over the
-    base's duration.
-    """
-    durations = [
-        run.result.nodes[["rank", "node_id"]].assign(
-            duration_ns=run.result.nodes["end_ns"] - run.result.nodes["start_ns"]
-        )
-        for run in (base, other)
-    ]
-    table = durations[0].merge(durations[1], on=["rank", "node_id"], suffixes=("_base", "_other"))
-    table = _with_difference(
-        table.rename(columns={"duration_ns_base": "base_ns", "duration_ns_other": "other_ns"})
-    )
-    facts = base.nodes[["rank", "node_id", "name", "kind", "module", "phase"]]
-    return _worst_first(table.merge(facts, on=["rank", "node_id"], how="left"))
+    """Return every node of the ranks both runs have, the greatest difference of duration first."""
+    return compare_nodes(base.result, other.result, base.nodes)
 
 
 def collective_differences(base: OpenRun, other: OpenRun) -> pd.DataFrame:
-    """Return every collective of the base run, its mean duration over the ranks both runs have, worst first.
+    """Return every collective of the base run, aligned by its nodes' ids, the greatest difference first."""
+    return compare_collectives(base.result, other.result, base.collectives)
 
-    It is aligned by its nodes' ids. ``transfer_base_ns`` and ``transfer_other_ns`` leave the waiting out.
-    """
-    columns = ["rank", "node_id", "start_ns", "end_ns", "transfer_ns"]
-    calls = base.result.collectives[["collective", *columns]].merge(
-        other.result.collectives[columns], on=["rank", "node_id"], suffixes=("", "_other")
-    )
-    calls["base_ns"] = calls["end_ns"] - calls["start_ns"]
-    calls["other_ns"] = calls["end_ns_other"] - calls["start_ns_other"]
-    table = calls.groupby("collective", as_index=False).agg(
-        base_ns=("base_ns", "mean"),
-        other_ns=("other_ns", "mean"),
-        transfer_base_ns=("transfer_ns", "mean"),
-        transfer_other_ns=("transfer_ns_other", "mean"),
-    )
-    whole = table.columns.drop("collective")
-    table[whole] = table[whole].round().astype(np.int64)
-    facts = base.collectives[["collective", "operation", "module", "size_bytes", "rank", "node_id"]]
-    return _worst_first(_with_difference(table).merge(facts, on="collective"))
+
+def flow_differences(base: OpenRun, other: OpenRun) -> pd.DataFrame:
+    """Return every message of both runs, the greatest difference of completion time first."""
+    return compare_flows(base.result, other.result)
 
 
 def paths_part(base: OpenRun, other: OpenRun) -> str:
@@ -116,16 +87,3 @@ def paths_part(base: OpenRun, other: OpenRun) -> str:
 def _cut(place: str) -> str:
     """Shorten a long name in the middle: which node it is stands at the end."""
     return place if len(place) <= _PLACE_LENGTH else f"{place[:60]} … {place[-40:]}"
-
-
-def _with_difference(table: pd.DataFrame) -> pd.DataFrame:
-    delta = table["other_ns"] - table["base_ns"]
-    result: pd.DataFrame = table.assign(delta_ns=delta, relative=delta / table["base_ns"].clip(lower=1))
-    return result
-
-
-def _worst_first(table: pd.DataFrame) -> pd.DataFrame:
-    order = (-table["delta_ns"].abs()).argsort(kind="stable")
-    lead = [name for name in table.columns if name not in _DIFFERENCE]
-    ordered: pd.DataFrame = table.iloc[order].reset_index(drop=True)[[*lead, *_DIFFERENCE]]
-    return ordered
