@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
-from ..runner import Study
+from ..runner import Shelf, Study
 from ._output import console
 
 __all__ = ["serve_study", "view_command"]
 
 
-def serve_study(study: Study, host: str, port: int) -> None:
+def serve_study(study: Study | Shelf, host: str, port: int, import_from: Path | None = None) -> None:
     """Serve the viewer until interrupted, printing its address first."""
     try:
         from ..viewer import serve  # noqa: PLC0415  the viewer is an extra
@@ -26,14 +26,30 @@ def serve_study(study: Study, host: str, port: int) -> None:
         study,
         host=host,
         port=port,
+        import_from=import_from,
         ready=lambda url: console.print(f"Viewer: [bold]{url}[/]  (Ctrl-C stops it)"),
     )
 
 
 @click.command("view")
-@click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
+@click.argument("folders", metavar="STUDY...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to bind.")
 @click.option("--port", default=8050, show_default=True, help="Port to bind; 0 picks a free one.")
-def view_command(study_folder: Path, host: str, port: int) -> None:
-    """Open STUDY in the browser: what bounds the step, the critical path, the timeline, the graph."""
-    serve_study(Study.open(study_folder), host, port)
+@click.option(
+    "--import-from",
+    metavar="DIR",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Let the page Import take in traces and graphs from this folder.  [default: none]",
+)
+def view_command(folders: tuple[Path, ...], host: str, port: int, import_from: Path | None) -> None:
+    """Open STUDY in the browser: what bounds the step, the critical path, the timeline, the graph.
+
+    Several studies, or a folder that holds studies, are listed, and each opens from there.
+    """
+    shelf = Shelf(*(_existing(folder) for folder in folders))
+    serve_study(Study.open(folders[0]) if shelf.is_one_study else shelf, host, port, import_from)
+
+
+def _existing(folder: Path) -> Path:
+    """Return *folder*; one that is no folder is told as a study would be."""
+    return folder if folder.is_dir() else Study.open(folder).path

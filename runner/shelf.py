@@ -94,7 +94,8 @@ class Shelf:
             vars(info) | {"tags": ", ".join(info.tags), "changed": info.changed[:19].replace("T", " ")}
             for info in self.infos()
         ]
-        return pd.DataFrame(rows, columns=_COLUMNS)
+        table: pd.DataFrame = pd.DataFrame(rows, columns=_COLUMNS)
+        return table
 
     @property
     def home(self) -> Path | None:

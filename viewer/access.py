@@ -72,7 +72,7 @@ def require_token(server: Flask, token: str) -> None:
             rest = urlencode(
                 [(key, value) for key, value in request.args.items(multi=True) if key != "token"]
             )
-            reply = redirect(request.path + (f"?{rest}" if rest else ""))
+            reply = redirect(request.script_root + request.path + (f"?{rest}" if rest else ""))
             reply.set_cookie(_COOKIE, token, httponly=True, samesite="Strict")
             return reply
         if not secrets.compare_digest(request.cookies.get(_COOKIE, "").encode(), token.encode()):

@@ -2,117 +2,75 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update, set_props
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 
 from ..errors import ChakrascopeError
 from ..runner import Study
 from . import pages, routes
-from .access import protect
 from .pages.parts import card, link_to, page_address
-from .state import Selection, StudyView
+from .shell import frame, new_dash
+from .state import Selection, StudyView, Surroundings
 from .theme import duration_text, run_options
 
 __all__ = ["create_app"]
 
-_log = logging.getLogger(__name__)
 
+def create_app(
+    study: Study, *, warm: bool = False, near: Surroundings | None = None, prefix: str = "/"
+) -> Dash:
+    """Return the viewer of *study*, ready to be served below the path *prefix*.
 
-def create_app(study: Study, *, warm: bool = False) -> Dash:
-    """Return the viewer of *study*, ready to be served.
-
-    A run is read when a page first asks for it; with *warm*, the newest one is at once, in the background.
+    *near* says what else it is served with, and where it may import from. A run is read when a page first
+    asks for it; with *warm*, the newest one is at once, in the background.
     """
-    app = Dash(
-        __name__,
-        title="Chakrascope",
-        update_title="",
-        serve_locally=True,
-        suppress_callback_exceptions=True,
-        compress=True,
-        assets_folder="assets",
-        on_error=_report_error,
-    )
-    # Flask-Compress leaves the files it streams open; they are our own few assets, a few kB each.
-    app.server.config["COMPRESS_STREAMS"] = False
-    view = StudyView(study)
+    app = new_dash(prefix)
+    view = StudyView(study, near)
     app.layout = lambda: _shell(view)
     _register_address(app, view)
     _register_shell(app, view)
     for page in pages.PAGES:
         page.register(app, view)
     routes.register(app.server, view)
-    protect(app)
     if warm:
         threading.Thread(target=view.warm, daemon=True).start()
     return app
 
 
-def _report_error(error: Exception) -> Any:
-    """Tell the user what a click met; whatever the page showed before stays."""
-    if isinstance(error, ChakrascopeError):
-        title, text = "That is not possible", error.message
-    else:
-        _log.exception("an error in the viewer", exc_info=error)
-        title, text = (
-            "An error in the viewer itself",
-            f"{type(error).__name__}; the terminal shows the details.",
-        )
-    note = {"action": "show", "title": title, "message": text, "color": "red", "autoClose": False}
-    set_props("notifications", {"sendNotifications": [note]})
-    return no_update
-
-
 def _shell(view: StudyView) -> dmc.MantineProvider:
-    header = dmc.Group(
-        [
-            dmc.Group([html.Span(className="logo-mark"), dmc.Text("Chakrascope", fw=700, size="lg")], gap=8),
-            dmc.Group(
-                [
-                    dmc.Select(
-                        id="run-select",
-                        data=run_options(view.runs()),
-                        placeholder="no run yet",
-                        allowDeselect=False,
-                        searchable=True,
-                        w=460,
-                        **{"aria-label": "Run shown"},
-                    ),
-                    dmc.Switch(id="dark", label="Dark", persistence=True, persistence_type="local"),
-                ],
-                gap="lg",
-            ),
-        ],
-        justify="space-between",
-        h="100%",
-        px="md",
+    runs = dmc.Select(
+        id="run-select",
+        data=run_options(view.runs()),
+        placeholder="no run yet",
+        allowDeselect=False,
+        searchable=True,
+        w=460,
+        **{"aria-label": "Run shown"},
     )
-    return dmc.MantineProvider(
-        id="mantine",
-        theme={"primaryColor": "blue", "fontFamily": "system-ui, sans-serif"},
-        children=[
-            dcc.Location(id="url", refresh=False),
-            dcc.Store(id="selection"),
-            dcc.Store(id="run"),
-            dmc.NotificationContainer(id="notifications", position="bottom-right"),
-            dmc.AppShell(
-                [
-                    dmc.AppShellHeader(header),
-                    dmc.AppShellNavbar(
-                        [html.Nav(id="nav", **{"aria-label": "Pages"}), html.Div(id="selected")], p="xs"
-                    ),
-                    dmc.AppShellMain(html.Div(id="page")),
-                ],
-                header={"height": 56},
-                navbar={"width": 190, "breakpoint": 0},
-                padding="md",
-            ),
-        ],
+    stores = [dcc.Store(id="selection"), dcc.Store(id="run")]
+    navigation = [html.Nav(id="nav", **{"aria-label": "Pages"}), html.Div(id="selected")]
+    return frame(_studies(view), [runs], stores, navigation)
+
+
+def _studies(view: StudyView) -> list[Any]:
+    """Return the choice of the study shown, where there are several."""
+    shelf = view.near.shelf
+    if shelf is None:
+        return []
+    choice = dmc.Select(
+        id="study-select",
+        data=list(shelf.studies()),
+        value=view.near.name,
+        allowDeselect=False,
+        searchable=True,
+        w=210,
+        **{"aria-label": "Study shown"},
     )
+    # Two levels up from any page of a study; a page of another application, so no link within this one.
+    return [dmc.Group([html.A("Studies", href="../../", className="text-link"), choice], gap="sm")]
 
 
 def _register_address(app: Dash, view: StudyView) -> None:
@@ -178,11 +136,14 @@ def _register_shell(app: Dash, view: StudyView) -> None:
         """Name the selected node beside every page."""
         return _selected(view, selection or {})
 
-    app.clientside_callback(
-        ClientsideFunction("chakrascope", "scheme"),
-        Output("mantine", "forceColorScheme"),
-        Input("dark", "checked"),
-    )
+    if view.near.shelf is not None:
+        app.clientside_callback(
+            ClientsideFunction("chakrascope", "openStudy"),
+            Output("study-select", "data-opened"),
+            Input("study-select", "value"),
+            State("url", "pathname"),
+            prevent_initial_call=True,
+        )
 
 
 def _selected(view: StudyView, selection: dict[str, Any]) -> Any:

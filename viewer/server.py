@@ -6,14 +6,17 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 from flask import Flask
 from werkzeug.serving import make_server
 
 from ..errors import ChakrascopeError
-from ..runner import Study
+from ..runner import Shelf, Study
 from .access import is_loopback, new_token, require_token, serve_only
 from .app import create_app
+from .site import Site
+from .state import Surroundings
 
 __all__ = ["serve"]
 
@@ -21,19 +24,26 @@ _LAST_PORT = 65535
 
 
 def serve(
-    study: Study, host: str = "127.0.0.1", port: int = 8050, *, ready: Callable[[str], None] | None = None
+    what: Study | Shelf,
+    host: str = "127.0.0.1",
+    port: int = 8050,
+    *,
+    import_from: Path | None = None,
+    ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve *study* until interrupted; *ready* is called with the address once connections are accepted.
+    """Serve a study, or all on a shelf, until interrupted.
 
-    Port 0 takes any free port. On an address that other machines reach, the viewer answers only those who
-    open the address given to *ready*, which then holds a secret token. Raises ChakrascopeError if the port
-    cannot be opened.
+    *ready* is called with the address once connections are accepted. What can be converted in the folder
+    *import_from* may be taken into the studies. Port 0 takes any free port. On an address that other machines
+    reach, the viewer answers only those who open the address given to *ready*, which then holds a secret
+    token. Raises ChakrascopeError if the port cannot be opened.
     """
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    flask = create_app(study, warm=True).server
-    secret = _guard(flask, host)
+    token = "" if is_loopback(host) else new_token()
+    application = _application(what, import_from, lambda server: _guard(server, host, token))
+    secret = f"?token={token}" if token else ""
     with _listen(host, port) as listener:
-        server = make_server(host, port, flask, threaded=True, fd=listener.fileno())
+        server = make_server(host, port, application, threaded=True, fd=listener.fileno())
         if ready is not None:
             shown = f"[{host}]" if ":" in host else host
             ready(f"http://{shown}:{listener.getsockname()[1]}/{secret}")
@@ -42,14 +52,22 @@ def serve(
         server.server_close()
 
 
-def _guard(server: Flask, host: str) -> str:
-    """Restrict who is answered, and return what the address needs to hold to be."""
-    if is_loopback(host):
+def _application(
+    what: Study | Shelf, import_from: Path | None, guard: Callable[[Flask], None]
+) -> Flask | Site:
+    if isinstance(what, Shelf):
+        return Site(what, import_from, guard)
+    flask: Flask = create_app(what, warm=True, near=Surroundings(import_from=import_from)).server
+    guard(flask)
+    return flask
+
+
+def _guard(server: Flask, host: str, token: str) -> None:
+    """Restrict who is answered: programs of this machine, or browsers that once showed the *token*."""
+    if token:
+        require_token(server, token)
+    else:
         serve_only(server, (host, "localhost", "127.0.0.1", "::1"))
-        return ""
-    token = new_token()
-    require_token(server, token)
-    return f"?token={token}"
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -6,7 +6,8 @@ import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qs, urlencode
 
@@ -15,15 +16,41 @@ import pandas as pd
 
 from ..converter import Workload
 from ..errors import ChakrascopeError, StudyError
-from ..runner import CriticalPath, Experiment, Result, RunInfo, Study, Summary, collective_overview, summarize
+from ..runner import (
+    CriticalPath,
+    Experiment,
+    Result,
+    RunInfo,
+    Shelf,
+    Study,
+    Summary,
+    collective_overview,
+    summarize,
+)
 from .queries.slices import SliceIndex
 
-__all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView"]
+__all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView", "Surroundings"]
 
 # Settings of single pages that an address may hold: the run compared against, the breakdown, the graph's
-# edges, folding and hops, the filter of the runs, the sweep, the timeline's window in ns.
-OPTIONS = ("against", "by", "edges", "find", "fold", "hops", "sweep", "t0", "t1")
+# edges, folding and hops, the filter of the runs, what is imported, what a sweep goes over, what is set
+# against the time, the form of a new run, the sweep, the timeline's window in ns.
+OPTIONS = (
+    "against",
+    "by",
+    "edges",
+    "find",
+    "fold",
+    "hops",
+    "item",
+    "over",
+    "pareto",
+    "setup",
+    "sweep",
+    "t0",
+    "t1",
+)
 _OPTION_LENGTH = 200
+_LONG_OPTIONS = {"over": 2_000, "setup": 6_000}
 _OPEN_RUNS = 4
 Value = TypeVar("Value")
 
@@ -48,7 +75,7 @@ class Selection:
             run=query.get("run", [""])[0],
             rank=_natural(query.get("rank", [""])[0]),
             node=_natural(query.get("node", [""])[0]),
-            options=tuple((name, query[name][0][:_OPTION_LENGTH]) for name in OPTIONS if name in query),
+            options=tuple((name, _cut(name, query[name][0])) for name in OPTIONS if name in query),
         )
 
     @property
@@ -79,7 +106,7 @@ class Selection:
 
     def with_option(self, name: str, value: str) -> Selection:
         """Return this selection with the setting *name*, one of :data:`OPTIONS`, changed or left out."""
-        settings = dict(self.options) | {name: value[:_OPTION_LENGTH]}
+        settings = dict(self.options) | {name: _cut(name, value)}
         return replace(self, options=tuple((key, settings[key]) for key in OPTIONS if settings.get(key)))
 
 
@@ -156,13 +183,29 @@ class OpenRun:
         return {str(key): value for key, value in nodes.iloc[int(found[0])].items()}
 
 
+@dataclass(frozen=True)
+class Surroundings:
+    """What the viewer of one study shares with those of others it is served with.
+
+    *shelf* are these studies, among which it is called *name*; *import_from* is the folder it may import
+    from. Runs are held open for all of them together, so that memory does not grow with the studies.
+    """
+
+    name: str = ""
+    shelf: Shelf | None = None
+    import_from: Path | None = None
+    open_runs: OrderedDict[tuple[Path, str], OpenRun] = field(default_factory=OrderedDict, repr=False)
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+
 class StudyView:
     """A study as the pages see it: a list of runs and a few of them held open."""
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: Study, near: Surroundings | None = None) -> None:
         self.study = study
-        self._open: OrderedDict[str, OpenRun] = OrderedDict()
-        self._lock = threading.Lock()
+        self.near = near or Surroundings()
+        self._open = self.near.open_runs
+        self._lock = self.near.lock
 
     def runs(self) -> list[RunInfo]:
         """Return what is known of every run in the study, the newest last."""
@@ -194,30 +237,33 @@ class StudyView:
         """Keep the *label*, the *note* and the *tags* of a run; see `Study.annotate`."""
         info = self.study.annotate(run_id, label=label, note=note, tags=tags)
         with self._lock:
-            if run_id in self._open:
-                self._open[run_id].info = info
+            if (self.study.path, run_id) in self._open:
+                self._open[self.study.path, run_id].info = info
 
     def delete(self, run_id: str) -> None:
         """Delete a run, and show nobody what memory holds of it."""
         self.study.delete_run(run_id)
         with self._lock:
-            self._open.pop(run_id, None)
+            self._open.pop((self.study.path, run_id), None)
 
     def open(self, run_id: str) -> OpenRun:
         """Return the run, from memory if it was used lately; only ids the study lists are accepted."""
+        key = (self.study.path, run_id)
         with self._lock:
-            if run_id in self._open:
-                self._open.move_to_end(run_id)
-                return self._open[run_id]
+            if key in self._open:
+                self._open.move_to_end(key)
+                return self._open[key]
             info = next((info for info in self.runs() if info.id == run_id), None)
             if info is None:
                 raise StudyError("This study has no such run; choose one from the run selector.")
-            self._open[run_id] = OpenRun(
-                self, info, self.study.result(run_id), self.study.run_workload(run_id)
-            )
+            self._open[key] = OpenRun(self, info, self.study.result(run_id), self.study.run_workload(run_id))
             while len(self._open) > _OPEN_RUNS:
                 self._open.popitem(last=False)
-            return self._open[run_id]
+            return self._open[key]
+
+
+def _cut(name: str, value: str) -> str:
+    return value[: _LONG_OPTIONS.get(name, _OPTION_LENGTH)]
 
 
 def _natural(text: str) -> int:

@@ -170,7 +170,8 @@ def test_setup_is_downloaded_as_the_files_astra_sim_reads(page, mine, tmp_path):
 )
 def test_job_is_shown_as_it_stands(state, words):
     job = Job(
-        id=7, kind="simulation", experiment="abc", label="", workload="w", backend="fake", network="net", state=state,
+        id=7, kind="simulation", experiment="abc", label="", workload="w", backend="fake", network="net",
+        state=state,
         message="no such link" if state == "failed" else "", attempts=1, cancel_asked=0.0, pid=0,
         simulated_ns=1_500_000, done=3, total=8, created=0.0, started=0.0, ended=0.0,
     )  # fmt: skip

@@ -12,6 +12,7 @@
 
   window.dashAgGridFunctions = Object.assign(window.dashAgGridFunctions || {}, {
     inMilliseconds: (ns) => (missing(ns) ? "" : fixed(ns / 1e6, 3)),
+    inMillisecondsIfAny: (ns) => (missing(ns) || ns < 0 ? "" : fixed(ns / 1e6, 3)),
     inPercent: (share) => (missing(share) ? "" : `${fixed(100 * share, 1)} %`),
     inSignedPercent: (share) => (missing(share) ? "" : `${share > 0 ? "+" : ""}${fixed(100 * share, 1)} %`),
     inSignedMilliseconds: (ns) => (missing(ns) ? "" : `${ns > 0 ? "+" : ""}${fixed(ns / 1e6, 3)}`),

@@ -8,11 +8,12 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, Patch, State, ctx, html, no_update
 
-from ...runner import RunInfo, Study
+from ...runner import RunInfo
 from ..queries.runs import compared, run_table
 from ..state import Selection, StudyView
 from ..theme import run_options, run_text
 from . import compare
+from .notes import note_editor, tag_list
 from .parts import (
     card,
     column,
@@ -41,6 +42,7 @@ _COLUMNS = [
     {"field": "created", "headerName": "Created (UTC)", "minWidth": 148, "maxWidth": 156,
      "valueFormatter": {"function": "toTheMinute(params.value)"}},
     text_column("workload", "Workload", minWidth=92, maxWidth=130),
+    text_column("tags", "Tags", flex=2, minWidth=90),
     text_column("note", "Note", flex=3, minWidth=120),
 ]  # fmt: skip
 
@@ -62,7 +64,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     note = "Click a label to open the run; tick runs to compare, name or delete them."
     return dmc.Stack(
         [head, card(f"Runs of {view.study.path.resolve().name[:80]}", _tools(selection), grid, note=note),
-         _editor(), _question()],
+         note_editor("runs", "Label, tags and note of the run", labelled=True), _question()],
         gap="md",
     )  # fmt: skip
 
@@ -80,7 +82,7 @@ def _nothing(view: StudyView) -> Any:
 def _tools(selection: Selection) -> dmc.Group:
     buttons = [
         ("runs-compare", "Compare", {}),
-        ("runs-edit", "Label and note", {"variant": "default"}),
+        ("runs-edit", "Label, tags, note", {"variant": "default"}),
         ("runs-delete", "Delete", {"variant": "outline", "color": "red"}),
     ]
     find = dmc.TextInput(
@@ -94,23 +96,6 @@ def _tools(selection: Selection) -> dmc.Group:
     told = dmc.Text(id="runs-told", size="sm", c="dimmed", **{"aria-live": "polite"})
     made = [dmc.Button(text, id=name, disabled=True, **style) for name, text, style in buttons]
     return dmc.Group([find, *made, told], gap="sm", mb="sm")
-
-
-def _editor() -> dmc.Modal:
-    return dmc.Modal(
-        dmc.Stack(
-            [
-                dmc.TextInput(id="runs-label", label="Label", description=f"At most {Study.LABEL_LENGTH} "
-                              "characters; empty gives the run back its first label."),
-                dmc.Textarea(id="runs-note", label="Note", autosize=True, minRows=3, maxRows=12,
-                             description=f"At most {Study.NOTE_LENGTH:,} characters."),
-                dmc.Group([dmc.Button("Save", id="runs-save")], justify="flex-end"),
-            ]
-        ),
-        id="runs-editor",
-        title="Label and note of the run",
-        opened=False,
-    )  # fmt: skip
 
 
 def _question() -> dmc.Modal:
@@ -175,28 +160,29 @@ def _register_table(app: Dash, view: StudyView) -> None:
 def _register_editor(app: Dash, view: StudyView) -> None:
     @app.callback(
         Output("runs-editor", "opened"), Output("runs-label", "value"), Output("runs-note", "value"),
+        Output("runs-tags", "value"),
         Input("runs-edit", "n_clicks"), State("runs-table", "selectedRows"), prevent_initial_call=True,
     )  # fmt: skip
-    def edit(clicks: int | None, rows: Any) -> tuple[Any, Any, Any]:
+    def edit(clicks: int | None, rows: Any) -> tuple[Any, Any, Any, Any]:
         """Ask for the texts of the ticked run."""
         chosen = _chosen(view, rows)
         if not clicks or len(chosen) != 1:
-            return no_update, no_update, no_update
-        return True, chosen[0].label, chosen[0].note
+            return (no_update,) * 4
+        return True, chosen[0].label, chosen[0].note, list(chosen[0].tags)
 
     @app.callback(
         Output("runs-editor", "opened", allow_duplicate=True),
         Output("runs-table", "rowData", allow_duplicate=True),
         Output("run-select", "data", allow_duplicate=True), Input("runs-save", "n_clicks"),
         State("runs-table", "selectedRows"), State("runs-label", "value"), State("runs-note", "value"),
-        prevent_initial_call=True,
+        State("runs-tags", "value"), prevent_initial_call=True,
     )  # fmt: skip
-    def save(clicks: int | None, rows: Any, label: Any, note: Any) -> tuple[Any, Any, Any]:
+    def save(clicks: int | None, rows: Any, label: Any, note: Any, tags: Any) -> tuple[Any, Any, Any]:
         """Keep them; what the study refuses is told, and the dialogue stays with what was typed."""
         chosen = _chosen(view, rows)
         if not clicks or len(chosen) != 1:
             return no_update, no_update, no_update
-        view.annotate(chosen[0].id, str(label or ""), str(note or ""))
+        view.annotate(chosen[0].id, str(label or ""), str(note or ""), tag_list(tags))
         return False, _rows(view), run_options(view.runs())
 
 

@@ -1,0 +1,92 @@
+"""What surrounds every page, of one study or of several: settings, the head, how errors are told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import ClientsideFunction, Dash, Input, Output, dcc, html, no_update, set_props
+
+from ..errors import ChakrascopeError
+from .access import protect
+
+__all__ = ["frame", "new_dash"]
+
+_log = logging.getLogger(__name__)
+
+
+def new_dash(prefix: str = "/") -> Dash:
+    """Return an application without pages; browsers reach it below *prefix*, which ends in a slash."""
+    app = Dash(
+        __name__,
+        title="Chakrascope",
+        update_title="",
+        serve_locally=True,
+        suppress_callback_exceptions=True,
+        compress=True,
+        assets_folder="assets",
+        routes_pathname_prefix="/",
+        requests_pathname_prefix=prefix,
+        on_error=_report_error,
+    )
+    # Flask-Compress leaves the files it streams open; they are our own few assets, a few kB each.
+    app.server.config["COMPRESS_STREAMS"] = False
+    app.clientside_callback(
+        ClientsideFunction("chakrascope", "scheme"),
+        Output("mantine", "forceColorScheme"),
+        Input("dark", "checked"),
+    )
+    protect(app)
+    return app
+
+
+def frame(
+    titles: Sequence[Any], tools: Sequence[Any], stores: Sequence[Any], navigation: Any = None
+) -> dmc.MantineProvider:
+    """Return what surrounds a page: *titles* after the product's name, *tools* at the right of the head."""
+    name = [html.Span(className="logo-mark"), dmc.Text("Chakrascope", fw=700, size="lg")]
+    switch = dmc.Switch(id="dark", label="Dark", persistence=True, persistence_type="local")
+    head = dmc.Group(
+        [
+            dmc.Group([dmc.Group(name, gap=8), *titles], gap="lg", wrap="nowrap"),
+            dmc.Group([*tools, switch], gap="lg", wrap="nowrap"),
+        ],
+        justify="space-between",
+        wrap="nowrap",
+        h="100%",
+        px="md",
+    )
+    side = [] if navigation is None else [dmc.AppShellNavbar(navigation, p="xs")]
+    bar = {} if navigation is None else {"navbar": {"width": 190, "breakpoint": 0}}
+    return dmc.MantineProvider(
+        id="mantine",
+        theme={"primaryColor": "blue", "fontFamily": "system-ui, sans-serif"},
+        children=[
+            dcc.Location(id="url", refresh=False),
+            *stores,
+            dmc.NotificationContainer(id="notifications", position="bottom-right"),
+            dmc.AppShell(
+                [dmc.AppShellHeader(head), *side, dmc.AppShellMain(html.Div(id="page"))],
+                header={"height": 56},
+                padding="md",
+                **bar,
+            ),
+        ],
+    )
+
+
+def _report_error(error: Exception) -> Any:
+    """Tell the user what a click met; whatever the page showed before stays."""
+    if isinstance(error, ChakrascopeError):
+        title, text = "That is not possible", error.message
+    else:
+        _log.exception("an error in the viewer", exc_info=error)
+        title, text = (
+            "An error in the viewer itself",
+            f"{type(error).__name__}; the terminal shows the details.",
+        )
+    note = {"action": "show", "title": title, "message": text, "color": "red", "autoClose": False}
+    set_props("notifications", {"sendNotifications": [note]})
+    return no_update
