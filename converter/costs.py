@@ -24,6 +24,7 @@ from .host_trace import HostOp, tensors
 __all__ = ["counts_whole", "operator_cost", "returned_shape"]
 
 Shape = Sequence[int]
+_MOST = 2**62
 
 _MATMULS = {
     # name -> positions of the two factors
@@ -83,7 +84,12 @@ def operator_cost(op: HostOp) -> tuple[int, int]:
     name = op.name.rpartition("::")[2]
     if name in _TOUCHES_NOTHING or name.startswith("new_"):
         return 1, 1
-    return max(1, _operations(name, op)), max(1, _bytes(name, op))
+    return _counted(_operations(name, op)), _counted(_bytes(name, op))
+
+
+def _counted(amount: int) -> int:
+    """Return *amount*, which simulators need to be positive and to fit 64 bits."""
+    return min(max(1, amount), _MOST)
 
 
 def returned_shape(name: str, shapes: Sequence[Any], values: Sequence[Any]) -> list[int]:

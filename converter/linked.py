@@ -45,15 +45,15 @@ class _Attribute(msgspec.Struct, gc=False):
 
 
 class _RawNode(msgspec.Struct, gc=False):
-    """A node of the file; *cat* tells device work, *ts* and *inclusive_dur* are microseconds."""
+    """A node of the file, device work if it has a *cat*; *ts* and *inclusive_dur* are microseconds."""
 
     id: int
     name: str
-    ctrl_deps: Any = None
+    ctrl_deps: int = -1
     attrs: list[_Attribute] = msgspec.field(default_factory=list)
     ts: Any = None
     inclusive_dur: Any = None
-    cat: Any = None
+    cat: str = ""
     stream: Any = -1
 
     def attribute(self, name: str, default: int) -> int:
@@ -103,7 +103,7 @@ def read_linked_device(path: Path) -> DeviceTrace:
     """
     nodes = sorted(read_json(path, _Document).nodes, key=lambda node: node.id)
     spans = {node.id: span for node in nodes if (span := _span(node, path)) is not None}
-    on_host = [node for node in nodes if node.cat is None and node.id in spans]
+    on_host = [node for node in nodes if not node.cat and node.id in spans]
     if not on_host:
         raise TraceFormatError(
             f"{path} holds no time of any operator: it is no linked trace, or its linker matched nothing (it "
@@ -128,7 +128,7 @@ def read_linked_device(path: Path) -> DeviceTrace:
 
 
 def _host(path: Path, nodes: Sequence[_RawNode]) -> HostTrace:
-    names = {node.attribute("rf_id", 0): node.name for node in nodes if node.cat is None}
+    names = {node.attribute("rf_id", 0): node.name for node in nodes if not node.cat}
     host = read_host_trace(path)
     return HostTrace(_Operators(host.operators, names), host.groups, host.schema)
 
@@ -167,12 +167,11 @@ def _steps(nodes: Sequence[_RawNode], spans: Mapping[int, tuple[int, int]]) -> l
     extents: dict[int, tuple[int, int]] = {}
     marks = {node.id: node for node in nodes if node.name.startswith(_STEP)}
     for node in nodes:
-        parent = node.ctrl_deps
-        step = node.id if node.id in marks else within.get(parent) if isinstance(parent, int) else None
-        if step is None:
+        step = node.id if node.id in marks else within.get(node.ctrl_deps, -1)
+        if step < 0:
             continue
         within[node.id] = step
-        if node.cat is None and node.id in spans:
+        if not node.cat and node.id in spans:
             start, end = spans[node.id]
             first, last = extents.get(step, (start, end))
             extents[step] = (min(first, start), max(last, end))

@@ -27,10 +27,11 @@ from .nccl import PARAMETERS, dtype_bytes
 
 __all__ = ["read_recorded_host", "with_own_records"]
 
-_HOST = frozenset({"cpu_op", "user_annotation"})
+_HOST = ("cpu_op", "user_annotation")
 _NCCL, _GLOO = "nccl:", "gloo:"
 _FUNCTIONAL = "_c10d_functional::"
 _WAIT_TENSOR = "_c10d_functional::wait_tensor"
+_MAX_ELEMENTS = 2**50
 # Types of tensors in lists are not recorded.
 _LIST_ELEMENT_BYTES = 4
 _TYPE_BYTES = {
@@ -196,7 +197,9 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _is_shape(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(size, int) for size in value)
+    if not isinstance(value, list) or not all(type(size) is int and size >= 0 for size in value):
+        return False
+    return math.prod(value) < _MAX_ELEMENTS
 
 
 def _type_bytes(name: str) -> int:

@@ -168,13 +168,15 @@ def small(data_dir, tmp_path_factory):
     kineto["traceEvents"] = [e for e in kineto["traceEvents"] if e.get("ph") == "X"][::7]
     host = json.loads(gzip.decompress((source / "et_0.json.gz").read_bytes()))
     host["nodes"] = host["nodes"][::7]
-    return Small(host, kineto, tmp_path_factory.mktemp("hostile"))
+    linked = json.loads(gzip.decompress((source.parent / "linked" / "linked_0.json.gz").read_bytes()))
+    linked["nodes"] = linked["nodes"][:3] + linked["nodes"][3::9]
+    return Small(host, kineto, linked, tmp_path_factory.mktemp("hostile"))
 
 
 class Small:
-    def __init__(self, host, kineto, folder):
-        self.host, self.kineto, self.folder = host, kineto, folder
-        self.paths = {"host": list(_paths(host)), "kineto": list(_paths(kineto))}
+    def __init__(self, host, kineto, linked, folder):
+        self.host, self.kineto, self.linked, self.folder = host, kineto, linked, folder
+        self.paths = {name: list(_paths(getattr(self, name))) for name in ("host", "kineto", "linked")}
 
     def __repr__(self):
         return "Small()"
@@ -184,6 +186,12 @@ class Small:
         for name, document in documents.items():
             (self.folder / f"{name}.json").write_text(json.dumps(document))
         return convert_files([self.folder / "host.json"], [self.folder / "kineto.json"])
+
+    def convert_alone(self, **changed):
+        for side, document in changed.items():
+            path = self.folder / f"{side}.json"
+            path.write_text(json.dumps(document))
+            convert_files(**{"linked_trace" if side == "linked" else "device_trace": [path]})
 
 
 _hostile = st.one_of(
@@ -202,6 +210,16 @@ def test_hostile_traces_give_a_workload_or_our_error(small, data):
         small.convert(**{which: changed})
 
 
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_hostile_traces_alone_give_a_workload_or_our_error(small, data):
+    which = data.draw(st.sampled_from(["kineto", "linked"]))
+    path = data.draw(st.sampled_from(small.paths[which]))
+    changed = _replaced(getattr(small, which), path, data.draw(_hostile))
+    with contextlib.suppress(ChakrascopeError):
+        small.convert_alone(**{which: changed})
+
+
 @given(st.binary(max_size=300))
 @settings(max_examples=60, deadline=None)
 def test_any_bytes_are_refused(small, data):
@@ -209,3 +227,5 @@ def test_any_bytes_are_refused(small, data):
     path.write_bytes(data)
     with pytest.raises(TraceFormatError, match=r"any\.json"):
         convert_files([path], [path])
+    with pytest.raises(TraceFormatError, match=r"any\.json"):
+        convert_files(linked_trace=[path])
