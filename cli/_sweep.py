@@ -40,10 +40,14 @@ _MOST_ROWS = 20
 @click.option("--backend", "backends", multiple=True, help="May be repeated. [default: analytical-unaware]")
 @click.option("--name", help="What to call the sweep. [default: a name of its own for each set of points]")
 @click.option(
-    "--workers", type=click.IntRange(0), help="Processes; 0 is none but this. [default: as many as CPUs]"
+    "--workers",
+    type=click.IntRange(0),
+    help="Processes; 0 is none but this. [default: as many as CPUs] Of a YAML cluster: its jobs.",
 )
 @click.option(
-    "--cluster", metavar="ADDRESS", help="A Dask scheduler (tcp://host:8786), or its file, to use instead."
+    "--cluster",
+    metavar="ADDRESS",
+    help="A Dask scheduler (tcp://host:8786), its file, or a dask-jobqueue YAML.",
 )
 @click.option(
     "--trials", type=click.IntRange(1), help="Let Optuna choose so many points; axes may be LOW..HIGH."

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BackendError, BackendUnavailable
+from ._batch import batch_cluster
 from ._point import Answer, Solver, Task, failure
 from ._pool import Answers
 
@@ -18,16 +19,26 @@ __all__ = ["answer_on_dask"]
 _CONNECT_S = 15
 _TICK_S = 1.0
 _AHEAD = 4
+_BATCH_FILES = (".yml", ".yaml")
 
 
-def answer_on_dask(study: Path, tasks: Iterator[Task], cluster: str) -> Answers:
+def answer_on_dask(study: Path, tasks: Iterator[Task], cluster: str, jobs: int = 1) -> Answers:
     """Simulate the *tasks* on the cluster at an address such as ``tcp://host:8786``, or of a scheduler file.
 
-    The workers need the study's folder at the same path. A worker that dies is Dask's to make good: its
-    tasks go to another. Raises `BackendUnavailable` without the package, `BackendError` without a cluster.
+    Of a YAML file as dask-jobqueue reads it, so many *jobs* of the batch system become a cluster. The
+    workers need the study's folder at the same path. A worker that dies is Dask's to make good: its tasks go
+    to another. Raises `BackendUnavailable` without the package, `BackendError` without a cluster.
     """
-    client = _client(_distributed(), cluster)
-    under_way = _Tasks(client, study, tasks)
+    distributed = _distributed()
+    if Path(cluster).suffix in _BATCH_FILES and "://" not in cluster:
+        with batch_cluster(Path(cluster), jobs) as (started, refusals):
+            yield from _answers_of(distributed.Client(started, set_as_default=False), study, tasks, refusals)
+    else:
+        yield from _answers_of(_client(distributed, cluster), study, tasks, [])
+
+
+def _answers_of(client: Any, study: Path, tasks: Iterator[Task], refusals: list[str]) -> Answers:
+    under_way = _Tasks(client, study, tasks, refusals)
     try:
         yield from under_way.answers()
     finally:
@@ -38,8 +49,9 @@ def answer_on_dask(study: Path, tasks: Iterator[Task], cluster: str) -> Answers:
 class _Tasks:
     """Tasks on their way: some a thread of the cluster, submitted as others are answered."""
 
-    def __init__(self, client: Any, study: Path, tasks: Iterator[Task]) -> None:
+    def __init__(self, client: Any, study: Path, tasks: Iterator[Task], refusals: list[str]) -> None:
         self._client = client
+        self._refusals = refusals
         self._study = str(study)
         self._tasks = tasks
         self._prefix = f"chakrascope-{uuid.uuid4().hex[:12]}"
@@ -51,11 +63,20 @@ class _Tasks:
             try:
                 future = self._done.get(timeout=_TICK_S)
             except queue.Empty:
+                self._check()
                 yield None
                 continue
             _, task = self._open.pop(future.key)
             yield task, _answer(future)
             future.release()
+
+    def _check(self) -> None:
+        """Raise `BackendError` if there is no worker and the batch system would give none."""
+        if self._refusals and not self._client.nthreads():
+            raise BackendError(
+                f"The batch system refused the jobs of the sweep ({self._refusals[0]}); correct the cluster "
+                "file, and run the sweep again."
+            )
 
     def _submit(self) -> bool:
         threads = sum(self._client.nthreads().values())

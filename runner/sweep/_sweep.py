@@ -84,7 +84,8 @@ def sweep(
 
     Points that the sweep's table or the study already answers are not simulated again; a point that fails
     becomes a row with its error. *workers* is the number of processes (0: in this one), *cluster* the
-    address of a Dask scheduler, or its file, to use instead. With *trials*, Optuna chooses that many points
+    address of a Dask scheduler, or its file, to use instead, or a dask-jobqueue YAML, of which *workers* is
+    the number of jobs. With *trials*, Optuna chooses that many points
     of the space instead of all, and keys may have a `Range`. The best points have the *least* of a figure,
     and keep to limits *at_most*. The full results of the *keep* best become runs of the study. Raises
     `ConfigError` for keys that address nothing.
@@ -133,7 +134,7 @@ class _Places:
 
     def answers(self, study: Path, tasks: Iterator[Task], log: Path) -> Answers:
         if self.cluster is not None:
-            return answer_on_dask(study, tasks, self.cluster)
+            return answer_on_dask(study, tasks, self.cluster, self.workers or 1)
         if self.workers == 0:
             return answer_here(study, tasks)
         workers = self.workers or len(os.sched_getaffinity(0))

@@ -1,0 +1,125 @@
+"""Dask clusters whose workers are jobs of a batch system, as dask-jobqueue's YAML describes them."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ...errors import BackendUnavailable, ConfigError, did_you_mean
+
+__all__ = ["batch_cluster"]
+
+_SYSTEMS = {
+    "htcondor": "HTCondorCluster",
+    "local": "LocalCluster",
+    "lsf": "LSFCluster",
+    "moab": "MoabCluster",
+    "oar": "OARCluster",
+    "pbs": "PBSCluster",
+    "sge": "SGECluster",
+    "slurm": "SLURMCluster",
+}
+_EXAMPLE = "jobqueue: {slurm: {cores: 8, memory: 16GB, walltime: '01:00:00'}}"
+
+
+@contextmanager
+def batch_cluster(file: Path, jobs: int) -> Iterator[tuple[Any, list[str]]]:
+    """Start a Dask scheduler here and ask the batch system of the YAML *file* for so many *jobs*.
+
+    Yields the cluster and a list that gets what the batch system says of jobs it refuses. The jobs are
+    cancelled at the end. Raises `ConfigError` for a file dask-jobqueue could not use, `BackendUnavailable`
+    without that package or the batch system.
+    """
+    data = _read(file)
+    system = _system(data, file)
+    dask, kind = _imported(system)
+    merged = {key: dask.config.merge(dask.config.get(key, {}), value) for key, value in data.items()}
+    # Its page of figures would be open to the whole network.
+    options = merged["jobqueue"][system].setdefault("scheduler-options", {})
+    options.setdefault("dashboard_address", "127.0.0.1:0")
+    with dask.config.set(merged), _Refusals() as refusals:
+        try:
+            cluster = kind()
+        except (ValueError, TypeError) as error:
+            raise ConfigError(
+                f"{file}: dask-jobqueue cannot use '{system}' ({error}); correct it."
+            ) from error
+        with cluster:
+            cluster.scale(jobs=jobs)
+            yield cluster, refusals.said
+
+
+class _Refusals(logging.Filter):
+    """Takes from the logs, where dask-jobqueue leaves them, the errors of submitting jobs."""
+
+    _LOGGERS = ("asyncio", "tornado.application")
+
+    def __enter__(self) -> _Refusals:
+        self.said: list[str] = []
+        for name in self._LOGGERS:
+            logging.getLogger(name).addFilter(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in self._LOGGERS:
+            logging.getLogger(name).removeFilter(self)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        refused = isinstance(error, RuntimeError) and str(error).startswith("Command exited")
+        if refused:
+            self.said.append(" ".join(str(error).partition("stderr:")[2].split()))
+        return not refused
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    try:
+        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"The cluster file {file} cannot be read ({error}); check it.") from error
+    parts = data.items() if isinstance(data, Mapping) else ()
+    if not isinstance(data, Mapping) or not all(isinstance(part, Mapping) for _, part in parts):
+        raise ConfigError(f"{file} does not describe a batch system; write for instance {_EXAMPLE}.")
+    return data
+
+
+def _system(data: Mapping[str, Any], file: Path) -> str:
+    systems = [str(name) for name in data.get("jobqueue", {})]
+    if len(systems) != 1:
+        raise ConfigError(
+            f"{file} describes {len(systems) or 'no'} batch systems under 'jobqueue'; describe one, for "
+            f"instance {_EXAMPLE}."
+        )
+    if systems[0] not in _SYSTEMS:
+        raise ConfigError(
+            f"{file}: there is no batch system '{systems[0]}'{did_you_mean(systems[0], _SYSTEMS)}"
+        )
+    return systems[0]
+
+
+def _imported(system: str) -> tuple[Any, Any]:
+    """Return Dask's module and the class of the batch system's clusters."""
+    try:
+        import dask.config  # noqa: PLC0415 - an extra
+        import dask_jobqueue  # noqa: PLC0415
+        import dask_jobqueue.local  # noqa: PLC0415
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"A cluster of a batch system needs dask-jobqueue ({error}); install it with "
+            "'pip install chakrascope[dask]'."
+        ) from error
+    module = dask_jobqueue.local if system == "local" else dask_jobqueue
+    kind = getattr(module, _SYSTEMS[system])
+    command = getattr(kind.job_cls, "submit_command", None)
+    if command is not None and shutil.which(str(command).split()[0]) is None:
+        raise BackendUnavailable(
+            f"The batch system '{system}' has no command '{str(command).split()[0]}' here; start the sweep "
+            "on a machine from where jobs are submitted."
+        )
+    return dask, kind
