@@ -69,6 +69,7 @@ def case_network(case, **packet):
         links=links,
         CC_MODE=case["cc_mode"],
         ASTRA_SIM_CLOCK=1,
+        **case.get("settings", {}),
         **packet,
     )
 

@@ -62,7 +62,7 @@ class Dcqcn final : public CongestionControl {
             target_ =
                 std::min(flow_.line_bps, target_ + (hyper ? settings_.hyper_bps : settings_.additive_bps));
         }
-        flow_.rate_bps = std::floor(flow_.rate_bps / 2 + target_ / 2);
+        flow_.rate_bps = std::floor(flow_.rate_bps / 2) + std::floor(target_ / 2);
         ++stage_;
     }
 
@@ -129,7 +129,8 @@ class Timely final : public CongestionControl {
         if (packet.sequence <= window_end_) return;
         const double rtt = static_cast<double>(now() - packet.stamp);
         if (window_end_ > 0) update(flow, rtt);
-        window_end_ = std::max(window_end_, flow.sent);
+        if (flow.sent <= window_end_) return;
+        window_end_ = flow.sent;
         last_rtt_ = rtt;
     }
 
@@ -154,7 +155,8 @@ class Timely final : public CongestionControl {
             calm_ = 0;
         }
         rate_ = std::floor(std::clamp(rate_, settings.minimum_bps, flow.line_bps));
-        flow.change_rate(rate_);
+        // The packet that waits keeps its gap; HPCC alone shortens and stretches it.
+        flow.rate_bps = rate_;
     }
 
     double rate_;

@@ -11,6 +11,9 @@ namespace packetnet {
 namespace {
 
 constexpr std::uint16_t kFirstPort = 10000;
+constexpr std::uint32_t kReceiverPort = 100;
+constexpr int kStartEvents = 2;
+constexpr std::uint32_t kInterfaceSeed = 0x8badf00d;
 constexpr Ticks kForever = Ticks{1} << 62;
 
 std::uint64_t pair_key(std::int32_t a, std::int32_t b) {
@@ -63,19 +66,23 @@ void Fabric::build() {
             switches_[node]->routes.resize(count);
         }
     }
-    for (const auto& node : switches_) {
-        if (node) node->build(interface_rate);
-    }
     for (std::size_t node = 0; node < count; ++node) {
         if (hosts_[node]) route_to(static_cast<std::int32_t>(node));
     }
-    if (!settings.global_window) return;
+    if (settings.global_window || settings.control == Control::hpcc_pint) measure_all();
+    for (const auto& node : switches_) {
+        if (node) node->build(interface_rate, longest_.rtt);
+    }
+}
+
+void Fabric::measure_all() {
+    const std::size_t count = hosts_.size();
     for (std::size_t a = 0; a < count; ++a) {
         for (std::size_t b = 0; b < count; ++b) {
             if (a == b || !hosts_[a] || !hosts_[b] || host_routes_[a][b].empty()) continue;
             const Path pair = measure(static_cast<std::int32_t>(a), static_cast<std::int32_t>(b));
-            if (pair.rtt > longest_.rtt) longest_.rtt = pair.rtt;
-            longest_.bottleneck_bps = std::max(longest_.bottleneck_bps, pair.bottleneck_bps);
+            longest_.rtt = std::max(longest_.rtt, pair.rtt);
+            longest_.product_bytes = std::max(longest_.product_bytes, pair.product_bytes);
         }
     }
 }
@@ -84,6 +91,13 @@ std::vector<Port*>& Fabric::ways(std::int32_t node, std::int32_t destination) {
     const auto place = static_cast<std::size_t>(node);
     auto& table = hosts_[place] ? host_routes_[place] : switches_[place]->routes;
     return table[static_cast<std::size_t>(destination)];
+}
+
+// Hosts by their numbers, then switches. ASTRA-sim goes by the addresses of its objects, which the usual
+// allocator hands out from high to low for those as large as its switches: the last switch comes first.
+std::int64_t Fabric::place_among_ways(std::int32_t node) const {
+    if (is_host(node) || !settings.repeats_astra_sim()) return node;
+    return std::int64_t{1} << 32 | (0x7fffffff - node);
 }
 
 // Breadth first from the host: every neighbour one step nearer is a way. Hosts do not forward.
@@ -95,8 +109,8 @@ void Fabric::route_to(std::int32_t host) {
         const std::int32_t node = queue[head];
         std::vector<Port*> sorted;
         for (Port& port : ports(node)) sorted.push_back(&port);
-        std::stable_sort(sorted.begin(), sorted.end(), [](const Port* a, const Port* b) {
-            return a->peer().owner().id() < b->peer().owner().id();
+        std::stable_sort(sorted.begin(), sorted.end(), [this](const Port* a, const Port* b) {
+            return place_among_ways(a->peer().owner().id()) < place_among_ways(b->peer().owner().id());
         });
         for (Port* port : sorted) {
             const std::int32_t neighbour = port->peer().owner().id();
@@ -111,20 +125,25 @@ void Fabric::route_to(std::int32_t host) {
     }
 }
 
-// Round trip time of a payload without headers and acknowledgement, and the slowest link, on the first way.
+// Round trip time of a payload without headers and acknowledgement, and what the slowest link carries in it,
+// on the first way.
 Fabric::Path Fabric::measure(std::int32_t source, std::int32_t destination) {
     Path result;
     Ticks one_way = 0;
     Ticks sending = 0;
+    std::uint64_t bottleneck_bps = ~0ull;
     for (std::int32_t node = source; node != destination;) {
         const Port& port = *ways(node, destination)[0];
         one_way += port.delay();
-        sending += settings.transmission(settings.payload_bytes, port.rate_bps());
-        result.bottleneck_bps =
-            result.bottleneck_bps ? std::min(result.bottleneck_bps, port.rate_bps()) : port.rate_bps();
+        const auto payload_bits = static_cast<unsigned __int128>(settings.payload_bytes) * 8;
+        sending +=
+            settings.round_down(static_cast<Ticks>(payload_bits * 1'000'000'000'000ull / port.rate_bps()));
+        bottleneck_bps = std::min(bottleneck_bps, port.rate_bps());
         node = port.peer().owner().id();
     }
     result.rtt = 2 * one_way + sending;
+    const auto product = static_cast<unsigned __int128>(result.rtt) * bottleneck_bps;
+    result.product_bytes = static_cast<std::uint64_t>(product / 8'000'000'000'000ull);
     return result;
 }
 
@@ -158,11 +177,23 @@ void Fabric::send(std::uint64_t id, std::int32_t source, std::int32_t destinatio
     }
     const std::vector<Port*>& out = ways(source, destination);
     const std::vector<Port*>& back = ways(destination, source);
-    const std::uint32_t ports = raw->source_port | (100u << 16);
-    raw->out = out[flow_hash(source, destination, ports, 0) % out.size()];
-    raw->back = back[flow_hash(destination, source, ports, 0) % back.size()];
-    if (time <= now()) return begin(raw);
-    after(time - now(), &Fabric::begin, this, raw);
+    const std::uint32_t forth_ports = raw->source_port | (kReceiverPort << 16);
+    const std::uint32_t back_ports = kReceiverPort | (static_cast<std::uint32_t>(raw->source_port) << 16);
+    raw->out = out[flow_hash(source, destination, forth_ports, kInterfaceSeed) % out.size()];
+    raw->back = back[flow_hash(destination, source, back_ports, kInterfaceSeed) % back.size()];
+    if (settings.repeats_astra_sim()) {
+        after(std::max<Ticks>(time - now(), 0), &Fabric::begin_late, this, raw, kStartEvents);
+    } else if (time <= now()) {
+        begin(raw);
+    } else {
+        after(time - now(), &Fabric::begin, this, raw);
+    }
+}
+
+// ASTRA-sim starts a message with further events of the same instant, behind whatever is due in it by then.
+void Fabric::begin_late(Flow* flow, int events) {
+    if (events == 0) return begin(flow);
+    after(0, &Fabric::begin_late, this, flow, events - 1);
 }
 
 void Fabric::begin(Flow* flow) {
@@ -170,11 +201,7 @@ void Fabric::begin(Flow* flow) {
     flow->rate_bps = static_cast<double>(flow->out->rate_bps());
     flow->line_bps = flow->rate_bps;
     flow->base_rtt = way.rtt;
-    if (settings.window) {
-        const auto product = static_cast<unsigned __int128>(way.rtt) * way.bottleneck_bps;
-        flow->window_bytes =
-            std::max<std::uint64_t>(1, static_cast<std::uint64_t>(product / 8'000'000'000'000ull));
-    }
+    if (settings.window) flow->window_bytes = std::max<std::uint64_t>(1, way.product_bytes);
     flow->control = make_control(*flow);
     flow->source.start(*flow);
 }

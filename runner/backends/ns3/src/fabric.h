@@ -52,13 +52,16 @@ class Fabric {
   private:
     struct Path {
         Ticks rtt = 0;
-        std::uint64_t bottleneck_bps = 0;
+        std::uint64_t product_bytes = 0;  // of bandwidth and delay
     };
 
+    std::int64_t place_among_ways(std::int32_t node) const;
     void route_to(std::int32_t host);
     Path measure(std::int32_t source, std::int32_t destination);
+    void measure_all();
     const Path& path(std::int32_t source, std::int32_t destination);
     void begin(Flow* flow);
+    void begin_late(Flow* flow, int events);
     void begin_settling();
     void settle();
     void forget_done();
@@ -73,7 +76,7 @@ class Fabric {
     std::vector<std::unique_ptr<Switch>> switches_;  // by node, null for hosts
     std::vector<std::vector<std::vector<Port*>>> host_routes_;
     std::unordered_map<std::uint64_t, Path> paths_;
-    Path longest_;
+    Path longest_;  // the largest of each over all pairs of hosts
     std::unordered_map<std::uint64_t, std::uint16_t> next_port_;
     std::unordered_map<std::uint64_t, std::unique_ptr<Flow>> flows_;
     std::vector<std::uint64_t> done_;  // acknowledged messages that something may still refer to

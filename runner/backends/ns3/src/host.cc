@@ -28,7 +28,7 @@ Packet* Host::next(Port& port) {
         return interface.acknowledgements.pop();
     }
     if (Packet* control = port.pop()) return control;
-    Flow* flow = port.paused() ? nullptr : choose(port, interface);
+    Flow* flow = choose(port, interface);
     if (!flow) {
         set_alarm(port, interface);
         return nullptr;
@@ -36,23 +36,25 @@ Packet* Host::next(Port& port) {
     return make_data(*flow);
 }
 
-Flow* Host::choose(Port&, Interface& interface) {
+// The next message that may send, if the port may; those that are done leave the list either way.
+Flow* Host::choose(const Port& port, Interface& interface) {
     std::vector<Flow*>& flows = interface.flows;
     const std::size_t count = flows.size();
     Flow* chosen = nullptr;
-    bool stale = false;
+    std::size_t stale = count;
     std::size_t place = 0;
     for (std::size_t step = 1; step <= count && !chosen; ++step) {
         place = (interface.last + step) % count;
         Flow& flow = *flows[place];
         if (flow.finished()) {
-            stale = true;
-        } else if (flow.left() > 0 && flow.next_send <= now() && !flow.window_full()) {
+            stale = std::min(stale, place);
+        } else if (!port.paused() && flow.left() > 0 && flow.next_send <= now() && !flow.window_full()) {
             chosen = &flow;
         }
     }
-    if (stale) {
-        flows.erase(std::remove_if(flows.begin(), flows.end(),
+    if (stale < count) {
+        const auto first = flows.begin() + static_cast<std::ptrdiff_t>(stale);
+        flows.erase(std::remove_if(first, flows.end(),
                                    [](Flow* flow) {
                                        flow->listed = flow->listed && !flow->finished();
                                        return flow->finished();
@@ -65,12 +67,14 @@ Flow* Host::choose(Port&, Interface& interface) {
     return chosen;
 }
 
-// Nothing can be sent now: look again when the first message may send its next packet.
+// Nothing can be sent now: look again when the first message may send its next packet. ASTRA-sim's interfaces
+// count every message here, and so wait for the next arrival once one of them has sent all that it may.
 void Host::set_alarm(Port& port, Interface& interface) {
     if (interface.alarm.IsPending()) return;
     Ticks earliest = std::numeric_limits<Ticks>::max();
     for (const Flow* flow : interface.flows) {
-        if (flow->left() > 0) earliest = std::min(earliest, flow->next_send);
+        const bool waits_for_time = flow->left() > 0 && !flow->window_full();
+        if (waits_for_time || settings_.repeats_astra_sim()) earliest = std::min(earliest, flow->next_send);
     }
     if (earliest > now() && earliest != std::numeric_limits<Ticks>::max()) {
         interface.alarm = after(earliest - now(), &Port::kick, &port);

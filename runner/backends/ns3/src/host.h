@@ -41,7 +41,7 @@ class Host final : public Node {
         ns3::EventId alarm;
     };
 
-    Flow* choose(Port& port, Interface& interface);
+    Flow* choose(const Port& port, Interface& interface);
     void set_alarm(Port& port, Interface& interface);
     Packet* make_data(Flow& flow);
     void take_data(Packet* packet);

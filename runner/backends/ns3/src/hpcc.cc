@@ -15,6 +15,8 @@ constexpr std::uint64_t kBytesMask = (1u << 20) - 1;
 constexpr std::uint64_t kQueueMask = (1u << 17) - 1;
 constexpr std::uint64_t kBytesUnit = 128;
 constexpr std::uint64_t kQueueUnit = 80;
+constexpr double kLoadUnits = 512;  // the smallest load HPCC-PINT can tell is one of them
+constexpr unsigned kLoadQueueShift = 8;
 
 struct Step {
     double rate_bps;
@@ -139,6 +141,24 @@ double Hpcc::react_per_hop(Flow& flow, const Packet& packet, bool fast, bool& he
     return smallest;
 }
 
+double PortLoad::update(Ticks now, std::uint64_t rate_bps, std::uint64_t queued_bytes, Ticks rtt) {
+    if (rtt <= 0) return load_;
+    const double share = static_cast<double>(std::min(now - last_sent_, rtt)) / static_cast<double>(rtt);
+    const double product_bytes = static_cast<double>(rate_bps) / 8 * static_cast<double>(rtt) * 1e-12;
+    const double waiting = static_cast<double>(queued_bytes >> kLoadQueueShift << kLoadQueueShift);
+    load_ = load_ * (1 - share) + waiting * share / product_bytes + last_bytes_ / product_bytes;
+    return load_;
+}
+
+std::uint16_t encode_load(const Settings& settings, double load) {
+    const double units = std::max(1.0, std::ceil(load * kLoadUnits));
+    const double power = std::log(units) / std::log(settings.pint_base);
+    const double low = std::pow(settings.pint_base, std::floor(power));
+    const double high = low * settings.pint_base;
+    const bool up = chance() < (units - low) / (high - low);
+    return static_cast<std::uint16_t>(std::floor(power) + (up ? 1 : 0));
+}
+
 HpccPint::HpccPint(const Flow& flow) : settings_(flow.settings), rate_(flow.rate_bps) {}
 
 void HpccPint::acknowledged(Flow& flow, const Packet& packet) {
@@ -148,8 +168,8 @@ void HpccPint::acknowledged(Flow& flow, const Packet& packet) {
         window_end_ = flow.sent;
         return;
     }
-    if (fast && !settings_.fast_react) return;
-    const Step step = next_step(settings_, rate_, stage_, packet.utilisation, flow.line_bps);
+    const double load = std::pow(settings_.pint_base, packet.load) / kLoadUnits;
+    const Step step = next_step(settings_, rate_, stage_, load, flow.line_bps);
     flow.change_rate(step.rate_bps);
     if (fast) return;
     rate_ = step.rate_bps;

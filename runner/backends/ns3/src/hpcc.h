@@ -39,7 +39,26 @@ class Hpcc final : public CongestionControl {
     std::array<Hop, Packet::kHops> hops_;
 };
 
-// HPCC with the largest utilisation of the path in one small field (SIGCOMM 2020).
+// How busy a port is, averaged over a round trip, for HPCC-PINT.
+class PortLoad {
+  public:
+    // The load as a data packet leaves; the packet before it is what has been sent since then.
+    double update(Ticks now, std::uint64_t rate_bps, std::uint64_t queued_bytes, Ticks rtt);
+    void sent(Ticks now, std::uint32_t bytes) {
+        last_sent_ = now;
+        last_bytes_ = bytes;
+    }
+
+  private:
+    double load_ = 0;
+    Ticks last_sent_ = 0;
+    std::uint32_t last_bytes_ = 0;
+};
+
+// A load as a power of the telemetry's base; between two powers chance decides.
+std::uint16_t encode_load(const Settings& settings, double load);
+
+// HPCC with the largest load of the path in one small field (SIGCOMM 2020).
 class HpccPint final : public CongestionControl {
   public:
     explicit HpccPint(const Flow& flow);

@@ -38,7 +38,7 @@ struct Packet {
     std::uint64_t sequence = 0;  // data: its first byte; ack, nack: the next byte expected
     Ticks stamp = 0;             // when it was sent, for TIMELY
     Ticks queued_since = 0;
-    double utilisation = 0;  // the largest so far, for HPCC-PINT
+    std::uint16_t load = 0;  // the largest on its way so far, for HPCC-PINT
     std::array<HopReport, kHops> reports;
 };
 
@@ -81,7 +81,7 @@ class PacketPool {
         free_ = packet->next;
         packet->marked = false;
         packet->hops = 0;
-        packet->utilisation = 0;
+        packet->load = 0;
         packet->next = nullptr;
         return packet;
     }

@@ -58,6 +58,8 @@ struct Settings {
     double pint_probability = 1.0;
     std::uint32_t seed = 1;
 
+    bool repeats_astra_sim() const { return time_step > 1; }
+
     // Set one entry; returns false for a name that does not exist. Maps take one "rate value" a call.
     bool set(const std::string& name, const std::string& value);
 
@@ -67,6 +69,7 @@ struct Settings {
     std::uint32_t telemetry_bytes() const;
 
     Ticks round(Ticks time) const { return (time + time_step / 2) / time_step * time_step; }
+    Ticks round_down(Ticks time) const { return time / time_step * time_step; }
     // How long the bytes take on a link of that rate.
     Ticks transmission(std::uint64_t bytes, std::uint64_t bits_per_second) const;
 };

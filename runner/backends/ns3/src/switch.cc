@@ -51,12 +51,12 @@ Port& Switch::add_port() {
     return ports_.emplace_back(*this, static_cast<std::uint16_t>(ports_.size()), settings_, pool_);
 }
 
-void Switch::build(std::uint64_t interface_rate_bps) {
+void Switch::build(std::uint64_t interface_rate_bps, Ticks longest_rtt) {
     ingress_.resize(ports_.size());
     marking_.resize(ports_.size());
     waiting_bytes_.resize(ports_.size());
-    utilisation_.resize(ports_.size());
-    last_sent_.resize(ports_.size());
+    loads_.resize(ports_.size());
+    longest_rtt_ = longest_rtt;
     std::uint64_t set_aside = 0;
     for (std::size_t i = 0; i < ports_.size(); ++i) {
         const Port& port = ports_[i];
@@ -112,8 +112,9 @@ Packet* Switch::next(Port& port) {
 
 // Account for a packet that leaves, mark it if more than a little waits behind it, and report to its sender.
 void Switch::leave(Port& port, Packet* packet) {
-    const bool answer = packet->kind == Kind::ack || packet->kind == Kind::nack;
+    if (settings_.control == Control::hpcc_pint) report_load(port, *packet);
     if (packet->kind == Kind::pause || packet->kind == Kind::resume) return;
+    const bool answer = packet->kind == Kind::ack || packet->kind == Kind::nack;
     if (!(settings_.ack_high_priority && answer)) {
         release(packet->ingress, packet->bytes);
         waiting_bytes_[port.index()] -= packet->bytes;
@@ -122,26 +123,17 @@ void Switch::leave(Port& port, Packet* packet) {
     }
     if (packet->kind == Kind::data && settings_.control == Control::hpcc) {
         add_report(*packet, settings_, {port.rate_bps(), now(), port.sent_bytes(), port.queued_bytes()});
-    } else if (settings_.control == Control::hpcc_pint) {
-        report_utilisation(port, *packet);
     }
 }
 
-// HPCC-PINT: the port averages its own utilisation; a packet carries the largest on its way, coarsely.
-void Switch::report_utilisation(Port& port, Packet& packet) {
-    const double base = packet.flow ? static_cast<double>(packet.flow->base_rtt) : 0;
-    if (base <= 0) return;
-    const std::size_t index = port.index();
-    const double elapsed = std::min(static_cast<double>(now() - last_sent_[index]), base);
-    const double share = elapsed / base;
-    const double product_bytes = static_cast<double>(port.rate_bps()) / 8 * base * 1e-12;
-    utilisation_[index] = utilisation_[index] * (1 - share) +
-                          static_cast<double>(port.queued_bytes()) * share / product_bytes +
-                          static_cast<double>(packet.bytes) / product_bytes;
-    last_sent_[index] = now();
-    if (packet.kind != Kind::data) return;
-    const double coarse = std::log(std::max(utilisation_[index], 1e-6)) / std::log(settings_.pint_base);
-    packet.utilisation = std::max(packet.utilisation, std::pow(settings_.pint_base, std::round(coarse)));
+// HPCC-PINT: a packet carries the largest load on its way, coarsely.
+void Switch::report_load(Port& port, Packet& packet) {
+    PortLoad& load = loads_[port.index()];
+    if (packet.kind == Kind::data) {
+        const double now_loaded = load.update(now(), port.rate_bps(), port.queued_bytes(), longest_rtt_);
+        packet.load = std::max(packet.load, encode_load(settings_, now_loaded));
+    }
+    load.sent(now(), packet.bytes);
 }
 
 std::uint64_t Switch::shared(const Ingress& ingress) const {

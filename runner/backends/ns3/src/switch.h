@@ -6,6 +6,7 @@
 #include <deque>
 #include <vector>
 
+#include "hpcc.h"
 #include "port.h"
 
 namespace packetnet {
@@ -20,8 +21,9 @@ class Switch final : public Node {
     // The ports that lead towards each node on a shortest way.
     std::vector<std::vector<Port*>> routes;
 
-    // Size the buffer for the links that were connected; `interface_rate_bps` is the hosts' rate.
-    void build(std::uint64_t interface_rate_bps);
+    // Size the buffer for the links that were connected; `interface_rate_bps` is the hosts' rate,
+    // `longest_rtt` over what HPCC-PINT averages.
+    void build(std::uint64_t interface_rate_bps, Ticks longest_rtt);
     Packet* next(Port& port) override;
     void receive(Port& port, Packet* packet) override;
 
@@ -49,7 +51,7 @@ class Switch final : public Node {
     void send_pause(std::size_t ingress, Kind kind);
     bool should_mark(std::size_t egress) const;
     void leave(Port& port, Packet* packet);
-    void report_utilisation(Port& port, Packet& packet);
+    void report_load(Port& port, Packet& packet);
     Port* route(const Packet& packet) const;
 
     const Settings& settings_;
@@ -58,8 +60,8 @@ class Switch final : public Node {
     std::vector<Ingress> ingress_;
     std::vector<Marking> marking_;
     std::vector<std::uint64_t> waiting_bytes_;  // data for each port
-    std::vector<double> utilisation_;           // of each port, for HPCC-PINT
-    std::vector<Ticks> last_sent_;
+    std::vector<PortLoad> loads_;               // of each port, for HPCC-PINT
+    Ticks longest_rtt_ = 0;
     std::uint64_t pool_bytes_ = 0;  // what is neither reserve nor headroom
     std::uint64_t shared_bytes_ = 0;
 };
