@@ -42,10 +42,12 @@ def protect(app: Dash) -> None:
     @app.server.after_request
     def add_headers(response: Response) -> Response:
         scripts = " ".join(f"'{digest.strip(chr(39))}'" for digest in app.csp_hashes())
-        response.headers["Content-Security-Policy"] = (
+        # Files of Perfetto come with a policy of their own.
+        response.headers.setdefault(
+            "Content-Security-Policy",
             f"default-src 'self'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; "
             "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; object-src 'none'; "
-            "base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
+            "base-uri 'self'; form-action 'self'; frame-ancestors 'none'",
         )
         response.headers["X-Content-Type-Options"] = "nosniff"
         response.headers["Referrer-Policy"] = "no-referrer"

@@ -10,8 +10,9 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 
 from ..errors import ChakrascopeError
 from ..runner import Study
-from . import pages, routes
+from . import pages, perfetto, routes
 from .pages.parts import card, link_to, page_address
+from .pages.search import node_search, register_search
 from .shell import frame, new_dash
 from .state import Selection, StudyView, Surroundings
 from .theme import duration_text, run_options
@@ -35,6 +36,7 @@ def create_app(
     for page in pages.PAGES:
         page.register(app, view)
     routes.register(app.server, view)
+    perfetto.register(app.server)
     if warm:
         threading.Thread(target=view.warm, daemon=True).start()
     return app
@@ -47,12 +49,12 @@ def _shell(view: StudyView) -> dmc.MantineProvider:
         placeholder="no run yet",
         allowDeselect=False,
         searchable=True,
-        w=460,
+        className="run-select",
         **{"aria-label": "Run shown"},
     )
     stores = [dcc.Store(id="selection"), dcc.Store(id="run")]
     navigation = [html.Nav(id="nav", **{"aria-label": "Pages"}), html.Div(id="selected")]
-    return frame(_studies(view), [runs], stores, navigation)
+    return frame(_studies(view), [node_search(), runs], stores, navigation)
 
 
 def _studies(view: StudyView) -> list[Any]:
@@ -110,6 +112,7 @@ def _register_address(app: Dash, view: StudyView) -> None:
 
 def _register_shell(app: Dash, view: StudyView) -> None:
     """Draw what surrounds the pages, and the page itself."""
+    register_search(app, view)
 
     @app.callback(Output("nav", "children"), Input("url", "pathname"), Input("url", "search"))
     def navigation(pathname: str | None, search: str | None) -> list[Any]:

@@ -10,18 +10,21 @@ from flask import Flask, Response, abort, jsonify, request
 
 from ..errors import ChakrascopeError
 from ..runner import read_sweep
+from .queries.area import area_overview, area_table
 from .queries.chrome_trace import chrome_trace
 from .queries.compare import run_overview
-from .queries.details import area_details, flows, node_details
+from .queries.details import flows, node_details
 from .queries.runs import run_table
+from .queries.slices import SliceIndex
 from .queries.tables import COMPARISONS, TABLES
 from .state import OpenRun, StudyView
-from .theme import KIND_COLOURS, KIND_LABELS, KINDS
+from .theme import KIND_COLOURS, KIND_LABELS, KINDS, ON_KIND_INK, PATH_COLOUR
 
 __all__ = ["register"]
 
 _MAX_PIXELS = 8192
 _MAX_PATH_BARS = 20_000
+_AREA_ROWS = 12
 
 
 def register(server: Flask, view: StudyView) -> None:
@@ -29,14 +32,15 @@ def register(server: Flask, view: StudyView) -> None:
 
     @server.get("/api/lanes")
     def lanes() -> Response:
-        return jsonify(_lanes(_run(view)))
+        run = _run(view)
+        return jsonify(_lanes(run, _index(run)))
 
     @server.get("/api/slices")
     def slices() -> Response:
-        run = _run(view)
-        window = (_integer("lane0", 0), _integer("lane1", len(run.slices.lanes)))
+        index = _index(_run(view))
+        window = (_integer("lane0", 0), _integer("lane1", len(index.lanes)))
         pixels = min(_MAX_PIXELS, max(1, _integer("px", 1000)))
-        batch = run.slices.window(_integer("t0", 0), _integer("t1", run.slices.makespan_ns), pixels, window)
+        batch = index.window(_integer("t0", 0), _integer("t1", index.makespan_ns), pixels, window)
         return Response(batch.encode(), mimetype="application/octet-stream")
 
     @server.get("/api/node")
@@ -51,9 +55,21 @@ def register(server: Flask, view: StudyView) -> None:
     @server.get("/api/area")
     def area() -> Response:
         run = _run(view)
-        t0, t1 = _integer("t0", 0), _integer("t1", 0)
-        rows, inside = run.slices.area(t0, t1, (_integer("lane0", 0), _integer("lane1", 0)))
-        return jsonify({"details": area_details(run.nodes, rows, inside, max(0, t1 - t0))})
+        inside, span = _area(run)
+        table = area_table(run.nodes, inside)
+        return jsonify(
+            {
+                "details": area_overview(run.nodes, inside, span),
+                "columns": list(table.columns),
+                "rows": table.head(_AREA_ROWS).to_dict("records"),
+                "more": max(0, len(table) - _AREA_ROWS),
+            }
+        )
+
+    @server.get("/export/area.<extension>")
+    def area_file(extension: str) -> Response:
+        run = _run(view)
+        return _file(area_table(run.nodes, _area(run)[0]), "area", extension)
 
     @server.get("/export/timeline.json")
     def timeline() -> Response:
@@ -86,10 +102,22 @@ def register(server: Flask, view: StudyView) -> None:
         return _file(COMPARISONS[name](run, _run(view, "against")), name, extension)
 
 
+def _index(run: OpenRun) -> SliceIndex:
+    """Return the lanes asked for: as simulated, or with the measured ones above them."""
+    return run.measured_slices if request.args.get("measured") == "1" and run.is_measured else run.slices
+
+
+def _area(run: OpenRun) -> tuple[pd.DataFrame, int]:
+    """Return what lies in the area asked for, and how many ns wide it is."""
+    t0, t1 = _integer("t0", 0), _integer("t1", 0)
+    return _index(run).area(t0, t1, (_integer("lane0", 0), _integer("lane1", 0))), max(0, t1 - t0)
+
+
 def _node(
     run: OpenRun, rank: int, node_id: int, found: dict[str, Any], *, with_flows: bool
 ) -> dict[str, Any]:
-    lane, start, end = run.slices.lane_of(rank, node_id)
+    index = _index(run)
+    lane, start, end = index.lane_of(rank, node_id)
     edges = run.workload.graphs[int(run.workload.program_of_rank[rank])].edges
     return {
         "rank": rank,
@@ -98,8 +126,9 @@ def _node(
         "start_ns": start,
         "end_ns": end,
         "cause": int(found["cause_node"]),
-        "details": node_details(found),
-        "flows": flows(edges, run.slices, rank, node_id) if with_flows else [],
+        # The slack of a large run takes a while to find, which a node that is only hovered over is not worth.
+        "details": node_details(found, run.slack_of(rank, node_id) if with_flows else None),
+        "flows": flows(edges, index, found) if with_flows else [],
     }
 
 
@@ -135,21 +164,25 @@ def _integer(name: str, default: int) -> int:
         abort(400)
 
 
-def _lanes(run: OpenRun) -> dict[str, Any]:
-    index, segments = run.slices, run.path.segments
+def _lanes(run: OpenRun, index: SliceIndex) -> dict[str, Any]:
+    segments = run.path.segments
     shown = segments.nlargest(_MAX_PATH_BARS, "duration_ns").sort_values("start_ns")
     lanes = index.lanes_of(shown["rank"].to_numpy(np.int64), shown["node_id"].to_numpy(np.int64))
-    first = index.lanes.groupby("rank").head(1)
+    first = index.lanes[~index.lanes["measured"]].groupby("rank").head(1)
     lane_of_rank = dict(zip(first["rank"].tolist(), first.index.tolist(), strict=True))
     lanes = np.where(lanes < 0, [lane_of_rank.get(int(r), 0) for r in shown["rank"]], lanes)
+    kinds = {kind: place for place, kind in enumerate(KINDS)}
     return {
-        "makespan_ns": max(1, int(run.result.makespan_ns)),
+        "makespan_ns": max(1, int(run.result.makespan_ns), index.makespan_ns),
         "lanes": index.lanes.to_dict("records"),
-        "kinds": [{"name": KIND_LABELS[kind], "colour": KIND_COLOURS[kind]} for kind in KINDS],
+        "kinds": [
+            {"name": KIND_LABELS[kind], "colour": KIND_COLOURS[kind], "ink": ON_KIND_INK} for kind in KINDS
+        ],
         "path": {
+            "colour": PATH_COLOUR,
             "lane": lanes.tolist(),
+            "kind": [kinds.get(str(kind), kinds["idle"]) for kind in shown["kind"]],
             "start_ns": shown["start_ns"].tolist(),
             "end_ns": shown["end_ns"].tolist(),
-            "reason": shown["reason"].astype(str).str.slice(0, 300).tolist(),
         },
     }

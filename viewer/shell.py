@@ -34,6 +34,9 @@ def new_dash(prefix: str = "/") -> Dash:
     # Flask-Compress leaves the files it streams open; they are our own few assets, a few kB each.
     app.server.config["COMPRESS_STREAMS"] = False
     app.clientside_callback(
+        ClientsideFunction("chakrascope", "firstScheme"), Output("dark", "checked"), Input("dark", "id")
+    )
+    app.clientside_callback(
         ClientsideFunction("chakrascope", "scheme"),
         Output("mantine", "forceColorScheme"),
         Input("dark", "checked"),
@@ -47,11 +50,12 @@ def frame(
 ) -> dmc.MantineProvider:
     """Return what surrounds a page: *titles* after the product's name, *tools* at the right of the head."""
     name = [html.Span(className="logo-mark"), dmc.Text("Chakrascope", fw=700, size="lg")]
-    switch = dmc.Switch(id="dark", label="Dark", persistence=True, persistence_type="local")
+    # Checked as the system or the user says (assets/01_scheme.js), before any page is drawn.
+    switch = dmc.Switch(id="dark", label="Dark")
     head = dmc.Group(
         [
-            dmc.Group([dmc.Group(name, gap=8), *titles], gap="lg", wrap="nowrap"),
-            dmc.Group([*tools, switch], gap="lg", wrap="nowrap"),
+            dmc.Group([dmc.Group(name, gap=8, wrap="nowrap"), *titles], gap="lg", wrap="nowrap"),
+            dmc.Group([*tools, switch], gap="lg", wrap="nowrap", justify="flex-end", className="tools"),
         ],
         justify="space-between",
         wrap="nowrap",
@@ -63,12 +67,14 @@ def frame(
     return dmc.MantineProvider(
         id="mantine",
         theme={"primaryColor": "blue", "fontFamily": "system-ui, sans-serif"},
+        defaultColorScheme="auto",
         children=[
             dcc.Location(id="url", refresh=False),
             *stores,
             dmc.NotificationContainer(id="notifications", position="bottom-right"),
+            html.A("To the content", href="#page", className="skip-link"),
             dmc.AppShell(
-                [dmc.AppShellHeader(head), *side, dmc.AppShellMain(html.Div(id="page"))],
+                [dmc.AppShellHeader(head), *side, dmc.AppShellMain(html.Div(id="page", tabIndex="-1"))],
                 header={"height": 56},
                 padding="md",
                 **bar,

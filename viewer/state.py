@@ -25,15 +25,18 @@ from ..runner import (
     Study,
     Summary,
     collective_overview,
+    slack,
     summarize,
 )
+from .queries.search import Words
 from .queries.slices import SliceIndex
 
 __all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView", "Surroundings"]
 
 # Settings of single pages that an address may hold: the run compared against, the breakdown, the graph's
 # edges, folding and hops, the filter of the runs, what is imported, what a sweep goes over, what is set
-# against the time, the form of a new run, the sweep, the timeline's window in ns.
+# against the time, the form of a new run, the sweep; of the timeline, whether the measured lanes are shown, and
+# the window in ns.
 OPTIONS = (
     "against",
     "by",
@@ -42,6 +45,7 @@ OPTIONS = (
     "fold",
     "hops",
     "item",
+    "measured",
     "over",
     "pareto",
     "setup",
@@ -170,17 +174,49 @@ class OpenRun:
         """Return the timeline's index of :attr:`nodes`."""
         return SliceIndex(self.nodes)
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether the workload says when its nodes ran in the trace it comes from."""
+        return any((graph.nodes["measured_start_ns"] >= 0).any() for graph in self.workload.graphs)
+
+    @ComputedOnce
+    def measured_slices(self) -> SliceIndex:
+        """Return the timeline's index of :attr:`nodes`, each as measured above each as simulated."""
+        return SliceIndex(self.nodes, measured=True)
+
+    @ComputedOnce
+    def words(self) -> Words:
+        """Return the words that :attr:`nodes` are found by."""
+        return Words.of(self.nodes)
+
+    @ComputedOnce
+    def slack_ns(self) -> pd.Series:
+        """Return the slack of each of :attr:`nodes`; empty if the backend's records do not tell."""
+        try:
+            found: pd.Series = slack(self.result, self.workload)["slack_ns"]
+        except ChakrascopeError:
+            return pd.Series(dtype="int64")
+        return found
+
     def experiment(self) -> Experiment:
         """Return what was simulated, ready to be simulated again; not kept, as it holds every program."""
         return self.view.study.experiment(self.info.id)
 
     def node(self, rank: int, node_id: int) -> dict[str, Any] | None:
         """Return one executed node as a dict, or None if the run has no such node."""
+        row = self.row(rank, node_id)
+        return None if row < 0 else {str(key): value for key, value in self.nodes.iloc[row].items()}
+
+    def row(self, rank: int, node_id: int) -> int:
+        """Return which row of :attr:`nodes` a node is, or -1 if the run has no such node."""
         nodes = self.nodes
         found = np.flatnonzero((nodes["rank"].to_numpy() == rank) & (nodes["node_id"].to_numpy() == node_id))
-        if len(found) == 0:
-            return None
-        return {str(key): value for key, value in nodes.iloc[int(found[0])].items()}
+        return int(found[0]) if len(found) else -1
+
+    def slack_of(self, rank: int, node_id: int) -> int | None:
+        """Return how many ns later a node could end without making the step longer; None if unknown."""
+        row = self.row(rank, node_id)
+        return int(self.slack_ns.iloc[row]) if 0 <= row < len(self.slack_ns) else None
 
 
 @dataclass(frozen=True)
@@ -220,7 +256,7 @@ class StudyView:
             newest = self.resolve("")
             if newest:
                 run = self.open(newest)
-                run.collectives, run.slices  # noqa: B018 - asked for only to have them made
+                run.collectives, run.slices, run.slack_ns  # noqa: B018 - asked for only to have them made
 
     def workload_ranks(self, name: str) -> int:
         """Return how many ranks the workload *name* of the study has, without reading its graphs."""

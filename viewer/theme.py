@@ -13,8 +13,10 @@ __all__ = [
     "KIND_COLOURS",
     "KIND_LABELS",
     "ON_KIND_INK",
+    "PATH_COLOUR",
     "bytes_text",
     "duration_text",
+    "instant_text",
     "kind_colour",
     "run_name",
     "run_options",
@@ -33,6 +35,8 @@ KIND_COLOURS: dict[str, str] = {
 }
 # What is written on these colours, in both schemes: at least 4.5 to 1 against each of them.
 ON_KIND_INK = "#0b1016"
+# The critical path wherever it is drawn over something else.
+PATH_COLOUR = "#d6264f"
 KIND_LABELS: dict[str, str] = {
     "compute": "Compute",
     "communication": "Communication",
@@ -71,6 +75,11 @@ def duration_text(nanoseconds: float) -> str:
         if abs(nanoseconds) >= scale:
             return f"{_three_digits(nanoseconds / scale)} {unit}"
     return f"{int(nanoseconds)} ns"
+
+
+def instant_text(nanoseconds: int) -> str:
+    """Return a point in time, to the microsecond."""
+    return f"{nanoseconds / 1e6:,.3f} ms"
 
 
 def bytes_text(size_bytes: int) -> str:

@@ -30,6 +30,12 @@ def run(made):
     return StudyView(made.study).open(made.run_a)
 
 
+@pytest.fixture(scope="session")
+def simulated(made):
+    """Return the second run, held open."""
+    return StudyView(made.study).open(made.run_b)
+
+
 @contextmanager
 def serving(app):
     """Serve *app* on a free loopback port; the value is its address without the final slash."""
@@ -107,7 +113,7 @@ def visit(_tab):
 
 def watched(context):
     page = context.new_page()
-    page.set_default_timeout(45_000)
+    page.set_default_timeout(20_000)
     page.complaints, page.foreign = [], []
     page.on("console", lambda m: page.complaints.append(m.text) if m.type == "error" else None)
     page.on("pageerror", lambda e: page.complaints.append(str(e)))

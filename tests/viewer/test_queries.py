@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakrascope.viewer.queries import chrome_trace, details, groups, neighbourhood, path, slices
+from chakrascope.viewer.queries import (
+    area,
+    chrome_trace,
+    details,
+    groups,
+    neighbourhood,
+    path,
+    search,
+    slices,
+)
 from chakrascope.viewer.state import Selection
 
 
@@ -31,7 +40,8 @@ def test_encoded_batch_has_the_layout_the_script_reads(run):
     batch = slices.SliceIndex(nodes).window(0, 10**9, 2000)
     data = batch.encode()
     count, _ = struct.unpack_from("<II", data)
-    assert len(data) == 8 + count * (3 * 8 + 2 * 4 + 1)
+    columns = 8 + count * (3 * 8 + 3 * 4 + 1)
+    assert json.loads(data[columns:]) == batch.names
     assert np.frombuffer(data, "<f8", count, 8).tolist() == batch.start_ns.tolist()
 
 
@@ -47,6 +57,7 @@ def test_no_slice_is_lost_at_any_zoom(durations, pixels):
             "type": 4,
             "stream": 0,
             "kind": "compute",
+            "name": "op",
         }
     )
     index = slices.SliceIndex(nodes)
@@ -94,28 +105,101 @@ def test_malformed_address_selects_no_node(search):
 
 
 def test_area_of_everything_holds_every_nanosecond(run):
-    rows, inside = run.slices.area(-5, run.slices.makespan_ns + 5, (0, len(run.slices.lanes)))
-    assert sorted(rows) == list(range(len(run.nodes)))
-    assert inside.sum() == (run.nodes["end_ns"] - run.nodes["start_ns"]).sum()
+    found = run.slices.area(-5, run.slices.makespan_ns + 5, (0, len(run.slices.lanes)))
+    assert sorted(found["row"]) == list(range(len(run.nodes)))
+    assert found["inside_ns"].sum() == (run.nodes["end_ns"] - run.nodes["start_ns"]).sum()
 
 
 def test_area_cuts_the_slices_at_its_edges(run):
-    rows, inside = run.slices.area(100_000, 200_000, (0, 1))
-    assert run.nodes["name"].iloc[rows].tolist() == ["aten::mm"]
-    assert inside.tolist() == [100_000]
-    pairs = dict(details.area_details(run.nodes, rows, inside, 100_000))
-    assert pairs["Compute"] == "100 µs in 1 slices"
-    assert pairs["aten::mm"] == "100 µs"
+    inside = run.slices.area(100_000, 200_000, (0, 1))
+    assert run.nodes["name"].iloc[inside["row"]].tolist() == ["aten::mm"]
+    assert inside["inside_ns"].tolist() == [100_000]
+    assert dict(area.area_overview(run.nodes, inside, 100_000))["Compute"] == "100 µs in 1 slices"
+    table = area.area_table(run.nodes, inside)
+    assert table[["operator", "slices", "total_ns", "measured_ns"]].to_numpy().tolist() == [
+        ["aten::mm", 1, 100_000, 0]
+    ]
+
+
+def test_empty_area_has_no_operators(run):
+    inside = run.slices.area(-10, -5, (0, 1))
+    assert area.area_table(run.nodes, inside).empty
+    assert dict(area.area_overview(run.nodes, inside, 5))["Slices"] == "0 of 0 ranks"
+
+
+def test_measured_lanes_lie_above_the_simulated_ones_of_their_rank(run):
+    both = run.measured_slices
+    lanes = both.lanes
+    assert lanes["measured"].tolist() == [True, True, False, False] * 2
+    assert lanes.loc[~lanes["measured"], "label"].tolist() == ["compute", "communication"] * 2
+    inside = both.area(-5, both.makespan_ns + 5, (0, 2))
+    own = run.nodes[run.nodes["rank"] == 0]
+    assert inside["inside_ns"].sum() == own["duration_ns"].sum()
+    assert inside["measured"].all()
+    table = area.area_table(run.nodes, both.area(-5, both.makespan_ns + 5, (0, 4)))
+    assert (table["total_ns"] == table["measured_ns"]).all()
+    # The run replays what was measured, so that both bands show a node at the same time.
+    lane, start, end = both.lane_of(1, 4)
+    assert lane == 6
+    assert (start, end) == run.slices.lane_of(1, 4)[1:]
+    assert both.lanes_of(np.array([1, 1]), np.array([4, 999])).tolist() == [6, -1]
+
+
+def test_only_slices_with_room_carry_their_name(run):
+    wide = run.slices.window(0, run.slices.makespan_ns, 2000)
+    named = wide.name >= 0
+    assert {wide.names[place] for place in wide.name[named]} == {"aten::mm", "c10d::allreduce_"}
+    assert ((wide.end_ns - wide.start_ns)[named] >= 30 * run.slices.makespan_ns / 2000).all()
+    assert (run.slices.window(0, run.slices.makespan_ns, 20).name < 0).all()
 
 
 def test_flows_lead_to_the_direct_neighbours(run):
     edges = run.workload.graphs[1].edges
-    found = details.flows(edges, run.slices, 1, 4)
+    found = details.flows(edges, run.slices, run.node(1, 4))
     assert [flow["before"] for flow in found] == [True, False]
     before, after = found
     start, end = run.slices.lane_of(1, 4)[1:]
     assert before["end_ns"] <= start
     assert after["start_ns"] >= end
+
+
+def test_flows_lead_to_the_rank_that_came_late(simulated):
+    """The odd ranks compute longer, so the even ones wait for them at the first all_reduce."""
+    waiting = simulated.node(0, 2)
+    origin = (int(waiting["origin_rank"]), int(waiting["origin_node"]))
+    assert origin[0] % 2 == 1
+    found = details.flows(simulated.workload.graphs[0].edges, simulated.slices, waiting)
+    lane, start, _ = simulated.slices.lane_of(*origin)
+    assert {"lane": lane, "start_ns": start}.items() <= found[-1].items()
+
+
+def test_details_say_how_measured_and_simulated_differ(simulated):
+    facts = dict(details.node_details(simulated.node(0, 2), slack_ns=0))
+    assert facts["Measured"].startswith("300 µs from 0.420 ms (")
+    assert facts["Collective"] == "all_reduce"
+    assert facts["Message size"] == "1.00 MiB"
+    assert facts["Slack"].startswith("none")
+
+
+@pytest.mark.parametrize(
+    ("text", "first"), [("LAYERS.3", 10), ("allreduce", 2), ("4", 4), ("", None), ("%", None)]
+)
+def test_search_finds_names_and_numbers(run, text, first):
+    found = search.search_nodes(run.nodes, run.words, text)
+    assert (None if found.empty else int(found["node_id"].iloc[0])) == first
+
+
+def test_search_lists_the_longest_first(run):
+    found = search.search_nodes(run.nodes, run.words, "layers", count=5)
+    lengths = (found["end_ns"] - found["start_ns"]).tolist()
+    assert lengths == sorted(lengths, reverse=True)
+    assert len(found) == 5
+
+
+def test_slack_of_the_critical_path_is_none(run):
+    on_path = run.path.segments.iloc[3]
+    assert run.slack_of(int(on_path["rank"]), int(on_path["node_id"])) == 0
+    assert run.slack_of(0, 999) is None
 
 
 def test_chrome_trace_keeps_every_nanosecond(run):

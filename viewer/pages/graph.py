@@ -12,7 +12,6 @@ from ..state import OpenRun, Selection, StudyView
 from ..theme import EDGE_KINDS
 from .graph_drawing import FEW_HOPS, MOST_HOPS, draw, edge_kinds, focus_of, hops_of, stylesheet
 from .parts import card, details_list, kind_legend, node_address, option_address
-from .search import node_search, register_search
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
@@ -25,8 +24,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     drawing = draw(run, selection)
     return dmc.Stack(
         [
-            dmc.Group([dmc.Title(drawing.title, order=2, size="h3", id="graph-title"),
-                       node_search("graph-search")], justify="space-between"),
+            dmc.Title(drawing.title, order=2, size="h3", id="graph-title"),
             _controls(selection),
             html.Div([kind_legend(), _edge_legend()], className="legends"),
             html.Div(
@@ -80,8 +78,7 @@ def _edge_legend() -> html.Div:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Wire search, the controls, tapping a node, and following the selection."""
-    register_search(app, view, "graph-search")
+    """Wire the controls, tapping a node, and following the selection."""
 
     @app.callback(
         Output("url", "search", allow_duplicate=True), Input("graph", "tapNodeData"), State("run", "data"),

@@ -80,8 +80,7 @@ def kind_legend() -> html.Div:
 
 def details_list(pairs: list[tuple[str, str]]) -> html.Dl:
     """Return (label, text) pairs as a description list."""
-    parts = [part for label, text in pairs for part in (html.Dt(label), html.Dd(text))]
-    return html.Dl(parts, className="details")
+    return html.Dl([html.Div([html.Dt(label), html.Dd(text)]) for label, text in pairs], className="details")
 
 
 def link_to(text: str, path: str, search: str) -> dcc.Link:

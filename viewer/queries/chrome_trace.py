@@ -30,14 +30,14 @@ def chrome_trace(nodes: pd.DataFrame, index: SliceIndex, path: CriticalPath) -> 
         events = (_slice(row, lane) for row, lane in zip(rows, lanes[first:], strict=False))
         yield "".join(",\n" + json.dumps(event) for event in events)
     number = int(index.lanes["rank"].max()) + 1 if len(index.lanes) else 0
-    yield ",\n" + json.dumps(_process(number, "Critical path"))
+    yield "".join(",\n" + json.dumps(event) for event in _process(number, "Critical path"))
     for row in path.segments.to_dict("records"):
         yield ",\n" + json.dumps(_segment(row, number))
     yield "\n]}\n"
 
 
 def _names(lanes: pd.DataFrame) -> list[dict[str, Any]]:
-    events = [_process(int(rank), f"rank {rank}") for rank in lanes["rank"].unique()]
+    events = [event for rank in lanes["rank"].unique() for event in _process(int(rank), f"rank {rank}")]
     events += [
         {
             "ph": "M",
@@ -51,8 +51,11 @@ def _names(lanes: pd.DataFrame) -> list[dict[str, Any]]:
     return events
 
 
-def _process(number: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "name": "process_name", "pid": number, "args": {"name": name}}
+def _process(number: int, name: str) -> list[dict[str, Any]]:
+    return [
+        {"ph": "M", "name": "process_name", "pid": number, "args": {"name": name}},
+        {"ph": "M", "name": "process_sort_index", "pid": number, "args": {"sort_index": number}},
+    ]
 
 
 def _times(row: dict[Any, Any]) -> dict[str, Any]:

@@ -1,85 +1,105 @@
-"""Describe one node, or an area of the timeline, in words and units."""
+"""Describe one node in words and units: everything that is known of it, and where its neighbours lie."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from ..theme import EDGE_KINDS, KIND_LABELS, bytes_text, duration_text
+from ...converter import CollectiveType, NodeType
+from ..theme import EDGE_KINDS, KIND_LABELS, PATH_COLOUR, bytes_text, duration_text, instant_text
 from .slices import SliceIndex
 
-__all__ = ["area_details", "flows", "node_details"]
-
-Ints = npt.NDArray[np.int64]
-
-_COLLECTIVES = (
-    "all-reduce", "reduce", "all-gather", "gather", "scatter", "broadcast", "all-to-all", "reduce-scatter",
-    "reduce-scatter", "barrier",
-)  # fmt: skip
+__all__ = ["flows", "node_details"]
 
 
-def node_details(node: Mapping[str, Any]) -> list[tuple[str, str]]:
+def node_details(node: Mapping[str, Any], slack_ns: int | None = None) -> list[tuple[str, str]]:
     """Return what is known of an executed *node* as (label, text) pairs; what is unknown is left out."""
     comm_type = int(node.get("comm_type", -1))
-    measured = int(node.get("duration_ns", 0))
-    simulated = int(node["end_ns"] - node["start_ns"])
     pairs = [
         ("Name", _text(node, "name")),
         ("Rank", str(node["rank"])),
-        ("Node", str(node["node_id"])),
+        ("Node", f"{node['node_id']} ({_type(node)})"),
         ("Kind", KIND_LABELS.get(_text(node, "kind"), _text(node, "kind"))),
-        ("Simulated start", duration_text(int(node["start_ns"]))),
-        ("Simulated duration", duration_text(simulated)),
-        ("Measured duration", duration_text(measured) if measured > 0 else ""),
+        *_times(node),
+        ("Slack", "" if slack_ns is None else slack_text(slack_ns)),
         ("Operator", _text(node, "operator")),
         ("Module", _text(node, "module")),
         ("Phase", _text(node, "phase")),
-        ("Collective", _COLLECTIVES[comm_type] if 0 <= comm_type < len(_COLLECTIVES) else ""),
-        ("Message size", bytes_text(int(node.get("comm_size_bytes", -1)))),
+        ("Collective", CollectiveType(comm_type).name.lower() if comm_type >= 0 else ""),
+        ("Message size", bytes_text(_number(node, "comm_size_bytes"))),
         ("Group", _group(int(node.get("group", 0))) if comm_type >= 0 else ""),
+        ("From, to", _ends(node)),
+        ("Operations", f"{_number(node, 'num_ops'):,}" if _number(node, "num_ops") > 0 else ""),
+        ("Tensors", bytes_text(_number(node, "tensor_size_bytes"))),
+        ("Stream", _known(node, "stream")),
+        ("Step", _known(node, "step")),
         ("Waited for", _cause(node)),
     ]
     return [(label, text) for label, text in pairs if text]
 
 
-def area_details(
-    nodes: pd.DataFrame, rows: Ints, inside_ns: Ints, span_ns: int, count: int = 5
-) -> list[tuple[str, str]]:
-    """Return what fills an area of the timeline: time by kind, and the operators that take most of it.
-
-    *rows* of *nodes* lie *inside_ns* each in the area, whose width is *span_ns*.
-    """
-    table = nodes[["kind", "operator", "rank"]].iloc[rows].assign(inside_ns=inside_ns)
-    pairs = [
-        ("Area", duration_text(span_ns)),
-        ("Slices", f"{len(table):,} of {table['rank'].nunique():,} ranks"),
-    ]
-    for kind, part in table.groupby("kind", sort=False):
-        text = f"{duration_text(int(part['inside_ns'].sum()))} in {len(part):,} slices"
-        pairs.append((KIND_LABELS.get(str(kind), str(kind)), text))
-    named = table[table["operator"] != ""].groupby("operator")["inside_ns"].sum().nlargest(count)
-    pairs += [(str(name)[:60], duration_text(int(total))) for name, total in named.items()]
-    return pairs
+def slack_text(slack_ns: int) -> str:
+    """Return how much later a node could end, in words."""
+    return "none: later here, later at the end" if slack_ns == 0 else f"{duration_text(slack_ns)} to spare"
 
 
 def flows(
-    edges: pd.DataFrame, index: SliceIndex, rank: int, node: int, count: int = 24
+    edges: pd.DataFrame, index: SliceIndex, node: Mapping[str, Any], count: int = 24
 ) -> list[dict[str, Any]]:
-    """Return where the nodes lie that *node* waits for (``before``) and that wait for it, *count* each."""
+    """Return where the nodes lie that *node* waits for (``before``) and that wait for it, *count* each.
+
+    A rank that came late to a collective counts as one of the former.
+    """
     found = []
+    rank, number = int(node["rank"]), int(node["node_id"])
     for here, there, before in (("dst", "src", True), ("src", "dst", False)):
-        near = edges[edges[here] == node].head(count)
+        near = edges[edges[here] == number].head(count)
         for other, kind in zip(near[there].tolist(), near["kind"].tolist(), strict=True):
-            lane, start, end = index.lane_of(rank, int(other))
             colour = EDGE_KINDS.get(int(kind), EDGE_KINDS[8])[1]
-            if lane >= 0:
-                place = {"lane": lane, "start_ns": start, "end_ns": end}
-                found.append({**place, "before": before, "colour": colour})
-    return found
+            found.append((index.lane_of(rank, int(other)), before, colour))
+    origin = int(node["origin_rank"])
+    if origin != rank:
+        lane, start, _ = index.lane_of(origin, int(node["origin_node"]))
+        # What the others wait for is its start, so the arrow leaves from there.
+        found.append(((lane, start, start), True, PATH_COLOUR))
+    return [
+        {"lane": lane, "start_ns": start, "end_ns": end, "before": before, "colour": colour}
+        for (lane, start, end), before, colour in found
+        if lane >= 0
+    ]
+
+
+def _times(node: Mapping[str, Any]) -> list[tuple[str, str]]:
+    simulated, measured = int(node["end_ns"] - node["start_ns"]), _number(node, "duration_ns")
+    began = _number(node, "measured_start_ns")
+    at = f" from {instant_text(began)}" if began >= 0 else ""
+    change = (simulated - measured) / measured if measured > 0 else 0.0
+    changed = f" ({change:+.1%} simulated)" if abs(change) >= 0.0005 else ""
+    return [
+        ("Simulated", f"{duration_text(simulated)} from {instant_text(int(node['start_ns']))}"),
+        ("Measured", f"{duration_text(measured)}{at}{changed}" if measured > 0 else ""),
+    ]
+
+
+def _type(node: Mapping[str, Any]) -> str:
+    return NodeType(int(node.get("type", 0))).name
+
+
+def _ends(node: Mapping[str, Any]) -> str:
+    source, target, tag = (_number(node, f"comm_{name}") for name in ("src", "dst", "tag"))
+    if source < 0 and target < 0:
+        return ""
+    return f"rank {source} to rank {target}" + (f", tag {tag}" if tag >= 0 else "")
+
+
+def _number(node: Mapping[str, Any], key: str) -> int:
+    return int(node.get(key, -1))
+
+
+def _known(node: Mapping[str, Any], key: str) -> str:
+    return str(_number(node, key)) if _number(node, key) >= 0 else ""
 
 
 def _text(node: Mapping[str, Any], key: str) -> str:
@@ -95,7 +115,7 @@ def _cause(node: Mapping[str, Any]) -> str:
     cause = int(node.get("cause_node", -1))
     if cause < 0:
         return "nothing: it started at time 0"
-    why = "a dependency" if node.get("cause_is_dependency") else "the same lane was busy"
+    why = "a dependency" if node.get("cause_is_dependency") else "its lane was busy"
     origin = int(node.get("origin_rank", node["rank"]))
     late = f"; its end was set by rank {origin}, which came last" if origin != int(node["rank"]) else ""
     return f"node {cause} ({why}){late}"

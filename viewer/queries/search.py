@@ -1,0 +1,46 @@
+"""Find nodes by what they are called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+__all__ = ["Words", "search_nodes"]
+
+_COLUMNS = ("name", "operator", "module")
+
+
+@dataclass(frozen=True)
+class Words:
+    """The texts of some columns of a table, each once, and which of them each row has."""
+
+    texts: tuple[pd.Series, ...]
+    codes: tuple[npt.NDArray[np.int32], ...]
+
+    @classmethod
+    def of(cls, nodes: pd.DataFrame) -> Words:
+        """Return the words of the names, operators and modules of *nodes*."""
+        found = [pd.factorize(nodes[column].fillna("")) for column in _COLUMNS]
+        texts = tuple(pd.Series(words, dtype="object").str.lower() for _, words in found)
+        return cls(texts, tuple(codes.astype(np.int32) for codes, _ in found))
+
+
+def search_nodes(nodes: pd.DataFrame, words: Words, text: str, count: int = 20) -> pd.DataFrame:
+    """Return the *count* longest nodes whose name, operator or module contains *text*, or whose id it is.
+
+    *words* are those of *nodes*. Nodes with that id come first.
+    """
+    wanted = text.strip().lower()
+    named = np.zeros(len(nodes), bool)
+    for texts, codes in zip(words.texts, words.codes, strict=True):
+        named |= texts.str.contains(wanted, regex=False).to_numpy(bool)[codes]
+    numbered = np.zeros(len(nodes), bool)
+    if wanted.isascii() and wanted.isdigit() and len(wanted) <= 18:
+        numbered = nodes["node_id"].to_numpy() == int(wanted)
+    rows = np.flatnonzero((named | numbered) if wanted else numbered)
+    length = (nodes["end_ns"].to_numpy() - nodes["start_ns"].to_numpy())[rows]
+    best: pd.DataFrame = nodes.iloc[rows[np.lexsort((-length, ~numbered[rows]))[:count]]]
+    return best
