@@ -35,8 +35,8 @@ __all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView", "Surroundings"]
 
 # Settings of single pages that an address may hold: the run compared against, the breakdown, the graph's
 # edges, folding and hops, the filter of the runs, what is imported, what a sweep goes over, what is set
-# against the time, the form of a new run, the sweep; of the timeline, whether the measured lanes are shown, and
-# the window in ns.
+# against the time, the form of a new run, the sweep; of the timeline, whether the measured lanes are
+# shown, and the window in ns.
 OPTIONS = (
     "against",
     "by",
