@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,11 @@ _OPTIONAL = ("flows", "link_use")
 
 def empty_table(name: str) -> pd.DataFrame:
     """Return the table *name* of a result without rows, with its columns typed."""
+    return _empty_table(name).copy()
+
+
+@lru_cache
+def _empty_table(name: str) -> pd.DataFrame:
     columns = {column: pd.Series(dtype=dtype) for column, dtype in COLUMNS[name].items()}
     table: pd.DataFrame = pd.DataFrame(columns)
     return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -37,12 +38,33 @@ class NativeBackend:
         """Simulate *experiment*; raises `SimulationStalled` if ranks are left waiting for each other."""
         return self.simulate(experiment, progress)
 
+    def totals(self, experiment: Experiment, progress: Progress | None = None) -> Result:
+        """Simulate *experiment* for its makespan and ranks alone: the result has no other tables.
+
+        Making those takes several times as long as a small simulation. A kind of backend that runs in its
+        own way gives its whole result.
+        """
+        if type(self).run is not NativeBackend.run:
+            return self.run(experiment, progress)
+        return _result(experiment, self._output(experiment, progress, None, totals=True), totals=True)
+
     def simulate(
         self, experiment: Experiment, progress: Progress | None, network: ExternalNetwork | None = None
     ) -> Result:
         """Simulate *experiment*, its messages carried by *network* instead of the analytical one if given."""
+        return _result(experiment, self._output(experiment, progress, network))
+
+    def _output(
+        self,
+        experiment: Experiment,
+        progress: Progress | None,
+        network: ExternalNetwork | None,
+        *,
+        totals: bool = False,
+    ) -> Any:
         engine = _engine()
         config = self._config(engine, experiment)
+        config.record_nodes = config.record_links = not totals
         if network is not None:
             config.external_network = network
         source = experiment.workload
@@ -53,7 +75,7 @@ class NativeBackend:
             raise BackendError(
                 "The simulation executed no node at all; check that the workload is not empty."
             )
-        return _result(experiment, output)
+        return output
 
     def _config(self, engine: Any, experiment: Experiment) -> Any:
         config = engine.Config()
@@ -70,8 +92,6 @@ class NativeBackend:
         # ASTRA-sim replays a broadcast and refuses the others; a captured job deserves better.
         config.native_collectives = experiment.semantics == "trace"
         config.replay_only = self.replay_only or bool(experiment.system.replay_only)
-        config.record_nodes = True
-        config.record_links = True
         return config
 
 
@@ -198,8 +218,7 @@ def _nodes(output: Any) -> pd.DataFrame:
     return nodes
 
 
-def _result(experiment: Experiment, output: Any) -> Result:
-    nodes = _nodes(output)
+def _result(experiment: Experiment, output: Any, *, totals: bool = False) -> Result:
     ranks = pd.DataFrame(
         {
             "rank": np.arange(experiment.workload.num_ranks, dtype=np.int64),
@@ -216,21 +235,26 @@ def _result(experiment: Experiment, output: Any) -> Result:
         # Shares of the time of the compute nodes (ASTRA-sim prints percentages), and operations a byte.
         for name in ("compute_bound", "compute_utilization", "memory_utilization", "operation_intensity"):
             ranks[name] = getattr(output, f"rank_{name}")
+    tables = {} if totals else _tables(experiment, output)
+    return Result(
+        backend=experiment.backend,
+        makespan_ns=int(output.makespan_ns),
+        ranks=ranks,
+        **tables,
+        provenance=_provenance(experiment, output),
+    )
+
+
+def _tables(experiment: Experiment, output: Any) -> dict[str, pd.DataFrame]:
+    nodes = _nodes(output)
     links = pd.DataFrame(
         {
             name: getattr(output, f"link_{name}")
             for name in ("src", "dst", "bytes", "busy_ns", "queue_ns", "messages")
         }
     )
-    return Result(
-        backend=experiment.backend,
-        makespan_ns=int(output.makespan_ns),
-        ranks=ranks,
-        nodes=nodes,
-        collectives=collective_table(nodes, experiment.workload.model),
-        links=links,
-        provenance=_provenance(experiment, output),
-    )
+    collectives = collective_table(nodes, experiment.workload.model)
+    return {"nodes": nodes, "collectives": collectives, "links": links}
 
 
 def _provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
@@ -276,6 +300,7 @@ def _short_lists(experiment: Experiment) -> list[str]:
     return sentences
 
 
+@lru_cache
 def _version() -> str:
     try:
         return version("chakrascope")
