@@ -8,7 +8,7 @@ their names and, if the topology is not to be made from the dimensions, ``nodes`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -175,6 +175,20 @@ class PacketNetwork:
             filled[rate] = given[min((known for known in given if known >= rate), default=max(given))]
         return filled
 
+    def hosts_first(self) -> PacketNetwork:
+        """Return the same network with the hosts numbered first, as ASTRA-sim takes node r for rank r."""
+        number = {node: place for place, node in enumerate((*self.hosts, *sorted(self.switches)))}
+        switches = tuple(number[node] for node in self.switches)
+        links = tuple(replace(link, a=number[link.a], b=number[link.b]) for link in self.links)
+        return replace(self, switches=switches, links=links)
+
+    def link_texts(self) -> list[tuple[int, int, str, str, str]]:
+        """Return both nodes, rate, delay and loss of each link, as topology.txt has them."""
+        return [
+            (link.a, link.b, f"{link.rate_bps}bps", f"{link.delay_ps}ps", _words(link.loss))
+            for link in self.links
+        ]
+
     def save(self, folder: Path) -> None:
         """Write ``config.txt``, ``topology.txt`` and the empty files ASTRA-sim insists on into *folder*.
 
@@ -182,13 +196,10 @@ class PacketNetwork:
         """
         lines = [f"{key} {words}" for key, words in self.texts().items()]
         values.write_atomically(folder / "config.txt", "\n".join(lines) + "\n")
-        number = {node: place for place, node in enumerate((*self.hosts, *sorted(self.switches)))}
-        head = f"{self.nodes} {len(self.switches)} {len(self.links)}"
-        switches = " ".join(str(number[node]) for node in self.switches)
-        rows = [
-            f"{number[link.a]} {number[link.b]} {link.rate_bps}bps {link.delay_ps}ps {_words(link.loss)}"
-            for link in self.links
-        ]
+        numbered = self.hosts_first()
+        head = f"{numbered.nodes} {len(numbered.switches)} {len(numbered.links)}"
+        switches = " ".join(map(str, numbered.switches))
+        rows = [" ".join(map(str, row)) for row in numbered.link_texts()]
         values.write_atomically(folder / "topology.txt", "\n".join([head, switches, *rows]) + "\n")
         values.write_atomically(folder / "flow.txt", "0\n")
         values.write_atomically(folder / "trace.txt", "0\n")

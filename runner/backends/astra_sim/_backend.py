@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 from ....errors import BackendError, BackendTimeout
@@ -12,12 +11,11 @@ from ...experiment import Experiment
 from ...result import Result
 from .._base import Progress
 from .._process import backend_timeout_s, describe_exit, run_guarded
-from ..native import NativeBackend
 from ._find import AstraSimProgram, locate
 from ._inputs import TRACE_LIMIT_NODES, write_inputs
 from ._log import AstraSimLog, log_lines, read_trace
 from ._outcome import SHOWN_LINES, conclude, count_nodes
-from ._packets import packet_facts, read_flows
+from ._packets import refuse_endless, with_packets
 
 __all__ = ["AstraSimBackend"]
 
@@ -44,7 +42,7 @@ class AstraSimBackend:
         """
         packet = PacketNetwork.of(experiment.network) if self.kind == "ns3" else None
         if packet is not None:
-            _refuse_endless(experiment)
+            refuse_endless(experiment)
         try:
             result = self._run(experiment, packet, progress)
         except BackendTimeout as error:
@@ -74,7 +72,7 @@ class AstraSimBackend:
                     keep_going=lambda: progress is None or progress(log.now_ns, len(log.ranks)),
                 )
                 result = self._answer(experiment, program, log, folder, status, tail, trace=trace)
-                return result if packet is None else _with_packets(result, packet, log, folder)
+                return result if packet is None else with_packets(result, packet, log, folder)
         except OSError as error:
             raise BackendError(
                 f"ASTRA-sim's scratch folder cannot be used ({error}); free some disk space or set TMPDIR to "
@@ -103,21 +101,6 @@ class AstraSimBackend:
             versions={"astra-sim": program.version, "program": program.path.name},
             warnings=_warnings(program),
         )
-
-
-def _refuse_endless(experiment: Experiment) -> None:
-    """Raise `SimulationStalled` for a workload that cannot end: ASTRA-sim's ns-3 would sample for ever."""
-    NativeBackend(congestion_aware=False).run(replace(experiment, backend="analytical-unaware"))
-
-
-def _with_packets(result: Result, packet: PacketNetwork, log: AstraSimLog, folder: Path) -> Result:
-    """Return *result* with the messages and pauses that ns-3 wrote into *folder*."""
-    flows = read_flows(folder, len(packet.hosts))
-    facts = packet_facts(folder, flows) | {"drops": log.drops}
-    lost = [f"{log.drops} packets were lost in full switches."] if log.drops else []
-    warnings = [*result.provenance["warnings"], *packet.warnings(), *lost]
-    provenance = result.provenance | {"packets": facts, "warnings": warnings}
-    return replace(result, flows=flows, provenance=provenance)
 
 
 def _failure(program: AstraSimProgram, log: AstraSimLog, status: int, tail: list[str]) -> BackendError:

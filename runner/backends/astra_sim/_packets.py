@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from ....errors import BackendError
+from ...config import PacketNetwork
 from ...config._packet import OUTPUTS
-from ...result import COLUMNS, empty_table
+from ...experiment import Experiment
+from ...result import COLUMNS, Result, empty_table
 from .._flows import completion_times
+from ..native import NativeBackend
+from ._log import AstraSimLog
 
-__all__ = ["packet_facts", "read_flows", "read_pauses"]
+__all__ = ["packet_facts", "read_flows", "read_pauses", "refuse_endless", "with_packets"]
 
 _PAUSE = "1"
+
+
+def refuse_endless(experiment: Experiment) -> None:
+    """Raise `SimulationStalled` for a workload that cannot end: ASTRA-sim's ns-3 would sample for ever."""
+    NativeBackend(congestion_aware=False).run(replace(experiment, backend="analytical-unaware"))
+
+
+def with_packets(result: Result, packet: PacketNetwork, log: AstraSimLog, folder: Path) -> Result:
+    """Return *result* with the messages and pauses that ns-3 wrote into *folder*."""
+    flows = read_flows(folder, len(packet.hosts))
+    facts = packet_facts(folder, flows) | {"drops": log.drops}
+    lost = [f"{log.drops} packets were lost in full switches."] if log.drops else []
+    warnings = [*result.provenance["warnings"], *packet.warnings(), *lost]
+    provenance = result.provenance | {"packets": facts, "warnings": warnings}
+    return replace(result, flows=flows, provenance=provenance)
 
 
 def read_flows(folder: Path, hosts: int) -> pd.DataFrame:
