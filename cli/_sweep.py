@@ -13,7 +13,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..errors import BackendError, UsageError
 from ..runner import Study, Sweep, sweep
-from ..runner.sweep import FIGURES, Range, Space, SweepProgress, grid, multiply, parse_axis, read_points
+from ..runner.sweep import (
+    FIGURES,
+    Prices,
+    Range,
+    Space,
+    SweepProgress,
+    grid,
+    multiply,
+    parse_axis,
+    read_points,
+)
 from ._output import console, error_console, format_option, print_frame
 
 __all__ = ["sweep_command"]
@@ -57,6 +67,13 @@ _MOST_ROWS = 20
 )
 @click.option("--at-most", "limits", multiple=True, metavar="FIGURE=NUMBER", help="A limit the best keep to.")
 @click.option(
+    "--price",
+    "prices",
+    multiple=True,
+    metavar="[NETWORK=]NUMBER",
+    help="What one rank costs for an hour, on every network or on one; or a YAML file of these.",
+)
+@click.option(
     "--keep", default=1, show_default=True, type=click.IntRange(0), help="Best points to keep as runs."
 )
 @format_option
@@ -67,6 +84,7 @@ def sweep_command(
     points_file: str | None,
     backends: tuple[str, ...],
     limits: tuple[str, ...],
+    prices: tuple[str, ...],
     least: str,
     trials: int | None,
     output_format: str,
@@ -93,6 +111,7 @@ def sweep_command(
             trials=trials,
             least=least,
             at_most=_limits(limits),
+            prices=Prices.parse(prices),
             progress=progress,
             **choices,
         )
@@ -168,7 +187,8 @@ def _for_people(points: pd.DataFrame, least: str) -> pd.DataFrame:
     """Return the settings under short names with the figures that decide."""
     settings = list(points.columns[: points.columns.get_loc("id")])
     ranks = ["ranks"] if points["ranks"].nunique() > 1 else []
-    figures = dict.fromkeys([*ranks, "makespan_ns", "exposed_comm_ns", least])
+    cost = ["cost"] if points["cost"].notna().any() else []
+    figures = dict.fromkeys([*ranks, "makespan_ns", "exposed_comm_ns", *cost, least])
     shown: pd.DataFrame = points[[*settings, *figures]]
     short = {name: name.partition(".")[2].removesuffix("-implementation") or name for name in settings}
     unique = len(set(short.values())) == len(short)

@@ -1,6 +1,7 @@
 """Sweeps: the same workload on many clusters, in one table."""
 
 from ._goal import FIGURES as FIGURES
+from ._prices import Prices as Prices
 from ._search import Range as Range
 from ._search import Space as Space
 from ._space import Settings as Settings
@@ -16,6 +17,7 @@ from ._sweep import sweep_names as sweep_names
 
 __all__ = [
     "FIGURES",
+    "Prices",
     "Range",
     "Settings",
     "Space",

@@ -11,8 +11,11 @@ from ...errors import ConfigError, did_you_mean
 
 __all__ = ["FIGURES", "Goal"]
 
-FIGURES = ("makespan_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns", "rank_time_ns", "ranks")
-"""What can be compared; ``rank_time_ns`` is the makespan times the ranks, the accelerator time of a step."""
+FIGURES = (
+    "makespan_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns", "rank_time_ns", "ranks", "cost",
+)  # fmt: skip
+"""What can be compared; ``rank_time_ns`` is the makespan times the ranks, the accelerator time of a step, and
+``cost`` its price, where prices are given."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,11 @@ class Goal:
         for name in (self.least, *self.at_most):
             if name not in FIGURES:
                 raise ConfigError(f"'{name}' is no figure of a sweep{did_you_mean(name, FIGURES)}")
+
+    @property
+    def needs_prices(self) -> bool:
+        """Whether points can be compared only if their prices are known."""
+        return "cost" in (self.least, *self.at_most)
 
     def excess(self, table: pd.DataFrame) -> pd.Series:
         """Return by which part each point is over its limits; 0 where it is within all of them."""

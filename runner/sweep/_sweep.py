@@ -23,6 +23,7 @@ from ._dask import answer_on_dask
 from ._goal import Goal
 from ._point import Answer, Task, failure, measure
 from ._pool import Answers, answer_here, answer_in_processes
+from ._prices import Prices
 from ._search import Range, Search, Space
 from ._settings import Base, Builder, check_keys
 from ._space import Settings, grid, point_key
@@ -72,6 +73,7 @@ def sweep(
     trials: int | None = None,
     least: str = "makespan_ns",
     at_most: Mapping[str, float] | None = None,
+    prices: Prices | None = None,
     keep: int = 0,
     progress: SweepProgress | None = None,
 ) -> Sweep:
@@ -85,23 +87,24 @@ def sweep(
     Points that the sweep's table or the study already answers are not simulated again; a point that fails
     becomes a row with its error. *workers* is the number of processes (0: in this one), *cluster* the
     address of a Dask scheduler, or its file, to use instead, or a dask-jobqueue YAML, of which *workers* is
-    the number of jobs. With *trials*, Optuna chooses that many points
-    of the space instead of all, and keys may have a `Range`. The best points have the *least* of a figure,
-    and keep to limits *at_most*. The full results of the *keep* best become runs of the study. Raises
-    `ConfigError` for keys that address nothing.
+    the number of jobs. With *trials*, Optuna chooses that many points of the space instead of all, and keys
+    may have a `Range`. The best points have the *least* of a figure, and keep to limits *at_most*; the
+    ``cost`` of a step is known by *prices*. The full results of the *keep* best become runs of the study.
+    Raises `ConfigError` for keys that address nothing.
     """
     goal = Goal(least, at_most or {})
     points = _points(over) if trials is None else _search(over, trials)
     chosen = study.workload_prefix(workload).parent.name
     base = Base(chosen, system, _loaded(network), load_memory(memory), backend, options or {})
     _check(over if isinstance(points, Search) else points, base)
+    cost = _cost(goal, prices or Prices(), over if isinstance(points, Search) else points, base)
     folder = (
         study.path
         / "sweeps"
         / _checked_name(name or _default_name(over if isinstance(points, Search) else points, base))
     )
     run = _Run(study, base, points, goal)
-    with PointTable(folder) as table:
+    with PointTable(folder, cost) as table:
         places = _Places(cluster, workers, len(points))
         run.run(table, places, progress or (lambda *_: None))
         kept = run.keep_best(table, keep)
@@ -275,6 +278,27 @@ def _check(over: Space | Sequence[Settings], base: Base) -> None:
                 "The sweep has no network to start from; name one (--network PRESET_OR_FILE), or sweep over "
                 "several (network=A,B)."
             )
+
+
+def _cost(
+    goal: Goal, prices: Prices, over: Space | Sequence[Settings], base: Base
+) -> Callable[[Settings, int, int], float] | None:
+    """Return what tells the price of a step; raises `ConfigError` if that is asked for and not known."""
+    if not prices:
+        if goal.needs_prices:
+            raise ConfigError(
+                "The cost of a step needs prices; add --price NUMBER, what one rank costs for an hour, or "
+                "--price NETWORK=NUMBER for each network."
+            )
+        return None
+    named = base.network.name if isinstance(base.network, NetworkConfig) else "measured"
+    for point in [over] if isinstance(over, Mapping) else over:
+        networks: Any = point.get("network", named)
+        for network in [networks] if isinstance(networks, (str, Path)) else networks:
+            prices.per_hour(str(network))
+    return lambda settings, ranks, makespan_ns: prices.step(
+        str(settings.get("network", named)), ranks, makespan_ns
+    )
 
 
 def _loaded(network: NetworkConfig | str | Path | None) -> NetworkConfig | None:

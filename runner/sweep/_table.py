@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,7 +20,8 @@ from ._space import Settings, point_key
 
 __all__ = ["PointTable", "read_table"]
 
-_FIXED = ("id", "state", "error", "ranks", *MEASURES, "simulation_s", "settings")
+_FIXED = ("id", "state", "error", "ranks", *MEASURES, "cost", "simulation_s", "settings")
+_FRACTIONS = ("cost", "simulation_s")
 _INTEGERS = ("ranks", *MEASURES)
 _PAUSE_S = 1.0
 
@@ -28,11 +29,14 @@ _PAUSE_S = 1.0
 class PointTable:
     """The rows of the sweep in *folder*, known by their settings; a context manager that locks the folder.
 
+    *cost*, if given, tells the price of a step from a point's settings, ranks and makespan.
+
     Rows are kept in memory and written at most about once a second (`save`), and at the end. Raises
     `StudyError` if the file is damaged or another process works on the same sweep.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cost: Callable[[Settings, int, int], float] | None = None) -> None:
+        self._cost = cost
         self.path = folder / "points.parquet"
         self.rows: dict[str, dict[str, Any]] = {}
         self._answers: dict[str, Answer] = {}
@@ -63,6 +67,12 @@ class PointTable:
         self.rows = {row["settings"]: row for row in rows}
         for row in rows:
             self._remember(row)
+            self._price(row)
+        self._changed = self._cost is not None and bool(rows)
+
+    def _price(self, row: dict[str, Any]) -> None:
+        if self._cost is not None and row["state"] == "done":
+            row["cost"] = self._cost(json.loads(row["settings"]), row["ranks"], row["makespan_ns"])
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -77,6 +87,7 @@ class PointTable:
         key = point_key(settings)
         self.rows[key] = {"id": identity, "ranks": ranks, "settings": key, **answer}
         self._remember(self.rows[key])
+        self._price(self.rows[key])
         self._changed = True
 
     def done(self, settings: Settings, identity: str) -> bool:
@@ -118,7 +129,9 @@ def read_table(path: Path) -> pd.DataFrame:
 
 def _stored_rows(path: Path) -> list[dict[str, Any]]:
     try:
-        table = pd.read_parquet(path)[list(_FIXED)]
+        table = pd.read_parquet(path)
+        # Tables of earlier versions have no prices.
+        table = table.assign(cost=table.get("cost"))[list(_FIXED)]
     except (OSError, ValueError, KeyError) as error:
         raise StudyError(
             f"The sweep's table {path} is damaged ({error}); delete it and run the sweep again."
@@ -135,7 +148,7 @@ def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
         values = [row.get(name) for row in rows]
         if name in _INTEGERS:
             columns[name] = pd.Series(values, dtype="Int64")
-        elif name == "simulation_s":
+        elif name in _FRACTIONS:
             columns[name] = pd.Series(values, dtype="Float64")
         else:
             columns[name] = pd.Series([value or "" for value in values], dtype="str")

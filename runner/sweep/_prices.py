@@ -1,0 +1,90 @@
+"""What a step costs, by prices that the user knows: no price is ever assumed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ...errors import ConfigError, did_you_mean
+
+__all__ = ["Prices"]
+
+_HOUR_NS = 3600 * 10**9
+
+
+@dataclass(frozen=True)
+class Prices:
+    """The price of one rank for an hour: on *every* network, or on the network of a name."""
+
+    every: float | None = None
+    of: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for price in (self.every, *self.of.values()):
+            if price is not None and not (math.isfinite(price) and price >= 0):
+                raise ConfigError(f"A price must be a number of 0 or more, not {price}.")
+
+    @classmethod
+    def parse(cls, texts: Sequence[str]) -> Prices:
+        """Read prices as they are typed: ``2.5``, ``NETWORK=2.5``, or a YAML file of networks with prices.
+
+        Raises `ConfigError`.
+        """
+        every, of = None, dict[str, float]()
+        for text in texts:
+            name, equals, number = text.rpartition("=")
+            if Path(text).suffix in {".yml", ".yaml"}:
+                of |= _read(Path(text))
+            elif equals:
+                of[name] = _price(number, text)
+            else:
+                every = _price(number, text)
+        return cls(every, of)
+
+    def __bool__(self) -> bool:
+        return self.every is not None or bool(self.of)
+
+    def step(self, network: str, ranks: int, makespan_ns: int) -> float:
+        """Return what a step of *ranks* ranks costs."""
+        return self.per_hour(network) * ranks * makespan_ns / _HOUR_NS
+
+    def per_hour(self, network: str) -> float:
+        """Return the price of a rank for an hour on *network*, a preset's name or a file.
+
+        Raises `ConfigError` for a network without one.
+        """
+        for name in (network, Path(network).stem):
+            if name in self.of:
+                return self.of[name]
+        if self.every is None:
+            raise ConfigError(
+                f"No price is given for the network '{network}'{did_you_mean(network, self.of)} Add --price "
+                f"{network}=NUMBER, the price of one rank for an hour."
+            )
+        return self.every
+
+
+def _read(file: Path) -> dict[str, float]:
+    try:
+        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(
+            f"The prices in {file} cannot be read ({error}); check the path and the file."
+        ) from error
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"{file} does not hold prices; write one NETWORK: PRICE-PER-RANK-AND-HOUR a line.")
+    return {str(name): _price(price, f"{file}, {name}") for name, price in data.items()}
+
+
+def _price(value: Any, where: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"'{where}': {value!r} is no price; write what one rank costs for an hour, such as 2.5."
+        ) from error
