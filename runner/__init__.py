@@ -2,6 +2,7 @@
 
 from .advice import Advice as Advice
 from .advice import advice as advice
+from .archive import experiment_archive as experiment_archive
 from .backends import Backend as Backend
 from .backends import FakeBackend as FakeBackend
 from .backends import backend_names as backend_names
@@ -86,6 +87,7 @@ __all__ = [
     "compare",
     "critical_path",
     "describe_study",
+    "experiment_archive",
     "error_distribution",
     "find_items",
     "flow_differences",

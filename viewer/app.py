@@ -10,7 +10,8 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 
 from ..errors import ChakrascopeError
 from ..runner import Study
-from . import pages, perfetto, routes
+from . import downloads, pages, perfetto, routes
+from .pages import jobs
 from .pages.parts import card, link_to, page_address
 from .pages.search import node_search, register_search
 from .shell import frame, new_dash
@@ -33,10 +34,11 @@ def create_app(
     app.layout = lambda: _shell(view)
     _register_address(app, view)
     _register_shell(app, view)
-    for page in pages.PAGES:
+    for page in (*pages.PAGES, jobs):
         page.register(app, view)
     routes.register(app.server, view)
     perfetto.register(app.server)
+    downloads.register(app.server, view)
     if warm:
         threading.Thread(target=view.warm, daemon=True).start()
     return app

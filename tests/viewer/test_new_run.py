@@ -1,20 +1,32 @@
 import dataclasses
 import json
+import os
 import re
+import signal
+import zipfile
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from plotly.utils import PlotlyJSONEncoder
 
-from chakrascope.runner import Job, NetworkConfig, Study, SystemConfig, list_presets
+from chakrascope.runner import Job, JobStore, NetworkConfig, Study, SystemConfig, list_presets
 from chakrascope.viewer import create_app
 from chakrascope.viewer.pages.configure_form import read_setup
-from chakrascope.viewer.pages.configure_jobs import job_list
+from chakrascope.viewer.pages.jobs import job_list
 from chakrascope.viewer.queries.configure import COLLECTIVES, Setup, check, command_line, differences
 
 from .conftest import serving
 from .studies import make_study
+
+# A ring of so many ranks and chunks that messages queue for minutes.
+LONG = {
+    "dimensions": [["Ring", 1024, 1.0, 500.0, "ring", "ring", "ring", "ring"]],
+    "keys": {"preferred-dataset-splits": 64},
+    "backends": ["analytical-aware"],
+    "label": "endless",
+}
 
 
 def setup_of(network="cpu-cluster-8", **changes):
@@ -145,6 +157,82 @@ def test_configure_run_and_open_the_result(page, mine):
 
 
 @pytest.mark.browser
+def test_form_is_in_the_address(page, mine):
+    """Whoever opens the link sees the same form; Back undoes a change; a preset starts over."""
+    with serving(create_app(mine)) as address:
+        page.goto(f"{address}/new-run")
+        page.wait_for_selector("#new-start:not([disabled])")
+        assert "setup" not in page.url
+        page.get_by_label("size of dimension 1").fill("8")
+        page.wait_for_url("**setup=*")
+        page.locator("#new-dimensions").fill("2")
+        page.get_by_label("latency of dimension 2").fill("1234")
+        page.get_by_label("Chunks", exact=True).fill("7")
+        page.get_by_label("Name of the run").fill('<b>"x"</b> \u202e&=#')
+        page.keyboard.press("Tab")
+        page.wait_for_url("**%3Cb%3E*")
+        page.reload()
+        page.wait_for_selector("#findings :text('multiply to 16 ranks')")
+        assert page.get_by_label("latency of dimension 2").input_value() == "1234 ns"
+        assert page.get_by_label("Chunks", exact=True).input_value() == "7 chunks"
+        assert page.get_by_label("Name of the run").input_value() == '<b>"x"</b> \u202e&=#'
+        page.get_by_label("size of dimension 1").fill("4")
+        page.wait_for_selector("#findings :text('multiply to 8 ranks')")
+        page.wait_for_url("**%22Switch%22%2C4*")
+        page.go_back()
+        page.wait_for_selector("#findings :text('multiply to 16 ranks')")
+        assert page.get_by_label("size of dimension 1").input_value() == "8 ranks"
+        page.locator("#new-network").click()
+        page.get_by_role("option", name="hgx-h100-4x8").click()
+        page.wait_for_selector("#findings :text('multiply to 32 ranks')")
+        assert page.get_by_label("Chunks", exact=True).input_value() == "4 chunks"
+        page.wait_for_function("!location.search.includes('dimensions')")
+    assert page.complaints == []
+
+
+@pytest.mark.browser
+def test_running_job_is_cancelled_and_its_log_is_read(page, mine):
+    """A simulation of minutes: its progress is shown, the tab is closed, another one stops it."""
+    with serving(create_app(mine)) as address:
+        page.goto(f"{address}/new-run?setup=" + quote(json.dumps(LONG)))
+        page.wait_for_selector("#new-estimate:has-text('min')")
+        page.locator("#new-start").click()
+        page.wait_for_selector(".job:has-text('endless'):has-text('simulated so far')")
+        page.goto("about:blank")
+        page.goto(f"{address}/new-run")
+        job = page.locator(".job:has-text('endless')")
+        job.get_by_role("button", name="Log").click()
+        page.wait_for_selector("#job-log:has-text('printed nothing')")
+        page.keyboard.press("Escape")
+        job.get_by_role("button", name="Cancel").click()
+        page.wait_for_selector(".job:has-text('endless'):has-text('Cancelled.')", timeout=30_000)
+    assert page.complaints == []
+
+
+@pytest.mark.browser
+def test_backend_that_is_killed_says_so(page, mine):
+    with serving(create_app(mine)) as address:
+        page.goto(f"{address}/new-run?setup=" + quote(json.dumps(LONG | {"label": "doomed"})))
+        page.wait_for_selector("#new-start:not([disabled])")
+        page.locator("#new-start").click()
+        store, killed = JobStore(mine), set()
+        while len(killed) < 3:
+            job = store.jobs()[-1] if store.jobs() else None
+            if (
+                job
+                and "doomed" in job.label
+                and job.state == "running"
+                and job.pid > 1
+                and job.pid not in killed
+            ):
+                killed.add(job.pid)
+                os.killpg(job.pid, signal.SIGKILL)
+            page.wait_for_timeout(100)
+        page.wait_for_selector(".job:has-text('doomed'):has-text('Its process died 3 times')")
+    assert page.complaints == []
+
+
+@pytest.mark.browser
 def test_setup_is_downloaded_as_the_files_astra_sim_reads(page, mine, tmp_path):
     with serving(create_app(mine)) as address:
         page.goto(f"{address}/new-run")
@@ -154,6 +242,12 @@ def test_setup_is_downloaded_as_the_files_astra_sim_reads(page, mine, tmp_path):
                 page.locator(f"#{button}").click()
             caught.value.save_as(tmp_path / caught.value.suggested_filename)
             load(tmp_path / caught.value.suggested_filename)
+        with page.expect_download() as caught:
+            page.get_by_role("link", name="All files as a zip").click()
+        with zipfile.ZipFile(caught.value.path()) as archive:
+            assert archive.testzip() is None
+            assert {"README.txt", "memory.json", "network.yml", "system.json"} <= set(archive.namelist())
+            assert "workload/workload.15.et" in archive.namelist()
         command = page.locator("#new-command").inner_text()
         assert re.match(r"chakrascope run STUDY --network [\w-]+ --system default --backend", command)
 

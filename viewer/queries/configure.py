@@ -6,10 +6,11 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
-from ...runner import NetworkConfig, SystemConfig
+from ...runner import Experiment, NetworkConfig, SystemConfig, prepare
 
 __all__ = [
     "ALGORITHMS",
@@ -21,6 +22,7 @@ __all__ = [
     "check",
     "command_line",
     "differences",
+    "experiment_of",
 ]
 
 TOPOLOGIES = ("Switch", "Ring", "FullyConnected")
@@ -193,12 +195,24 @@ def differences(setup: Setup) -> list[str]:
     return said
 
 
-def command_line(setup: Setup, backends: Sequence[str]) -> str:
-    """Return the command that does the same; files stand in for presets that were changed."""
+def experiment_of(setup: Setup, prefix: Path, backend: str) -> Experiment:
+    """Return what simulates the workload at *prefix* on *setup*; raises what `prepare` raises."""
+    name = setup.network_preset + (" (changed)" if differences(setup) else "")
+    network = NetworkConfig.from_mapping(setup.network_mapping(), "The network", name)
+    system = SystemConfig.from_mapping(setup.system_mapping(), "The system")
+    return prepare(prefix, system, network, backend=backend)
+
+
+def command_line(setup: Setup, backends: Sequence[str], workload: str = "") -> str:
+    """Return the command that does the same; files stand in for presets that were changed.
+
+    *workload* is the name of one that is not the newest of its study.
+    """
     changed = bool(differences(setup))
     network = "network.yml" if changed else setup.network_preset
     system = "system.json" if changed else setup.system_preset
     parts = ["chakrascope", "run", "STUDY", "--network", network, "--system", system]
+    parts += ["--workload", workload] if workload else []
     for backend in backends:
         parts += ["--backend", backend]
     return shlex.join(parts)

@@ -1,0 +1,128 @@
+"""The form of a new run as text in an address, what is made of it, and how long it would take."""
+
+import dataclasses
+import json
+import zipfile
+from io import BytesIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chakrascope.runner import NetworkConfig, SystemConfig, list_presets, load_groups
+from chakrascope.viewer import create_app
+from chakrascope.viewer.queries.configure import ALGORITHMS, TOPOLOGIES, Dimension, Setup
+from chakrascope.viewer.queries.estimate import Load, duration_estimate, estimate_s, load_of
+from chakrascope.viewer.queries.form import Form, decode_form, encode_form, first_form
+
+NAMES = ["older", "newest"]
+dimensions = st.builds(
+    Dimension,
+    st.sampled_from(TOPOLOGIES),
+    st.integers(0, 1 << 20),
+    st.floats(0, 1e9),
+    st.floats(0, 1e9),
+    st.tuples(*[st.sampled_from(ALGORITHMS)] * 4),
+)
+
+
+@given(
+    st.sampled_from(list_presets("network")),
+    st.sampled_from(list_presets("system")),
+    st.lists(dimensions, min_size=1, max_size=4),
+    st.dictionaries(st.sampled_from(["endpoint-delay", "peak-perf"]), st.floats(0, 1e6)),
+    st.tuples(
+        st.lists(st.sampled_from(["replay", "ns3", "analytical-aware"]), unique=True), st.text(max_size=120)
+    ),
+)
+def test_form_survives_its_address(network, system, rows, keys, others):
+    setup, (backends, label) = Setup.of_presets(network, system), others
+    setup = dataclasses.replace(setup, dimensions=tuple(rows), system=setup.system | keys)
+    form = Form("older", setup, tuple(backends), label)
+    assert decode_form(encode_form(form, NAMES), NAMES) == form
+
+
+def test_form_nobody_changed_needs_no_text():
+    assert encode_form(first_form(NAMES), NAMES) == ""
+    assert first_form(NAMES).workload == "newest"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=9) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+PARTS = ("workload", "network", "system", "dimensions", "keys", "backends", "label")
+OBJECTS = st.fixed_dictionaries({}, optional=dict.fromkeys(PARTS, JSON))
+
+
+@given(st.text(max_size=50) | JSON.map(json.dumps) | OBJECTS.map(json.dumps))
+def test_address_that_means_nothing_is_the_first_form_or_a_form(text):
+    form = decode_form(text, NAMES)
+    assert form.workload in NAMES
+    assert 1 <= len(form.setup.dimensions) <= 4
+    assert len(form.label) <= 120
+
+
+def test_keys_the_form_does_not_have_stay_the_presets():
+    text = json.dumps({"keys": {"all-reduce-implementation-custom": ["/etc/passwd"], "endpoint-delay": 7}})
+    system = decode_form(text, NAMES).setup.system
+    assert system["endpoint-delay"] == 7
+    assert "all-reduce-implementation-custom" not in system
+
+
+def test_zip_holds_what_astra_sim_reads(study, tmp_path):
+    client = create_app(study).server.test_client()
+    setup = json.dumps({"network": "dgx-a100-8", "keys": {"endpoint-delay": 7}})
+    answer = client.get("/export/new-run.zip", query_string={"setup": setup})
+    assert answer.data == client.get("/export/new-run.zip", query_string={"setup": setup}).data
+    with zipfile.ZipFile(BytesIO(answer.data)) as archive:
+        archive.extractall(tmp_path)
+    assert NetworkConfig.load(tmp_path / "network.yml").npus_count == (8,)
+    assert SystemConfig.load(tmp_path / "system.json").endpoint_delay == 7
+    assert sorted(file.name for file in (tmp_path / "workload").iterdir()) == [
+        f"workload.{rank}.et" for rank in range(8)
+    ]
+    readme = (tmp_path / "README.txt").read_text()
+    assert "--network-configuration=network.yml" in readme
+    assert "chakrascope run STUDY --network network.yml" in readme
+    if (tmp_path / "groups.json").exists():
+        load_groups(tmp_path / "groups.json")
+
+
+def test_zip_of_what_cannot_run_says_why(study):
+    client = create_app(study).server.test_client()
+    setup = json.dumps({"dimensions": [["Ring", 1, 1.0, 1.0, *["ring"] * 4]]})
+    answer = client.get("/export/new-run.zip", query_string={"setup": setup})
+    assert (answer.status_code, "at least 2" in answer.text) == (400, True)
+
+
+def test_load_counts_what_a_rank_sends(study):
+    load = load_of(study.workload_prefix())
+    assert (load.ranks, load.programs, load.nodes) == (2, 2, 36)
+    assert load.collectives == (("all-reduce", 6.0, float(sum(range(1, 7)) << 20)),)
+
+
+@pytest.mark.parametrize("backend", ["analytical-aware", "ns3"])
+def test_more_ranks_and_chunks_take_longer(backend):
+    load = Load(2, 2, 100, (("all-reduce", 6.0, 6e6),))
+    small, large = (
+        dataclasses.replace(
+            Setup.of_presets("cpu-cluster-8", "default"),
+            dimensions=(Dimension("Ring", size, 1.0, 500.0, ("ring",) * 4),),
+        )
+        for size in (8, 512)
+    )
+    assert estimate_s(small, load, backend) < 15
+    assert estimate_s(large, load, backend) > 4 * estimate_s(small, load, backend)
+    assert estimate_s(large, load, "replay") < 4
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [([0.2], "about 1 s"), ([50, 60], "about 110 s"), ([300], "about 5 min"), ([9e4], "about 25 h")],
+)
+def test_estimate_is_told_in_the_largest_fitting_unit(seconds, text):
+    assert duration_estimate(seconds) == text

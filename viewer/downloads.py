@@ -1,0 +1,40 @@
+"""Give out the files of ASTRA-sim, of what a page has configured, as one zip."""
+
+from __future__ import annotations
+
+from flask import Flask, Response, abort, request
+
+from ..errors import ChakrascopeError
+from ..runner import Experiment, experiment_archive
+from .queries.configure import command_line, experiment_of
+from .queries.form import decode_form
+from .state import StudyView
+
+__all__ = ["register"]
+
+
+def register(server: Flask, view: StudyView) -> None:
+    """Add the routes to *server*; all of them only read."""
+
+    @server.get("/export/new-run.zip")
+    def new_run() -> Response:
+        workloads = view.study.workloads()
+        if not workloads:
+            abort(404)
+        form = decode_form(request.args.get("setup", ""), workloads)
+        backend = form.backends[0] if form.backends else "analytical-unaware"
+        command = command_line(form.setup, form.backends, form.workload)
+        try:
+            experiment = experiment_of(form.setup, view.study.workload_prefix(form.workload), backend)
+            return _zip(experiment, command, "new-run.zip")
+        except ChakrascopeError as error:
+            return _refusal(error)
+
+
+def _zip(experiment: Experiment, command: str, name: str) -> Response:
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(experiment_archive(experiment, command), mimetype="application/zip", headers=headers)
+
+
+def _refusal(error: ChakrascopeError) -> Response:
+    return Response(error.message, status=400, mimetype="text/plain; charset=utf-8")
