@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import os
+import socket
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+from ..errors import ChakrascopeError
 from . import _agent
 from ._merge import merge, read_statuses
 
@@ -32,28 +37,55 @@ def capture(out: str | Path, *, warmup: int = 3, steps: int = 3, modules: bool =
     """Capture *steps* steps of this process and its peers into *out*, each ended by ``step()``.
 
     The first *warmup* steps pass unobserved. Every rank opens it with the same *out*; the last to leave
-    writes the manifest. Under ``chakrascope trace`` the launcher's folder and options hold instead, and the
-    launcher writes the manifest.
+    writes the manifest, or the last to end if one has died. Under ``chakrascope trace`` the launcher's folder
+    and options hold instead, and the launcher writes the manifest.
 
     Raises:
         NothingCaptured: on leaving, if no rank recorded a step.
 
     """
     module = _loaded_agent_module()
-    launched = _agent.ENVIRONMENT_KEY in os.environ
+    launched = bool(module.launch_options())
     if launched:
         agent = module.current_agent()
         agent.trigger = "manual"
     else:
-        module.watch_profilers(_profiler_module())
-        agent = module.Agent(Path(out).absolute(), max(1, warmup), steps, modules, trigger="manual")
-        module.set_current_agent(agent)
+        agent = _own_agent(module, Path(out).absolute(), warmup, steps, modules)
     try:
         yield Capture(agent)
-    finally:
+    except BaseException:
         agent.close()
         if not launched:
-            _merge_when_last(agent)
+            _merge_at_end(agent, exit_code=1)
+        raise
+    agent.close()
+    if not launched:
+        _merge_when_last(agent)
+
+
+def _own_agent(module: ModuleType, out: Path, warmup: int, steps: int, modules: bool) -> _agent.Agent:
+    """Return a new agent of this process, which writes into *out* what the launcher's would."""
+    module.watch_profilers(_profiler_module())
+    _remove_stale(out / "status")
+    agent: _agent.Agent = module.Agent(out, max(1, warmup), steps, modules, trigger="manual")
+    module.set_current_agent(agent)
+    atexit.register(_merge_at_end, agent, exit_code=0)
+    return agent
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove what an earlier run on this host left in *folder*: its files are older than this process."""
+    for file in folder.glob(f"{socket.gethostname()}.*.json"):
+        with contextlib.suppress(FileNotFoundError):  # a peer was faster
+            if file.stat().st_mtime < _process_start():
+                file.unlink()
+
+
+def _process_start() -> float:
+    """Return when this process began, as the system's clock counts."""
+    ticks = int(_process_fields("self")[19])
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.time() - age
 
 
 def _profiler_module() -> ModuleType:
@@ -65,9 +97,34 @@ def _loaded_agent_module() -> ModuleType:
     return sys.modules.get("_chakrascope_agent", _agent)
 
 
-def _merge_when_last(agent: _agent.Agent) -> None:
+def _merge_when_last(agent: _agent.Agent, *, exit_code: int = 0) -> None:
+    """Write the manifest if all ranks have left or died."""
     statuses = read_statuses(agent.out)
     worlds = [status["rank"]["world_size"] for status in statuses if status["rank"] is not None]
-    if len(statuses) >= max(worlds, default=1) and all(status["closed"] for status in statuses):
+    if len(statuses) >= max(worlds, default=1) and all(map(_has_left, statuses)):
         options = {"warmup": agent.warmup, "steps": agent.steps, "modules": agent.modules}
-        merge(agent.out, sys.argv, 0, options)
+        merge(agent.out, sys.argv, exit_code, options)
+
+
+def _merge_at_end(agent: _agent.Agent, *, exit_code: int) -> None:
+    """Write the manifest if that is due and has not been done; a script that ends has its own say."""
+    if agent.pid == os.getpid() and (agent.out / "status").exists():
+        with contextlib.suppress(ChakrascopeError):
+            _merge_when_last(agent, exit_code=exit_code)
+
+
+def _has_left(status: Mapping[str, Any]) -> bool:
+    """Return whether a rank has closed its capture, or has died on this host."""
+    return bool(status["closed"] or (status["host"] == socket.gethostname() and not _runs(status["pid"])))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return _process_fields(pid)[0] not in "ZX"  # a zombie has died
+    except OSError:
+        return False
+
+
+def _process_fields(pid: int | str) -> list[str]:
+    """Return what the kernel tells of a process after its name: see ``/proc/PID/stat`` in proc(5)."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

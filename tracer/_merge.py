@@ -43,7 +43,7 @@ def merge(out: Path, command: Sequence[str], exit_code: int, options: Mapping[st
     ranks = _ranks(out, statuses)
     usable = any(rank["steps"] and rank["device_trace"] for rank in ranks)
     if not usable and (exit_code == 0 or not ranks):
-        message = _nothing(statuses, exit_code, int(options["warmup"]))
+        message = _nothing(statuses, exit_code, int(options["warmup"]), ranks)
         for file in (rank[key] for rank in ranks for key in FILE_KEYS if rank[key]):
             (out / file).unlink()
         _clean(out)
@@ -106,18 +106,23 @@ def _clean(out: Path) -> None:
 
 
 def _ranks(out: Path, statuses: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return one entry a rank: the complete one, else the one written last (after an elastic restart)."""
+    """Return one entry a rank: of its processes (elastic restarts, helpers), the one that left its files."""
     entries: dict[int, dict[str, Any]] = {}
     for status in statuses:
         entry = status["rank"]
         if entry is None:
             continue
         kept = entries.get(entry["rank"])
-        if kept is None or entry["complete"] or not kept["complete"]:
+        if kept is None or _precedence(entry) >= _precedence(kept):
             entries[entry["rank"]] = {**entry, "died": not status["closed"]}
     for entry in entries.values():
         _salvage(out, entry)
     return [entries[rank] for rank in sorted(entries) if entries[rank]["host_trace"] is not None]
+
+
+def _precedence(entry: Mapping[str, Any]) -> tuple[bool, bool, bool]:
+    """Return what makes a process's entry better than that of another one of its rank, the worst first."""
+    return (entry["device_trace"] is not None, entry["trigger"] != "forward", entry["complete"])
 
 
 def _salvage(out: Path, entry: dict[str, Any]) -> None:
@@ -154,19 +159,29 @@ def _reasons(
         reasons.append(f"the training command ended with exit code {exit_code}")
     for rank in ranks:
         if rank.pop("died"):
-            reasons.append(f"rank {rank['rank']} died while it was recorded")
+            reasons.append(_died(rank))
         elif not rank["complete"] and rank["device_trace"] is not None:
             reasons.append(f"rank {rank['rank']} ended after {len(rank['steps'])} of {wanted} captured steps")
     return list(dict.fromkeys(reasons))
 
 
-def _nothing(statuses: Sequence[Mapping[str, Any]], exit_code: int, warmup: int) -> str:
+def _died(rank: Mapping[str, Any]) -> str:
+    return f"rank {rank['rank']} died while it was recorded"
+
+
+def _nothing(
+    statuses: Sequence[Mapping[str, Any]],
+    exit_code: int,
+    warmup: int,
+    ranks: Sequence[Mapping[str, Any]],
+) -> str:
     """Return the error message for a capture without any recorded rank."""
     ended = (
         f"The training command ended with exit code {exit_code}" if exit_code else "The training command ran"
     )
     seen = max((status["steps_seen"] for status in statuses), default=0)
     reasons = list(dict.fromkeys(reason for status in statuses for reason in status["reasons"]))
+    reasons += [_died(rank) for rank in ranks if rank["died"]]
     if reasons:
         return f"{ended}, but nothing was captured: {'; '.join(reasons)}. Remove that cause and run it again."
     if exit_code and not seen:

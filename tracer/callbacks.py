@@ -6,12 +6,15 @@ Both capture what ``chakrascope trace`` would of the same script; neither librar
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..errors import CaptureError
+from ..errors import CaptureError, NothingCaptured
 from ._capture import Capture, capture
 
 __all__ = ["hugging_face_callback", "lightning_callback"]
@@ -37,9 +40,16 @@ class _Window:
             self._capture.step()
 
     def close(self) -> None:
-        """Save what was captured."""
+        """Save what was captured; that nothing was is no reason to fail after a whole training run."""
         self._capture = None
-        self._exit.close()
+        try:
+            self._exit.close()
+        except NothingCaptured as error:
+            warnings.warn(error.message, stacklevel=2)
+
+    def again(self, make: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Return how *make* makes the same callback in another process, to which callbacks are pickled."""
+        return functools.partial(make, **self._options), (self._out,)
 
 
 def hugging_face_callback(out: str | Path, *, warmup: int = 3, steps: int = 3, modules: bool = True) -> Any:
@@ -64,6 +74,9 @@ def hugging_face_callback(out: str | Path, *, warmup: int = 3, steps: int = 3, m
 
         def on_train_end(self, _args: Any, _state: Any, _control: Any, **_others: Any) -> None:
             window.close()
+
+        def __reduce__(self) -> Any:
+            return window.again(hugging_face_callback)
 
     return ChakrascopeCallback()
 
@@ -98,6 +111,9 @@ def lightning_callback(out: str | Path, *, warmup: int = 3, steps: int = 3, modu
 
         def on_exception(self, _trainer: Any, _module: Any, _exception: BaseException) -> None:
             window.close()
+
+        def __reduce__(self) -> Any:
+            return window.again(lightning_callback)
 
     return ChakrascopeCallback()
 

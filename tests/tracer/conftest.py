@@ -128,3 +128,14 @@ def run_ranks(run_trace, rank_command):
         return run_trace(*rank_command(path, *arguments, ranks=ranks), **options)
 
     return run
+
+
+@pytest.fixture
+def run_ranks_alone(tmp_path, rank_command):
+    """Return a function that runs a script as *ranks* ranks without capturing it."""
+
+    def run(path, *arguments, ranks=1):
+        command = list(map(str, rank_command(path, *arguments, ranks=ranks)))
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+
+    return run

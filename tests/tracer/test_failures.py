@@ -132,12 +132,71 @@ train(9, at_step)
     assert "rank 0 died while it was recorded" in TraceSet.load(tmp_path / "out").reasons
 
 
-def test_an_aborting_script_leaves_what_it_recorded(tmp_path, script, run_ranks):
-    done = run_ranks(script("train(9, lambda step: step == 3 and os.abort())"), warmup=2, steps=3)
-    assert done.returncode != 0
+@pytest.mark.parametrize(
+    "end", ["os._exit(5)", "os._exit(0)", "os.abort()", "os.execl('/bin/false', 'false')"]
+)
+def test_a_script_that_ends_on_the_spot_leaves_what_it_recorded(tmp_path, script, run_ranks, end):
+    done = run_ranks(script(f"train(9, lambda step: step == 3 and {end})"), warmup=2, steps=3)
+    assert (done.returncode == 0) == (end == "os._exit(0)")
     trace_set = TraceSet.load(tmp_path / "out")
-    assert "rank 0 died while it was recorded" in trace_set.reasons
-    assert trace_set.ranks[0]["host_trace"] is not None
+    assert "rank 0 ended after 1 of 3 captured steps" in trace_set.reasons
+    assert trace_set.ranks[0]["device_trace"] is not None
+
+
+def test_a_watchdog_thread_that_ends_the_script_is_not_held_up(tmp_path, script, run_ranks):
+    ending = """
+import threading, time
+def stall(step):
+    if step == 3:
+        threading.Thread(target=os._exit, args=(4,)).start()
+        time.sleep(60)
+train(9, stall)
+"""
+    done = run_ranks(script(ending), warmup=2, steps=3)
+    assert done.returncode == 4
+    assert "rank 0 died while it was recorded" in TraceSet.load(tmp_path / "out").reasons
+
+
+def test_a_thread_that_trained_may_end_within_a_step(tmp_path, script, run_ranks):
+    start = """
+import threading, torch
+def train():
+    weight = torch.nn.Parameter(torch.ones(4))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for _ in range(5):
+        weight.sum().backward()
+        optimizer.step()
+thread = threading.Thread(target=train)
+thread.start()
+thread.join()
+"""
+    done = run_ranks(script("", start=start), warmup=2, steps=3)
+    assert done.returncode == 0, done.stderr
+    trace_set = TraceSet.load(tmp_path / "out")
+    assert trace_set.reasons == ["rank 0 ended after 2 of 3 captured steps"]
+    assert trace_set.ranks[0]["device_trace"] is not None
+
+
+def test_threads_that_train_at_once_are_left_alone(script, run_ranks):
+    ending = """
+import threading
+turns = [threading.Event(), threading.Event()]
+def work(own):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(6):
+        turns[own].wait()
+        turns[own].clear()
+        optimizer.step()
+        turns[not own].set()
+threads = [threading.Thread(target=work, args=(own,)) for own in (0, 1)]
+[thread.start() for thread in threads]
+turns[0].set()
+[thread.join() for thread in threads]
+print("end")
+"""
+    done = run_ranks(script(ending), warmup=2, steps=2)
+    assert (done.returncode, done.stdout) == (11, "end\n")
+    assert "several threads train at once" in done.stderr
 
 
 def test_a_port_in_use_is_the_command_s_own_message(script, run_trace):

@@ -11,6 +11,48 @@ from chakrascope.tracer import TraceSet
 pytestmark = pytest.mark.torch
 
 
+DATA_WORKERS = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+class Embedded(Dataset):
+    encoder = torch.nn.Linear(4, 8)
+    def __len__(self):
+        return 64
+    def __getitem__(self, index):
+        with torch.no_grad():
+            return self.encoder(torch.ones(4))
+batches = list(DataLoader(Embedded(), 8, num_workers=1, multiprocessing_context="fork"))
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for batch in batches:
+    model(batch).sum().backward()
+    optimizer.step()
+"""
+
+HELPER = """
+import multiprocessing, torch
+model = torch.nn.Linear(8, 1)
+def play(ready, go):
+    with torch.no_grad():
+        for step in range(9):
+            model(torch.ones(4, 8))
+            if step == 5:
+                ready.set()
+                go.wait()
+fork = multiprocessing.get_context("fork")
+ready, go = fork.Event(), fork.Event()
+helper = fork.Process(target=play, args=(ready, go))
+helper.start()
+ready.wait()  # it has been recorded as rank 0
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(8):
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+go.set()
+helper.join()
+"""
+
+
 def step_lengths(folder, done):
     assert done.returncode == 0, done.stderr
     trace_set = TraceSet.load(folder / "out")
@@ -50,6 +92,16 @@ def test_networks_trained_in_turns_make_one_step_a_round(tmp_path, run_ranks):
     steps = [event["name"].removeprefix("Optimizer.step#") for event in events]
     steps = [name for name in steps if name.endswith(".step")]
     assert steps == ["RMSprop.step", "RMSprop.step", "Adam.step"] * 3
+
+
+def test_data_workers_that_run_a_model_are_not_taken_for_the_trainer(tmp_path, script, run_ranks):
+    assert step_lengths(tmp_path, run_ranks(script(DATA_WORKERS, start=""), steps=2)) == ("optimizer", [4, 5])
+
+
+def test_a_helper_that_runs_a_model_is_not_taken_for_the_trainer(tmp_path, script, run_ranks):
+    done = run_ranks(script(HELPER, start=""), warmup=2, steps=2)
+    assert step_lengths(tmp_path, done) == ("optimizer", [3, 4])
+    assert TraceSet.load(tmp_path / "out").manifest["notes"] == []
 
 
 def test_a_script_that_clears_its_environment_is_captured_all_the_same(tmp_path, script, run_ranks):

@@ -11,7 +11,14 @@ Files of rank R in the output folder: ``rankR.host.json.gz`` (execution trace), 
 
 from __future__ import annotations
 
-from .agent import ENVIRONMENT_KEY, Agent, current_agent, set_current_agent
+from .agent import (
+    ENVIRONMENT_KEY,
+    Agent,
+    current_agent,
+    keep_launch_options,
+    launch_options,
+    set_current_agent,
+)
 from .install import INSTALLATIONS, watch_profilers
 
 __all__ = [
@@ -19,6 +26,8 @@ __all__ = [
     "INSTALLATIONS",
     "Agent",
     "current_agent",
+    "keep_launch_options",
+    "launch_options",
     "set_current_agent",
     "watch_profilers",
 ]

@@ -6,10 +6,12 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .abrupt_end import SaveAtThreadEnd, SaveOnAbruptEnd
 from .optimizers import OptimizerOrder
 from .process import (
     at_process_end,
@@ -21,10 +23,29 @@ from .profilers import foreign_profiler_is_on, starting_ours
 from .recorder import Recorder
 from .sigterm import SaveOnSigterm
 
-__all__ = ["ENVIRONMENT_KEY", "Agent", "current_agent", "existing_agent", "set_current_agent"]
+__all__ = [
+    "ENVIRONMENT_KEY",
+    "Agent",
+    "current_agent",
+    "existing_agent",
+    "keep_launch_options",
+    "launch_options",
+    "set_current_agent",
+]
 
 ENVIRONMENT_KEY = "CHAKRASCOPE_CAPTURE"
 _state: dict[str, Any] = {"agent": None, "options": os.environ.get(ENVIRONMENT_KEY)}
+
+
+def keep_launch_options(options: str | None) -> None:
+    """Keep the launcher's *options*, in JSON, as they were before the script could change its environment."""
+    _state["options"] = options
+
+
+def launch_options() -> dict[str, Any]:
+    """Return what the launcher asked for; nothing without a launcher."""
+    options: dict[str, Any] = json.loads(os.environ.get(ENVIRONMENT_KEY) or _state["options"] or "{}")
+    return options
 
 
 def current_agent() -> Agent:
@@ -65,30 +86,32 @@ class Agent:
         self.notes: list[str] = []
         self.recorder: Recorder | None = None
         self.finished = False
-        self.when_finished: Callable[[], None] = _nothing
         self._first_step = 0
         self._ending_noted = False
-        self._sigterm = SaveOnSigterm(self.close)
+        self._guards = tuple(guard(self.close) for guard in (SaveOnSigterm, SaveOnAbruptEnd, SaveAtThreadEnd))
         self._rank_status: dict[str, Any] | None = None
         self._waited_for_profiler = False
-        self._depth = 0
+        self._nesting = threading.local()
         self._order = OptimizerOrder()
+        self._threads: set[int] = set()
+        self._busy = threading.Lock()
 
     @classmethod
     def from_environment(cls) -> Agent:
-        """Return an agent with the launcher's options, though the script may have changed its environment."""
-        options = json.loads(os.environ.get(ENVIRONMENT_KEY) or _state["options"])
+        """Return an agent with the launcher's options."""
+        options = launch_options()
         return cls(options["out"], options["warmup"], options["steps"], options["modules"])
 
     @contextlib.contextmanager
     def optimizer_step(self, optimizer: Any) -> Iterator[None]:
         """Wrap one ``step`` call; nested calls (wrapper optimizers, ``super().step``) count once."""
-        self._depth += 1
+        outermost = not getattr(self._nesting, "inside", False)
+        self._nesting.inside = True
         try:
             yield
         finally:
-            self._depth -= 1
-        if self._depth == 0 and self.trigger != "manual" and not self.finished:
+            self._nesting.inside = not outermost
+        if outermost and self.trigger != "manual" and self._counts():
             self._stepped(id(optimizer))
 
     def _stepped(self, optimizer: int) -> None:
@@ -103,23 +126,32 @@ class Agent:
 
     def forward_step(self) -> None:
         """Note that the outermost module is about to be called again."""
-        if self.trigger in ("", "forward") and not self.finished:
+        if self.trigger in ("", "forward") and self._counts():
             self.trigger = "forward"
             self.boundary()
 
     def expect_optimizer(self) -> None:
         """Note that this process trains: steps of an optimizer count, whatever forward calls have shown."""
-        if self.trigger == "forward":
+        if self.trigger == "forward" and self._in_own_thread():
             self._start_over()
             self.finished = False
             self.trigger = ""
+
+    def _counts(self) -> bool:
+        """Note that this thread steps; return whether that still matters."""
+        self._threads.add(threading.get_ident())
+        return not self.finished and self._in_own_thread()
+
+    def _in_own_thread(self) -> bool:
+        """Return whether this is not another thread than the one that is being recorded."""
+        return self.recorder is None or self.recorder.thread == threading.get_ident()
 
     def _start_over(self) -> None:
         self._first_step = self.steps_seen
         recorder, self.recorder = self.recorder, None
         if recorder is not None:
             recorder.discard()
-            self._sigterm.stop()
+            self._unguard()
 
     def _count(self) -> None:
         self.steps_seen += 1
@@ -130,12 +162,16 @@ class Agent:
 
     def boundary(self) -> None:
         """Note that one training step has ended; start or stop the capture where that is due."""
-        self._count()
+        if not self._busy.acquire(blocking=False):
+            return  # another thread steps, too
         try:
+            self._count()
             self._advance()
         except Exception as error:  # never the training job's problem
             self._failed("the capture failed", error)
             self.close()
+        finally:
+            self._busy.release()
 
     def _advance(self) -> None:
         if self.recorder is not None:
@@ -154,56 +190,82 @@ class Agent:
             self._waited_for_profiler = True  # and try again at the next step
             return
         self._waited_for_profiler = False
+        if len(self._threads & {thread.ident for thread in threading.enumerate()}) > 1:
+            self._add_reason("several threads train at once, while which torch's execution trace crashes")
+            self.close()
+            return
         recorder = Recorder(self.out, self.modules)
-        if self._captured_by_another(recorder.rank):
+        others = self._other_processes_of(recorder.rank)
+        if any(entry["complete"] for entry in others):
             self.notes.append(f"rank {recorder.rank} was captured in the first of several processes")
+        if self._is_a_helper(others) or any(entry["complete"] for entry in others):
             self.close()
             return
         with starting_ours(), without_chatter():
             recorder.start(self.steps_seen)
         self.recorder = recorder
         self._write_status()
-        self._sigterm.start()
+        for guard in self._guards:
+            guard.start()
 
-    def _captured_by_another(self, rank: int) -> bool:
-        """Return whether another process of the job, say the script's previous run, was this rank."""
-        for file in (self.out / "status").glob("*.json"):
-            entry = json.loads(file.read_bytes())["rank"]
-            if entry is not None and entry["rank"] == rank and entry["complete"] and entry["pid"] != self.pid:
-                return True
-        return False
+    def _other_processes_of(self, rank: int) -> list[dict[str, Any]]:
+        """Return what other processes recorded as the same rank: the script's previous run, its helpers."""
+        files = (self.out / "status").glob("*.json")
+        statuses = (json.loads(file.read_bytes()) for file in files)
+        entries = [status["rank"] for status in statuses if status["pid"] != self.pid and status["rank"]]
+        return [entry for entry in entries if entry["rank"] == rank and not self._helps(entry)]
+
+    def _helps(self, entry: Mapping[str, Any]) -> bool:
+        """Return whether *entry* is of a process that runs a model beside this one, which trains."""
+        return bool(entry["trigger"] == "forward" != self.trigger)
+
+    def _is_a_helper(self, others: Sequence[Mapping[str, Any]]) -> bool:
+        """Return whether this process runs a model beside one of *others*, which trains."""
+        return self.trigger == "forward" and any(entry["trigger"] != "forward" for entry in others)
 
     def make_way(self) -> None:
         """End the window because the script starts a profiler of its own; try again if it is still empty."""
         if self.recorder is None:
             return
         if self.recorder.structure_step is not None:
-            self._add_reason("the script's own torch.profiler started during the capture and ended it")
+            self._add_reason(
+                "the script's own torch.profiler started during the capture and ended it; a --warmup that "
+                "moves the capture before or after it gives all steps"
+            )
             self.close()
         else:
             recorder, self.recorder = self.recorder, None
             recorder.discard()
-            self._sigterm.stop()
+            self._unguard()
 
     def close(self) -> None:
         """Save what was captured; do nothing when that is done or this process is a fork."""
-        if self.pid != os.getpid():
+        if self.pid != os.getpid() or self.finished:
             return
         self.finished = True
-        self.when_finished()
         if self._waited_for_profiler:
             self._add_reason("the script's own torch.profiler was recording until its end")
         recorder, self.recorder = self.recorder, None
         with signals_deferred():
             if recorder is not None:
-                try:
-                    recorder.finish()
-                except Exception as error:  # the files that did get written still count
-                    self._failed(f"the traces of rank {recorder.rank} could not be saved", error)
-                self._rank_status = recorder.status(self.steps)
+                self._save(recorder)
             self._write_status()
         if recorder is not None:
-            self._sigterm.stop()
+            self._unguard()
+
+    def _save(self, recorder: Recorder) -> None:
+        try:
+            if self._is_a_helper(self._other_processes_of(recorder.rank)):
+                recorder.discard()
+                return
+            recorder.finish()
+        except Exception as error:  # the files that did get written still count
+            self._failed(f"the traces of rank {recorder.rank} could not be saved", error)
+        self._rank_status = recorder.status(self.steps)
+
+    def _unguard(self) -> None:
+        for guard in self._guards:
+            guard.stop()
 
     def _failed(self, what: str, error: Exception) -> None:
         cause = f"{self.out}: {error.strerror}" if isinstance(error, OSError) else repr(error)
@@ -217,14 +279,11 @@ class Agent:
         rank = self.recorder.status(self.steps) if self.recorder else self._rank_status
         if rank is not None:
             rank["trigger"] = self.trigger
-        status: dict[str, Any] = {"pid": self.pid, "steps_seen": self.steps_seen, "reasons": self.reasons}
-        status.update(notes=self.notes, rank=rank, closed=self.finished)
+        host = socket.gethostname()
+        status: dict[str, Any] = {"host": host, "pid": self.pid, "steps_seen": self.steps_seen, "rank": rank}
+        status.update(reasons=self.reasons, notes=self.notes, closed=self.finished)
         folder = self.out / "status"
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-            name = f"{socket.gethostname()}.{self.pid}.json"  # hosts may share the folder
+            name = f"{host}.{self.pid}.json"  # hosts may share the folder
             write_atomically(folder / name, json.dumps(status).encode())
-
-
-def _nothing() -> None:
-    """Do nothing."""

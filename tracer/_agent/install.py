@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import fake_world, optimizers, profilers
-from .agent import ENVIRONMENT_KEY, current_agent, existing_agent
+from .agent import current_agent, existing_agent, launch_options
 from .forwards import ForwardCounter
 
 __all__ = ["INSTALLATIONS", "watch_profilers"]
@@ -31,10 +30,16 @@ def count_forwards(torch: Any) -> None:
 
 def _forward_called() -> None:
     agent, counter = current_agent(), _state["forwards"]
-    if counter is not None and (agent.finished or agent.trigger == "manual"):
+    if counter is not None and (agent.finished or agent.trigger == "manual" or _loads_data()):
         counter.stop()
     else:
         agent.forward_step()
+
+
+def _loads_data() -> bool:
+    """Return whether this process is a worker of a ``DataLoader``, which may well run a model."""
+    worker = sys.modules.get("torch.utils.data._utils.worker")
+    return worker is not None and worker.get_worker_info() is not None
 
 
 def _optimizer_created() -> None:
@@ -84,7 +89,7 @@ def _communication_hook_dropped() -> None:
 
 
 def _fake_ranks() -> int:
-    return int(json.loads(os.environ[ENVIRONMENT_KEY]).get("fake_world", 0))
+    return int(launch_options().get("fake_world", 0))
 
 
 INSTALLATIONS: Mapping[str, Callable[[Any], None]] = {

@@ -85,7 +85,8 @@ def without_chatter() -> Iterator[None]:
     """
     try:
         kept = os.dup(2)
-    except OSError:  # the job has closed it
+    except OSError:  # the job has closed it; the next file to be opened would take its place
+        _occupy_standard_error()
         yield
         return
     with os.fdopen(os.memfd_create("stderr"), "w+b") as held:
@@ -97,6 +98,13 @@ def without_chatter() -> Iterator[None]:
             os.close(kept)
             held.seek(0)
             os.write(2, b"".join(line for line in held if not any(mark in line for mark in CHATTER)))
+
+
+def _occupy_standard_error() -> None:
+    null = os.open(os.devnull, os.O_WRONLY)
+    if null != 2:
+        os.dup2(null, 2)
+        os.close(null)
 
 
 @contextlib.contextmanager

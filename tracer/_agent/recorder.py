@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ class Recorder:
         self._step_index = 0
         self._step_start_ns = 0
         self._start_ns = 0
+        self.thread = threading.get_ident()
         self._groups: list[dict[str, Any]] = []
         self._backend: str | None = None
         self._raw_host = out / f".rank{self.rank}.{os.getpid()}.host.json"

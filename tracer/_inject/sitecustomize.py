@@ -19,6 +19,7 @@ from types import ModuleType
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _AGENT_FILE = os.path.join(os.path.dirname(_HERE), "_agent", "__init__.py")
 _AGENT_NAME = "_chakrascope_agent"
+_OPTIONS = os.environ.get("CHAKRASCOPE_CAPTURE")  # before the script may clear its environment
 _TARGETS = {  # the keys of the agent's INSTALLATIONS; the agent is loaded only when one of them is imported
     "torch",
     "torch._dynamo.utils",
@@ -41,6 +42,7 @@ def _load_agent() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[_AGENT_NAME] = module
     spec.loader.exec_module(module)
+    module.keep_launch_options(_OPTIONS)
     return module
 
 
@@ -92,6 +94,6 @@ def _chain() -> None:
             sys.modules["sitecustomize"] = ours
 
 
-if os.environ.get("CHAKRASCOPE_CAPTURE"):
+if _OPTIONS:
     sys.meta_path.insert(0, _ImportHook())
 _chain()
