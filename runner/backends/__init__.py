@@ -5,6 +5,7 @@ from ._base import Progress as Progress
 from ._base import backend_names as backend_names
 from ._base import get_backend as get_backend
 from ._base import register as register
+from ._base import register_family as register_family
 from ._report import backend_report as backend_report
 from .astra_sim import KINDS as _ASTRA_SIM_KINDS
 from .astra_sim import AstraSimBackend as AstraSimBackend
@@ -14,6 +15,10 @@ from .fake import FakeBackend as FakeBackend
 from .native import NativeBackend as NativeBackend
 from .native import ReplayBackend as ReplayBackend
 from .ns3 import Ns3Backend as Ns3Backend
+from .service import SCHEME as _SERVICE
+from .service import ServiceBackend as ServiceBackend
+from .service import configured_services as configured_services
+from .service import parse_address as _parse_address
 
 __all__ = [
     "AstraSimBackend",
@@ -24,11 +29,14 @@ __all__ = [
     "Ns3Backend",
     "Progress",
     "ReplayBackend",
+    "ServiceBackend",
     "backend_names",
     "backend_report",
+    "configured_services",
     "find_astra_sim",
     "get_backend",
     "register",
+    "register_family",
 ]
 
 register("analytical-unaware", NativeBackend(congestion_aware=False))
@@ -38,3 +46,8 @@ register("replay", ReplayBackend())
 register("fake", FakeBackend())
 for _kind in _ASTRA_SIM_KINDS:
     register(f"astra-sim:{_kind}", AstraSimBackend(_kind))
+register_family(
+    _SERVICE,
+    lambda name: ServiceBackend(_parse_address(name)),
+    lambda: [address.name for address in configured_services()],
+)

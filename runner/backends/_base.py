@@ -9,7 +9,7 @@ from ...errors import ConfigError, did_you_mean
 from ..experiment import Experiment
 from ..result import Result
 
-__all__ = ["Backend", "Progress", "backend_names", "get_backend", "register"]
+__all__ = ["Backend", "Progress", "backend_names", "get_backend", "register", "register_family"]
 
 Progress = Callable[[int, int], bool]
 """Called with the simulated ns and the number of finished ranks; returning False cancels the run."""
@@ -24,6 +24,7 @@ class Backend(Protocol):
 
 
 _BACKENDS: dict[str, Backend] = {}
+_FAMILIES: dict[str, tuple[Callable[[str], Backend], Callable[[], list[str]]]] = {}
 
 
 def register(name: str, backend: Backend) -> None:
@@ -35,13 +36,21 @@ def register(name: str, backend: Backend) -> None:
     _BACKENDS[name] = backend
 
 
+def register_family(prefix: str, make: Callable[[str], Backend], names: Callable[[], list[str]]) -> None:
+    """Let *make* return the backend of any name that starts with *prefix*; *names* are those to be listed."""
+    _FAMILIES[prefix] = make, names
+
+
 def get_backend(name: str) -> Backend:
     """Return the backend called *name*; raises `ConfigError` naming the closest one."""
+    for prefix, (make, _) in _FAMILIES.items():
+        if name.startswith(prefix):
+            return make(name)
     if name not in _BACKENDS:
-        raise ConfigError(f"There is no backend '{name}'{did_you_mean(name, _BACKENDS)}")
+        raise ConfigError(f"There is no backend '{name}'{did_you_mean(name, backend_names())}")
     return _BACKENDS[name]
 
 
 def backend_names() -> list[str]:
-    """Return the names of all backends, sorted."""
-    return sorted(_BACKENDS)
+    """Return the names of all backends, sorted; of a family, those that the user has configured."""
+    return sorted([*_BACKENDS, *(name for _, names in _FAMILIES.values() for name in names())])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ...errors import BackendUnavailable
+from ...errors import BackendError, BackendUnavailable
 from ._base import backend_names
 from .astra_sim import KINDS, find_astra_sim
 from .ns3._install import find_compiler, find_ns3
+from .service import ServiceAddress, ServiceClient, configured_services
 
 __all__ = ["backend_report"]
 
@@ -14,10 +15,14 @@ _BUILT_IN = {
     "analytical-aware": "our engine, messages queue on links",
     "replay": "our engine, every node takes its measured time",
 }
+_SERVICE_S = 2.0
 
 
 def backend_report() -> list[dict[str, str]]:
-    """Return ``backend``, ``usable`` (yes, no or slow), ``what`` and ``found`` of every known backend."""
+    """Return ``backend``, ``usable`` (yes, no or slow), ``what`` and ``found`` of every known backend.
+
+    The services that the user has noted are asked whether they answer.
+    """
     rows = []
     programs = find_astra_sim()
     for name in backend_names():
@@ -34,7 +39,22 @@ def backend_report() -> list[dict[str, str]]:
                 usable = "slow: a debug build" if program.debug else "yes"
                 found = f"{program.path} ({program.source}, version {program.version})"
                 rows.append(_row(name, usable, what, found))
-    return rows
+    return rows + _services()
+
+
+def _services() -> list[dict[str, str]]:
+    addresses = configured_services()
+    told = {place: _ask(address) for place, address in {one.place: one for one in addresses}.items()}
+    return [_row(address.name, *told[address.place]) for address in addresses]
+
+
+def _ask(address: ServiceAddress) -> tuple[str, str, str]:
+    what = "an ASTRA-sim Service"
+    try:
+        with ServiceClient(address, call_s=_SERVICE_S) as client:
+            return "yes", what, f"version {client.version()}, {client.status()}"
+    except BackendError as error:
+        return "no", what, error.message
 
 
 def _ns3() -> dict[str, str]:

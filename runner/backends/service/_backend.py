@@ -1,0 +1,222 @@
+"""The backend that lets an ASTRA-sim Service simulate."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from ....errors import BackendError, BackendTimeout, Cancelled, ConfigError
+from ...config import PacketNetwork
+from ...config._packet import OUTPUTS
+from ...experiment import Experiment
+from ...result import Result
+from .._base import Progress
+from .._process import backend_timeout_s
+from ..astra_sim._log import AstraSimLog, read_trace
+from ..astra_sim._outcome import SHOWN_LINES, conclude, count_nodes
+from ..astra_sim._packets import refuse_endless, with_packets
+from ._address import ServiceAddress
+from ._client import LOG_FILE, ServiceClient
+from ._request import configuration, write_archive
+from ._turn import turn
+
+__all__ = ["ServiceBackend"]
+
+# The service hangs for good at a simulation that writes more lines than this.
+_MOST_LINES = 65_536
+_LINES_A_RANK = 8
+_LINES_OF_ROOFLINE = 4
+_POLL_S = 0.1
+_LOOK_S = 2.0
+_STOP_S = 0.7
+_TICK = re.compile(rb"tick=(\d{1,18}),")
+_FINISHED = re.compile(rb"sys\[(\d{1,9})\] finished,")
+_EXITING = re.compile(r"\bExiting\s*$")
+_TAIL_BYTES = 4096
+_PACKET_FILES = (OUTPUTS["FCT_OUTPUT_FILE"], OUTPUTS["PFC_OUTPUT_FILE"])
+
+
+class ServiceBackend:
+    """Lets the ASTRA-sim Service at *address* simulate, one simulation at a time.
+
+    A run ends after *timeout_s* seconds: by default those of the variable ``CHAKRASCOPE_BACKEND_TIMEOUT``,
+    else an hour; waiting for other clients on this machine does not count. A single answer may take *call_s*.
+    """
+
+    def __init__(
+        self, address: ServiceAddress, timeout_s: float | None = None, call_s: float | None = None
+    ) -> None:
+        self.address = address
+        self.timeout_s = timeout_s
+        self.call_s = call_s
+
+    def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
+        """Upload *experiment*, let it be simulated, and return what the service's files say.
+
+        Raises `ConfigError` for what the service cannot be told, `BackendUnavailable` if there is none,
+        `BackendError` with its words if it fails, `SimulationStalled`, `BackendTimeout` and `Cancelled`.
+        """
+        if self.address.kind == "ns3":
+            refuse_endless(experiment)
+        timeout_s = self.timeout_s if self.timeout_s is not None else backend_timeout_s()
+        watch = _Watch(self.address.place, progress, timeout_s)
+        # Under a name of its own, nobody else's files can be taken for ours.
+        folder = f"chakrascope-{uuid.uuid4().hex}"
+        trace = _trace_fits(experiment, self.address.place)
+        request, warnings = configuration(experiment, self.address.kind, folder, trace=trace)
+        try:
+            with tempfile.TemporaryDirectory(prefix="chakrascope-", ignore_cleanup_errors=True) as name:
+                scratch = Path(name)
+                version, log, lines = self._serve(experiment, request, folder, scratch, watch)
+                result = conclude(
+                    experiment,
+                    log,
+                    read_trace(lines) if trace else None,
+                    lines[-SHOWN_LINES:],
+                    who=f"The ASTRA-sim Service at {self.address.place}",
+                    versions={"astra-sim-service": version},
+                    warnings=warnings,
+                )
+                if self.address.kind != "ns3":
+                    return result
+                return with_packets(result, PacketNetwork.of(experiment.network), log, scratch)
+        except OSError as error:
+            raise BackendError(
+                f"The upload for the ASTRA-sim Service cannot be written ({error}); free some disk space or "
+                "set TMPDIR to another folder."
+            ) from error
+
+    def _serve(
+        self, experiment: Experiment, request: Any, folder: str, scratch: Path, watch: _Watch
+    ) -> tuple[str, AstraSimLog, list[str]]:
+        """Let the service simulate; return its version and log, and leave its other files in *scratch*."""
+        options = {} if self.call_s is None else {"call_s": self.call_s}
+        with ServiceClient(self.address, watch.keep_on, **options) as client:
+            version = client.version()
+            archive = scratch / "workload.zip"
+            write_archive(experiment, folder, archive, watch.keep_on)
+            with turn(self.address.place, watch.keep_on) as held:
+                watch.start()
+                _wait_until_free(client, watch, held.left_behind)
+                client.upload(archive)
+                client.configure(request)
+                with held.running(folder):
+                    log, lines = self._simulate(client, watch, experiment.workload.num_ranks)
+                for name in _PACKET_FILES if self.address.kind == "ns3" else ():
+                    (scratch / name).write_bytes(client.file(name))
+        return version, log, lines
+
+    def _simulate(
+        self, client: ServiceClient, watch: _Watch, num_ranks: int
+    ) -> tuple[AstraSimLog, list[str]]:
+        """Let the service simulate what was configured, and return its log; none goes on after a failure."""
+        try:
+            client.start(self.address.kind)
+            status = watch.follow(client)
+            lines = client.file(LOG_FILE).decode("utf-8", "replace").split("\n")
+            lines = [line for line in lines if line.strip()]
+        except BaseException as error:
+            if not client.stop(_STOP_S) and isinstance(error, Cancelled):
+                raise Cancelled(
+                    f"{error.message} It did not confirm within {_STOP_S:g} s that the simulation has ended."
+                ) from error
+            raise
+        log = AstraSimLog(num_ranks)
+        for line in lines:
+            log.feed(line)
+        # The service does not tell a program that crashed from one that ended; ASTRA-sim says when it leaves.
+        if status == "completed" and len(log.ranks) < num_ranks and not any(map(_EXITING.search, lines)):
+            status = "crashed"
+        if status != "completed":
+            raise self._failure(status, log, lines)
+        return log, lines
+
+    def _failure(self, status: str, log: AstraSimLog, lines: list[str]) -> BackendError:
+        if status == "terminated":
+            return BackendError(
+                f"Somebody else stopped the simulation at the ASTRA-sim Service at {self.address.place}; "
+                "run it again."
+            )
+        reasons = log.failures or [line[:300] for line in lines[-SHOWN_LINES:]]
+        said = f" It said: {' | '.join(reasons)}." if reasons else " It said nothing."
+        return BackendError(
+            f"The simulation failed at the ASTRA-sim Service at {self.address.place} ({status}).{said} Check "
+            f"that it has a program for '{self.address.kind}', and what it names, or run the same experiment "
+            "with our 'analytical-unaware' backend, whose errors name the cause."
+        )
+
+
+def _wait_until_free(client: ServiceClient, watch: _Watch, left_behind: str) -> None:
+    """Wait until the service simulates nothing; what a killed process of ours *left behind* is stopped."""
+    if left_behind and client.status() == "running" and client.holds(left_behind):
+        client.stop(_STOP_S)
+    # An upload would destroy what a simulation of somebody else's needs.
+    while client.status() == "running":
+        watch.pause()
+
+
+class _Watch:
+    """How far a run is, told to *progress* in exchange for whether it may go on."""
+
+    def __init__(self, place: str, progress: Progress | None, timeout_s: float) -> None:
+        self._place = place
+        self._progress = progress
+        self._now_ns = 0
+        self._ranks_done = 0
+        self._timeout_s = timeout_s
+        self._deadline = float("inf")
+
+    def start(self) -> None:
+        """Let the time begin in which the run has to end."""
+        self._deadline = time.monotonic() + self._timeout_s
+
+    def keep_on(self) -> None:
+        """Raise `Cancelled` or `BackendTimeout` if the run is not to go on."""
+        if self._progress is not None and not self._progress(self._now_ns, self._ranks_done):
+            raise Cancelled(f"The run at the ASTRA-sim Service at {self._place} was cancelled.")
+        if time.monotonic() > self._deadline:
+            raise BackendTimeout(
+                f"The ASTRA-sim Service at {self._place} did not finish within {self._timeout_s:g} s; is "
+                "somebody else's simulation in the way, or does it hang? Allow more time, simulate less, or "
+                "restart it."
+            )
+
+    def pause(self) -> None:
+        """Let a moment pass."""
+        self.keep_on()
+        time.sleep(_POLL_S)
+
+    def follow(self, client: ServiceClient) -> str:
+        """Return the status in which the simulation ends, looking at its log now and then."""
+        look = time.monotonic() + _LOOK_S
+        while (status := client.status()) == "running":
+            if time.monotonic() >= look:
+                began = time.monotonic()
+                self._take(client.file(LOG_FILE))
+                ended = time.monotonic()
+                # The service reads and sends the whole log each time: a twentieth of the time goes to that.
+                look = ended + max(_LOOK_S, 20 * (ended - began))
+            self.pause()
+        return status
+
+    def _take(self, content: bytes) -> None:
+        self._ranks_done = len(set(_FINISHED.findall(content)))
+        self._now_ns = max(self._now_ns, *map(int, _TICK.findall(content[-_TAIL_BYTES:])), 0)
+
+
+def _trace_fits(experiment: Experiment, place: str) -> bool:
+    """Return whether the times of single nodes fit what a service keeps; `ConfigError` if nothing does."""
+    members = sum(len(ranks) for ranks in experiment.groups.values())
+    a_rank = _LINES_A_RANK + (_LINES_OF_ROOFLINE if experiment.system.roofline_enabled else 0)
+    lines = a_rank * experiment.workload.num_ranks + experiment.network.dimensions * (members + 4)
+    if lines >= _MOST_LINES:
+        raise ConfigError(
+            f"{experiment.workload.num_ranks} ranks are too many for the ASTRA-sim Service at {place}: it "
+            f"hangs when a simulation writes more than {_MOST_LINES} lines, and this one would write about "
+            f"{lines}. Use the backends 'astra-sim:...' or ours."
+        )
+    return lines + 2 * count_nodes(experiment) + 2 * experiment.workload.num_ranks < _MOST_LINES

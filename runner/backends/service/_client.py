@@ -1,0 +1,235 @@
+"""Speak with one ASTRA-sim Service: its methods as functions, its failures as our errors."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from google.protobuf.message import DecodeError
+
+from ....errors import BackendError, BackendTimeout, BackendUnavailable
+from ._address import ServiceAddress
+from ._messages import PACKAGE, message
+from ._request import BACKENDS
+
+__all__ = ["LOG_FILE", "ServiceClient"]
+
+LOG_FILE = "simulation.log"
+_POLL_S = 0.1
+_CALL_S = 30.0
+# Well above the 65,536 lines that a service keeps of a simulation.
+_LARGEST_ANSWER_BYTES = 64 << 20
+# A service takes messages of up to 4 MiB.
+_CHUNK_BYTES = 1 << 20
+_STATUS = {1: "running", 2: "completed", 3: "failed", 4: "terminated", 5: "inactive"}
+_START, _STOP, _BY_NAME = 1, 2, 2
+_SAID_CHARACTERS = 300
+# What the service's own gRPC library puts before the text of an exception.
+_RAISED = "Exception calling application: "
+_HINT = "Perhaps it is no ASTRA-sim Service of version 1.x"
+_BUSY = "Perhaps somebody else uses it: it holds one simulation at a time"
+_HINTS = {
+    "GetResult": _BUSY,
+    "SetConfig": _BUSY,
+    "SetControlAction": "Perhaps it has no program for this kind of network",
+    "streamUploadConfig": _BUSY,
+}
+
+
+class ServiceClient:
+    """A connection to the service at *address*; a context manager that leaves nothing open.
+
+    *keep_on* is called ten times a second while an answer is awaited, and raises to give up. A method fails
+    after *call_s* seconds without an answer, but for `upload`, which takes as long as *keep_on* lets it.
+    Raises `BackendUnavailable` if gRPC is not installed.
+    """
+
+    def __init__(
+        self, address: ServiceAddress, keep_on: Callable[[], None] = lambda: None, call_s: float = _CALL_S
+    ) -> None:
+        self._grpc = _import_grpc()
+        self._place = address.place
+        self._keep_on = keep_on
+        self._call_s = call_s
+        # No proxy and no settings from DNS: nothing but the named host is ever spoken to.
+        self._channel = self._grpc.insecure_channel(
+            f"dns:///{address.place}",
+            options=[
+                ("grpc.enable_http_proxy", 0),
+                ("grpc.service_config_disable_resolution", 1),
+                ("grpc.enable_retries", 0),
+                ("grpc.max_receive_message_length", _LARGEST_ANSWER_BYTES),
+            ],
+        )
+
+    def __enter__(self) -> ServiceClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._channel.close()
+
+    def version(self) -> str:
+        """Return the version of the service's interface; raises `BackendError` if it is not 1.x."""
+        found = str(self._call("GetVersion", b"", "GetVersionResponse").version.api_spec_version)
+        if not found.startswith("1."):
+            raise BackendError(
+                f"The service at {self._place} speaks version '{_plain(found)[:40]}' of the interface, but "
+                "only 1.x is known; use a service of that version, or a newer chakrascope."
+            )
+        return _plain(found)[:40]
+
+    def status(self) -> str:
+        """Return running, completed, failed, terminated or inactive."""
+        answer = self._call("GetStatus", b"", "GetStatusResponse")
+        return self._known(answer.control_status.status)
+
+    def upload(self, archive: Path) -> None:
+        """Send the zip *archive*, which replaces everything the service has of simulations before."""
+        method = self._channel.stream_unary(_path("streamUploadConfig"))
+        with archive.open("rb") as file:
+            self._wait(method.future(_chunks(file)), "streamUploadConfig")
+
+    def configure(self, request: Any) -> None:
+        """Let the service write the files that a ``SetConfigRequest`` describes."""
+        self._call("SetConfig", request.SerializeToString(), "SetConfigResponse")
+
+    def start(self, kind: str) -> None:
+        """Start the simulation that was configured."""
+        self._control({"choice": _START, "start": {"backend": BACKENDS[kind][0]}})
+
+    def file(self, name: str) -> bytes:
+        """Return the content of a result file."""
+        request = message("GetResultRequest", {"result": {"choice": _BY_NAME, "filename": name}})
+        answer = self._call("GetResult", request.SerializeToString(), "GetResultResponse")
+        content: bytes = answer.response_bytes
+        return content
+
+    def holds(self, folder: str) -> bool:
+        """Return whether the configuration that the service has names *folder*, as far as it can be told."""
+        try:
+            answer = self._call("GetConfig", b"", "GetConfigResponse")
+        except BackendError:
+            return False
+        return folder.encode() in answer.response_bytes
+
+    def stop(self, within_s: float) -> bool:
+        """Ask for the end of the simulation whatever `keep_on` says; return whether it has come by then."""
+        request = message("SetControlActionRequest", {"control": {"choice": _STOP}}).SerializeToString()
+        stopped = message("GetStatusResponse")
+        deadline = time.monotonic() + within_s
+        while (left_s := deadline - time.monotonic()) > 0:
+            # A simulation that is just starting cannot be stopped yet, and one that has ended not any more.
+            with contextlib.suppress(self._grpc.RpcError):
+                self._channel.unary_unary(_path("SetControlAction"))(request, timeout=left_s)
+            with contextlib.suppress(self._grpc.RpcError, DecodeError):
+                stopped.ParseFromString(self._channel.unary_unary(_path("GetStatus"))(b"", timeout=left_s))
+                if _STATUS.get(stopped.control_status.status, "running") != "running":
+                    return True
+            time.sleep(_POLL_S / 2)
+        return False
+
+    def _control(self, content: dict[str, Any]) -> None:
+        request = message("SetControlActionRequest", {"control": content})
+        self._call("SetControlAction", request.SerializeToString(), "SetControlActionResponse")
+
+    def _call(self, method: str, request: bytes, answer: str) -> Any:
+        """Return the *answer*, a message's type, of *method* to *request*."""
+        call = self._channel.unary_unary(_path(method)).future(request, timeout=self._call_s)
+        content = self._wait(call, method)
+        made = message(answer)
+        try:
+            made.ParseFromString(content)
+        except DecodeError as error:
+            raise BackendError(
+                f"What the service at {self._place} answers to {method} is no {answer} ({len(content)} "
+                "bytes); is it an ASTRA-sim Service?"
+            ) from error
+        return made
+
+    def _wait(self, call: Any, method: str) -> bytes:
+        """Return the bytes a *call* ends with; it never goes on after this returns or raises."""
+        try:
+            while True:
+                self._keep_on()
+                with contextlib.suppress(self._grpc.FutureTimeoutError):
+                    content: bytes = call.result(timeout=_POLL_S)
+                    return content
+        except self._grpc.RpcError as error:
+            raise self._failure(method, error.code(), error.details() or "") from error
+        finally:
+            call.cancel()
+
+    def _failure(self, method: str, code: Any, details: str) -> BackendError:
+        codes = self._grpc.StatusCode
+        if code is codes.DEADLINE_EXCEEDED:
+            return BackendTimeout(
+                f"The ASTRA-sim Service at {self._place} did not answer {method} within {self._call_s:g} s; "
+                "see what it is doing, or restart it."
+            )
+        if code is codes.UNAVAILABLE and not details.startswith(_RAISED):
+            return BackendUnavailable(
+                f"There is no ASTRA-sim Service at {self._place}, or not any more ({_plain(details)}); start "
+                "it, or correct the address."
+            )
+        if code is codes.UNIMPLEMENTED:
+            return BackendError(
+                f"What answers at {self._place} does not know {method}: it is no ASTRA-sim Service of "
+                "version 1.x; correct the address."
+            )
+        return BackendError(
+            f"The ASTRA-sim Service at {self._place} failed at {method} ({code.name}): {_reason(details)}. "
+            f"{_HINTS.get(method, _HINT)}; its own log says more."
+        )
+
+    def _known(self, number: int) -> str:
+        if number not in _STATUS:
+            raise BackendError(
+                f"The ASTRA-sim Service at {self._place} reports a status {number} that is not known; use a "
+                "service of version 1.x."
+            )
+        return _STATUS[number]
+
+
+def _import_grpc() -> Any:
+    try:
+        import grpc  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"A service is spoken to with gRPC, which is missing ({error}); install it with "
+            "`pip install 'chakrascope[service]'` or `pip install grpcio`."
+        ) from error
+    return grpc
+
+
+def _path(method: str) -> str:
+    return f"/{PACKAGE}.Openapi/{method}"
+
+
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    while chunk := file.read(_CHUNK_BYTES):
+        content: bytes = message("Data", {"chunk_size": _CHUNK_BYTES, "datum": chunk}).SerializeToString()
+        yield content
+
+
+def _reason(details: str) -> str:
+    """Return what the service says of a failure; by its interface that is a JSON object with ``errors``."""
+    if "Invalid StatusCode." in details:
+        return "its reason was lost on the way, as services of version 1.2 to 1.4 do"
+    try:
+        errors = json.loads(details)["errors"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        errors = [details.removeprefix(_RAISED)]
+    return _plain("; ".join(map(str, errors)) if isinstance(errors, list) else str(errors)) or "no reason"
+
+
+def _plain(text: str) -> str:
+    """Return *text* as a short single line without control characters."""
+    words = "".join(letter if letter.isprintable() else " " for letter in text[: 4 * _SAID_CHARACTERS])
+    return " ".join(words.split())[:_SAID_CHARACTERS]

@@ -1,0 +1,138 @@
+"""The messages of ASTRA-sim Service's public interface (API 1.x) that are used here, by their field numbers.
+
+They are built from this table in a pool of their own, so that any protobuf runtime from 4 on serves, also
+beside the service's SDK, which wants exactly one. Scalars are declared as proto2 does, which reads and writes
+the same bytes but tells a value that is 0 from one that is absent: the service gives absent ones its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+__all__ = ["MESSAGES", "PACKAGE", "message"]
+
+PACKAGE = "astra"
+_Field = descriptor_pb2.FieldDescriptorProto
+# One "name: type" a field, in the order of the numbers from 1; "*" is a list. Enumerations are numbers here.
+_TABLE = """
+Data: chunk_size:uint64 datum:bytes
+UploadConfigResponse: server_response:ServerResponse
+SetConfigRequest: config:Config
+SetConfigResponse: server_response:ServerResponse
+GetConfigResponse: response_bytes:bytes
+GetStatusResponse: control_status:ControlStatus
+SetControlActionRequest: control:Control
+SetControlActionResponse: server_response:ServerResponse
+GetResultRequest: result:Result
+GetResultResponse: response_bytes:bytes
+GetVersionResponse: version:Version
+
+ServerResponse: message:string warnings:string*
+ControlStatus: status:int32
+Control: choice:int32 start:ControlStart
+ControlStart: backend:int32
+Result: choice:int32 filename:string
+Version: api_spec_version:string sdk_version:string app_version:string
+
+Config: common_config:CommonConfiguration network_backend:NetworkBackend
+CommonConfiguration: workload:string system:SystemConfiguration communicator_group:CommunicatorGroup*
+  remote_memory:RemoteMemory logging:SpdlogConfig cmd_parameters:CommandArguments
+CommandArguments: num_queues_per_dim:uint32 comm_scale:double injection_scale:double rendezvous_protocol:bool
+SystemConfiguration: scheduling_policy:string all_reduce_implementation:string*
+  reduce_scatter_implementation:string* all_gather_implementation:string* all_to_all_implementation:string*
+  all_to_all_implementation_custom:string* all_gather_implementation_custom:string*
+  all_reduce_implementation_custom:string* collective_optimization:string local_reduction_delay:int32
+  active_chunks_per_dimension:int32 latency:float overhead:float gap:float global_memory:float
+  endpoint_delay:int32 model_shared_bus:int32 preferred_dataset_splits:int32 peak_perf:double
+  local_mem_bw:double roofline_enabled:int32 trace_enabled:int32 replay_only:int32 track_local_mem:int32
+CommunicatorGroup: identifier:string npu_list:int32*
+RemoteMemory: memory_type:string remote_mem_latency:int32 remote_mem_bw:int32 num_nodes:int32
+  num_npus_per_node:int32
+SpdlogConfig: sink:Sink* logger:Logger*
+Sink: name:string type:string
+Logger: name:string sinks:string* level:string
+
+NetworkBackend: choice:int32 analytical_congestion_aware:AnalyticalConfiguration
+  analytical_congestion_unaware:AnalyticalConfiguration ns3:NS3Configuration
+AnalyticalConfiguration: topology:AnalyticalTopology
+AnalyticalTopology: choice:int32 network:AnalyticalTopologyNetwork*
+AnalyticalTopologyNetwork: topology:int32 npus_count:int32 bandwidth:float latency:float
+
+NS3Configuration: network:NS3Network topology:NS3Topology logical_topology:NS3LogicalTopology
+NS3Topology: choice:int32 nc_topology:NCTopology
+NCTopology: total_nodes:int32 total_switches:int32 total_links:int32 switch_ids:int32*
+  connections:NCTopologyConnection*
+NCTopologyConnection: source_index:uint32 destination_index:uint32 bandwidth:string latency:string
+  error_rate:string
+NS3LogicalTopology: logical_dimensions:uint32*
+NS3Network: enable_qcn:int32 use_dynamic_pfc_threshold:int32 packet_payload_size:uint32 topology_file:string
+  flow_file:string trace_file:string trace_output_file:string fct_output_file:string pfc_output_file:string
+  simulator_stop_time:float cc_mode:int32 alpha_resume_interval:uint32 rate_decrease_interval:uint32
+  clamp_target_rate:uint32 rp_timer:uint32 ewma_gain:float fast_recovery_times:uint32 rate_ai:string
+  rate_hai:string min_rate:string dctcp_rate_ai:string error_rate_per_link:float l2_chunk_size:uint32
+  l2_ack_interval:uint32 l2_back_to_zero:int32 has_win:int32 global_t:int32 var_win:int32 fast_react:int32
+  u_target:float mi_thresh:uint32 int_multi:uint32 multi_rate:int32 sample_feedback:int32
+  pint_log_base:float pint_prob:float rate_bound:int32 ack_high_prio:int32 link_down:uint32*
+  enable_trace:int32 kmax_map:string kmin_map:string pmax_map:string buffer_size:uint32 qlen_mon_file:string
+  qlen_mon_start:int64 qlen_mon_end:int64 nic_total_pause_time:int32 headroom_factor:int32
+"""
+
+
+def _fields() -> dict[str, list[tuple[str, str, bool]]]:
+    """Return each message's fields in the order of their numbers: name, type, and whether it is a list."""
+    messages: dict[str, list[tuple[str, str, bool]]] = {}
+    fields: list[tuple[str, str, bool]] = []
+    for word in _TABLE.split():
+        if word.endswith(":"):
+            fields = messages[word[:-1]] = []
+            continue
+        name, _, kind = word.partition(":")
+        fields.append((name, kind.rstrip("*"), kind.endswith("*")))
+    return messages
+
+
+MESSAGES = _fields()
+
+
+def _file() -> descriptor_pb2.FileDescriptorProto:
+    file = descriptor_pb2.FileDescriptorProto(name="chakrascope_service.proto", package=PACKAGE)
+    for message_name, fields in MESSAGES.items():
+        described = file.message_type.add(name=message_name)
+        for number, (name, kind, repeated) in enumerate(fields, start=1):
+            field = described.field.add(name=name, number=number)
+            field.label = _Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL
+            if kind in MESSAGES:
+                field.type, field.type_name = _Field.TYPE_MESSAGE, f".{PACKAGE}.{kind}"
+            else:
+                field.type = getattr(_Field, f"TYPE_{kind.upper()}")
+    return file
+
+
+_pool = descriptor_pool.DescriptorPool()
+_pool.Add(_file())
+
+
+def message(name: str, content: Mapping[str, Any] | None = None) -> Any:
+    """Return a message of the type *name*; in *content*, a mapping is a message and ``None`` is absent."""
+    kind = message_factory.GetMessageClass(_pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+    made = kind()
+    _fill(made, content or {})
+    return made
+
+
+def _fill(target: Any, content: Mapping[str, Any]) -> None:
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            getattr(target, key).SetInParent()
+            _fill(getattr(target, key), value)
+        elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+            for item in value:
+                if isinstance(item, Mapping):
+                    _fill(getattr(target, key).add(), item)
+                else:
+                    getattr(target, key).append(item)
+        elif value is not None:
+            setattr(target, key, value)

@@ -1,0 +1,230 @@
+"""Say an experiment in the messages of ASTRA-sim Service."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ....errors import ConfigError
+from ...config import NetworkConfig, PacketNetwork, SystemConfig
+from ...config._packet_values import SETTINGS
+from ...experiment import Experiment
+from ._messages import MESSAGES, message
+
+__all__ = ["BACKENDS", "KINDS", "configuration", "write_archive"]
+
+BACKENDS = {
+    "analytical-aware": (1, "analytical_congestion_aware"),
+    "analytical-unaware": (2, "analytical_congestion_unaware"),
+    "ns3": (3, "ns3"),
+}
+"""Number and name of each network of the service."""
+KINDS = tuple(BACKENDS)
+
+_PREFIX = "workload"
+_TOPOLOGIES = {"Ring": 1, "FullyConnected": 2, "Switch": 3}
+# The service knows fewer algorithms than ASTRA-sim.
+_ALGORITHMS = ("direct", "oneDirect", "oneRing", "ring")
+_ALL_REDUCE = ("doubleBinaryTree", *_ALGORITHMS)
+_COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
+_UNSCALED_ENDPOINT_DELAY_NS = 10
+_CHUNK_BYTES = 1 << 20
+# What every entry of the archive says of its age: the same experiment is the same archive.
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def write_archive(experiment: Experiment, folder: str, path: Path, keep_on: Callable[[], None]) -> None:
+    """Write one program a rank as ``folder/workload.<rank>.et`` into the zip archive *path*.
+
+    The service unpacks it into plain files, so that ranks cannot share one. *keep_on* is called every MiB.
+    """
+    source = experiment.workload
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for rank, index in enumerate(source.program_of_rank):
+            program = source.programs[index]
+            content = program if isinstance(program, bytes) else Path(program).read_bytes()
+            entry = zipfile.ZipInfo(f"{folder}/{_PREFIX}.{rank}.et", _EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(entry, "w", force_zip64=len(content) > 1 << 31) as file:
+                for start in range(0, max(len(content), 1), _CHUNK_BYTES):
+                    keep_on()
+                    file.write(content[start : start + _CHUNK_BYTES])
+
+
+def configuration(experiment: Experiment, kind: str, folder: str, *, trace: bool) -> tuple[Any, list[str]]:
+    """Return the request that configures *experiment*, and sentences about what the service changes of it.
+
+    *trace* asks for the interval of every node. Raises `ConfigError` for what the service's interface cannot
+    say: halving-doubling and custom algorithms, networks of links, numbers beyond 32 bits.
+    """
+    warnings: list[str] = []
+    number, name = BACKENDS[kind]
+    common = {
+        "workload": f"{folder}/{_PREFIX}",
+        "system": _system(experiment, warnings, trace=trace),
+        "communicator_group": [
+            {"identifier": str(group), "npu_list": list(members)}
+            for group, members in sorted(experiment.groups.items())
+        ],
+        "remote_memory": _memory(experiment),
+        "logging": _logging() if trace else None,
+        "cmd_parameters": _arguments(experiment),
+    }
+    network = (
+        _packets(experiment.network, warnings) if kind == "ns3" else _dimensions(experiment.network, warnings)
+    )
+    content = {"common_config": common, "network_backend": {"choice": number, name: network}}
+    try:
+        return message("SetConfigRequest", {"config": content}), warnings
+    except ValueError as error:
+        raise ConfigError(
+            f"A number of the experiment is too large for ASTRA-sim Service, which keeps 32 bits ({error}); "
+            "use the backends 'astra-sim:...' or ours."
+        ) from error
+
+
+def _system(experiment: Experiment, warnings: list[str], *, trace: bool) -> dict[str, Any]:
+    """Return the system with ASTRA-sim's own defaults for absent keys: the service has others."""
+    system = experiment.system
+    _refuse_custom(system)
+    endpoint_delay = system.endpoint_delay
+    known = {
+        "scheduling_policy": system.scheduling_policy or "LIFO",
+        "collective_optimization": system.collective_optimization or "localBWAware",
+        "local_reduction_delay": 1 if system.local_reduction_delay is None else system.local_reduction_delay,
+        "active_chunks_per_dimension": system.active_chunks_per_dimension or 1,
+        "endpoint_delay": _UNSCALED_ENDPOINT_DELAY_NS if endpoint_delay is None else endpoint_delay,
+        "model_shared_bus": system.model_shared_bus or 0,
+        "preferred_dataset_splits": system.preferred_dataset_splits or 1,
+        "peak_perf": system.peak_perf or 0.0,
+        "local_mem_bw": system.local_mem_bw or 0.0,
+        "trace_enabled": int(trace),
+    }
+    bus = {"latency": "L", "overhead": "o", "gap": "g", "global_memory": "G"}
+    numbers = {name: getattr(system, key) or 0.0 for name, key in bus.items()}
+    flags = ("roofline_enabled", "replay_only", "track_local_mem")
+    switches = {key: int(getattr(system, key) or 0) for key in flags}
+    return known | numbers | switches | _algorithms(system, experiment.network.dimensions, warnings)
+
+
+def _refuse_custom(system: SystemConfig) -> None:
+    given = [key for key, value in vars(system).items() if "custom" in key and value is not None]
+    if given:
+        raise ConfigError(
+            f"'{given[0].replace('_', '-')}' cannot be used with ASTRA-sim Service, which drops all other "
+            "algorithms beside a custom one; use the backends 'astra-sim:...' or ours."
+        )
+
+
+def _algorithms(system: SystemConfig, dimensions: int, warnings: list[str]) -> dict[str, list[str]]:
+    algorithms = {}
+    for collective in _COLLECTIVES:
+        key = f"{collective}_implementation"
+        names = getattr(system, key)
+        if names is None:
+            names = ("ring",) * dimensions
+            warnings.append(f"'{key.replace('_', '-')}' is absent; the service cannot leave it out: ring.")
+        allowed = _ALL_REDUCE if collective == "all_reduce" else _ALGORITHMS
+        wrong = next((name for name in names if name not in allowed), None)
+        if wrong:
+            raise ConfigError(
+                f"ASTRA-sim Service does not take the algorithm '{wrong}' in '{key.replace('_', '-')}', only "
+                f"{', '.join(sorted(allowed))}; choose one, or use the backends 'astra-sim:...' or ours."
+            )
+        algorithms[key] = list(names)
+    return algorithms
+
+
+def _memory(experiment: Experiment) -> dict[str, Any]:
+    memory = experiment.memory
+    return {name: getattr(memory, name) for name, _, _ in MESSAGES["RemoteMemory"]}
+
+
+def _logging() -> dict[str, Any]:
+    """Return where the times of single nodes go: to the standard output, all of ASTRA-sim that is kept."""
+    sink = {"name": "console", "type": "stdout_sink_mt"}
+    return {"sink": [sink], "logger": [{"name": "workload", "sinks": ["console"], "level": "debug"}]}
+
+
+def _arguments(experiment: Experiment) -> dict[str, Any]:
+    # An absent endpoint delay is ASTRA-sim's own, which no scale changes.
+    scaled = experiment.system.endpoint_delay is not None
+    return {
+        "num_queues_per_dim": experiment.num_queues_per_dim,
+        "comm_scale": 1.0,
+        "injection_scale": experiment.injection_scale if scaled else 1.0,
+        "rendezvous_protocol": experiment.rendezvous,
+    }
+
+
+def _dimensions(network: NetworkConfig, warnings: list[str]) -> dict[str, Any]:
+    if network.links or "packet" in network.unknown:
+        raise ConfigError(
+            f"The network '{network.name}' is a graph of links, for which ASTRA-sim Service's analytical "
+            "backends have no word; use ours, or its 'ns3'."
+        )
+    rows = [
+        {
+            "topology": _TOPOLOGIES[topology],
+            "npus_count": count,
+            "bandwidth": _single(bandwidth, "the network's bandwidth", warnings),
+            "latency": _single(latency, "the network's latency", warnings),
+        }
+        for topology, count, bandwidth, latency in zip(
+            network.topology, network.npus_count, network.bandwidth, network.latency, strict=True
+        )
+    ]
+    return {"topology": {"choice": 1, "network": rows}}
+
+
+def _single(value: float, what: str, warnings: list[str]) -> float:
+    """Return *value*, with a warning if the service will write another number for it."""
+    kept = float(str(np.float32(value)))
+    if kept != value:
+        warnings.append(f"The service keeps 32 bits of {what}: {kept!r} for {value!r}.")
+    return value
+
+
+def _packets(network: NetworkConfig, warnings: list[str]) -> dict[str, Any]:
+    packet = PacketNetwork.of(network).hosts_first()
+    settings = packet.texts()
+    chosen = {}
+    for name, kind, repeated in MESSAGES["NS3Network"]:
+        words = settings.pop(name.upper())
+        chosen[name] = (
+            [int(word) for word in words.split()] if repeated else _setting(words, name, kind, warnings)
+        )
+    warnings += [
+        f"'{key}' has no effect: the service cannot be told."
+        for key in settings
+        if packet.settings[key] != SETTINGS[key][1]
+    ]
+    ends = ("source_index", "destination_index", "bandwidth", "latency", "error_rate")
+    topology = {
+        "total_nodes": packet.nodes,
+        "total_switches": len(packet.switches),
+        "total_links": len(packet.links),
+        "switch_ids": list(packet.switches),
+        "connections": [dict(zip(ends, row, strict=True)) for row in packet.link_texts()],
+    }
+    return {
+        "network": chosen,
+        "topology": {"choice": 1, "nc_topology": topology},
+        "logical_topology": {"logical_dimensions": list(network.npus_count)},
+    }
+
+
+def _setting(text: str, name: str, kind: str, warnings: list[str]) -> Any:
+    """Return the value of a setting of config.txt in the type *kind* that the service keeps it in."""
+    if kind == "string":
+        return text
+    if kind == "float":
+        return _single(float(text), name.upper(), warnings)
+    number = float(text)
+    if not number.is_integer():
+        warnings.append(f"The service keeps whole numbers of {name.upper()}: {int(number)} for {text}.")
+    return int(number)

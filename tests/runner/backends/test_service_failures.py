@@ -1,0 +1,325 @@
+"""A service that dies, hangs, floods, refuses or is none at all: an error of ours, and nothing stays."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from service_runs import experiment, no_thread_stays, run
+from workloads import comp, workload
+
+from chakrascope.errors import (
+    BackendError,
+    BackendTimeout,
+    BackendUnavailable,
+    Cancelled,
+    ChakrascopeError,
+    SimulationStalled,
+)
+from chakrascope.runner.backends import ServiceBackend
+from chakrascope.runner.backends.service import ServiceAddress, ServiceClient
+from chakrascope.runner.backends.service._messages import message
+
+grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra 'service')")
+from fake_service import FAILED, INACTIVE, RUNNING, FakeService  # noqa: E402 - needs grpc
+
+pytestmark = pytest.mark.usefixtures("no_settings")
+METHODS = ("GetVersion", "GetStatus", "streamUploadConfig", "SetConfig", "SetControlAction", "GetResult")
+
+
+def fail_with(code, details):
+    return lambda _request, context: context.abort(code, details)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_service_that_dies_at_any_moment_is_an_error(service, method):
+    service.instead[method] = service.die
+    with no_thread_stays(), pytest.raises(BackendError, match=f"127.0.0.1:{service.port}"):
+        run(service)
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "streamUploadConfig"])
+def test_a_method_that_never_answers_is_given_up(service, method):
+    service.instead[method] = service.hang
+    began = time.monotonic()
+    with no_thread_stays(), pytest.raises(BackendTimeout, match=f"did not answer {method} within 0.5 s"):
+        run(service, call_s=0.5)
+    assert time.monotonic() - began < 4
+
+
+@pytest.mark.parametrize("method", ["streamUploadConfig", "GetStatus"])
+def test_the_whole_run_has_a_time_limit(service, method):
+    service.instead[method] = service.hang
+    with pytest.raises(BackendTimeout, match=r"did not finish within 0\.6 s"):
+        run(service, timeout_s=0.6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_cancelling_works_within_a_second_at_every_stage(service, method):
+    service.instead[method] = service.hang
+    asked = []
+
+    def progress(*_):
+        if method in service.calls:
+            asked.append(time.monotonic())
+        return not asked
+
+    with no_thread_stays(), pytest.raises(Cancelled):
+        run(service, progress)
+    assert time.monotonic() - asked[0] < 1.0
+
+
+def test_cancelling_stops_the_simulation(service):
+    service.runs_s = 30.0
+    with pytest.raises(Cancelled, match="was cancelled"):
+        run(service, lambda *_: service.now() != RUNNING)
+    assert service.now() != RUNNING
+    assert service.calls[-2:] == ["SetControlAction", "GetStatus"]
+
+
+def test_cancelling_says_if_the_simulation_may_go_on(service):
+    service.runs_s = 30.0
+    control = service.control
+    stop = fail_with(grpc.StatusCode.UNKNOWN, "no such process")
+    service.instead["SetControlAction"] = lambda request, context: (
+        stop(request, context) if service.now() == RUNNING else control(request, context)
+    )
+    with pytest.raises(Cancelled, match="did not confirm"):
+        run(service, lambda *_: service.now() != RUNNING)
+
+
+def test_a_slow_upload_can_be_cancelled(service):
+    def slowly(chunks, _):
+        for _ in chunks:
+            time.sleep(0.3)
+        return b""
+
+    service.instead["streamUploadConfig"] = slowly
+    asked = []
+
+    def progress(*_):
+        if "streamUploadConfig" in service.calls:
+            asked.append(time.monotonic())
+        return len(asked) < 2
+
+    model = workload(*[[comp(0, 1000, name=os.urandom(4 << 20).hex())]] * 4)
+    with pytest.raises(Cancelled):
+        run(service, progress, model=model)
+    assert time.monotonic() - asked[1] < 1.0
+
+
+def test_a_busy_service_is_waited_for(service):
+    service.status, service.ends_at = RUNNING, time.monotonic() + 0.5
+    assert run(service).makespan_ns > 0
+    assert service.calls.count("GetStatus") > 2
+    service.status, service.ends_at = RUNNING, time.monotonic() + 30
+    with pytest.raises(BackendTimeout, match="somebody else's simulation"):
+        run(service, timeout_s=0.5)
+    assert service.calls[-1] == "GetStatus"
+
+
+@pytest.mark.parametrize(
+    ("method", "code", "details", "words"),
+    [
+        (
+            "SetConfig",
+            "NOT_FOUND",
+            '{"code": 5, "errors": ["workload files not found"]}',
+            "workload files not found",
+        ),
+        (
+            "SetConfig",
+            "NOT_FOUND",
+            "Exception calling application: Invalid StatusCode.NOT_FOUND fo",
+            "was lost",
+        ),
+        ("SetConfig", "UNKNOWN", "Exception calling application: bad\x1b[31m\nkey", "UNKNOWN.: bad .31m key"),
+        (
+            "streamUploadConfig",
+            "UNAVAILABLE",
+            "Exception calling application: a run",
+            "one simulation at a time",
+        ),
+        ("SetControlAction", "INVALID_ARGUMENT", "", "no program for this kind"),
+        ("GetStatus", "UNIMPLEMENTED", "Method not found!", "is no ASTRA-sim Service"),
+        ("GetResult", "UNKNOWN", "x" * 5_000, "x{290}"),
+        ("GetVersion", "UNKNOWN", '{"errors": 7}', "7"),
+    ],
+)
+def test_refusals_are_told_in_the_services_words(service, method, code, details, words):
+    service.instead[method] = fail_with(grpc.StatusCode[code], details)
+    with pytest.raises(BackendError, match=words) as caught:
+        run(service)
+    assert len(caught.value.message) < 1000
+    assert caught.value.message.isprintable()
+
+
+@pytest.mark.parametrize("version", [b"", b"\n\x07\n\x052.0.0", b"\n\x04\n\x02\xff\xff"])
+def test_another_version_is_refused(service, version):
+    service.instead["GetVersion"] = lambda *_: version
+    with pytest.raises(BackendError, match=r"only 1\.x is known|is no GetVersionResponse"):
+        run(service)
+    assert service.calls == ["GetVersion"]
+
+
+def test_an_unknown_status_is_refused(service):
+    service.instead["GetStatus"] = lambda *_: b"\n\x02\x08\x63"
+    with pytest.raises(BackendError, match="status 99 that is not known"):
+        run(service)
+
+
+def test_a_flood_is_cut_off(service):
+    flood = message("GetResultResponse", {"response_bytes": bytes(65 << 20)}).SerializeToString()
+    service.instead["GetResult"] = lambda *_: flood
+    with pytest.raises(BackendError, match="RESOURCE_EXHAUSTED"):
+        run(service)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (FAILED, r"failed at .*\(failed\).*It said: .*error. no such"),
+        (INACTIVE, r"\(inactive\)"),
+        (4, "Somebody else"),
+    ],
+)
+def test_other_ends_of_a_simulation_are_errors(service, status, words):
+    def start(*request):
+        answer = service.control(*request)
+        service.status, service.log = status, "[2026-03-01] [workload] [error] no such thing\n"
+        return answer
+
+    service.instead["SetControlAction"] = start
+    with pytest.raises(BackendError, match=words):
+        run(service)
+
+
+def test_ranks_that_never_finish_are_a_stall(service):
+    keep = service.simulate
+    service.simulate = lambda kind: "\n".join(
+        line
+        for line in keep(kind).splitlines()
+        if "sys[3] finished" not in line and "id=3, tick=5" not in line
+    )
+    with pytest.raises(SimulationStalled, match="1 of 4 ranks never finished"):
+        run(service)
+
+
+@pytest.mark.parametrize(("left", "words"), [(0, "said nothing"), (5, "issue,sys")])
+def test_a_program_that_crashes_without_a_word_is_not_taken_for_a_stall(service, left, words):
+    keep = service.simulate
+    service.simulate = lambda kind: "\n".join(keep(kind).splitlines()[:left])
+    with pytest.raises(BackendError, match=rf"\(crashed\).*{words}") as caught:
+        run(service)
+    assert not isinstance(caught.value, SimulationStalled)
+
+
+@pytest.fixture(scope="module")
+def shared_service():
+    with FakeService() as running:
+        yield running
+
+
+@given(method=st.sampled_from(METHODS), answer=st.binary(max_size=60))
+@settings(max_examples=150)
+def test_no_answer_makes_the_client_fail_otherwise(shared_service, method, answer):
+    with ServiceClient(ServiceAddress("127.0.0.1", shared_service.port)) as client:
+        shared_service.instead = {name: lambda *_: answer for name in METHODS}
+        with suppress(ChakrascopeError):
+            client.version()
+            client.status()
+            client.file("simulation.log")
+
+
+LINES = (
+    "sys[0] finished, 5 cycles, exposed communication 0 cycles.",
+    "sys[9999] finished, 1 cycles, exposed communication 2 cycles.",
+    "sys[1] finished, 99999999999999999999 cycles, exposed communication 0 cycles.",
+    "sys[2], Wall time: -1",
+    "issue,sys->id=0, tick=9, node->id=0, node->name=",
+    "callback,sys->id=0, tick=3, node->id=0, node->name=",
+    "issue,sys->id=77, tick=1, node->id=0, node->name=",
+    "\x00\xff",
+)
+
+
+@given(st.lists(st.sampled_from(LINES), max_size=12))
+@settings(max_examples=60)
+def test_no_log_makes_a_run_fail_otherwise(shared_service, lines):
+    shared_service.instead = {}
+    shared_service.simulate = lambda kind: "\n".join(lines)
+    with suppress(ChakrascopeError):
+        run(shared_service)
+
+
+# Who is no service at all.
+
+
+def frame(kind, flags, stream, body):
+    return len(body).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + body
+
+
+def web_page_over_http2(connection):
+    """Answer as a web server does that speaks HTTP/2: status 200, text/html."""
+    kind = b"\x00\x0ccontent-type\x09text/html"
+    connection.sendall(frame(4, 0, 0, b"") + frame(4, 1, 0, b""))
+    time.sleep(0.2)
+    connection.recv(1 << 16)
+    connection.sendall(frame(1, 4, 1, b"\x88" + kind) + frame(0, 1, 1, b"<html>"))
+    time.sleep(0.3)
+
+
+def web_page_over_http1(connection):
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>")
+    time.sleep(0.3)
+
+
+def say_nothing(connection):
+    connection.settimeout(3)
+    while connection.recv(1 << 16):
+        pass
+
+
+@pytest.mark.parametrize("behave", [web_page_over_http1, web_page_over_http2, say_nothing, lambda _: None])
+def test_what_is_no_service_is_an_error(behave):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        thread = threading.Thread(target=accept, args=(listener, behave), daemon=True)
+        thread.start()
+        backend = ServiceBackend(ServiceAddress("127.0.0.1", port), 10, 1.0)
+        with no_thread_stays(), pytest.raises(BackendError, match=f"127.0.0.1:{port}"):
+            backend.run(experiment())
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+
+
+def accept(listener, behave):
+    try:
+        while True:
+            connection, _ = listener.accept()
+            with connection:
+                behave(connection)
+    except OSError:
+        pass
+
+
+def test_nobody_there_is_an_error_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    began = time.monotonic()
+    with pytest.raises(BackendUnavailable, match=f"no ASTRA-sim Service at 127.0.0.1:{port}"):
+        ServiceBackend(ServiceAddress("127.0.0.1", port)).run(experiment())
+    assert time.monotonic() - began < 5
+
+
+def test_without_grpc_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    with pytest.raises(BackendUnavailable, match="pip install grpcio"):
+        ServiceBackend(ServiceAddress("127.0.0.1", 1)).run(experiment())
