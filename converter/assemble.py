@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from .collectives import Communication
+from .columns import which
 from .costs import counts_whole, operator_cost
 from .dependencies import data_dependencies, touching, wait_piece
 from .graph import CollectiveType, EdgeKind, Graph, NodeType
 from .host_trace import HostTrace
 from .replay import replay
-from .timeline import Op, Piece, cut
+from .timeline import PHASES, Ops, Pieces, cut_pieces
 from .window import Window
 
 __all__ = ["COMM_LANE", "assemble"]
@@ -22,14 +25,30 @@ COMM_LANE = 100
 _MERGED_BELOW_NS = 2_000
 
 
+@dataclass(frozen=True)
+class _Piece:
+    """One of the `Pieces`; *place* is its number."""
+
+    place: int
+    start_ns: int
+    end_ns: int
+    op: int
+    next_op: int
+
+
 @dataclass
 class _Builder:
-    """A graph in the making, and when its nodes end when it is replayed."""
+    """A graph in the making, and when its nodes end when it is replayed.
+
+    *names*, *modules* and *phases* are the operators'; *costs* are those of the pieces that bear one.
+    """
 
     window: Window
-    ops: Sequence[Op]
-    host: HostTrace
-    bearers: frozenset[Piece]
+    ops: Ops
+    costs: Mapping[int, tuple[int, int]]
+    names: list[str]
+    modules: list[str]
+    phases: list[str]
     nodes: list[dict[str, Any]] = field(default_factory=list)
     edges: list[tuple[int, int, int]] = field(default_factory=list)
     node_of_op: dict[int, int] = field(default_factory=dict)
@@ -50,7 +69,7 @@ class _Builder:
     def host_end_ns(self) -> int:
         return self.end_ns[self.last_host] if self.last_host >= 0 else 0
 
-    def add_host(self, piece: Piece, begin_ns: int, waits: Sequence[int]) -> None:
+    def add_host(self, piece: _Piece, begin_ns: int, waits: Sequence[int]) -> None:
         """Append the part of *piece* from *begin_ns* on, after the communication nodes *waits*."""
         ready = max([self.host_end_ns(), *(self.end_ns[comm] for comm in waits)])
         self.wait_ns += ready - self.host_end_ns()
@@ -64,7 +83,7 @@ class _Builder:
         if piece.op >= 0:
             self.node_of_op.setdefault(piece.op, number)
 
-    def extend_host(self, piece: Piece) -> bool:
+    def extend_host(self, piece: _Piece) -> bool:
         """Add a short later piece of an operator to the newest node; return False if it needs its own."""
         if piece.op not in self.node_of_op or piece.end_ns - piece.start_ns >= _MERGED_BELOW_NS:
             return False
@@ -72,23 +91,20 @@ class _Builder:
         self.end_ns[self.last_host] += piece.end_ns - piece.start_ns
         return True
 
-    def _host_node(self, piece: Piece) -> dict[str, Any]:
+    def _host_node(self, piece: _Piece) -> dict[str, Any]:
         about = piece.op if piece.op >= 0 else piece.next_op
-        op = self.ops[about] if about >= 0 else None
         node: dict[str, Any] = {"type": NodeType.COMP, "stream": 0, "num_ops": 1, "tensor_size_bytes": 1}
-        if op is not None:
-            node |= {"module": op.module, "phase": op.phase}
-        if piece.op >= 0 and op is not None:
-            record = self.host.operators.get(op.event.record_id)
-            if record is not None and piece in self.bearers:
-                node["num_ops"], node["tensor_size_bytes"] = operator_cost(record)
-            return node | {"name": op.event.name, "operator": op.event.name, "kind": "compute"}
-        name = f"host before {op.event.name}" if op is not None else "host until the end of the step"
+        if about >= 0:
+            node |= {"module": self.modules[about], "phase": self.phases[about]}
+        if piece.op >= 0:
+            node["num_ops"], node["tensor_size_bytes"] = self.costs.get(piece.place, (1, 1))
+            return node | {"name": self.names[about], "operator": self.names[about], "kind": "compute"}
+        name = f"host before {self.names[about]}" if about >= 0 else "host until the end of the step"
         return node | {"name": name, "kind": "launch"}
 
     def add_comm(self, comm: Communication, group: int) -> int:
         """Append *comm*, issued by the newest host node; its duration lets it end when it was measured to."""
-        op, spec, lane = self.ops[comm.op], comm.spec, COMM_LANE + group
+        spec, lane = comm.spec, COMM_LANE + group
         before = self.last_comm.get(lane)
         start = max(self.host_end_ns(), self.end_ns[before] if before is not None else 0)
         end = min(comm.end_ns, self.window.end_ns) - self.window.start_ns
@@ -99,12 +115,12 @@ class _Builder:
             "comm_size_bytes": comm.size_bytes,
             "group": group,
             "stream": lane,
-            "operator": op.event.name,
-            "module": op.module,
+            "operator": self.names[comm.op],
+            "module": self.modules[comm.op],
             "phase": "communication",
             "kind": "communication",
         }
-        number = self.add(node | _endpoints(comm), start, op.end_ns)
+        number = self.add(node | _endpoints(comm), start, int(self.ops.end_ns[comm.op]))
         self.edges.append((self.last_host, number, EdgeKind.COMM_ISSUE))
         if before is not None:
             self.edges.append((before, number, EdgeKind.STREAM_ORDER))
@@ -129,7 +145,7 @@ def _endpoints(comm: Communication) -> dict[str, int]:
 def assemble(
     rank: int,
     window: Window,
-    ops: Sequence[Op],
+    ops: Ops,
     comms: Sequence[Communication],
     host: HostTrace,
     *,
@@ -141,21 +157,23 @@ def assemble(
     communication hangs on the node that issued it and ends when it was measured to; the node that waited for
     it depends on it, and the measured wait is nobody's duration.
     """
-    pieces = cut(ops, window.start_ns, window.end_ns)
+    pieces = cut_pieces(ops, window.start_ns, window.end_ns)
     waits = _waits(ops, comms, pieces, host)
-    builder = _Builder(window, ops, host, _cost_bearers(ops, pieces))
+    builder = _builder(window, ops, _costs(ops, pieces, host))
     issued = {comm.op: index for index, comm in enumerate(comms)}
-    last_piece = {piece.op: index for index, piece in enumerate(pieces) if piece.op in issued}
+    last_piece = {op: place for place, op in enumerate(pieces.op.tolist()) if op in issued}
     node_of_comm: dict[int, int] = {}
-    for index, piece in enumerate(pieces):
-        waited = waits.get(index, [])
+    columns = (pieces.start_ns, pieces.end_ns, pieces.op, pieces.next_op)
+    for place, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        piece = _Piece(place, *values)
+        waited = waits.get(place, [])
         if waited:
             done = max(comms[comm].end_ns for comm in waited)
             begin = min(max(piece.start_ns, done), piece.end_ns)
             builder.add_host(piece, begin, [node_of_comm[comm] for comm in waited if comm in node_of_comm])
         elif not builder.extend_host(piece):
             builder.add_host(piece, piece.start_ns, ())
-        if last_piece.get(piece.op) == index:
+        if last_piece.get(piece.op) == place:
             comm = issued[piece.op]
             node_of_comm[comm] = builder.add_comm(comms[comm], group_ids.get(comms[comm].group_ranks, 0))
     edges = [*builder.edges, *_data_edges(builder, ops, host)]
@@ -165,59 +183,79 @@ def assemble(
     return graph
 
 
-def _cost_bearers(ops: Sequence[Op], pieces: Sequence[Piece]) -> frozenset[Piece]:
-    """Return the piece of each operator whose node carries its cost: the longest that becomes a node."""
+def _builder(window: Window, ops: Ops, costs: Mapping[int, tuple[int, int]]) -> _Builder:
+    return _Builder(
+        window,
+        ops,
+        costs,
+        names=ops.trace.names(ops.name),
+        modules=[ops.modules[number] for number in ops.module.tolist()],
+        phases=[PHASES[number] for number in ops.phase.tolist()],
+    )
+
+
+def _costs(ops: Ops, pieces: Pieces, host: HostTrace) -> dict[int, tuple[int, int]]:
+    """Return the cost of each operator that has one, by the piece whose node carries it.
+
+    That is the longest that becomes a node.
+    """
     counted = _counted(ops)
-    bearers: dict[int, Piece] = {}
-    for piece in pieces:
-        length = piece.end_ns - piece.start_ns
-        if piece.op >= 0 and counted[piece.op]:
-            best = bearers.setdefault(piece.op, piece)
-            if length >= _MERGED_BELOW_NS and length > best.end_ns - best.start_ns:
-                bearers[piece.op] = piece
-    return frozenset(bearers.values())
+    lengths = (pieces.end_ns - pieces.start_ns).tolist()
+    bearers: dict[int, int] = {}
+    for place, op in enumerate(pieces.op.tolist()):
+        if op >= 0 and counted[op]:
+            best = bearers.setdefault(op, place)
+            if lengths[place] >= _MERGED_BELOW_NS and lengths[place] > lengths[best]:
+                bearers[op] = place
+    rows = host.rows(ops.record_id).tolist()
+    kinds = host.kind.tolist()
+    known: dict[int, tuple[int, int]] = {}
+    costs: dict[int, tuple[int, int]] = {}
+    for op, place in bearers.items():
+        if rows[op] >= 0:
+            kind = kinds[rows[op]]
+            if kind not in known:
+                known[kind] = operator_cost(host.kinds[kind])
+            costs[place] = known[kind]
+    return costs
 
 
-def _counted(ops: Sequence[Op]) -> list[bool]:
+def _counted(ops: Ops) -> np.ndarray:
     """Return which operators have a cost, so that no work is counted twice.
 
     Some, such as a matrix product, are counted as a whole: of those inside each other the innermost, and
     nothing inside it. Elsewhere the leaves are.
     """
-    whole = [counts_whole(op.event.name) for op in ops]
+    whole = which(ops.trace.texts, counts_whole)[ops.name].tolist()
+    parents = ops.parent.tolist()
     holds_whole = [False] * len(ops)
     for index in reversed(range(len(ops))):
-        if ops[index].parent >= 0:
-            holds_whole[ops[index].parent] |= whole[index] or holds_whole[index]
+        if parents[index] >= 0:
+            holds_whole[parents[index]] |= whole[index] or holds_whole[index]
     inside = [False] * len(ops)
-    for index, op in enumerate(ops):
-        parent = op.parent
+    for index, parent in enumerate(parents):
         inside[index] = parent >= 0 and (inside[parent] or (whole[parent] and not holds_whole[parent]))
-    return [
-        not inside[index] and not holds_whole[index] and (whole[index] or op.is_leaf)
-        for index, op in enumerate(ops)
-    ]
+    outermost = ~np.array(inside, dtype=bool) & ~np.array(holds_whole, dtype=bool)
+    counted: np.ndarray = outermost & (np.array(whole, dtype=bool) | ops.is_leaf.astype(bool))
+    return counted
 
 
-def _waits(
-    ops: Sequence[Op], comms: Sequence[Communication], pieces: Sequence[Piece], host: HostTrace
-) -> dict[int, list[int]]:
-    """Return, by index of the piece, the communications it waited for."""
+def _waits(ops: Ops, comms: Sequence[Communication], pieces: Pieces, host: HostTrace) -> dict[int, list[int]]:
+    """Return, by place of the piece, the communications it waited for."""
     users = touching(ops, host, frozenset().union(*(comm.storages for comm in comms)))
-    starts = [piece.start_ns for piece in pieces]
     waits: dict[int, list[int]] = {}
     for index, comm in enumerate(comms):
-        piece = wait_piece(comm, ops, pieces, starts, users)
-        if piece is not None:
-            waits.setdefault(piece, []).append(index)
+        place = wait_piece(comm, ops, pieces, users)
+        if place is not None:
+            waits.setdefault(place, []).append(index)
     return waits
 
 
-def _data_edges(builder: _Builder, ops: Sequence[Op], host: HostTrace) -> list[tuple[int, int, int]]:
+def _data_edges(builder: _Builder, ops: Ops, host: HostTrace) -> list[tuple[int, int, int]]:
     known = builder.node_of_op
     return [
         (known[writer], known[reader], EdgeKind.DATA)
-        for writer, reader in data_dependencies(ops, host)
+        for writer, reader in data_dependencies(ops, host).tolist()
         if writer in known and reader in known and known[writer] < known[reader]
     ]
 
@@ -225,12 +263,12 @@ def _data_edges(builder: _Builder, ops: Sequence[Op], host: HostTrace) -> list[t
 def _accounting(graph: Graph, window: Window, wait_ns: int) -> dict[str, int]:
     """Return where the measured step went; what the replay misses or overshoots is unexplained."""
     times = replay(graph)
-    on_host = (graph.nodes["stream"] < COMM_LANE).to_numpy()
+    on_host = graph.node_columns["stream"] < COMM_LANE
     measured = window.end_ns - window.start_ns
     replayed = int(times.end_ns[on_host].max(initial=0))
     return {
         "measured_step_ns": measured,
-        "node_ns": int(graph.nodes["duration_ns"].to_numpy()[on_host].sum()),
+        "node_ns": int(graph.node_columns["duration_ns"][on_host].sum()),
         "wait_ns": wait_ns,
         "explained_ns": min(measured, replayed),
         "unexplained_ns": abs(measured - replayed),

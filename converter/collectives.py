@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
+from .columns import which
 from .graph import CollectiveType, NodeType
 from .host_trace import HostOp, HostTrace, tensors
-from .kineto import Event
-from .timeline import Op
+from .timeline import Op, Ops
 from .trace_set import Flight
 
 __all__ = ["COMM_OPS", "Communication", "communications"]
@@ -75,43 +77,56 @@ class Communication:
 
 
 def communications(
-    ops: Sequence[Op],
-    events: Sequence[Event],
+    ops: Ops,
     host: HostTrace,
     groups: Mapping[str, tuple[int, ...]],
     flights: Sequence[Flight],
 ) -> list[Communication]:
     """Return the communications *ops* issue, in order.
 
-    *events* holds gloo's annotations (of any thread), whose record ids follow directly on those of their
+    The trace's annotations of gloo (of any thread) have record ids that follow directly on those of their
     operators; *groups* maps names to global ranks, () meaning all.
     """
-    ends = sorted((event.record_id, event.end_ns) for event in events if event.name.startswith(_GLOO))
-    issuing = [index for index, op in enumerate(ops) if op.event.name in COMM_OPS]
-    records = sorted(ops[index].event.record_id for index in issuing)
+    ends = _Ends.of(ops)
     found = []
-    for index in issuing:
+    for index in ends.issuing.tolist():
         op = ops[index]
-        record = host.operators.get(op.event.record_id)
+        record = host.operator(op.record_id)
         if record is None:
             continue
         group = _group(index, ops, host, groups, flights)
-        end = _measured_end(op, ends, records)
-        found.append(_communication(index, op, record, group, end))
+        comm = _communication(index, op, record, group, ends.measured(op))
+        found.append(replace(comm, storages=host.storages_of(op.record_id)))
     return found
 
 
-def _measured_end(op: Op, ends: Sequence[tuple[int, int]], records: Sequence[int]) -> int:
-    """Return when the communication of *op* ended: its last gloo annotation before the next one's record."""
-    own = op.event.record_id
-    following = bisect_right(records, own)
-    limit = records[following] if following < len(records) else 2**63
-    first, last = bisect_left(ends, (own, -1)), bisect_left(ends, (limit, -1))
-    return max((end for _, end in ends[first:last]), default=op.end_ns)
+@dataclass(frozen=True)
+class _Ends:
+    """When gloo's annotations ended, by record id; *records* are those of the *issuing* operators."""
+
+    issuing: np.ndarray
+    records: np.ndarray
+    annotations: np.ndarray
+    end_ns: np.ndarray
+
+    @classmethod
+    def of(cls, ops: Ops) -> _Ends:
+        texts, events = ops.trace.texts, ops.trace.events
+        own = events.take(which(texts, lambda text: text.startswith(_GLOO))[events.name])
+        order = np.argsort(own.record_id, kind="stable")
+        issuing = np.flatnonzero(which(texts, COMM_OPS.__contains__)[ops.name])
+        return cls(issuing, np.sort(ops.record_id[issuing]), own.record_id[order], own.end_ns[order])
+
+    def measured(self, op: Op) -> int:
+        """Return when the communication of *op* ended: its last annotation before the next one's record."""
+        following = int(np.searchsorted(self.records, op.record_id, side="right"))
+        limit = self.records[following] if following < len(self.records) else 2**63 - 1
+        first, last = np.searchsorted(self.annotations, [op.record_id, limit])
+        return int(self.end_ns[first:last].max(initial=-1)) if last > first else op.end_ns
 
 
 def _communication(index: int, op: Op, record: HostOp, group: tuple[int, ...], end_ns: int) -> Communication:
-    spec = COMM_OPS[op.event.name]
+    spec = COMM_OPS[op.name]
     sized = tensors(_argument(record.inputs, spec.sized_by)) if spec.sized_by >= 0 else []
     if not sized and spec.sized_by >= 0:
         sized = tensors(record.inputs)
@@ -127,7 +142,6 @@ def _communication(index: int, op: Op, record: HostOp, group: tuple[int, ...], e
         peer=peer,
         tag=tag,
         end_ns=end_ns,
-        storages=frozenset(t.storage for t in [*tensors(record.inputs), *tensors(record.outputs)]),
     )
 
 
@@ -139,7 +153,7 @@ def _argument(values: list[Any], index: int) -> Any:
 
 def _group(
     index: int,
-    ops: Sequence[Op],
+    ops: Ops,
     host: HostTrace,
     groups: Mapping[str, tuple[int, ...]],
     flights: Sequence[Flight],
@@ -152,7 +166,7 @@ def _group(
     name: str | None = None
     outer = ops[index].parent
     while name is None and outer >= 0:
-        record = host.operators.get(ops[outer].event.record_id)
+        record = host.operator(ops[outer].record_id)
         if record is not None and record.name.startswith("_c10d_functional::"):
             name = next((str(value) for value in reversed(record.inputs) if isinstance(value, str)), None)
         outer = ops[outer].parent

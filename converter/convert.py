@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from itertools import repeat
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ __all__ = ["Progress", "StepChoice", "convert", "convert_files"]
 
 Progress = Callable[[int, int], None]
 _MAX_RANKS = 1_000_000
+_PEER_TYPES = (NodeType.COMM_SEND, NodeType.COMM_RECV)
 
 
 def convert(
@@ -151,6 +150,9 @@ def _rank_graphs(opened: Sequence[OpenRank], chosen: set[int], world_size: int, 
     if min(jobs, len(opened)) < 2:
         yield from (rank_graph(rank, chosen, world_size) for rank in opened)
         return
+    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - slow to import, and seldom needed
+    from multiprocessing import get_context  # noqa: PLC0415 - as above
+
     # Spawned, not forked: a fork of a process with threads (a server, torch) may never return.
     with ProcessPoolExecutor(min(jobs, len(opened)), get_context("spawn")) as pool:
         yield from pool.map(rank_graph, opened, repeat(chosen), repeat(world_size))
@@ -200,8 +202,7 @@ def _with_common_groups(graphs: Sequence[Graph]) -> tuple[list[Graph], dict[int,
     result = []
     for graph, groups in zip(graphs, own, strict=True):
         table = np.array([0, *(ids[ranks] for ranks in groups)], dtype=np.int64)
-        nodes = graph.nodes.assign(group=table[graph.nodes["group"].to_numpy()])
-        result.append(Graph(graph.rank, nodes, graph.edges, graph.metadata, graph.extra))
+        result.append(graph.with_columns(group=table[graph.node_columns["group"]]))
     return result, {number: ranks for ranks, number in ids.items()}
 
 
@@ -224,7 +225,7 @@ def _stand_ins(
     stated: Sequence[int],
 ) -> str:
     """Return the assumption that the found ranks stand for all; raise `TraceError` where they cannot."""
-    peers = any(graph.nodes["type"].isin([NodeType.COMM_SEND, NodeType.COMM_RECV]).any() for graph in graphs)
+    peers = any(np.isin(graph.node_columns["type"], _PEER_TYPES).any() for graph in graphs)
     if groups or peers:
         raise TraceError(
             f"{place} holds the traces of {len(graphs)} of the job's {world_size} ranks, and those "

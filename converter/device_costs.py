@@ -4,34 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from .costs import operator_cost
-from .device_links import Launch
+from .device_links import Launches, host_rows
 from .host_lanes import Lane
 from .host_trace import HostTrace
+from .kineto import CATEGORIES, DeviceTrace
 
 __all__ = ["work_costs"]
 
+KERNEL = CATEGORIES.index("kernel")
 
-def work_costs(launches: Sequence[Launch], lanes: Sequence[Lane], host: HostTrace) -> list[tuple[int, int]]:
-    """Return (operations, bytes) of each launch, at least 1.
+
+def work_costs(trace: DeviceTrace, launches: Launches, lanes: Sequence[Lane], host: HostTrace) -> np.ndarray:
+    """Return operations and bytes of each launch, at least 1, as two columns.
 
     What an operator costs is divided among its kernels in proportion to their measured time; copies and
     memory sets count the bytes the trace gives them.
     """
-    kernels: dict[tuple[int, int], list[int]] = {}
-    costs = [(1, 1)] * len(launches)
-    for index, launch in enumerate(launches):
-        if launch.work.category != "kernel":
-            costs[index] = (1, max(1, launch.work.size_bytes))
-        elif launch.op >= 0 and not launch.is_comm:
-            kernels.setdefault((launch.lane, launch.op), []).append(index)
-    for (lane, op), own in kernels.items():
-        record = host.operators.get(lanes[lane].ops[op].event.record_id)
-        if record is None:
-            continue
-        operations, moved = operator_cost(record)
-        times = [max(1, launches[index].work.end_ns - launches[index].work.start_ns) for index in own]
-        for index, time in zip(own, times, strict=True):
-            share = time / sum(times)
-            costs[index] = (max(1, round(operations * share)), max(1, round(moved * share)))
+    costs = np.ones((len(launches), 2), dtype=np.int64)
+    is_kernel = launches.category == KERNEL
+    costs[~is_kernel, 1] = np.maximum(1, trace.works.size_bytes[launches.work[~is_kernel]])
+    rows = host_rows(launches, lanes, host)
+    own = np.flatnonzero(is_kernel & ~launches.is_comm & (rows >= 0))
+    kinds, kind = np.unique(host.kind[rows[own]], return_inverse=True)
+    whole = np.array([operator_cost(host.kinds[number]) for number in kinds.tolist()], dtype=np.float64)
+    _, operator = np.unique((launches.lane[own] << 32) + launches.op[own], return_inverse=True)
+    times = np.maximum(1, launches.end_ns[own] - launches.start_ns[own])
+    total = np.zeros(len(own), dtype=np.int64)
+    np.add.at(total, operator, times)
+    share = times / total[operator]
+    costs[own] = np.maximum(1, np.rint(whole.reshape(-1, 2)[kind] * share[:, None])).astype(np.int64)
     return costs

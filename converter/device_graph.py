@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from .columns import spans
 from .device_costs import work_costs
-from .device_links import Launch, Linked, data_edges, link
-from .device_streams import StreamSlot, stream_slots
+from .device_links import Linked, data_edges, link
+from .device_nodes import DEVICE_LANE, NodeTable, WorkNodes
+from .device_streams import StreamSlots, stream_slots
 from .device_sync import coinciding_waits, stream_waits
-from .graph import CollectiveType, EdgeKind, Graph, NodeType, edge_array
-from .host_lanes import Lane, bursts, host_lanes
-from .host_nodes import Draft, HostNodes, Mark, host_nodes
+from .graph import NODE_COLUMNS, Column, EdgeKind, Graph
+from .host_lanes import Bursts, Lane, bursts, host_lanes
+from .host_nodes import HostNodes, Marks, host_nodes
 from .host_trace import HostTrace
-from .host_waits import host_waits
+from .host_waits import HostWait, host_waits
 from .kineto import DeviceTrace
-from .nccl import DeviceComm
 from .order import execution_order
 from .replay import replay
 from .window import Window
 
 __all__ = ["DEVICE_LANE", "device_graph"]
-
-# Host threads are lanes 0, 1, ...; stream s of device d is lane DEVICE_LANE x (d + 1) + s.
-DEVICE_LANE = 1000
-# The sends and receives of one kernel run beside each other: each has a lane this much above the last one's.
-_BESIDE = 1_000_000
 
 
 def device_graph(
@@ -50,201 +44,198 @@ def device_graph(
     span = (window.start_ns, window.end_ns)
     lanes = host_lanes(trace, *span)
     linked = link(trace, lanes, host, span, groups=groups, world_size=world_size)
-    everyone = tuple(range(world_size))
-    builder = _Builder(window, lanes, linked, everyone, work_costs(linked.launches, lanes, host))
-    builder.add_hosts(trace)
+    table = NodeTable(trace, tuple(range(world_size)))
+    builder = _Builder(window, lanes, linked, table)
+    builder.add_hosts(host_waits(linked, trace, lanes))
     waits = stream_waits(linked.launches, trace, lanes, host)
     coinciding, held_ns = coinciding_waits(linked, waits)
-    builder.add_works([*waits, *coinciding], held_ns, data_edges(linked.launches, lanes, host))
+    costs = work_costs(trace, linked.launches, lanes, host)
+    builder.add_works([*waits, *coinciding], held_ns, data_edges(linked.launches, lanes, host), costs)
     return builder.graph(rank)
 
 
 @dataclass
 class _Builder:
-    """A graph in the making: drafts, numbered only at the end, in order of their measured start."""
+    """A graph in the making: its nodes are numbered only at the end, in order of their measured start.
+
+    *issuer* is the node that issues each launch, *awaits* lists (launch, host node that waited for it).
+    """
 
     window: Window
     lanes: Sequence[Lane]
     linked: Linked
-    everyone: tuple[int, ...]
-    costs: Sequence[tuple[int, int]]
-    drafts: list[Draft] = field(default_factory=list)
-    edges: list[tuple[int, int, int]] = field(default_factory=list)
-    issuer: dict[int, int] = field(default_factory=dict)
+    table: NodeTable
+    edges: list[np.ndarray] = field(default_factory=list)
+    issuer: np.ndarray = field(init=False)
     awaits: list[tuple[int, int]] = field(default_factory=list)
-    works: list[list[int]] = field(default_factory=list)
-    groups: dict[tuple[int, ...], int] = field(default_factory=dict)
-    notes: set[str] = field(default_factory=set)
+    last_awaited: dict[int, tuple[int, int]] = field(default_factory=dict)
     wait_ns: int = 0
     gap_ns: int = 0
 
-    def add_hosts(self, trace: DeviceTrace) -> None:
+    def __post_init__(self) -> None:
+        self.issuer = np.full(len(self.linked.launches), -1, dtype=np.int64)
+
+    def add_hosts(self, waits: Sequence[HostWait]) -> None:
         """Append the host threads' nodes; those that wait for device work are tied to it in `add_works`."""
         launches = self.linked.launches
-        marks: dict[int, list[Mark]] = {lane.number: [] for lane in self.lanes}
-        for index, launch in enumerate(launches):
-            marks[launch.lane].append(Mark(launch.cut_ns, launch.cut_ns, issues=(index,)))
-        for wait in host_waits(self.linked, trace, self.lanes):
-            marks[wait.lane].append(Mark(wait.start_ns, wait.resume_ns, awaits=wait.sources))
         main, *others = self.lanes
-        points = sorted(
-            {time for op in main.ops for time in (op.start_ns, op.end_ns)}
-            | {mark.time_ns for mark in marks[0]}
+        own_waits = {lane.number: [wait for wait in waits if wait.lane == lane.number] for lane in self.lanes}
+        points = np.unique(
+            np.concatenate(
+                [
+                    main.ops.start_ns,
+                    main.ops.end_ns,
+                    launches.cut_ns[launches.lane == 0],
+                    np.array([wait.start_ns for wait in own_waits[0]], dtype=np.int64),
+                ]
+            )
         )
         handed: list[_Handover] = []
         free: list[tuple[int, int]] = []
         for lane in others:
-            calls = [launch.call for launch in launches if launch.lane == lane.number]
-            spans = bursts(lane, calls, points)
-            nodes = host_nodes(lane, marks[lane.number], spans, first=len(self.drafts))
-            self._take(nodes)
-            for burst, (first, last) in zip(spans, nodes.bursts, strict=True):
-                if burst.handed_over:
-                    handed.append(_Handover(burst.start_ns, burst.end_ns, [first], [last]))
+            mine = launches.lane == lane.number
+            working = bursts(lane, launches.call_start_ns[mine], launches.call_end_ns[mine], points)
+            nodes, first = self._add_host(lane, own_waits[lane.number], _no_marks(), working)
+            columns = (working.start_ns, working.end_ns, nodes.burst_first + first, nodes.burst_last + first)
+            stretches = zip(*(column.tolist() for column in columns), working.handed_over, strict=True)
+            for start, end, begin, last, over in stretches:
+                if over:
+                    handed.append(_Handover(start, end, [begin], [last]))
                 else:
-                    free.append((burst.start_ns, first))
-        marks[0] += [handover.mark() for handover in _merged(handed)]
-        begin = len(self.drafts)
-        nodes = host_nodes(main, marks[0], (), first=begin)
-        self._take(nodes)
+                    free.append((start, begin))
+        merged = _merged(handed)
+        nodes, first = self._add_host(main, own_waits[0], _handover_marks(merged), None)
         self.wait_ns = nodes.wait_ns
-        starts = [draft.start_ns for draft in nodes.drafts]
+        place = len(nodes.issuer) - len(merged)
+        for handover, issuer, resumed in zip(
+            merged, nodes.issuer[place:].tolist(), nodes.resumed[place:].tolist(), strict=True
+        ):
+            self._tie([(first + issuer, begin) for begin in handover.first], EdgeKind.AUTOGRAD)
+            self._tie([(last, first + resumed) for last in handover.last], EdgeKind.AUTOGRAD)
         for time, number in free:
-            before = bisect_right(starts, time) - 1
+            before = int(np.searchsorted(nodes.start_ns, time, side="right")) - 1
             if before >= 0:
-                self.edges.append((begin + before, number, int(EdgeKind.PROGRAM_ORDER)))
+                self._tie([(first + before, number)], EdgeKind.PROGRAM_ORDER)
 
-    def _take(self, nodes: HostNodes) -> None:
-        self.drafts += nodes.drafts
-        self.edges += nodes.edges
-        self.issuer.update(nodes.issuer)
-        self.awaits += nodes.awaits
+    def _add_host(
+        self, lane: Lane, waits: Sequence[HostWait], more: Marks, working: Bursts | None
+    ) -> tuple[HostNodes, int]:
+        """Append the nodes of *lane*, and return them and the number of the first."""
+        launches = self.linked.launches
+        issued = np.flatnonzero(launches.lane == lane.number)
+        cuts = launches.cut_ns[issued]
+        stops = Marks(
+            np.array([wait.start_ns for wait in waits], dtype=np.int64),
+            np.array([wait.resume_ns for wait in waits], dtype=np.int64),
+            np.array([bool(wait.sources) for wait in waits], dtype=bool),
+        )
+        marks = Marks.of(Marks(cuts, cuts, np.zeros(len(cuts), dtype=bool)), stops, more)
+        nodes = host_nodes(lane, marks, working)
+        first = self.table.add_host(lane, nodes)
+        numbers = first + np.arange(len(nodes.start_ns))
+        self._tie_arrays(numbers[:-1], numbers[1:], EdgeKind.PROGRAM_ORDER)
+        self.issuer[issued] = first + nodes.issuer[: len(issued)]
+        resumed = nodes.resumed[len(issued) : len(issued) + len(waits)].tolist()
+        self.awaits += [
+            (source, first + node)
+            for wait, node in zip(waits, resumed, strict=True)
+            for source in wait.sources
+        ]
+        return nodes, first
+
+    def _tie(self, pairs: Sequence[tuple[int, int]], kind: EdgeKind) -> None:
+        """Let the second node of each pair wait for the first."""
+        found = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        self._tie_arrays(found[:, 0], found[:, 1], kind)
+
+    def _tie_arrays(self, sources: np.ndarray, targets: np.ndarray, kind: EdgeKind | np.ndarray) -> None:
+        kinds = np.broadcast_to(np.asarray(kind, dtype=np.int64), len(sources))
+        self.edges.append(np.column_stack([sources, targets, kinds]))
 
     def add_works(
         self,
-        waits: Sequence[tuple[int, int]],
+        waits: Iterable[tuple[int, int]],
         held_ns: Mapping[int, int],
-        data: Sequence[tuple[int, int]],
+        data: np.ndarray,
+        costs: np.ndarray,
     ) -> None:
         """Append the device work in order of issue, with everything each piece waits for."""
         launches = self.linked.launches
-        waited = _sources(waits, len(launches))
-        written = _sources(data, len(launches))
+        waited = np.unique(np.array(list(waits), dtype=np.int64).reshape(-1, 2), axis=0)
         slots = stream_slots(self.linked, waited, held_ns)
-        for index, (launch, slot) in enumerate(zip(launches, slots, strict=True)):
-            ties = [(self.issuer[index], EdgeKind.COMM_ISSUE if launch.is_comm else EdgeKind.LAUNCH)]
-            if slot.before is not None:
-                ties += [(node, EdgeKind.STREAM_ORDER) for node in self.works[slot.before]]
-            for source in waited[index]:
-                ties += [(node, self._wait_kind(source)) for node in self.works[source]]
-            if slot.gap_ns:
-                self.gap_ns += slot.gap_ns
-                latency = self._add(slot.start_ns, self._gap(launch, slot.gap_ns), ties)
-                ties = [(latency, EdgeKind.STREAM_ORDER)]
-            for source in set(written[index]).difference(waited[index]):
-                ties += [(node, EdgeKind.DATA) for node in self.works[source]]
-            operations, moved = self.costs[index]
-            cost = {"num_ops": operations, "tensor_size_bytes": moved}
-            self.works.append(
-                [self._add(slot.start_ns, columns, ties) for columns in self._columns(launch, cost)]
-            )
-            self.notes.update(launch.notes)
-        self._await_works(slots)
+        self.gap_ns = int(slots.gap_ns.sum())
+        nodes = self.table.add_works(launches, self.lanes, slots.start_ns, slots.gap_ns, costs)
+        entry = nodes.entry()
+        issues = np.where(launches.is_comm, EdgeKind.COMM_ISSUE, EdgeKind.LAUNCH)
+        alone = np.ones(len(launches), dtype=np.int64)
+        self._tie_nodes((self.issuer, alone), entry, issues)
+        every = (nodes.first, nodes.count)
+        later = np.flatnonzero(slots.before >= 0)
+        self._tie_nodes(_some(every, slots.before[later]), _some(entry, later), EdgeKind.STREAM_ORDER)
+        self._tie_nodes(_some(every, waited[:, 0]), _some(entry, waited[:, 1]), self._wait_kind(waited[:, 0]))
+        late = np.flatnonzero(nodes.gap >= 0)
+        self._tie_nodes((nodes.gap[late], alone[late]), _some(every, late), EdgeKind.STREAM_ORDER)
+        fresh = data[~np.isin(data @ [len(launches), 1], waited @ [len(launches), 1])]
+        self._tie_nodes(_some(every, fresh[:, 0]), _some(every, fresh[:, 1]), EdgeKind.DATA)
+        self._await_works(slots, nodes)
 
-    def _await_works(self, slots: Sequence[StreamSlot]) -> None:
+    def _tie_nodes(
+        self,
+        sources: tuple[np.ndarray, np.ndarray],
+        targets: tuple[np.ndarray, np.ndarray],
+        kind: EdgeKind | np.ndarray,
+    ) -> None:
+        """Let each of the targets' nodes wait for each of the sources'; both are first nodes and counts."""
+        (source, own), (target, other) = sources, targets
+        kinds = np.repeat(np.broadcast_to(np.asarray(kind, dtype=np.int64), len(source)), own * other)
+        pair = spans(np.zeros(len(source), dtype=np.int64), own * other)
+        width = np.repeat(other, own * other)
+        first, second = np.repeat(source, own * other), np.repeat(target, own * other)
+        self._tie_arrays(first + pair // width, second + pair % width, kinds)
+
+    def _await_works(self, slots: StreamSlots, nodes: WorkNodes) -> None:
         """Let host nodes wait for the device work they waited for.
 
         What the graph's device is early by when the wait ends, the host takes to notice, so that latencies
         too short for a node do not add up over many waits.
         """
+        pairs = np.array(self.awaits, dtype=np.int64).reshape(-1, 2)
+        work, node = pairs[:, 0], pairs[:, 1]
+        alone = np.ones(len(node), dtype=np.int64)
+        self._tie_nodes(_some((nodes.first, nodes.count), work), (node, alone), self._wait_kind(work))
+        ends, lags = self.linked.launches.end_ns[work].tolist(), slots.lag_ns[work].tolist()
         last: dict[int, tuple[int, int]] = {}
-        for source, node in self.awaits:
-            kind = int(self._wait_kind(source))
-            self.edges += [(work, node, kind) for work in self.works[source]]
-            end = self.linked.launches[source].work.end_ns
-            last[node] = max(last.get(node, (0, 0)), (end, slots[source].lag_ns))
-        for node, (end, lag) in last.items():
-            if end >= self.drafts[node].start_ns:
-                self.drafts[node].columns["duration_ns"] += lag
+        for number, end, lag in zip(node.tolist(), ends, lags, strict=True):
+            last[number] = max(last.get(number, (0, 0)), (end, lag))
+        self.last_awaited = last
 
-    def _wait_kind(self, launch: int) -> EdgeKind:
-        return EdgeKind.COMM_WAIT if self.linked.launches[launch].is_comm else EdgeKind.EVENT_SYNC
-
-    def _add(self, start_ns: int, columns: dict[str, Any], ties: Sequence[tuple[int, int]]) -> int:
-        number = len(self.drafts)
-        self.drafts.append(Draft(start_ns, columns))
-        self.edges += [(source, number, int(kind)) for source, kind in ties]
-        return number
-
-    def _columns(self, launch: Launch, cost: dict[str, int]) -> list[dict[str, Any]]:
-        """Return the columns of the nodes that stand for *launch*: one, or one a send or receive."""
-        work = launch.work
-        columns = self._place(launch) | {
-            "name": work.name,
-            "type": NodeType.COMP,
-            "duration_ns": work.end_ns - work.start_ns,
-            "kind": "memory" if work.category != "kernel" else "compute",
-        }
-        if launch.is_comm:
-            columns |= {"kind": "communication", "phase": "communication"}
-        found = []
-        for beside, comm in enumerate(launch.comms):
-            ends = self._ends(comm)
-            if ends is not None:
-                lane = columns["stream"] + beside * _BESIDE
-                found.append(columns | ends | {"comm_size_bytes": comm.size_bytes, "stream": lane})
-        return found or [columns | cost]
-
-    def _ends(self, comm: DeviceComm) -> dict[str, Any] | None:
-        """Return the columns that say what *comm* is and with whom; None if it is with nobody else."""
-        self.notes.update(comm.notes)
-        ranks = comm.group_ranks or self.everyone
-        if comm.collective is None:
-            end = "comm_dst" if comm.node_type is NodeType.COMM_SEND else "comm_src"
-            return {"type": comm.node_type, end: comm.peer, "comm_tag": comm.tag}
-        if len(ranks) < 2:
-            self.notes.add("collectives of a single rank are written as computation")
-            return None
-        if comm.collective is CollectiveType.BROADCAST:
-            self.notes.add("broadcasts take their measured time on any network, as in ASTRA-sim")
-        group = 0 if ranks == self.everyone else self.groups.setdefault(ranks, len(self.groups) + 1)
-        name = comm.collective.name.lower()
-        return {"type": comm.node_type, "comm_type": int(comm.collective), "group": group, "name": name}
-
-    def _place(self, launch: Launch) -> dict[str, Any]:
-        """Return the columns that say where *launch* runs and which operator and module it belongs to."""
-        columns: dict[str, Any] = {"stream": _lane_of(launch)}
-        if launch.op < 0:
-            return columns
-        op = self.lanes[launch.lane].ops[launch.op]
-        return columns | {"operator": op.event.name, "module": op.module, "phase": op.phase}
-
-    def _gap(self, launch: Launch, gap_ns: int) -> dict[str, Any]:
-        """Return the columns of a gap before *launch*."""
-        return self._place(launch) | {
-            "name": f"device latency before {launch.work.name}",
-            "type": NodeType.COMP,
-            "duration_ns": gap_ns,
-            "kind": "launch",
-            "num_ops": 1,
-            "tensor_size_bytes": 1,
-        }
+    def _wait_kind(self, launch: np.ndarray) -> np.ndarray:
+        return np.where(self.linked.launches.is_comm[launch], EdgeKind.COMM_WAIT, EdgeKind.EVENT_SYNC)
 
     def graph(self, rank: int) -> Graph:
         """Return the graph, its nodes numbered in order of start."""
-        order = execution_order([draft.start_ns for draft in self.drafts], self.edges)
+        columns = self.table.columns()
+        starts = columns.pop("start_ns")
+        for node, (end, lag) in self.last_awaited.items():
+            if end >= starts[node]:
+                columns["duration_ns"][node] += lag
+        edges = np.concatenate(self.edges)
+        order = execution_order(starts, edges)
         new = np.empty(len(order), dtype=np.int64)
         new[order] = np.arange(len(order))
-        edges = edge_array(self.edges)
         edges[:, :2] = new[edges[:, :2]]
-        graph = Graph.build(rank, [self.drafts[number].columns for number in order], edges)
-        starts = np.array([self.drafts[number].start_ns for number in order], dtype=np.int64)
-        graph.nodes["node_id"] = np.arange(len(order))
-        graph.nodes["measured_start_ns"] = starts - self.window.start_ns
-        graph.nodes["step"] = self.window.steps_at(starts)
+        nodes: dict[str, Column] = {name: column[order] for name, column in columns.items()}
+        nodes |= {name: self.table.texts(nodes[name]) for name in nodes if NODE_COLUMNS[name][0] == "str"}
+        starts = starts[order]
+        nodes |= {
+            "node_id": np.arange(len(order)),
+            "measured_start_ns": starts - self.window.start_ns,
+            "step": self.window.steps_at(starts),
+        }
+        graph = Graph.of_columns(rank, nodes, edges)
         graph.metadata["accounting"] = self._accounting(graph)
-        graph.metadata["groups"] = [list(ranks) for ranks in self.groups]
-        graph.metadata["notes"] = sorted(self.notes | self._carried_note())
+        graph.metadata["groups"] = [list(ranks) for ranks in self.table.groups]
+        graph.metadata["notes"] = sorted(self.table.notes | self.linked.launches.notes | self._carried_note())
         return graph
 
     def _accounting(self, graph: Graph) -> dict[str, int]:
@@ -253,46 +244,40 @@ class _Builder:
         The step is the host's, from boundary to boundary. If the device finishes after the host, it is the
         device's: from the end of what was issued before the step to the end of what was issued in it.
         """
-        works = [launch.work for launch in self.linked.launches]
-        late = max([work.end_ns for work in works], default=0) - self.window.end_ns
-        carried = max([work.end_ns for work in self.linked.carried], default=0) - self.window.start_ns
+        launches = self.linked.launches
+        late = int(launches.end_ns.max(initial=0)) - self.window.end_ns
+        carried = int(self.linked.carried.end_ns.max(initial=0)) - self.window.start_ns
         measured = self.window.end_ns - self.window.start_ns
         if late > 0:
             measured += late - max(0, carried)
         replayed = replay(graph).makespan_ns
-        main = graph.nodes["stream"] == 0
-        busy = {True: 0, False: 0}
-        for launch in self.linked.launches:
-            busy[launch.is_comm] += launch.work.end_ns - launch.work.start_ns
+        main = graph.node_columns["stream"] == 0
+        busy = launches.end_ns - launches.start_ns
         return {
             "measured_step_ns": measured,
-            "node_ns": int(graph.nodes.loc[main, "duration_ns"].sum()),
+            "node_ns": int(graph.node_columns["duration_ns"][main].sum()),
             "wait_ns": self.wait_ns,
-            "device_compute_ns": busy[False],
-            "device_comm_ns": busy[True],
+            "device_compute_ns": int(busy[~launches.is_comm].sum()),
+            "device_comm_ns": int(busy[launches.is_comm].sum()),
             "device_latency_ns": self.gap_ns,
             "explained_ns": min(measured, replayed),
             "unexplained_ns": abs(measured - replayed),
         }
 
     def _carried_note(self) -> set[str]:
-        if not self.linked.carried:
+        if not len(self.linked.carried):
             return set()
         return {"device work issued before the first converted step is left out, although some ran in it"}
 
 
-def _lane_of(launch: Launch) -> int:
-    """Return the lane of the stream *launch* runs on."""
-    device, stream = launch.queue
-    return DEVICE_LANE * (max(0, device) + 1) + stream % DEVICE_LANE
+def _some(nodes: tuple[np.ndarray, np.ndarray], launches: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first nodes and counts of some *launches*."""
+    return nodes[0][launches], nodes[1][launches]
 
 
-def _sources(pairs: Sequence[tuple[int, int]], count: int) -> list[list[int]]:
-    """Return the sources of each target among *pairs*, sorted, each once."""
-    found: list[set[int]] = [set() for _ in range(count)]
-    for source, target in pairs:
-        found[target].add(source)
-    return [sorted(sources) for sources in found]
+def _no_marks() -> Marks:
+    none = np.empty(0, dtype=np.int64)
+    return Marks(none, none, none.astype(bool))
 
 
 @dataclass
@@ -304,8 +289,13 @@ class _Handover:
     first: list[int]
     last: list[int]
 
-    def mark(self) -> Mark:
-        return Mark(self.start_ns, self.end_ns, starts=tuple(self.first), after=tuple(self.last))
+
+def _handover_marks(handovers: Sequence[_Handover]) -> Marks:
+    return Marks(
+        np.array([handover.start_ns for handover in handovers], dtype=np.int64),
+        np.array([handover.end_ns for handover in handovers], dtype=np.int64),
+        np.ones(len(handovers), dtype=bool),
+    )
 
 
 def _merged(handovers: Sequence[_Handover]) -> list[_Handover]:

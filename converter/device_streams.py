@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
+from .columns import Columns
 from .device_links import Linked
 
-__all__ = ["StreamSlot", "stream_slots"]
+__all__ = ["StreamSlots", "stream_slots"]
 
 # Unexplained time between pieces of work is gathered until it is worth a node.
 _GAP_NS = 5_000
+_LAG = 3
 
 
 @dataclass(frozen=True)
-class StreamSlot:
-    """The place of one launch on its stream.
+class StreamSlots(Columns):
+    """The place of each launch on its stream.
 
-    *before* is the launch before it (None: the first in the window), *start_ns* when it began, never before
+    *before* is the launch before it (-1: the first in the window), *start_ns* when it began, never before
     that one. *gap_ns* is time in which the device, although nothing known held it up, did not begin: a node
     of its own. *lag_ns* is how much earlier than measured it starts in the graph, gaps included.
     """
 
-    before: int | None
-    start_ns: int
-    gap_ns: int
-    lag_ns: int
+    before: np.ndarray
+    start_ns: np.ndarray
+    gap_ns: np.ndarray
+    lag_ns: np.ndarray
 
 
 @dataclass
@@ -35,13 +39,13 @@ class _Stream:
     end_ns: int = 0
     start_ns: int = 0
     lag_ns: int = 0
-    last: int | None = None
+    last: int = -1
 
 
-def stream_slots(
-    linked: Linked, waits: Sequence[Sequence[int]], held_ns: Mapping[int, int]
-) -> list[StreamSlot]:
-    """Return the slot of every launch; *waits* are the launches each waits for besides its stream's order.
+def stream_slots(linked: Linked, waits: np.ndarray, held_ns: Mapping[int, int]) -> StreamSlots:
+    """Return the slot of every launch.
+
+    *waits* are pairs: the second launch waits for the first, besides its stream's order.
 
     *held_ns* says until when work from before the window held a launch up. A launch begins once the host has
     issued it, the stream has come to it, and what it waits for has ended. The delay after that is a latency:
@@ -49,24 +53,29 @@ def stream_slots(
     the host's clock decides, they start anew. If the device runs behind the host from step to step, what it
     still did for the last step delays nothing.
     """
-    streams: dict[tuple[int, int], _Stream] = {}
-    for work in linked.carried:
-        stream = streams.setdefault((work.device, work.stream), _Stream())
-        stream.end_ns = max(stream.end_ns, work.end_ns)
-    behind_ns = max((work.end_ns for work in linked.carried), default=0) if linked.overruns else 0
-    slots: list[StreamSlot] = []
-    for index, launch in enumerate(linked.launches):
-        stream, work = streams.setdefault(launch.queue, _Stream()), launch.work
+    launches, carried = linked.launches, linked.carried
+    streams = [_Stream() for _ in launches.queues]
+    for queue, end in zip(linked.carried_queue.tolist(), carried.end_ns.tolist(), strict=True):
+        streams[queue].end_ns = max(streams[queue].end_ns, end)
+    behind_ns = int(carried.end_ns.max(initial=0)) if linked.overruns else 0
+    sources: dict[int, list[int]] = {}
+    for source, target in waits.tolist():
+        sources.setdefault(target, []).append(source)
+    ends = launches.end_ns.tolist()
+    columns = (launches.queue, launches.cut_ns, launches.start_ns)
+    slots: list[tuple[int, int, int, int]] = []
+    for index, (queue, cut, began) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        stream = streams[queue]
         ready, lag = max(
-            (launch.cut_ns, 0),
+            (cut, 0),
             (stream.end_ns, stream.lag_ns),
-            (max(held_ns.get(index, 0), min(behind_ns, work.start_ns)), 0),
-            *((linked.launches[source].work.end_ns, slots[source].lag_ns) for source in waits[index]),
+            (max(held_ns.get(index, 0), min(behind_ns, began)), 0),
+            *((ends[source], slots[source][_LAG]) for source in sources.get(index, ())),
         )
-        lag += max(0, work.start_ns - ready)
+        lag += max(0, began - ready)
         gap = lag if lag >= _GAP_NS else 0
-        start = max(work.start_ns, launch.cut_ns, stream.start_ns)
-        slots.append(StreamSlot(stream.last, start, gap, lag - gap))
-        stream.end_ns = max(stream.end_ns, work.end_ns)
+        start = max(began, cut, stream.start_ns)
+        slots.append((stream.last, start, gap, lag - gap))
+        stream.end_ns = max(stream.end_ns, ends[index])
         stream.start_ns, stream.lag_ns, stream.last = start, lag - gap, index
-    return slots
+    return StreamSlots(*np.array(slots, dtype=np.int64).reshape(-1, 4).T)

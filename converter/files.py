@@ -4,17 +4,79 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Iterator
+from io import RawIOBase
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from ..errors import TraceError, TraceFormatError
+from ._native import FormatError
 
-__all__ = ["read_json"]
+__all__ = ["read_json", "stream"]
 
 _T = TypeVar("_T")
 _GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_WINDOW = 31
+_PIECE_BYTES = 2**20
+_COMPRESSED_PIECE_BYTES = 2**16
+
+
+class Reader(Protocol):
+    """What takes a file piece by piece; both raise `FormatError`."""
+
+    def feed(self, piece: memoryview | bytes) -> None:
+        """Take the next *piece*."""
+
+    def finish(self) -> None:
+        """Take the end."""
+
+
+def stream(path: Path, reader: Reader) -> None:
+    """Feed *path*, gzip or plain, to *reader*; no more than a piece of it is in memory at a time.
+
+    Raises like `read_json`.
+    """
+    try:
+        with path.open("rb", buffering=0) as file:
+            for piece in _pieces(file):
+                reader.feed(piece)
+        reader.finish()
+    except FormatError as error:
+        raise _not_the_trace(path, error) from error
+    except (EOFError, zlib.error) as error:
+        raise _damaged(path, error) from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _pieces(file: RawIOBase) -> Iterator[memoryview | bytes]:
+    """Yield the contents of *file*, uncompressed if need be. A piece is valid until the next."""
+    buffer = memoryview(bytearray(_PIECE_BYTES))
+    length = file.readinto(buffer[:_COMPRESSED_PIECE_BYTES])
+    if bytes(buffer[:2]) == _GZIP_MAGIC:
+        yield from _uncompressed(file, bytes(buffer[:length]))
+        return
+    while length:
+        yield buffer[:length]
+        length = file.readinto(buffer)
+
+
+def _uncompressed(file: RawIOBase, data: bytes) -> Iterator[bytes]:
+    """Yield the contents of a gzip *file* that begins with *data*; members follow each other."""
+    member = zlib.decompressobj(_GZIP_WINDOW)
+    while data:
+        yield member.decompress(data)
+        data = member.unused_data.lstrip(b"\0")
+        if member.eof and data:
+            member = zlib.decompressobj(_GZIP_WINDOW)
+        else:
+            data = file.read(_COMPRESSED_PIECE_BYTES) or b""
+            if member.eof and data.strip(b"\0"):
+                member = zlib.decompressobj(_GZIP_WINDOW)
+    if not member.eof:
+        raise EOFError("Compressed file ended before the end-of-stream marker was reached")
 
 
 def read_json(path: Path, shape: type[_T]) -> _T:
@@ -27,17 +89,27 @@ def read_json(path: Path, shape: type[_T]) -> _T:
         if data.startswith(_GZIP_MAGIC):
             data = gzip.decompress(data)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise TraceFormatError(
-            f"{path} is truncated or damaged ({error}): its process died while writing. Capture again."
-        ) from error
+        raise _damaged(path, error) from error
     except OSError as error:
-        raise TraceError(
-            f"{path} cannot be read: {error.strerror}. Check that the trace set is complete."
-        ) from error
+        raise _unreadable(path, error) from error
     try:
         return msgspec.json.decode(data, type=shape)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise TraceFormatError(
-            f"{path} is not the trace it should be ({error}). If it was cut off, capture again; if it is "
-            "another kind of file, give host and device traces in the right order."
-        ) from error
+        raise _not_the_trace(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> TraceFormatError:
+    return TraceFormatError(
+        f"{path} is truncated or damaged ({error}): its process died while writing. Capture again."
+    )
+
+
+def _unreadable(path: Path, error: OSError) -> TraceError:
+    return TraceError(f"{path} cannot be read: {error.strerror}. Check that the trace set is complete.")
+
+
+def _not_the_trace(path: Path, error: Exception) -> TraceFormatError:
+    return TraceFormatError(
+        f"{path} is not the trace it should be ({error}). If it was cut off, capture again; if it is "
+        "another kind of file, give host and device traces in the right order."
+    )

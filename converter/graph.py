@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import chain
-from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import pandas as pd
 
-__all__ = ["EDGE_COLUMNS", "NODE_COLUMNS", "CollectiveType", "EdgeKind", "Graph", "NodeType"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "EDGE_COLUMNS",
+    "FILE_METADATA",
+    "NODE_COLUMNS",
+    "CollectiveType",
+    "Column",
+    "EdgeKind",
+    "Graph",
+    "NodeType",
+    "TextColumn",
+]
 
 
 class NodeType(IntEnum):
@@ -80,9 +91,41 @@ NODE_COLUMNS: dict[str, tuple[str, Any]] = {
     "step": ("int64", -1),
     "measured_start_ns": ("int64", -1),
 }
-_DEFAULTS = {name: default for name, (_, default) in NODE_COLUMNS.items()}
-_row = itemgetter(*NODE_COLUMNS)
+# The key under which `Graph.extra` keeps the metadata of a read file.
+FILE_METADATA = -1
 EDGE_COLUMNS: dict[str, str] = {"src": "int64", "dst": "int64", "kind": "uint8"}
+
+
+@dataclass(frozen=True)
+class TextColumn:
+    """A column of texts: row i is ``texts[numbers[i]]``; few texts occur often."""
+
+    numbers: np.ndarray
+    texts: list[str]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @classmethod
+    def of(cls, values: Iterable[str]) -> TextColumn:
+        """Return the column of *values*."""
+        known: dict[str, int] = {}
+        numbers = [known.setdefault(value, len(known)) for value in values]
+        return cls(np.array(numbers, dtype=np.int32), list(known))
+
+    def take(self, rows: np.ndarray) -> TextColumn:
+        """Return the column of *rows*."""
+        return TextColumn(self.numbers[rows], self.texts)
+
+    def to_series(self) -> pd.Series[Any]:
+        """Return the column for a table."""
+        import pandas as pd  # noqa: PLC0415 - converting and saving do without
+
+        texts: pd.Series[Any] = pd.Series(self.texts, dtype="str").take(self.numbers)
+        return texts.reset_index(drop=True)
+
+
+Column = np.ndarray | TextColumn
 
 
 @dataclass(frozen=True)
@@ -91,7 +134,10 @@ class Graph:
 
     *nodes* has the columns of `NODE_COLUMNS`, sorted by ``node_id``; *edges* has ``src``, ``dst``, ``kind``:
     ``src`` finishes before ``dst`` starts. *extra* keeps, by node id, the encoded parts of a read file that
-    have no column, so that they survive being written again.
+    have no column, and under `FILE_METADATA` its own metadata, so that they survive being written again.
+
+    A graph is made of tables or of columns (`of_columns`); each is made from the other when it is first asked
+    for, as *node_columns* and *edge_columns*.
     """
 
     rank: int
@@ -99,6 +145,43 @@ class Graph:
     edges: pd.DataFrame
     metadata: dict[str, Any] = field(default_factory=dict)
     extra: Mapping[int, bytes] = field(default_factory=dict)
+
+    if TYPE_CHECKING:
+        node_columns: ClassVar[dict[str, Column]]
+        edge_columns: ClassVar[dict[str, np.ndarray]]
+
+    def __getattr__(self, name: str) -> Any:
+        made = _MADE.get(name)
+        if made is None:
+            raise AttributeError(f"'Graph' has no attribute '{name}'")
+        value = made(self)
+        self.__dict__[name] = value
+        return value
+
+    @classmethod
+    def of_columns(
+        cls,
+        rank: int,
+        nodes: Mapping[str, Column],
+        edges: Sequence[tuple[int, int, int]] | np.ndarray,
+        metadata: dict[str, Any] | None = None,
+        extra: Mapping[int, bytes] | None = None,
+    ) -> Graph:
+        """Build a graph from columns, sorted by ``node_id``, and (src, dst, kind).
+
+        Absent columns take their default. Of several edges with the same ends, that of the lowest kind stays.
+        """
+        graph = object.__new__(cls)
+        count = len(nodes["node_id"])
+        complete = {name: _complete(nodes.get(name), name, count) for name in NODE_COLUMNS}
+        graph.__dict__.update(
+            rank=rank,
+            node_columns=complete,
+            edge_columns=_distinct_edges(edge_array(edges)),
+            metadata={} if metadata is None else metadata,
+            extra=extra or {},
+        )
+        return graph
 
     @classmethod
     def build(
@@ -110,28 +193,71 @@ class Graph:
         extra: Mapping[int, bytes] | None = None,
     ) -> Graph:
         """Build a graph from one mapping a node (absent columns take their default) and (src, dst, kind)."""
-        rows = [_row({**_DEFAULTS, **node}) for node in nodes]
-        values = zip(*rows, strict=True) if rows else ([] for _ in NODE_COLUMNS)
-        types = (dtype for dtype, _ in NODE_COLUMNS.values())
-        columns = {
-            name: _column(list(column), dtype)
-            for name, column, dtype in zip(NODE_COLUMNS, values, types, strict=True)
+        columns: dict[str, Column] = {}
+        for name, (dtype, default) in NODE_COLUMNS.items():
+            values = [node.get(name, default) for node in nodes]
+            columns[name] = TextColumn.of(values) if dtype == "str" else np.array(values, dtype=dtype)
+        order = np.argsort(columns["node_id"], kind="stable")
+        return cls.of_columns(
+            rank, {name: _taken(column, order) for name, column in columns.items()}, edges, metadata, extra
+        )
+
+    def with_columns(self, **columns: Column) -> Graph:
+        """Return this graph with other values in some columns."""
+        graph = object.__new__(Graph)
+        kept = {name: value for name, value in self.__dict__.items() if name != "nodes"}
+        graph.__dict__.update(kept, node_columns={**self.node_columns, **columns})
+        return graph
+
+
+def _taken(column: Column, rows: np.ndarray) -> Column:
+    return column.take(rows) if isinstance(column, TextColumn) else column[rows]
+
+
+def _complete(column: Column | None, name: str, count: int) -> Column:
+    """Return *column* in the type of column *name*, full of its default if there is none."""
+    dtype, default = NODE_COLUMNS[name]
+    if dtype == "str":
+        return column if column is not None else TextColumn(np.zeros(count, dtype=np.int32), [default])
+    return np.full(count, default, dtype) if column is None else np.asarray(column, dtype)
+
+
+def _table(graph: Graph) -> pd.DataFrame:
+    import pandas as pd  # noqa: PLC0415 - converting and saving do without
+
+    return pd.DataFrame(
+        {
+            name: column.to_series() if isinstance(column, TextColumn) else column
+            for name, column in graph.node_columns.items()
         }
-        table = pd.DataFrame(columns)
-        if not table["node_id"].is_monotonic_increasing:
-            table = table.sort_values("node_id", kind="stable", ignore_index=True)
-        return cls(rank, table, edge_table(edges), metadata or {}, extra or {})
+    )
 
 
-def _column(values: list[Any], dtype: str) -> pd.Series[Any]:
-    """Return *values* as a column; texts by way of their few different values, which is faster."""
-    if dtype != "str":
-        plain: pd.Series[Any] = pd.Series(np.array(values, dtype=dtype))
-        return plain
-    codes: dict[str, int] = {}
-    index = [codes.setdefault(value, len(codes)) for value in values]
-    texts: pd.Series[Any] = pd.Series(list(codes), dtype="str").take(np.array(index, dtype=np.int64))
-    return texts.reset_index(drop=True)
+def _edge_table(graph: Graph) -> pd.DataFrame:
+    import pandas as pd  # noqa: PLC0415 - converting and saving do without
+
+    return pd.DataFrame(graph.edge_columns)
+
+
+def _node_columns(graph: Graph) -> dict[str, Column]:
+    return {
+        name: TextColumn.of(graph.nodes[name].tolist())
+        if dtype == "str"
+        else graph.nodes[name].to_numpy(dtype)
+        for name, (dtype, _) in NODE_COLUMNS.items()
+    }
+
+
+def _edge_columns(graph: Graph) -> dict[str, np.ndarray]:
+    return {name: graph.edges[name].to_numpy(dtype) for name, dtype in EDGE_COLUMNS.items()}
+
+
+_MADE: dict[str, Callable[[Graph], Any]] = {
+    "nodes": _table,
+    "edges": _edge_table,
+    "node_columns": _node_columns,
+    "edge_columns": _edge_columns,
+}
 
 
 def edge_array(edges: Sequence[tuple[int, int, int]] | np.ndarray) -> np.ndarray:
@@ -143,15 +269,12 @@ def edge_array(edges: Sequence[tuple[int, int, int]] | np.ndarray) -> np.ndarray
     return array
 
 
-def edge_table(edges: Sequence[tuple[int, int, int]] | np.ndarray) -> pd.DataFrame:
-    """Return *edges* as a table, sorted by target, one row for each (src, dst): the lowest kind wins."""
-    array = edge_array(edges)
-    if len(array):
-        array = array[np.lexsort((array[:, 2], array[:, 0], array[:, 1]))]
-        fresh = np.ones(len(array), dtype=bool)
-        fresh[1:] = (array[1:, :2] != array[:-1, :2]).any(axis=1)
-        array = array[fresh]
-    table: pd.DataFrame = pd.DataFrame(
-        {name: array[:, index].astype(dtype) for index, (name, dtype) in enumerate(EDGE_COLUMNS.items())}
-    )
-    return table
+def _distinct_edges(array: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the columns of *array*, sorted by target, one row for each (src, dst): the lowest kind wins."""
+    source, target, kind = (array[:, place] for place in range(3))
+    order = np.lexsort((kind, source, target))
+    source, target, kind = source[order], target[order], kind[order]
+    fresh = np.ones(len(array), dtype=bool)
+    fresh[1:] = (source[1:] != source[:-1]) | (target[1:] != target[:-1])
+    columns = zip(EDGE_COLUMNS.items(), (source, target, kind), strict=True)
+    return {name: column[fresh].astype(dtype) for (name, dtype), column in columns}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import numpy as np
 
-import msgspec
-
+from .columns import groups_of, which
 from .host_trace import HostTrace
-from .kineto import Event
+from .kineto import DeviceTrace
 
 __all__ = ["with_records"]
 
@@ -15,36 +14,29 @@ _STEP = "ProfilerStep#"
 _AGREEING_SHARE = 0.98
 
 
-def with_records(events: Sequence[Event], host: HostTrace) -> list[Event]:
-    """Return *events* with record-function ids, which device traces before torch 2.4 lack.
+def with_records(trace: DeviceTrace, host: HostTrace) -> DeviceTrace:
+    """Return *trace* with record-function ids of its events, which device traces before torch 2.4 lack.
 
     Both traces list a thread's operators and annotations in the same order, so that the n-th of one is the
     n-th of the other; threads are paired by their names agreeing. Events of a thread without a counterpart
     stay as they are.
     """
-    if any(event.record_id for event in events) or not host.operators:
-        return list(events)
-    threads: dict[str, list[int]] = {}
-    for index, event in enumerate(events):
-        if not event.name.startswith(_STEP):
-            threads.setdefault(event.thread, []).append(index)
-    records: dict[int, list[int]] = {}
-    for record in sorted(host.operators):
-        records.setdefault(host.operators[record].thread, []).append(record)
-    found = list(events)
-    for indices in threads.values():
-        indices.sort(key=lambda index: events[index].external_id)
-        for own in records.values():
-            if len(own) == len(indices) and _agree(indices, own, events, host):
-                for index, record in zip(indices, own, strict=True):
-                    found[index] = msgspec.structs.replace(events[index], record_id=record)
-    return found
+    events = trace.events
+    if events.record_id.any() or not len(host):
+        return trace
+    is_step = which(trace.texts, lambda text: text.startswith(_STEP))
+    named = np.flatnonzero(~is_step[events.name])
+    own_names, host_names = np.array(trace.texts, dtype=object)[events.name], host.names()
+    records = events.record_id.copy()
+    for part in groups_of(events.thread[named]).values():
+        indices = named[part]
+        indices = indices[np.argsort(events.external_id[indices], kind="stable")]
+        for rows in groups_of(host.thread).values():
+            if len(rows) == len(indices) and _agree(own_names[indices], host_names[rows]):
+                records[indices] = host.records[rows]
+    return trace.with_records(records)
 
 
-def _agree(indices: Sequence[int], records: Sequence[int], events: Sequence[Event], host: HostTrace) -> bool:
+def _agree(names: np.ndarray, others: np.ndarray) -> bool:
     """Return whether nearly all of the paired names are equal."""
-    equal = sum(
-        events[index].name == host.operators[record].name
-        for index, record in zip(indices, records, strict=True)
-    )
-    return equal >= _AGREEING_SHARE * len(records)
+    return bool((names == others).sum() >= _AGREEING_SHARE * len(others))

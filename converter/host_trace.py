@@ -3,56 +3,24 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from ..errors import TraceFormatError
-from .files import read_json
+from ._native import HostReader
+from .columns import positions
+from .files import stream
 
-__all__ = ["HostOp", "HostTrace", "Tensor", "read_host_trace", "tensors"]
+__all__ = ["HostOp", "HostTrace", "Kinds", "Tensor", "host_trace", "read_host_trace", "tensors"]
 
 _TENSOR_FIELDS = 6
-_GROUPS_NODE = "process_group:init"
-
-
-_NOTHING = msgspec.Raw(b"[]")
-
-
-class _Values(msgspec.Struct, gc=False):
-    values: list[Any] = msgspec.field(default_factory=list)
-    shapes: list[Any] = msgspec.field(default_factory=list)
-
-
-class _Attribute(msgspec.Struct, gc=False):
-    name: str
-    value: Any = None
-
-
-class _RawNode(msgspec.Struct, gc=False):
-    """A node of schema 1.0.2 and later, or of 1.0.1, which keeps everything at the top level.
-
-    Its arguments, most of the file, are decoded only when somebody asks for the operator.
-    """
-
-    id: int
-    name: str
-    inputs: msgspec.Raw = _NOTHING
-    outputs: msgspec.Raw = _NOTHING
-    attrs: list[_Attribute] = msgspec.field(default_factory=list)
-    rf_id: Any = 0
-    tid: Any = 0
-    op_schema: Any = ""
-    input_shapes: msgspec.Raw = _NOTHING
-    output_shapes: msgspec.Raw = _NOTHING
-
-
-class _Document(msgspec.Struct):
-    nodes: list[_RawNode]
-    schema: str = ""
+_KIND_TEXTS = ("name", "schema", "arguments")
+_decode = msgspec.json.Decoder(list[list[Any]]).decode
 
 
 class Tensor(msgspec.Struct, frozen=True, gc=False):
@@ -63,9 +31,10 @@ class Tensor(msgspec.Struct, frozen=True, gc=False):
 
 
 class HostOp(msgspec.Struct, frozen=True):
-    """One recorded operator: its arguments as the trace spells them, and its schema.
+    """What an operator was called with, as the trace spells it, and its schema.
 
-    *thread* numbers the process's threads from 1 in a way that the device trace does not share.
+    Operators that are alike but for the identity of their tensors share one: in a trace read from a file,
+    tensors have number, storage and offset 0 here; `HostTrace.storages` has the storages.
     """
 
     name: str
@@ -74,121 +43,187 @@ class HostOp(msgspec.Struct, frozen=True):
     schema: str
     shapes: list[Any] = []
     output_shapes: list[Any] = []
-    thread: int = 0
 
 
-class HostTrace(msgspec.Struct, frozen=True):
-    """The operators of one rank by record-function id, and the groups it listed (empty ranks: all)."""
+class Kinds:
+    """What the operators of a trace were called with; the arguments are decoded when they are asked for."""
 
-    operators: Mapping[int, HostOp]
-    groups: dict[str, tuple[int, ...]]
-    schema: str = ""
-
-
-class _Node(msgspec.Struct, frozen=True, gc=False):
-    """What is kept of a node until it is asked for."""
-
-    id: int
-    name: str
-    schema: str
-    thread: int
-    inputs: msgspec.Raw
-    outputs: msgspec.Raw
-    input_shapes: msgspec.Raw
-    output_shapes: msgspec.Raw
-
-
-class _Operators(Mapping[int, HostOp]):
-    """The operators of a file by record-function id, decoded when they are first asked for."""
-
-    def __init__(self, nodes: dict[int, _Node], path: Path) -> None:
-        self._nodes, self._path = nodes, path
+    def __init__(
+        self, names: Sequence[str], schemas: Sequence[str], arguments: Sequence[str], place: str = ""
+    ) -> None:
+        self.names, self._schemas, self._arguments, self._place = names, schemas, arguments, place
+        self.changing = np.array(["!" in schema for schema in schemas], dtype=bool)
         self._decoded: dict[int, HostOp] = {}
 
-    def __getitem__(self, record: int) -> HostOp:
-        found = self._decoded.get(record)
-        if found is None:
-            found = self._decoded[record] = self._decode(self._nodes[record])
-        return found
-
-    def __contains__(self, record: object) -> bool:
-        return record in self._nodes
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._nodes)
-
-    def __len__(self) -> int:
-        return len(self._nodes)
-
-    def _decode(self, node: _Node) -> HostOp:
-        try:
-            inputs = _values(node.inputs, node.input_shapes)
-            outputs = _values(node.outputs, node.output_shapes)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise TraceFormatError(
-                f"{self._path}: the arguments of node {node.id} '{node.name}' cannot be read ({error}). "
-                "Capture again."
-            ) from error
-        return HostOp(
-            node.name,
-            inputs.values,
-            outputs.values,
-            node.schema,
-            inputs.shapes,
-            outputs.shapes,
-            node.thread,
+    def renamed(self, pairs: Sequence[Sequence[int]], names: Sequence[str]) -> Kinds:
+        """Return the kinds of *pairs*: a kind of these, and the number of its name (-1: its own)."""
+        return Kinds(
+            [self.names[kind] if name < 0 else names[name] for kind, name in pairs],
+            [self._schemas[kind] for kind, _ in pairs],
+            [self._arguments[kind] for kind, _ in pairs],
+            self._place,
         )
 
-
-def _kept(node: _RawNode) -> tuple[int, _Node]:
-    """Return the record-function id of *node* (0 if it has none) and what is kept of it."""
-    record, thread, schema = node.rf_id, node.tid, node.op_schema
-    for attribute in node.attrs:
-        if attribute.name == "rf_id":
-            record = attribute.value
-        elif attribute.name == "tid":
-            thread = attribute.value
-        elif attribute.name == "op_schema":
-            schema = attribute.value
-    return record if isinstance(record, int) else 0, _Node(
-        node.id,
-        sys.intern(node.name),
-        sys.intern(schema) if isinstance(schema, str) else "",
-        thread if isinstance(thread, int) else 0,
-        node.inputs,
-        node.outputs,
-        node.input_shapes,
-        node.output_shapes,
-    )
+    def __getitem__(self, kind: int) -> HostOp:
+        found = self._decoded.get(kind)
+        if found is None:
+            try:
+                inputs, outputs, shapes, output_shapes = _decode(self._arguments[kind])
+            except (msgspec.MsgspecError, RecursionError) as error:
+                raise TraceFormatError(
+                    f"{self._place}: the arguments of an operator '{self.names[kind]}' cannot be read "
+                    f"({error}). Capture again."
+                ) from error
+            found = HostOp(self.names[kind], inputs, outputs, self._schemas[kind], shapes, output_shapes)
+            self._decoded[kind] = found
+        return found
 
 
-_decode_values = msgspec.json.Decoder(_Values | list[Any]).decode
+@dataclass(frozen=True)
+class HostTrace:
+    """The operators of one rank by record-function id, and the groups it listed (empty ranks: all).
 
+    *records* are the ids in order, and row i of the other columns is about record i: *kind* is its place in
+    *kinds* (what an operator was called with, and whether its schema says that it changes an argument),
+    *thread* numbers the process's threads in a way that the device trace does not share. Its storages are
+    ``storages[begin[i]:end[i]]``, inputs first, which end at *inputs_end*, those of the first at *first_end*.
+    """
 
-def _values(raw: msgspec.Raw, shapes: msgspec.Raw) -> _Values:
-    """Decode the arguments of a node; in schema 1.0.1 they are a list and *shapes* stands apart."""
-    found: _Values | list[Any] = _decode_values(raw)
-    if isinstance(found, list):
-        return _Values(found, msgspec.json.decode(shapes, type=list))
-    return found
+    records: np.ndarray
+    kind: np.ndarray
+    thread: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+    inputs_end: np.ndarray
+    first_end: np.ndarray
+    storages: np.ndarray
+    kinds: Kinds
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    schema: str = ""
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def rows(self, record_ids: np.ndarray) -> np.ndarray:
+        """Return the row of each of *record_ids*, -1 for those that are unknown."""
+        return positions(self.records, record_ids)
+
+    def operator(self, record_id: int) -> HostOp | None:
+        """Return what the operator with *record_id* was called with, None if it is unknown."""
+        row = self._row(record_id)
+        return self.kinds[int(self.kind[row])] if row >= 0 else None
+
+    def storages_of(self, record_id: int, *, first_input: bool = False) -> frozenset[int]:
+        """Return the storages of all tensors of the operator with *record_id*, or of its first input."""
+        row = self._row(record_id)
+        if row < 0:
+            return frozenset()
+        end = self.first_end if first_input else self.end
+        return frozenset(self.storages[self.begin[row] : end[row]].tolist())
+
+    def names(self) -> np.ndarray:
+        """Return the name of each operator."""
+        return np.array(self.kinds.names, dtype=object)[self.kind]
+
+    def changing(self) -> np.ndarray:
+        """Return whether each operator's schema says that it changes an argument."""
+        return self.kinds.changing[self.kind]
+
+    def reads(self, rows: np.ndarray) -> np.ndarray:
+        """Return, for each of *rows*, where the storages of its inputs begin and end, alternately.
+
+        Those of row -1 are none.
+        """
+        return self._slices(rows, self.begin, self.inputs_end)
+
+    def writes(self, rows: np.ndarray) -> np.ndarray:
+        """Return, as `reads`, the storages of the outputs.
+
+        Those of an operator that has none and changes an argument are the first argument's.
+        """
+        in_place = (self.inputs_end == self.end) & self.changing()
+        begin = np.where(in_place, self.begin, self.inputs_end)
+        return self._slices(rows, begin, np.where(in_place, self.first_end, self.end))
+
+    def _slices(self, rows: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+        bounds = np.zeros((len(rows), 2), dtype=np.int64)
+        known = rows >= 0
+        bounds[known] = np.column_stack([begin, end])[rows[known]]
+        return bounds.ravel()
+
+    def renamed(self, names: Mapping[int, str]) -> HostTrace:
+        """Return this trace with other *names* of some records."""
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names.values()))}
+        given = [numbers.get(names.get(record, ""), -1) for record in self.records.tolist()]
+        pairs = np.column_stack([self.kind, given]).astype(np.int64)
+        different, kind = np.unique(pairs, axis=0, return_inverse=True)
+        return replace(self, kind=kind.ravel(), kinds=self.kinds.renamed(different.tolist(), list(numbers)))
+
+    def subset(self, rows: np.ndarray, records: np.ndarray) -> HostTrace:
+        """Return the trace of *rows* under the ids *records*, in any order."""
+        rows = rows[np.argsort(records, kind="stable")]
+        columns = ("kind", "thread", "begin", "end", "inputs_end", "first_end")
+        return replace(
+            self, records=np.sort(records), **{name: getattr(self, name)[rows] for name in columns}
+        )
+
+    def _row(self, record_id: int) -> int:
+        return int(self.rows(np.array([record_id], dtype=np.int64))[0])
 
 
 def read_host_trace(path: Path) -> HostTrace:
-    """Read the ExecutionTraceObserver JSON at *path* (plain or gzip), schemas 1.0.1 to 1.1.x.
-
-    The arguments of an operator are decoded when it is first asked for, which may raise `TraceFormatError`.
-    """
-    document = read_json(path, _Document)
-    nodes: dict[int, _Node] = {}
+    """Read the ExecutionTraceObserver JSON at *path* (plain or gzip), schemas 1.0.1 to 1.1.x."""
+    reader = HostReader()
+    stream(path, reader)
+    texts, kinds, columns = reader.texts(), reader.kinds(), reader.operators()
+    bounds, records = columns.pop("bounds"), columns.pop("record_id")
     groups: dict[str, tuple[int, ...]] = {}
-    for node in document.nodes:
-        if _GROUPS_NODE in node.name:
-            groups.update(_listed_groups(node))
-            continue
-        record, kept = _kept(node)
-        if record > 0:
-            nodes[record] = kept
-    return HostTrace(_Operators(nodes, path), groups, document.schema)
+    for listed in reader.group_lists():
+        groups.update(_listed_groups(listed))
+    trace = HostTrace(
+        records=records,
+        begin=bounds[:-1],
+        end=bounds[1:],
+        kinds=Kinds(*([texts[number] for number in kinds[name].tolist()] for name in _KIND_TEXTS), str(path)),
+        groups=groups,
+        schema=reader.schema(),
+        **columns,
+    )
+    # Of several records with one id, the last in the file counts.
+    order = np.argsort(records, kind="stable")
+    last = np.append(np.diff(records[order]) != 0, True)[: len(order)]
+    return trace.subset(order[last], records[order[last]])
+
+
+def host_trace(operators: Mapping[int, HostOp]) -> HostTrace:
+    """Return the trace that consists of *operators*, by record-function id; their tensors have storages."""
+    records = sorted(operators)
+    kinds: dict[tuple[str, str, str], int] = {}
+    storages: list[int] = []
+    rows: list[tuple[int, ...]] = []
+    for record in records:
+        op = operators[record]
+        first, inputs, outputs = tensors(op.inputs[:1]), tensors(op.inputs), tensors(op.outputs)
+        begin, ends = len(storages), len(storages) + len(inputs)
+        arguments = [_anonymous(op.inputs), _anonymous(op.outputs), op.shapes, op.output_shapes]
+        kind = (op.name, op.schema, json.dumps(arguments))
+        storages += [tensor.storage for tensor in [*inputs, *outputs]]
+        rows.append((kinds.setdefault(kind, len(kinds)), 0, begin, len(storages), ends, begin + len(first)))
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 6).T
+    texts = zip(*kinds, strict=True) if kinds else ([], [], [])
+    return HostTrace(
+        np.array(records, dtype=np.int64),
+        *columns,
+        np.array(storages, dtype=np.int64),
+        Kinds(*(list(column) for column in texts)),
+    )
+
+
+def _anonymous(value: Any) -> Any:
+    """Return *value* with tensors that have no identity."""
+    if type(value) is not list:
+        return value
+    return [0, 0, 0, *value[3:]] if _is_tensor(value) else [_anonymous(part) for part in value]
 
 
 def tensors(value: Any) -> list[Tensor]:
@@ -199,19 +234,29 @@ def tensors(value: Any) -> list[Tensor]:
         item = pending.pop()
         if type(item) is not list:
             continue
-        if len(item) == _TENSOR_FIELDS and type(item[5]) is str:
+        if _is_tensor(item):
             _, storage, _, elements, width, _ = item
-            if type(storage) is type(elements) is type(width) is int:
-                found.append(Tensor(storage, max(0, elements) * max(0, width)))
+            found.append(Tensor(storage, max(0, elements) * max(0, width)))
         else:
             pending += [part for part in reversed(item) if type(part) is list]
     return found
 
 
-def _listed_groups(node: _RawNode) -> dict[str, tuple[int, ...]]:
+def _is_tensor(item: list[Any]) -> bool:
+    """Return whether *item* is (tensor, storage, offset, elements, bytes an element, device)."""
+    return (
+        len(item) == _TENSOR_FIELDS
+        and type(item[5]) is str
+        and type(item[1]) is type(item[3]) is type(item[4]) is int
+    )
+
+
+def _listed_groups(arguments: bytes) -> dict[str, tuple[int, ...]]:
     """Return the groups in the list PyTorch notes when an observer starts; anything odd counts as absent."""
     try:
-        listed = json.loads(_values(node.inputs, node.input_shapes).values[0])
+        inputs = json.loads(arguments)
+        values = inputs if isinstance(inputs, list) else inputs["values"]
+        listed = json.loads(values[0])
         return {str(group["pg_name"]): tuple(int(rank) for rank in group["ranks"]) for group in listed}
-    except (IndexError, KeyError, TypeError, ValueError, msgspec.MsgspecError):
+    except (IndexError, KeyError, TypeError, ValueError, RecursionError):
         return {}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .device_links import Launch, Linked
+import numpy as np
+
+from .columns import groups_of, which
+from .device_links import MEMCPY, Launches, Linked
 from .host_lanes import Lane
-from .issue_order import IssueOrder, Queue
-from .kineto import Call, DeviceTrace, Sync, Work
+from .issue_order import IssueOrder
+from .kineto import DeviceTrace
 
 __all__ = ["HostWait", "host_waits"]
 
@@ -45,10 +47,12 @@ class HostWait:
 def host_waits(linked: Linked, trace: DeviceTrace, lanes: Sequence[Lane]) -> list[HostWait]:
     """Return when host threads waited for the device: synchronising calls, blocking copies, full queues."""
     found = [*_synchronisations(linked, trace, lanes), *_full_queues(linked)]
-    for index, launch in enumerate(linked.launches):
-        if launch.work.category == "memcpy" and launch.work.end_ns <= launch.call.end_ns:
-            resume = max(launch.cut_ns, launch.work.end_ns)
-            found.append(HostWait(launch.lane, launch.cut_ns, resume, (index,)))
+    launches = linked.launches
+    blocking = (launches.category == MEMCPY) & (launches.end_ns <= launches.call_end_ns)
+    for index in np.flatnonzero(blocking).tolist():
+        cut = int(launches.cut_ns[index])
+        resume = max(cut, int(launches.end_ns[index]))
+        found.append(HostWait(int(launches.lane[index]), cut, resume, (index,)))
     return sorted(found, key=lambda wait: (wait.lane, wait.start_ns, wait.sources))
 
 
@@ -58,89 +62,110 @@ def _synchronisations(linked: Linked, trace: DeviceTrace, lanes: Sequence[Lane])
     If the device runs behind the host from step to step, the time the host waits for work of the last step
     is the lead it had, not part of this step.
     """
-    issued = IssueOrder.of(linked.launches)
-    records = {sync.correlation: sync for sync in trace.syncs}
-    calls = {call.correlation: call for call in trace.calls}
+    waits = _Waits(linked.launches, trace)
     lane_of = {lane.thread: lane for lane in lanes}
-    for call in trace.calls:
-        lane = lane_of.get(call.thread)
-        if lane is None or call.name not in _HOST_SYNC_CALLS or not _covers(lane, call):
+    calls = trace.calls
+    asks = which(trace.texts, _HOST_SYNC_CALLS.__contains__)[calls.name]
+    for index in np.flatnonzero(asks).tolist():
+        call = _SyncCall.of(trace, index)
+        lane = lane_of.get(int(calls.thread[index]))
+        if lane is None or not _covers(lane, call.start_ns):
             continue
-        record = records.get(call.correlation)
-        sources = _awaited(call, lane, linked.launches, issued, record=record, calls=calls)
-        wait = _host_wait(lane, call, sources, linked.launches)
+        wait = _host_wait(lane, call, waits.awaited(call, lane), linked.launches)
         if wait is not None:
             yield wait
         elif linked.overruns and call.end_ns - call.start_ns >= _WAITED_NS:
-            ended = [work.end_ns for work in linked.carried if call.start_ns < work.end_ns <= call.end_ns]
-            if ended:
-                yield HostWait(lane.number, call.start_ns, max(ended), ())
+            ends = linked.carried.end_ns
+            ended = ends[(ends > call.start_ns) & (ends <= call.end_ns)]
+            if len(ended):
+                yield HostWait(lane.number, call.start_ns, int(ended.max()), ())
 
 
 def _full_queues(linked: Linked) -> Iterator[HostWait]:
     """Yield the waits of calls that could issue work only when the device had taken some from its queue."""
-    queued: dict[Queue, list[tuple[Work, int]]] = {}
-    for work in linked.carried:
-        queued.setdefault((work.device, work.stream), []).append((work, -1))
-    for index, launch in enumerate(linked.launches):
-        queued.setdefault(launch.queue, []).append((launch.work, index))
-    for items in queued.values():
-        starts, ends = [work.start_ns for work, _ in items], [work.end_ns for work, _ in items]
-        for position, (work, index) in enumerate(items):
-            if index < 0:
-                continue
-            call = linked.launches[index].call
-            blocks = work.end_ns <= call.end_ns
-            if blocks or call.end_ns - call.start_ns < _ISSUES_WITHIN_NS:
-                continue
-            if position - bisect_right(starts, call.start_ns) < _QUEUE_LENGTH:
-                continue
-            source = items[min(position, bisect_left(ends, call.end_ns)) - 1][1]
-            resume = call.end_ns - _ISSUES_WITHIN_NS // 4
-            yield HostWait(
-                linked.launches[index].lane, call.start_ns, resume, (source,) if source >= 0 else ()
-            )
+    launches, carried = linked.launches, linked.carried
+    calls = launches.call_end_ns - launches.call_start_ns
+    for queue, own in groups_of(launches.queue).items():
+        before = np.flatnonzero(linked.carried_queue == queue)
+        if len(before) + len(own) <= _QUEUE_LENGTH:
+            continue
+        starts = np.concatenate([carried.start_ns[before], launches.start_ns[own]])
+        ends = np.concatenate([carried.end_ns[before], launches.end_ns[own]])
+        places = len(before) + np.arange(len(own))
+        begun = np.searchsorted(starts, launches.call_start_ns[own], side="right")
+        full = (places - begun >= _QUEUE_LENGTH) & (calls[own] >= _ISSUES_WITHIN_NS)
+        full &= launches.end_ns[own] > launches.call_end_ns[own]
+        for place in places[full].tolist():
+            index = own[place - len(before)]
+            end = int(launches.call_end_ns[index])
+            source = min(place, int(np.searchsorted(ends, end))) - 1 - len(before)
+            sources = (int(own[source]),) if source >= 0 else ()
+            resume = end - _ISSUES_WITHIN_NS // 4
+            yield HostWait(int(launches.lane[index]), int(launches.call_start_ns[index]), resume, sources)
 
 
-def _covers(lane: Lane, call: Call) -> bool:
-    return bool(lane.pieces) and lane.pieces[0].start_ns <= call.start_ns < lane.pieces[-1].end_ns
+def _covers(lane: Lane, time_ns: int) -> bool:
+    pieces = lane.pieces
+    return len(pieces) > 0 and bool(pieces.start_ns[0] <= time_ns < pieces.end_ns[-1])
 
 
-def _awaited(
-    call: Call,
-    lane: Lane,
-    launches: Sequence[Launch],
-    issued: IssueOrder,
-    *,
-    record: Sync | None,
-    calls: dict[int, Call],
-) -> list[int]:
-    """Return the launches that *call* waited for, as far as the trace tells."""
-    last = {queue: issued.last_before(queue, call.start_ns) for queue in issued.times}
-    if call.name in DEVICE_SYNC_CALLS:
-        return [index for index in last.values() if index is not None]
-    if call.name in STREAM_SYNC_CALLS:
-        if record is not None and record.stream >= 0:
-            queues = issued.on_stream(record.stream)
-        else:
-            own = [i for i in last.values() if i is not None and launches[i].lane == lane.number]
-            queues = [launches[max(own)].queue] if own else []
-        return [index for queue in queues if (index := last[queue]) is not None]
-    recorded = calls.get(record.record_correlation) if record is not None else None
-    if record is not None and recorded is not None:
-        found = [issued.last_before(q, recorded.start_ns) for q in issued.on_stream(record.on_stream)]
-        return [index for index in found if index is not None]
-    if call.end_ns - call.start_ns < _WAITED_NS:
-        return []
-    ended = issued.last_ended_within(call.start_ns, call.end_ns)
-    return [ended] if ended is not None and launches[ended].call.start_ns < call.start_ns else []
+@dataclass(frozen=True)
+class _SyncCall:
+    """A call that synchronises."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    correlation: int
+
+    @classmethod
+    def of(cls, trace: DeviceTrace, index: int) -> _SyncCall:
+        values = trace.calls.row(index)
+        name = trace.texts[values["name"]]
+        return cls(name, values["start_ns"], values["end_ns"], values["correlation"])
 
 
-def _host_wait(lane: Lane, call: Call, sources: Sequence[int], launches: Sequence[Launch]) -> HostWait | None:
+class _Waits:
+    """Tells what a synchronising call waited for."""
+
+    def __init__(self, launches: Launches, trace: DeviceTrace) -> None:
+        self._launches, self._issued = launches, IssueOrder.of(launches)
+        syncs, calls = trace.syncs, trace.calls
+        self._records = {correlation: index for index, correlation in enumerate(syncs.correlation.tolist())}
+        self._syncs = syncs
+        self._calls: dict[int, int] = {}
+        if len(syncs):
+            self._calls = dict(zip(calls.correlation.tolist(), calls.start_ns.tolist(), strict=True))
+
+    def awaited(self, call: _SyncCall, lane: Lane) -> list[int]:
+        """Return the launches that *call* waited for, as far as the trace tells."""
+        issued, launches = self._issued, self._launches
+        sync = self._records.get(call.correlation)
+        last = {queue: issued.last_before(queue, call.start_ns) for queue in issued.times}
+        if call.name in DEVICE_SYNC_CALLS:
+            return [index for index in last.values() if index is not None]
+        if call.name in STREAM_SYNC_CALLS:
+            if sync is not None and self._syncs.stream[sync] >= 0:
+                queues = issued.on_stream(int(self._syncs.stream[sync]))
+            else:
+                own = [i for i in last.values() if i is not None and launches.lane[i] == lane.number]
+                queues = [launches.queues[launches.queue[max(own)]]] if own else []
+            return [index for queue in queues if (index := last[queue]) is not None]
+        recorded = self._calls.get(int(self._syncs.record_correlation[sync])) if sync is not None else None
+        if sync is not None and recorded is not None:
+            queues = issued.on_stream(int(self._syncs.on_stream[sync]))
+            return [i for queue in queues if (i := issued.last_before(queue, recorded)) is not None]
+        if call.end_ns - call.start_ns < _WAITED_NS:
+            return []
+        ended = issued.last_ended_within(call.start_ns, call.end_ns)
+        return [ended] if ended is not None and launches.call_start_ns[ended] < call.start_ns else []
+
+
+def _host_wait(lane: Lane, call: _SyncCall, sources: Sequence[int], launches: Launches) -> HostWait | None:
     """Return the wait of *call* for *sources*, without those that the measurement contradicts."""
-    ended = [i for i in sources if launches[i].work.end_ns <= call.end_ns + _NOTICED_WITHIN_NS]
+    ended = [i for i in sources if launches.end_ns[i] <= call.end_ns + _NOTICED_WITHIN_NS]
     if not ended:
         return None
-    last = max(launches[index].work.end_ns for index in ended)
+    last = int(launches.end_ns[ended].max())
     resume = max(call.start_ns, min(call.end_ns, last))
     return HostWait(lane.number, call.start_ns, resume, tuple(sorted(ended)))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .device_links import Launch
+import numpy as np
+
+from .columns import groups_of
+from .device_links import Launches
 
 __all__ = ["IssueOrder", "Queue"]
 
@@ -22,13 +24,15 @@ class IssueOrder:
     ends: list[tuple[int, int]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, launches: Sequence[Launch]) -> IssueOrder:
+    def of(cls, launches: Launches) -> IssueOrder:
         """Return the order of *launches*, which come in order of issue."""
         issued = cls()
-        for index, launch in enumerate(launches):
-            issued.times.setdefault(launch.queue, []).append(launch.call.start_ns)
-            issued.launches.setdefault(launch.queue, []).append(index)
-        issued.ends = sorted((launch.work.end_ns, index) for index, launch in enumerate(launches))
+        for own in sorted(groups_of(launches.queue).values(), key=lambda own: int(own[0])):
+            queue = launches.queues[int(launches.queue[own[0]])]
+            issued.times[queue] = launches.call_start_ns[own].tolist()
+            issued.launches[queue] = own.tolist()
+        order = np.argsort(launches.end_ns, kind="stable")
+        issued.ends = list(zip(launches.end_ns[order].tolist(), order.tolist(), strict=True))
         return issued
 
     def last_before(self, queue: Queue, time_ns: int) -> int | None:

@@ -3,63 +3,41 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
 from ..errors import TraceFormatError
-from .files import read_json
+from ._native import DeviceReader
+from .columns import Columns, which
+from .files import stream
 
-__all__ = ["Call", "CommArguments", "DeviceTrace", "Event", "Sync", "Work", "read_device_trace"]
+__all__ = [
+    "Call",
+    "Calls",
+    "CommArguments",
+    "Comms",
+    "DeviceTrace",
+    "Event",
+    "Events",
+    "Sync",
+    "Syncs",
+    "Work",
+    "Works",
+    "device_trace",
+    "read_device_trace",
+]
 
-_HOST = frozenset({"cpu_op", "user_annotation"})
-# The runtime and driver interfaces of every accelerator PyTorch names in its traces.
-_CALLS = frozenset(
-    {"cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "mtia_runtime"}
-)
-_WORK = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
-_SYNC = "cuda_sync"
-_PARAMETERS = "record_param_comms"
+# What a device did, by number.
+CATEGORIES = ("kernel", "memcpy", "memset")
 # An annotation, but made in the profiler's quick way, which files it as an operator.
 _MODULE = "chakrascope::module "
-_MAX_MICROSECONDS = 2.0**52
 _MAX_BASE_NS = 2**61
-
-
-class _Arguments(msgspec.Struct, gc=False):
-    """The arguments of any event; traces disagree about their types, so each use converts them."""
-
-    record_id: Any = msgspec.field(default=0, name="Record function id")
-    sequence: Any = msgspec.field(default=-1, name="Sequence number")
-    external_id: Any = msgspec.field(default=0, name="External id")
-    correlation: Any = -1
-    stream: Any = -1
-    device: Any = 0
-    size_bytes: Any = msgspec.field(default=-1, name="bytes")
-    collective: Any = msgspec.field(default=None, name="Collective name")
-    in_elements: Any = msgspec.field(default=-1, name="In msg nelems")
-    out_elements: Any = msgspec.field(default=-1, name="Out msg nelems")
-    dtype: Any = ""
-    group_size: Any = msgspec.field(default=0, name="Group size")
-    group_name: Any = msgspec.field(default="", name="Process Group Name")
-    group_ranks: Any = msgspec.field(default="", name="Process Group Ranks")
-    peer_to: Any = msgspec.field(default=-1, name="Dst Rank")
-    peer_from: Any = msgspec.field(default=-1, name="Src Rank")
-    sync_kind: Any = msgspec.field(default="", name="cuda_sync_kind")
-    on_stream: Any = msgspec.field(default=-1, name="wait_on_stream")
-    record_correlation: Any = msgspec.field(default=-1, name="wait_on_cuda_event_record_corr_id")
-
-
-class _RawEvent(msgspec.Struct, gc=False):
-    ph: str = ""
-    cat: str | None = ""
-    name: Any = ""
-    tid: Any = 0
-    ts: Any = 0.0
-    dur: Any = 0.0
-    args: _Arguments = msgspec.field(default_factory=_Arguments)
+_MAX_NS = 2**63
 
 
 class _Distributed(msgspec.Struct):
@@ -68,21 +46,7 @@ class _Distributed(msgspec.Struct):
     pg_config: Any = None
 
 
-class _Document(msgspec.Struct):
-    traceEvents: list[_RawEvent]
-    baseTimeNanoseconds: int = 0
-    distributedInfo: _Distributed | None = None
-
-
-class _LooseDocument(msgspec.Struct):
-    """The same for traces in which some event has arguments of another form."""
-
-    traceEvents: list[Any]
-    baseTimeNanoseconds: int = 0
-    distributedInfo: Any = None
-
-
-class CommArguments(msgspec.Struct, frozen=True, gc=False):
+class CommArguments(NamedTuple):
     """What the trace says about a communication; -1, 0 or "" where it says nothing.
 
     Element counts are the rank's own; *group_ranks* are global ranks and empty when cut short.
@@ -98,7 +62,7 @@ class CommArguments(msgspec.Struct, frozen=True, gc=False):
     peer: int = -1
 
 
-class Event(msgspec.Struct, frozen=True, gc=False):
+class Event(NamedTuple):
     """One operator or annotation on a host thread; times are Unix nanoseconds."""
 
     name: str
@@ -112,7 +76,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     comm: CommArguments | None = None
 
 
-class Call(msgspec.Struct, frozen=True, gc=False):
+class Call(NamedTuple):
     """One call of the accelerator's runtime on a host thread."""
 
     name: str
@@ -123,8 +87,8 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     external_id: int
 
 
-class Work(msgspec.Struct, frozen=True, gc=False):
-    """One thing a device did: *category* is ``kernel``, ``memcpy`` or ``memset``."""
+class Work(NamedTuple):
+    """One thing a device did: *category* is one of `CATEGORIES`."""
 
     name: str
     category: str
@@ -138,7 +102,7 @@ class Work(msgspec.Struct, frozen=True, gc=False):
     comm: CommArguments | None
 
 
-class Sync(msgspec.Struct, frozen=True, gc=False):
+class Sync(NamedTuple):
     """One recorded synchronisation: *stream* (or the host) waits for *on_stream*.
 
     *record_correlation* is the call that recorded the event waited for, *correlation* the waiting call; -1
@@ -152,20 +116,122 @@ class Sync(msgspec.Struct, frozen=True, gc=False):
     record_correlation: int
 
 
-class DeviceTrace(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Events(Columns):
+    """`Event` by columns; texts are numbers of the trace's texts, *comm* a row of its `Comms` or -1."""
+
+    name: np.ndarray
+    is_operator: np.ndarray
+    thread: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    record_id: np.ndarray
+    sequence: np.ndarray
+    external_id: np.ndarray
+    comm: np.ndarray
+
+
+@dataclass(frozen=True)
+class Calls(Columns):
+    """`Call` by columns; texts are numbers of the trace's texts."""
+
+    name: np.ndarray
+    thread: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    correlation: np.ndarray
+    external_id: np.ndarray
+
+
+@dataclass(frozen=True)
+class Works(Columns):
+    """`Work` by columns; *category* is a place in `CATEGORIES`, *comm* a row of the trace's `Comms` or -1."""
+
+    name: np.ndarray
+    category: np.ndarray
+    device: np.ndarray
+    stream: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    correlation: np.ndarray
+    external_id: np.ndarray
+    size_bytes: np.ndarray
+    comm: np.ndarray
+
+
+@dataclass(frozen=True)
+class Syncs(Columns):
+    """`Sync` by columns."""
+
+    kind: np.ndarray
+    stream: np.ndarray
+    on_stream: np.ndarray
+    correlation: np.ndarray
+    record_correlation: np.ndarray
+
+
+@dataclass(frozen=True)
+class Comms(Columns):
+    """`CommArguments` by columns; *group_ranks* is a list as text."""
+
+    collective: np.ndarray
+    in_elements: np.ndarray
+    out_elements: np.ndarray
+    dtype: np.ndarray
+    group_size: np.ndarray
+    group_name: np.ndarray
+    group_ranks: np.ndarray
+    peer: np.ndarray
+
+
+@dataclass(frozen=True)
+class DeviceTrace:
     """One rank's host events (in order of start, enclosing ones first), calls and device work.
 
     *rank* and *world_size* are -1 and 0 in traces of jobs that were not distributed; *groups* are the process
     groups the trace lists, by name.
     """
 
-    events: list[Event]
-    calls: list[Call] = []
-    works: list[Work] = []
-    syncs: list[Sync] = []
+    events: Events
+    calls: Calls
+    works: Works
+    syncs: Syncs
+    comms: Comms
+    texts: list[str]
     rank: int = -1
     world_size: int = 0
-    groups: dict[str, tuple[int, ...]] = {}
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def names(self, numbers: np.ndarray) -> list[str]:
+        """Return the texts of *numbers*."""
+        return [self.texts[number] for number in numbers.tolist()]
+
+    def comm(self, row: int) -> CommArguments | None:
+        """Return what *row* of the communications says; None for row -1."""
+        if row < 0:
+            return None
+        values = self.comms.row(row)
+        for column in ("collective", "dtype", "group_name", "group_ranks"):
+            values[column] = self.texts[values[column]]
+        return CommArguments(**values | {"group_ranks": _ranks(values["group_ranks"])})
+
+    def rows(self) -> list[Event]:
+        """Return all events as rows, for those who have the time."""
+        columns = (getattr(self.events, name).tolist() for name in Event._fields)
+        return [
+            Event(self.texts[name], is_operator, self.texts[thread], *numbers, self.comm(comm))
+            for name, is_operator, thread, *numbers, comm in zip(*columns, strict=True)
+        ]
+
+    def work(self, index: int) -> Work:
+        """Return work *index* as a row."""
+        values = self.works.row(index)
+        values |= {"name": self.texts[values["name"]], "category": CATEGORIES[values["category"]]}
+        return Work(**values | {"comm": self.comm(values["comm"])})
+
+    def with_records(self, record_ids: np.ndarray) -> DeviceTrace:
+        """Return this trace with other record-function ids of its events."""
+        return replace(self, events=replace(self.events, record_id=record_ids))
 
 
 def read_device_trace(path: Path) -> DeviceTrace:
@@ -173,65 +239,109 @@ def read_device_trace(path: Path) -> DeviceTrace:
 
     Raises `TraceFormatError` when it is truncated, of another kind or without any operator.
     """
-    document = _document(path)
-    base = document.baseTimeNanoseconds
-    if not 0 <= base < _MAX_BASE_NS:
-        raise TraceFormatError(f"{path} has an impossible base time ({base} ns). Capture again.")
-    events: list[Event] = []
-    calls: list[Call] = []
-    works: list[Work] = []
-    syncs: list[Sync] = []
-    for raw in document.traceEvents:
-        if raw.ph != "X":
-            continue
-        category = raw.cat
-        if category in _HOST:
-            events.append(_event(raw, base, path))
-        elif category in _CALLS:
-            calls.append(_call(raw, base, path))
-        elif category is not None and category in _WORK:
-            works.append(_work(raw, base, path))
-        elif category == _SYNC:
-            syncs.append(_sync(raw.args))
-    if not any(event.is_operator for event in events):
+    reader = DeviceReader()
+    stream(path, reader)
+    about, texts = reader.about(), reader.texts()
+    base = _base_ns(about, path)
+    info = _distributed(about)
+    events, calls, works = Events(**reader.events()), Calls(**reader.calls()), Works(**reader.works())
+    for table in (events, calls, works):
+        if len(table) and int(table.end_ns.max()) + base >= _MAX_NS:
+            raise TraceFormatError(f"{path} has an event of an impossible time. Capture again.")
+        table.start_ns[:] += base
+        table.end_ns[:] += base
+    is_module = which(texts, lambda text: text.startswith(_MODULE))
+    events = replace(events, is_operator=events.is_operator.astype(bool) & ~is_module[events.name])
+    if not events.is_operator.any():
         raise TraceFormatError(
             f"{path} holds no operator (cpu_op) event: it is not a PyTorch profiler trace, or nothing ran "
             "while it was taken. Capture again, with CPU activities on."
         )
-    events.sort(key=lambda event: (event.start_ns, -event.end_ns))
-    calls.sort(key=lambda call: call.start_ns)
-    works.sort(key=lambda work: (work.start_ns, work.end_ns, work.correlation))
-    info = document.distributedInfo or _Distributed()
-    return DeviceTrace(events, calls, works, syncs, info.rank, info.world_size, _listed_groups(info))
+    trace = DeviceTrace(events, calls, works, Syncs(**reader.syncs()), Comms(**reader.comms()), texts)
+    groups = _listed_groups(info)
+    return replace(_sorted(trace), rank=info.rank, world_size=info.world_size, groups=groups)
 
 
-def _document(path: Path) -> _Document:
-    """Decode the file at once; event by event when an irrelevant one has an unheard-of form."""
-    try:
-        return read_json(path, _Document)
-    except TraceFormatError as error:
-        if not isinstance(error.__cause__, msgspec.ValidationError):
-            raise
-    loose = read_json(path, _LooseDocument)
-    return _Document(
-        [event for item in loose.traceEvents if (event := _readable(item)) is not None],
-        loose.baseTimeNanoseconds,
-        _distributed(loose.distributedInfo),
+def _sorted(trace: DeviceTrace) -> DeviceTrace:
+    """Return *trace* with its tables in their order."""
+    events, calls, works = trace.events, trace.calls, trace.works
+    return replace(
+        trace,
+        events=events.take(np.lexsort((-events.end_ns, events.start_ns))),
+        calls=calls.take(np.argsort(calls.start_ns, kind="stable")),
+        works=works.take(np.lexsort((works.correlation, works.end_ns, works.start_ns))),
     )
 
 
-def _readable(item: Any) -> _RawEvent | None:
-    try:
-        return msgspec.convert(item, _RawEvent)
-    except msgspec.ValidationError:
-        return None
+def device_trace(
+    events: Sequence[Event],
+    calls: Sequence[Call] = (),
+    works: Sequence[Work] = (),
+    *,
+    rank: int = -1,
+    world_size: int = 0,
+    groups: Mapping[str, tuple[int, ...]] | None = None,
+) -> DeviceTrace:
+    """Return the trace that consists of these rows, in any order."""
+    numbers: dict[str, int] = {}
+    told: list[CommArguments] = []
+    tables = [
+        _columns(kind, row_type, rows, numbers, told)
+        for kind, row_type, rows in ((Events, Event, events), (Calls, Call, calls), (Works, Work, works))
+    ]
+    comms = _columns(Comms, CommArguments, told, numbers, [])
+    syncs = _columns(Syncs, Sync, [], numbers, [])
+    trace = DeviceTrace(*tables, syncs, comms, list(numbers), rank, world_size, dict(groups or {}))
+    return _sorted(trace)
 
 
-def _distributed(value: Any) -> _Distributed | None:
+def _columns(
+    table: Any, row_type: Any, rows: Sequence[Any], numbers: dict[str, int], told: list[CommArguments]
+) -> Any:
+    """Return *rows* as *table*; their texts are numbered, their communications are put into *told*."""
+
+    def plain(name: str, value: Any) -> Any:
+        if name == "category":
+            return CATEGORIES.index(value)
+        if name == "group_ranks":
+            value = str(list(value))
+        if name == "comm":
+            told.extend([] if value is None else [value])
+            return -1 if value is None else len(told) - 1
+        return numbers.setdefault(value, len(numbers)) if isinstance(value, str) else value
+
+    names = row_type._fields
+    return table(
+        **{
+            name: np.array([plain(name, getattr(row, name)) for row in rows], dtype=_dtype(name))
+            for name in names
+        }
+    )
+
+
+def _dtype(column: str) -> type:
+    return bool if column == "is_operator" else np.int64
+
+
+def _base_ns(about: Mapping[str, str], path: Path) -> int:
+    """Return the time that those of the trace count from."""
     try:
-        return msgspec.convert(value, _Distributed | None)
-    except msgspec.ValidationError:
-        return None
+        base = msgspec.json.decode(about.get("baseTimeNanoseconds", "0"), type=int)
+    except msgspec.MsgspecError:
+        base = -1
+    if not 0 <= base < _MAX_BASE_NS:
+        told = about["baseTimeNanoseconds"]
+        raise TraceFormatError(f"{path} has an impossible base time ({told} ns). Capture again.")
+    return base
+
+
+def _distributed(about: Mapping[str, str]) -> _Distributed:
+    """Return what the trace says about its job; anything odd counts as absent."""
+    try:
+        found = msgspec.json.decode(about.get("distributedInfo", "null"), type=_Distributed | None)
+    except msgspec.MsgspecError:
+        return _Distributed()
+    return found or _Distributed()
 
 
 def _listed_groups(info: _Distributed) -> dict[str, tuple[int, ...]]:
@@ -244,100 +354,10 @@ def _listed_groups(info: _Distributed) -> dict[str, tuple[int, ...]]:
     return groups
 
 
-def _span(raw: _RawEvent, base_ns: int, path: Path) -> tuple[int, int]:
-    """Return start and end of *raw* in Unix nanoseconds."""
-    ts, dur = raw.ts, raw.dur
+def _ranks(text: str) -> tuple[int, ...]:
+    """Return the ranks that *text*, such as ``"[0, 1]"``, lists; none when the trace cut the list short."""
     try:
-        if -_MAX_MICROSECONDS < ts < _MAX_MICROSECONDS and 0 <= dur < _MAX_MICROSECONDS:
-            start = base_ns + round(ts * 1000)
-            return start, start + round(dur * 1000)
-    except TypeError:
-        pass
-    raise TraceFormatError(
-        f"{path}: event '{raw.name}' has an impossible time ({ts!r}, {dur!r}). Capture again."
-    )
-
-
-def _event(raw: _RawEvent, base_ns: int, path: Path) -> Event:
-    start, end = _span(raw, base_ns, path)
-    args, name = raw.args, str(raw.name)
-    return Event(
-        name,
-        raw.cat == "cpu_op" and not name.startswith(_MODULE),
-        str(raw.tid),
-        start,
-        end,
-        _integer(args.record_id, 0),
-        _integer(args.sequence, -1),
-        _integer(args.external_id, 0),
-        _comm(args) if name == _PARAMETERS else None,
-    )
-
-
-def _call(raw: _RawEvent, base_ns: int, path: Path) -> Call:
-    start, end = _span(raw, base_ns, path)
-    args = raw.args
-    correlation = _integer(args.correlation, -1)
-    return Call(str(raw.name), str(raw.tid), start, end, correlation, _integer(args.external_id, 0))
-
-
-def _work(raw: _RawEvent, base_ns: int, path: Path) -> Work:
-    start, end = _span(raw, base_ns, path)
-    args = raw.args
-    return Work(
-        str(raw.name),
-        _WORK[str(raw.cat)],
-        _integer(args.device, 0),
-        _integer(args.stream, -1),
-        start,
-        end,
-        _integer(args.correlation, -1),
-        _integer(args.external_id, 0),
-        _integer(args.size_bytes, -1),
-        _comm(args),
-    )
-
-
-def _sync(args: _Arguments) -> Sync:
-    return Sync(
-        str(args.sync_kind),
-        _integer(args.stream, -1),
-        _integer(args.on_stream, -1),
-        _integer(args.correlation, -1),
-        _integer(args.record_correlation, -1),
-    )
-
-
-def _comm(args: _Arguments) -> CommArguments | None:
-    """Return what *args* says about a communication, if anything."""
-    if args.collective is None:
-        return None
-    peer_to = _integer(args.peer_to, -1)
-    return CommArguments(
-        str(args.collective),
-        _integer(args.in_elements, -1),
-        _integer(args.out_elements, -1),
-        str(args.dtype),
-        _integer(args.group_size, 0),
-        str(args.group_name),
-        _ranks(args.group_ranks),
-        peer_to if peer_to >= 0 else _integer(args.peer_from, -1),
-    )
-
-
-def _ranks(value: Any) -> tuple[int, ...]:
-    """Return the ranks that *value*, such as ``"[0, 1]"``, lists; none when the trace cut the list short."""
-    try:
-        ranks = ast.literal_eval(value) if isinstance(value, str) and "..." not in value else value
+        ranks = ast.literal_eval(text) if "..." not in text else None
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return ()
     return tuple(ranks) if isinstance(ranks, list) and all(type(rank) is int for rank in ranks) else ()
-
-
-def _integer(value: Any, default: int) -> int:
-    """Return *value* as an integer; some traces write integers as text."""
-    if type(value) is int:
-        return value
-    if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) < 20:
-        return int(value)
-    return default

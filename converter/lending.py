@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-import msgspec
+import numpy as np
 
 from .collectives import COMM_OPS
-from .host_trace import HostOp, HostTrace
-from .kineto import Event
+from .columns import groups_of, which
+from .host_trace import HostTrace
+from .kineto import DeviceTrace
 from .trace_set import StepRange
 
 __all__ = ["lend_records"]
@@ -21,67 +22,71 @@ __all__ = ["lend_records"]
 _GLOO = "gloo:"
 _STEP = "ProfilerStep#"
 _ALIGNED_AT_MOST = 1000  # beyond it this takes long, and the steps are hardly the same
+_NONE = np.empty(0, dtype=np.int64)
 _APART = 1 << 48  # between the record ids of one step and the next; they count from 1 in a process
 
 
 def lend_records(
-    events: Sequence[Event], host: HostTrace, structure: StepRange, steps: Sequence[StepRange]
-) -> tuple[list[Event], HostTrace] | None:
-    """Return *events*, in order of start, and *host* so that those of *steps* have records of *structure*.
+    trace: DeviceTrace, host: HostTrace, structure: StepRange, steps: Sequence[StepRange]
+) -> tuple[DeviceTrace, HostTrace] | None:
+    """Return *trace* and *host* so that the events of *steps* have records of *structure*.
 
     None if the steps differ in what they communicate, so that a collective would remain without record;
     computation without a counterpart merely has no record.
     """
-    lenders = _lanes(events, structure)
-    found = list(events)
-    operators: dict[int, HostOp] = dict(host.operators)
+    events = trace.events
+    communicates = which(trace.texts, COMM_OPS.__contains__)[events.name]
+    lenders = _lanes(trace, structure)
+    lent = events.record_id.copy()
+    rows, records = [np.arange(len(host))], [host.records]
     for number, step in enumerate(steps, start=1):
-        for lane, indices in _lanes(events, step).items():
-            borrowed = _pairs(events, lenders.get(lane, []), indices)
-            for own, lender in borrowed:
-                record = events[lender].record_id
-                found[own] = msgspec.structs.replace(events[own], record_id=record + number * _APART)
-                if record in host.operators:
-                    operators[record + number * _APART] = host.operators[record]
-            left = set(indices) - {own for own, _ in borrowed}
-            if any(events[index].name in COMM_OPS for index in left):
+        for lane, indices in _lanes(trace, step).items():
+            own, lender = _pairs(events.name, lenders.get(lane, _NONE), indices)
+            lent[own] = events.record_id[lender] + number * _APART
+            found = host.rows(events.record_id[lender])
+            rows.append(found[found >= 0])
+            records.append(lent[own][found >= 0])
+            if communicates[np.setdiff1d(indices, own)].any():
                 return None
-    return found, HostTrace(operators, host.groups, host.schema)
+    all_rows, all_records = np.concatenate(rows), np.concatenate(records)
+    _, first = np.unique(all_records, return_index=True)
+    return trace.with_records(lent), host.subset(all_rows[first], all_records[first])
 
 
-def _lanes(events: Sequence[Event], step: StepRange) -> dict[str, list[int]]:
+def _lanes(trace: DeviceTrace, step: StepRange) -> dict[int, np.ndarray]:
     """Return the indices of the events in *step*, by thread, in the order in which they began.
 
     Gloo's annotations, which may end on any of its threads, are one lane.
     """
-    lanes: dict[str, list[int]] = {}
-    for index, event in enumerate(events):
-        if step.start_ns <= event.start_ns < step.end_ns and not event.name.startswith(_STEP):
-            lane = _GLOO if event.name.startswith(_GLOO) else event.thread
-            lanes.setdefault(lane, []).append(index)
-    return lanes
+    events = trace.events
+    is_step = which(trace.texts, lambda text: text.startswith(_STEP))[events.name]
+    of_gloo = which(trace.texts, lambda text: text.startswith(_GLOO))[events.name]
+    inside = (events.start_ns >= step.start_ns) & (events.start_ns < step.end_ns) & ~is_step
+    indices = np.flatnonzero(inside)
+    lanes = np.where(of_gloo, -1, events.thread)[indices]
+    return {lane: indices[part] for lane, part in groups_of(lanes).items()}
 
 
-def _pairs(events: Sequence[Event], lenders: Sequence[int], own: Sequence[int]) -> list[tuple[int, int]]:
+def _pairs(names: np.ndarray, lenders: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return which of *own* is the same as which of *lenders*, by names in order."""
-    mine = [events[index].name for index in own]
-    theirs = [events[index].name for index in lenders]
+    mine, theirs = names[own].tolist(), names[lenders].tolist()
     head = _common(mine, theirs)
     tail = _common(mine[head:][::-1], theirs[head:][::-1])
     middle = _aligned(mine[head : len(mine) - tail], theirs[head : len(theirs) - tail])
     pairs = [(i, i) for i in range(head)]
     pairs += [(head + i, head + j) for i, j in middle]
     pairs += [(len(mine) - i, len(theirs) - i) for i in range(tail, 0, -1)]
-    return [(own[i], lenders[j]) for i, j in pairs]
+    found = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return own[found[:, 0]], lenders[found[:, 1]]
 
 
-def _common(mine: Sequence[str], theirs: Sequence[str]) -> int:
+def _common(mine: Sequence[int], theirs: Sequence[int]) -> int:
     """Return how many names both begin with."""
     differs = (i for i, (one, other) in enumerate(zip(mine, theirs, strict=False)) if one != other)
     return next(differs, min(len(mine), len(theirs)))
 
 
-def _aligned(mine: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int]]:
+def _aligned(mine: Sequence[int], theirs: Sequence[int]) -> list[tuple[int, int]]:
     """Return the positions of the same names in both, most of them, in order."""
     if max(len(mine), len(theirs)) > _ALIGNED_AT_MOST:
         return []

@@ -16,8 +16,8 @@ import msgspec
 
 from ..errors import TraceFormatError
 from .files import read_json
-from .host_trace import HostOp, HostTrace, read_host_trace, tensors
-from .kineto import Call, DeviceTrace, Event, Work
+from .host_trace import HostTrace, read_host_trace, tensors
+from .kineto import Call, DeviceTrace, Event, Work, device_trace
 from .nccl import PARAMETERS, parameters
 
 __all__ = ["LINKED_LACKS", "read_linked_device", "read_linked_host"]
@@ -66,27 +66,6 @@ class _Document(msgspec.Struct):
     nodes: list[_RawNode]
 
 
-class _Operators(Mapping[int, HostOp]):
-    """The operators by record-function id, under their own names: a kernel shares its operator's id."""
-
-    def __init__(self, found: Mapping[int, HostOp], names: Mapping[int, str]) -> None:
-        self._found, self._names = found, names
-
-    def __getitem__(self, record: int) -> HostOp:
-        op = self._found[record]
-        name = self._names.get(record, op.name)
-        return op if op.name == name else msgspec.structs.replace(op, name=name)
-
-    def __contains__(self, record: object) -> bool:
-        return record in self._found
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-
 def read_linked_host(path: Path) -> HostTrace:
     """Read the operators, with their arguments, of the linked trace at *path* (plain or gzip).
 
@@ -113,24 +92,21 @@ def read_linked_device(path: Path) -> DeviceTrace:
     host = _host(path, nodes)
     events = [_event(node, spans[node.id]) for node in on_host]
     events += _steps(nodes, spans)
-    events.sort(key=lambda event: (event.start_ns, -event.end_ns))
     issuers = {node.id: node for node in on_host}
     pairs = [
         _issued(node, issuers[node.ctrl_deps], spans, host)
         for node in nodes
         if node.cat in _CATEGORIES and node.id in spans and node.ctrl_deps in issuers
     ]
-    calls = sorted([*(call for call, _ in pairs), *_waits(events, host)], key=lambda call: call.start_ns)
-    works = sorted(
-        (work for _, work in pairs), key=lambda work: (work.start_ns, work.end_ns, work.correlation)
-    )
-    return DeviceTrace(events, calls, works, world_size=_world_size(events, host), groups=host.groups)
+    calls = [*(call for call, _ in pairs), *_waits(events, host)]
+    works = [work for _, work in pairs]
+    return device_trace(events, calls, works, world_size=_world_size(events, host), groups=host.groups)
 
 
 def _host(path: Path, nodes: Sequence[_RawNode]) -> HostTrace:
     names = {node.attribute("rf_id", 0): node.name for node in nodes if not node.cat}
-    host = read_host_trace(path)
-    return HostTrace(_Operators(host.operators, names), host.groups, host.schema)
+    # A kernel shares its operator's id, but has a name of its own.
+    return read_host_trace(path).renamed(names)
 
 
 def _span(node: _RawNode, path: Path) -> tuple[int, int] | None:
@@ -194,7 +170,7 @@ def _issued(
     if moved and not any(word in node.name for word in _BLOCKING):
         returned = min(returned, max(begin, start))
     call = Call(issuer.name, str(issuer.attribute("tid", 0)), begin, returned, node.id, issuer.id)
-    record = host.operators.get(issuer.attribute("rf_id", 0))
+    record = host.operator(issuer.attribute("rf_id", 0))
     arguments = [*tensors(record.inputs), *tensors(record.outputs)] if record is not None and moved else []
     size = min((tensor.size_bytes for tensor in arguments), default=-1)
     stream = node.stream if isinstance(node.stream, int) else -1
@@ -205,12 +181,12 @@ def _issued(
 def _waits(events: Sequence[Event], host: HostTrace) -> Iterator[Call]:
     """Yield the calls that let a stream wait for a collective, as far as operators tell of them."""
     for event in events:
-        stated = parameters(host.operators.get(event.record_id)) if event.name == PARAMETERS else None
+        stated = parameters(host.operator(event.record_id)) if event.name == PARAMETERS else None
         if stated is not None and stated.name == "wait":
             yield Call(_STREAM_WAIT, event.thread, event.start_ns, event.end_ns, -1, event.external_id)
 
 
 def _world_size(events: Sequence[Event], host: HostTrace) -> int:
     """Return how many ranks the largest group of a recorded collective has, 0 without any."""
-    stated = (parameters(host.operators.get(event.record_id)) for event in events if event.name == PARAMETERS)
+    stated = (parameters(host.operator(event.record_id)) for event in events if event.name == PARAMETERS)
     return max((found.world for found in stated if found is not None), default=0)

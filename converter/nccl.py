@@ -101,9 +101,9 @@ class Parameters:
     world: int = 0
 
 
-def is_communication(work: Work) -> bool:
-    """Return whether *work* is a kernel of a collective library."""
-    return work.comm is not None or (work.category == "kernel" and _KERNEL.match(work.name) is not None)
+def is_communication(kernel: str) -> bool:
+    """Return whether a kernel of that name is one of a collective library."""
+    return _KERNEL.match(kernel) is not None
 
 
 def parameters(record: HostOp | None) -> Parameters | None:
@@ -143,8 +143,9 @@ def describe(
     *chain* are the operators around its launch, innermost first; *groups* map names to global ranks, () being
     all. Point-to-point kernels are described by `peer_to_peer`.
     """
-    record, stated = _parameters_of(chain, host)
-    arguments = work.comm or next((op.event.comm for op in chain if op.event.comm is not None), None)
+    holder, stated = _parameters_of(chain, host)
+    record = host.operator(holder) if holder is not None else None
+    arguments = work.comm or next((op.comm for op in chain if op.comm is not None), None)
     name = _normal(arguments.collective if arguments else stated.name if stated else _by_kernel(work.name))
     kind = _KINDS.get(name)
     if kind is None:
@@ -155,14 +156,13 @@ def describe(
         size = _size_by_operator(chain, host)
     if size < 0:
         return None
-    moved = [*tensors(record.inputs), *tensors(record.outputs)] if record is not None else []
     return DeviceComm(
         NodeType.COMM_COLL,
         kind.collective,
         size,
         ranks,
         sequence=stated.sequence if stated else -1,
-        storages=frozenset(tensor.storage for tensor in moved),
+        storages=host.storages_of(holder) if holder is not None else frozenset(),
         notes=(*notes, kind.note) if kind.note else notes,
     )
 
@@ -173,8 +173,8 @@ def peer_to_peer(
     ranks: tuple[int, ...],
 ) -> DeviceComm | None:
     """Return the send or receive that operator *op* asks for; peers are numbered within *ranks*."""
-    record = host.operators.get(op.event.record_id)
-    node_type = _PEER_OPS.get(op.event.name)
+    record = host.operator(op.record_id)
+    node_type = _PEER_OPS.get(op.name)
     if record is None or node_type is None:
         return None
     local, tag = (_integer(record.inputs, index) for index in (2, 3))
@@ -186,7 +186,7 @@ def peer_to_peer(
         ranks,
         peer=ranks[local] if 0 <= local < len(ranks) else local,
         tag=max(0, tag),
-        storages=frozenset(tensor.storage for tensor in moved),
+        storages=host.storages_of(op.record_id, first_input=True),
     )
 
 
@@ -199,17 +199,16 @@ def group_of(
 ) -> tuple[int, ...]:
     """Return the global ranks of the group *work* communicates in; () for all."""
     _, stated = _parameters_of(chain, host)
-    arguments = work.comm or next((op.event.comm for op in chain if op.event.comm is not None), None)
+    arguments = work.comm or next((op.comm for op in chain if op.comm is not None), None)
     return _members(arguments, stated, groups, world_size)[0]
 
 
-def _parameters_of(chain: Sequence[Op], host: HostTrace) -> tuple[HostOp | None, Parameters | None]:
-    """Return the innermost ``record_param_comms`` around a launch, and what it states."""
+def _parameters_of(chain: Sequence[Op], host: HostTrace) -> tuple[int | None, Parameters | None]:
+    """Return the record of the innermost ``record_param_comms`` around a launch, and what it states."""
     for op in chain:
-        record = host.operators.get(op.event.record_id)
-        stated = parameters(record)
+        stated = parameters(host.operator(op.record_id))
         if stated is not None:
-            return record, stated
+            return op.record_id, stated
     return None, None
 
 
@@ -260,7 +259,7 @@ def _size(kind: _Kind, name: str, arguments: CommArguments | None, record: HostO
 def _size_by_operator(chain: Sequence[Op], host: HostTrace) -> int:
     """Return the bytes that the ``c10d`` operator around a launch moves, -1 if there is none."""
     for op in chain:
-        spec, record = COMM_OPS.get(op.event.name), host.operators.get(op.event.record_id)
+        spec, record = COMM_OPS.get(op.name), host.operator(op.record_id)
         if spec is not None and record is not None and 0 <= spec.sized_by < len(record.inputs):
             return sum(tensor.size_bytes for tensor in tensors(record.inputs[spec.sized_by]))
     return -1

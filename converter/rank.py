@@ -6,21 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
+import numpy as np
 
 from ..errors import TraceError
 from .assemble import assemble
 from .collectives import COMM_OPS, Communication, communications
+from .columns import which
 from .device_graph import DEVICE_LANE, device_graph
 from .graph import Graph
 from .host_links import with_records
 from .host_trace import HostTrace, read_host_trace, tensors
-from .kineto import DeviceTrace, Event, read_device_trace
+from .kineto import DeviceTrace, Events, read_device_trace
 from .lending import lend_records
 from .linked import LINKED_LACKS, read_linked_device, read_linked_host
 from .recorded_shapes import read_recorded_host, with_own_records
 from .steps import annotated_steps, whole_trace
-from .timeline import Op, operators
+from .timeline import Ops, Threads
 from .trace_set import Flight, StepRange, read_flight_record
 from .window import Window
 
@@ -108,8 +109,8 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
     if traces.structure is not None:
         trace, host = _with_lent_records(trace, host, traces.structure, window)
     groups = {**host.groups, **trace.groups, **traces.groups}
-    if trace.works:
-        linked = msgspec.structs.replace(trace, events=with_records(trace.events, host))
+    if len(trace.works):
+        linked = with_records(trace, host)
         graph = device_graph(traces.rank, linked, host, window, groups=groups, world_size=world_size)
         _refuse_untied(traces, graph, trace)
     else:
@@ -140,10 +141,10 @@ def _with_host_trace(traces: RankTraces, trace: DeviceTrace) -> tuple[DeviceTrac
 def _with_lent_records(
     trace: DeviceTrace, host: HostTrace, structure: StepRange, window: Window
 ) -> tuple[DeviceTrace, HostTrace]:
-    lent = lend_records(trace.events, host, structure, window.steps)
+    lent = lend_records(trace, host, structure, window.steps)
     if lent is None:
         raise StepsDiffer
-    return msgspec.structs.replace(trace, events=lent[0]), lent[1]
+    return lent
 
 
 def _host_graph(
@@ -156,15 +157,14 @@ def _host_graph(
     world_size: int,
 ) -> Graph:
     """Return the graph of a rank that computes on the host itself."""
-    thread = _busiest_thread(trace.events, window)
-    own = (event for event in trace.events if event.thread == thread)
-    ops = operators(own, window.start_ns, window.end_ns)
-    if not ops:
+    own = _busiest_thread(trace.events, window)
+    ops = Threads(trace).operators(own, window.start_ns, window.end_ns)
+    if not len(ops):
         raise TraceError(
             f"{traces.device_path}: rank {traces.rank} ran no operator in the chosen step. Its clock and its "
             "manifest may disagree; choose another step or capture again."
         )
-    comms = communications(ops, trace.events, host, groups, _flights(traces))
+    comms = communications(ops, host, groups, _flights(traces))
     everyone = tuple(range(world_size))
     own_groups = sorted({comm.group_ranks for comm in comms} - {(), everyone})
     ids = {(): 0, everyone: 0, **{ranks: number for number, ranks in enumerate(own_groups, start=1)}}
@@ -176,14 +176,14 @@ def _host_graph(
 
 def _unknown(
     traces: RankTraces,
-    ops: Sequence[Op],
+    ops: Ops,
     comms: Sequence[Communication],
     groups: Mapping[str, tuple[int, ...]],
     world_size: int,
 ) -> list[str]:
     """Return what the traces do not tell of the communications among *ops*."""
     notes = []
-    unsized = sum(op.event.name in COMM_OPS for op in ops) - len(comms)
+    unsized = int(which(ops.trace.texts, COMM_OPS.__contains__)[ops.name].sum()) - len(comms)
     if unsized:
         notes.append(
             "the traces do not tell what some communications move: they are left as computation of their "
@@ -201,7 +201,7 @@ def _unknown(
 def _refuse_lost_device(traces: RankTraces, trace: DeviceTrace, host: HostTrace) -> None:
     """Raise `TraceError` if the rank used a device whose work the trace lacks: nothing would be right."""
     named = traces.device if traces.device not in _HOST_DEVICES else _tensor_device(host)
-    if named not in _HOST_DEVICES or trace.calls:
+    if named not in _HOST_DEVICES or len(trace.calls):
         raise TraceError(
             f"{traces.device_path}: rank {traces.rank} computed on {named or 'an accelerator'}, but the "
             "trace holds no kernel. The profiler did not see the device: capture again with its activities "
@@ -211,7 +211,7 @@ def _refuse_lost_device(traces: RankTraces, trace: DeviceTrace, host: HostTrace)
 
 def _refuse_untied(traces: RankTraces, graph: Graph, trace: DeviceTrace) -> None:
     """Raise `TraceError` if no device work could be tied to the host: the graph would lack it silently."""
-    if not (graph.nodes["stream"] >= DEVICE_LANE).any():
+    if not (graph.node_columns["stream"] >= DEVICE_LANE).any():
         raise TraceError(
             f"{traces.device_path}: none of rank {traces.rank}'s {len(trace.works)} kernels and copies was "
             "issued by a call in the chosen step. The trace lacks the runtime's calls (capture with CPU and "
@@ -221,13 +221,12 @@ def _refuse_untied(traces: RankTraces, graph: Graph, trace: DeviceTrace) -> None
 
 def _tensor_device(host: HostTrace) -> str:
     """Return an accelerator that holds tensors, or "" if the host holds them all."""
-    for count, op in enumerate(host.operators.values()):
+    for kind in np.unique(host.kind[:_LOOKED_AT]).tolist():
+        op = host.kinds[kind]
         for tensor in [*op.inputs, *op.outputs] if tensors(op.inputs) or tensors(op.outputs) else []:
             device = tensor[5] if isinstance(tensor, list) and len(tensor) == 6 else ""
             if isinstance(device, str) and device.partition(":")[0] not in ("", "cpu", "meta"):
                 return device
-        if count > _LOOKED_AT:
-            break
     return ""
 
 
@@ -237,10 +236,11 @@ def _flights(traces: RankTraces) -> Sequence[Flight]:
     return read_flight_record(traces.flight_path)
 
 
-def _busiest_thread(events: Sequence[Event], window: Window) -> str:
-    """Return the thread that ran most operators in the window."""
-    counts: dict[str, int] = {}
-    for event in events:
-        if event.is_operator and window.start_ns <= event.start_ns < window.end_ns:
-            counts[event.thread] = counts.get(event.thread, 0) + 1
-    return max(counts, key=lambda thread: counts[thread], default="")
+def _busiest_thread(events: Events, window: Window) -> np.ndarray:
+    """Return the events of the thread that ran most operators in the window."""
+    inside = events.is_operator & (events.start_ns >= window.start_ns) & (events.start_ns < window.end_ns)
+    threads, first, count = np.unique(events.thread[inside], return_index=True, return_counts=True)
+    if not len(threads):
+        return np.empty(0, dtype=np.int64)
+    busiest = threads[np.lexsort((first, -count))[0]]
+    return np.flatnonzero(events.thread == busiest)

@@ -21,7 +21,7 @@ from ..errors import TraceFormatError
 from .collectives import COMM_OPS
 from .costs import returned_shape
 from .files import read_json
-from .host_trace import HostOp, HostTrace
+from .host_trace import HostOp, HostTrace, host_trace
 from .kineto import DeviceTrace, Event
 from .nccl import PARAMETERS, dtype_bytes
 
@@ -69,10 +69,7 @@ class _Document(msgspec.Struct):
 
 def with_own_records(trace: DeviceTrace) -> DeviceTrace:
     """Return *trace* with its events' external ids as record ids, if it is too old to have such."""
-    if any(event.record_id for event in trace.events):
-        return trace
-    events = [msgspec.structs.replace(event, record_id=event.external_id) for event in trace.events]
-    return msgspec.structs.replace(trace, events=events)
+    return trace if trace.events.record_id.any() else trace.with_records(trace.events.external_id)
 
 
 def read_recorded_host(path: Path, trace: DeviceTrace) -> tuple[HostTrace, str]:
@@ -81,9 +78,10 @@ def read_recorded_host(path: Path, trace: DeviceTrace) -> tuple[HostTrace, str]:
     *trace* was read from *path*, and has record ids. Every tensor gets a storage of its own, so that no data
     dependency follows.
     """
-    recorded = _arguments(path, by_record=any(e.record_id != e.external_id for e in trace.events))
-    operators = _Recorded(recorded, trace.events)
-    return HostTrace(operators, {}), _SHAPES_ONLY if recorded else _NO_SHAPES
+    by_record = bool((trace.events.record_id != trace.events.external_id).any())
+    recorded = _arguments(path, by_record=by_record)
+    operators = _Recorded(recorded, trace.rows())
+    return host_trace(operators), _SHAPES_ONLY if recorded else _NO_SHAPES
 
 
 def _arguments(path: Path, *, by_record: bool) -> dict[int, _Arguments]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import DependencyError
+from ._native import replay as replay_times
 from .graph import Graph
-from .order import execution_order
+from .order import dependencies, execution_order
 
 __all__ = ["Replay", "replay"]
 
@@ -33,8 +34,8 @@ def replay(graph: Graph) -> Replay:
     with a higher id, in the nearest order that dependencies allow. Raises `DependencyError` when a node waits
     for a missing one or for itself.
     """
-    ids = graph.nodes["node_id"].to_numpy()
-    sources, targets = graph.edges["src"].to_numpy(), graph.edges["dst"].to_numpy()
+    nodes, edges = graph.node_columns, graph.edge_columns
+    ids, sources, targets = nodes["node_id"], edges["src"], edges["dst"]
     src, dst = np.searchsorted(ids, sources), np.searchsorted(ids, targets)
     bad = (src >= len(ids)) | (ids[np.minimum(src, len(ids) - 1)] != sources) if len(ids) else src >= 0
     if bad.any():
@@ -46,18 +47,7 @@ def replay(graph: Graph) -> Replay:
     turns = np.arange(len(ids))
     if (src >= dst).any():
         pairs = np.column_stack([src, dst, np.zeros_like(src)])
-        turns = np.array(execution_order(turns, pairs), dtype=np.int64)
-    order = np.argsort(dst, kind="stable")
-    src, dst = src[order], dst[order]
-    bounds = np.searchsorted(dst, np.arange(len(ids) + 1)).tolist()
-    src_list = src.tolist()
-    streams, durations = graph.nodes["stream"].tolist(), graph.nodes["duration_ns"].tolist()
-    start, end = [0] * len(ids), [0] * len(ids)
-    lane_end: dict[int, int] = {}
-    for index in turns.tolist():
-        ready = lane_end.get(streams[index], 0)
-        for source in src_list[bounds[index] : bounds[index + 1]]:
-            ready = max(ready, end[source])
-        start[index] = ready
-        end[index] = lane_end[streams[index]] = ready + durations[index]
-    return Replay(np.array(start, dtype=np.int64), np.array(end, dtype=np.int64))
+        turns = execution_order(turns, pairs)
+    _, lanes = np.unique(nodes["stream"], return_inverse=True)
+    start, end = replay_times(turns, lanes, nodes["duration_ns"], *dependencies(src, dst, len(ids)))
+    return Replay(start, end)

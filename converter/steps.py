@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
+
 from ..errors import TraceError, UsageError
+from .columns import which
 from .kineto import DeviceTrace
 from .trace_set import StepRange
 
@@ -22,10 +25,13 @@ def annotated_steps(device: DeviceTrace) -> list[StepRange]:
     A profiler that stops within a step leaves a stump of an annotation, which counts for nothing.
     """
     found: dict[int, StepRange] = {}
-    for event in device.events:
-        number = event.name[len(_STEP) :]
-        if event.name.startswith(_STEP) and number.isdecimal() and len(number) < 19:
-            found.setdefault(int(number), StepRange(int(number), event.start_ns, event.end_ns))
+    events = device.events
+    marks = np.flatnonzero(which(device.texts, lambda text: text.startswith(_STEP))[events.name])
+    for index in marks.tolist():
+        number = device.texts[events.name[index]][len(_STEP) :]
+        if number.isdecimal() and len(number) < 19:
+            step = StepRange(int(number), int(events.start_ns[index]), int(events.end_ns[index]))
+            found.setdefault(int(number), step)
     steps = [found[index] for index in sorted(found)]
     if len(steps) > 1 and _length(steps[-1]) < _STUMP_SHARE * max(map(_length, steps)):
         steps.pop()
@@ -38,8 +44,8 @@ def _length(step: StepRange) -> int:
 
 def whole_trace(device: DeviceTrace) -> StepRange:
     """Return all that *device* saw on the host as one step, number 0."""
-    start = min(device.events[0].start_ns, device.calls[0].start_ns if device.calls else 2**63)
-    return StepRange(0, start, max(event.end_ns for event in device.events))
+    starts = [int(table.start_ns[0]) for table in (device.events, device.calls) if len(table)]
+    return StepRange(0, min(starts), int(device.events.end_ns.max()))
 
 
 def choose_steps(steps: Sequence[Sequence[StepRange]], step: StepChoice, place: str) -> set[int]:

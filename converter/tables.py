@@ -2,36 +2,61 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
-from .graph import EDGE_COLUMNS, NODE_COLUMNS, Graph
+from .graph import EDGE_COLUMNS, NODE_COLUMNS, Column, Graph, TextColumn
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["load_tables", "save_tables"]
 
 
-def save_tables(prefix: Path, graphs: Sequence[Graph], encoded: Sequence[bytes]) -> dict[str, int]:
+def save_tables(prefix: Path, graphs: Sequence[Graph], digests: Sequence[str]) -> dict[str, int]:
     """Write ``PREFIX.nodes.parquet`` and ``PREFIX.edges.parquet``; return what `load_tables` needs.
 
-    That is the rank of each graph by the SHA-256 of its encoded file, of those the tables hold completely.
+    That is the rank of each graph by the SHA-256 of its encoded file (*digests*), of those the tables hold
+    completely.
     """
-    for name in ("nodes", "edges"):
-        tables = [getattr(graph, name).assign(rank=np.int64(graph.rank)) for graph in graphs]
-        stacked = pd.concat(tables, ignore_index=True)
-        path = _table(prefix, name)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        columns = ["rank", *(column for column in stacked if column != "rank")]
-        stacked[columns].to_parquet(temporary, index=False)
-        os.replace(temporary, path)
+    _write(_path(prefix, "nodes"), (_arrow(graph.rank, graph.node_columns) for graph in graphs))
+    _write(_path(prefix, "edges"), (_arrow(graph.rank, graph.edge_columns) for graph in graphs))
     if len({graph.rank for graph in graphs}) < len(graphs):
         return {}
-    pairs = zip(graphs, encoded, strict=True)
-    return {hashlib.sha256(data).hexdigest(): graph.rank for graph, data in pairs if not graph.extra}
+    pairs = zip(graphs, digests, strict=True)
+    return {digest: graph.rank for graph, digest in pairs if not graph.extra}
+
+
+def _arrow(rank: int, columns: Mapping[str, Column]) -> pa.Table:
+    """Return the *columns* of one rank, the rank first."""
+    import pyarrow as pa  # noqa: PLC0415 - most users of this module do without
+
+    arrays = {"rank": pa.array(np.full(len(next(iter(columns.values()))), rank, dtype=np.int64))}
+    for name, column in columns.items():
+        if isinstance(column, TextColumn):
+            texts = pa.array([text.encode("utf-8", "replace").decode() for text in column.texts], pa.string())
+            arrays[name] = pa.DictionaryArray.from_arrays(pa.array(column.numbers), texts)
+        else:
+            arrays[name] = pa.array(column)
+    return pa.table(arrays)
+
+
+def _write(path: Path, tables: Iterator[pa.Table]) -> None:
+    """Write *tables*, one after the other, as one file, atomically."""
+    from pyarrow import parquet  # noqa: PLC0415 - as above
+
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    first = next(tables)
+    # Without the Arrow schema, texts that are written as numbers are read as plain texts.
+    with parquet.ParquetWriter(temporary, first.schema, store_schema=False) as writer:
+        for table in chain([first], tables):
+            writer.write_table(table)
+    os.replace(temporary, path)
 
 
 def load_tables(prefix: Path, ranks: object) -> dict[str, Graph]:
@@ -42,9 +67,11 @@ def load_tables(prefix: Path, ranks: object) -> dict[str, Graph]:
     """
     if not isinstance(ranks, dict) or not ranks:
         return {}
+    import pandas as pd  # noqa: PLC0415 - converting does without
+
     try:
-        nodes = pd.read_parquet(_table(prefix, "nodes"))
-        edges = pd.read_parquet(_table(prefix, "edges"))
+        nodes = pd.read_parquet(_path(prefix, "nodes"))
+        edges = pd.read_parquet(_path(prefix, "edges"))
     except (OSError, ValueError):
         return {}
     if list(nodes) != ["rank", *NODE_COLUMNS] or list(edges) != ["rank", *EDGE_COLUMNS]:
@@ -62,5 +89,5 @@ def load_tables(prefix: Path, ranks: object) -> dict[str, Graph]:
     }
 
 
-def _table(prefix: Path, name: str) -> Path:
+def _path(prefix: Path, name: str) -> Path:
     return prefix.with_name(f"{prefix.name}.{name}.parquet")

@@ -2,128 +2,141 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from .kineto import Event
+import numpy as np
 
-__all__ = ["Op", "Piece", "cut", "operators"]
+from ._native import Nesting, cut
+from .columns import Columns
+from .kineto import CommArguments, DeviceTrace
 
-_MODULE = "chakrascope::module "
-_BACKWARD = "autograd::engine::evaluate_function: "
+__all__ = ["PHASES", "Op", "Ops", "Pieces", "Threads", "cut_pieces"]
+
+# By number, those of the native part.
+PHASES = ("forward", "backward", "optimizer", "other")
+_IGNORED, _OPERATOR, _BACKWARD, _ANNOTATION, _MODULE, _OPTIMIZER, _DATA_LOADER = range(7)
+_MODULE_PREFIX = "chakrascope::module "
+_BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
 _COMM_ANNOTATION = "gloo:"
-_OPTIMIZER = "Optimizer."
-_DATA_LOADER = "enumerate(DataLoader)"
+# Annotations that tell more than that something is inside them.
+_ANNOTATIONS = {_MODULE_PREFIX: _MODULE, "Optimizer.": _OPTIMIZER, "enumerate(DataLoader)": _DATA_LOADER}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Op:
     """An operator on the thread, clipped to the window and to the operator around it."""
 
-    event: Event
+    name: str
+    record_id: int
     start_ns: int
     end_ns: int
     parent: int
-    module: str
-    phase: str
-    is_leaf: bool = True
+    comm: CommArguments | None
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A stretch of the thread: self time of *op*, or (``op`` -1) time outside any; *next_op* follows."""
+class Pieces(Columns):
+    """Stretches of a thread: self time of *op*, or (``op`` -1) time outside any; *next_op* follows."""
 
-    start_ns: int
-    end_ns: int
-    op: int
-    next_op: int
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    op: np.ndarray
+    next_op: np.ndarray
 
 
 @dataclass(frozen=True)
-class _Context:
-    """What encloses an event: where it ends, its operator's index, and what that tells."""
+class Ops:
+    """The operators of one thread in order of start.
 
-    end_ns: int
-    op: int
-    module: str
-    phase: str
+    *event* counts the trace's events, *module* the *modules* (0: none), *phase* the `PHASES`; *parent* is the
+    operator around one, -1 for none.
+    """
+
+    trace: DeviceTrace
+    modules: Sequence[str]
+    event: np.ndarray
+    parent: np.ndarray
+    module: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    phase: np.ndarray
+    is_leaf: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.event)
+
+    def __getitem__(self, index: int) -> Op:
+        event = int(self.event[index])
+        events, trace = self.trace.events, self.trace
+        return Op(
+            trace.texts[int(events.name[event])],
+            int(events.record_id[event]),
+            int(self.start_ns[index]),
+            int(self.end_ns[index]),
+            int(self.parent[index]),
+            trace.comm(int(events.comm[event])),
+        )
+
+    @cached_property
+    def name(self) -> np.ndarray:
+        """The number of each operator's name among the trace's texts."""
+        return self.trace.events.name[self.event]
+
+    @cached_property
+    def record_id(self) -> np.ndarray:
+        """The record-function id of each operator."""
+        return self.trace.events.record_id[self.event]
 
 
-def operators(
-    events: Iterable[Event],
-    start_ns: int,
-    end_ns: int,
-    *,
-    modules: dict[int, str] | None = None,
-    phase: str = "forward",
-) -> list[Op]:
-    """Return the operators among *events*, one thread's, that touch the window, in order of start.
+class Threads:
+    """Finds the operators of a trace's threads, one after the other.
 
     Nesting is by time, since recorded parents are wrong with gloo. Annotations become context (module,
     phase), never operators; gloo's own may overlap what follows and are left out. A backward operator's
-    module is that of the forward operator with its autograd sequence number; *modules* carries those from
-    one thread to the next. *phase* is that of operators that nothing encloses.
+    module is that of the forward operator with its autograd sequence number, on whichever thread that ran.
     """
-    ops: list[Op] = []
-    stack = [_Context(end_ns, -1, "", phase)]
-    module_of_sequence = modules if modules is not None else {}
-    for event in events:
-        if event.start_ns >= end_ns or event.end_ns < start_ns or event.name.startswith(_COMM_ANNOTATION):
-            continue
-        begin = max(event.start_ns, start_ns)
-        while len(stack) > 1 and stack[-1].end_ns <= begin:
-            stack.pop()
-        outer = stack[-1]
-        module, inner = _context(event, outer, module_of_sequence)
-        end = min(event.end_ns, outer.end_ns)
-        if event.is_operator:
-            if outer.op >= 0:
-                ops[outer.op].is_leaf = False
-            if inner != "backward" and event.sequence >= 0 and module:
-                module_of_sequence[event.sequence] = module
-            ops.append(Op(event, begin, end, outer.op, module, inner))
-            stack.append(_Context(end, len(ops) - 1, module, inner))
-        else:
-            stack.append(_Context(end, outer.op, module, inner))
-    return ops
+
+    def __init__(self, trace: DeviceTrace) -> None:
+        self._trace = trace
+        self._nesting = Nesting()
+        numbers = {"": 0}
+        roles = np.full((2, len(trace.texts)), _ANNOTATION, dtype=np.uint8)
+        self._module = np.zeros(len(trace.texts), dtype=np.int32)
+        for number, text in enumerate(trace.texts):
+            roles[1, number] = _BACKWARD if text.startswith(_BACKWARD_PREFIX) else _OPERATOR
+            if text.startswith(_COMM_ANNOTATION):
+                roles[:, number] = _IGNORED
+            for prefix, role in _ANNOTATIONS.items():
+                if text.startswith(prefix):
+                    roles[0, number] = role
+            if text.startswith(_MODULE_PREFIX):
+                module = text[len(_MODULE_PREFIX) :]
+                self._module[number] = numbers.setdefault(module, len(numbers))
+        self._modules = list(numbers)
+        self._roles = roles
+
+    def operators(self, events: np.ndarray, start_ns: int, end_ns: int, *, phase: str = "forward") -> Ops:
+        """Return the operators among *events* (of one thread, in order) that touch the given stretch.
+
+        *phase* is that of operators that nothing encloses.
+        """
+        own = self._trace.events.take(events)
+        columns = self._nesting.operators(
+            own.start_ns,
+            own.end_ns,
+            own.sequence,
+            self._roles[own.is_operator.astype(np.int8), own.name],
+            self._module[own.name],
+            start_ns,
+            end_ns,
+            PHASES.index(phase),
+        )
+        columns["event"] = events[columns["event"]]
+        return Ops(self._trace, self._modules, **columns)
 
 
-def _context(event: Event, outer: _Context, module_of_sequence: dict[int, str]) -> tuple[str, str]:
-    """Return module and phase inside *event*."""
-    name = event.name
-    if event.is_operator:
-        if name.startswith(_BACKWARD):
-            return module_of_sequence.get(event.sequence, ""), "backward"
-        return outer.module, outer.phase
-    if name.startswith(_MODULE):
-        return name[len(_MODULE) :], outer.phase
-    if name.startswith(_OPTIMIZER):
-        return outer.module, "optimizer"
-    if name.startswith(_DATA_LOADER):
-        return outer.module, "other"
-    return outer.module, outer.phase
-
-
-def cut(ops: Sequence[Op], start_ns: int, end_ns: int) -> list[Piece]:
+def cut_pieces(ops: Ops, start_ns: int, end_ns: int) -> Pieces:
     """Return the pieces of the window in order; they touch, and together are the window."""
-    pieces: list[Piece] = []
-    stack: list[int] = []
-    cursor = start_ns
-
-    def advance(until: int, following: int) -> None:
-        nonlocal cursor
-        if until > cursor:
-            pieces.append(Piece(cursor, until, stack[-1] if stack else -1, following))
-            cursor = until
-
-    for index, op in enumerate(ops):
-        while stack and ops[stack[-1]].end_ns <= op.start_ns:
-            advance(ops[stack[-1]].end_ns, index)
-            stack.pop()
-        advance(op.start_ns, index)
-        stack.append(index)
-    while stack:
-        advance(ops[stack[-1]].end_ns, -1)
-        stack.pop()
-    advance(end_ns, -1)
-    return pieces
+    return Pieces(**cut(ops.start_ns, ops.end_ns, start_ns, end_ns))

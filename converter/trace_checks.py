@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from ..errors import ChakrascopeError, TraceError
 from .files import read_json
 from .findings import Finding
@@ -115,17 +117,15 @@ def _check_device(
             "Capture with 'chakrascope trace', or call the profiler's step() after each step.",
         )
     for step in steps:
-        inside = any(
-            event.is_operator and step.start_ns <= event.start_ns < step.end_ns for event in device.events
-        )
-        if not inside:
+        starts = device.events.start_ns[device.events.is_operator]
+        if not ((starts >= step.start_ns) & (starts < step.end_ns)).any():
             yield Finding(
                 "error",
                 f"{place}, step {step.index}",
                 "No operator ran in it by the trace's clock, so the clocks of manifest and trace disagree.",
                 _CAPTURE_AGAIN,
             )
-    if not device.works and (device.calls or entry.device not in ("", "cpu")):
+    if not len(device.works) and (len(device.calls) or entry.device not in ("", "cpu")):
         yield Finding(
             "error",
             place,
@@ -136,23 +136,20 @@ def _check_device(
 
 def _check_pair(entry: RankEntry, host: HostTrace, device: DeviceTrace, folder: Path) -> Iterator[Finding]:
     """Check that both traces are of the same run: the records the device trace names are in the host's."""
-    covered = entry.structure_step
-    named = [
-        event
-        for event in device.events
-        if event.record_id > 0 and (covered is None or covered.start_ns <= event.start_ns < covered.end_ns)
-    ]
-    if not named or not host.operators:
+    covered, events = entry.structure_step, device.events
+    named = events.record_id > 0
+    if covered is not None:
+        named &= (events.start_ns >= covered.start_ns) & (events.start_ns < covered.end_ns)
+    if not named.any() or not len(host):
         return
-    equal = 0
-    for event in named:
-        record = host.operators.get(event.record_id)
-        equal += record is not None and record.name == event.name
-    if equal < _AGREEING_SHARE * len(named):
+    rows = host.rows(events.record_id[named])
+    names = np.array(device.texts, dtype=object)[events.name[named]]
+    equal = int((host.names()[rows[rows >= 0]] == names[rows >= 0]).sum())
+    if equal < _AGREEING_SHARE * named.sum():
         yield Finding(
             "error",
             f"{folder}, rank {entry.rank}",
-            f"Host and device trace are of different runs: only {equal} of {len(named)} recorded operators "
+            f"Host and device trace are of different runs: only {equal} of {named.sum()} recorded operators "
             "have the same number and name in both.",
             "Give the two files that were captured together.",
         )

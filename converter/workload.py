@@ -8,16 +8,18 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from ..errors import UsageError, WorkloadError, WorkloadFormatError
 from .codec import decode_graph, encode_graph
 from .graph import EdgeKind, Graph, NodeType
 from .scaling import replicate
 from .tables import load_tables, save_tables
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Workload"]
 
@@ -77,9 +79,12 @@ class Workload:
         """Write the ``.et`` files, groups, tables and, last, the metadata, each atomically."""
         prefix = Path(prefix)
         prefix.parent.mkdir(parents=True, exist_ok=True)
-        encoded = [encode_graph(graph) for graph in self.graphs]
-        for rank, program in enumerate(self.program_of_rank.tolist()):
-            _write(_beside(prefix, f".{rank}.et"), encoded[program])
+        digests = []
+        for program, graph in enumerate(self.graphs):
+            encoded = encode_graph(graph)
+            digests.append(hashlib.sha256(encoded).hexdigest())
+            for rank in np.flatnonzero(self.program_of_rank == program).tolist():
+                _write(_beside(prefix, f".{rank}.et"), encoded)
         groups = _beside(prefix, ".groups.json")
         if self.groups:
             _write(groups, json.dumps({str(key): list(value) for key, value in self.groups.items()}).encode())
@@ -89,7 +94,7 @@ class Workload:
             "format": "chakrascope-workload",
             "version": 1,
             "num_ranks": self.num_ranks,
-            "tables": save_tables(prefix, self.graphs, encoded),
+            "tables": save_tables(prefix, self.graphs, digests),
             **self.metadata,
         }
         _write(_beside(prefix, ".workload.json"), json.dumps(document, indent=1, sort_keys=True).encode())
@@ -119,6 +124,8 @@ class Workload:
 
     def node_table(self) -> pd.DataFrame:
         """Return the nodes of all ranks, ``rank`` first; one row for each node each rank executes."""
+        import pandas as pd  # noqa: PLC0415 - converting does without
+
         tables = []
         for rank, program in enumerate(self.program_of_rank.tolist()):
             table = self.graphs[program].nodes.copy()
@@ -141,8 +148,8 @@ class Workload:
 
     def summary(self) -> dict[str, int]:
         """Return the number of ranks, nodes and communication nodes over all ranks."""
-        comm = [int((graph.nodes["type"] >= NodeType.COMM_SEND).sum()) for graph in self.graphs]
-        nodes = [len(graph.nodes) for graph in self.graphs]
+        comm = [int((graph.node_columns["type"] >= NodeType.COMM_SEND).sum()) for graph in self.graphs]
+        nodes = [len(graph.node_columns["node_id"]) for graph in self.graphs]
         programs = self.program_of_rank.tolist()
         return {
             "num_ranks": self.num_ranks,
@@ -220,6 +227,8 @@ def _with_edge_kinds(graphs: list[Graph], prefix: Path) -> list[Graph]:
     path = _beside(prefix, ".edges.parquet")
     if not path.exists():
         return graphs
+    import pandas as pd  # noqa: PLC0415 - converting does without
+
     try:
         table = pd.read_parquet(path)
         kinds = {int(str(rank)): part for rank, part in table.groupby("rank")}

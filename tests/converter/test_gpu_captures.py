@@ -125,7 +125,9 @@ def test_newer_kernel_names_and_schema_give_the_same_graph(shared, resnet):
 def test_kernels_share_the_cost_of_their_operator(dlrm, data_dir):
     graph = dlrm.graphs[0]
     host = read_host_trace(data_dir / "converter" / "dlrm_v100_8" / "et_0.json.gz")
-    counted = [operator_cost(op)[0] for op in host.operators.values() if op.name == "aten::addmm"]
+    counted = [
+        operator_cost(op)[0] for op in map(host.operator, host.records.tolist()) if op.name == "aten::addmm"
+    ]
     kernels = graph.nodes.query("stream >= 1000 and type == 4")
     assert (kernels[["num_ops", "tensor_size_bytes"]] >= 1).all(axis=None)
     first = kernels.query("operator == 'aten::addmm'")

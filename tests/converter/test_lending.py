@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chakrascope.converter.host_trace import HostOp, HostTrace
-from chakrascope.converter.kineto import Event
+from chakrascope.converter.host_trace import HostOp, host_trace
+from chakrascope.converter.kineto import Event, device_trace
 from chakrascope.converter.lending import lend_records
 from chakrascope.converter.trace_set import StepRange
 
@@ -14,7 +14,7 @@ names = st.sampled_from(["aten::mm", "aten::add", "aten::t", "record_param_comms
 
 
 def steps_of(*lists):
-    """Return one step a list of names, a host trace of the first, and their events on one thread."""
+    """Return one step a list of names, their device trace on one thread, and a host trace of the first."""
     steps = [StepRange(n, n * LENGTH, (n + 1) * LENGTH) for n in range(len(lists))]
     events = [Event("ProfilerStep#0", False, "main", 0, LENGTH, 999_999, -1)]
     record = 0
@@ -28,50 +28,51 @@ def steps_of(*lists):
         event.record_id: HostOp(event.name, [event.record_id], [], "")
         for event in events[1 : len(lists[0]) + 1]
     }
-    return steps, events, HostTrace(operators, {})
+    return steps, device_trace(events), host_trace(operators)
 
 
-def borrowed(events, host, step):
+def borrowed(trace, host, step):
     """Return the first step's record numbers that the operators of *step* got, None where they got none."""
-    own = [event for event in events if step.start_ns <= event.start_ns < step.end_ns]
-    return [host.operators[e.record_id].inputs[0] if e.record_id in host.operators else None for e in own]
+    own = [event for event in trace.rows() if step.start_ns <= event.start_ns < step.end_ns]
+    ops = [host.operator(event.record_id) for event in own]
+    return [None if op is None else op.inputs[0] for op in ops]
 
 
 @settings(deadline=None)
 @given(st.lists(names, max_size=40), st.integers(1, 3))
 def test_equal_steps_borrow_every_record_in_order_under_numbers_of_their_own(operators, count):
-    steps, events, host = steps_of(*([operators] * (count + 1)))
-    events, host = lend_records(events, host, steps[0], steps[1:])
+    steps, trace, host = steps_of(*([operators] * (count + 1)))
+    trace, host = lend_records(trace, host, steps[0], steps[1:])
     for step in steps[1:]:
-        assert borrowed(events, host, step) == list(range(1, len(operators) + 1))
-    numbers = [event.record_id for event in events]
+        assert borrowed(trace, host, step) == list(range(1, len(operators) + 1))
+    numbers = trace.events.record_id.tolist()
     assert len(set(numbers)) == len(numbers)
 
 
 @settings(deadline=None)
 @given(st.lists(names, max_size=12), st.lists(names, max_size=12), st.lists(names, max_size=12))
 def test_a_record_is_lent_to_its_own_name_only(first, second, shared):
-    steps, events, host = steps_of([*shared, *first, *shared], [*shared, *second, *shared])
-    events, host = lend_records(events, host, steps[0], steps[1:])
-    for event in events:
-        if event.record_id in host.operators:
-            assert host.operators[event.record_id].name == event.name
+    steps, trace, host = steps_of([*shared, *first, *shared], [*shared, *second, *shared])
+    trace, host = lend_records(trace, host, steps[0], steps[1:])
+    for event in trace.rows():
+        op = host.operator(event.record_id)
+        assert op is None or op.name == event.name
 
 
 def test_an_operator_too_many_goes_without_a_record_and_the_others_keep_theirs():
-    steps, events, host = steps_of(
+    steps, trace, host = steps_of(
         ["aten::mm", "aten::add", "aten::t"], ["aten::mm", "aten::item", "aten::add", "aten::t"]
     )
-    assert borrowed(*lend_records(events, host, steps[0], steps[1:]), steps[1]) == [1, None, 2, 3]
+    assert borrowed(*lend_records(trace, host, steps[0], steps[1:]), steps[1]) == [1, None, 2, 3]
 
 
 @pytest.mark.parametrize("other", [["c10d::allreduce_", "c10d::allreduce_"], ["c10d::broadcast_"]])
 def test_steps_that_communicate_differently_are_not_the_same(other):
-    steps, events, host = steps_of(["aten::mm", "c10d::allreduce_"], ["aten::mm", *other])
-    assert lend_records(events, host, steps[0], steps[1:]) is None
+    steps, trace, host = steps_of(["aten::mm", "c10d::allreduce_"], ["aten::mm", *other])
+    assert lend_records(trace, host, steps[0], steps[1:]) is None
 
 
 def test_long_steps_with_little_in_common_are_given_up_quickly():
-    steps, events, host = steps_of(["aten::mm"] * 20_000 + ["aten::t"], ["aten::add", "aten::mm"] * 10_000)
-    events, host = lend_records(events, host, steps[0], steps[1:])
-    assert set(borrowed(events, host, steps[1])) == {None}
+    steps, trace, host = steps_of(["aten::mm"] * 20_000 + ["aten::t"], ["aten::add", "aten::mm"] * 10_000)
+    trace, host = lend_records(trace, host, steps[0], steps[1:])
+    assert set(borrowed(trace, host, steps[1])) == {None}

@@ -1,0 +1,217 @@
+#include "device_reader.h"
+
+#include <charconv>
+#include <cmath>
+
+namespace chakrascope::converter {
+
+// One event in place. Traces disagree about the types of arguments, so each use converts them.
+struct DeviceReader::Event {
+    Token ph, cat, name, tid, ts, dur;
+    bool usable = true;
+    Token record_id, sequence, external_id, correlation, stream, device, size_bytes;
+    Token collective, in_elements, out_elements, dtype, group_size, group_name, group_ranks, peer_to,
+        peer_from;
+    Token sync_kind, on_stream, record_correlation;
+
+    Token* argument(std::string_view key);
+    Token* field(std::string_view key);
+};
+
+namespace {
+
+constexpr double kMaxMicroseconds = 4503599627370496.0;  // 2^52
+
+enum class Category { kOther, kOperator, kAnnotation, kCall, kKernel, kCopy, kMemset, kSync };
+
+struct CategoryName {
+    std::string_view name;
+    Category category;
+};
+
+// The runtime and driver interfaces are those of every accelerator PyTorch names in its traces.
+constexpr CategoryName kCategories[] = {
+    {"cpu_op", Category::kOperator},   {"user_annotation", Category::kAnnotation},
+    {"cuda_runtime", Category::kCall}, {"cuda_driver", Category::kCall},
+    {"hip_runtime", Category::kCall},  {"hip_driver", Category::kCall},
+    {"xpu_runtime", Category::kCall},  {"mtia_runtime", Category::kCall},
+    {"kernel", Category::kKernel},     {"gpu_memcpy", Category::kCopy},
+    {"gpu_memset", Category::kMemset}, {"cuda_sync", Category::kSync},
+};
+constexpr std::string_view kParameters = "record_param_comms";
+
+Category category_of(std::string_view name) {
+    for (const auto& known : kCategories) {
+        if (known.name == name) return known.category;
+    }
+    return Category::kOther;
+}
+
+// Nanoseconds of a number of microseconds, rounded to even as Python does; false if it is none or too large.
+bool to_ns(const Token& token, double least, std::int64_t& ns) {
+    std::int64_t whole = 0;
+    if (token.is_true_integer(whole)) {
+        const auto microseconds = static_cast<double>(whole);
+        if (microseconds < least || microseconds >= kMaxMicroseconds) return false;
+        ns = whole * 1000;
+        return true;
+    }
+    double microseconds = 0;
+    if (token.kind == Kind::kAbsent) {
+        ns = 0;
+        return true;
+    }
+    if (token.kind != Kind::kNumber) return false;
+    const char* const end = token.raw.data() + token.raw.size();
+    if (std::from_chars(token.raw.data(), end, microseconds).ec != std::errc{}) return false;
+    if (!(microseconds >= least && microseconds < kMaxMicroseconds)) return false;
+    ns = static_cast<std::int64_t>(std::nearbyint(microseconds * 1000));
+    return true;
+}
+
+}  // namespace
+
+Token* DeviceReader::Event::field(std::string_view key) {
+    if (key == "ph") return &ph;
+    if (key == "cat") return &cat;
+    if (key == "name") return &name;
+    if (key == "tid") return &tid;
+    if (key == "ts") return &ts;
+    if (key == "dur") return &dur;
+    return nullptr;
+}
+
+Token* DeviceReader::Event::argument(std::string_view key) {
+    static constexpr struct {
+        std::string_view name;
+        Token Event::*token;
+    } kKnown[] = {
+        {"External id", &Event::external_id},
+        {"Record function id", &Event::record_id},
+        {"Sequence number", &Event::sequence},
+        {"correlation", &Event::correlation},
+        {"stream", &Event::stream},
+        {"device", &Event::device},
+        {"bytes", &Event::size_bytes},
+        {"Collective name", &Event::collective},
+        {"In msg nelems", &Event::in_elements},
+        {"Out msg nelems", &Event::out_elements},
+        {"dtype", &Event::dtype},
+        {"Group size", &Event::group_size},
+        {"Process Group Name", &Event::group_name},
+        {"Process Group Ranks", &Event::group_ranks},
+        {"Dst Rank", &Event::peer_to},
+        {"Src Rank", &Event::peer_from},
+        {"cuda_sync_kind", &Event::sync_kind},
+        {"wait_on_stream", &Event::on_stream},
+        {"wait_on_cuda_event_record_corr_id", &Event::record_correlation},
+    };
+    for (const auto& one : kKnown) {
+        if (one.name == key) return &(this->*one.token);
+    }
+    return nullptr;
+}
+
+void DeviceReader::element(Scanner& scanner) {
+    if (scanner.peek() != '{') {
+        scanner.value();
+        return;
+    }
+    Event event;
+    scanner.object([&](const Token& key) {
+        if (key.raw == "args") {
+            if (scanner.peek() != '{') {
+                scanner.value();
+                event.usable = false;
+                return;
+            }
+            scanner.object([&](const Token& name) {
+                const Token value = scanner.value();
+                if (Token* const wanted = event.argument(name.raw)) *wanted = value;
+            });
+            return;
+        }
+        const Token value = scanner.value();
+        if (Token* const wanted = event.field(key.raw)) *wanted = value;
+    });
+    // An irrelevant event may have an unheard-of form.
+    if (event.usable && event.ph.kind == Kind::kString && event.ph.raw == "X" &&
+        event.cat.kind == Kind::kString)
+        keep(event);
+}
+
+void DeviceReader::member(std::string_view key, const Token& value) {
+    if (key != "baseTimeNanoseconds" && key != "distributedInfo") return;
+    const bool is_text = value.kind == Kind::kString;
+    about.insert_or_assign(std::string(key),
+                           is_text ? '"' + std::string(value.raw) + '"' : std::string(value.raw));
+}
+
+void DeviceReader::keep(const Event& event) {
+    const Category category = category_of(event.cat.raw);
+    if (category == Category::kOther) return;
+    if (category == Category::kSync) {
+        syncs.kind.push_back(text_of(event.sync_kind));
+        syncs.stream.push_back(event.stream.integer(-1));
+        syncs.on_stream.push_back(event.on_stream.integer(-1));
+        syncs.correlation.push_back(event.correlation.integer(-1));
+        syncs.record_correlation.push_back(event.record_correlation.integer(-1));
+        return;
+    }
+    std::int64_t start = 0, length = 0;
+    if (!to_ns(event.ts, -kMaxMicroseconds, start) || !to_ns(event.dur, 0, length)) {
+        throw FormatError("event '" + std::string(event.name.raw) + "' has an impossible time (" +
+                          std::string(event.ts.raw) + ", " + std::string(event.dur.raw) + ")");
+    }
+    const std::int32_t name = text_of(event.name);
+    switch (category) {
+        case Category::kOperator:
+        case Category::kAnnotation:
+            events.name.push_back(name);
+            events.thread.push_back(text_of(event.tid));
+            events.comm.push_back(event.name.raw == kParameters ? comm_of(event) : -1);
+            events.is_operator.push_back(category == Category::kOperator);
+            events.start_ns.push_back(start);
+            events.end_ns.push_back(start + length);
+            events.record_id.push_back(event.record_id.integer(0));
+            events.sequence.push_back(event.sequence.integer(-1));
+            events.external_id.push_back(event.external_id.integer(0));
+            return;
+        case Category::kCall:
+            calls.name.push_back(name);
+            calls.thread.push_back(text_of(event.tid));
+            calls.start_ns.push_back(start);
+            calls.end_ns.push_back(start + length);
+            calls.correlation.push_back(event.correlation.integer(-1));
+            calls.external_id.push_back(event.external_id.integer(0));
+            return;
+        default:
+            works.name.push_back(name);
+            works.comm.push_back(comm_of(event));
+            works.category.push_back(category == Category::kKernel ? 0 : category == Category::kCopy ? 1 : 2);
+            works.start_ns.push_back(start);
+            works.end_ns.push_back(start + length);
+            works.device.push_back(event.device.integer(0));
+            works.stream.push_back(event.stream.integer(-1));
+            works.correlation.push_back(event.correlation.integer(-1));
+            works.external_id.push_back(event.external_id.integer(0));
+            works.size_bytes.push_back(event.size_bytes.integer(-1));
+    }
+}
+
+// Keep what *event* says about a communication, if anything, and return its row.
+std::int32_t DeviceReader::comm_of(const Event& event) {
+    if (event.collective.kind == Kind::kAbsent || event.collective.kind == Kind::kNull) return -1;
+    comms.collective.push_back(text_of(event.collective));
+    comms.in_elements.push_back(event.in_elements.integer(-1));
+    comms.out_elements.push_back(event.out_elements.integer(-1));
+    comms.dtype.push_back(text_of(event.dtype));
+    comms.group_size.push_back(event.group_size.integer(0));
+    comms.group_name.push_back(text_of(event.group_name));
+    comms.group_ranks.push_back(text_of(event.group_ranks));
+    const std::int64_t peer_to = event.peer_to.integer(-1);
+    comms.peer.push_back(peer_to >= 0 ? peer_to : event.peer_from.integer(-1));
+    return static_cast<std::int32_t>(comms.collective.size()) - 1;
+}
+
+}  // namespace chakrascope::converter

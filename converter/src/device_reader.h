@@ -1,0 +1,80 @@
+// Device traces (Kineto JSON) as columns.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "document.h"
+#include "texts.h"
+
+namespace chakrascope::converter {
+
+// Operators and annotations of host threads. Times are nanoseconds from the trace's base; texts are numbers.
+struct EventColumns {
+    std::vector<std::int32_t> name, thread, comm;
+    std::vector<std::uint8_t> is_operator;
+    std::vector<std::int64_t> start_ns, end_ns, record_id, sequence, external_id;
+};
+
+// Calls of the accelerator's runtime.
+struct CallColumns {
+    std::vector<std::int32_t> name, thread;
+    std::vector<std::int64_t> start_ns, end_ns, correlation, external_id;
+};
+
+// What devices did; *category* is 0 for kernels, 1 for copies, 2 for memory sets.
+struct WorkColumns {
+    std::vector<std::int32_t> name, comm;
+    std::vector<std::uint8_t> category;
+    std::vector<std::int64_t> start_ns, end_ns, device, stream, correlation, external_id, size_bytes;
+};
+
+// Recorded synchronisations.
+struct SyncColumns {
+    std::vector<std::int32_t> kind;
+    std::vector<std::int64_t> stream, on_stream, correlation, record_correlation;
+};
+
+// What events say about communication; the *comm* columns above count its rows, -1 for none.
+struct CommColumns {
+    std::vector<std::int32_t> collective, dtype, group_name, group_ranks;
+    std::vector<std::int64_t> in_elements, out_elements, group_size, peer;
+};
+
+class DeviceReader : private Parts {
+  public:
+    DeviceReader() : document_("traceEvents", *this) {}
+    DeviceReader(const DeviceReader&) = delete;
+    DeviceReader& operator=(const DeviceReader&) = delete;
+
+    // Take the next bytes of the file. Raises FormatError.
+    void feed(std::string_view bytes) { document_.feed(bytes); }
+    // Take the end of the file. Raises FormatError.
+    void finish() { document_.finish(); }
+
+    EventColumns events;
+    CallColumns calls;
+    WorkColumns works;
+    SyncColumns syncs;
+    CommColumns comms;
+    Texts texts;
+    // The members that describe the trace, as JSON.
+    std::map<std::string, std::string> about;
+
+  private:
+    struct Event;
+
+    void element(Scanner& scanner) override;
+    void member(std::string_view key, const Token& value) override;
+    void keep(const Event& event);
+    std::int32_t comm_of(const Event& event);
+    std::int32_t text_of(const Token& token) { return texts.number(token.text(scratch_)); }
+
+    Document document_;
+    std::string scratch_;
+};
+
+}  // namespace chakrascope::converter

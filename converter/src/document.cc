@@ -1,0 +1,84 @@
+#include "document.h"
+
+namespace chakrascope::converter {
+
+void Document::feed(std::string_view bytes) {
+    pending_.append(bytes);
+    if (pending_.size() >= worth_more_) parse(true);
+}
+
+void Document::finish() {
+    parse(false);
+    if (state_ != State::kDone) throw FormatError("it breaks off in the middle");
+    if (!found_) throw FormatError("it has no '" + std::string(array_) + "'");
+}
+
+void Document::parse(bool more) {
+    const char* const begin = pending_.data();
+    Scanner scanner(begin, begin + pending_.size(), more);
+    const char* whole = begin;
+    worth_more_ = 0;
+    try {
+        while (!(scanner.exhausted() && (more || state_ == State::kDone))) {
+            step(scanner);
+            whole = scanner.position();
+        }
+        whole = scanner.position();
+    } catch (const NeedMore&) {
+        // A part longer than all pieces so far is not tried at each of them.
+        worth_more_ = 2 * static_cast<std::size_t>(begin + pending_.size() - whole);
+    } catch (const FormatError& error) {
+        const auto place = passed_ + static_cast<std::size_t>(scanner.position() - begin);
+        throw FormatError(std::string(error.what()) + ", byte " + std::to_string(place));
+    }
+    passed_ += static_cast<std::size_t>(whole - begin);
+    pending_.erase(0, static_cast<std::size_t>(whole - begin));
+}
+
+void Document::step(Scanner& scanner) {
+    switch (state_) {
+        case State::kStart:
+            scanner.take('{');
+            state_ = State::kFirstMember;
+            return;
+        case State::kFirstMember:
+        case State::kMember:
+            member(scanner);
+            return;
+        case State::kFirstElement:
+        case State::kElement:
+            element(scanner);
+            return;
+        case State::kDone:
+            scanner.fail("something follows its end");
+    }
+}
+
+void Document::member(Scanner& scanner) {
+    if (scanner.try_take('}')) {
+        state_ = State::kDone;
+        return;
+    }
+    if (state_ == State::kMember) scanner.take(',');
+    const Token key = scanner.key();
+    if (key.raw == array_) {
+        scanner.take('[');
+        found_ = true;
+        state_ = State::kFirstElement;
+        return;
+    }
+    parts_.member(key.raw, scanner.value());
+    state_ = State::kMember;
+}
+
+void Document::element(Scanner& scanner) {
+    if (scanner.try_take(']')) {
+        state_ = State::kMember;
+        return;
+    }
+    if (state_ == State::kElement) scanner.take(',');
+    parts_.element(scanner);
+    state_ = State::kElement;
+}
+
+}  // namespace chakrascope::converter

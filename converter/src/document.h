@@ -1,0 +1,50 @@
+// A JSON document that arrives in pieces: an object, one of whose members is a long array.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "json.h"
+
+namespace chakrascope::converter {
+
+// What becomes of a document's parts. A part that breaks off is offered again once more of it has arrived, so
+// nothing may be kept before all of it was taken.
+class Parts {
+  public:
+    virtual ~Parts() = default;
+    // Take one element of the array.
+    virtual void element(Scanner& scanner) = 0;
+    // Keep the member called *key*, in place.
+    virtual void member(std::string_view key, const Token& value) = 0;
+};
+
+class Document {
+  public:
+    // *array* is the name of the member whose elements go to *parts* one by one.
+    Document(std::string_view array, Parts& parts) : array_(array), parts_(parts) {}
+
+    // Take the next bytes of the document. Raises FormatError.
+    void feed(std::string_view bytes);
+    // Take the rest. Raises FormatError if the document is not whole or lacks the array.
+    void finish();
+
+  private:
+    enum class State { kStart, kFirstMember, kMember, kFirstElement, kElement, kDone };
+
+    void parse(bool more);
+    void step(Scanner& scanner);
+    void member(Scanner& scanner);
+    void element(Scanner& scanner);
+
+    std::string_view array_;
+    Parts& parts_;
+    State state_ = State::kStart;
+    bool found_ = false;
+    std::string pending_;
+    std::size_t passed_ = 0;      // bytes of the document before the pending ones
+    std::size_t worth_more_ = 0;  // pending bytes below which trying again would be in vain
+};
+
+}  // namespace chakrascope::converter

@@ -1,0 +1,220 @@
+#include "host_reader.h"
+
+#include <array>
+#include <utility>
+
+namespace chakrascope::converter {
+
+// What is needed of a node besides its arguments.
+struct HostReader::Node {
+    Token id, name, record_id, thread, schema, input_shapes, output_shapes;
+
+    Token* attribute(std::string_view key) {
+        if (key == "rf_id") return &record_id;
+        if (key == "tid") return &thread;
+        if (key == "op_schema") return &schema;
+        return nullptr;
+    }
+
+    Token* field(std::string_view key) {
+        if (key == "id") return &id;
+        if (key == "name") return &name;
+        if (key == "input_shapes") return &input_shapes;
+        if (key == "output_shapes") return &output_shapes;
+        return attribute(key);
+    }
+};
+
+namespace {
+
+constexpr std::string_view kGroupsNode = "process_group:init";
+// Of a tensor: tensor, storage, offset, elements, bytes an element, device.
+constexpr std::size_t kTensorFields = 6;
+constexpr std::size_t kDeepest = 512;
+
+bool is_tensor(const std::array<Token, kTensorFields>& fields, std::int64_t& storage) {
+    std::int64_t ignored = 0;
+    return fields[5].kind == Kind::kString && fields[1].is_true_integer(storage) &&
+           fields[3].is_true_integer(ignored) && fields[4].is_true_integer(ignored);
+}
+
+void append(std::string& text, const Token& token) {
+    const bool quoted = token.kind == Kind::kString;
+    if (quoted) text.push_back('"');
+    text.append(token.raw);
+    if (quoted) text.push_back('"');
+}
+
+}  // namespace
+
+void HostReader::Side::clear() {
+    values.clear();
+    shapes.clear();
+    storages.clear();
+    first = 0;
+    raw = {};
+    flat = damaged = false;
+}
+
+void HostReader::element(Scanner& scanner) {
+    Node node, attributes;
+    inputs_.clear();
+    outputs_.clear();
+    scanner.object([&](const Token& key) {
+        if (key.raw == "inputs" || key.raw == "outputs") {
+            take_side(scanner, key.raw == "inputs" ? inputs_ : outputs_);
+            return;
+        }
+        if (key.raw != "attrs") {
+            const Token value = scanner.value();
+            if (Token* const wanted = node.field(key.raw)) *wanted = value;
+            return;
+        }
+        scanner.array([&] {
+            Token name, value;
+            scanner.object([&](const Token& part) {
+                const Token found = scanner.value();
+                if (part.raw == "name") name = found;
+                if (part.raw == "value") value = found;
+            });
+            if (name.kind != Kind::kString) scanner.fail("an attribute without a name");
+            if (Token* const wanted = attributes.attribute(name.raw)) *wanted = value;
+        });
+    });
+    if (attributes.record_id.kind != Kind::kAbsent) node.record_id = attributes.record_id;
+    if (attributes.thread.kind != Kind::kAbsent) node.thread = attributes.thread;
+    if (attributes.schema.kind != Kind::kAbsent) node.schema = attributes.schema;
+    keep(node);
+}
+
+void HostReader::member(std::string_view key, const Token& value) {
+    if (key != "schema") return;
+    if (value.kind != Kind::kString) throw FormatError("its schema is no text");
+    schema = value.text(scratch_);
+}
+
+void HostReader::keep(const Node& node) {
+    std::int64_t id = 0, record = 0, thread = 0;
+    if (!node.id.is_true_integer(id)) throw FormatError("a node has no number");
+    if (node.name.kind != Kind::kString) throw FormatError("node " + std::to_string(id) + " has no name");
+    if (node.name.raw.find(kGroupsNode) != std::string_view::npos) {
+        group_lists.emplace_back(inputs_.raw);
+        return;
+    }
+    if (!node.record_id.is_true_integer(record) || record <= 0) return;
+    node.thread.is_true_integer(thread);
+    for (const auto& [side, shapes] :
+         {std::pair{&inputs_, &node.input_shapes}, {&outputs_, &node.output_shapes}}) {
+        const bool apart = side->values.empty() || side->flat;
+        if (apart && shapes->kind == Kind::kArray) side->shapes = shapes->raw;
+        if (side->damaged || (apart && shapes->kind != Kind::kArray && shapes->kind != Kind::kAbsent)) {
+            throw FormatError("the arguments of node " + std::to_string(id) + " '" +
+                              std::string(node.name.raw) + "' cannot be read");
+        }
+        if (side->values.empty()) side->values.assign("[]", 2);
+        if (side->shapes.empty()) side->shapes.assign("[]", 2);
+    }
+    const std::int32_t name = text_of(node.name);
+    const std::int32_t declared = node.schema.kind == Kind::kString ? text_of(node.schema) : texts.number("");
+    scratch_.clear();
+    for (const std::string* part : {&inputs_.values, &outputs_.values, &inputs_.shapes, &outputs_.shapes})
+        scratch_.append(scratch_.empty() ? "[" : ",").append(*part);
+    scratch_.push_back(']');
+    const std::array<std::int32_t, 3> kind{name, declared, texts.number(scratch_)};
+    const std::int32_t number =
+        kind_numbers_.number({reinterpret_cast<const char*>(kind.data()), sizeof kind});
+    if (static_cast<std::size_t>(number) == kinds.name.size()) {
+        kinds.name.push_back(kind[0]);
+        kinds.schema.push_back(kind[1]);
+        kinds.arguments.push_back(kind[2]);
+    }
+    const auto begin = static_cast<std::int64_t>(operators.storages.size());
+    for (const Side* side : {&inputs_, &outputs_})
+        operators.storages.insert(operators.storages.end(), side->storages.begin(), side->storages.end());
+    operators.record_id.push_back(record);
+    operators.thread.push_back(thread);
+    operators.kind.push_back(number);
+    operators.first_end.push_back(begin + static_cast<std::int64_t>(inputs_.first));
+    operators.inputs_end.push_back(begin + static_cast<std::int64_t>(inputs_.storages.size()));
+    operators.bounds.push_back(static_cast<std::int64_t>(operators.storages.size()));
+}
+
+// Take inputs or outputs: a list of values in schema 1.0.1, later an object that holds it.
+void HostReader::take_side(Scanner& scanner, Side& side) {
+    side.clear();
+    const char next = scanner.peek();
+    const char* const start = scanner.position();
+    if (next == '[') {
+        side.flat = true;
+        take_values(scanner, side);
+    } else if (next == '{') {
+        scanner.object([&](const Token& key) {
+            const bool values = key.raw == "values";
+            if (values && scanner.peek() == '[') {
+                take_values(scanner, side);
+                return;
+            }
+            const Token value = scanner.value();
+            if (key.raw == "shapes" && value.kind == Kind::kArray) side.shapes = value.raw;
+            side.damaged |= values || (key.raw == "shapes" && value.kind != Kind::kArray);
+        });
+        if (side.values.empty()) side.values.assign("[]", 2);
+    } else {
+        scanner.value();
+        side.damaged = true;
+    }
+    side.raw = {start, static_cast<std::size_t>(scanner.position() - start)};
+}
+
+void HostReader::take_values(Scanner& scanner, Side& side) {
+    side.values.assign(1, '[');
+    side.storages.clear();
+    bool first = true;
+    scanner.array([&] {
+        if (!first) side.values.push_back(',');
+        take_argument(scanner, side, 0);
+        if (first) side.first = side.storages.size();
+        first = false;
+    });
+    side.values.push_back(']');
+}
+
+// Take one argument, however nested: a tensor leaves its storage behind and is written without identity.
+void HostReader::take_argument(Scanner& scanner, Side& side, std::size_t depth) {
+    if (scanner.peek() != '[') {
+        append(side.values, scanner.value());
+        return;
+    }
+    if (depth == kDeepest) scanner.fail("values are nested too deep");
+    const std::size_t begin = side.values.size(), known = side.storages.size();
+    std::array<Token, kTensorFields> fields;
+    std::size_t count = 0;
+    side.values.push_back('[');
+    scanner.array([&] {
+        if (count > 0) side.values.push_back(',');
+        Token field;
+        if (scanner.peek() == '[') {
+            take_argument(scanner, side, depth + 1);
+        } else {
+            field = scanner.value();
+            append(side.values, field);
+        }
+        if (count < kTensorFields) fields[count] = field;
+        ++count;
+    });
+    side.values.push_back(']');
+    std::int64_t storage = 0;
+    if (count != kTensorFields || !is_tensor(fields, storage)) return;
+    side.storages.resize(known);
+    side.storages.push_back(storage);
+    side.values.resize(begin);
+    side.values += "[0,0,0,";
+    append(side.values, fields[3]);
+    side.values.push_back(',');
+    append(side.values, fields[4]);
+    side.values.push_back(',');
+    append(side.values, fields[5]);
+    side.values.push_back(']');
+}
+
+}  // namespace chakrascope::converter

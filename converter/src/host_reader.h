@@ -1,0 +1,78 @@
+// Host traces (ExecutionTraceObserver JSON) as columns.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "document.h"
+#include "texts.h"
+
+namespace chakrascope::converter {
+
+// The operators with a record-function id, in the order of the file. What they were called with is kept once
+// for all that are alike but for the identity of their tensors: *kind* counts the rows of KindColumns. The
+// storages of operator i's tensors, inputs first, are storages[bounds[i]] to storages[bounds[i + 1]], its
+// inputs end at inputs_end[i], those of its first argument at first_end[i].
+struct OperatorColumns {
+    std::vector<std::int64_t> record_id, thread, bounds{0}, inputs_end, first_end, storages;
+    std::vector<std::int32_t> kind;
+};
+
+// Name, schema and arguments as numbers of texts. The arguments' text is the JSON array [inputs, outputs,
+// shapes of inputs, shapes of outputs], in which the tensors' identities are 0.
+struct KindColumns {
+    std::vector<std::int32_t> name, schema, arguments;
+};
+
+class HostReader : private Parts {
+  public:
+    HostReader() : document_("nodes", *this) {}
+    HostReader(const HostReader&) = delete;
+    HostReader& operator=(const HostReader&) = delete;
+
+    // Take the next bytes of the file. Raises FormatError.
+    void feed(std::string_view bytes) { document_.feed(bytes); }
+    // Take the end of the file. Raises FormatError.
+    void finish() { document_.finish(); }
+
+    OperatorColumns operators;
+    KindColumns kinds;
+    Texts texts;
+    // The arguments of the nodes that list process groups, as JSON.
+    std::vector<std::string> group_lists;
+    // The version of the format, as JSON.
+    std::string schema;
+
+  private:
+    // The inputs or the outputs of a node: *first* counts the storages of the first argument.
+    struct Side {
+        std::string values, shapes;
+        std::vector<std::int64_t> storages;
+        std::size_t first = 0;
+        std::string_view raw;
+        bool flat = false;
+        bool damaged = false;
+
+        void clear();
+    };
+    struct Node;
+
+    void element(Scanner& scanner) override;
+    void member(std::string_view key, const Token& value) override;
+    void keep(const Node& node);
+    std::int32_t text_of(const Token& token) { return texts.number(token.text(scratch_)); }
+
+    static void take_side(Scanner& scanner, Side& side);
+    static void take_values(Scanner& scanner, Side& side);
+    static void take_argument(Scanner& scanner, Side& side, std::size_t depth);
+
+    Document document_;
+    Texts kind_numbers_;
+    Side inputs_, outputs_;
+    std::string scratch_;
+};
+
+}  // namespace chakrascope::converter

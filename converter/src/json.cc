@@ -1,0 +1,360 @@
+#include "json.h"
+
+#include <charconv>
+#include <cstring>
+
+namespace chakrascope::converter {
+namespace {
+
+constexpr std::size_t kDeepest = 512;
+constexpr std::size_t kLongestTextNumber = 19;
+
+bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
+
+std::uint64_t load(const char* at) {
+    std::uint64_t word;
+    std::memcpy(&word, at, sizeof word);
+    return word;
+}
+
+constexpr std::uint64_t kOnes = 0x0101010101010101;
+constexpr std::uint64_t kHighs = 0x8080808080808080;
+
+// High bits of the bytes of *word* that are zero; bytes above one of them may be marked, too.
+constexpr std::uint64_t zero_bytes(std::uint64_t word) { return (word - kOnes) & ~word & kHighs; }
+
+// Whether *word* holds a byte that ends the plain part of a string: a quote, a backslash, a control
+// character, or one beyond ASCII.
+constexpr bool interrupts(std::uint64_t word) {
+    const std::uint64_t quotes = zero_bytes(word ^ (kOnes * '"'));
+    const std::uint64_t slashes = zero_bytes(word ^ (kOnes * '\\'));
+    const std::uint64_t controls = (word - kOnes * 0x20) & ~word & kHighs;
+    return ((quotes | slashes | controls | word) & kHighs) != 0;
+}
+
+int hex_value(char digit) {
+    if (is_digit(digit)) return digit - '0';
+    if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;
+    if (digit >= 'A' && digit <= 'F') return digit - 'A' + 10;
+    return -1;
+}
+
+unsigned four_hex_digits(const char* at) {
+    unsigned code = 0;
+    for (int i = 0; i < 4; ++i) code = code << 4 | static_cast<unsigned>(hex_value(at[i]));
+    return code;
+}
+
+void append_utf8(unsigned code, std::string& out) {
+    const auto byte = [&](unsigned value) { out.push_back(static_cast<char>(value)); };
+    if (code < 0x80) {
+        byte(code);
+    } else if (code < 0x800) {
+        byte(0xC0 | code >> 6);
+        byte(0x80 | (code & 0x3F));
+    } else if (code < 0x10000) {
+        byte(0xE0 | code >> 12);
+        byte(0x80 | (code >> 6 & 0x3F));
+        byte(0x80 | (code & 0x3F));
+    } else {
+        byte(0xF0 | code >> 18);
+        byte(0x80 | (code >> 12 & 0x3F));
+        byte(0x80 | (code >> 6 & 0x3F));
+        byte(0x80 | (code & 0x3F));
+    }
+}
+
+bool is_high_surrogate(unsigned code) { return code >= 0xD800 && code < 0xDC00; }
+bool is_low_surrogate(unsigned code) { return code >= 0xDC00 && code < 0xE000; }
+
+}  // namespace
+
+void unescape(std::string_view raw, std::string& out) {
+    for (std::size_t i = 0; i < raw.size(); ++i) {
+        if (raw[i] != '\\') {
+            out.push_back(raw[i]);
+            continue;
+        }
+        switch (raw[++i]) {
+            case 'b':
+                out.push_back('\b');
+                break;
+            case 'f':
+                out.push_back('\f');
+                break;
+            case 'n':
+                out.push_back('\n');
+                break;
+            case 'r':
+                out.push_back('\r');
+                break;
+            case 't':
+                out.push_back('\t');
+                break;
+            case 'u': {
+                unsigned code = four_hex_digits(raw.data() + i + 1);
+                i += 4;
+                if (is_high_surrogate(code)) {
+                    code = 0x10000 + ((code - 0xD800) << 10) + (four_hex_digits(raw.data() + i + 3) - 0xDC00);
+                    i += 6;
+                }
+                append_utf8(code, out);
+                break;
+            }
+            default:
+                out.push_back(raw[i]);
+        }
+    }
+}
+
+std::int64_t Token::integer(std::int64_t other) const {
+    std::int64_t value = 0;
+    if (is_true_integer(value)) return value;
+    if (kind != Kind::kString || escaped || raw.size() > kLongestTextNumber) return other;
+    const auto [end, error] = std::from_chars(raw.data(), raw.data() + raw.size(), value);
+    return error == std::errc{} && end == raw.data() + raw.size() ? value : other;
+}
+
+bool Token::is_true_integer(std::int64_t& value) const {
+    if (kind != Kind::kInteger) return false;
+    return std::from_chars(raw.data(), raw.data() + raw.size(), value).ec == std::errc{};
+}
+
+std::string_view Token::text(std::string& scratch) const {
+    switch (kind) {
+        case Kind::kNull:
+            return "None";
+        case Kind::kTrue:
+            return "True";
+        case Kind::kFalse:
+            return "False";
+        default:
+            if (!escaped) return raw;
+    }
+    scratch.clear();
+    unescape(raw, scratch);
+    return scratch;
+}
+
+void Scanner::fail(const char* what) const { throw FormatError(what); }
+
+void Scanner::ended() const {
+    if (more_) throw NeedMore{};
+    fail("it breaks off in the middle");
+}
+
+char Scanner::peek() {
+    while (true) {
+        const char byte = *at_;
+        if (byte == ' ') {
+            // Indented files hold long runs of spaces.
+            while (end_ - at_ > 8 && load(at_) == kOnes * ' ') at_ += 8;
+            at_ += *at_ == ' ' ? 1 : 0;
+        } else if (byte == '\n' || byte == '\r' || byte == '\t') {
+            ++at_;
+        } else if (byte != '\0') {
+            return byte;
+        } else if (at_ != end_) {
+            fail("a NUL byte");
+        } else if (more_) {
+            throw NeedMore{};
+        } else {
+            return '\0';
+        }
+    }
+}
+
+bool Scanner::exhausted() {
+    while (at_ != end_ && (*at_ == ' ' || *at_ == '\n' || *at_ == '\r' || *at_ == '\t')) ++at_;
+    return at_ == end_;
+}
+
+void Scanner::take(char expected) {
+    const char found = peek();
+    if (found != expected) {
+        if (found == '\0') ended();
+        const char what[] = {'\'', expected, '\'', ' ', 'i', 's', ' ', 'e',
+                             'x',  'p',      'e',  'c', 't', 'e', 'd', '\0'};
+        fail(what);
+    }
+    ++at_;
+}
+
+bool Scanner::try_take(char wanted) {
+    if (peek() != wanted) return false;
+    ++at_;
+    return true;
+}
+
+Token Scanner::key() {
+    if (peek() != '"') {
+        if (at_ == end_) ended();
+        fail("the name of a member is expected");
+    }
+    const Token found = string();
+    take(':');
+    return found;
+}
+
+Token Scanner::value() {
+    switch (peek()) {
+        case '"':
+            return string();
+        case '{':
+        case '[':
+            return nested();
+        case 't':
+            return literal("true", Kind::kTrue);
+        case 'f':
+            return literal("false", Kind::kFalse);
+        case 'n':
+            return literal("null", Kind::kNull);
+        case '\0':
+            ended();
+        default:
+            return number();
+    }
+}
+
+Token Scanner::string() {
+    const char* const start = ++at_;
+    bool escaped = false;
+    while (true) {
+        while (end_ - at_ >= 8 && !interrupts(load(at_))) at_ += 8;
+        const auto byte = static_cast<unsigned char>(*at_);
+        if (byte == '"') {
+            const Token found{Kind::kString, escaped, {start, static_cast<std::size_t>(at_ - start)}};
+            ++at_;
+            return found;
+        }
+        if (byte == '\\') {
+            escaped = true;
+            escape();
+        } else if (byte < 0x20) {
+            if (at_ == end_) ended();
+            fail("a control character in a text");
+        } else if (byte >= 0x80) {
+            beyond_ascii();
+        } else {
+            ++at_;
+        }
+    }
+}
+
+// Take an escape sequence; of a surrogate pair, both.
+void Scanner::escape() {
+    if (end_ - at_ < 2) ended();
+    const char kind = at_[1];
+    if (kind == '\0' || std::strchr("\"\\/bfnrtu", kind) == nullptr) fail("an unknown escape in a text");
+    if (kind != 'u') {
+        at_ += 2;
+        return;
+    }
+    const auto check = [&](const char* start) {
+        for (int i = 2; i < 6; ++i) {
+            if (start + i >= end_) ended();
+            if (hex_value(start[i]) < 0) fail("a damaged escape in a text");
+        }
+        return four_hex_digits(start + 2);
+    };
+    const unsigned code = check(at_);
+    at_ += 6;
+    if (is_low_surrogate(code)) fail("half a surrogate pair in a text");
+    if (!is_high_surrogate(code)) return;
+    if (end_ - at_ < 6 && more_) ended();
+    if (end_ - at_ < 6 || at_[0] != '\\' || at_[1] != 'u' || !is_low_surrogate(check(at_)))
+        fail("half a surrogate pair in a text");
+    at_ += 6;
+}
+
+// Take one character of two to four bytes.
+void Scanner::beyond_ascii() {
+    const auto lead = static_cast<unsigned char>(*at_);
+    const int length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+    unsigned code = lead & (0xFF >> (length + 1));
+    for (int i = 1; i < length; ++i) {
+        if (at_ + i >= end_) ended();
+        const auto byte = static_cast<unsigned char>(at_[i]);
+        if ((byte & 0xC0) != 0x80) fail("a text that is not UTF-8");
+        code = code << 6 | (byte & 0x3F);
+    }
+    constexpr unsigned kFewest[] = {0x80, 0x800, 0x10000};
+    if (lead < 0xC2 || lead > 0xF4 || code < kFewest[length - 2] || code > 0x10FFFF ||
+        is_high_surrogate(code) || is_low_surrogate(code))
+        fail("a text that is not UTF-8");
+    at_ += length;
+}
+
+Token Scanner::literal(std::string_view word, Kind kind) {
+    for (std::size_t i = 0; i < word.size(); ++i) {
+        if (at_ + i >= end_) ended();
+        if (at_[i] != word[i]) fail("an unknown word");
+    }
+    const Token found{kind, false, {at_, word.size()}};
+    at_ += word.size();
+    return found;
+}
+
+void Scanner::digits() {
+    if (!is_digit(*at_)) {
+        if (at_ == end_) ended();
+        fail("a damaged number");
+    }
+    while (is_digit(*at_)) ++at_;
+}
+
+Token Scanner::number() {
+    const char* const start = at_;
+    bool whole = true;
+    if (*at_ == '-') ++at_;
+    if (*at_ == '0')
+        ++at_;
+    else if (is_digit(*at_) || at_ == end_)
+        digits();
+    else
+        fail("a value is expected");
+    if (is_digit(*at_)) fail("a damaged number");
+    if (*at_ == '.') {
+        whole = false;
+        ++at_;
+        digits();
+    }
+    if (*at_ == 'e' || *at_ == 'E') {
+        whole = false;
+        ++at_;
+        if (*at_ == '+' || *at_ == '-') ++at_;
+        digits();
+    }
+    if (at_ == end_ && more_) ended();  // digits may follow
+    const Kind kind = whole ? Kind::kInteger : Kind::kNumber;
+    return {kind, false, {start, static_cast<std::size_t>(at_ - start)}};
+}
+
+// Take an object or array without looking at what is in it.
+Token Scanner::nested() {
+    const char* const start = at_;
+    const Kind kind = *at_ == '{' ? Kind::kObject : Kind::kArray;
+    std::string closing;  // of the objects and arrays that are open
+    do {
+        const char next = peek();
+        if (next == '{' || next == '[') {
+            ++at_;
+            if (closing.size() == kDeepest) fail("values are nested too deep");
+            closing.push_back(next == '{' ? '}' : ']');
+            if (!try_take(closing.back())) {
+                if (next == '{') key();
+                continue;
+            }
+            closing.pop_back();
+        } else {
+            value();
+        }
+        while (!closing.empty() && try_take(closing.back())) closing.pop_back();
+        if (closing.empty()) break;
+        take(',');
+        if (closing.back() == '}') key();
+    } while (true);
+    return {kind, false, {start, static_cast<std::size_t>(at_ - start)}};
+}
+
+}  // namespace chakrascope::converter

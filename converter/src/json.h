@@ -1,0 +1,99 @@
+// A strict JSON scanner over bytes that may still be arriving. It builds nothing: values are parsed in
+// place, or skipped once they are known to be well-formed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace chakrascope::converter {
+
+// The text is no JSON, or not of the form that is expected.
+struct FormatError : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+// The bytes end within a value, and more may follow.
+struct NeedMore {};
+
+enum class Kind : std::uint8_t { kAbsent, kNull, kFalse, kTrue, kInteger, kNumber, kString, kArray, kObject };
+
+// A value in place: *raw* is its text, for a string without the quotes.
+struct Token {
+    Kind kind = Kind::kAbsent;
+    bool escaped = false;
+    std::string_view raw;
+
+    // The value as a 64-bit integer, also if it is written as a text of decimals; *other* if it is none.
+    std::int64_t integer(std::int64_t other) const;
+    // What Python's str() shows of the value; *scratch* holds it if it had escapes.
+    std::string_view text(std::string& scratch) const;
+    bool is_true_integer(std::int64_t& value) const;
+};
+
+class Scanner {
+  public:
+    // The bytes at *end* must be readable and zero. *more* tells that further bytes may follow them.
+    Scanner(const char* begin, const char* end, bool more)
+        : begin_(begin), at_(begin), end_(end), more_(more) {}
+
+    const char* position() const { return at_; }
+    // Skip white space and return the next byte, 0 at the end of all bytes.
+    char peek();
+    // Whether nothing but white space is left for now.
+    bool exhausted();
+    // Take *expected*, which must come next.
+    void take(char expected);
+    // Take *wanted* if it comes next.
+    bool try_take(char wanted);
+    // Take a string, the key of a member, and the colon behind it.
+    Token key();
+    // Take one value of any kind.
+    Token value();
+
+    // Take an object and call *member*(key); it must take the value.
+    template <class Member>
+    void object(Member member) {
+        take('{');
+        if (try_take('}')) return;
+        do {
+            member(key());
+        } while (try_take(','));
+        take('}');
+    }
+
+    // Take an array and call *element*() where each element starts; it must take it.
+    template <class Element>
+    void array(Element element) {
+        take('[');
+        if (try_take(']')) return;
+        do {
+            element();
+        } while (try_take(','));
+        take(']');
+    }
+
+    [[noreturn]] void fail(const char* what) const;
+
+  private:
+    [[noreturn]] void ended() const;
+    Token string();
+    Token number();
+    Token literal(std::string_view word, Kind kind);
+    Token nested();
+    void digits();
+    void escape();
+    void beyond_ascii();
+
+    const char* begin_;
+    const char* at_;
+    const char* end_;
+    bool more_;
+};
+
+// Append *raw*, the inside of a string, with its escapes resolved, to *out*.
+void unescape(std::string_view raw, std::string& out);
+
+}  // namespace chakrascope::converter
