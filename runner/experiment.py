@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from ..converter import Workload, encode_graph
 from ..errors import ConfigError, WorkloadError
+from .algorithms import digests, without_paths
 from .config import MemoryConfig, NetworkConfig, SystemConfig
 
 __all__ = ["Experiment", "WorkloadSource"]
@@ -131,7 +132,11 @@ class Experiment:
     @functools.cached_property
     def content_hash(self) -> str:
         """The hash of everything that decides the result: 16 hexadecimal digits."""
-        content = self.describe() | {"workload": self.workload.content_hash, "custom": self._custom_files()}
+        algorithms = digests(self.system)
+        # What algorithms hold decides the result, and not where they are or what they are called.
+        system = {key: value for key, value in self.system.to_dict().items() if "custom" not in key}
+        content = self.describe() | {"workload": self.workload.content_hash, "custom": algorithms}
+        content |= {"system": system} if algorithms else {}
         encoded = json.dumps(content, sort_keys=True, default=str).encode()
         return hashlib.sha256(encoded).hexdigest()[:16]
 
@@ -139,7 +144,7 @@ class Experiment:
         """Return the configurations and options as plain JSON."""
         return {
             "backend": self.backend,
-            "system": self.system.to_dict(),
+            "system": without_paths(self.system.to_dict()),
             "network": self.network.to_dict(),
             "memory": self.memory.to_dict(),
             "groups": {str(group): list(members) for group, members in sorted(self.groups.items())},
@@ -154,20 +159,6 @@ class Experiment:
             "rendezvous": self.rendezvous,
             "semantics": self.semantics,
         }
-
-    def _custom_files(self) -> dict[str, str]:
-        """Return the hash of each custom algorithm's file: their content decides the result too."""
-        names = [
-            name
-            for key, value in vars(self.system).items()
-            if key.endswith("_custom")
-            for name in value or ()
-        ]
-        found: dict[str, str] = {}
-        for name in names:
-            for path in sorted(self.system.folder.glob(f"{name}*.et")):
-                found[path.name] = _digest_file(str(path))
-        return found
 
 
 def _digest_file(path: str) -> str:

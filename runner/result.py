@@ -64,7 +64,8 @@ _OPTIONAL = ("flows", "link_use")
 
 def empty_table(name: str) -> pd.DataFrame:
     """Return the table *name* of a result without rows, with its columns typed."""
-    return _empty_table(name).copy()
+    table: pd.DataFrame = _empty_table(name).copy()
+    return table
 
 
 @lru_cache

@@ -15,6 +15,7 @@ from typing import Any
 from ..converter import Workload
 from ..errors import StudyError, did_you_mean
 from ._notes import LABEL_LENGTH, NOTE_LENGTH, TAG_LENGTH, read_note, write_note
+from .algorithms import copied_into
 from .config import MemoryConfig, NetworkConfig, SystemConfig, load_groups
 from .config._values import write_atomically
 from .experiment import Experiment, WorkloadSource
@@ -360,7 +361,7 @@ class Study:
 
 def _write_inputs(folder: Path, experiment: Experiment) -> None:
     """Write the configurations as ASTRA-sim reads them, so that a run can be repeated there too."""
-    experiment.system.save(folder / "system.json")
+    copied_into(experiment.system, folder).save(folder / "system.json")
     experiment.network.save(folder / "network.yml")
     experiment.memory.save(folder / "memory.json")
     description = experiment.describe()

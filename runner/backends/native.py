@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
-from ...errors import BackendError, BackendUnavailable, ConfigError
+from ...errors import BackendError, BackendUnavailable
+from ..algorithms import read_per_node
 from ..collectives import collective_table
-from ..config import NetworkConfig, PacketNetwork, SystemConfig
+from ..config import NetworkConfig, PacketNetwork
 from ..experiment import Experiment
 from ..result import Result
 from ..stall import stall_error
@@ -173,20 +172,7 @@ def _set_system(config: Any, experiment: Experiment) -> None:
     config.model_shared_bus = system.model_shared_bus == 1
     config.custom_base = str(system.folder)
     if system.per_node_custom_implementation is not None:
-        config.per_node_custom_implementation = _per_node(system)
-
-
-def _per_node(system: SystemConfig) -> dict[int, str]:
-    """Read the YAML that maps node ids to custom algorithms."""
-    path = system.folder / Path(str(system.per_node_custom_implementation))
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return {int(key): str(value) for key, value in data.items()}
-    except (OSError, yaml.YAMLError, ValueError, AttributeError) as error:
-        raise ConfigError(
-            f"The custom algorithms of single nodes in {path} cannot be read ({error}); "
-            "the file must map node ids to names."
-        ) from error
+        config.per_node_custom_implementation = read_per_node(system)
 
 
 def _nodes(output: Any) -> pd.DataFrame:

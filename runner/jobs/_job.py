@@ -6,10 +6,10 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ...errors import ConfigError
+from ..algorithms import kept_in
 from ..config import MemoryConfig, NetworkConfig, SystemConfig
 from ..experiment import Experiment
 from ..simulate import load_source
@@ -19,6 +19,7 @@ __all__ = ["ACTIVE", "ENDED", "ImportRequest", "Job", "SweepRequest", "read_requ
 
 ACTIVE = ("queued", "running")
 ENDED = ("done", "failed", "cancelled")
+_ALGORITHMS = "jobs/algorithms"
 
 
 @dataclass(frozen=True)
@@ -113,22 +114,17 @@ class ImportRequest(_Request):
     name: str = ""
 
 
-def request_of(experiment: Experiment, workload: str) -> str:
+def request_of(study: Study, experiment: Experiment, workload: str) -> str:
     """Return what a process needs to simulate *experiment*, as JSON without any path.
 
-    Raises `ConfigError` if it needs files from outside of the study.
+    The files of custom algorithms are copied into the study.
     """
-    own_files = [
-        key for key, value in vars(experiment.system).items() if key.endswith("custom") and value is not None
-    ]
-    if experiment.system.per_node_custom_implementation is not None or own_files:
-        raise ConfigError(
-            "A job cannot simulate a system with custom algorithms, whose files are not part of the study; "
-            "simulate it with 'chakrascope run'."
-        )
+    system, algorithms = kept_in(study.path / _ALGORITHMS, experiment.system)
     request = experiment.describe() | {
         "workload": workload,
         "ranks": experiment.workload.num_ranks,
+        "system": system.to_dict(),
+        "algorithms": algorithms,
         "system_name": experiment.system.name,
         "network_name": experiment.network.name,
         "assumptions": list(experiment.assumptions),
@@ -140,9 +136,10 @@ def read_request(study: Study, text: str) -> Experiment:
     """Return the experiment that a request describes, of a workload of the study as it is now."""
     request: Mapping[str, Any] = json.loads(text)
     source, _ = load_source(study.workload_prefix(request["workload"]), request["ranks"])
+    system = SystemConfig.from_mapping(request["system"], f"The system '{request['system_name']}'")
     return Experiment(
         workload=source,
-        system=SystemConfig.from_mapping(request["system"], f"The system '{request['system_name']}'"),
+        system=replace(system, folder=study.path / _ALGORITHMS / request.get("algorithms", "")),
         network=NetworkConfig.from_mapping(
             request["network"], f"The network '{request['network_name']}'", request["network_name"]
         ),

@@ -48,7 +48,7 @@ class JobStore:
         study has a run of is done at once. Raises `ConfigError` for one the study alone cannot reproduce.
         """
         name = self.study.workload_prefix(workload).parent.name
-        request = request_of(experiment, name)
+        request = request_of(self.study, experiment, name)
         if read_request(self.study, request).content_hash != experiment.content_hash:
             raise ConfigError(
                 f"The experiment is not of the workload '{name}' as the study {self.study.path} has it; add "

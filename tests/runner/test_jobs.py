@@ -318,7 +318,7 @@ def test_what_a_study_alone_cannot_reproduce_is_refused(study):
     with pytest.raises(ConfigError, match="add the workload"):
         store.submit(prepare(other, "default", "ring-2", backend="fake"))
     custom = SystemConfig(all_reduce_implementation_custom=("mine",))
-    with pytest.raises(ConfigError, match="custom"):
+    with pytest.raises(ConfigError, match="'mine' has no files"):
         store.submit(replace(experiment_of(study, 1), system=custom))
     assert store.jobs() == []
 
