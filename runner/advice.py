@@ -16,13 +16,13 @@ _HINTS = {
     "algorithm, or starting it earlier so that computation covers it",
     "skew": "an even load: the ranks before it arrive at different times, and the first ones wait",
     "compute": "a faster kernel or chip for it, fusion, or lower precision",
-    "launch": "less Python and dispatch between operators: torch.compile, CUDA graphs, larger batches",
+    "launch": "less Python and dispatch: torch.compile, CUDA graphs, larger batches",
     "memory": "keeping the data local, or a faster remote memory",
     "idle": "work that fills the gap; the ranks had nothing to run",
     "wait": "an even load: this rank waited for a slower one",
 }
 _WHOLE = {
-    "launch": "Host time between operators",
+    "launch": "Host work: Python, dispatch, launches",
     "idle": "Idle time",
     "wait": "Waiting for peers",
 }

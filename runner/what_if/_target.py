@@ -46,9 +46,7 @@ class Target:
         if self.what == "edge":
             rank, source, target = self.edge
             return f"node {target} of rank {rank} without waiting for node {source}"
-        return (
-            "host time between operators" if self == Target("kind", "launch") else f"{self.what} {self.name}"
-        )
+        return "host work" if self == Target("kind", "launch") else f"{self.what} {self.name}"
 
     @property
     def key(self) -> str:
