@@ -216,10 +216,25 @@ def test_address_that_means_nothing_still_shows_a_page(page, served, address):
 def test_graph_folds_into_modules_and_filters_edges(visit, made):
     page = visit("/graph", f"?run={made.run_a}&rank=1&node=4&edges=1")
     page.wait_for_selector("#graph-details dt:has-text('Measured')")
-    page.get_by_text("modules of its rank").click()
+    page.get_by_text("modules", exact=True).click()
     page.wait_for_url("**fold=modules*")
     page.wait_for_selector("#graph-title:has-text('Modules of rank 1')")
     page.wait_for_selector("#graph-details :text('On the path')")
+    for fold, title in (
+        ("phases", "Phases of rank 1"),
+        ("streams", "Streams of rank 1"),
+        ("ranks", "Ranks,"),
+    ):
+        page.get_by_text(fold, exact=True).click()
+        page.wait_for_selector(f"#graph-title:has-text('{title}')")
+    assert page.complaints == []
+
+
+def test_neighbours_in_the_graph_are_links(visit, made):
+    page = visit("/graph", f"?run={made.run_a}&rank=1&node=4")
+    page.get_by_role("link", name="node 3").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#graph-title:has-text('node 3 of rank 1')")
     assert page.complaints == []
 
 

@@ -224,14 +224,59 @@ def test_module_groups_hold_every_node_and_nanosecond_of_the_rank(run):
     assert set(found.edges["src"]) | set(found.edges["dst"]) <= set(found.nodes["group"])
 
 
+@pytest.mark.parametrize(
+    ("fold", "names"),
+    [
+        (groups.phase_groups, {"forward", "backward"}),
+        (groups.stream_groups, {"compute", "communication"}),
+    ],
+)
+def test_a_rank_folds_into_phases_and_streams(run, fold, names):
+    own = run.nodes[run.nodes["rank"] == 1]
+    path = run.path.segments[run.path.segments["rank"] == 1]
+    found = fold(own, run.workload.graphs[1].edges, path)
+    assert set(found.nodes["name"]) == names
+    assert found.nodes["duration_ns"].sum() == (own["end_ns"] - own["start_ns"]).sum()
+    assert len(found.group_of) == len(own)
+    assert found.edges["label"].str.fullmatch(r"\d+ edges").all()
+
+
+def test_ranks_say_whom_they_waited_for(simulated):
+    found = groups.rank_groups(simulated.nodes, simulated.path.segments)
+    assert found.nodes["name"].tolist() == [f"rank {rank}" for rank in range(8)]
+    assert found.nodes["on_path_ns"].sum() == simulated.path.makespan_ns
+    # The odd ranks compute longer and never wait for an even one.
+    waiting = dict(zip(found.nodes["group"], found.nodes["rank"], strict=True))
+    assert {waiting[src] % 2 for src in found.edges["src"]} == {1}
+    assert not found.nodes.duplicated(["column", "row"]).any()
+
+
+def test_few_edges_cross():
+    """Two chains beside each other stay apart, whatever the order of their ids."""
+    edges = pd.DataFrame([(0, 1), (0, 2), (1, 4), (2, 3), (3, 5), (4, 6)], columns=["src", "dst"])
+    found = neighbourhood.neighbourhood(edges.assign(kind=0), 0, 5).nodes.set_index("node_id")["row"]
+    assert (found[1] < found[2]) == (found[4] < found[3]) == (found[6] < found[5])
+
+
+def test_neighbours_say_why(run):
+    edges, names = run.workload.graphs[1].edges, run.workload.graphs[1].nodes.set_index("node_id")["name"]
+    found = neighbourhood.neighbours(edges, names, 4)
+    assert [(near.before, near.node_id, near.why) for near in found] == [
+        (True, 3, "launch"),
+        (False, 5, "event sync"),
+    ]
+
+
 @pytest.mark.parametrize("most", [1, 4, 10, 100])
 def test_modules_are_cut_until_they_fit(most):
     nodes = pd.DataFrame(
         {
             "node_id": range(8), "start_ns": range(8), "end_ns": range(1, 9), "phase": "forward",
-            "kind": "compute", "module": [f"blocks.{i // 4}.layer.{i}" for i in range(8)],
+            "rank": 0, "kind": "compute", "module": [f"blocks.{i // 4}.layer.{i}" for i in range(8)],
         }
     )  # fmt: skip
     none = pd.DataFrame({"src": [], "dst": [], "kind": []})
-    found = groups.module_groups(nodes, none, pd.DataFrame({"node_id": [], "duration_ns": []}), most)
+    found = groups.module_groups(
+        nodes, none, pd.DataFrame({"rank": [], "node_id": [], "duration_ns": []}), most
+    )
     assert len(found.nodes) == {1: 1, 4: 2, 10: 8, 100: 8}[most]

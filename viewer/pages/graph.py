@@ -1,4 +1,4 @@
-"""Graph: what a node waits for and what waits for it; or a rank folded into its modules."""
+"""Graph: what a node waits for and what waits for it; or modules, phases, streams or ranks as a whole."""
 
 from __future__ import annotations
 
@@ -6,12 +6,22 @@ from typing import Any
 
 import dash_cytoscape as cyto
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, html, no_update
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 
 from ..state import OpenRun, Selection, StudyView
 from ..theme import EDGE_KINDS
-from .graph_drawing import FEW_HOPS, MOST_HOPS, draw, edge_kinds, focus_of, hops_of, stylesheet
-from .parts import card, details_list, kind_legend, node_address, option_address
+from .graph_drawing import (
+    FEW_HOPS,
+    FOLDS,
+    MOST_HOPS,
+    Drawing,
+    draw,
+    edge_kinds,
+    focus_of,
+    hops_of,
+    stylesheet,
+)
+from .parts import card, details_list, kind_legend, link_to, node_address, option_address
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
@@ -22,37 +32,55 @@ _FITTED = {"name": "preset", "fit": True, "padding": 30}
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     """Return the page for *run*, centred on the selected node or the path's longest segment."""
     drawing = draw(run, selection)
-    return dmc.Stack(
+    # Its "responsive" mode measures the graph after it was taken down, which throws.
+    drawn = cyto.Cytoscape(
+        id="graph", elements=drawing.elements, layout=_FITTED, style={"width": "100%", "height": "100%"},
+        stylesheet=stylesheet(scheme), minZoom=0.1, maxZoom=3, responsive=False,
+    )  # fmt: skip
+    label = "Drawing of the graph; the neighbours of the selected node are listed beside it as links"
+    return html.Div(
         [
             dmc.Title(drawing.title, order=2, size="h3", id="graph-title"),
             _controls(selection),
             html.Div([kind_legend(), _edge_legend()], className="legends"),
             html.Div(
                 [
-                    # Its "responsive" mode measures the graph after it was taken down, which throws.
-                    cyto.Cytoscape(id="graph", elements=drawing.elements, layout=_FITTED,
-                                   style={"width": "100%", "height": "100%"}, stylesheet=stylesheet(scheme),
-                                   minZoom=0.1, maxZoom=3, responsive=False),
-                    card("Selected", html.Div(details_list(drawing.details), id="graph-details"),
+                    html.Div([drawn, dcc.Store(id="graph-sink")], className="graph-holder", role="group",
+                             **{"aria-label": label}),
+                    card("Selected", html.Div(_side(run, selection, drawing), id="graph-details"),
                          className="graph-side"),
                 ],
                 className="graph-area",
             ),
         ],
-        gap="xs",
+        className="full-height",
     )  # fmt: skip
 
 
+def _side(run: OpenRun, selection: Selection, drawing: Drawing) -> list[Any]:
+    """Return the facts of the focus, and its neighbours as links that select them."""
+    rank, _ = focus_of(run, selection)
+    parts: list[Any] = [details_list(drawing.details)]
+    for title, before in (("Waits for", True), ("Awaited by", False)):
+        near = [found for found in drawing.neighbours if found.before == before]
+        links = []
+        for found in near:
+            search = selection.with_run(run.info.id).with_node(rank, found.node_id).search
+            text = f"{found.name[:60]}, node {found.node_id}"
+            links.append(html.Li([link_to(text, PATH, search), f" ({found.why})"]))
+        if links:
+            parts += [html.H4(title, className="side-title"), html.Ul(links, className="side-list")]
+    return parts
+
+
 def _controls(selection: Selection) -> dmc.Group:
-    folds = [
-        {"value": "nodes", "label": "around the node"},
-        {"value": "modules", "label": "modules of its rank"},
-    ]
-    fold = "modules" if selection.option("fold") == "modules" else "nodes"
+    folds = [{"value": key, "label": label} for key, label in FOLDS.items()]
+    asked = selection.option("fold", "nodes")
     kinds = [{"value": str(kind), "label": label} for kind, (label, _, _) in EDGE_KINDS.items()]
     return dmc.Group(
         [
-            dmc.SegmentedControl(id="graph-fold", data=folds, value=fold, size="xs"),
+            dmc.SegmentedControl(id="graph-fold", data=folds, value=asked if asked in FOLDS else "nodes",
+                                 size="xs", **{"aria-label": "What the graph shows"}),
             dmc.NumberInput(id="graph-hops", value=hops_of(selection.option("hops")), min=1, max=MOST_HOPS,
                             w=100, size="xs", suffix=" hops", allowDecimal=False,
                             **{"aria-label": "Hops around the node"}),
@@ -87,8 +115,7 @@ def register(app: Dash, view: StudyView) -> None:
     def tap(data: dict[str, Any] | None, run: str, search: str | None) -> Any:
         if not data:
             return no_update
-        rank, _ = focus_of(view.open(run), Selection.parse(search))
-        return node_address(search, run, rank, data.get("node", data["id"]))
+        return node_address(search, run, data["rank"], data["node"])
 
     @app.callback(
         Output("url", "search", allow_duplicate=True), Input("graph-hops", "value"), State("run", "data"),
@@ -119,5 +146,12 @@ def register(app: Dash, view: StudyView) -> None:
         # While the page is being left, its graph must not be drawn again: it is about to be taken away.
         if not run or not (pathname or "").endswith(PATH):
             return no_update, no_update, no_update
-        drawing = draw(view.open(run), Selection.parse(search))
-        return drawing.elements, drawing.title, details_list(drawing.details)
+        shown, selection = view.open(run), Selection.parse(search)
+        drawing = draw(shown, selection)
+        return drawing.elements, drawing.title, _side(shown, selection, drawing)
+
+    app.clientside_callback(
+        ClientsideFunction("chakrascope", "fitGraph"),
+        Output("graph-sink", "data"),
+        Input("graph", "elements"),
+    )

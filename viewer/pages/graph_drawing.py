@@ -5,27 +5,40 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
+
 from ..queries.details import node_details
-from ..queries.groups import Groups, module_groups
-from ..queries.neighbourhood import neighbourhood, neighbours
+from ..queries.groups import Groups, module_groups, phase_groups, rank_groups, stream_groups
+from ..queries.neighbourhood import Neighbour, neighbourhood, neighbours
 from ..queries.path import longest_segment
 from ..state import OpenRun, Selection
-from ..theme import EDGE_KINDS, KIND_LABELS, duration_text, kind_colour, share_text
+from ..theme import EDGE_KINDS, KIND_LABELS, PATH_COLOUR, duration_text, kind_colour, share_text
 
-__all__ = ["Drawing", "draw", "edge_kinds", "focus_of", "hops_of", "stylesheet"]
+__all__ = ["FOLDS", "Drawing", "draw", "edge_kinds", "focus_of", "hops_of", "stylesheet"]
 
 FEW_HOPS, MOST_HOPS = 2, 8
-_COLUMN, _ROW = 190, 64
-_GROUP_COLUMN, _GROUP_ROW = 140, 95
+# What the graph may be folded into -> what the page calls it.
+FOLDS = {
+    "nodes": "around the node",
+    "modules": "modules",
+    "phases": "phases",
+    "streams": "streams",
+    "ranks": "ranks",
+}
+_TITLES = {"modules": "Modules of rank {}", "phases": "Phases of rank {}", "streams": "Streams of rank {}"}
+_COLUMN, _ROW = 150, 84
+_GROUP_COLUMN, _GROUP_ROW = 150, 110
+_FEW_EDGES = 30
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """Cytoscape's *elements*, a *title*, and (label, text) pairs about the focus."""
+    """Cytoscape's *elements*, a *title*, (label, text) pairs about the focus, and what it is joined to."""
 
     elements: list[dict[str, Any]]
     title: str
     details: list[tuple[str, str]]
+    neighbours: list[Neighbour]
 
 
 def hops_of(asked: Any) -> int:
@@ -50,47 +63,87 @@ def focus_of(run: OpenRun, selection: Selection) -> tuple[int, int]:
 
 
 def draw(run: OpenRun, selection: Selection) -> Drawing:
-    """Return the drawing of what *selection* asks for: a node's surroundings, or its rank's modules."""
+    """Return the drawing of what *selection* asks for: a node's surroundings, or a graph folded."""
     rank, focus = focus_of(run, selection)
     node = run.node(rank, focus)
     if node is None:
-        return Drawing([], "No node of this run takes time", [])
+        return Drawing([], "No node of this run takes time", [], [])
     program = run.workload.graphs[int(run.workload.program_of_rank[rank])]
     kinds = edge_kinds(selection.option("edges"))
     edges = program.edges[program.edges["kind"].isin(kinds)]
-    if selection.option("fold") == "modules":
-        return _folded(run, rank, focus, edges)
+    fold = selection.option("fold", "nodes")
+    if fold in FOLDS and fold != "nodes":
+        return _folded(run, rank, focus, edges, fold)
     return _around(run, node, edges, hops_of(selection.option("hops")))
 
 
-def _around(run: OpenRun, node: dict[str, Any], edges: Any, hops: int) -> Drawing:
+def _around(run: OpenRun, node: dict[str, Any], edges: pd.DataFrame, hops: int) -> Drawing:
     rank, focus = int(node["rank"]), int(node["node_id"])
     cut = neighbourhood(edges, focus, hops)
     described = run.workload.graphs[int(run.workload.program_of_rank[rank])].nodes.set_index("node_id")
     on_path = set(run.path.segments.loc[run.path.segments["rank"] == rank, "node_id"])
+    causes = _causes(run, rank, on_path)
+    middle = cut.nodes.groupby("layer")["row"].transform("max") / 2
     elements = [
-        _node_element(row, described.loc[row.node_id], bool(row.node_id == focus), row.node_id in on_path)
-        for row in cut.nodes.itertuples(index=False)
+        _node_element(row, described.loc[row["node_id"]], rank, focus, on_path)
+        for row in cut.nodes.assign(row=cut.nodes["row"] - middle).to_dict("records")
     ]
-    elements += [_edge_element(row) for row in cut.edges.itertuples(index=False)]
+    elements += [_edge_element(row, causes) for row in cut.edges.to_dict("records")]
+    elements += _late_peer(run, node, cut.nodes, middle)
     more = f" (nearest {len(cut.nodes)} nodes)" if cut.cut else ""
     title = f"Around {_short(str(node['name']), 40)}, node {focus} of rank {rank}{more}"
-    return Drawing(elements, title, [*node_details(node), *neighbours(edges, described["name"], focus)])
+    details = node_details(node, run.slack_of(rank, focus))
+    return Drawing(elements, title, details, neighbours(edges, described["name"], focus))
 
 
-def _folded(run: OpenRun, rank: int, focus: int, edges: Any) -> Drawing:
+def _causes(run: OpenRun, rank: int, on_path: set[int]) -> set[tuple[int, int]]:
+    """Return the edges along which the critical path runs on *rank*, as (source, target)."""
+    own = run.nodes[(run.nodes["rank"] == rank) & run.nodes["node_id"].isin(on_path)]
+    return set(zip(own["cause_node"].tolist(), own["node_id"].tolist(), strict=True))
+
+
+def _late_peer(
+    run: OpenRun, node: dict[str, Any], drawn: pd.DataFrame, middle: pd.Series
+) -> list[dict[str, Any]]:
+    """Return the rank that came last to the focus' communication, with an edge; nothing if it was its own."""
+    rank, focus = int(node["rank"]), int(node["node_id"])
+    other, its_node = int(node["origin_rank"]), int(node["origin_node"])
+    peer = run.node(other, its_node) if other != rank else None
+    if peer is None:
+        return []
+    here = drawn[drawn["node_id"] == focus].iloc[0]
+    top = -float(middle.max() if len(middle) else 0) - 1
+    label = f"rank {other} came last\n{_short(str(peer['name']), 20)}"
+    return [
+        {
+            "data": {"id": f"{other}:{its_node}", "rank": other, "node": its_node, "label": label,
+                     "colour": kind_colour(str(peer["kind"]))},
+            "position": {"x": (int(here["layer"]) - 1) * _COLUMN, "y": round(top * _ROW)},
+            "classes": "peer",
+        },
+        {"data": {"source": f"{other}:{its_node}", "target": str(focus), "label": "came last",
+                  "colour": PATH_COLOUR, "line": "dashed"}},
+    ]  # fmt: skip
+
+
+def _folded(run: OpenRun, rank: int, focus: int, edges: pd.DataFrame, fold: str) -> Drawing:
     own = run.nodes[run.nodes["rank"] == rank]
     path = run.path.segments
-    groups = module_groups(own, edges, path[path["rank"] == rank])
-    chosen = int(groups.group_of.get(focus, -1))
+    if fold == "ranks":
+        title, groups = "Ranks, and whom they waited for", rank_groups(run.nodes, path)
+    else:
+        make = {"modules": module_groups, "phases": phase_groups, "streams": stream_groups}[fold]
+        title, groups = _TITLES[fold].format(rank), make(own, edges, path[path["rank"] == rank])
+    chosen = int(groups.group_of.get(run.row(rank, focus), -1))
     largest = max(1, int(groups.nodes["duration_ns"].max()))
+    told = "told" if len(groups.edges) <= _FEW_EDGES else ""
     elements = [_group_element(row, chosen, largest) for row in groups.nodes.to_dict("records")]
     elements += [
-        {"data": {"source": f"g{row.src}", "target": f"g{row.dst}", "label": f"{row.count_:,} edges",
-                  "colour": "#9aa3ad", "line": "solid"}}
-        for row in groups.edges.rename(columns={"count": "count_"}).itertuples(index=False)
+        {"data": {"source": f"g{row['src']}", "target": f"g{row['dst']}", "label": row["label"],
+                  "colour": "#9aa3ad", "line": "solid"}, "classes": told}
+        for row in groups.edges.to_dict("records")
     ]  # fmt: skip
-    return Drawing(elements, f"Modules of rank {rank}", _group_details(groups, chosen, run))
+    return Drawing(elements, title, _group_details(groups, chosen, run), [])
 
 
 def _group_element(row: dict[Any, Any], chosen: int, largest: int) -> dict[str, Any]:
@@ -99,14 +152,19 @@ def _group_element(row: dict[Any, Any], chosen: int, largest: int) -> dict[str, 
     return {
         "data": {
             "id": f"g{row['group']}",
+            "rank": int(row["rank"]),
             "node": int(row["node_id"]),
-            "label": f"{_short(str(row['name']), 22)}\n{row['phase']}, {duration_text(row['duration_ns'])}",
+            "label": f"{_short(str(row['name']), 22)}\n{_band(row)}{duration_text(row['duration_ns'])}",
             "colour": kind_colour(str(row["kind"])),
             "size": round(16 + 44 * share),
         },
-        "position": {"x": int(row["column"]) * _GROUP_COLUMN, "y": int(row["row"]) * _GROUP_ROW},
+        "position": {"x": round(row["column"] * _GROUP_COLUMN), "y": round(row["row"] * _GROUP_ROW)},
         "classes": " ".join(name for name, on in marks if on),
     }
+
+
+def _band(row: dict[Any, Any]) -> str:
+    return f"{row['band']}, " if row["band"] else ""
 
 
 def _group_details(groups: Groups, chosen: int, run: OpenRun) -> list[tuple[str, str]]:
@@ -114,42 +172,51 @@ def _group_details(groups: Groups, chosen: int, run: OpenRun) -> list[tuple[str,
     if found.empty:
         return []
     row = found.iloc[0]
-    return [
-        ("Module", str(row["name"])),
-        ("Phase", str(row["phase"])),
+    pairs = [
+        ("Group", str(row["name"])),
+        ("Phase", str(row["band"])),
         ("Nodes", f"{row['count']:,}"),
         ("Together", duration_text(int(row["duration_ns"]))),
         ("On the path", f"{duration_text(int(row['on_path_ns']))} "
          f"({share_text(row['on_path_ns'] / max(1, run.result.makespan_ns))})"),
         ("Mostly", KIND_LABELS.get(str(row["kind"]), str(row["kind"]))),
-        ("Longest node", str(row["node_id"])),
+        ("Longest node", f"{row['node_id']} of rank {row['rank']}"),
     ]  # fmt: skip
+    return [(label, text) for label, text in pairs if text]
 
 
 def _short(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-(limit // 2 - 1) :]}"
 
 
-def _node_element(row: Any, node: Any, focus: bool, on_path: bool) -> dict[str, Any]:
-    label = _short(str(node["name"]), 24)
-    classes = " ".join(c for c, on in (("focus", focus), ("path", on_path)) if on)
+def _node_element(row: dict[Any, Any], node: Any, rank: int, focus: int, on_path: set[int]) -> dict[str, Any]:
+    number = int(row["node_id"])
+    marks = (("focus", number == focus), ("path", number in on_path))
     return {
-        "data": {"id": str(row.node_id), "label": label, "colour": kind_colour(node["kind"])},
-        "position": {"x": int(row.layer) * _COLUMN, "y": int(row.row) * _ROW},
-        "classes": classes,
+        "data": {
+            "id": str(number),
+            "rank": rank,
+            "node": number,
+            "label": _short(str(node["name"]), 20),
+            "colour": kind_colour(str(node["kind"])),
+        },
+        "position": {"x": int(row["layer"]) * _COLUMN, "y": round(float(row["row"]) * _ROW)},
+        "classes": " ".join(name for name, on in marks if on),
     }
 
 
-def _edge_element(row: Any) -> dict[str, Any]:
-    label, colour, style = EDGE_KINDS.get(int(row.kind), EDGE_KINDS[8])
+def _edge_element(row: dict[Any, Any], causes: set[tuple[int, int]]) -> dict[str, Any]:
+    label, colour, style = EDGE_KINDS.get(int(row["kind"]), EDGE_KINDS[8])
+    source, target = int(row["src"]), int(row["dst"])
     return {
         "data": {
-            "source": str(row.src),
-            "target": str(row.dst),
+            "source": str(source),
+            "target": str(target),
             "label": label,
             "colour": colour,
             "line": style,
-        }
+        },
+        "classes": "path" if (source, target) in causes else "",
     }
 
 
@@ -169,9 +236,11 @@ def stylesheet(scheme: str) -> list[dict[str, Any]]:
         "label": "data(label)",
         "background-color": "data(colour)",
         "color": ink,
-        "font-size": 11,
-        "width": 22,
-        "height": 22,
+        "font-size": 12,
+        "text-wrap": "wrap",
+        "text-max-width": 128,
+        "width": 26,
+        "height": 26,
         "text-valign": "bottom",
         "text-margin-y": 4,
         "text-background-color": paper,
@@ -184,15 +253,26 @@ def stylesheet(scheme: str) -> list[dict[str, Any]]:
         {"selector": "node", "style": node},
         {"selector": "edge", "style": edge},
         {
-            "selector": "edge:selected",
-            "style": {"label": "data(label)", "color": ink, "font-size": 11, "width": 3},
+            "selector": "edge:selected, .told",
+            "style": {
+                "label": "data(label)",
+                "color": ink,
+                "font-size": 11,
+                "text-background-color": paper,
+                "text-background-opacity": 0.85,
+            },
         },
         {
             "selector": ".group",
-            "style": {"width": "data(size)", "height": "data(size)", "text-wrap": "wrap", "font-size": 13},
+            "style": {"width": "data(size)", "height": "data(size)", "font-size": 13},
         },
-        {"selector": ".path", "style": {"border-width": 3, "border-color": "#d6264f"}},
+        {"selector": "node.path", "style": {"border-width": 3, "border-color": PATH_COLOUR}},
+        {"selector": "edge.path", "style": {"width": 4, "underlay-color": PATH_COLOUR,
+                                            "underlay-opacity": 0.35, "underlay-padding": 2}},
+        {"selector": "edge:selected", "style": {"width": 4}},
+        {"selector": ".peer", "style": {"border-width": 2, "border-style": "dashed",
+                                        "border-color": PATH_COLOUR}},
         {"selector": ".focus", "style": focus},
         {"selector": ".focus[!size]", "style": {"width": 34, "height": 34}},
-        {"selector": ".focus.path", "style": {"border-color": "#d6264f"}},
-    ]
+        {"selector": ".focus.path", "style": {"border-color": PATH_COLOUR}},
+    ]  # fmt: skip

@@ -10,9 +10,10 @@ import pandas as pd
 
 from ..theme import EDGE_KINDS
 
-__all__ = ["Neighbourhood", "neighbourhood", "neighbours"]
+__all__ = ["Neighbour", "Neighbourhood", "neighbourhood", "neighbours"]
 
 Ints = npt.NDArray[np.int64]
+_SWEEPS = 4
 
 
 @dataclass(frozen=True)
@@ -34,24 +35,32 @@ def neighbourhood(edges: pd.DataFrame, focus: int, hops: int, limit: int = 300) 
     layers = _layers(ids, kept["src"].to_numpy(np.int64), kept["dst"].to_numpy(np.int64))
     nodes = pd.DataFrame({"node_id": ids, "hops": list(distance.values()), "layer": layers})
     nodes = nodes.sort_values(["layer", "hops", "node_id"], kind="stable").reset_index(drop=True)
-    nodes["row"] = nodes.groupby("layer").cumcount()
+    nodes["row"] = _rows(nodes, kept)
     return Neighbourhood(nodes, kept, cut)
 
 
-def neighbours(edges: pd.DataFrame, names: pd.Series, focus: int, count: int = 8) -> list[tuple[str, str]]:
-    """Return the direct edges of *focus* in words, as ("Waits for", "aten::mm (node 3; data)").
+@dataclass(frozen=True)
+class Neighbour:
+    """A direct neighbour: whether it comes *before*, which it is, and why there is an edge."""
+
+    before: bool
+    node_id: int
+    name: str
+    why: str
+
+
+def neighbours(edges: pd.DataFrame, names: pd.Series, focus: int, count: int = 8) -> list[Neighbour]:
+    """Return the nodes that *focus* waits for, and those that wait for it, at most *count* of each.
 
     *names* gives the name of each node id.
     """
     found = []
-    for label, here, there in (("Waits for", "dst", "src"), ("Awaited by", "src", "dst")):
-        near = edges[edges[here] == focus]
-        others = names.reindex(near[there].head(count))
-        for kind, (node, name) in zip(near["kind"].head(count), others.items(), strict=True):
-            why = EDGE_KINDS.get(int(kind), EDGE_KINDS[8])[0]
-            found.append((label, f"{str(name)[:60]} (node {node}; {why})"))
-        if len(near) > count:
-            found.append((label, f"{len(near) - count:,} more"))
+    for before, here, there in ((True, "dst", "src"), (False, "src", "dst")):
+        near = edges[edges[here] == focus].head(count)
+        for kind, (node, name) in zip(near["kind"], names.reindex(near[there]).items(), strict=True):
+            found.append(
+                Neighbour(before, int(str(node)), str(name), EDGE_KINDS.get(int(kind), EDGE_KINDS[8])[0])
+            )
     return found
 
 
@@ -85,3 +94,19 @@ def _layers(ids: Ints, src: Ints, dst: Ints) -> list[int]:
             if waiting[follower] == 0:
                 ready.append(follower)
     return [layer[int(node)] for node in ids]
+
+
+def _rows(nodes: pd.DataFrame, edges: pd.DataFrame) -> list[int]:
+    """Return a row for each node so that few edges cross: each stands where its neighbours do on average."""
+    near: dict[int, list[int]] = {int(node): [] for node in nodes["node_id"]}
+    for a, b in zip(edges["src"].tolist(), edges["dst"].tolist(), strict=True):
+        near[a].append(b)
+        near[b].append(a)
+    layers = [part["node_id"].tolist() for _, part in nodes.groupby("layer")]
+    row = {node: place for layer in layers for place, node in enumerate(layer)}
+    for _ in range(_SWEEPS):
+        for layer in layers:
+            wish = {n: sum(row[m] for m in near[n]) / len(near[n]) if near[n] else row[n] for n in layer}
+            ordered = sorted((wish[node], row[node], node) for node in layer)
+            row |= {node: place for place, (_, _, node) in enumerate(ordered)}
+    return [row[int(node)] for node in nodes["node_id"]]
