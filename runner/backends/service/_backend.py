@@ -60,13 +60,20 @@ class ServiceBackend:
         Raises `ConfigError` for what the service cannot be told, `BackendUnavailable` if there is none,
         `BackendError` with its words if it fails, `SimulationStalled`, `BackendTimeout` and `Cancelled`.
         """
+        return self._run(experiment, progress, trace=_trace_fits(experiment, self.address.place))
+
+    def totals(self, experiment: Experiment, progress: Progress | None = None) -> Result:
+        """Return what `run` does without the times of nodes, which the service need not write then."""
+        _trace_fits(experiment, self.address.place)
+        return self._run(experiment, progress, trace=False)
+
+    def _run(self, experiment: Experiment, progress: Progress | None, *, trace: bool) -> Result:
         if self.address.kind == "ns3":
             refuse_endless(experiment)
         timeout_s = self.timeout_s if self.timeout_s is not None else backend_timeout_s()
         watch = _Watch(self.address.place, progress, timeout_s)
         # Under a name of its own, nobody else's files can be taken for ours.
         folder = f"chakrascope-{uuid.uuid4().hex}"
-        trace = _trace_fits(experiment, self.address.place)
         request, warnings = configuration(experiment, self.address.kind, folder, trace=trace)
         try:
             with tempfile.TemporaryDirectory(prefix="chakrascope-", ignore_cleanup_errors=True) as name:
