@@ -12,7 +12,7 @@ from ..errors import ChakrascopeError
 from ..runner import Study
 from . import downloads, pages, perfetto, routes
 from .pages import jobs
-from .pages.parts import card, link_to, page_address
+from .pages.parts import card, link_to, no_workload, page_address
 from .pages.search import node_search, register_search
 from .shell import frame, new_dash
 from .state import Selection, StudyView, Surroundings
@@ -180,6 +180,8 @@ def _page(view: StudyView, pathname: str, run: str | None, scheme: str, search: 
     try:
         if not getattr(page, "NEEDS_RUN", True):
             return page.layout(view, Selection.parse(search), scheme)
+        if not run and not view.study.workloads():
+            return html.Div(no_workload(""), id="notice")
         if not run:
             return _notice(
                 "This study has no run yet",

@@ -15,7 +15,7 @@ from ...errors import ChakrascopeError, StudyError
 from ..study import Study
 from ._find import ImportItem, find_item
 
-__all__ = ["check_item", "import_item"]
+__all__ = ["check_item", "check_name", "import_item"]
 
 _NAME_LENGTH = 80
 _NAME = re.compile(rf"[\w][\w .+-]{{0,{_NAME_LENGTH - 1}}}")
@@ -53,11 +53,7 @@ def import_item(study: Study, folder: Path, identity: str, name: str, progress: 
     that is taken. Raises `StudyError` for a name that cannot be one, `TraceError` and `WorkloadError` for
     what cannot be converted; the study is then as it was.
     """
-    if not _NAME.fullmatch(name):
-        raise StudyError(
-            f"'{name[:_NAME_LENGTH]}' cannot name a workload; use up to {_NAME_LENGTH} letters, digits, "
-            "blanks and . _ + -, and begin with a letter or digit."
-        )
+    check_name(name)
     item = find_item(folder, identity)
     progress(0, item.ranks)
     chosen = _free_name(study, name)
@@ -68,6 +64,15 @@ def import_item(study: Study, folder: Path, identity: str, name: str, progress: 
     else:
         prefix = _import_trace_set(study, folder, item, chosen, progress)
     return prefix.parent.name
+
+
+def check_name(name: str) -> None:
+    """Raise `StudyError` for a name that a workload cannot have."""
+    if not _NAME.fullmatch(name):
+        raise StudyError(
+            f"'{name[:_NAME_LENGTH]}' cannot name a workload; use up to {_NAME_LENGTH} letters, digits, "
+            "blanks and . _ + -, and begin with a letter or digit."
+        )
 
 
 def _import_trace_set(study: Study, folder: Path, item: ImportItem, name: str, progress: Progress) -> Path:

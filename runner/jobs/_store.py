@@ -12,6 +12,7 @@ from typing import IO, Any
 from ...converter import Finding
 from ...errors import ConfigError, StudyError
 from ..experiment import Experiment
+from ..imports import check_name
 from ..study import Study
 from ._alive import Launch, end_group, launch_process, take_lock
 from ._database import Database, select, update
@@ -85,7 +86,12 @@ class JobStore:
         })  # fmt: skip
 
     def submit_import(self, request: ImportRequest, *, label: str = "") -> Job:
-        """Ask to look something over, or to import it, and return the job."""
+        """Ask to look something over, or to import it, and return the job.
+
+        Raises `StudyError` for a name that a workload cannot have.
+        """
+        if request.name:
+            check_name(request.name)
         return self._submit({
             "kind": "import" if request.name else "check",
             "experiment": request.content_hash,

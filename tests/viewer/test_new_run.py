@@ -127,9 +127,10 @@ def mine(tmp_path_factory):
 def test_empty_study_says_what_to_do_next(page, tmp_path):
     with serving(create_app(Study.create(tmp_path / "study"))) as address:
         page.goto(address)
-        page.wait_for_selector("#notice:has-text('no run yet')")
-        page.locator("#notice a").click()
+        page.wait_for_selector("#notice:has-text('no workload yet')")
         page.wait_for_selector("text=chakrascope trace -o STUDY")
+        page.locator("#notice a").click()
+        page.wait_for_selector("text=chakrascope view STUDY --import-from FOLDER")
         assert page.complaints == []
 
 

@@ -188,11 +188,21 @@ def test_every_page_is_reached_by_keyboard(page, served):
     page.goto(served + "/")
     page.wait_for_selector("#nav a")
     page.locator("#nav a").first.focus()
-    for expected in ("Critical path", "Timeline", "Graph", "Network", "Compare", "Sweep", "Runs", "New run"):
+    for expected in (
+        "Critical path",
+        "Timeline",
+        "Graph",
+        "Network",
+        "Compare",
+        "Sweep",
+        "Runs",
+        "New run",
+        "Import",
+    ):
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.innerText") == expected
     page.keyboard.press("Enter")
-    page.wait_for_url("**/new-run*")
+    page.wait_for_url("**/import*")
 
 
 def test_error_of_a_click_is_told(visit, made):

@@ -153,7 +153,7 @@ def delete(page, run_id):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(("workload", "hint"), [(False, "chakrascope profile"), (True, "Make a run")])
+@pytest.mark.parametrize(("workload", "hint"), [(False, "chakrascope trace"), (True, "Make a run")])
 def test_empty_study_says_what_to_do_next(page, tmp_path, workload, hint):
     study = Study.create(tmp_path / "study")
     if workload:

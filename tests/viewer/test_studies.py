@@ -116,7 +116,7 @@ def test_study_is_begun_and_described(page, tmp_path):
         page.locator("#study-save").click()
         page.wait_for_selector("#studies-table :text('cpu, demo')")
         page.get_by_role("link", name="new one").click()
-        page.wait_for_selector("#notice:has-text('no run yet')")
+        page.wait_for_selector("#notice:has-text('no workload yet')")
         page.goto(f"{address}/study/gone/")
         page.wait_for_selector("#notice:has-text('No such study is here')")
     assert Shelf(tmp_path).infos()[0].note == "for the customer"

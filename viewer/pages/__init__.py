@@ -7,10 +7,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import compare, configure, critical_path, graph, network, runs, summary, sweep, timeline
+from . import compare, configure, critical_path, graph, imports, network, runs, summary, sweep, timeline
 
 __all__ = ["NEW_RUN_PATH", "PAGES"]
 
 NEW_RUN_PATH: str = configure.PATH
 
-PAGES: tuple[Any, ...] = (summary, critical_path, timeline, graph, network, compare, sweep, runs, configure)
+PAGES: tuple[Any, ...] = (
+    summary,
+    critical_path,
+    timeline,
+    graph,
+    network,
+    compare,
+    sweep,
+    runs,
+    configure,
+    imports,
+)

@@ -18,7 +18,7 @@ from ..state import Selection, StudyView
 from .configure_form import dimension_rows, meanings, read_setup, system_fields
 from .configure_start import register_start
 from .jobs import jobs_card
-from .parts import card, empty, link_to, option_address, page_address
+from .parts import card, empty, no_workload, option_address, page_address
 
 __all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
 
@@ -33,12 +33,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     """Return the page as its address has it; it needs a workload but no run."""
     names = view.study.workloads()
     if not names:
-        return card(
-            "This study has no workload yet",
-            empty("Capture a training job with `chakrascope trace -o STUDY -- torchrun ... train.py` and "
-                  "convert it with `chakrascope convert STUDY`, then reload this page; or import traces."),
-            link_to("Import", "/import", selection.search),
-        )  # fmt: skip
+        return no_workload(selection.search)
     form = decode_form(selection.option("setup"), names)
     return dmc.Stack(
         [

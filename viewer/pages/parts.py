@@ -25,6 +25,7 @@ __all__ = [
     "fitting",
     "kind_legend",
     "link_to",
+    "no_workload",
     "node_address",
     "option_address",
     "page_address",
@@ -81,6 +82,17 @@ def kind_legend() -> html.Div:
 def details_list(pairs: list[tuple[str, str]]) -> html.Dl:
     """Return (label, text) pairs as a description list."""
     return html.Dl([html.Div([html.Dt(label), html.Dd(text)]) for label, text in pairs], className="details")
+
+
+def no_workload(search: str) -> dmc.Paper:
+    """Return what a page shows of a study that has nothing to simulate yet: how to come by it."""
+    code = "chakrascope trace -o STUDY -- torchrun --nproc-per-node 2 train.py\nchakrascope convert STUDY"
+    return card(
+        "This study has no workload yet",
+        dmc.Text("Capture a training job and convert it, then reload this page:", mb="xs"),
+        dmc.Code(code, block=True, mb="xs"),
+        dmc.Text(["Or take in traces or graphs that exist already: ", link_to("Import", "/import", search)]),
+    )
 
 
 def link_to(text: str, path: str, search: str) -> dcc.Link:

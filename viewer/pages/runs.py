@@ -20,6 +20,7 @@ from .parts import (
     export_links,
     fitting,
     link_to,
+    no_workload,
     option_address,
     page_address,
     records,
@@ -70,13 +71,10 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
 
 
 def _nothing(view: StudyView) -> Any:
-    title = "This study has no run yet"
-    if view.study.workloads():
-        text = "Simulate its workload in the browser, or with: chakrascope run STUDY --network PRESET"
-        return card(title, dmc.Text(text, mb="xs"), link_to("Make a run", "/new-run", ""))
-    text = "Capture a training job, convert it and simulate it, then reload this page:"
-    code = "chakrascope profile -o STUDY --network PRESET -- torchrun --nproc-per-node 2 train.py"
-    return card(title, dmc.Text(text, mb="xs"), dmc.Code(code, block=True))
+    if not view.study.workloads():
+        return no_workload("")
+    text = "Simulate its workload in the browser, or with: chakrascope run STUDY --network PRESET"
+    return card("This study has no run yet", dmc.Text(text, mb="xs"), link_to("Make a run", "/new-run", ""))
 
 
 def _tools(selection: Selection) -> dmc.Group:

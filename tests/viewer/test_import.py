@@ -1,0 +1,126 @@
+"""The page Import: only what lies in one folder, looked over before it is taken in."""
+
+import os
+import shutil
+
+import pytest
+
+from chakrascope.runner import ImportItem, Study, find_items
+from chakrascope.viewer import create_app
+from chakrascope.viewer.pages import imports as page_module
+from chakrascope.viewer.queries.imports import item_table, proposed_name
+from chakrascope.viewer.state import Selection, StudyView, Surroundings
+
+from .conftest import serving
+from .studies import make_workload
+
+HOSTILE = '<img src=x onerror="alert(1)"> \u202eevil'
+
+
+@pytest.fixture
+def folder(tmp_path, data_dir):
+    root = tmp_path / "from"
+    shutil.copytree(data_dir / "converter" / "mlp_2", root / "mlp")
+    (root / HOSTILE).mkdir(parents=True)
+    make_workload().save(root / HOSTILE / "job")
+    shutil.copytree(data_dir / "converter" / "mlp_2", root / "broken")
+    (root / "broken" / "rank1.device.json.gz").write_bytes(b"no gzip")
+    return root
+
+
+@pytest.fixture
+def study(tmp_path):
+    return Study.create(tmp_path / "study")
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "name"),
+    [
+        ("trace set", "runs/llama 7b", "llama 7b"),
+        ("traces", "dlrm/kineto_{rank}.json.gz", "dlrm"),
+        ("traces", "kineto_{rank}.json.gz", "kineto_-rank-.json.gz"),
+        ("graphs", "a/<b>", "b"),
+        ("trace set", ".", "imported"),
+        ("graphs", "x" * 300, "x" * 60),
+    ],
+)
+def test_name_is_proposed_from_the_place(kind, place, name):
+    assert proposed_name(ImportItem("1", kind, place, 2, ("a",), 1)) == name
+
+
+def test_table_counts_the_files_of_both_sides():
+    item = ImportItem("1", "traces", "p", 2, ("a", "b"), 7, ("c", "d"))
+    assert item_table([item])["files"].tolist() == [4]
+    assert item_table([]).empty
+
+
+def test_page_without_a_folder_tells_how_to_give_one(study):
+    shown = str(page_module.layout(StudyView(study), Selection(), "light"))
+    assert "--import-from FOLDER" in shown
+
+
+def test_empty_folder_tells_what_to_put_there(study, tmp_path):
+    view = StudyView(study, Surroundings(import_from=tmp_path))
+    shown = str(page_module.layout(view, Selection(), "light"))
+    assert "holds nothing to import" in shown
+    assert "manifest.json" in shown
+
+
+@pytest.mark.browser
+def test_trace_set_is_looked_over_imported_and_simulated(page, study, folder):
+    with serving(create_app(study, near=Surroundings(import_from=folder))) as address:
+        page.goto(f"{address}/import")
+        page.wait_for_selector("#imports-table .ag-row[row-index='2']")
+        assert page.locator("img[src='x']").count() == 0
+        page.locator("#imports-table .ag-row :text-is('mlp')").click()
+        page.wait_for_url("**item=*")
+        page.wait_for_selector("#import-findings :text('Not looked over yet')")
+        assert page.locator("#import-go").is_disabled()
+        page.locator("#import-look").click()
+        page.wait_for_selector("#import-findings :text('Nothing is wrong with it')", timeout=60_000)
+        page.reload()
+        page.wait_for_selector("#import-go:not([disabled])")
+        page.locator("#import-name").fill("../mine")
+        page.locator("#import-go").click()
+        page.wait_for_selector("text=cannot name a workload")
+        page.locator("#import-name").fill("mine")
+        page.locator("#import-go").click()
+        page.wait_for_selector(".job:has-text('Import of mlp'):has-text(\"workload 'mine'\")", timeout=60_000)
+        page.locator(".job:has-text('Import of mlp')").get_by_role("link").click()
+        page.wait_for_selector("#new-start:not([disabled])")
+        assert page.locator("#new-workload").input_value() == "mine"
+    assert page.complaints == []
+    assert page.foreign == []
+    assert (study.workloads(), study.trace_sets()) == (["mine"], ["mine"])
+
+
+@pytest.mark.browser
+def test_what_is_wrong_is_told_and_cannot_be_imported(page, study, folder):
+    item = next(item for item in find_items(folder) if item.place == "broken")
+    with serving(create_app(study, near=Surroundings(import_from=folder))) as address:
+        page.goto(f"{address}/import?item={item.id}")
+        page.locator("#import-look").click()
+        page.wait_for_selector("#import-findings :text('rank1.device.json.gz')", timeout=60_000)
+        assert page.locator("#import-go").is_disabled()
+        assert str(folder) not in page.locator("#import-findings").inner_text()
+        os.unlink(folder / "broken" / "manifest.json")
+        page.locator("#import-look").click()
+        page.goto(f"{address}/import?item=../../etc/passwd")
+        page.wait_for_selector("#imports-table .ag-row")
+        assert page.locator("#import-look").count() == 0
+    assert page.complaints == []
+
+
+def test_browser_cannot_name_a_folder(study, folder, tmp_path):
+    """Whatever item a browser asks for, only those listed are handed to a job."""
+    app = create_app(study, near=Surroundings(import_from=folder))
+    body = {
+        "output": "import-told.children",
+        "outputs": {"id": "import-told", "property": "children"},
+        "inputs": [{"id": "import-look", "property": "n_clicks", "value": 1}],
+        "changedPropIds": ["import-look.n_clicks"],
+        "state": [{"id": "url", "property": "search", "value": f"?item={tmp_path}"}],
+    }
+    answer = app.server.test_client().post("/_dash-update-component", json=body)
+    assert answer.get_json()["response"] == {}
+    assert not (study.path / "jobs").exists()

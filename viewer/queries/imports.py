@@ -1,0 +1,31 @@
+"""Shape what can be imported for a table, and name what it becomes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+import pandas as pd
+
+from ...runner import ImportItem
+
+__all__ = ["item_table", "proposed_name"]
+
+_COLUMNS = ["id", "place", "kind", "ranks", "files", "size_bytes", "problem"]
+_NAME_LENGTH = 60
+
+
+def item_table(items: Sequence[ImportItem]) -> pd.DataFrame:
+    """Return a row an item."""
+    rows = [vars(item) | {"files": len(item.files) + len(item.host_files)} for item in items]
+    table: pd.DataFrame = pd.DataFrame(rows, columns=_COLUMNS)
+    return table
+
+
+def proposed_name(item: ImportItem) -> str:
+    """Return a name for the workload the item becomes, made of letters and digits of its place."""
+    path = PurePosixPath(item.place)
+    text = path.parent.name if item.kind == "traces" and path.parent.name else path.name
+    plain = re.sub(r"[^\w .+-]+", "-", text).strip(" .+-")[:_NAME_LENGTH]
+    return plain or "imported"
