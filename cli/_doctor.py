@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
 import pandas as pd
+from rich.markup import escape
 
-from ..converter import doctor
+from ..converter import Finding, doctor
 from ..runner import backend_report
 from ._output import console, format_option, print_frame
 
-__all__ = ["doctor_command"]
+__all__ = ["doctor_command", "print_findings"]
 
 _COLUMNS = ["severity", "place", "cause", "remedy"]
 
@@ -20,17 +22,34 @@ _COLUMNS = ["severity", "place", "cause", "remedy"]
 @click.argument("target", metavar="STUDY|TRACES|PREFIX|backends")
 @format_option
 def doctor_command(target: str, output_format: str) -> int:
-    """Look a study, a trace set or a workload over before anything runs; exit with 1 if there is an error.
+    """Look a study, traces or a workload over before anything runs; exit with 1 if there is an error.
 
-    `chakrascope doctor backends` says which simulators can be used here instead.
+    TRACES are a captured trace set, or Kineto, host or linked traces of others: a file, a folder, or a
+    pattern with {rank}. `chakrascope doctor backends` says which simulators can be used here instead.
     """
     if target == "backends" and not Path(target).exists():
         print_frame(pd.DataFrame(backend_report()), output_format, title="Backends")
         return 0
     findings = doctor(target)
-    if output_format == "table" and not findings:
-        console.print(f"[green]✓[/] nothing is wrong with {target}")
+    if output_format == "table":
+        print_findings(findings, target)
     else:
         rows = [finding.to_dict() for finding in findings]
         print_frame(pd.DataFrame(rows, columns=_COLUMNS), output_format, title=f"Findings in {target}")
     return int(any(finding.severity == "error" for finding in findings))
+
+
+def print_findings(findings: Iterable[Finding], target: str) -> None:
+    """Print *findings* for people: each with its place, its cause and what to do."""
+    colours = {"error": "bold red", "warning": "yellow", "note": "cyan"}
+    place = ""
+    for finding in findings:
+        if finding.place != place:
+            place = finding.place
+            console.print(escape(place), style="bold", soft_wrap=True)
+        console.print(
+            f"  [{colours[finding.severity]}]{finding.severity}[/]: {escape(finding.cause)}", soft_wrap=True
+        )
+        console.print(f"  [dim]→ {escape(finding.remedy)}[/]", soft_wrap=True)
+    if not place:
+        console.print(f"[green]✓[/] nothing is wrong with {target}")

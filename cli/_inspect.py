@@ -8,9 +8,18 @@ from typing import Any
 import click
 import pandas as pd
 
-from ..converter import EXPORT_FORMATS, Workload, export, inspect_node, inspect_workload, load_workload
+from ..converter import (
+    EXPORT_FORMATS,
+    Finding,
+    Workload,
+    export,
+    inspect_node,
+    inspect_workload,
+    load_workload,
+)
 from ..errors import UsageError
 from ..runner import Study
+from ._doctor import print_findings
 from ._output import console, format_option, print_frame, print_json
 
 __all__ = ["export_command", "inspect_command"]
@@ -58,6 +67,7 @@ def _print_workload(facts: dict[str, Any], output_format: str) -> None:
     table = pd.DataFrame(rows).T.rename_axis("figure").reset_index()
     print_frame(table.fillna(""), output_format, title="Workload")
     if output_format == "table":
+        print_findings([Finding(**finding) for finding in facts["findings"]], "the graphs")
         console.print("One node in full: --node ID [--rank N]. Everything: --format json.")
 
 

@@ -1,6 +1,6 @@
 """From captured traces to Chakra graphs: readers, linking, dependencies and the ``.et`` codec."""
 
-from .codec import decode_graph, encode_graph
+from .codec import decode_graph, encode_graph, read_et
 from .convert import convert, convert_files
 from .doctor import doctor
 from .export import EXPORT_FORMATS, export
@@ -34,6 +34,7 @@ __all__ = [
     "inspect_workload",
     "load_workload",
     "microbenchmark",
+    "read_et",
     "read_text_workload",
     "replay",
 ]

@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from ..errors import WorkloadFormatError
+from ..errors import WorkloadError, WorkloadFormatError
 from ._schema import GlobalMetadata, Node
-from .encode import ATTRIBUTES, TEXT_ATTRIBUTES, encode_graph
-from .graph import EdgeKind, Graph, NodeType
+from .encode import ATTRIBUTES, PREAMBLE, TEXT_ATTRIBUTES, encode_graph
+from .graph import FILE_METADATA, EdgeKind, Graph, NodeType
 
-__all__ = ["decode_graph", "encode_graph"]
+__all__ = ["decode_graph", "encode_graph", "read_et"]
 
 _MAX_VARINT_BYTES = 5
 _COLLECTIVE_TYPES = 10
 _INT64_MAX = 2**63 - 1
+_GZIP_MAGIC = b"\x1f\x8b"
+_NODE_START = b"\x08"  # the id, a node's first field
 
 _COMM = (NodeType.COMM_SEND, NodeType.COMM_RECV, NodeType.COMM_COLL)
+
+
+def read_et(path: str | Path) -> bytes:
+    """Return the content of the ``.et`` file at *path*, decompressed if it is gzip, as ASTRA-sim reads it.
+
+    Raises `WorkloadError` when it cannot be read and `WorkloadFormatError` when it is cut off.
+    """
+    try:
+        data = Path(path).read_bytes()
+        return gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise WorkloadFormatError(f"{path} is truncated or damaged ({error}). Write it again.") from error
+    except OSError as error:
+        raise WorkloadError(
+            f"{path} cannot be read: {error.strerror}. Check the file and its permissions."
+        ) from error
 
 
 def decode_graph(data: bytes, *, rank: int = 0, source: str = "<bytes>") -> Graph:
@@ -32,10 +53,11 @@ def decode_graph(data: bytes, *, rank: int = 0, source: str = "<bytes>") -> Grap
         raise WorkloadFormatError(
             f"{source} is empty: a Chakra file starts with its metadata. Write it again."
         )
-    _parse(GlobalMetadata, *first, source)
+    metadata = first[1]
+    _refuse_early(*first, source)
     nodes: list[dict[str, Any]] = []
     edges: list[tuple[int, int, int]] = []
-    extra: dict[int, bytes] = {}
+    extra: dict[int, bytes] = {} if metadata == PREAMBLE else {FILE_METADATA: metadata}
     for offset, body in messages:
         message = _parse(Node, offset, body, source)
         node, foreign = _decode_node(message, f"{source}, offset {offset}")
@@ -51,6 +73,18 @@ def decode_graph(data: bytes, *, rank: int = 0, source: str = "<bytes>") -> Grap
     if any(src > _INT64_MAX for src, _, _ in edges):
         raise WorkloadFormatError(f"{source} has a dependency on an id above 2^63. Write the workload again.")
     return Graph.build(rank, nodes, edges, extra=extra)
+
+
+def _refuse_early(offset: int, metadata: bytes, source: str) -> None:
+    """Raise for a file that starts with a node, or whose metadata has attributes where the version is."""
+    if (
+        metadata.startswith(_NODE_START)
+        or not _parse(GlobalMetadata, offset, metadata, source).version.isprintable()
+    ):
+        raise WorkloadFormatError(
+            f"{source} does not start with the metadata of Chakra 0.0.4 or later: an older version wrote it, "
+            "or a tool that left the metadata out. Write it again with a newer one, or convert its traces."
+        )
 
 
 def _messages(data: bytes, source: str) -> Iterator[tuple[int, bytes]]:
@@ -159,10 +193,15 @@ def _group_id(name: str, place: str) -> int:
 
 
 def _leftover(message: Any, foreign: Sequence[Any]) -> bytes:
-    """Return *message* without what the tables hold, with the attributes *foreign*; modifies it."""
+    """Return *message* without what the tables hold, with the attributes *foreign*; modifies it.
+
+    A type that the tables do not know stays: written after theirs, it is the one that counts.
+    """
     kept = [attribute.SerializeToString() for attribute in foreign]
-    for field in ("id", "name", "type", "data_deps", "ctrl_deps", "duration_micros"):
+    for field in ("id", "name", "data_deps", "ctrl_deps", "duration_micros"):
         message.ClearField(field)
+    if 0 <= message.type <= NodeType.COMM_COLL:
+        message.ClearField("type")
     message.ClearField("attr")
     for body in kept:
         message.attr.add().ParseFromString(body)

@@ -20,11 +20,12 @@ from .steps import StepChoice, choose_steps
 from .trace_set import RankEntry, TraceSet, read_trace_set
 from .workload import Workload
 
-__all__ = ["Progress", "StepChoice", "convert", "convert_files"]
+__all__ = ["UNMARKED", "Progress", "StepChoice", "convert", "convert_files"]
 
 Progress = Callable[[int, int], None]
 _MAX_RANKS = 1_000_000
 _PEER_TYPES = (NodeType.COMM_SEND, NodeType.COMM_RECV)
+UNMARKED = "no step is marked in the traces: all that was recorded counts as one step"
 
 
 def convert(
@@ -133,7 +134,7 @@ def _convert(
                 progress(len(graphs), len(ranks))
     notes = [*assumptions]
     if not all(rank.marked for rank in opened):
-        notes.append("no step is marked in the traces: all that was recorded counts as one step")
+        notes.append(UNMARKED)
     graphs, groups = _with_common_groups(graphs)
     if world_size > len(graphs):
         notes.append(_stand_ins(graphs, groups, world_size, place, [rank.stated_rank for rank in opened]))

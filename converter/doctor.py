@@ -1,41 +1,52 @@
-"""Look a study, a trace set or a workload over before anything is simulated."""
+"""Look a study, a trace set, trace files or a workload over before anything is simulated."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from ..errors import ChakrascopeError, UsageError
-from .convert import convert
-from .findings import Finding
-from .trace_checks import check_trace_set
+from .convert import UNMARKED, convert, convert_files
+from .file_sets import find_rank_traces, find_sides
+from .findings import Finding, worst_first
+from .inspection import load_workload
+from .rank import RankTraces, read_rank
+from .steps import annotated_steps
+from .trace_checks import check_device, check_pair, check_trace_set
+from .trace_set import RankEntry
 from .workload import Workload
 from .workload_checks import check_workload
 
 __all__ = ["doctor"]
 
 _UNEXPLAINED_SHARE = 0.03
-_ORDER = {"error": 0, "warning": 1, "note": 2}
+_KNOW_IT = (
+    "Nothing is wrong: know it when you read results. A capture by 'chakrascope trace', or host and device "
+    "trace together, tell most."
+)
 
 
 def doctor(target: str | Path) -> list[Finding]:
     """Return what is wrong with *target*, worst first; [] if nothing is.
 
-    *target* is a study's folder, a trace set's folder, or the ``PREFIX`` of ``PREFIX.<rank>.et`` files. Never
-    raises for what it finds; raises `UsageError` if *target* is none of them.
+    *target* is a study's folder, a trace set's folder, an ``.et`` file or the ``PREFIX`` of several
+    (``PREFIX.<rank>.et``), or traces that others captured: a file, a pattern with ``{rank}``, or a folder.
+    Never raises for what it finds; raises `UsageError` if *target* is none of them.
     """
     path = Path(target)
     if (path / "study.json").is_file():
         findings = _study(path)
     elif (path / "manifest.json").exists():
         findings = _trace_set(path)
-    elif any(path.parent.glob(f"{path.name}.*.et")):
+    elif path.name.endswith((".et", ".et.gz")) or any(path.parent.glob(f"{path.name}.*.et")):
         findings = _workload(path)
+    elif sides := find_sides(str(target)):
+        findings = _trace_files(sides, str(target))
     else:
         raise UsageError(
-            f"{path} is no study (study.json), no trace set (manifest.json) and no prefix of .et files. "
-            "Give one of them."
+            f"{path} is no study (study.json), no trace set (manifest.json), no traces (Kineto or "
+            "ExecutionTraceObserver JSON) and no prefix of .et files. Give one of them."
         )
-    return sorted(findings, key=lambda finding: _ORDER[finding.severity])
+    return worst_first(findings)
 
 
 def _study(path: Path) -> list[Finding]:
@@ -68,6 +79,44 @@ def _trace_set(folder: Path) -> list[Finding]:
     return findings
 
 
+def _trace_files(sides: dict[str, str], place: str) -> list[Finding]:
+    """Check traces of others, and the graphs they become; what they do not tell is a note."""
+    host, device, linked = (sides.get(side) for side in ("host", "device", "linked"))
+    try:
+        ranks = find_rank_traces(host, device, linked)
+    except ChakrascopeError as error:
+        return [Finding("error", place, error.message, "Give the files that the message asks for.")]
+    findings = [finding for traces in ranks for finding in _rank_files(traces, alone=len(ranks) == 1)]
+    if any(finding.severity == "error" for finding in findings):
+        return findings
+    try:
+        workload = convert_files(host, device, linked_trace=linked)
+    except ChakrascopeError as error:
+        return [*findings, Finding("error", place, error.message, "See the message.")]
+    findings += check_workload(workload, place)
+    findings += _unexplained(workload, place)
+    findings += [
+        Finding("note", place, f"{note[0].upper()}{note[1:]}.", _KNOW_IT)
+        for note in workload.metadata["assumptions"]
+        if note != UNMARKED  # a finding about each trace already
+    ]
+    return findings
+
+
+def _rank_files(traces: RankTraces, *, alone: bool) -> list[Finding]:
+    """Check the traces of one rank; one that is *alone* may be of any rank."""
+    place = str(traces.device_path)
+    try:
+        device, host, _ = read_rank(traces)
+    except ChakrascopeError as error:
+        return [Finding("error", place, error.message, "Capture again, or leave the file out.")]
+    entry = RankEntry(device.rank if alone else traces.rank)
+    findings = list(check_device(entry, device, annotated_steps(device), place))
+    if traces.host_path is not None and traces.host_path != traces.device_path:
+        findings += check_pair(entry, host, device, traces.device_path.parent)
+    return findings
+
+
 def _unexplained(workload: Workload, place: str) -> list[Finding]:
     """Return a warning for each rank whose graph does not explain its measured step."""
     findings = []
@@ -87,6 +136,6 @@ def _unexplained(workload: Workload, place: str) -> list[Finding]:
 
 def _workload(prefix: Path) -> list[Finding]:
     try:
-        return check_workload(Workload.load(prefix), str(prefix))
+        return check_workload(load_workload(prefix), str(prefix))
     except ChakrascopeError as error:
         return [Finding("error", str(prefix), error.message, "See the message.")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 import tarfile
 import zlib
@@ -14,6 +13,7 @@ __all__ = ["FileKind", "kind_of", "stated_rank"]
 FileKind = Literal["device", "host", "linked", "archive", "other"]
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_WBITS = 16  # says zlib to expect a gzip header
 _HEAD_BYTES = 1 << 20
 _ARCHIVE_NAMES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
 _EVENTS, _NODES = re.compile(rb'"traceEvents"\s*:'), re.compile(rb'"nodes"\s*:\s*\[')
@@ -22,6 +22,7 @@ _LINKED = re.compile(rb'"(?:inclusive_dur|exclusive_dur|inter_thread_dep)"\s*:')
 _SCHEMA = re.compile(rb'"schema"\s*:\s*"')
 _DISTRIBUTED_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*?"rank"\s*:\s*(\d{1,9})\b')
 _RANK_IN_NAME = re.compile(r"(?i)(?:rank|worker)[-_]?(\d{1,9})(?!\d)")
+_LAST_NUMBER = re.compile(r"(?<!\d)(\d{1,18})\D*$")
 
 
 def kind_of(path: Path) -> FileKind:
@@ -37,24 +38,22 @@ def kind_of(path: Path) -> FileKind:
 
 
 def stated_rank(path: Path) -> int | None:
-    """Return the rank that the device trace at *path* says it is of, else what its name says, else None."""
+    """Return the rank that the trace at *path* says it is of, else the number in its name, None without."""
     found = _DISTRIBUTED_RANK.search(_head(path))
-    named = _RANK_IN_NAME.search(path.name)
+    named = _RANK_IN_NAME.search(path.name) or _LAST_NUMBER.search(path.name)
     return int(found[1]) if found else int(named[1]) if named else None
 
 
 def _head(path: Path) -> bytes:
-    """Return the first megabyte of *path*, decompressed; what can be read of it."""
+    """Return the first megabyte of *path*, decompressed; of a damaged file what can be read of it."""
     try:
         with path.open("rb") as file:
-            if file.read(len(_GZIP_MAGIC)) != _GZIP_MAGIC:
-                file.seek(0)
-                return file.read(_HEAD_BYTES)
-            file.seek(0)
-            with gzip.open(file) as content:
-                return content.read(_HEAD_BYTES)
-    except (OSError, EOFError, zlib.error):
+            data = file.read(_HEAD_BYTES)
+        if data.startswith(_GZIP_MAGIC):
+            return zlib.decompressobj(zlib.MAX_WBITS | _GZIP_WBITS).decompress(data, _HEAD_BYTES)
+    except (OSError, zlib.error):
         return b""
+    return data
 
 
 def _holds_tar(path: Path) -> bool:

@@ -11,7 +11,7 @@ from ..errors import UsageError
 from .file_kinds import kind_of, stated_rank
 from .rank import RankTraces
 
-__all__ = ["Files", "find_rank_traces"]
+__all__ = ["Files", "find_rank_traces", "find_sides"]
 
 _RANK = "{rank}"
 _MAX_RANKS = 1_000_000
@@ -50,6 +50,22 @@ def find_rank_traces(
     return _complete(
         [RankTraces(rank, hosts.get(rank), path, linked=rank in linked) for rank, path in devices.items()]
     )
+
+
+def find_sides(target: str) -> dict[str, str]:
+    """Return as which of ``host``, ``device`` and ``linked`` trace *target* can be given; {} if as none.
+
+    *target* is a trace file, a pattern or a folder. In a folder, host and device traces are taken together,
+    and linked ones only if there are no device traces.
+    """
+    path = Path(target)
+    if path.is_dir():
+        kinds = {kind_of(file) for name in _JSON_NAMES for file in path.glob(name)}
+        sides = ["host", "device"] if "device" in kinds else ["linked"]
+        return {side: target for side in sides if side in kinds} or dict.fromkeys(kinds & {"host"}, target)
+    files = _matching(target, "trace").values() if _RANK in target else _listed(target, "device")
+    kind = next((kind_of(file) for file in files if file.is_file()), "other")
+    return {kind: target} if kind in _KINDS else {}
 
 
 def _linked_only(hosts: dict[int, Path], linked: set[int]) -> list[RankTraces]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-__all__ = ["Finding", "Severity"]
+__all__ = ["Finding", "Severity", "worst_first"]
 
 Severity = Literal["error", "warning", "note"]
+_ORDER = {"error": 0, "warning": 1, "note": 2}
 
 
 @dataclass(frozen=True)
@@ -26,3 +28,8 @@ class Finding:
     def to_dict(self) -> dict[str, str]:
         """Return the finding as a JSON-able mapping."""
         return asdict(self)
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Return *findings*, errors before warnings before notes, otherwise in their order."""
+    return sorted(findings, key=lambda finding: _ORDER[finding.severity])

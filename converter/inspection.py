@@ -8,15 +8,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..errors import UsageError, WorkloadError
+from ..errors import DependencyError, UsageError, WorkloadError
 from ._schema import Node
-from .codec import decode_graph
+from .codec import decode_graph, read_et
+from .file_kinds import kind_of
+from .findings import worst_first
 from .graph import CollectiveType, EdgeKind, Graph, NodeType
 from .replay import replay
 from .workload import Workload
+from .workload_checks import check_workload
 
 __all__ = ["inspect_node", "inspect_workload", "load_workload"]
 
+_TRACE_OPTIONS = {"device": "--device-trace", "host": "--host-trace", "linked": "--linked-trace"}
 _COMM = (NodeType.COMM_SEND, NodeType.COMM_RECV, NodeType.COMM_COLL)
 
 
@@ -26,20 +30,23 @@ def load_workload(path: str | Path) -> Workload:
     Raises `WorkloadError` if neither is there.
     """
     path = Path(path)
-    if path.suffix != ".et":
+    if path.is_file() and kind_of(path) in _TRACE_OPTIONS:
+        option = _TRACE_OPTIONS[kind_of(path)]
+        raise WorkloadError(
+            f"{path} is a trace, not a graph. Convert it with 'chakrascope convert {option} {path} -o "
+            "PREFIX', or look it over with 'chakrascope doctor'."
+        )
+    if not path.name.endswith((".et", ".et.gz")):
         return Workload.load(path)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise WorkloadError(f"{path} cannot be read: {error.strerror}. Check the name.") from error
-    return Workload((decode_graph(data, source=str(path)),), np.zeros(1, dtype=np.int32))
+    return Workload((decode_graph(read_et(path), source=str(path)),), np.zeros(1, dtype=np.int32))
 
 
 def inspect_workload(workload: Workload) -> dict[str, Any]:
     """Return counts and sizes of *workload* and of each of its ranks; JSON-able.
 
     A rank's ``replay_ns`` is how long its nodes take with their own durations and dependencies alone,
-    ``longest_chain_nodes`` the nodes of the longest chain of dependencies.
+    ``longest_chain_nodes`` the nodes of the longest chain of dependencies; both are -1 if a dependency is
+    missing or circular. ``findings`` say what is wrong, as `doctor` does.
     """
     ranks = {
         str(rank): _rank_summary(workload.graphs[program])
@@ -52,6 +59,7 @@ def inspect_workload(workload: Workload) -> dict[str, Any]:
         "groups": {str(number): list(members) for number, members in workload.groups.items()},
         "metadata": workload.metadata,
         "ranks": ranks,
+        "findings": [finding.to_dict() for finding in worst_first(check_workload(workload))],
     }
 
 
@@ -71,7 +79,7 @@ def _rank_summary(graph: Graph) -> dict[str, Any]:
         "duration_ns_by_lane": _sums(nodes, "stream", "duration_ns"),
         "communication": _communication(comm),
         "num_ops": int(nodes.loc[nodes["num_ops"] > 0, "num_ops"].sum()),
-        "replay_ns": replay(graph).makespan_ns,
+        "replay_ns": _replayed(graph),
         "longest_chain_nodes": _longest_chain(graph),
     }
 
@@ -106,7 +114,15 @@ def _communication(comm: pd.DataFrame) -> list[dict[str, Any]]:
 def _longest_chain(graph: Graph) -> int:
     """Return the number of nodes of the longest chain of dependencies."""
     single = graph.nodes.assign(duration_ns=np.int64(1), stream=np.arange(len(graph.nodes)))
-    return replay(Graph(graph.rank, single, graph.edges)).makespan_ns
+    return _replayed(Graph(graph.rank, single, graph.edges))
+
+
+def _replayed(graph: Graph) -> int:
+    """Return how long *graph* takes by itself, -1 if it cannot run."""
+    try:
+        return replay(graph).makespan_ns
+    except DependencyError:
+        return -1
 
 
 def inspect_node(graph: Graph, node_id: int) -> dict[str, Any]:

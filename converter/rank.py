@@ -25,7 +25,7 @@ from .timeline import Ops, Threads
 from .trace_set import Flight, StepRange, read_flight_record
 from .window import Window
 
-__all__ = ["OpenRank", "RankTraces", "StepsDiffer", "open_ranks", "rank_graph"]
+__all__ = ["OpenRank", "RankTraces", "StepsDiffer", "open_ranks", "rank_graph", "read_rank"]
 
 _HOST_DEVICES = frozenset({"", "cpu"})
 _LOOKED_AT = 5_000
@@ -103,9 +103,9 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
     `TraceError` for traces that cannot be used, `StepsDiffer` if only the structure step can.
     """
     traces = opened.traces
-    trace, opened.trace = opened.trace or _device_trace(traces), None
+    trace, host, lacking = read_rank(traces, opened.trace)
+    opened.trace = None
     window = Window.of([step for step in opened.steps if step.index in chosen])
-    trace, host, lacking = _with_host_trace(traces, trace)
     if traces.structure is not None:
         trace, host = _with_lent_records(trace, host, traces.structure, window)
     groups = {**host.groups, **trace.groups, **traces.groups}
@@ -126,8 +126,14 @@ def _device_trace(traces: RankTraces) -> DeviceTrace:
     return read_device_trace(traces.device_path)
 
 
-def _with_host_trace(traces: RankTraces, trace: DeviceTrace) -> tuple[DeviceTrace, HostTrace, list[str]]:
-    """Return *trace* and the host trace that belongs to it, and what is lacking for want of a better one."""
+def read_rank(
+    traces: RankTraces, trace: DeviceTrace | None = None
+) -> tuple[DeviceTrace, HostTrace, list[str]]:
+    """Return device and host trace of a rank, and sentences on what is lacking for want of better ones.
+
+    *trace* is the device trace if it has been read before. Raises `TraceError` for unusable files.
+    """
+    trace = trace or _device_trace(traces)
     if traces.host_path is None:
         trace = with_own_records(trace)
         host, lacking = read_recorded_host(traces.device_path, trace)

@@ -16,7 +16,7 @@ from .kineto import DeviceTrace, read_device_trace
 from .steps import annotated_steps
 from .trace_set import RankEntry, StepRange, TraceSet, read_flight_record
 
-__all__ = ["check_trace_set"]
+__all__ = ["check_device", "check_pair", "check_trace_set"]
 
 _CAPTURE_AGAIN = "Capture again."
 _AGREEING_SHARE = 0.9
@@ -92,13 +92,13 @@ def _check_rank(entry: RankEntry, folder: Path) -> tuple[_Rank | None, list[Find
     if device is None:
         return None, findings
     steps = tuple(entry.steps or annotated_steps(device))
-    findings += _check_device(entry, device, steps, f"{folder / str(entry.device_trace)}")
+    findings += check_device(entry, device, steps, f"{folder / str(entry.device_trace)}")
     if host is not None:
-        findings += _check_pair(entry, host, device, folder)
+        findings += check_pair(entry, host, device, folder)
     return _Rank(entry.rank, steps), findings
 
 
-def _check_device(
+def check_device(
     entry: RankEntry, device: DeviceTrace, steps: Sequence[StepRange], place: str
 ) -> Iterator[Finding]:
     """Check that the device trace is of this rank and saw what it should."""
@@ -134,7 +134,7 @@ def _check_device(
         )
 
 
-def _check_pair(entry: RankEntry, host: HostTrace, device: DeviceTrace, folder: Path) -> Iterator[Finding]:
+def check_pair(entry: RankEntry, host: HostTrace, device: DeviceTrace, folder: Path) -> Iterator[Finding]:
     """Check that both traces are of the same run: the records the device trace names are in the host's."""
     covered, events = entry.structure_step, device.events
     named = events.record_id > 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import UsageError, WorkloadError, WorkloadFormatError
-from .codec import decode_graph, encode_graph
+from .codec import decode_graph, encode_graph, read_et
 from .graph import EdgeKind, Graph, NodeType
 from .scaling import replicate
 from .tables import load_tables, save_tables
@@ -58,7 +58,7 @@ class Workload:
         seen: dict[str, int] = {}
         program = np.empty(len(paths), dtype=np.int32)
         for rank, path in enumerate(paths):
-            data = _read(path)
+            data = read_et(path)
             digest = hashlib.sha256(data).hexdigest()
             if digest not in seen:
                 seen[digest] = len(graphs)

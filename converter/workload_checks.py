@@ -26,6 +26,13 @@ _NOT_SIMULATED = frozenset(
     }
 )
 _CONVERT_AGAIN = "Convert the traces again; if the file came from elsewhere, have it written again."
+_CONVERT_HERE = (
+    "mlc-chakra's converter wrote it. Convert what that was made from instead: 'chakrascope convert "
+    "--linked-trace LINKED.json -o PREFIX', or better the two traces before linking, with --host-trace and "
+    "--device-trace."
+)
+# Attributes that only the public converter copies from PyTorch's host traces.
+_PUBLIC_ATTRIBUTES = (b"fw_parent", b"op_schema")
 
 
 def check_workload(workload: Workload, place: str = "workload") -> list[Finding]:
@@ -45,11 +52,18 @@ def _check_graph(graph: Graph, place: str) -> Iterator[Finding]:
     if graph.nodes.empty:
         yield Finding("error", place, "It has no nodes: there is nothing to simulate.", _CONVERT_AGAIN)
         return
-    yield from _check_edges(graph, place)
-    yield from _check_nodes(graph, place)
+    remedy = _CONVERT_HERE if _from_public_converter(graph) else _CONVERT_AGAIN
+    yield from _check_edges(graph, place, remedy)
+    yield from _check_nodes(graph, place, remedy)
+    yield from _check_dependents(graph, place, remedy)
 
 
-def _check_edges(graph: Graph, place: str) -> Iterator[Finding]:
+def _from_public_converter(graph: Graph) -> bool:
+    """Return whether the public converter made *graph* from PyTorch traces."""
+    return any(all(name in extra for name in _PUBLIC_ATTRIBUTES) for extra in graph.extra.values())
+
+
+def _check_edges(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
     """Check that dependencies name nodes and do not go in circles."""
     ids = graph.nodes["node_id"].to_numpy()
     src, dst = (np.searchsorted(ids, graph.edges[end].to_numpy()) for end in ("src", "dst"))
@@ -61,17 +75,17 @@ def _check_edges(graph: Graph, place: str) -> Iterator[Finding]:
             f"{place}, node {edge['dst']}",
             f"It waits for node {edge['src']}, which does not exist ({(~known).sum()} such dependencies). "
             "Simulators refuse the file.",
-            _CONVERT_AGAIN,
+            remedy,
         )
     src, dst = src[known], dst[known]
     stuck = unreachable(len(ids), src, dst)
     if stuck.any():
         among = stuck[src] & stuck[dst]
         cycle = shortest_cycle(src[among].tolist(), dst[among].tolist())
-        yield _cycle_finding(graph, cycle, int(stuck.sum()), place)
+        yield _cycle_finding(graph, cycle, int(stuck.sum()), place, remedy)
 
 
-def _cycle_finding(graph: Graph, cycle: Sequence[int], stuck: int, place: str) -> Finding:
+def _cycle_finding(graph: Graph, cycle: Sequence[int], stuck: int, place: str, remedy: str) -> Finding:
     """Return the finding for *cycle*, positions of nodes."""
     nodes = graph.nodes.iloc[list(cycle)]
     kinds = {(src, dst): EdgeKind(kind) for src, dst, kind in graph.edges.itertuples(index=False)}
@@ -84,36 +98,58 @@ def _cycle_finding(graph: Graph, cycle: Sequence[int], stuck: int, place: str) -
         "error",
         f"{place}, node {ids[0] if ids else '?'}",
         f"Nodes wait for each other in a circle: {'; '.join(steps)}. {stuck} nodes never run.",
-        _CONVERT_AGAIN,
+        remedy,
     )
 
 
-def _check_nodes(graph: Graph, place: str) -> Iterator[Finding]:
+def _check_nodes(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
     """Check types, sizes and places of single nodes."""
     nodes = graph.nodes
-    comm = nodes["type"].isin(_COMM)
-    named = {
-        "INVALID or METADATA nodes, on which ASTRA-sim stops": nodes["type"] < NodeType.MEM_LOAD,
+    comm, collective = nodes["type"].isin(_COMM), nodes["type"] == NodeType.COMM_COLL
+    peer, sizes = nodes["type"].isin(_PEERS), nodes["comm_size_bytes"]
+    unending = ((nodes["type"] == NodeType.COMM_SEND) & (nodes["comm_dst"] < 0)) | (
+        (nodes["type"] == NodeType.COMM_RECV) & (nodes["comm_src"] < 0)
+    )
+    unsimulated = nodes["comm_type"].isin([int(kind) for kind in _NOT_SIMULATED])
+    errors = {
         "communication marked as a CPU operation, which ASTRA-sim refuses": comm & nodes["is_cpu_op"],
-        "communication without a size": comm & (nodes["comm_size_bytes"] < 0),
-        "point-to-point messages of no bytes, on which ASTRA-sim stops": nodes["type"].isin(_PEERS)
-        & (nodes["comm_size_bytes"] == 0),
-        "receives without a source or sends without a destination": (
-            (nodes["type"] == NodeType.COMM_SEND) & (nodes["comm_dst"] < 0)
-        )
-        | ((nodes["type"] == NodeType.COMM_RECV) & (nodes["comm_src"] < 0)),
-        "collectives that simulators do not know": (nodes["type"] == NodeType.COMM_COLL)
-        & nodes["comm_type"].isin([int(kind) for kind in (*_NOT_SIMULATED,)] + [-1]),
+        "communication without a size": comm & (sizes < 0),
+        "point-to-point messages of no bytes, on which ASTRA-sim stops": peer & (sizes == 0),
+        "receives without a source or sends without a destination": unending,
+        "collectives that do not say which": collective & (nodes["comm_type"] < 0),
     }
-    for what, found in named.items():
-        if found.any():
-            first = nodes.loc[found].iloc[0]
-            yield Finding(
-                "error",
-                f"{place}, node {first['node_id']} '{first['name']}'",
-                f"The graph has {what}: {int(found.sum())} in all.",
-                _CONVERT_AGAIN,
-            )
+    warnings = {
+        "METADATA nodes, on which ASTRA-sim stops (they take no time here)": nodes["type"]
+        == NodeType.METADATA,
+        "nodes of type INVALID or of one that simulators do not know, on which ASTRA-sim hangs (they take no "
+        "time here)": nodes["type"] == NodeType.INVALID,
+        "collectives on which ASTRA-sim stops (only the native engine has them)": collective & unsimulated,
+    }
+    for severity, named in (("error", errors), ("warning", warnings)):
+        for what, found in named.items():
+            if found.any():
+                first = nodes.loc[found].iloc[0]
+                yield Finding(
+                    "error" if severity == "error" else "warning",
+                    f"{place}, node {first['node_id']} '{first['name']}'",
+                    f"The graph has {what}: {int(found.sum())} in all.",
+                    remedy,
+                )
+
+
+def _check_dependents(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
+    """Check that something waits for the device's work, where the host that issued it is in the graph too."""
+    nodes, sources = graph.nodes, graph.edges["src"]
+    work = nodes.loc[~nodes["is_cpu_op"] & (nodes["type"] >= NodeType.COMP), "node_id"]
+    if not nodes["is_cpu_op"].any() or work.empty or sources.isin(work).any():
+        return
+    yield Finding(
+        "error",
+        place,
+        f"Nothing waits for the device's work ({len(work)} nodes), not even what comes next on it: a slower "
+        "network or device would change next to nothing.",
+        remedy,
+    )
 
 
 def _check_presence(workload: Workload, place: str) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..converter import Workload, encode_graph
+from ..converter import Workload, encode_graph, read_et
 from ..errors import ConfigError, WorkloadError
 from .algorithms import digests, without_paths
 from .config import MemoryConfig, NetworkConfig, SystemConfig
@@ -58,13 +58,13 @@ class WorkloadSource:
                 f"each needs one; choose a network with as many ranks as {prefix}.*.et files."
             )
         index: dict[str, int] = {}
-        distinct: list[str] = []
+        distinct: list[bytes | str] = []
         ranks = np.empty(num_ranks, dtype=np.int32)
         for rank, path in enumerate(paths):
             digest = _digest_file(path)
             if digest not in index:
                 index[digest] = len(distinct)
-                distinct.append(path)
+                distinct.append(read_et(path) if _is_gzip(path) else path)
             ranks[rank] = index[digest]
         return cls(tuple(distinct), ranks, prefix=Path(prefix))
 
@@ -159,6 +159,11 @@ class Experiment:
             "rendezvous": self.rendezvous,
             "semantics": self.semantics,
         }
+
+
+def _is_gzip(path: str) -> bool:
+    with Path(path).open("rb") as file:
+        return file.read(2) == b"\x1f\x8b"
 
 
 def _digest_file(path: str) -> str:

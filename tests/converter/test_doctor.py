@@ -176,7 +176,7 @@ COMP = {"node_id": 0, "name": "k", "type": NodeType.COMP}
         (([_comm(0)], [_comm(0)]), {1: (0, 7)}, "It lists rank 7"),
         (([_comm(0)], [_comm(0)]), {1: (0, 0)}, "It lists a rank twice"),
         (([_comm(0, is_cpu_op=True)], [_comm(0)]), {}, "marked as a CPU operation"),
-        (([_comm(0, kind=CollectiveType.BARRIER)],) * 2, {}, "simulators do not know"),
+        (([_comm(0, kind=CollectiveType.BARRIER)],) * 2, {}, "on which ASTRA-sim stops"),
         (([_comm(0, size=-1)],) * 2, {}, "without a size"),
         (([{**COMP, "type": NodeType.METADATA}],), {}, "METADATA"),
         (([COMP], [COMP]), {}, "never communicate"),
@@ -219,3 +219,41 @@ def test_dangling_dependencies_are_placed(tmp_path):
     finding = _only(_findings(tmp_path, [COMP], edges=[(7, 0, EdgeKind.DATA)]))
     assert finding.place.endswith("node 0")
     assert "waits for node 7, which does not exist" in finding.cause
+
+
+def _notes(findings):
+    assert {finding.severity for finding in findings} <= {"note"}
+    return " ".join(finding.cause for finding in findings)
+
+
+def test_traces_of_others_are_looked_over_and_what_they_lack_is_noted(data_dir):
+    folder = data_dir / "converter"
+    assert "No host trace was given" in _notes(doctor(f"{folder}/mlp_2/rank{{rank}}.device.json.gz"))
+    assert "2 of 8 ranks were given" in _notes(doctor(folder / "dlrm_v100_8"))
+    assert "Linked traces were converted" in _notes(doctor(folder / "linked" / "linked_0.json.gz"))
+    assert "Linked traces were converted" in _notes(doctor(folder / "linked"))
+
+
+def test_damaged_traces_of_others_are_all_named(data_dir, tmp_path):
+    for rank in range(2):
+        whole = (data_dir / "converter" / "mlp_2" / f"rank{rank}.device.json.gz").read_bytes()
+        (tmp_path / f"rank{rank}.json.gz").write_bytes(whole[:-100])
+    findings = doctor(f"{tmp_path}/rank{{rank}}.json.gz")
+    assert [finding.severity for finding in findings] == ["error", "error"]
+    assert [finding.place for finding in findings] == [f"{tmp_path}/rank{rank}.json.gz" for rank in range(2)]
+    shutil.copy(data_dir / "converter" / "mlp_2" / "rank0.host.json.gz", tmp_path / "host.json.gz")
+    assert "holds no times" in _only(doctor(tmp_path / "host.json.gz")).cause
+
+
+def test_traces_of_others_without_steps_or_of_other_runs(data_dir, tmp_path):
+    source = data_dir / "converter" / "mlp_2"
+    document = json.loads(gzip.decompress((source / "rank0.device.json.gz").read_bytes()))
+    document["traceEvents"] = [e for e in document["traceEvents"] if "ProfilerStep" not in str(e.get("name"))]
+    for event in document["traceEvents"]:
+        if "Record function id" in event.get("args", {}):
+            event["args"]["Record function id"] += 1
+    (tmp_path / "rank0.device.json").write_text(json.dumps(document))
+    findings = doctor(tmp_path)
+    assert ["No step is marked" in finding.cause for finding in findings] == [True, False, False]
+    shutil.copy(source / "rank0.host.json.gz", tmp_path / "rank0.host.json.gz")
+    assert "different runs" in doctor(tmp_path)[0].cause

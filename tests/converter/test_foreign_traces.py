@@ -112,8 +112,8 @@ def test_kinds_of_files_are_told_by_their_content(data_dir, linked_path, tmp_pat
         folder / "manifest.json",
     ]
     assert [kind_of(path) for path in found] == ["device", "host", "linked", "other"]
-    assert [stated_rank(path) for path in found] == [1, 1, None, None]
-    (tmp_path / "cut.json.gz").write_bytes(found[0].read_bytes()[:30])
+    assert [stated_rank(path) for path in found] == [1, 1, 0, None]
+    (tmp_path / "cut.json.gz").write_bytes(found[0].read_bytes()[:9])
     assert kind_of(tmp_path / "cut.json.gz") == "other"
 
 
