@@ -54,4 +54,5 @@ def spans(first: np.ndarray, count: np.ndarray) -> np.ndarray:
     """Return first[0], first[0] + 1, ... (count[0] of them), first[1], ... as one array."""
     ends = np.cumsum(count)
     total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total) + np.repeat(first - (ends - count), count)
+    places: np.ndarray = np.arange(total) + np.repeat(first - (ends - count), count)
+    return places

@@ -224,8 +224,9 @@ class _Builder:
         new = np.empty(len(order), dtype=np.int64)
         new[order] = np.arange(len(order))
         edges[:, :2] = new[edges[:, :2]]
-        nodes: dict[str, Column] = {name: column[order] for name, column in columns.items()}
-        nodes |= {name: self.table.texts(nodes[name]) for name in nodes if NODE_COLUMNS[name][0] == "str"}
+        placed = {name: column[order] for name, column in columns.items()}
+        nodes: dict[str, Column] = {**placed}
+        nodes |= {name: self.table.texts(placed[name]) for name in placed if NODE_COLUMNS[name][0] == "str"}
         starts = starts[order]
         nodes |= {
             "node_id": np.arange(len(order)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -173,7 +173,8 @@ def _cuts(works: Works, issuers: _Issuers, issued: np.ndarray) -> np.ndarray:
     np.minimum.at(began, place, works.start_ns)
     cut = np.minimum(call_end, np.maximum(call_start, began[place]))
     blocks = (works.category == MEMCPY) & (works.end_ns <= call_end)
-    return np.where(blocks, np.minimum(cut, call_start + _ISSUED_WITHIN_NS), cut)
+    cuts: np.ndarray = np.where(blocks, np.minimum(cut, call_start + _ISSUED_WITHIN_NS), cut)
+    return cuts
 
 
 def _describe(
@@ -193,9 +194,7 @@ def _describe(
         called = int(launches.call_start_ns[index])
         around = lane.chain(called)
         chain = [lane.ops[op] for op in around]
-        mine = [op for op in around if op in waiting] or [
-            *takewhile(lambda op, lane=lane, called=called: lane.ops.start_ns[op] <= called, waiting)
-        ]
+        mine = [op for op in around if op in waiting] or _issued_before(waiting, lane, called)
         work = trace.work(int(launches.work[index]))
         comm = describe(work, chain, host, groups, world_size)
         if comm is not None:
@@ -208,6 +207,11 @@ def _describe(
             del waiting[op]
         if not launches.comms[index]:
             launches.notes.add(_UNTOLD)
+
+
+def _issued_before(waiting: Iterable[int], lane: Lane, time_ns: int) -> list[int]:
+    """Return the sends and receives gathered before *time_ns*, when the kernel of a batch was issued."""
+    return list(takewhile(lambda op: bool(lane.ops.start_ns[op] <= time_ns), waiting))
 
 
 def data_edges(launches: Launches, lanes: Sequence[Lane], host: HostTrace) -> np.ndarray:
@@ -234,7 +238,8 @@ def data_edges(launches: Launches, lanes: Sequence[Lane], host: HostTrace) -> np
     views = np.zeros(len(first), dtype=np.uint8)
     source, target = last_writers(reads.ravel(), writes.ravel(), views, np.concatenate(storages))
     pairs = np.column_stack([last[source], first[target]])
-    return pairs[launches.end_ns[pairs[:, 0]] <= launches.start_ns[pairs[:, 1]]]
+    told: np.ndarray = pairs[launches.end_ns[pairs[:, 0]] <= launches.start_ns[pairs[:, 1]]]
+    return told
 
 
 def _accesses(launches: Launches) -> tuple[np.ndarray, np.ndarray]:

@@ -56,8 +56,7 @@ def encode_graph(graph: Graph) -> bytes:
     nodes, edges = graph.node_columns, graph.edge_columns
     ids = _integers(nodes["node_id"])
     is_data = edges["kind"] == EdgeKind.DATA
-    groups, group = np.unique(_integers(nodes["group"]), return_inverse=True)
-    group_texts = [str(number) if number else "" for number in groups.tolist()]
+    groups = TextColumn.of(str(number) if number else "" for number in nodes["group"].tolist())
     return encode(
         graph.extra.get(FILE_METADATA, PREAMBLE),
         ids,
@@ -73,7 +72,7 @@ def encode_graph(graph: Graph) -> bytes:
             for name, (column, kind) in ATTRIBUTES.items()
         ],
         [
-            _texts("pg_name", TextColumn(group.astype(np.int32), group_texts)),
+            _texts("pg_name", groups),
             *(_texts(name, nodes[name]) for name in TEXT_ATTRIBUTES),
         ],
         _table([graph.extra.get(number, b"") for number in ids.tolist()] if graph.extra else []),

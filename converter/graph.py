@@ -147,7 +147,7 @@ class Graph:
     extra: Mapping[int, bytes] = field(default_factory=dict)
 
     if TYPE_CHECKING:
-        node_columns: ClassVar[dict[str, Column]]
+        node_columns: ClassVar[dict[str, Any]]  # each a `Column`
         edge_columns: ClassVar[dict[str, np.ndarray]]
 
     def __getattr__(self, name: str) -> Any:
@@ -193,7 +193,7 @@ class Graph:
         extra: Mapping[int, bytes] | None = None,
     ) -> Graph:
         """Build a graph from one mapping a node (absent columns take their default) and (src, dst, kind)."""
-        columns: dict[str, Column] = {}
+        columns: dict[str, Any] = {}
         for name, (dtype, default) in NODE_COLUMNS.items():
             values = [node.get(name, default) for node in nodes]
             columns[name] = TextColumn.of(values) if dtype == "str" else np.array(values, dtype=dtype)
@@ -225,18 +225,20 @@ def _complete(column: Column | None, name: str, count: int) -> Column:
 def _table(graph: Graph) -> pd.DataFrame:
     import pandas as pd  # noqa: PLC0415 - converting and saving do without
 
-    return pd.DataFrame(
+    table: pd.DataFrame = pd.DataFrame(
         {
             name: column.to_series() if isinstance(column, TextColumn) else column
             for name, column in graph.node_columns.items()
         }
     )
+    return table
 
 
 def _edge_table(graph: Graph) -> pd.DataFrame:
     import pandas as pd  # noqa: PLC0415 - converting and saving do without
 
-    return pd.DataFrame(graph.edge_columns)
+    table: pd.DataFrame = pd.DataFrame(graph.edge_columns)
+    return table
 
 
 def _node_columns(graph: Graph) -> dict[str, Column]:

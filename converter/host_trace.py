@@ -19,7 +19,6 @@ from .files import stream
 __all__ = ["HostOp", "HostTrace", "Kinds", "Tensor", "host_trace", "read_host_trace", "tensors"]
 
 _TENSOR_FIELDS = 6
-_KIND_TEXTS = ("name", "schema", "arguments")
 _decode = msgspec.json.Decoder(list[list[Any]]).decode
 
 
@@ -123,11 +122,13 @@ class HostTrace:
 
     def names(self) -> np.ndarray:
         """Return the name of each operator."""
-        return np.array(self.kinds.names, dtype=object)[self.kind]
+        names: np.ndarray = np.array(self.kinds.names, dtype=object)[self.kind]
+        return names
 
     def changing(self) -> np.ndarray:
         """Return whether each operator's schema says that it changes an argument."""
-        return self.kinds.changing[self.kind]
+        changing: np.ndarray = self.kinds.changing[self.kind]
+        return changing
 
     def reads(self, rows: np.ndarray) -> np.ndarray:
         """Return, for each of *rows*, where the storages of its inputs begin and end, alternately.
@@ -184,7 +185,12 @@ def read_host_trace(path: Path) -> HostTrace:
         records=records,
         begin=bounds[:-1],
         end=bounds[1:],
-        kinds=Kinds(*([texts[number] for number in kinds[name].tolist()] for name in _KIND_TEXTS), str(path)),
+        kinds=Kinds(
+            [texts[number] for number in kinds["name"].tolist()],
+            [texts[number] for number in kinds["schema"].tolist()],
+            [texts[number] for number in kinds["arguments"].tolist()],
+            str(path),
+        ),
         groups=groups,
         schema=reader.schema(),
         **columns,
@@ -208,14 +214,20 @@ def host_trace(operators: Mapping[int, HostOp]) -> HostTrace:
         arguments = [_anonymous(op.inputs), _anonymous(op.outputs), op.shapes, op.output_shapes]
         kind = (op.name, op.schema, json.dumps(arguments))
         storages += [tensor.storage for tensor in [*inputs, *outputs]]
-        rows.append((kinds.setdefault(kind, len(kinds)), 0, begin, len(storages), ends, begin + len(first)))
-    columns = np.array(rows, dtype=np.int64).reshape(-1, 6).T
-    texts = zip(*kinds, strict=True) if kinds else ([], [], [])
+        rows.append((kinds.setdefault(kind, len(kinds)), begin, len(storages), ends, begin + len(first)))
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 5).T
     return HostTrace(
-        np.array(records, dtype=np.int64),
-        *columns,
-        np.array(storages, dtype=np.int64),
-        Kinds(*(list(column) for column in texts)),
+        records=np.array(records, dtype=np.int64),
+        kind=columns[0],
+        thread=np.zeros(len(records), dtype=np.int64),
+        begin=columns[1],
+        end=columns[2],
+        inputs_end=columns[3],
+        first_end=columns[4],
+        storages=np.array(storages, dtype=np.int64),
+        kinds=Kinds(
+            [name for name, _, _ in kinds], [schema for _, schema, _ in kinds], [a for _, _, a in kinds]
+        ),
     )
 
 

@@ -217,11 +217,10 @@ class DeviceTrace:
 
     def rows(self) -> list[Event]:
         """Return all events as rows, for those who have the time."""
-        columns = (getattr(self.events, name).tolist() for name in Event._fields)
-        return [
-            Event(self.texts[name], is_operator, self.texts[thread], *numbers, self.comm(comm))
-            for name, is_operator, thread, *numbers, comm in zip(*columns, strict=True)
-        ]
+        columns: dict[str, list[Any]] = {name: getattr(self.events, name).tolist() for name in Event._fields}
+        columns |= {name: [self.texts[number] for number in columns[name]] for name in ("name", "thread")}
+        columns["comm"] = [self.comm(row) for row in columns["comm"]]
+        return [Event(*values) for values in zip(*columns.values(), strict=True)]
 
     def work(self, index: int) -> Work:
         """Return work *index* as a row."""
@@ -285,14 +284,18 @@ def device_trace(
     """Return the trace that consists of these rows, in any order."""
     numbers: dict[str, int] = {}
     told: list[CommArguments] = []
-    tables = [
-        _columns(kind, row_type, rows, numbers, told)
-        for kind, row_type, rows in ((Events, Event, events), (Calls, Call, calls), (Works, Work, works))
-    ]
-    comms = _columns(Comms, CommArguments, told, numbers, [])
-    syncs = _columns(Syncs, Sync, [], numbers, [])
-    trace = DeviceTrace(*tables, syncs, comms, list(numbers), rank, world_size, dict(groups or {}))
-    return _sorted(trace)
+    trace = DeviceTrace(
+        events=_columns(Events, Event, events, numbers, told),
+        calls=_columns(Calls, Call, calls, numbers, told),
+        works=_columns(Works, Work, works, numbers, told),
+        syncs=_columns(Syncs, Sync, [], numbers, told),
+        comms=_columns(Comms, CommArguments, told, numbers, []),
+        texts=[],
+        rank=rank,
+        world_size=world_size,
+        groups=dict(groups or {}),
+    )
+    return _sorted(replace(trace, texts=list(numbers)))
 
 
 def _columns(

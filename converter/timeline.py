@@ -82,12 +82,14 @@ class Ops:
     @cached_property
     def name(self) -> np.ndarray:
         """The number of each operator's name among the trace's texts."""
-        return self.trace.events.name[self.event]
+        names: np.ndarray = self.trace.events.name[self.event]
+        return names
 
     @cached_property
     def record_id(self) -> np.ndarray:
         """The record-function id of each operator."""
-        return self.trace.events.record_id[self.event]
+        records: np.ndarray = self.trace.events.record_id[self.event]
+        return records
 
 
 class Threads:
