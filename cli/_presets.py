@@ -55,7 +55,7 @@ def _figures(kind: str, name: str) -> dict[str, Any]:
         shape = zip(network.topology, network.npus_count, strict=True)
         return {
             "ranks": network.num_ranks,
-            "dimensions": " x ".join(f"{topology} {size}" for topology, size in shape),
+            "dimensions": " x ".join(f"{topology} {size}" for topology, size in shape) + _fabric(network),
             "GiB/s": " x ".join(f"{value:g}" for value in network.bandwidth),
             "ns": " x ".join(f"{value:g}" for value in network.latency),
         }
@@ -65,5 +65,18 @@ def _figures(kind: str, name: str) -> dict[str, Any]:
             "all-reduce": " ".join(system.all_reduce_implementation or ()),
             "all-to-all": " ".join(system.all_to_all_implementation or ()),
             "chunks": system.preferred_dataset_splits,
+            "TFLOPS": "" if not system.roofline_enabled else f"{system.peak_perf:g}",
+            "GB/s": "" if not system.roofline_enabled else f"{system.local_mem_bw:g}",
         }
     return {"type": MemoryConfig.preset(name).memory_type}
+
+
+def _fabric(network: NetworkConfig) -> str:
+    """Return in words what fabric joins the ranks, if it is a Clos network."""
+    packet = network.unknown.get("packet", {})
+    fabric = packet.get("fabric") if isinstance(packet, dict) else None
+    if not isinstance(fabric, dict):
+        return ""
+    tiers = 3 if "leaves_per_pod" in fabric else 2
+    over = fabric.get("oversubscription", 1)
+    return f" on a Clos of {tiers} tiers" + (f", {over} to 1" if over > 1 else "")

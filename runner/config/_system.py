@@ -38,6 +38,8 @@ INEFFECTIVE = {
     "intra-dimension-scheduling": "ASTRA-sim 2 always goes first in, first out; see 'intra-dimension-policy'",
     "inter-dimension-scheduling": "ASTRA-sim 2 always goes upwards; see 'inter-dimension-policy'",
 }
+# JSON has no comments; ASTRA-sim skips keys it does not know.
+_COMMENTS = ("comment", "source")
 _INTEGERS = (
     "preferred-dataset-splits",
     "active-chunks-per-dimension",
@@ -130,7 +132,7 @@ class SystemConfig:
 
     def ineffective(self) -> list[str]:
         """Return one sentence for each key that was given but has no effect."""
-        unknown = [key for key in self.unknown if key not in INEFFECTIVE]
+        unknown = [key for key in self.unknown if key not in INEFFECTIVE and key not in _COMMENTS]
         dead = [f"'{key}' has no effect: {INEFFECTIVE[key]}." for key in self.unknown if key in INEFFECTIVE]
         if self.scheduling_policy is not None:
             dead.append("'scheduling-policy' has no effect: chunks that compete always share a priority.")
