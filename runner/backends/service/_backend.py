@@ -31,7 +31,10 @@ _MOST_LINES = 65_536
 _LINES_A_RANK = 8
 _LINES_OF_ROOFLINE = 4
 _POLL_S = 0.1
+_LONGEST_PAUSE_S = 1.0
 _LOOK_S = 2.0
+# How much of the time may go to asking how far it is.
+_SHARE = 0.05
 _STOP_S = 0.7
 _TICK = re.compile(rb"tick=(\d{1,18}),")
 _FINISHED = re.compile(rb"sys\[(\d{1,9})\] finished,")
@@ -162,8 +165,9 @@ def _wait_until_free(client: ServiceClient, watch: _Watch, left_behind: str) -> 
     if left_behind and client.status() == "running" and client.holds(left_behind):
         client.stop(_STOP_S)
     # An upload would destroy what a simulation of somebody else's needs.
+    began = time.monotonic()
     while client.status() == "running":
-        watch.pause()
+        watch.pause(began)
 
 
 class _Watch:
@@ -192,22 +196,27 @@ class _Watch:
                 "restart it."
             )
 
-    def pause(self) -> None:
-        """Let a moment pass."""
-        self.keep_on()
-        time.sleep(_POLL_S)
+    def pause(self, since: float) -> None:
+        """Let a moment pass: the longer one has waited *since* then, the less often one needs to ask."""
+        now = time.monotonic()
+        end = now + min(max(_POLL_S, _SHARE * (now - since)), _LONGEST_PAUSE_S)
+        while now < end:
+            self.keep_on()
+            time.sleep(min(_POLL_S, end - now))
+            now = time.monotonic()
 
     def follow(self, client: ServiceClient) -> str:
         """Return the status in which the simulation ends, looking at its log now and then."""
-        look = time.monotonic() + _LOOK_S
+        began = time.monotonic()
+        look = began + _LOOK_S
         while (status := client.status()) == "running":
             if time.monotonic() >= look:
-                began = time.monotonic()
+                asked = time.monotonic()
                 self._take(client.file(LOG_FILE))
-                ended = time.monotonic()
-                # The service reads and sends the whole log each time: a twentieth of the time goes to that.
-                look = ended + max(_LOOK_S, 20 * (ended - began))
-            self.pause()
+                answered = time.monotonic()
+                # The service reads and sends the whole log each time.
+                look = answered + max(_LOOK_S, (answered - asked) / _SHARE)
+            self.pause(began)
         return status
 
     def _take(self, content: bytes) -> None:

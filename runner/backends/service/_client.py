@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -93,8 +93,7 @@ class ServiceClient:
     def upload(self, archive: Path) -> None:
         """Send the zip *archive*, which replaces everything the service has of simulations before."""
         method = self._channel.stream_unary(_path("streamUploadConfig"))
-        with archive.open("rb") as file:
-            self._wait(method.future(_chunks(file)), "streamUploadConfig")
+        self._wait(method.future(_chunks(archive)), "streamUploadConfig")
 
     def configure(self, request: Any) -> None:
         """Let the service write the files that a ``SetConfigRequest`` describes."""
@@ -212,10 +211,12 @@ def _path(method: str) -> str:
     return f"/{PACKAGE}.Openapi/{method}"
 
 
-def _chunks(file: BinaryIO) -> Iterator[bytes]:
-    while chunk := file.read(_CHUNK_BYTES):
-        content: bytes = message("Data", {"chunk_size": _CHUNK_BYTES, "datum": chunk}).SerializeToString()
-        yield content
+def _chunks(archive: Path) -> Iterator[bytes]:
+    """Yield the content of *archive* in messages; gRPC asks for them in a thread of its own."""
+    with archive.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            content: bytes = message("Data", {"chunk_size": len(chunk), "datum": chunk}).SerializeToString()
+            yield content
 
 
 def _reason(details: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import sys
@@ -24,7 +25,7 @@ from chakrascope.errors import (
     SimulationStalled,
 )
 from chakrascope.runner.backends import ServiceBackend
-from chakrascope.runner.backends.service import ServiceAddress, ServiceClient
+from chakrascope.runner.backends.service import ServiceAddress, ServiceClient, _backend
 from chakrascope.runner.backends.service._messages import message
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra 'service')")
@@ -308,6 +309,15 @@ def accept(listener, behave):
                 behave(connection)
     except OSError:
         pass
+
+
+def test_a_full_disk_is_an_error(service, monkeypatch):
+    def fill(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(_backend, "write_archive", fill)
+    with pytest.raises(BackendError, match=r"No space left on device.*TMPDIR"):
+        run(service)
 
 
 def test_nobody_there_is_an_error_at_once():
