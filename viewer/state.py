@@ -28,18 +28,20 @@ from ..runner import (
     slack,
     summarize,
 )
+from ..runner.what_if import sensitivity, targets
 from .queries.search import Words
 from .queries.slices import SliceIndex
 
 __all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView", "Surroundings"]
 
-# Settings of single pages that an address may hold: the run compared against, the breakdown, the graph's
-# edges, folding and hops, the filter of the runs, what is imported, what a sweep goes over, what is set
-# against the time, the form of a new run, the sweep; of the timeline, whether the measured lanes are
-# shown, and the window in ns.
+# Settings of single pages that an address may hold: the run compared against, the breakdown, what might
+# change and how many times as fast, the graph's edges, folding and hops, the filter of the runs, what is
+# imported, what a sweep goes over, what is set against the time, the form of a new run, the sweep; of the
+# timeline, whether the measured lanes are shown, and the window in ns.
 OPTIONS = (
     "against",
     "by",
+    "change",
     "edges",
     "find",
     "fold",
@@ -52,6 +54,7 @@ OPTIONS = (
     "sweep",
     "t0",
     "t1",
+    "times",
 )
 _OPTION_LENGTH = 200
 _LONG_OPTIONS = {"over": 2_000, "setup": 6_000}
@@ -183,6 +186,13 @@ class OpenRun:
     def measured_slices(self) -> SliceIndex:
         """Return the timeline's index of :attr:`nodes`, each as measured above each as simulated."""
         return SliceIndex(self.nodes, measured=True)
+
+    @ComputedOnce
+    def elasticity(self) -> pd.DataFrame:
+        """Return what 10 % more speed of each large contributor gives; simulates the run once for each."""
+        dimensions = len(self.result.provenance.get("network", {}).get("topology", []))
+        chosen = targets(self.path, self.info.backend, dimensions)
+        return sensitivity(self.experiment(), self.result.makespan_ns, chosen, 1.1)
 
     @ComputedOnce
     def words(self) -> Words:

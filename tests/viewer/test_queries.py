@@ -280,3 +280,25 @@ def test_modules_are_cut_until_they_fit(most):
         nodes, none, pd.DataFrame({"rank": [], "node_id": [], "duration_ns": []}), most
     )
     assert len(found.nodes) == {1: 1, 4: 2, 10: 8, 100: 8}[most]
+
+
+def test_path_by_network_names_the_dimensions_it_crosses(simulated):
+    network = simulated.result.provenance["network"]
+    table = path.network_breakdown(simulated.path, simulated.nodes, simulated.workload, network)
+    assert table["duration_ns"].sum() == simulated.path.makespan_ns
+    assert table["key"].tolist() == ["dimension 1 (Switch of 8)", "no communication"]
+    unknown = path.network_breakdown(simulated.path, simulated.nodes, simulated.workload, {})
+    assert unknown["key"].tolist() == ["no communication"]
+
+
+def test_path_by_network_of_two_dimensions(simulated):
+    network = {"npus_count": [2, 4], "topology": ["Ring", "Switch"]}
+    table = path.network_breakdown(simulated.path, simulated.nodes, simulated.workload, network)
+    assert "dimensions 1 (Ring of 2) and 2 (Switch of 4)" in table["key"].tolist()
+
+
+def test_slack_table_has_every_node_the_critical_ones_first(run):
+    table = path.slack_table(run.nodes, run.slack_ns)
+    assert len(table) == len(run.nodes)
+    assert table["slack_ns"].is_monotonic_increasing
+    assert path.slack_table(run.nodes, pd.Series(dtype="int64")).empty

@@ -1,7 +1,8 @@
 import pytest
 
 from chakrascope.errors import UsageError
-from chakrascope.viewer.queries.what_if import Target, sensitivity, simulate_faster, targets
+from chakrascope.runner.what_if import Target, sensitivity, simulate_faster, targets
+from chakrascope.viewer.queries.what_if import changes, drops
 from chakrascope.viewer.state import StudyView
 
 from .studies import LAYERS
@@ -63,12 +64,39 @@ def test_absent_dimension_is_refused(simulated):
             simulate_faster(simulated.experiment(), Target("bandwidth", name), 2.0)
 
 
+def test_waits_of_a_node_can_be_dropped(simulated):
+    (only,) = drops(simulated, 3, 4)
+    assert only.key == "edge:3/3-4"
+    assert simulate_faster(simulated.experiment(), only, 1.0) <= simulated.result.makespan_ns
+    assert drops(simulated, 99, 4) == []
+
+
+def test_what_may_change_simulates(simulated):
+    for target in changes(simulated):
+        assert simulate_faster(simulated.experiment(), target, 1.1) <= simulated.result.makespan_ns
+
+
+def test_elasticity_is_simulated_once(simulated):
+    assert simulated.elasticity is simulated.elasticity
+    assert len(simulated.elasticity) == len(changes(simulated))
+
+
 @pytest.mark.browser
 def test_question_is_answered_on_the_page(visit, made):
     page = visit("/critical-path", f"?run={made.run_a}")
     page.locator("#what-if-go").click()
     page.wait_for_selector("#what-if-answer:has-text('the step takes 3.42 ms instead of 4.92 ms')")
     page.locator("#what-if-all").click()
-    page.wait_for_selector("#what-if-table td:has-text('operator aten::mm')")
+    page.wait_for_selector("#what-if-table .ag-cell:has-text('operator aten::mm')")
+    assert "change=operator" in page.url
     page.locator("#what-if-times").fill("0")
+    assert page.complaints == []
+
+
+@pytest.mark.browser
+def test_selected_node_offers_its_waits(visit, made):
+    page = visit("/critical-path", f"?run={made.run_b}&rank=1&node=4&change=edge%3A1%2F3-4")
+    page.locator("#what-if-go").click()
+    page.wait_for_selector("#what-if-answer:has-text('node 4 of rank 1 without waiting for node 3')")
+    page.wait_for_selector("#slack-table .ag-row")
     assert page.complaints == []

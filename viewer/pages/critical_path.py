@@ -10,12 +10,14 @@ from dash import Dash, Input, Output, State, html, no_update
 from ...runner import BREAKDOWNS
 from ..charts import contributors_bar, graph, path_strip
 from ..queries.path import segment_table, strip
+from ..queries.tables import TABLES
 from ..state import OpenRun, Selection, StudyView
-from ..theme import duration_text
+from ..theme import duration_text, share_text
 from .parts import (
     MOST_ROWS,
     card,
     column,
+    empty,
     export_links,
     node_address,
     option_address,
@@ -34,14 +36,32 @@ _COLUMNS = [
     text_column("name", "Name", minWidth=180, flex=3),
     {"field": "kind", "headerName": "Kind", "minWidth": 124, "maxWidth": 140},
     column("start_ns", "Start (ms)", "ms", maxWidth=110),
-    column("duration_ns", "Duration (ms)", "ms", maxWidth=120, sort="desc"),
+    column("duration_ns", "Duration (ms)", "ms", minWidth=118, maxWidth=130, sort="desc"),
     column("share", "Share", "%", maxWidth=90),
     text_column("module", "Module"),
     text_column("reason", "Why it had to wait", minWidth=200, flex=4),
 ]
+_MOST_SLACK = 1_000
 # The order people ask in; what the runner knows beyond it comes last.
 _ASKED = ("kind", "operator", "module", "collective", "rank", "phase")
-_BREAKDOWNS = sorted(BREAKDOWNS, key=lambda by: _ASKED.index(by) if by in _ASKED else len(_ASKED))
+_BREAKDOWNS = [
+    *sorted(BREAKDOWNS, key=lambda by: _ASKED.index(by) if by in _ASKED else len(_ASKED)),
+    "network",
+]
+_SLACK = [
+    column("rank", "Rank", minWidth=72, maxWidth=84),
+    column("node_id", "Node", maxWidth=90),
+    text_column("name", "Name", minWidth=180, flex=3),
+    {"field": "kind", "headerName": "Kind", "minWidth": 124, "maxWidth": 140},
+    text_column("module", "Module"),
+    column("start_ns", "Start (ms)", "ms", maxWidth=110),
+    column("duration_ns", "Duration (ms)", "ms", minWidth=116, maxWidth=130, sort="desc"),
+    column("slack_ns", "Slack (ms)", "ms", maxWidth=110),
+]
+_SLACK_NOTE = (
+    "How much later a node could end before the step took longer, everything else as it is. Shown are the "
+    "longest nodes that are off the critical path; the export has all nodes, the most critical first."
+)
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
@@ -69,20 +89,41 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 dmc.SegmentedControl(id="breakdown-by", data=[*_BREAKDOWNS], value=by, mb="xs"),
                 html.Div(_breakdown(run, by, scheme), id="breakdown"),
             ),
-            what_if_card(run),
+            what_if_card(run, selection),
             table_card("Segments", "segments", rows, _COLUMNS, scheme, query={"run": run.info.id}, note=note,
                        most=560, selects=True, row_id="segment"),
+            # Filled when the page stands, as the slack of a large run takes a while.
+            html.Div(id="slack"),
         ],
         gap="md",
     )  # fmt: skip
 
 
 def _known(by: str | None) -> str:
-    return by if by in BREAKDOWNS else "kind"
+    return by if by in _BREAKDOWNS else "kind"
+
+
+def _slack(run: OpenRun, scheme: str) -> Any:
+    table = TABLES["slack"](run)
+    if table.empty:
+        return card(
+            "Slack", empty(f"The records of '{run.info.backend}' do not tell the slack of its nodes.")
+        )
+    spare = table[table["slack_ns"] > 0].nlargest(_MOST_SLACK, "duration_ns")
+    work = table["duration_ns"].sum()
+    critical = table.loc[table["slack_ns"] == 0, "duration_ns"].sum() / max(1, work)
+    soon = table.loc[table["slack_ns"] <= run.result.makespan_ns // 100, "duration_ns"].sum() / max(1, work)
+    text = (
+        f"{share_text(critical)} of all ranks' work has no slack, {share_text(soon)} at most 1 % of the "
+        "step: what a faster critical path would run into next."
+    )
+    return table_card("Slack", "slack", spare, _SLACK, scheme, query={"run": run.info.id},
+                      note=f"{text} {_SLACK_NOTE}", selects=True)  # fmt: skip
 
 
 def _breakdown(run: OpenRun, by: str, scheme: str) -> Any:
-    ordered = run.path.breakdown(by).sort_values("duration_ns", ascending=False)
+    table = TABLES[f"by-{by}"](run)
+    ordered = table.sort_values("duration_ns", ascending=False)
     bars = graph(contributors_bar(ordered, scheme))
     return html.Div([bars, export_links(f"by-{by}", run=run.info.id)])
 
@@ -90,6 +131,7 @@ def _breakdown(run: OpenRun, by: str, scheme: str) -> Any:
 def register(app: Dash, view: StudyView) -> None:
     """Wire the breakdown selector and the selection of a segment."""
     select_rows(app, "segments")
+    select_rows(app, "slack")
     register_what_if(app, view)
 
     @app.callback(
@@ -100,6 +142,12 @@ def register(app: Dash, view: StudyView) -> None:
     def break_down(by: str, run: str, dark: bool, search: str | None) -> tuple[Any, Any]:
         address = option_address(search, run, "by", _known(by), "kind")
         return _breakdown(view.open(run), _known(by), "dark" if dark else "light"), address
+
+    @app.callback(
+        Output("slack", "children"), Input("slack", "id"), State("run", "data"), State("dark", "checked")
+    )
+    def show_slack(_id: str, run: str, dark: bool) -> Any:
+        return _slack(view.open(run), "dark" if dark else "light")
 
     @app.callback(
         Output("url", "search", allow_duplicate=True), Input("strip", "clickData"), State("url", "search"),

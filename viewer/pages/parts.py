@@ -47,6 +47,7 @@ _FORMATS = {
     "±ms": "inSignedMilliseconds",
     "%": "inPercent",
     "±%": "inSignedPercent",
+    "±%2": "inSignedFinePercent",
     "GB/s": "inRate",
     "bytes": "inBytes",
 }

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
+from ...converter import Workload
 from ...runner import CriticalPath
 
-__all__ = ["contributors", "longest_segment", "segment_table", "strip"]
+__all__ = ["contributors", "longest_segment", "network_breakdown", "segment_table", "slack_table", "strip"]
 
 # Keys under which a breakdown gathers the time that has no name of the kind asked for.
 _NAMELESS = ("", "(none)")
+_NO_NETWORK = "no communication"
 
 
 def segment_table(path: CriticalPath) -> pd.DataFrame:
@@ -65,3 +70,54 @@ def contributors(path: CriticalPath, by: str, count: int = 10) -> pd.DataFrame:
         named.sort_values("duration_ns", ascending=False).head(count).reset_index(drop=True)
     )
     return largest
+
+
+def network_breakdown(
+    path: CriticalPath, nodes: pd.DataFrame, workload: Workload, network: Mapping[str, Any]
+) -> pd.DataFrame:
+    """Return the path by the dimensions of the *network* that its communication crosses, largest first.
+
+    Columns as `CriticalPath.breakdown` has them; *nodes* are the run's. What does not communicate, and all of
+    it if the network's shape is not known, counts as ``no communication``.
+    """
+    places = pd.MultiIndex.from_frame(path.segments[["rank", "node_id"]])
+    facts = nodes.set_index(["rank", "node_id"])[["comm_type", "group", "comm_src", "comm_dst"]]
+    known = facts[facts.index.isin(places)]
+    crossed = {place: _crossed(row, workload, network) for place, row in known.to_dict("index").items()}
+    keys = pd.Series([crossed.get(place, _NO_NETWORK) for place in places], dtype="object")
+    sums = path.segments["duration_ns"].reset_index(drop=True).groupby(keys).sum()
+    table = pd.DataFrame({"key": sums.index, "duration_ns": sums.to_numpy(np.int64)})
+    table["share"] = table["duration_ns"] / max(1, path.makespan_ns)
+    ordered: pd.DataFrame = table.sort_values("duration_ns", ascending=False, ignore_index=True)
+    return ordered
+
+
+def _crossed(node: Mapping[Any, Any], workload: Workload, network: Mapping[str, Any]) -> str:
+    """Return which dimensions of the network the ranks of a communication differ in, in words."""
+    sizes, shapes = network.get("npus_count", []), network.get("topology", [])
+    ranks: Sequence[int] = [r for r in (int(node["comm_src"]), int(node["comm_dst"])) if r >= 0]
+    if int(node["comm_type"]) >= 0:
+        group = int(node["group"])
+        ranks = workload.groups[group] if group else range(workload.num_ranks)
+    below, crossed = 1, []
+    for number, (size, shape) in enumerate(zip(sizes, shapes, strict=False), start=1):
+        if len({rank // below % size for rank in ranks}) > 1:
+            crossed.append(f"{number} ({shape} of {size})")
+        below *= size
+    return f"dimension{'s' if len(crossed) > 1 else ''} {' and '.join(crossed)}" if crossed else _NO_NETWORK
+
+
+def slack_table(nodes: pd.DataFrame, slack_ns: pd.Series) -> pd.DataFrame:
+    """Return every one of *nodes* with its slack, the most critical and longest first.
+
+    Nothing if the slack is not known, which is then as empty.
+    """
+    if len(slack_ns) != len(nodes):
+        nodes = nodes.head(0)
+    facts = nodes[["rank", "node_id", "name", "kind", "module", "start_ns"]]
+    table = facts.assign(
+        duration_ns=nodes["end_ns"] - nodes["start_ns"], slack_ns=slack_ns.to_numpy()[: len(nodes)]
+    )
+    order = np.lexsort((-table["duration_ns"], table["slack_ns"]))
+    ordered: pd.DataFrame = table.iloc[order].reset_index(drop=True)
+    return ordered

@@ -10,7 +10,7 @@ from ...runner import BREAKDOWNS
 from ..state import OpenRun
 from .compare import collective_differences, node_differences, rank_differences
 from .network import link_dimensions, link_table
-from .path import segment_table
+from .path import network_breakdown, segment_table, slack_table
 
 __all__ = ["COMPARISONS", "TABLES"]
 
@@ -26,6 +26,11 @@ TABLES: Mapping[str, Callable[[OpenRun], pd.DataFrame]] = {
     "links": lambda run: link_table(run.result),
     "dimensions": lambda run: link_dimensions(link_table(run.result)),
     "nodes": lambda run: run.nodes,
+    "slack": lambda run: slack_table(run.nodes, run.slack_ns),
+    "elasticity": lambda run: run.elasticity,
+    "by-network": lambda run: network_breakdown(
+        run.path, run.nodes, run.workload, run.result.provenance.get("network", {})
+    ),
     **{f"by-{by}": _breakdown_by(by) for by in BREAKDOWNS},
 }
 COMPARISONS: Mapping[str, Callable[[OpenRun, OpenRun], pd.DataFrame]] = {
