@@ -2,7 +2,7 @@
 # make test   set everything up and run every test
 # make lint / types / format   what continuous integration also checks
 # make wheels   everything a machine without internet needs to install chakrascope, in wheels/
-# make sanitize   the engine's tests under AddressSanitizer and UndefinedBehaviorSanitizer
+# make sanitize   the tests of the engine and the trace readers under AddressSanitizer and UndefinedBehaviorSanitizer
 
 PYTHON ?= python3
 VENV := .venv
@@ -48,7 +48,7 @@ wheels: | $(BIN)/python
 sanitize: .stamps/dev
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/sanitize -C cmake.define.CHAKRASCOPE_SANITIZE=ON .
 	PYTHONPATH=build/sanitize LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
-		UBSAN_OPTIONS=halt_on_error=1 $(BIN)/python -m pytest tests/engine
+		UBSAN_OPTIONS=halt_on_error=1 $(BIN)/python -m pytest tests/engine tests/converter/test_readers.py
 
 .stamps/system:
 	@mkdir -p .stamps

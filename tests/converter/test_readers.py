@@ -1,0 +1,272 @@
+"""The compiled readers: strict about JSON, indifferent to how a file arrives, and bounded in memory."""
+
+import gzip
+import json
+
+import hypothesis.strategies as st
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from chakrascope.converter._native import DeviceReader, FormatError, HostReader, last_writers
+from chakrascope.converter.host_trace import HostOp, host_trace, read_host_trace
+from chakrascope.converter.kineto import read_device_trace
+from chakrascope.errors import TraceFormatError
+
+TENSOR = [7, 5, 0, 12, 4, "cpu"]
+EVENTS = [
+    {
+        "ph": "X",
+        "cat": "cpu_op",
+        "name": "aten::mm",
+        "tid": 3,
+        "ts": 1.5,
+        "dur": 2,
+        "args": {"External id": 4},
+    },
+    {"ph": "X", "cat": "user_annotation", "name": 'é "\\\n\U0001f600', "tid": "main", "ts": 1, "dur": 9.0005},
+    {
+        "ph": "X",
+        "cat": "cuda_runtime",
+        "name": "cudaLaunchKernel",
+        "ts": 2,
+        "dur": 1,
+        "args": {"correlation": 8},
+    },
+    {
+        "ph": "X",
+        "cat": "kernel",
+        "name": "gemm",
+        "ts": 4,
+        "dur": 1,
+        "args": {"correlation": 8, "stream": "7"},
+    },
+    {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy", "ts": 5, "args": {"bytes": 64, "stream": 7}},
+    {
+        "ph": "X",
+        "cat": "cuda_sync",
+        "name": "x",
+        "ts": 1,
+        "args": {"cuda_sync_kind": "Event Sync", "stream": 2},
+    },
+    {"ph": "i", "name": "no span", "ts": "?"},
+]
+DEVICE = {
+    "schemaVersion": 1,
+    "baseTimeNanoseconds": 1000,
+    "traceEvents": EVENTS,
+    "distributedInfo": {"rank": 0},
+}
+NODES = [
+    {"id": 2, "name": "aten::mm", "inputs": {"values": [TENSOR, [TENSOR, 1]], "shapes": [[3, 4], []]}}
+    | {
+        "outputs": {"values": [TENSOR]},
+        "attrs": [{"name": "rf_id", "value": 3}, {"name": "tid", "value": 1}],
+    },
+    {
+        "id": 3,
+        "name": "flat",
+        "rf_id": 4,
+        "inputs": [TENSOR],
+        "input_shapes": [[12]],
+        "op_schema": "f(Tensor(a!) x)",
+    },
+    {
+        "id": 4,
+        "name": "## process_group:init ##",
+        "inputs": {"values": ['[{"pg_name": "0", "ranks": [0, 1]}]']},
+    },
+]
+HOST = {"schema": "1.1.1", "nodes": NODES}
+READERS = {"device": (DeviceReader, DEVICE), "host": (HostReader, HOST)}
+
+
+def fed(reader, *pieces):
+    """Return everything that *reader* makes of *pieces*."""
+    for piece in pieces:
+        reader.feed(piece)
+    reader.finish()
+    tables = ("events", "calls", "works", "syncs", "comms", "operators", "kinds")
+    found = {
+        (name, column): values.tolist()
+        for name in tables
+        if hasattr(reader, name)
+        for column, values in getattr(reader, name)().items()
+    }
+    return found, reader.texts()
+
+
+@pytest.mark.parametrize("which", READERS)
+@given(st.data())
+@settings(max_examples=60)
+def test_it_does_not_matter_how_a_file_arrives(which, data):
+    reader, document = READERS[which]
+    text = json.dumps(document, indent=data.draw(st.sampled_from([None, 1, 16]))).encode()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=30)))
+    pieces = [text[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    assert fed(reader(), *pieces) == fed(reader(), text)
+
+
+@pytest.mark.parametrize("which", READERS)
+@given(st.data())
+@settings(max_examples=400)
+def test_what_is_no_json_is_refused(which, data):
+    reader, document = READERS[which]
+    text = bytearray(json.dumps(document, ensure_ascii=data.draw(st.booleans())).encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(text) - 1))
+        text[at : at + data.draw(st.integers(0, 3))] = data.draw(
+            st.sampled_from(
+                [b"", b"\\", b'"', b",", b"]", b"}", b"{", b"[", b"0", b"-", b"\x00", b"\xff", b"\\ud800"]
+            )
+        )
+    try:
+        fed(reader(), bytes(text))
+    except FormatError:
+        return
+    msgspec.json.decode(bytes(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "breaks off"),
+        ("\ufeff{}", r"'\{' is expected"),
+        ('{"traceEvents": [], }', "the name of a member"),
+        ('{"traceEvents": [1,]}', "a value is expected"),
+        ('{"traceEvents": []} x', "something follows"),
+        ('{"traceEvents": {}}', r"'\[' is expected"),
+        ('{"a": 1}', "has no 'traceEvents'"),
+        ('{"traceEvents": [01]}', "damaged number"),
+        ('{"traceEvents": [nul]}', "unknown word"),
+        ('{"traceEvents": ["\\x"]}', "unknown escape"),
+        ('{"traceEvents": ["\\udc00"]}', "half a surrogate pair"),
+        ('{"traceEvents": [' + "[" * 2000, "nested too deep"),
+        (
+            '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "mm", "ts": 1e300}]}',
+            "'mm' has an impossible time",
+        ),
+        (
+            '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": -1}]}',
+            "impossible time",
+        ),
+    ],
+)
+def test_errors_say_what_and_where(tmp_path, text, message):
+    path = tmp_path / "kineto.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(TraceFormatError, match=rf"kineto\.json is not the trace.*{message}"):
+        read_device_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"id": "2"}, "a node has no number"),
+        ({"name": 5}, "node 2 has no name"),
+        ({"inputs": 3}, "arguments of node 2 'aten::mm' cannot be read"),
+        ({"inputs": {"values": {}}}, "arguments of node 2"),
+        ({"attrs": [{"value": 1}]}, "an attribute without a name"),
+    ],
+)
+def test_nodes_of_another_form_are_named(tmp_path, change, message):
+    path = tmp_path / "et.json"
+    path.write_text(json.dumps({"nodes": [NODES[0] | change]}))
+    with pytest.raises(TraceFormatError, match=message):
+        read_host_trace(path)
+
+
+def _written(tmp_path, document):
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_times_and_numbers_are_read_as_they_are(tmp_path):
+    trace = read_device_trace(_written(tmp_path, DEVICE))
+    first, second = trace.rows()
+    assert (first.name, first.thread, first.is_operator) == ('é "\\\n\U0001f600', "main", False)
+    assert (first.start_ns, first.end_ns) == (2000, 2000 + 9000)  # half a nanosecond, to even
+    assert (second.name, second.thread, second.external_id) == ("aten::mm", "3", 4)
+    assert (second.start_ns, second.end_ns) == (2500, 4500)
+    assert trace.work(0)._asdict() | {"stream": 7, "correlation": 8} == trace.work(0)._asdict()
+    assert trace.work(1).size_bytes == 64
+    assert trace.work(1).start_ns == trace.work(1).end_ns == 6000
+    assert (trace.rank, trace.names(trace.syncs.kind)) == (0, ["Event Sync"])
+
+
+def test_operators_that_differ_in_their_tensors_only_are_kept_once(tmp_path):
+    other = json.loads(json.dumps(NODES[0]).replace("[7, 5,", "[9, 6,")) | {"id": 9, "rf_id": 9}
+    other["attrs"] = []
+    host = read_host_trace(_written(tmp_path, {"nodes": [other, *NODES]}))
+    assert host.records.tolist() == [3, 4, 9]
+    assert host.kind[0] == host.kind[2] != host.kind[1]
+    assert host.operator(3) == host.operator(9)
+    assert host.operator(3).inputs == [[0, 0, 0, 12, 4, "cpu"], [[0, 0, 0, 12, 4, "cpu"], 1]]
+    assert (host.storages_of(3), host.storages_of(9), host.storages_of(5)) == ({5}, {6}, frozenset())
+    assert host.operator(4).shapes == [[12]]
+    assert host.operator(4).schema == "f(Tensor(a!) x)"
+    assert host.groups == {"0": (0, 1)}
+
+
+def test_what_an_operator_writes_are_its_outputs_or_else_what_it_changes(tmp_path):
+    host = read_host_trace(_written(tmp_path, HOST))
+    bounds = host.writes(host.rows(np.array([3, 4, 5]))).reshape(-1, 2).tolist()
+    assert [host.storages[begin:end].tolist() for begin, end in bounds] == [[5], [5], []]
+    reads = host.reads(host.rows(np.array([3]))).tolist()
+    assert host.storages[slice(*reads)].tolist() == [5, 5]
+
+
+def test_a_record_that_comes_twice_is_the_last_one(tmp_path):
+    host = read_host_trace(_written(tmp_path, {"nodes": [NODES[1], NODES[1] | {"name": "again"}]}))
+    assert len(host) == 1
+    assert host.operator(4).name == "again"
+
+
+def test_compressed_files_may_have_members_and_padding(tmp_path):
+    text = json.dumps(DEVICE).encode()
+    path = tmp_path / "kineto.json.gz"
+    path.write_bytes(gzip.compress(text[:99]) + gzip.compress(text[99:]) + b"\0" * 70_000)
+    assert len(read_device_trace(path).events) == 2
+    whole = path.read_bytes()
+    for damaged in (whole[:60], whole[:40] + b"\1\2\3" + whole[43:], gzip.compress(text)[:-4]):
+        path.write_bytes(damaged)
+        with pytest.raises(
+            TraceFormatError, match=r"kineto\.json\.gz is (truncated or damaged|not the trace)"
+        ):
+            read_device_trace(path)
+
+
+_slices = st.lists(st.integers(0, 5), max_size=4)
+
+
+@given(st.lists(st.tuples(_slices, _slices, st.booleans()), max_size=12))
+def test_last_writers_are_found_as_by_hand(accesses):
+    storages, bounds = [], {"reads": [], "writes": []}
+    writer, expected = {}, []
+    for number, (reads, writes, view) in enumerate(accesses):
+        for name, values in (("reads", reads), ("writes", writes)):
+            bounds[name] += [len(storages), len(storages) + len(values)]
+            storages += values
+        expected += sorted({(writer[one], number) for one in reads if one in writer})
+        writer |= {one: number for one in writes if not (view and one in reads)}
+    source, target = last_writers(
+        np.array(bounds["reads"], dtype=np.int64),
+        np.array(bounds["writes"], dtype=np.int64),
+        np.array([view for *_, view in accesses], dtype=np.uint8),
+        np.array(storages, dtype=np.int64),
+    )
+    assert list(zip(source.tolist(), target.tolist(), strict=True)) == expected
+
+
+def test_a_trace_can_be_made_of_operators():
+    ops = {
+        5: HostOp("aten::mm", [TENSOR], [[1, 8, 0, 3, 2, "cpu"]], ""),
+        2: HostOp("aten::mm", [TENSOR], [], ""),
+    }
+    host = host_trace(ops)
+    assert host.records.tolist() == [2, 5]
+    assert host.storages_of(5) == {5, 8}
+    assert host.storages_of(5, first_input=True) == {5}
+    assert len(host_trace({})) == 0
