@@ -52,6 +52,7 @@ from .summary import summarize as summarize
 from .sweep import Sweep as Sweep
 from .sweep import read_sweep as read_sweep
 from .sweep import sweep as sweep
+from .sweep import sweep_experiment as sweep_experiment
 from .sweep import sweep_names as sweep_names
 
 __all__ = [
@@ -87,8 +88,8 @@ __all__ = [
     "compare",
     "critical_path",
     "describe_study",
-    "experiment_archive",
     "error_distribution",
+    "experiment_archive",
     "find_items",
     "flow_differences",
     "get_backend",
@@ -107,5 +108,6 @@ __all__ = [
     "slack",
     "summarize",
     "sweep",
+    "sweep_experiment",
     "sweep_names",
 ]

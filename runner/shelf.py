@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -11,13 +10,13 @@ from pathlib import Path
 import pandas as pd
 
 from ..errors import ChakrascopeError, StudyError, did_you_mean
+from ._names import check_name
 from ._notes import read_note, write_note
 from .study import Study
 
 __all__ = ["Shelf", "StudyInfo", "describe_study", "study_info"]
 
 _COLUMNS = ["name", "tags", "workloads", "ranks", "runs", "shortest_ns", "changed", "note", "problem"]
-_NAME = re.compile(r"\w[\w .+-]{0,79}")
 
 
 @dataclass(frozen=True)
@@ -107,11 +106,7 @@ class Shelf:
 
         Raises `StudyError` for a name that is taken or cannot be one.
         """
-        if not _NAME.fullmatch(name):
-            raise StudyError(
-                f"'{name[:80]}' cannot name a study; use up to 80 letters, digits, blanks and . _ + -, and "
-                "begin with a letter or digit."
-            )
+        check_name(name, "a study")
         if self.home is None:
             raise StudyError(
                 "There is no folder for new studies; start the viewer with one that holds studies."

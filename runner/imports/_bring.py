@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import tempfile
 from dataclasses import replace
@@ -11,14 +10,13 @@ from pathlib import Path
 
 from ...converter import Finding, Workload, convert, convert_files, doctor
 from ...converter.convert import Progress
-from ...errors import ChakrascopeError, StudyError
+from ...errors import ChakrascopeError
+from .._names import check_name
 from ..study import Study
 from ._find import ImportItem, find_item
 
-__all__ = ["check_item", "check_name", "import_item"]
+__all__ = ["check_item", "import_item"]
 
-_NAME_LENGTH = 80
-_NAME = re.compile(rf"[\w][\w .+-]{{0,{_NAME_LENGTH - 1}}}")
 # Below this, starting another process takes longer than it saves.
 _WORTH_PROCESSES_BYTES = 32 << 20
 
@@ -53,7 +51,7 @@ def import_item(study: Study, folder: Path, identity: str, name: str, progress: 
     that is taken. Raises `StudyError` for a name that cannot be one, `TraceError` and `WorkloadError` for
     what cannot be converted; the study is then as it was.
     """
-    check_name(name)
+    check_name(name, "a workload")
     item = find_item(folder, identity)
     progress(0, item.ranks)
     chosen = _free_name(study, name)
@@ -64,15 +62,6 @@ def import_item(study: Study, folder: Path, identity: str, name: str, progress: 
     else:
         prefix = _import_trace_set(study, folder, item, chosen, progress)
     return prefix.parent.name
-
-
-def check_name(name: str) -> None:
-    """Raise `StudyError` for a name that a workload cannot have."""
-    if not _NAME.fullmatch(name):
-        raise StudyError(
-            f"'{name[:_NAME_LENGTH]}' cannot name a workload; use up to {_NAME_LENGTH} letters, digits, "
-            "blanks and . _ + -, and begin with a letter or digit."
-        )
 
 
 def _import_trace_set(study: Study, folder: Path, item: ImportItem, name: str, progress: Progress) -> Path:

@@ -75,12 +75,13 @@ class _Request:
 class SweepRequest(_Request):
     """A sweep *over* axes (key -> values) from configurations given as the mappings their files hold.
 
-    *keep* of the best points become runs. *name* is the sweep's, ``""`` for one of its own.
+    *system* may be a preset's name, which fits itself to the dimensions of any network. *keep* of the best
+    points become runs. *name* is the sweep's, ``""`` for one of its own.
     """
 
     over: Mapping[str, Sequence[Any]]
     workload: str
-    system: Mapping[str, Any]
+    system: Mapping[str, Any] | str
     network: Mapping[str, Any]
     network_name: str
     backend: str
@@ -97,7 +98,9 @@ class SweepRequest(_Request):
         return {
             "over": self.over,
             "workload": self.workload,
-            "system": SystemConfig.from_mapping(self.system, "The system"),
+            "system": self.system
+            if isinstance(self.system, str)
+            else SystemConfig.from_mapping(self.system, "The system"),
             "network": NetworkConfig.from_mapping(self.network, "The network", self.network_name),
             "backend": self.backend,
             "name": self.name or None,

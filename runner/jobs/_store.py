@@ -11,8 +11,8 @@ from typing import IO, Any
 
 from ...converter import Finding
 from ...errors import ConfigError, StudyError
+from .._names import check_name
 from ..experiment import Experiment
-from ..imports import check_name
 from ..study import Study
 from ._alive import Launch, end_group, launch_process, take_lock
 from ._database import Database, select, update
@@ -73,6 +73,8 @@ class JobStore:
     def submit_sweep(self, request: SweepRequest, *, label: str = "") -> Job:
         """Ask for a sweep and return its job; one that is under way already is not asked for twice."""
         name = self.study.workload_prefix(request.workload).parent.name
+        if request.name:
+            check_name(request.name, "a sweep")
         request.arguments()
         return self._submit({
             "kind": "sweep",
@@ -91,7 +93,7 @@ class JobStore:
         Raises `StudyError` for a name that a workload cannot have.
         """
         if request.name:
-            check_name(request.name)
+            check_name(request.name, "a workload")
         return self._submit({
             "kind": "import" if request.name else "check",
             "experiment": request.content_hash,

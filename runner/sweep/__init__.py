@@ -9,6 +9,7 @@ from ._space import grid as grid
 from ._space import multiply as multiply
 from ._space import parse_axis as parse_axis
 from ._space import read_points as read_points
+from ._start import sweep_experiment as sweep_experiment
 from ._sweep import Sweep as Sweep
 from ._sweep import SweepProgress as SweepProgress
 from ._sweep import read_sweep as read_sweep
@@ -29,5 +30,6 @@ __all__ = [
     "read_points",
     "read_sweep",
     "sweep",
+    "sweep_experiment",
     "sweep_names",
 ]

@@ -27,6 +27,7 @@ from ._prices import Prices
 from ._search import Range, Search, Space
 from ._settings import Base, Builder, check_keys
 from ._space import Settings, grid, point_key
+from ._start import write_start
 from ._table import PointTable, read_table
 
 __all__ = ["Sweep", "SweepProgress", "read_sweep", "sweep", "sweep_names"]
@@ -105,6 +106,7 @@ def sweep(
     )
     run = _Run(study, base, points, goal)
     with PointTable(folder, cost) as table:
+        write_start(folder, base)
         places = _Places(cluster, workers, len(points))
         run.run(table, places, progress or (lambda *_: None))
         kept = run.keep_best(table, keep)

@@ -16,11 +16,14 @@ from chakrascope.errors import ChakrascopeError, StudyError
 from chakrascope.runner import (
     ImportRequest,
     JobStore,
+    NetworkConfig,
     Study,
     SweepRequest,
     SystemConfig,
     find_items,
     read_sweep,
+    sweep,
+    sweep_experiment,
 )
 from chakrascope.runner.imports import check_item, import_item
 
@@ -198,3 +201,18 @@ class TestJobs:
             )
         connection.close()
         assert [(job.kind, job.done, job.total) for job in store.jobs()] == [("simulation", 2, 8)]
+
+
+def test_point_of_a_sweep_is_made_again_from_what_it_started_from(study):
+    study.add_workload(workload([coll(0, 1 << 20)], [coll(0, 1 << 20)]), "job")
+    network = NetworkConfig.from_mapping(NETWORK, "The network", "mine")
+    found = sweep(study, {"network.bandwidth": [1.0, 4.0]}, network=network, workers=0, name="widths")
+    best = found.points["id"].iloc[0]
+    experiment = sweep_experiment(study, "widths", best)
+    assert experiment.content_hash == best
+    assert experiment.network.bandwidth == (4.0,)
+    with pytest.raises(StudyError, match="no point 'abc'"):
+        sweep_experiment(study, "widths", "abc")
+    (study.path / "sweeps" / "widths" / "start.json").unlink()
+    with pytest.raises(StudyError, match="run the sweep again"):
+        sweep_experiment(study, "widths", best)

@@ -1,0 +1,74 @@
+"""Keep what a sweep started from beside its points, so that any of them can be made again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConfigError, StudyError
+from ..config import MemoryConfig, NetworkConfig, SystemConfig, list_presets
+from ..config._values import write_atomically
+from ..experiment import Experiment
+from ..simulate import load_memory
+from ..study import Study
+from ._settings import Base, Builder
+from ._table import read_table
+
+__all__ = ["sweep_experiment", "write_start"]
+
+_NAME = "start.json"
+
+
+def write_start(folder: Path, base: Base) -> None:
+    """Write what the sweep in *folder* starts from; presets by name, everything else whole."""
+    system, network = base.system, base.network
+    if not isinstance(system, SystemConfig) and system not in list_presets("system"):
+        system = SystemConfig.load(system)
+    start = {
+        "workload": base.workload,
+        "system": system.to_dict() if isinstance(system, SystemConfig) else system,
+        "network": network.to_dict() if isinstance(network, NetworkConfig) else None,
+        "network_name": network.name if isinstance(network, NetworkConfig) else "",
+        "memory": load_memory(base.memory).to_dict(),
+        "backend": base.backend,
+        "options": dict(base.options),
+    }
+    write_atomically(folder / _NAME, json.dumps(start, indent=2) + "\n")
+
+
+def sweep_experiment(study: Study, name: str, identity: str) -> Experiment:
+    """Return the experiment of the point with the id *identity* of a sweep, ready to be run again.
+
+    Raises `StudyError` if there is no such point, or the sweep was begun again from something else.
+    """
+    folder = study.path / "sweeps" / name
+    points = read_table(folder / "points.parquet")
+    found = points.loc[points["id"] == identity, "settings"]
+    if not len(found):
+        raise StudyError(f"The sweep '{name}' has no point '{identity}'; choose one of its table.")
+    experiment = Builder(study, _read_start(folder)).experiment(json.loads(found.iloc[0]))
+    if experiment.content_hash != identity:
+        raise StudyError(
+            f"The sweep '{name}' or its workload has changed since the point {identity} was simulated; "
+            "run the sweep again."
+        )
+    return experiment
+
+
+def _read_start(folder: Path) -> Base:
+    try:
+        start: dict[str, Any] = json.loads((folder / _NAME).read_text(encoding="utf-8"))
+        system, network, name = start["system"], start["network"], str(start["network_name"])
+        return Base(
+            start["workload"],
+            system if isinstance(system, str) else SystemConfig.from_mapping(system, "The system"),
+            None if network is None else NetworkConfig.from_mapping(network, "The network", name),
+            MemoryConfig.from_mapping(start["memory"], "The memory configuration"),
+            start["backend"],
+            start["options"],
+        )
+    except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
+        raise StudyError(
+            f"What the sweep '{folder.name}' started from is not known ({error}); run the sweep again."
+        ) from error
