@@ -11,7 +11,7 @@ namespace packetnet {
 bool Flow::window_full() const {
     if (window_bytes == 0) return false;
     std::uint64_t limit = window_bytes;
-    if (settings.variable_window) {
+    if (settings.variable_window && rate_bps < line_bps) {
         const auto wide = static_cast<unsigned __int128>(window_bytes) * static_cast<std::uint64_t>(rate_bps);
         limit = std::max<std::uint64_t>(
             1, static_cast<std::uint64_t>(wide / static_cast<std::uint64_t>(line_bps)));

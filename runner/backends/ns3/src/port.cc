@@ -42,14 +42,21 @@ void Port::kick() {
 }
 
 void Port::transmit(Packet* packet) {
-    const Ticks duration = settings_.transmission(packet->bytes, rate_bps_);
+    const Ticks duration = sending_time(*packet);
     busy_ = true;
     use_.bytes += packet->bytes;
     use_.busy += duration;
     ++use_.packets;
     history_.add(now(), packet->bytes);
-    after(duration, &Port::transmitted, this);
-    after(duration + delay_, &Port::arrive, peer_, packet);
+    post(duration, &Port::transmitted, this);
+    post(duration + delay_, &Port::arrive, peer_, packet);
+}
+
+// Packets are all alike, but for data and answers: the last time of either is remembered.
+Ticks Port::sending_time(const Packet& packet) {
+    SendingTime& last = sending_times_[packet.kind == Kind::data ? 0 : 1];
+    if (last.bytes != packet.bytes) last = {packet.bytes, settings_.transmission(packet.bytes, rate_bps_)};
+    return last.time;
 }
 
 void Port::transmitted() {

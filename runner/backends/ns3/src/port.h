@@ -36,17 +36,27 @@ struct SendHistory {
     Ticks width = 1'000'000;
     std::array<std::uint64_t, kStretches> bytes{};
 
+    // Times never go back.
     void add(Ticks time, std::uint64_t count) {
-        while (time / width >= static_cast<Ticks>(kStretches)) widen();
-        bytes[static_cast<std::size_t>(time / width)] += count;
+        if (time >= end_) move_to(time);
+        bytes[current_] += count;
     }
 
   private:
+    void move_to(Ticks time) {
+        while (time / width >= static_cast<Ticks>(kStretches)) widen();
+        current_ = static_cast<std::size_t>(time / width);
+        end_ = static_cast<Ticks>(current_ + 1) * width;
+    }
+
     void widen() {
         for (std::size_t i = 0; i < kStretches / 2; ++i) bytes[i] = bytes[2 * i] + bytes[2 * i + 1];
         for (std::size_t i = kStretches / 2; i < kStretches; ++i) bytes[i] = 0;
         width *= 2;
     }
+
+    std::size_t current_ = 0;
+    Ticks end_ = width;
 };
 
 struct PortUse {
@@ -90,7 +100,13 @@ class Port {
     Packet* pop();
 
   private:
+    struct SendingTime {
+        std::uint32_t bytes = 0;
+        Ticks time = 0;
+    };
+
     void transmit(Packet* packet);
+    Ticks sending_time(const Packet& packet);
     void transmitted();
     void arrive(Packet* packet);
     void set_paused(bool paused);
@@ -108,6 +124,7 @@ class Port {
     Ticks paused_since_ = 0;
     PacketQueue control_;
     PacketQueue data_;
+    std::array<SendingTime, 2> sending_times_;
     PortUse use_;
     SendHistory history_;
 };
