@@ -8,7 +8,7 @@ time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,22 +20,35 @@ from .workload import Workload
 
 __all__ = ["read_text_workload"]
 
-# policy -> (input gradients come before weight gradients, groups may differ between model and data)
+_EVERYONE, _NOBODY, _NEAR, _FAR = "everyone", "nobody", "consecutive ranks", "ranks far apart"
+
+
+@dataclass(frozen=True)
+class _Policy:
+    """Which ranks share a layer's activations (*model*) and its weights (*data*), and the backward order."""
+
+    model: str
+    data: str
+    input_gradient_first: bool = True
+
+
 _POLICIES = {
-    "DATA": (False, False),
-    "MODEL": (True, False),
-    "MICRO": (False, False),
-    "HYBRID_DATA_MODEL": (True, True),
-    "HYBRID_MODEL_DATA": (True, True),
-    "HYBRID_CUSTOMIZED": (True, True),
-    "HYBRID_TRANSFORMER": (True, True),
-    "HYBRID_TRANSFORMER_FWD_IN_BCKWD": (True, True),
-    "HYBRID_DLRM": (False, False),
-    "HYBRID_DLRM_ENHANCED": (False, False),
-    "TRANSFORMER": (True, True),
-    "TRANSFORMER_FWD_IN_BCKWD": (True, True),
-    "DLRM": (False, False),
+    "DATA": _Policy(_NOBODY, _EVERYONE, input_gradient_first=False),
+    "MODEL": _Policy(_EVERYONE, _NOBODY),
+    "MICRO": _Policy(_NOBODY, _EVERYONE),
+    "HYBRID_DATA_MODEL": _Policy(_NEAR, _FAR),
+    "HYBRID_MODEL_DATA": _Policy(_FAR, _NEAR),
+    "HYBRID_CUSTOMIZED": _Policy(_NEAR, _FAR),
+    "HYBRID_TRANSFORMER": _Policy(_NEAR, _FAR),
+    "HYBRID_TRANSFORMER_FWD_IN_BCKWD": _Policy(_NEAR, _FAR),
+    "HYBRID_DLRM": _Policy(_EVERYONE, _EVERYONE, input_gradient_first=False),
+    "HYBRID_DLRM_ENHANCED": _Policy(_EVERYONE, _EVERYONE, input_gradient_first=False),
+    "TRANSFORMER": _Policy(_NEAR, _FAR),
+    "TRANSFORMER_FWD_IN_BCKWD": _Policy(_NEAR, _FAR),
+    "DLRM": _Policy(_EVERYONE, _EVERYONE, input_gradient_first=False),
 }
+# What a layer of a customized workload can be.
+_LAYER_POLICIES = ("DATA", "MODEL", "HYBRID_DATA_MODEL", "HYBRID_MODEL_DATA")
 _COLLECTIVES = {
     "NONE": None,
     "ALLREDUCE": CollectiveType.ALL_REDUCE,
@@ -68,10 +81,12 @@ def read_text_workload(
 ) -> Workload:
     """Read an ASTRA-sim 1.0 text workload for *num_ranks* ranks and *passes* training steps.
 
-    *model_group* is how many consecutive ranks share a layer in hybrid policies; by default what the file
-    says, else all collectives span all ranks. A unit of compute time is *ns_per_unit* nanoseconds (ASTRA-sim
-    1.0's cycles are 1 ns; the public converter takes them for microseconds, 1000). Raises
-    `WorkloadFormatError` with the line for a damaged file and `UsageError` for impossible numbers of ranks.
+    *model_group* is how many ranks share a layer in hybrid policies: consecutive ones, but in
+    ``HYBRID_MODEL_DATA`` those far apart; in ``HYBRID_CUSTOMIZED``, where each layer has a policy, it is how
+    many consecutive ranks are a group. By default it is what the file says, else all collectives span all
+    ranks. A unit of compute time is *ns_per_unit* nanoseconds (ASTRA-sim 1.0's cycles are 1 ns; the public
+    converter takes them for microseconds, 1000). Raises `WorkloadFormatError` with the line for a damaged
+    file and `UsageError` for impossible numbers of ranks.
     """
     path = Path(path)
     header, layers = _read(path, ns_per_unit)
@@ -80,7 +95,7 @@ def read_text_workload(
             "A workload needs at least one rank, one pass and 1 ns a unit. Give positive numbers."
         )
     size = model_group or header.model_group or num_ranks
-    if not _POLICIES[header.policy][1]:
+    if _POLICIES[header.policy].model not in (_NEAR, _FAR):
         size = num_ranks
     if size < 1 or num_ranks % size:
         raise UsageError(
@@ -88,17 +103,19 @@ def read_text_workload(
             f"Choose a multiple of {size} ranks, or another model group."
         )
     spanning = model_group is None and header.model_group is None
-    model, data = _groups(num_ranks, size, spanning=spanning)
-    groups = sorted({*model, *data} - {tuple(range(num_ranks))})
+    near, far = _groups(num_ranks, num_ranks // size if _POLICIES[header.policy].model == _FAR else size)
+    if spanning:
+        near = far = [tuple(range(num_ranks))]
+    groups = sorted({*near, *far} - {tuple(range(num_ranks))})
     ids = {tuple(range(num_ranks)): 0, **{ranks: number for number, ranks in enumerate(groups, start=1)}}
     programs: dict[tuple[int, int], int] = {}
     graphs: list[Graph] = []
     program_of_rank = np.empty(num_ranks, dtype=np.int32)
     for rank in range(num_ranks):
-        key = (_group_of(rank, model, ids), _group_of(rank, data, ids))
+        key = (_group_of(rank, near, ids), _group_of(rank, far, ids))
         if key not in programs:
             programs[key] = len(graphs)
-            graphs.append(unroll(rank, _loop(header, layers, passes, key)))
+            graphs.append(unroll(rank, _loop(header, layers, passes, *key)))
         program_of_rank[rank] = programs[key]
     return Workload(
         tuple(graphs),
@@ -112,16 +129,11 @@ def read_text_workload(
     )
 
 
-def _groups(
-    num_ranks: int, size: int, *, spanning: bool
-) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """Return the groups that share layers and those that share data; *spanning*: both are all ranks."""
-    if spanning:
-        everyone = [tuple(range(num_ranks))]
-        return everyone, everyone
-    model = [tuple(range(start, start + size)) for start in range(0, num_ranks, size)]
-    data = [tuple(range(first, num_ranks, size)) for first in range(size)]
-    return model, data
+def _groups(num_ranks: int, size: int) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Return the groups of *size* consecutive ranks, and those of the ranks that far apart."""
+    near = [tuple(range(start, start + size)) for start in range(0, num_ranks, size)]
+    far = [tuple(range(first, num_ranks, size)) for first in range(size)]
+    return near, far
 
 
 def _group_of(rank: int, groups: Sequence[tuple[int, ...]], ids: dict[tuple[int, ...], int]) -> int:
@@ -130,15 +142,19 @@ def _group_of(rank: int, groups: Sequence[tuple[int, ...]], ids: dict[tuple[int,
     return ids[own] if len(own) > 1 else -1
 
 
-def _loop(header: _Header, layers: Sequence[Layer], passes: int, groups: tuple[int, int]) -> Loop:
-    """Return the training loop of a rank in the (model, data) *groups*."""
+def _loop(header: _Header, layers: Sequence[tuple[Layer, str]], passes: int, near: int, far: int) -> Loop:
+    """Return the training loop of a rank in the groups *near* and *far*; the only rank if both are -1."""
+    groups = {_EVERYONE: max(-1, min(0, max(near, far))), _NOBODY: -1, _NEAR: near, _FAR: far}
     dlrm = "DLRM" in header.policy
     return Loop(
-        layers=layers,
+        layers=[
+            replace(
+                layer, model_group=groups[_POLICIES[policy].model], data_group=groups[_POLICIES[policy].data]
+            )
+            for layer, policy in layers
+        ],
         passes=passes,
-        model_group=groups[0],
-        data_group=groups[1],
-        input_gradient_first=_POLICIES[header.policy][0],
+        input_gradient_first=_POLICIES[header.policy].input_gradient_first,
         only_weight_collectives=header.policy == "MICRO",
         last_bottom=header.last_bottom if dlrm else None,
         checkpoints=header.checkpoints,
@@ -148,15 +164,15 @@ def _loop(header: _Header, layers: Sequence[Layer], passes: int, groups: tuple[i
 
 def _assumptions(header: _Header, *, spanning: bool) -> list[str]:
     notes = ["weight update times of the text workload are left out, as in the public converter"]
-    if spanning and _POLICIES[header.policy][1]:
+    if spanning and _POLICIES[header.policy].model in (_NEAR, _FAR):
         notes.append(
             "the text workload does not say which ranks share a layer: all its collectives span all ranks"
         )
     return notes
 
 
-def _read(path: Path, ns_per_unit: int) -> tuple[_Header, list[Layer]]:
-    """Read header and layers; raises `WorkloadFormatError` naming the line."""
+def _read(path: Path, ns_per_unit: int) -> tuple[_Header, list[tuple[Layer, str]]]:
+    """Read header and layers with their policies; raises `WorkloadFormatError` naming the line."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -170,7 +186,10 @@ def _read(path: Path, ns_per_unit: int) -> tuple[_Header, list[Layer]]:
     count = _number(path, rows[1][0], rows[1][1][0])
     if len(rows) - 2 < count or not count:
         raise _damaged(path, len(lines), f"{count} layers are announced, {len(rows) - 2} follow")
-    layers = [_layer(path, number, row, ns_per_unit) for number, row in rows[2 : 2 + count]]
+    layers = [
+        (_layer(path, number, row, ns_per_unit), _layer_policy(path, number, row, header.policy))
+        for number, row in rows[2 : 2 + count]
+    ]
     if header.last_bottom >= count or any(at >= count for at in (*header.checkpoints, *header.initiates)):
         raise _damaged(path, 1, f"it names a layer beyond the last, {count - 1}")
     return header, layers
@@ -218,7 +237,20 @@ def _layer(path: Path, line: int, row: list[str], ns_per_unit: int) -> Layer:
         kind, size = _COLLECTIVES[name], _number(path, line, row[at + 2])
         collective = Collective(kind, size) if kind is not None and size else None
         passes.append(Pass(_number(path, line, row[at]) * ns_per_unit, collective))
-    return Layer(row[0], *passes)
+    forward, input_gradient, weight_gradient = passes
+    return Layer(row[0], forward, input_gradient, weight_gradient)
+
+
+def _layer_policy(path: Path, line: int, row: list[str], policy: str) -> str:
+    """Return the policy of one layer: its own, in the last column, if the workload is customized."""
+    if policy != "HYBRID_CUSTOMIZED" or len(row) <= _COLUMNS:
+        return policy
+    own = row[_COLUMNS].upper()
+    if own not in _LAYER_POLICIES:
+        raise _damaged(
+            path, line, f"'{row[_COLUMNS]}' is no layer's parallelism{did_you_mean(own, _LAYER_POLICIES)}"
+        )
+    return own
 
 
 def _number(path: Path, line: int, word: str) -> int:

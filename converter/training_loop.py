@@ -31,28 +31,31 @@ class Pass:
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer's forward pass, gradient of its input, and gradient of its weights."""
+    """A layer's forward pass, gradient of its input, and gradient of its weights.
+
+    Forward and input-gradient collectives are in *model_group*, those of weights in *data_group*; a negative
+    group has no other member.
+    """
 
     name: str
     forward: Pass
     input_gradient: Pass
     weight_gradient: Pass
+    model_group: int = 0
+    data_group: int = 0
 
 
 @dataclass(frozen=True)
 class Loop:
     """What one rank trains, *passes* times.
 
-    Forward and input-gradient collectives are in *model_group*, those of weights in *data_group*; a negative
-    group has no other member. With *last_bottom* the first layer's collectives overlap layers 1 to
-    *last_bottom*, as a recommender's embedding does. When the backward pass reaches a layer of *initiates*,
-    everything since the last of *checkpoints* is computed forward again.
+    With *last_bottom* the first layer's collectives overlap layers 1 to *last_bottom*, as a recommender's
+    embedding does. When the backward pass reaches a layer of *initiates*, everything since the last of
+    *checkpoints* is computed forward again. With *only_weight_collectives* nothing else happens, all at once.
     """
 
     layers: Sequence[Layer]
     passes: int
-    model_group: int
-    data_group: int
     input_gradient_first: bool
     only_weight_collectives: bool = False
     last_bottom: int | None = None
@@ -119,7 +122,7 @@ class _Unrolled:
             if loop.last_bottom is not None and index == loop.last_bottom + 1 and embedding is not None:
                 waits.append(embedding)
             node = self.compute(layer, what, layer.forward.duration_ns, waits)
-            comm = self.communicate(layer, what, layer.forward.collective, loop.model_group, [node])
+            comm = self.communicate(layer, what, layer.forward.collective, layer.model_group, [node])
             overlapped = loop.last_bottom is not None and index == 0
             embedding = comm if overlapped else embedding
             self.tail = [node] if comm is None or overlapped else [comm]
@@ -142,17 +145,17 @@ class _Unrolled:
             if loop.last_bottom is not None and index == loop.last_bottom + 1:
                 first = loop.layers[0]
                 embedding = self.communicate(
-                    first, "input gradient", first.input_gradient.collective, loop.model_group, self.tail
+                    first, "input gradient", first.input_gradient.collective, first.model_group, self.tail
                 )
 
     def _input_first(self, index: int) -> None:
         """Compute the input's gradient, then the weights' while that one is communicated."""
-        loop, layer = self.loop, self.loop.layers[index]
+        layer = self.loop.layers[index]
         node = self.compute(layer, "input gradient", layer.input_gradient.duration_ns, self.tail)
         comm = None
         if index:
             collective = layer.input_gradient.collective
-            comm = self.communicate(layer, "input gradient", collective, loop.model_group, [node])
+            comm = self.communicate(layer, "input gradient", collective, layer.model_group, [node])
         weights = self._weights(index, [node])
         self.tail = [weights] if comm is None else [weights, comm]
 
@@ -165,7 +168,7 @@ class _Unrolled:
             comm = None
             if self.loop.last_bottom is None:
                 collective = layer.input_gradient.collective
-                comm = self.communicate(layer, "input gradient", collective, self.loop.model_group, [node])
+                comm = self.communicate(layer, "input gradient", collective, layer.model_group, [node])
             self.tail = [node if comm is None else comm]
 
     def _weights(self, index: int, waits: Sequence[int]) -> int:
@@ -173,7 +176,7 @@ class _Unrolled:
         layer = self.loop.layers[index]
         node = self.compute(layer, "weight gradient", layer.weight_gradient.duration_ns, waits)
         collective = layer.weight_gradient.collective
-        comm = self.communicate(layer, "weight gradient", collective, self.loop.data_group, [node])
+        comm = self.communicate(layer, "weight gradient", collective, layer.data_group, [node])
         self.weights[index] = node if comm is None else comm
         return node
 
@@ -186,10 +189,7 @@ def unroll(rank: int, loop: Loop) -> Graph:
         if loop.only_weight_collectives:
             for layer in loop.layers:
                 collective = layer.weight_gradient.collective
-                comm = unrolled.communicate(
-                    layer, "weight gradient", collective, loop.data_group, unrolled.tail
-                )
-                unrolled.tail = unrolled.tail if comm is None else [comm]
+                unrolled.communicate(layer, "weight gradient", collective, layer.data_group, [])
             continue
         unrolled.forward(0, len(loop.layers) - 1)
         unrolled.backward()
