@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 
-__all__ = ["Attribute", "GlobalMetadata", "Node"]
+__all__ = ["Attribute", "DecodeError", "GlobalMetadata", "Node"]
 
 _Field = descriptor_pb2.FieldDescriptorProto
 _PACKAGE = "ChakraProtoMsg"

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
 from ..errors import WorkloadError, WorkloadFormatError
-from ._schema import GlobalMetadata, Node
 from .encode import ATTRIBUTES, PREAMBLE, TEXT_ATTRIBUTES, encode_graph
 from .graph import FILE_METADATA, EdgeKind, Graph, NodeType
 
@@ -59,7 +56,7 @@ def decode_graph(data: bytes, *, rank: int = 0, source: str = "<bytes>") -> Grap
     edges: list[tuple[int, int, int]] = []
     extra: dict[int, bytes] = {} if metadata == PREAMBLE else {FILE_METADATA: metadata}
     for offset, body in messages:
-        message = _parse(Node, offset, body, source)
+        message = _parse("Node", offset, body, source)
         node, foreign = _decode_node(message, f"{source}, offset {offset}")
         number = node["node_id"]
         nodes.append(node)
@@ -79,7 +76,7 @@ def _refuse_early(offset: int, metadata: bytes, source: str) -> None:
     """Raise for a file that starts with a node, or whose metadata has attributes where the version is."""
     if (
         metadata.startswith(_NODE_START)
-        or not _parse(GlobalMetadata, offset, metadata, source).version.isprintable()
+        or not _parse("GlobalMetadata", offset, metadata, source).version.isprintable()
     ):
         raise WorkloadFormatError(
             f"{source} does not start with the metadata of Chakra 0.0.4 or later: an older version wrote it, "
@@ -115,12 +112,14 @@ def _damaged(source: str, offset: int, what: str) -> WorkloadFormatError:
     )
 
 
-def _parse(message_class: Callable[[], Any], offset: int, body: bytes, source: str) -> Any:
-    """Parse *body*, the message at *offset* of *source*."""
-    message = message_class()
+def _parse(kind: str, offset: int, body: bytes, source: str) -> Any:
+    """Parse *body*, the message of that *kind* at *offset* of *source*."""
+    from . import _schema  # noqa: PLC0415 - only reading needs protobuf, which is slow to import
+
+    message = getattr(_schema, kind)()
     try:
         message.ParseFromString(body)
-    except (DecodeError, UnicodeDecodeError) as error:
+    except (_schema.DecodeError, UnicodeDecodeError) as error:
         raise _damaged(source, offset, "the message does not decode") from error
     return message
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from ..errors import DependencyError, UsageError, WorkloadError
-from ._schema import Node
 from .codec import decode_graph, read_et
 from .file_kinds import kind_of
 from .findings import worst_first
@@ -17,6 +15,9 @@ from .graph import CollectiveType, EdgeKind, Graph, NodeType
 from .replay import replay
 from .workload import Workload
 from .workload_checks import check_workload
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["inspect_node", "inspect_workload", "load_workload"]
 
@@ -165,6 +166,8 @@ def _plain(value: Any) -> Any:
 
 def _other_attributes(graph: Graph, node_id: int) -> dict[str, Any]:
     """Return what the file says of a node that has no column."""
+    from ._schema import Node  # noqa: PLC0415 - protobuf is slow to import
+
     message = Node()
     message.ParseFromString(graph.extra.get(node_id, b""))
     found: dict[str, Any] = {}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from .graph import CollectiveType, Graph, NodeType
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["replicate"]
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from .cycles import shortest_cycle, unreachable
 from .findings import Finding
 from .graph import CollectiveType, EdgeKind, Graph, NodeType
 from .workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["check_workload"]
 
@@ -193,6 +196,8 @@ def _check_groups(workload: Workload, place: str) -> Iterator[Finding]:
 
 def _collectives(workload: Workload) -> pd.DataFrame:
     """Return the collectives of all ranks in program order: rank, node_id, name, comm_type, size, group."""
+    import pandas as pd  # noqa: PLC0415 - converting does without
+
     columns = ["node_id", "name", "comm_type", "comm_size_bytes", "group"]
     tables = []
     for rank, program in enumerate(workload.program_of_rank.tolist()):
@@ -254,6 +259,8 @@ def _described(collective: tuple[int, int, int]) -> str:
 
 def _check_peers(workload: Workload, place: str) -> Iterator[Finding]:
     """Check that every send meets a receive of its size and tag."""
+    import pandas as pd  # noqa: PLC0415 - converting does without
+
     tables = {NodeType.COMM_SEND: ("rank", "comm_dst"), NodeType.COMM_RECV: ("comm_src", "rank")}
     counts = {}
     for node_type, (source, target) in tables.items():
