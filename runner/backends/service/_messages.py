@@ -111,14 +111,19 @@ def _file() -> descriptor_pb2.FileDescriptorProto:
     return file
 
 
-_pool = descriptor_pool.DescriptorPool()
-_pool.Add(_file())
+def _classes() -> dict[str, Any]:
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(_file())
+    found = {name: pool.FindMessageTypeByName(f"{PACKAGE}.{name}") for name in MESSAGES}
+    return {name: message_factory.GetMessageClass(descriptor) for name, descriptor in found.items()}
+
+
+_CLASSES = _classes()
 
 
 def message(name: str, content: Mapping[str, Any] | None = None) -> Any:
     """Return a message of the type *name*; in *content*, a mapping is a message and ``None`` is absent."""
-    kind = message_factory.GetMessageClass(_pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
-    made = kind()
+    made = _CLASSES[name]()
     _fill(made, content or {})
     return made
 
@@ -126,7 +131,6 @@ def message(name: str, content: Mapping[str, Any] | None = None) -> Any:
 def _fill(target: Any, content: Mapping[str, Any]) -> None:
     for key, value in content.items():
         if isinstance(value, Mapping):
-            getattr(target, key).SetInParent()
             _fill(getattr(target, key), value)
         elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
             for item in value:
