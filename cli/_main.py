@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from ..errors import ChakrascopeError
+from ..errors import ChakrascopeError, DependencyError, WorkloadFormatError
 from ._collectives import collectives_command
 from ._compare import compare_command
 from ._convert import convert_command
@@ -125,6 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(141)
     except ChakrascopeError as error:
         error_console.print(f"[bold red]error:[/] {_escaped(error.message)}", soft_wrap=True)
+        if isinstance(error, (DependencyError, WorkloadFormatError)):
+            error_console.print("'chakrascope doctor PREFIX' lists what else is wrong, and what to do.")
         sys.exit(error.exit_code)
 
 

@@ -128,7 +128,8 @@ def _unexplained(workload: Workload, place: str) -> list[Finding]:
                     "warning",
                     f"{place}, rank {rank}",
                     f"The graph's replay differs from the measured step by {share:.1%}.",
-                    "Try another step; the differences between steps show what the graph misses.",
+                    "Try another step, or all of them (--step all): alone, a step that the device works on "
+                    "while the host is in the next begins with an idle device.",
                 )
             )
     return findings

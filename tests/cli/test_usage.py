@@ -109,3 +109,36 @@ def test_a_capture_that_left_nothing_leaves_no_study(
 def test_a_folder_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main("trace", "-o", "/proc/study", "--", "python", "train.py") == 60
     assert "/proc/study" in capsys.readouterr().err
+
+
+def test_a_graph_that_cannot_run_leads_to_the_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+    graph = Path(__file__).parent.parent / "data" / "converter" / "chakra" / "public"
+    arguments = ["--workload-configuration", str(graph), "--network", "ring-2"]
+    assert run_main("run", *arguments) == 30
+    assert run_main("doctor", str(graph)) == 1
+    shown = capsys.readouterr().out.replace("\n", " ")
+    assert "waits for node 0, which does not exist" in shown
+    assert "convert --linked-trace LINKED.json" in shown
+    assert run_main("export", str(graph.parent / "before_0.0.4.et"), "-o", "x.json") == 31
+    assert "'chakrascope doctor PREFIX'" in capsys.readouterr().err
+
+
+def test_a_kineto_trace_alone_becomes_graphs_and_says_what_it_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    traces = Path(__file__).parent.parent / "data" / "converter" / "mlp_2"
+    assert (
+        run_main(
+            "convert", "--device-trace", f"{traces}/rank{{rank}}.device.json.gz", "-o", str(tmp_path / "w")
+        )
+        == 0
+    )
+    assert "Assumed: no host trace was given" in capsys.readouterr().out.replace("\n", " ")
+    assert (tmp_path / "w.1.et").is_file()
+    assert (
+        run_main("convert", "--host-trace", str(traces / "rank0.host.json.gz"), "-o", str(tmp_path / "v"))
+        == 2
+    )
+    assert "holds no times" in capsys.readouterr().err.replace("\n", " ")
+    assert run_main("inspect", str(traces / "rank0.device.json.gz")) == 30
+    assert "convert --device-trace" in capsys.readouterr().err.replace("\n", " ")
