@@ -33,17 +33,28 @@ def save_tables(prefix: Path, graphs: Sequence[Graph], digests: Sequence[str]) -
 
 
 def _arrow(rank: int, columns: Mapping[str, Column]) -> pa.Table:
-    """Return the *columns* of one rank, the rank first."""
+    """Return the *columns* of one rank, the rank first.
+
+    They are handed over as buffers: pyarrow's conversions import pandas first, which takes longer.
+    """
     import pyarrow as pa  # noqa: PLC0415 - most users of this module do without
 
-    arrays = {"rank": pa.array(np.full(len(next(iter(columns.values()))), rank, dtype=np.int64))}
-    for name, column in columns.items():
-        if isinstance(column, TextColumn):
-            texts = pa.array([text.encode("utf-8", "replace").decode() for text in column.texts], pa.string())
-            arrays[name] = pa.DictionaryArray.from_arrays(pa.array(column.numbers), texts)
-        else:
-            arrays[name] = pa.array(column)
-    return pa.table(arrays)
+    count = len(next(iter(columns.values())))
+    every = {"rank": np.full(count, rank, dtype=np.int64), **columns}
+    return pa.Table.from_arrays([_arrow_array(column) for column in every.values()], names=list(every))
+
+
+def _arrow_array(column: Column) -> pa.Array:
+    import pyarrow as pa  # noqa: PLC0415 - as above
+
+    if isinstance(column, TextColumn):
+        texts = [text.encode("utf-8", "replace") for text in column.texts]
+        ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+        known = pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(texts)))
+        return pa.DictionaryArray.from_arrays(_arrow_array(column.numbers.astype(np.int32)), known)
+    values = np.packbits(column, bitorder="little") if column.dtype == bool else np.ascontiguousarray(column)
+    kind = pa.from_numpy_dtype(column.dtype)
+    return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(values)])
 
 
 def _write(path: Path, tables: Iterator[pa.Table]) -> None:
