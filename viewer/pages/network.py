@@ -97,7 +97,7 @@ def _verdict(run: OpenRun) -> str:
 def _links(run: OpenRun, scheme: str) -> list[Any]:
     if run.result.links.empty:
         text = f"The backend '{run.info.backend}' records no links; the backend 'analytical-aware' does."
-        return [card("Links", empty(text))]
+        return [card("Links", empty(text)), *_packets(run)]
     links = link_table(run.result)
     return [
         _dimensions(run, links),
