@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
 
 from ..errors import UsageError, did_you_mean
 from .graph import NODE_COLUMNS, EdgeKind, Graph, NodeType
@@ -98,11 +97,15 @@ def _graphml(workload: Workload, rank: int) -> Iterator[str]:
 def _text(value: Any) -> str:
     """Return *value* as XML text; characters that XML forbids become question marks."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
+    from xml.sax.saxutils import escape  # noqa: PLC0415 - imports half the library of the internet
+
     return escape("".join(char if char in "\t\n\r" or char >= " " else "?" for char in text))
 
 
 def _dot(workload: Workload, rank: int) -> Iterator[str]:
     """Yield Graphviz DOT: a box a node, coloured by kind; edges labelled with their reason."""
+    from xml.sax.saxutils import quoteattr  # noqa: PLC0415 - as above
+
     graph = _graph(workload, rank)
     yield f"digraph rank{rank} {{\nrankdir=LR; node [shape=box, style=filled, fontname=Helvetica];\n"
     for node in _records(graph):
