@@ -1,10 +1,14 @@
-"""Measure the conversion of a rank's traces: time, processor time and peak memory, and how they grow.
+r"""Measure the conversion of a rank's traces, beside the public converter where it is installed.
 
-    python benchmarks/convert.py et_0.json.gz kineto_0.json.gz --repeat 1 --repeat 3 --repeat 10
+    python benchmarks/convert.py et_0.json.gz kineto_0.json.gz --repeat 1 --repeat 10
+    python benchmarks/convert.py et_0.json kineto_0.json --linker VENV/bin/chakra_trace_link \
+        --converter VENV/bin/chakra_converter
 
-Each measurement runs in a fresh process that reads the files, links them, builds the graph of all steps and
-writes it. ``--repeat N`` first writes traces N times as long, with new ids and later times. Another
-converter's commands, run on the same files with ``/usr/bin/time -v``, compare with the figures printed here.
+Every measurement is a fresh process on one core that reads the files, links them, builds the graph of all
+steps and writes it: `convert_files`, the command ``chakrascope convert``, and, if their paths are given,
+mlc-chakra's linker and converter one after the other, all on the same uncompressed files. ``--repeat N``
+first writes traces N times as long, with new ids and later times. Times are wall time and processor time
+(which other work on the machine disturbs less); ratios are against `convert_files`.
 """
 
 from __future__ import annotations
@@ -14,16 +18,36 @@ import copy
 import gzip
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 ID_KEYS = ("External id", "Record function id", "correlation", "Ev Idx")
 STEP = "ProfilerStep#"
+CONVERT = """
+import sys
+from chakrascope.converter import convert_files
+convert_files([sys.argv[1]], [sys.argv[2]], sys.argv[3], step="all")
+"""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one or several processes took, one after the other."""
+
+    wall_s: float
+    cpu_s: float
+    peak_mb: float
+
+    def then(self, other: Cost) -> Cost:
+        """Return the cost of this and then *other*."""
+        peak = max(self.peak_mb, other.peak_mb)
+        return Cost(self.wall_s + other.wall_s, self.cpu_s + other.cpu_s, peak)
 
 
 def main() -> None:
@@ -34,46 +58,81 @@ def main() -> None:
     parser.add_argument("host", type=Path)
     parser.add_argument("device", type=Path)
     parser.add_argument("--repeat", type=int, action="append")
-    parser.add_argument("--once", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--linker", type=Path, help="mlc-chakra's chakra_trace_link")
+    parser.add_argument("--converter", type=Path, help="mlc-chakra's chakra_converter")
+    parser.add_argument("--core", type=int, default=0, help="the core all processes run on")
     options = parser.parse_args()
-    if options.once is not None:
-        print(json.dumps(measure(options.host, options.device, options.once)))
-        return
-    print(
-        f"{'times':>5} {'host MB':>8} {'device MB':>9} {'nodes':>9} {'wall s':>7} {'cpu s':>7} {'peak MB':>8}"
-    )
+    os.sched_setaffinity(0, {options.core})
     for times in options.repeat or [1]:
         with tempfile.TemporaryDirectory() as folder:
             report(times, options, Path(folder))
 
 
 def report(times: int, options: argparse.Namespace, folder: Path) -> None:
-    """Print one row: the traces repeated *times* times."""
+    """Print one table: the traces repeated *times* times."""
     host, device = folder / "host.json", folder / "device.json"
-    host.write_text(json.dumps(repeated_host(load(options.host), times)))
-    device.write_text(json.dumps(repeated_device(load(options.device), times)))
-    command = [sys.executable, __file__, str(host), str(device), "--once", str(folder / "out")]
-    started = time.perf_counter()
-    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    wall = time.perf_counter() - started
-    found = json.loads(process.stdout)
+    # In another process: a child's peak memory is never below its parent's.
+    with get_context("spawn").Pool(1) as pool:
+        pool.apply(write_repeated, (options.host, options.device, times, host, device))
     sizes = [file.stat().st_size / 1e6 for file in (host, device)]
+    print(f"{times} x: host trace {sizes[0]:.1f} MB, device trace {sizes[1]:.1f} MB")
+    base = measured(folder, sys.executable, "-c", CONVERT, host, device, folder / "ours" / "job")
+    show("convert_files", base, base)
+    arguments = (
+        "--host-trace",
+        host,
+        "--device-trace",
+        device,
+        "--step",
+        "all",
+        "-o",
+        folder / "command" / "job",
+    )
+    show(
+        "chakrascope convert",
+        measured(folder, sys.executable, "-m", "chakrascope.cli", "convert", *arguments),
+        base,
+    )
+    if options.linker is None or options.converter is None:
+        return
+    linked = folder / "linked.json"
+    traces = ("--chakra-host-trace", host, "--chakra-device-trace", device)
+    link = measured(folder, options.linker, "--rank", "0", *traces, "--output-file", linked)
+    convert = measured(
+        folder, options.converter, "PyTorch", "--input", linked, "--output", folder / "theirs.et"
+    )
+    show("chakra_trace_link + chakra_converter", link.then(convert), base)
+
+
+def write_repeated(host: Path, device: Path, times: int, new_host: Path, new_device: Path) -> None:
+    """Write both traces *times* times as long, indented as PyTorch does."""
+    for trace, repeated, path in ((host, repeated_host, new_host), (device, repeated_device, new_device)):
+        with path.open("w") as file:
+            json.dump(repeated(load(trace), times), file, indent=2)
+
+
+def show(name: str, cost: Cost, base: Cost) -> None:
+    """Print one row."""
+    ratios = (cost.wall_s / base.wall_s, cost.cpu_s / base.cpu_s, cost.peak_mb / base.peak_mb)
     print(
-        f"{times:5} {sizes[0]:8.1f} {sizes[1]:9.1f} {found['nodes']:9,} {wall:7.2f} {found['cpu_s']:7.2f} "
-        f"{found['peak_mb']:8.0f}"
+        f"  {name:37} {cost.wall_s:8.2f} s {cost.cpu_s:8.2f} s cpu {cost.peak_mb:7.0f} MB   "
+        + "  ".join(f"x {ratio:5.1f}" for ratio in ratios),
+        flush=True,
     )
 
 
-def measure(host: Path, device: Path, output: Path) -> dict[str, float]:
-    """Convert in this process and return what it took, imports included."""
-    from chakrascope.converter import convert_files  # noqa: PLC0415 - its import is part of the cost
-
-    workload = convert_files([host], [device], output, step="all")
-    return {
-        "nodes": len(workload.graphs[0].nodes),
-        "cpu_s": sum(os.times()[:2]),
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-    }
+def measured(folder: Path, *command: object) -> Cost:
+    """Run *command* in *folder* and return what it took."""
+    started = time.perf_counter()
+    process = subprocess.Popen(
+        [str(part) for part in command], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - started
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command[0]} failed with exit code {process.returncode}")
+    return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
 def load(path: Path) -> Any:
