@@ -89,7 +89,7 @@ class ServiceBackend:
                     lines[-SHOWN_LINES:],
                     who=f"The ASTRA-sim Service at {self.address.place}",
                     versions={"astra-sim-service": version},
-                    warnings=warnings,
+                    warnings=[*warnings, *_complaints(lines)],
                 )
                 if self.address.kind != "ns3":
                     return result
@@ -138,6 +138,9 @@ class ServiceBackend:
         log = AstraSimLog(num_ranks)
         for line in lines:
             log.feed(line)
+        if status == "failed" and len(log.ranks) == num_ranks:
+            # Any line on ASTRA-sim's standard error is a failure to the service.
+            return log, lines
         # The service does not tell a program that crashed from one that ended; ASTRA-sim says when it leaves.
         if status == "completed" and len(log.ranks) < num_ranks and not any(map(_EXITING.search, lines)):
             status = "crashed"
@@ -160,8 +163,15 @@ class ServiceBackend:
         )
 
 
+def _complaints(lines: list[str]) -> list[str]:
+    """Return a sentence about what ASTRA-sim wrote to its standard error, which follows its last word."""
+    ends = [number for number, line in enumerate(lines) if _EXITING.search(line)]
+    said = lines[ends[-1] + 1 :] if ends else []
+    return [f"ASTRA-sim complained at its end: {' | '.join(said[:SHOWN_LINES])[:600]}."] if said else []
+
+
 def _wait_until_free(client: ServiceClient, watch: _Watch, left_behind: str) -> None:
-    """Wait until the service simulates nothing; what a killed process of ours *left behind* is stopped."""
+    """Wait until the service simulates nothing; what ours *left behind* there is stopped."""
     if left_behind and client.status() == "running" and client.holds(left_behind):
         client.stop(_STOP_S)
     # An upload would destroy what a simulation of somebody else's needs.

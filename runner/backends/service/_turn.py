@@ -28,16 +28,14 @@ class Turn:
         self._file = file
         file.seek(0)
         self.left_behind = file.read(100).decode("ascii", "replace")
-        """What a process that was killed ran at the service, ``""`` if the last one ended properly."""
+        """What may still run at the service, as nobody saw it end; ``""`` if nothing does."""
 
     @contextmanager
     def running(self, name: str) -> Iterator[None]:
-        """Note for as long as the block lasts that *name* runs."""
+        """Note that *name* runs until the block has come to its end, which it has not if it raises."""
         self._write(name)
-        try:
-            yield
-        finally:
-            self._write("")
+        yield
+        self._write("")
 
     def _write(self, name: str) -> None:
         self._file.truncate(0)

@@ -85,7 +85,7 @@ def test_cancelling_stops_the_simulation(service):
     assert service.calls[-2:] == ["SetControlAction", "GetStatus"]
 
 
-def test_cancelling_says_if_the_simulation_may_go_on(service):
+def test_what_cannot_be_stopped_is_said_and_stopped_by_the_next_run(service):
     service.runs_s = 30.0
     control = service.control
     stop = fail_with(grpc.StatusCode.UNKNOWN, "no such process")
@@ -94,6 +94,9 @@ def test_cancelling_says_if_the_simulation_may_go_on(service):
     )
     with pytest.raises(Cancelled, match="did not confirm"):
         run(service, lambda *_: service.now() != RUNNING)
+    del service.instead["SetControlAction"]
+    service.runs_s = 0.0
+    assert run(service).makespan_ns > 0
 
 
 def test_a_slow_upload_can_be_cancelled(service):
@@ -200,6 +203,21 @@ def test_other_ends_of_a_simulation_are_errors(service, status, words):
     service.instead["SetControlAction"] = start
     with pytest.raises(BackendError, match=words):
         run(service)
+
+
+def test_a_complaint_after_all_ranks_finished_is_a_warning(service):
+    def start(*request):
+        answer = service.control(*request)
+        service.status = FAILED
+        service.log += "Only some types are supported\n"
+        return answer
+
+    service.instead["SetControlAction"] = start
+    result = run(service)
+    assert result.provenance["warnings"] == [
+        "ASTRA-sim complained at its end: Only some types are supported."
+    ]
+    assert len(result.nodes) == 16
 
 
 def test_ranks_that_never_finish_are_a_stall(service):

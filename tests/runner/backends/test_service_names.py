@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chakrascope.errors import ConfigError
 from chakrascope.runner import backend_names, backend_report
@@ -36,6 +40,14 @@ def test_addresses(name, host, port, kind):
 def test_wrong_addresses_are_errors(name):
     with pytest.raises(ConfigError):
         get_backend(name)
+
+
+@given(st.text(max_size=40) | st.from_regex(r"[a-z0-9.:\[\]/-]{0,30}", fullmatch=True))
+def test_any_text_is_an_address_or_an_error(text):
+    with suppress(ConfigError):
+        address = parse_address(f"service://{text}")
+        assert address.place in text
+        assert parse_address(address.name) == address
 
 
 def test_a_password_in_an_address_is_not_repeated():
