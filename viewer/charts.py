@@ -12,7 +12,7 @@ from dash import dcc
 
 from .queries.configure import Dimension
 from .queries.network import Matrix
-from .theme import KIND_LABELS, ON_KIND_INK, bytes_text, duration_text, kind_colour, share_text
+from .theme import KIND_LABELS, ON_KIND_INK, duration_text, kind_colour, share_text
 
 __all__ = [
     "breakdown_bar",
@@ -21,10 +21,11 @@ __all__ = [
     "difference_scatter",
     "graph",
     "heat_map",
-    "loads_bar",
     "path_strip",
     "ranks_bar",
     "runs_bar",
+    "shades",
+    "styled",
     "sweep_scatter",
     "topology_sketch",
 ]
@@ -37,6 +38,7 @@ _PRIVATE_CONFIG: dict[str, Any] = {
     "responsive": True,
     "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"],
 }
+_FEW_RANKS = 8
 _MOST_LABELS = 80
 _INK = {"light": "#1f2933", "dark": "#d5dbe1"}
 _GRID = {"light": "#e4e8ec", "dark": "#3a4148"}
@@ -69,7 +71,7 @@ def breakdown_bar(breakdown: pd.DataFrame, scheme: str) -> go.Figure:
     figure.update_layout(barmode="stack", height=96, showlegend=False)
     figure.update_xaxes(visible=False, range=[0, max(1, int(breakdown["duration_ns"].sum()))])
     figure.update_yaxes(visible=False)
-    return _styled(figure, scheme, margin={"l": 0, "r": 0, "t": 4, "b": 4})
+    return styled(figure, scheme, margin={"l": 0, "r": 0, "t": 4, "b": 4})
 
 
 def contributors_bar(
@@ -87,7 +89,7 @@ def contributors_bar(
             x=shown["share"],
             y=list(range(len(shown))),
             orientation="h",
-            marker_color=[kind_colour(k) if k in KIND_LABELS else colour for k in shown["key"]],
+            marker_color=[_bar_colour(row, colour) for row in shown.to_dict("records")],
             text=[
                 f"{share_text(s)} · {duration_text(d)}"
                 for s, d in zip(shown["share"], shown["duration_ns"], strict=True)
@@ -108,7 +110,12 @@ def contributors_bar(
         autorange="reversed",
         automargin=True,
     )
-    return _styled(figure, scheme, margin={"l": 8, "r": 8, "t": 8, "b": 8})
+    return styled(figure, scheme, margin={"l": 8, "r": 8, "t": 8, "b": 8})
+
+
+def _bar_colour(row: dict[Any, Any], otherwise: str) -> str:
+    kind = row["key"] if row["key"] in KIND_LABELS else row.get("kind")
+    return kind_colour(kind) if kind in KIND_LABELS else otherwise
 
 
 def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
@@ -129,10 +136,16 @@ def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
             hovertemplate=f"rank %{{x}}<br>{label}: %{{customdata}}<extra></extra>",
         )
     figure.update_layout(barmode="stack", height=328, bargap=0.2)
-    figure.update_layout(legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"})
-    figure.update_xaxes(title="rank", dtick=max(1, len(ranks) // 16))
+    figure.update_layout(
+        legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left",
+                "traceorder": "normal"}
+    )  # fmt: skip
+    # Few bars leave room rather than fill the page.
+    figure.update_xaxes(
+        title="rank", dtick=max(1, len(ranks) // 16), range=[-0.5, max(_FEW_RANKS, len(ranks)) - 0.5]
+    )
     figure.update_yaxes(ticksuffix=" ms", showgrid=True)
-    return _styled(figure, scheme, margin={"l": 8, "r": 8, "t": 30, "b": 40})
+    return styled(figure, scheme, margin={"l": 8, "r": 8, "t": 30, "b": 40})
 
 
 def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
@@ -160,7 +173,7 @@ def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
         categoryorder="array", categoryarray=[f"rank {r}" for r in reversed(ranks)], automargin=True
     )
     figure.update_xaxes(ticksuffix=" ms")
-    return _styled(figure, scheme, margin={"l": 8, "r": 12, "t": 36, "b": 40})
+    return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 36, "b": 40})
 
 
 def runs_bar(runs: list[tuple[str, pd.DataFrame]], scheme: str) -> go.Figure:
@@ -184,7 +197,7 @@ def runs_bar(runs: list[tuple[str, pd.DataFrame]], scheme: str) -> go.Figure:
     figure.update_layout(legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"})
     figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_xaxes(ticksuffix=" ms")
-    return _styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 36})
+    return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 36})
 
 
 def difference_scatter(nodes: pd.DataFrame, scheme: str, most: int = 3000) -> go.Figure:
@@ -218,7 +231,7 @@ def difference_scatter(nodes: pd.DataFrame, scheme: str, most: int = 3000) -> go
     figure.update_layout(height=340, legend={"orientation": "h", "y": 1, "yanchor": "bottom"})
     figure.update_xaxes(type="log", title="this run (µs)", dtick=1)
     figure.update_yaxes(type="log", title="other run (µs)", dtick=1)
-    return _styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 40})
+    return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 40})
 
 
 def difference_histogram(nodes: pd.DataFrame, scheme: str) -> go.Figure:
@@ -243,7 +256,7 @@ def difference_histogram(nodes: pd.DataFrame, scheme: str) -> go.Figure:
     )
     figure.update_xaxes(title="other run takes longer by", tickangle=-35, type="category")
     figure.update_yaxes(title="nodes", showgrid=True)
-    return _styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 40})
+    return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 40})
 
 
 def sweep_scatter(points: pd.DataFrame, settings: list[str], scheme: str) -> go.Figure:
@@ -272,35 +285,7 @@ def sweep_scatter(points: pd.DataFrame, settings: list[str], scheme: str) -> go.
     figure.update_layout(height=320, legend={"orientation": "h", "y": 1, "yanchor": "bottom"})
     figure.update_xaxes(title="ranks", rangemode="tozero")
     figure.update_yaxes(title="step", ticksuffix=" ms", showgrid=True, rangemode="tozero")
-    return _styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 40})
-
-
-def loads_bar(loads: pd.DataFrame, shown: str, scheme: str) -> go.Figure:
-    """Return what each rank sends and receives, as :func:`queries.network.switch_loads` returns it.
-
-    *shown* is ``busy_ns``, drawn as the share of the step, or ``bytes``, drawn in MiB.
-    """
-    figure = go.Figure()
-    for direction, colour in (("sends", "#3b82c4"), ("receives", "#e08214")):
-        part = loads[loads["direction"] == direction]
-        values = part["share"] * 100 if shown == "busy_ns" else part["bytes"] / (1 << 20)
-        figure.add_bar(
-            x=part["rank"],
-            y=values,
-            name=direction,
-            marker={"color": colour, "line_width": 0},
-            customdata=[
-                f"{share_text(share)}, {bytes_text(int(size))}"
-                for share, size in zip(part["share"], part["bytes"], strict=True)
-            ],
-            hovertemplate=f"rank %{{x}} {direction}: %{{customdata}}<extra></extra>",
-        )
-    figure.update_layout(barmode="group", height=300, bargap=0.2)
-    figure.update_layout(legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"})
-    figure.update_xaxes(title="rank", dtick=max(1, loads["rank"].nunique() // 16))
-    unit, title = (" %", "busy, of the step") if shown == "busy_ns" else (" MiB", "carried")
-    figure.update_yaxes(ticksuffix=unit, title=title, showgrid=True, rangemode="tozero")
-    return _styled(figure, scheme, margin={"l": 8, "r": 8, "t": 30, "b": 40})
+    return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 40})
 
 
 def topology_sketch(dimensions: Sequence[Dimension], scheme: str) -> go.Figure:
@@ -328,7 +313,7 @@ def topology_sketch(dimensions: Sequence[Dimension], scheme: str) -> go.Figure:
     figure.update_layout(height=230, showlegend=False)
     figure.update_xaxes(visible=False, range=[-1.6, 3 * len(dimensions) - 1.4])
     figure.update_yaxes(visible=False, range=[-1.7, 1.2], scaleanchor="x")
-    return _styled(figure, scheme, margin={"l": 0, "r": 0, "t": 0, "b": 0})
+    return styled(figure, scheme, margin={"l": 0, "r": 0, "t": 0, "b": 0})
 
 
 def _links(topology: str, count: int) -> list[tuple[int, int]]:
@@ -342,9 +327,6 @@ def _links(topology: str, count: int) -> list[tuple[int, int]]:
 
 def heat_map(matrix: Matrix, texts: Any, scheme: str) -> go.Figure:
     """Return a heat map of *matrix*; *texts* says each value with its unit."""
-    scale = [[0, "rgba(59,130,196,0.06)"], [0.001, "#cfe3f4"], [1, "#08488a"]]
-    if scheme == "dark":
-        scale = [[0, "rgba(59,130,196,0.06)"], [0.001, "#17324d"], [1, "#9fd0ff"]]
     figure = go.Figure(
         go.Heatmap(
             z=matrix.values,
@@ -353,7 +335,7 @@ def heat_map(matrix: Matrix, texts: Any, scheme: str) -> go.Figure:
             customdata=texts,
             text=texts,
             texttemplate="%{text}" if matrix.values.size <= _MOST_LABELS else "",
-            colorscale=scale,
+            colorscale=shades(scheme),
             showscale=False,
             xgap=1,
             ygap=1,
@@ -363,10 +345,18 @@ def heat_map(matrix: Matrix, texts: Any, scheme: str) -> go.Figure:
     figure.update_layout(height=120 + 18 * min(40, max(10, len(matrix.rows))))
     figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_xaxes(side="top", automargin=True, tickangle=-45)
-    return _styled(figure, scheme, margin={"l": 8, "r": 8, "t": 8, "b": 8})
+    return styled(figure, scheme, margin={"l": 8, "r": 8, "t": 8, "b": 8})
 
 
-def _styled(figure: go.Figure, scheme: str, margin: dict[str, int]) -> go.Figure:
+def shades(scheme: str) -> list[list[Any]]:
+    """Return the colours of a heat map, from nothing to the most."""
+    if scheme == "dark":
+        return [[0, "rgba(59,130,196,0.06)"], [0.001, "#17324d"], [1, "#9fd0ff"]]
+    return [[0, "rgba(59,130,196,0.06)"], [0.001, "#cfe3f4"], [1, "#08488a"]]
+
+
+def styled(figure: go.Figure, scheme: str, margin: dict[str, int]) -> go.Figure:
+    """Return *figure* with the ink, grid and margins of all charts."""
     figure.update_layout(
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import struct
 
@@ -12,7 +13,9 @@ from chakrascope.viewer.queries import (
     chrome_trace,
     details,
     groups,
+    layers,
     neighbourhood,
+    network,
     path,
     search,
     slices,
@@ -302,3 +305,67 @@ def test_slack_table_has_every_node_the_critical_ones_first(run):
     assert len(table) == len(run.nodes)
     assert table["slack_ns"].is_monotonic_increasing
     assert path.slack_table(run.nodes, pd.Series(dtype="int64")).empty
+
+
+def test_layers_hold_all_work_in_modules(run):
+    table = layers.layer_table(run.nodes, run.path)
+    assert table["module"].tolist() == [f"layers.{layer}" for layer in range(6)]
+    # Computation and host work of the two ranks differ, so the figures are means.
+    assert set(table["forward_ns"]) == {470_000}
+    assert set(table["communication_ns"]) == {300_000}
+    assert table["on_path_ns"].sum() == run.path.makespan_ns
+    assert table["share"].sum() == pytest.approx(1)
+
+
+@given(st.lists(st.text(alphabet="ab.", max_size=8), min_size=1, max_size=30), st.integers(1, 10))
+def test_names_are_cut_as_little_as_possible(names, most):
+    modules = pd.Series(names)
+    cut = layers.cut_names(modules, most)
+    assert all(name.startswith(short) for name, short in zip(names, cut, strict=True))
+    assert cut.nunique() <= max(most, modules.str.split(".").str[0].nunique())
+    if modules.nunique() <= most:
+        assert cut.tolist() == names
+
+
+def test_contributors_say_what_kind_they_are(run):
+    table = path.contributors(run.path, "operator")
+    kinds = dict(zip(table["key"], table["kind"], strict=True))
+    assert kinds["aten::mm"] == "compute"
+    assert kinds["c10d::allreduce_"] == "communication"
+
+
+def test_busiest_direction_of_a_link_is_drawn_last(simulated):
+    drawn = network.link_map(simulated.result, network.link_table(simulated.result))
+    assert len(drawn.ends) == 9
+    assert drawn.ends["is_switch"].sum() == 1
+    assert len(drawn.links) == 8
+    assert drawn.links["share"].is_monotonic_increasing
+    # Each rank stands on the circle, the switch of all of them in its middle.
+    radius = np.hypot(drawn.ends["x"], drawn.ends["y"])
+    assert np.allclose(radius[~drawn.ends["is_switch"]], 1)
+    assert radius[drawn.ends["is_switch"]].max() < 0.2
+
+
+def test_large_networks_are_not_drawn(simulated):
+    many = pd.DataFrame({"src": range(200), "dst": range(1, 201)})
+    assert network.link_map(simulated.result, many) is None
+
+
+def test_links_over_time_keep_every_byte(simulated):
+    columns = ["src", "dst", "start_ns", "end_ns", "bytes"]
+    rows = [(0, 8, 0, 1000, 500), (0, 8, 2000, 3000, 100), (8, 1, 0, 1000, 50)]
+    use = dataclasses.replace(simulated.result, link_use=pd.DataFrame(rows, columns=columns))
+    found = network.use_over_time(use)
+    assert found.rows == ["rank 0 to switch 0", "switch 0 to rank 1"]
+    assert found.starts_ns.tolist() == [0, 1000, 2000]
+    assert found.rates.sum() * found.length_ns == 650
+    assert network.use_over_time(simulated.result) is None
+
+
+def test_flows_end_to_end(simulated):
+    rows = [(0, 3, 10, 0, 5), (0, 3, 7, 6, 9), (3, 0, 1, 0, 5)]
+    flows = pd.DataFrame(rows, columns=["src", "dst", "bytes", "start_ns", "end_ns"])
+    found = network.end_to_end(dataclasses.replace(simulated.result, flows=flows))
+    assert found.values[0, 3] == 17
+    assert found.values.sum() == 18
+    assert network.end_to_end(simulated.result) is None

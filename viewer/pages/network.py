@@ -8,9 +8,13 @@ import dash_mantine_components as dmc
 import numpy as np
 from dash import Dash, Input, Output, State, html
 
-from ..charts import graph, heat_map, loads_bar
+from ..charts import graph, heat_map
+from ..network_charts import link_map as link_chart
+from ..network_charts import loads_bar, use_map
 from ..queries.network import (
+    end_to_end,
     link_dimensions,
+    link_map,
     link_table,
     packet_facts,
     switch_loads,
@@ -96,34 +100,54 @@ def _verdict(run: OpenRun) -> str:
 
 def _links(run: OpenRun, scheme: str) -> list[Any]:
     if run.result.links.empty:
-        text = f"The backend '{run.info.backend}' records no links; the backend 'analytical-aware' does."
+        text = (
+            f"The backend '{run.info.backend}' records no links; 'analytical-aware' does, and 'ns3' records "
+            "them over time, with queues and pauses."
+        )
         return [card("Links", empty(text)), *_packets(run)]
     links = link_table(run.result)
     return [
         _dimensions(run, links),
-        _matrix(run, scheme),
+        *_map(run, links, scheme),
         *_use(run, scheme),
+        _matrix(run, scheme),
         *_packets(run),
         table_card("Links", "links", links, _LINKS, scheme, query={"run": run.info.id}, note=_LINKS_NOTE),
     ]
+
+
+def _map(run: OpenRun, links: Any, scheme: str) -> list[Any]:
+    drawn = link_map(run.result, links)
+    if drawn is None:
+        return []
+    note = (
+        "Ranks on a circle, switches inside; each link in the colour of its busier direction. Point at the "
+        "middle of a link to read it."
+    )
+    return [card("Topology", graph(link_chart(drawn, scheme), id="link-map"), note=note)]
 
 
 def _use(run: OpenRun, scheme: str) -> list[Any]:
     use = use_over_time(run.result)
     if use is None:
         return []
-    texts = np.vectorize(lambda rate: f"{rate:.3g} GB/s", otypes=[object])(use.values)
-    note = "The links that carried most, busiest first, in stretches of the step; GB/s is 10⁹ bytes a second."
-    return [card("Links over time", graph(heat_map(use, texts, scheme), id="link-use"), note=note)]
+    note = "The links that carried most, the busiest first. GB/s: 10⁹ bytes a second."
+    chart = graph(use_map(use, scheme), id="link-use")
+    return [card("Links over time", chart, export_links("link-use", run=run.info.id), note=note)]
 
 
 def _packets(run: OpenRun) -> list[Any]:
     facts = packet_facts(run.result.provenance)
-    return [card("Packets", details_list(facts), id="packets")] if facts else []
+    if not facts:
+        return []
+    return [card("Queues, pauses and flows", details_list(facts), export_links("flows", run=run.info.id),
+                 id="packets", note="Of all ports and messages; the export has every message.")]  # fmt: skip
 
 
 def _matrix(run: OpenRun, scheme: str) -> dmc.Paper:
     choices = [{"value": key, "label": label} for key, label in _SHOWN.items()]
+    if not run.result.flows.empty:
+        choices.append({"value": "flows", "label": "Bytes, end to end"})
     return card(
         "Who sends to whom",
         dmc.SegmentedControl(id="traffic-shown", data=choices, value="busy_ns", size="xs", mb="xs"),
@@ -134,10 +158,11 @@ def _matrix(run: OpenRun, scheme: str) -> dmc.Paper:
 
 
 def _traffic(run: OpenRun, shown: str, scheme: str) -> Any:
-    loads = switch_loads(run.result)
+    whole = end_to_end(run.result) if shown == "flows" else None
+    loads = switch_loads(run.result) if whole is None else None
     if loads is not None:
         return graph(loads_bar(loads, shown, scheme))
-    matrix = traffic(run.result, shown)
+    matrix = whole or traffic(run.result, shown)
     text = duration_text if shown == "busy_ns" else lambda value: bytes_text(int(value))
     labels = np.vectorize(text, otypes=[object])(matrix.values)
     return graph(heat_map(matrix, labels, scheme))
@@ -175,4 +200,5 @@ def register(app: Dash, view: StudyView) -> None:
         State("dark", "checked"), prevent_initial_call=True,
     )  # fmt: skip
     def show(shown: str, run: str, dark: bool) -> Any:
-        return _traffic(view.open(run), shown if shown in _SHOWN else "busy_ns", "dark" if dark else "light")
+        known = (*_SHOWN, "flows")
+        return _traffic(view.open(run), shown if shown in known else "busy_ns", "dark" if dark else "light")

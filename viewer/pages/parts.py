@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -67,14 +67,16 @@ def empty(text: str) -> dmc.Text:
     return dmc.Text(text, c="dimmed", className="empty")
 
 
-def kind_legend() -> html.Div:
-    """Return the colours of the kinds with their names."""
+def kind_legend(kinds: Iterable[str] = KINDS) -> html.Div:
+    """Return the colours of *kinds* with their names."""
+    shown = set(kinds)
     return html.Div(
         [
             html.Span(
                 [html.I(style={"background": kind_colour(kind)}), KIND_LABELS[kind]], className="legend-item"
             )
             for kind in KINDS
+            if kind in shown
         ],
         className="legend",
     )

@@ -9,42 +9,67 @@ from dash import Dash, html
 
 from ...runner import advice
 from ..charts import breakdown_bar, contributors_bar, graph, ranks_bar
+from ..queries.layers import layer_table
 from ..queries.path import contributors
 from ..state import OpenRun, Selection, StudyView
-from ..theme import duration_text, share_text
-from .parts import card, column, empty, kind_legend, link_to, table_card
+from ..theme import duration_text, run_name, share_text
+from .parts import card, column, empty, kind_legend, link_to, table_card, text_column
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/", "Summary"
+_MOST_COLLECTIVES = 100
 _RANKS_NOTE = (
     "Milliseconds. Compute + exposed communication + idle = the step; exposed communication is what "
     "computation does not cover, overlapped what it does."
 )
+_COLLECTIVES = [
+    column("collective", "#", minWidth=50, maxWidth=64),
+    {"field": "operation", "headerName": "Operation", "minWidth": 116},
+    text_column("module", "Issued in", minWidth=90),
+    column("ranks", "Ranks", minWidth=70, maxWidth=90),
+    column("size_bytes", "Size", "bytes", minWidth=96),
+    column("skew_ns", "Skew (ms)", "ms", minWidth=84),
+    column("transfer_ns", "Transfer (ms)", "ms", minWidth=90),
+    column("algorithm_bytes_per_ns", "Algorithm (GB/s)", "GB/s", minWidth=96),
+    column("bus_bytes_per_ns", "Bus (GB/s)", "GB/s", minWidth=84),
+    column("on_path_ns", "On critical path (ms)", "ms", minWidth=132, sort="desc"),
+    column("share", "Share", "%", minWidth=76),
+]
+_COLLECTIVES_NOTE = (
+    "Those that take most of the critical path come first. Skew: how long the first rank waited for the last "
+    "one to arrive; transfer: what the network took then. Select one to see it on the timeline."
+)
+_LAYERS = [
+    text_column("module", "Module", minWidth=180, flex=3),
+    column("forward_ns", "Forward (ms)", "ms"),
+    column("backward_ns", "Backward (ms)", "ms"),
+    column("communication_ns", "Communication (ms)", "ms", minWidth=120),
+    column("other_ns", "Other (ms)", "ms"),
+    column("on_path_ns", "On critical path (ms)", "ms", minWidth=110),
+    column("share", "Share", "%", minWidth=76),
+]
+_LAYERS_NOTE = "In the order in which they run; means over all ranks, and their part of the critical path."
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     """Return the page for *run*."""
     search = selection.with_run(run.info.id).search
+    kinds = run.summary.kinds
     return dmc.Stack(
         [
             dmc.Title(run.summary.headline, order=2, size="h3", id="headline"),
+            _figures(run),
             card(
                 "Where the step's time goes",
-                graph(breakdown_bar(run.summary.kinds, scheme), id="kind-bar"),
-                kind_legend(),
+                graph(breakdown_bar(kinds, scheme), id="kind-bar"),
+                kind_legend(kinds["key"]),
                 note="The critical path by kind: the chain of work that must shrink for the step to shrink.",
             ),
             _advice(run, search),
-            dmc.SimpleGrid(
-                [
-                    card("Collectives that bound it", _bars(run, "collective", scheme)),
-                    card("Operators that bound it", _bars(run, "operator", scheme)),
-                    card("Modules that bound it", _bars(run, "module", scheme)),
-                    card("Every rank", graph(ranks_bar(run.summary.ranks, scheme), id="ranks-bar")),
-                ],
-                cols=2,
-            ),
+            *_contributors(run, scheme),
+            *_layers(run, scheme),
+            *_collectives(run, scheme),
             _ranks(run, scheme),
             *_warnings(run),
         ],
@@ -52,12 +77,67 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     )
 
 
+def _figures(run: OpenRun) -> dmc.SimpleGrid:
+    """Return the few figures everybody asks for first."""
+    info, ranks = run.info, run.summary.ranks
+    step = max(1, run.result.makespan_ns)
+    exposed, compute = int(ranks["exposed_comm_ns"].max()), float(ranks["compute_ns"].mean())
+    worst = int(ranks["rank"].to_numpy()[ranks["exposed_comm_ns"].to_numpy().argmax()])
+    shown = [
+        ("Step", duration_text(run.result.makespan_ns), run_name(info)),
+        ("Computing", share_text(compute / step), "of the step, mean of all ranks"),
+        (
+            "Exposed communication",
+            duration_text(exposed),
+            f"{share_text(exposed / step)} on rank {worst}, the most",
+        ),
+        ("Ranks", f"{info.num_ranks:,}", f"{len(run.result.nodes):,} nodes, {info.network or info.backend}"),
+    ]
+    tiles = [
+        dmc.Paper(
+            [dmc.Text(label, size="sm", c="dimmed"), dmc.Text(value, fw=700, size="xl"),
+             html.Div(about, title=about, className="figure-note")],
+            withBorder=True, px="md", py="xs", radius="md",
+        )
+        for label, value, about in shown
+    ]  # fmt: skip
+    return dmc.SimpleGrid(tiles, cols=4, spacing="md", id="figures")
+
+
+def _contributors(run: OpenRun, scheme: str) -> list[Any]:
+    """Return what bounds the step by operator and module beside each other, and every rank's time."""
+    ranks = card("Every rank", graph(ranks_bar(run.summary.ranks, scheme), id="ranks-bar"))
+    operators = card("Operators that bound it", _bars(run, "operator", scheme))
+    if contributors(run.path, "module").empty:
+        return [dmc.SimpleGrid([operators, ranks], cols=2)]
+    modules = card("Modules that bound it", _bars(run, "module", scheme))
+    return [dmc.SimpleGrid([operators, modules], cols=2), ranks]
+
+
+def _layers(run: OpenRun, scheme: str) -> list[Any]:
+    layers = layer_table(run.nodes, run.path)
+    if layers.empty:
+        return []
+    return [table_card("Layers", "layers", layers, _LAYERS, scheme, query={"run": run.info.id},
+                       note=_LAYERS_NOTE, most=360)]  # fmt: skip
+
+
+def _collectives(run: OpenRun, scheme: str) -> list[Any]:
+    if run.collectives.empty:
+        return []
+    rows = run.collectives.nlargest(_MOST_COLLECTIVES, "on_path_ns")
+    return [table_card("Collectives", "collectives", rows, _COLLECTIVES, scheme, query={"run": run.info.id},
+                       note=_COLLECTIVES_NOTE, most=320, selects=True)]  # fmt: skip
+
+
 def _advice(run: OpenRun, search: str) -> dmc.Paper:
     items = advice(run.path, run.collectives)
     rows = [
         [item.what, f"{duration_text(item.gain_ns)} ({share_text(item.share)})", item.how] for item in items
     ]
-    links = [link_to("See the chain on the critical path", "/critical-path", search)]
+    links = [
+        link_to("See the chain, and simulate what would help, on the critical path", "/critical-path", search)
+    ]
     if len(run.collectives):
         links.append(link_to("See every collective", "/network", search))
     return card(
@@ -75,8 +155,7 @@ def _bars(run: OpenRun, by: str, scheme: str) -> Any:
     table_ = contributors(run.path, by)
     if table_.empty:
         return empty(f"The critical path names no {by}.")
-    colour = "#e08214" if by == "collective" else "#3b82c4"
-    return graph(contributors_bar(table_, scheme, colour, narrow=True))
+    return graph(contributors_bar(table_, scheme, narrow=True))
 
 
 def _ranks(run: OpenRun, scheme: str) -> dmc.Paper:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from ..theme import duration_text
 from .lanes import is_communication, lane_table
+from .layers import cut_names
 
 __all__ = ["Groups", "module_groups", "phase_groups", "rank_groups", "stream_groups"]
 
@@ -37,7 +38,8 @@ def module_groups(nodes: pd.DataFrame, edges: pd.DataFrame, path: pd.DataFrame, 
 
     *edges* are the rank's program's, *path* the segments of the critical path on this rank.
     """
-    return _program_groups(nodes, nodes["phase"], _modules(nodes, most), edges, path)
+    names = cut_names(nodes["module"].astype(str), most, nodes["phase"].astype(str))
+    return _program_groups(nodes, nodes["phase"], names.where(names != "", "(no module)"), edges, path)
 
 
 def phase_groups(nodes: pd.DataFrame, edges: pd.DataFrame, path: pd.DataFrame) -> Groups:
@@ -121,17 +123,6 @@ def _folded(
         start_ns=("start_ns", "min"),
     )
     return groups.merge(longest, on="group").merge(most, on="group"), table["group"]
-
-
-def _modules(nodes: pd.DataFrame, most: int) -> pd.Series:
-    """Return the module of each node, cut to the greatest depth that leaves at most *most* groups."""
-    modules = nodes["module"].astype(str)
-    for depth in range(int(modules.str.count(r"\.").max() or 0) + 1, 0, -1):
-        names = modules.map({name: ".".join(name.split(".")[:depth]) for name in modules.unique()})
-        if (names + "\n" + nodes["phase"].astype(str)).nunique() <= most or depth == 1:
-            break
-    named: pd.Series = names.where(names != "", "(no module)")
-    return named
 
 
 def _per_row(count: int) -> int:

@@ -15,6 +15,7 @@ __all__ = ["contributors", "longest_segment", "network_breakdown", "segment_tabl
 
 # Keys under which a breakdown gathers the time that has no name of the kind asked for.
 _NAMELESS = ("", "(none)")
+_LEAST_SHARE = 0.0005
 _NO_NETWORK = "no communication"
 
 
@@ -63,9 +64,15 @@ def strip(path: CriticalPath, bars: int = 1200) -> pd.DataFrame:
 
 
 def contributors(path: CriticalPath, by: str, count: int = 10) -> pd.DataFrame:
-    """Return the *count* largest keys of the path's breakdown, nameless time left out."""
+    """Return the *count* largest keys of the path's breakdown, nameless time left out.
+
+    ``kind`` is what takes most of a key's time.
+    """
     table = path.breakdown(by)
-    named = table[~table["key"].astype(str).isin(_NAMELESS)]
+    sums = path.segments.groupby([by, "kind"])["duration_ns"].sum().reset_index()
+    most = sums.loc[sums.groupby(by)["duration_ns"].idxmax()].set_index(by)["kind"]
+    table = table.assign(kind=table["key"].map(most))
+    named = table[~table["key"].astype(str).isin(_NAMELESS) & (table["share"] >= _LEAST_SHARE)]
     largest: pd.DataFrame = (
         named.sort_values("duration_ns", ascending=False).head(count).reset_index(drop=True)
     )
