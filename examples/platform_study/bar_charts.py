@@ -12,7 +12,9 @@ import pandas as pd
 
 __all__ = ["write_all"]
 
-_COMPUTE, _COMMUNICATION, _DATA, _MODEL = "#4477aa", "#ee6677", "#66ccee", "#aa3377"
+_COMPUTE, _COMMUNICATION = "#4477aa", "#ee6677"
+_PARALLELISMS = {"data": "#66ccee", "model": "#aa3377", "hybrid": "#228833"}
+_PLACE = 160
 _LEFT, _TOP, _HEIGHT = 90, 60, 260
 
 
@@ -82,7 +84,7 @@ class _Drawing:
 
 
 def _communication(summary: pd.DataFrame, titles: dict[str, str]) -> _Drawing:
-    """Draw data- versus model-parallel communication time; published times are lines across the bars."""
+    """Draw the communication time of each parallelism; published times are lines across the bars."""
     drawing = _Drawing("Communication time of a training step, 256 accelerators (logarithmic)")
     times = pd.concat([summary["communication_us"], summary["published_us"].dropna()]).astype(float)
     low, high = math.floor(math.log10(times.min())), math.ceil(math.log10(times.max()))
@@ -91,23 +93,24 @@ def _communication(summary: pd.DataFrame, titles: dict[str, str]) -> _Drawing:
     places = summary[["model", "platform"]].drop_duplicates()
     for power in range(low, high + 1):
         y = bottom - (power - low) * scale
-        drawing.line(_LEFT, y, _LEFT + 120 * len(places), y, "#ddd")
+        drawing.line(_LEFT, y, _LEFT + _PLACE * len(places), y, "#ddd")
         drawing.text(_LEFT - 6, y + 4, _time(10.0**power), anchor="end")
     for column, (model, platform) in enumerate(_rows(places)):
-        x = _LEFT + 120 * column + 20
+        x = _LEFT + _PLACE * column + 20
         rows = summary[(summary["model"] == model) & (summary["platform"] == platform)]
         for offset, row in enumerate(_rows(rows)):
             height = (math.log10(row.communication_us) - low) * scale
-            colour = _DATA if row.parallelism == "data" else _MODEL
+            colour = _PARALLELISMS[row.parallelism]
             left = x + 40 * offset
             drawing.bar(left, bottom - height, 36, height, colour, tip=_time(row.communication_us))
             drawing.text(left + 18, bottom - height - 4, _time(row.communication_us), size=9, anchor="middle")
             if not pd.isna(row.published_us):
                 y = bottom - (math.log10(float(row.published_us)) - low) * scale
                 drawing.line(left - 2, y, left + 38, y, "black")
-        drawing.text(x + 38, bottom + 16, str(platform), anchor="middle")
-        drawing.text(x + 38, bottom + 32, titles[str(model)], anchor="middle")
-    drawing.key(_TOP - 14, {"data parallel": _DATA, "model parallel": _MODEL, "published (line)": "black"})
+        drawing.text(x + 58, bottom + 16, str(platform), anchor="middle")
+        drawing.text(x + 58, bottom + 32, titles[str(model)], anchor="middle")
+    kinds = {f"{kind} parallel": colour for kind, colour in _PARALLELISMS.items()}
+    drawing.key(_TOP - 14, {**kinds, "published (line)": "black"})
     return drawing
 
 

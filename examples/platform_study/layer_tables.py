@@ -9,7 +9,8 @@ from pathlib import Path
 __all__ = ["PARALLELISMS", "Layer", "read_layers", "text_workload"]
 
 TABLES = Path(__file__).resolve().parent / "layers"
-PARALLELISMS = ("data", "model")
+PARALLELISMS = ("data", "model", "hybrid")
+_POLICIES = {"data": "DATA", "model": "MODEL", "hybrid": "HYBRID_DATA_MODEL"}
 BYTES_PER_ELEMENT = 2  # half precision: parameters, gradients and activations
 
 
@@ -69,24 +70,24 @@ def _layer(row: dict[str, str]) -> Layer:
 
 
 def text_workload(
-    layers: list[Layer], parallelism: str, ranks: int, samples_per_rank: int, operations_per_ns: float
+    layers: list[Layer], parallelism: str, group: int, samples_per_rank: int, operations_per_ns: float
 ) -> str:
-    """Return the text workload of a training step on *ranks* ranks, times in ns.
+    """Return the text workload of a training step, times in ns.
 
-    Each rank has *samples_per_rank* samples in ``data`` parallelism; in ``model`` parallelism all ranks share
-    those of the whole step, and each layer is divided by all ranks, so that a rank computes as much.
+    Each rank has *samples_per_rank* samples in ``data`` parallelism. In ``model`` parallelism the ranks of a
+    *group* share those of all of them, and each layer is divided by them, so that a rank computes as much; so
+    they do in ``hybrid`` parallelism, whose groups also add up the gradients of their shares.
     """
-    rows = [_row(layer, parallelism, ranks, samples_per_rank, operations_per_ns) for layer in layers]
-    return "\n".join([parallelism.upper(), str(len(rows)), *rows]) + "\n"
+    rows = [_row(layer, parallelism, group, samples_per_rank, operations_per_ns) for layer in layers]
+    return "\n".join([_POLICIES[parallelism], str(len(rows)), *rows]) + "\n"
 
 
-def _row(layer: Layer, parallelism: str, ranks: int, samples: int, operations_per_ns: float) -> str:
+def _row(layer: Layer, parallelism: str, group: int, samples: int, operations_per_ns: float) -> str:
     time_ns = round(layer.operations * samples / operations_per_ns)
-    if parallelism == "data":
-        size = layer.parameters * BYTES_PER_ELEMENT
-        communications = ["NONE 0", "NONE 0", f"ALLREDUCE {size}" if size else "NONE 0"]
-    else:
-        communications = [*_activations(layer, ranks, samples * ranks), "NONE 0"]
+    shared = _activations(layer, group, samples * group) if parallelism != "data" else ["NONE 0", "NONE 0"]
+    held = group if parallelism == "hybrid" and layer.split != "replicated" else 1
+    size = -(-layer.parameters * BYTES_PER_ELEMENT // held) if parallelism != "model" else 0
+    communications = [*shared, f"ALLREDUCE {size}" if size else "NONE 0"]
     passes = " ".join(f"{time_ns} {communication}" for communication in communications)
     return f"{layer.name} -1 {passes} 0"
 

@@ -36,6 +36,8 @@ PLATFORMS = {
 SAMPLES_PER_RANK = {"vgg16": 32, "resnet50": 32, "gpt3": 1}
 TITLES = {"vgg16": "VGG16", "resnet50": "ResNet-50", "gpt3": "GPT-3, three layers"}
 RANKS = 256
+# Ranks that share a layer in hybrid parallelism: a DGX-2, or a row of the torus.
+MODEL_GROUP = 16
 EFFICIENCY = 0.4  # of the peak, reached by the computations
 # Communication times in microseconds of the study reproduced here.
 PUBLISHED_US = {
@@ -90,9 +92,9 @@ def build(model: str, parallelism: str, platform: str, samples: int, folder: Pat
     """Write the text workload of one training step and read it for all ranks."""
     path = folder / f"{model}-{parallelism}-{platform}.txt"
     speed = PLATFORMS[platform].peak_operations_per_ns * EFFICIENCY
-    text = text_workload(read_layers(model), parallelism, RANKS, samples, speed)
-    path.write_text(text, encoding="utf-8")
-    return read_text_workload(path, RANKS)
+    group = MODEL_GROUP if parallelism == "hybrid" else RANKS
+    path.write_text(text_workload(read_layers(model), parallelism, group, samples, speed), encoding="utf-8")
+    return read_text_workload(path, RANKS, model_group=group)
 
 
 def per_layer(result: Result, workload: Workload) -> pd.DataFrame:

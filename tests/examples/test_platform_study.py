@@ -22,7 +22,7 @@ def tables(monkeypatch):
 def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("study")
     command = [sys.executable, str(FOLDER / "run.py"), "-o", str(folder), "--model", "vgg16"]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=240)
     return folder
 
 
@@ -45,13 +45,13 @@ def test_layer_tables_have_the_known_totals(tables, model, parameters, operation
     assert sum(layer.operations for layer in layers) == pytest.approx(operations, rel=0.01)
 
 
-def test_each_rank_computes_as_much_in_either_parallelism(tables):
+def test_each_rank_computes_as_much_in_every_parallelism(tables):
     layers = tables.read_layers("resnet50")
     times = [
         [row.split()[2::3][:3] for row in tables.text_workload(layers, kind, 256, 2, 50.0).splitlines()[2:]]
         for kind in tables.PARALLELISMS
     ]
-    assert times[0] == times[1]
+    assert times[0] == times[1] == times[2]
 
 
 def test_model_parallel_attention_adds_up_twice_a_layer_and_pass(tables):
@@ -62,10 +62,20 @@ def test_model_parallel_attention_adds_up_twice_a_layer_and_pass(tables):
     assert {row[9] for row in rows} == {"NONE"}
 
 
+def test_hybrid_groups_add_up_the_gradients_of_their_shares(tables):
+    layers = tables.read_layers("vgg16")
+    sizes = {}
+    for kind, group in (("data", 256), ("hybrid", 16)):
+        text = tables.text_workload(layers, kind, group, 2, 50.0)
+        sizes[kind] = sum(int(line.split()[10]) for line in text.splitlines()[2:])
+    assert text.startswith("HYBRID_DATA_MODEL")
+    assert sizes["hybrid"] == pytest.approx(sizes["data"] / 16, rel=1e-6)
+
+
 def test_the_study_writes_figures_that_agree_with_each_other(written):
     summary, layers = pd.read_csv(written / "summary.csv"), pd.read_csv(written / "layers.csv")
-    assert len(summary) == 4
-    assert len(layers) == 4 * 16
+    assert len(summary) == 6
+    assert len(layers) == 6 * 16
     sums = layers.groupby(["parallelism", "platform"])["communication_ns"].sum()
     for row in summary.itertuples():
         assert row.communication_us == round(sums[row.parallelism, row.platform] / 1000)
@@ -73,10 +83,11 @@ def test_the_study_writes_figures_that_agree_with_each_other(written):
     # Activations of 8192 images are far more than 138 million parameters.
     by_kind = summary.groupby("parallelism")["communication_us"]
     assert by_kind.min()["model"] > 100 * by_kind.max()["data"]
+    assert by_kind.max()["data"] < by_kind.min()["hybrid"] <= by_kind.max()["hybrid"] < by_kind.min()["model"]
 
 
 def test_the_study_draws_every_bar(written):
     names = {path.name for path in written.glob("*.svg")}
     assert names == {"communication.svg", "step.svg", "layers-vgg16.svg"}
     bars = ET.parse(written / "layers-vgg16.svg").getroot().findall("{*}rect")
-    assert len(bars) == 1 + 2 + 4 * 16 * 2
+    assert len(bars) == 1 + 2 + 6 * 16 * 2
