@@ -2,21 +2,24 @@
 
     python benchmarks/sweep.py --points 1000 --workers 2
 
-Simulates one workload on that many networks with the analytical backend. The time inside the simulations,
-added up over the points and divided by the workers, is the least a sweep could take; the ratio is the wall
-time over that. Memory is what the processes hold (resident), sampled once a second: after a tenth of the
-points and at the end.
+Simulates one workload on that many networks with the analytical backend. "Alone" is what the points take as
+runs of their own, with all their tables, one after the other on as many processors as the sweep has workers
+(measured on up to 50 of them before); the ratios are the sweep's time over that, on the clock and of the
+processors (which other work on the machine does not change). Memory is what the processes hold (resident),
+sampled once a second: after a tenth of the points and at the end.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from chakrascope.converter import microbenchmark
-from chakrascope.runner import Study, sweep
+from chakrascope.runner import NetworkConfig, Study, get_backend, prepare, sweep
 
 
 def main() -> None:
@@ -40,9 +43,10 @@ def report(options: argparse.Namespace, folder: Path) -> None:
     study.add_workload(
         microbenchmark("all-reduce", options.ranks, 1 << 22, repeats=options.collectives), "job"
     )
-    memory = Memory(options.points)
     axes = {"network.npus_count": [options.ranks], "network.latency": list(range(options.points))}
-    started = time.perf_counter()
+    alone_s, alone_cpu_s = alone(study, options)
+    memory = Memory(options.points)
+    started, cpu_before_s = time.perf_counter(), _cpu_s()
     found = sweep(
         study,
         axes,
@@ -51,15 +55,45 @@ def report(options: argparse.Namespace, folder: Path) -> None:
         cluster=options.cluster,
         progress=memory.sample,
     )
-    wall_s = time.perf_counter() - started
-    pure_s = float(found.points["simulation_s"].sum()) / options.workers
-    print(
-        f"{'points':>8} {'workers':>8} {'wall s':>8} {'pure s':>8} {'ratio':>7} {'early MB':>9} {'end MB':>8}"
+    wall_s, cpu_s = time.perf_counter() - started, (_cpu_s() - cpu_before_s) / options.workers
+    heads = (
+        "points",
+        "workers",
+        "wall s",
+        "alone s",
+        "ratio",
+        "cpu s",
+        "alone s",
+        "ratio",
+        "early MB",
+        "end MB",
     )
+    print(" ".join(f"{head:>8}" for head in heads))
+    figures = (wall_s, alone_s, wall_s / alone_s, cpu_s, alone_cpu_s, cpu_s / alone_cpu_s)
     print(
-        f"{found.simulated:>8} {options.workers:>8} {wall_s:>8.1f} {pure_s:>8.1f} {wall_s / pure_s:>7.3f} "
-        f"{memory.early_mb:>9.0f} {memory.late_mb:>8.0f}"
+        f"{found.simulated:>8} {options.workers:>8} "
+        + " ".join(f"{figure:>8.2f}" for figure in figures)
+        + f" {memory.early_mb:>8.0f} {memory.late_mb:>8.0f}"
     )
+
+
+def alone(study: Study, options: argparse.Namespace) -> tuple[float, float]:
+    """Return the time and processor time of the points as runs of their own, divided by the workers."""
+    network = NetworkConfig.preset("ring-8")
+    sample = min(options.points, 50)
+    started, cpu_before_s = time.perf_counter(), _cpu_s()
+    for latency in range(sample):
+        own = replace(network, npus_count=(options.ranks,), latency=(float(latency),))
+        experiment = prepare(study.workload_prefix(), "default", own)
+        get_backend(experiment.backend).run(experiment)
+    share = options.points / sample / options.workers
+    return (time.perf_counter() - started) * share, (_cpu_s() - cpu_before_s) * share
+
+
+def _cpu_s() -> float:
+    """Return the processor time of this process and of its children that ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 class Memory:
