@@ -17,14 +17,13 @@ from .theme import KIND_LABELS, ON_KIND_INK, duration_text, kind_colour, share_t
 __all__ = [
     "breakdown_bar",
     "contributors_bar",
-    "difference_histogram",
-    "difference_scatter",
     "graph",
     "heat_map",
+    "literal",
     "path_strip",
     "ranks_bar",
-    "runs_bar",
     "shades",
+    "short",
     "styled",
     "sweep_scatter",
     "topology_sketch",
@@ -83,7 +82,7 @@ def contributors_bar(
     """
     shown = breakdown.head(15)
     names = [str(key).removesuffix(", all ranks") for key in shown["key"]]
-    labels = [_short(name, 30 if narrow else 48) or "(none)" for name in names]
+    labels = [short(name, 30 if narrow else 48) or "(none)" for name in names]
     figure = go.Figure(
         go.Bar(
             x=shown["share"],
@@ -96,7 +95,7 @@ def contributors_bar(
             ],
             textposition="outside",
             cliponaxis=False,
-            hovertext=[_plain(str(key)) for key in shown["key"]],
+            hovertext=[literal(str(key)) for key in shown["key"]],
             hovertemplate="%{hovertext}<br>%{text}<extra></extra>",
         )
     )
@@ -106,7 +105,7 @@ def contributors_bar(
     )
     figure.update_yaxes(
         tickvals=list(range(len(shown))),
-        ticktext=[_plain(t) for t in labels],
+        ticktext=[literal(t) for t in labels],
         autorange="reversed",
         automargin=True,
     )
@@ -162,7 +161,7 @@ def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
             customdata=list(
                 zip(part["rank"], part["node_id"], map(duration_text, part["duration_ns"]), strict=True)
             ),
-            hovertext=[_plain(_short(str(name), 80)) for name in part["name"]],
+            hovertext=[literal(short(str(name), 80)) for name in part["name"]],
             hovertemplate="%{hovertext}<br>%{y}, %{customdata[2]}<extra></extra>",
         )
     ranks = sorted(strip["rank"].unique())
@@ -174,89 +173,6 @@ def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
     )
     figure.update_xaxes(ticksuffix=" ms")
     return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 36, "b": 40})
-
-
-def runs_bar(runs: list[tuple[str, pd.DataFrame]], scheme: str) -> go.Figure:
-    """Return one stacked bar a run of its critical path by kind (key, duration_ns), the first run on top."""
-    labels = [f"{number}. {_plain(_short(label, 44))}" for number, (label, _) in enumerate(runs, start=1)]
-    figure = go.Figure()
-    for kind in KIND_LABELS:
-        durations = [int(kinds.loc[kinds["key"] == kind, "duration_ns"].sum()) for _, kinds in runs]
-        if not any(durations):
-            continue
-        figure.add_bar(
-            x=[duration / 1e6 for duration in durations],
-            y=labels,
-            orientation="h",
-            name=KIND_LABELS[kind],
-            marker_color=kind_colour(kind),
-            customdata=[duration_text(duration) for duration in durations],
-            hovertemplate=f"{KIND_LABELS[kind]}: %{{customdata}}<extra></extra>",
-        )
-    figure.update_layout(barmode="stack", height=100 + 40 * len(runs), bargap=0.3)
-    figure.update_layout(legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"})
-    figure.update_yaxes(autorange="reversed", automargin=True)
-    figure.update_xaxes(ticksuffix=" ms")
-    return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 36})
-
-
-def difference_scatter(nodes: pd.DataFrame, scheme: str, most: int = 3000) -> go.Figure:
-    """Return each node's duration in one run over that in the other, both logarithmic; the worst *most*."""
-    figure = go.Figure()
-    shown = nodes.head(most)
-    for kind, part in shown.groupby("kind", sort=False):
-        figure.add_scatter(
-            x=part["base_ns"].clip(lower=1) / 1e3,
-            y=part["other_ns"].clip(lower=1) / 1e3,
-            mode="markers",
-            name=KIND_LABELS.get(str(kind), str(kind)),
-            marker={"color": kind_colour(str(kind)), "size": 6, "opacity": 0.7},
-            hovertext=[
-                f"{_plain(_short(str(row.name), 60))}<br>rank {row.rank}, node {row.node_id}<br>"
-                f"{duration_text(row.base_ns)} → {duration_text(row.other_ns)}"
-                for row in part.itertuples(index=False)
-            ],
-            hovertemplate="%{hovertext}<extra></extra>",
-        )
-    if len(shown):
-        ends = [f(shown[["base_ns", "other_ns"]].clip(lower=1).to_numpy()) / 1e3 for f in (np.min, np.max)]
-        figure.add_scatter(
-            x=ends,
-            y=ends,
-            mode="lines",
-            line={"color": "#9aa3ad", "dash": "dot"},
-            name="equal",
-            hoverinfo="skip",
-        )
-    figure.update_layout(height=340, legend={"orientation": "h", "y": 1, "yanchor": "bottom"})
-    figure.update_xaxes(type="log", title="this run (µs)", dtick=1)
-    figure.update_yaxes(type="log", title="other run (µs)", dtick=1)
-    return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 40})
-
-
-def difference_histogram(nodes: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return how many of the nodes that differ do so by how much, relative to this run, in steps."""
-    edges = [-np.inf, -0.5, -0.2, -0.1, -0.02, 0.02, 0.1, 0.2, 0.5, 1.0, np.inf]
-    labels = ["< −50 %", "−50 to −20", "−20 to −10", "−10 to −2", "±2 %", "2 to 10", "10 to 20", "20 to 50",
-              "50 to 100", "> 100 %"]  # fmt: skip
-    nodes = nodes[nodes["delta_ns"] != 0]
-    place = pd.cut(nodes["relative"], edges, labels=labels)
-    figure = go.Figure()
-    for kind, part in nodes.groupby("kind", sort=False):
-        counts = place.loc[part.index].value_counts().reindex(labels).fillna(0)
-        figure.add_bar(
-            x=labels,
-            y=counts.to_numpy(),
-            name=KIND_LABELS.get(str(kind), str(kind)),
-            marker_color=kind_colour(str(kind)),
-            hovertemplate="%{x}: %{y:,} nodes<extra></extra>",
-        )
-    figure.update_layout(
-        barmode="stack", height=340, legend={"orientation": "h", "y": 1, "yanchor": "bottom"}
-    )
-    figure.update_xaxes(title="other run takes longer by", tickangle=-35, type="category")
-    figure.update_yaxes(title="nodes", showgrid=True)
-    return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 40})
 
 
 def sweep_scatter(points: pd.DataFrame, settings: list[str], scheme: str) -> go.Figure:
@@ -277,7 +193,7 @@ def sweep_scatter(points: pd.DataFrame, settings: list[str], scheme: str) -> go.
             marker=marker,
             line={"color": "#e08214", "dash": "dot"},
             hovertext=[
-                "<br>".join(f"{_plain(key)} = {_plain(_short(str(row[key]), 60))}" for key in settings)
+                "<br>".join(f"{literal(key)} = {literal(short(str(row[key]), 60))}" for key in settings)
                 for row in part.to_dict("records")
             ],
             hovertemplate="%{x} ranks, %{y:.4g} ms<br>%{hovertext}<extra></extra>",
@@ -369,10 +285,11 @@ def styled(figure: go.Figure, scheme: str, margin: dict[str, int]) -> go.Figure:
     return figure
 
 
-def _short(text: str, limit: int = 36) -> str:
+def short(text: str, limit: int = 36) -> str:
+    """Return *text* cut in its middle to at most about *limit* characters."""
     return text if len(text) <= limit else f"{text[: limit // 2 - 1]}…{text[-limit // 2 :]}"
 
 
-def _plain(text: str) -> str:
+def literal(text: str) -> str:
     """Return *text* so that Plotly shows it as it is: its labels otherwise obey a subset of HTML."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

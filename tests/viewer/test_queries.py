@@ -369,3 +369,10 @@ def test_flows_end_to_end(simulated):
     assert found.values[0, 3] == 17
     assert found.values.sum() == 18
     assert network.end_to_end(simulated.result) is None
+
+
+def test_strip_of_two_paths_holds_both_whole(run, simulated):
+    strip = path.paths_strip(run.path, simulated.path)
+    sums = strip.groupby("path")["duration_ns"].sum()
+    assert sums.tolist() == [run.path.makespan_ns, simulated.path.makespan_ns]
+    assert not path.paths_strip(run.path, run.path)["apart"].any()

@@ -8,7 +8,9 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html, no_update
 
 from ...errors import ChakrascopeError
-from ..charts import difference_histogram, difference_scatter, graph, runs_bar
+from ...runner import error_distribution
+from ..charts import graph
+from ..comparison_charts import difference_histogram, difference_scatter, paths_bars, runs_bar
 from ..queries.compare import (
     collective_differences,
     node_differences,
@@ -17,9 +19,10 @@ from ..queries.compare import (
     run_overview,
     same_nodes,
 )
+from ..queries.path import paths_strip
 from ..state import OpenRun, Selection, StudyView
 from ..theme import duration_text, run_name, run_text
-from .parts import card, column, empty, option_address, select_rows, table_card, text_column
+from .parts import card, column, empty, node_address, option_address, select_rows, table_card, text_column
 
 __all__ = ["MOST_RUNS", "PATH", "TITLE", "layout", "register"]
 
@@ -71,6 +74,20 @@ _RANKS = [
         for side, which in (("base", "this"), ("other", "other"))
     ),
 ]  # fmt: skip
+
+
+_ERRORS = [
+    {"field": "key", "headerName": "Kind", "minWidth": 128},
+    column("count", "Nodes"),
+    *(
+        column(field, name, "±%", minWidth=96)
+        for field, name in (
+            ("mean", "Mean"), ("p05", "5th percentile"), ("median", "Median"), ("p95", "95th percentile"),
+            ("worst", "Worst"),
+        )
+    ),
+]  # fmt: skip
+_ERRORS_NOTE = "How much longer nodes take in the other run, relative to this one, every node counted once."
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
@@ -146,17 +163,30 @@ def _against_first(run: OpenRun, other: OpenRun, scheme: str) -> list[Any]:
     ranks = rank_differences(run, other)
     return [
         *parts,
-        dmc.Text(paths_part(run, other), id="paths-part"),
+        _paths_card(run, other, scheme),
         _nodes_card(run, other, nodes, scheme),
         table_card("Collectives", "collective-differences", collective_differences(run, other), _COLLECTIVES,
                    scheme, query=query, selects=True, most=320,
                    note="Aligned by node id; means over the common ranks; greatest difference first."),
-        table_card("Worst nodes", "node-differences", nodes.head(500), _NODES, scheme, query=query,
-                   selects=True,
-                   note="The 500 nodes whose duration differs most; the export has all of them."),
+        table_card("Errors", "error-distribution", error_distribution(nodes, "kind"), _ERRORS, scheme,
+                   query=query, note=_ERRORS_NOTE),
+        table_card("Worst nodes", "node-differences", nodes[nodes["delta_ns"] != 0].head(500), _NODES, scheme,
+                   query=query, selects=True,
+                   note="The nodes whose duration differs most, at most 500; the export has all of them."),
         table_card("Ranks", "rank-differences", ranks, _RANKS, scheme, query=query,
                    most=360),
     ]  # fmt: skip
+
+
+def _paths_card(run: OpenRun, other: OpenRun, scheme: str) -> dmc.Paper:
+    labels = (f"1. {run_name(run.info)}", f"2. {run_name(other.info)}")
+    bars = paths_bars(paths_strip(run.path, other.path), labels, scheme)
+    return card(
+        "Where the critical paths part",
+        dmc.Text(paths_part(run, other), id="paths-part", mb="xs"),
+        graph(bars, id="paths-strip", mode_bar=True),
+        note="Grey goes over nodes that are on both paths, whenever they run. Select a bar to find its node.",
+    )
 
 
 def _nodes_card(run: OpenRun, other: OpenRun, nodes: Any, scheme: str) -> dmc.Paper:
@@ -184,6 +214,16 @@ def register(app: Dash, view: StudyView) -> None:
     """Wire the choice of runs and the selection of a row."""
     select_rows(app, "collective-differences")
     select_rows(app, "node-differences")
+
+    @app.callback(
+        Output("url", "search", allow_duplicate=True), Input("paths-strip", "clickData"),
+        State("url", "search"), State("run", "data"), prevent_initial_call=True,
+    )  # fmt: skip
+    def select_bar(click: dict[str, Any] | None, search: str | None, run: str) -> Any:
+        if not click:
+            return no_update
+        rank, node, _ = click["points"][0]["customdata"]
+        return node_address(search, run, rank, node)
 
     @app.callback(
         Output("comparison", "children"), Output("url", "search", allow_duplicate=True),

@@ -11,7 +11,15 @@ import pandas as pd
 from ...converter import Workload
 from ...runner import CriticalPath
 
-__all__ = ["contributors", "longest_segment", "network_breakdown", "segment_table", "slack_table", "strip"]
+__all__ = [
+    "contributors",
+    "longest_segment",
+    "network_breakdown",
+    "paths_strip",
+    "segment_table",
+    "slack_table",
+    "strip",
+]
 
 # Keys under which a breakdown gathers the time that has no name of the kind asked for.
 _NAMELESS = ("", "(none)")
@@ -128,3 +136,31 @@ def slack_table(nodes: pd.DataFrame, slack_ns: pd.Series) -> pd.DataFrame:
     order = np.lexsort((-table["duration_ns"], table["slack_ns"]))
     ordered: pd.DataFrame = table.iloc[order].reset_index(drop=True)
     return ordered
+
+
+def paths_strip(base: CriticalPath, other: CriticalPath, bars: int = 800) -> pd.DataFrame:
+    """Return two paths as bars over time: ``path`` (0: *base*, 1: *other*), ``start_ns``, ``duration_ns``.
+
+    ``apart`` says whether a bar lies on one path only; ``rank``, ``node_id`` and ``name`` are those of its
+    longest segment. Neighbours of one sort in one pixel are joined.
+    """
+    paths = [base.segments, other.segments]
+    places = [pd.MultiIndex.from_frame(path[["rank", "node_id"]]) for path in paths]
+    pixel_ns = max(1.0, max(base.makespan_ns, other.makespan_ns) / bars)
+    joined = [
+        _joined(path.assign(apart=~own.isin(its)), pixel_ns).assign(path=number)
+        for number, (path, own, its) in enumerate(zip(paths, places, reversed(places), strict=True))
+    ]
+    both: pd.DataFrame = pd.concat(joined, ignore_index=True)
+    return both
+
+
+def _joined(segments: pd.DataFrame, pixel_ns: float) -> pd.DataFrame:
+    keys = segments[["apart"]].assign(pixel=(segments["start_ns"] / pixel_ns).astype(np.int64))
+    group = (keys != keys.shift()).any(axis=1).cumsum()
+    longest = segments.loc[segments.groupby(group)["duration_ns"].idxmax()].reset_index(drop=True)
+    sums = segments.groupby(group)
+    joined: pd.DataFrame = longest[["rank", "node_id", "name", "apart"]].assign(
+        start_ns=sums["start_ns"].min().to_numpy(), duration_ns=sums["duration_ns"].sum().to_numpy()
+    )
+    return joined

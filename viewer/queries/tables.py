@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import pandas as pd
 
-from ...runner import BREAKDOWNS
+from ...runner import BREAKDOWNS, error_distribution
 from ..state import OpenRun
 from .compare import collective_differences, node_differences, rank_differences
 from .layers import layer_table
@@ -41,4 +41,5 @@ COMPARISONS: Mapping[str, Callable[[OpenRun, OpenRun], pd.DataFrame]] = {
     "rank-differences": rank_differences,
     "collective-differences": collective_differences,
     "node-differences": node_differences,
+    "error-distribution": lambda base, other: error_distribution(node_differences(base, other), "kind"),
 }
