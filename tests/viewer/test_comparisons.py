@@ -104,9 +104,10 @@ def test_use_over_time_shows_the_links_that_carry_most(run):
             "end_ns": [20, 40, 20, 40], "bytes": [5, 0, 20, 40],
         }
     )  # fmt: skip
-    matrix = network.use_over_time(dataclasses.replace(run.result, link_use=use), most=1)
-    assert matrix.rows == ["rank 1 to switch 0"]
-    assert matrix.values.tolist() == [[0.0, 2.0, 0.0, 4.0]]
+    found = network.use_over_time(dataclasses.replace(run.result, link_use=use), most=1)
+    assert found.rows == ["rank 1 to switch 0"]
+    assert found.starts_ns.tolist() == [0, 10, 20, 30]
+    assert found.rates.tolist() == [[0.0, 2.0, 0.0, 4.0]]
 
 
 def test_comparison_with_itself_finds_no_difference(run):

@@ -351,17 +351,6 @@ def test_large_networks_are_not_drawn(simulated):
     assert network.link_map(simulated.result, many) is None
 
 
-def test_links_over_time_keep_every_byte(simulated):
-    columns = ["src", "dst", "start_ns", "end_ns", "bytes"]
-    rows = [(0, 8, 0, 1000, 500), (0, 8, 2000, 3000, 100), (8, 1, 0, 1000, 50)]
-    use = dataclasses.replace(simulated.result, link_use=pd.DataFrame(rows, columns=columns))
-    found = network.use_over_time(use)
-    assert found.rows == ["rank 0 to switch 0", "switch 0 to rank 1"]
-    assert found.starts_ns.tolist() == [0, 1000, 2000]
-    assert found.rates.sum() * found.length_ns == 650
-    assert network.use_over_time(simulated.result) is None
-
-
 def test_flows_end_to_end(simulated):
     rows = [(0, 3, 10, 0, 5), (0, 3, 7, 6, 9), (3, 0, 1, 0, 5)]
     flows = pd.DataFrame(rows, columns=["src", "dst", "bytes", "start_ns", "end_ns"])
