@@ -19,7 +19,7 @@ from ..result import Result
 from ..stall import stall_error
 from ._base import Progress
 
-__all__ = ["ExternalNetwork", "NativeBackend", "ReplayBackend"]
+__all__ = ["ExternalNetwork", "NativeBackend", "ReplayBackend", "device_links"]
 
 ExternalNetwork = Callable[[list[tuple[int, int, int, int, int]], int], list[tuple[int, int]]]
 """Takes messages (id, source, destination, bytes, ns) and a time in ns (-1: none); simulates until something
@@ -120,12 +120,12 @@ def _set_network(config: Any, experiment: Experiment, congestion_aware: bool) ->
     config.bandwidth = list(network.bandwidth)
     config.latency = list(network.latency)
     config.congestion_aware = congestion_aware
-    config.links = _links(network) if congestion_aware else []
+    config.links = device_links(network) if congestion_aware else []
     config.num_queues_per_dim = experiment.num_queues_per_dim
     config.rendezvous = experiment.rendezvous
 
 
-def _links(network: NetworkConfig) -> list[tuple[int, int, float, float]]:
+def device_links(network: NetworkConfig) -> list[tuple[int, int, float, float]]:
     """Return the network's own links, or those of its packet-level topology; none means its dimensions."""
     part = network.unknown.get("packet")
     own_topology = isinstance(part, Mapping) and ("links" in part or "fabric" in part)

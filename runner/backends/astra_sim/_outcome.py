@@ -95,13 +95,23 @@ def _wait(experiment: Experiment, rank: int, node: int) -> dict[str, Any]:
 
 
 def _lost(experiment: Experiment) -> list[str]:
-    """Return what ASTRA-sim does not use of a captured workload."""
-    if experiment.semantics != "trace":
-        return []
-    return [
-        "ASTRA-sim runs one CPU operation, one computation and one communication a rank at a time and "
-        "rounds durations to microseconds; lanes and nanoseconds of the captured trace are not used."
+    """Return what ASTRA-sim does not use of the experiment."""
+    system = experiment.system
+    policies = (
+        ("intra-dimension-policy", system.intra_dimension_policy, "FIFO"),
+        ("inter-dimension-policy", system.inter_dimension_policy, "ascending"),
+    )
+    lost = [
+        f"'{key}' has no effect: ASTRA-sim knows only '{only}'."
+        for key, value, only in policies
+        if value not in (None, only)
     ]
+    if experiment.semantics == "trace":
+        lost.append(
+            "ASTRA-sim runs one CPU operation, one computation and one communication a rank at a time and "
+            "rounds durations to microseconds; lanes and nanoseconds of the captured trace are not used."
+        )
+    return lost
 
 
 def _provenance(

@@ -13,6 +13,7 @@ from ....errors import ConfigError
 from ...config import NetworkConfig, PacketNetwork, SystemConfig
 from ...config._packet_values import SETTINGS
 from ...experiment import Experiment
+from ..native import device_links
 from ._messages import MESSAGES, message
 
 __all__ = ["BACKENDS", "KINDS", "configuration", "write_archive"]
@@ -74,10 +75,8 @@ def configuration(experiment: Experiment, kind: str, folder: str, *, trace: bool
         "logging": _logging() if trace else None,
         "cmd_parameters": _arguments(experiment),
     }
-    network = (
-        _packets(experiment.network, warnings) if kind == "ns3" else _dimensions(experiment.network, warnings)
-    )
-    content = {"common_config": common, "network_backend": {"choice": number, name: network}}
+    network = {"choice": number, name: _network(experiment.network, kind, warnings)}
+    content = {"common_config": common, "network_backend": network}
     try:
         return message("SetConfigRequest", {"config": content}), warnings
     except ValueError as error:
@@ -161,12 +160,18 @@ def _arguments(experiment: Experiment) -> dict[str, Any]:
     }
 
 
-def _dimensions(network: NetworkConfig, warnings: list[str]) -> dict[str, Any]:
-    if network.links or "packet" in network.unknown:
+def _network(network: NetworkConfig, kind: str, warnings: list[str]) -> dict[str, Any]:
+    if kind == "ns3":
+        return _packets(network, warnings)
+    if kind == "analytical-aware" and device_links(network):
         raise ConfigError(
-            f"The network '{network.name}' is a graph of links, for which ASTRA-sim Service's analytical "
-            "backends have no word; use ours, or its 'ns3'."
+            f"The network '{network.name}' is a graph of links, which ASTRA-sim Service cannot be told for "
+            "its analytical backends; use our 'analytical-aware', or the service's 'ns3'."
         )
+    return _dimensions(network, warnings)
+
+
+def _dimensions(network: NetworkConfig, warnings: list[str]) -> dict[str, Any]:
     rows = [
         {
             "topology": _TOPOLOGIES[topology],

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -37,6 +38,7 @@ RUNNING = 1
 IN_PAIRS = workload(
     *[[comp(0, 2000 * (rank + 1)), coll(1, 1 << 16, (0,), group=1 + rank // 2)] for rank in range(4)]
 )
+LINKED = NetworkConfig(("Switch",), (4,), (50.0,), (500.0,), {"packet": {"fabric": {"hosts_per_leaf": 2}}})
 TIMES = ["rank", "node_id", "start_ns", "end_ns"]
 # What version 1.2.1 of the service's SDK sends for one configuration, for start and stop, and for a file.
 SENT = {
@@ -176,16 +178,17 @@ def test_packet_networks_are_told_as_astra_sims_files_have_them(tmp_path):
         ({"system": SystemConfig(all_reduce_implementation_custom=("mine",))}, "drops all other algorithms"),
         ({"system": SystemConfig(per_node_custom_implementation="a.yml")}, "per-node-custom"),
         ({"system": SystemConfig(endpoint_delay=1 << 31)}, "keeps 32 bits"),
-        (
-            {"network": NetworkConfig(("Switch",), (4,), (1.0,), (1.0,), {"links": [[0, 1, 1, 1]]})},
-            "graph of links",
-        ),
+        ({"network": LINKED, "kind": "analytical-aware"}, "graph of links"),
     ],
 )
 def test_what_the_service_cannot_be_told_is_an_error_before_anything_is_sent(service, options, words):
     with pytest.raises(ConfigError, match=words):
         run(service, **options)
     assert service.calls == []
+
+
+def test_links_are_left_out_where_they_have_no_effect_anyway(service):
+    assert run(service, network=LINKED).makespan_ns == run_native(network=LINKED).makespan_ns
 
 
 def test_more_ranks_than_the_service_has_lines_for_are_refused(service, monkeypatch):
@@ -232,6 +235,14 @@ def test_a_service_gives_what_our_engine_gives(service, kind, options, tmp_path)
     assert theirs.ranks[columns].to_numpy().tolist() == ours.ranks.to_numpy().tolist()
     assert theirs.nodes[TIMES].to_numpy().tolist() == ours.nodes[TIMES].to_numpy().tolist()
     assert theirs.provenance["versions"] == {"astra-sim-service": "1.2.1"}
+
+
+def test_policies_of_ours_are_named_as_lost(service):
+    system = SystemConfig.preset("default", 2)
+    ours = replace(system, inter_dimension_policy="greedy", intra_dimension_policy="FIFO")
+    warnings = run(service, system=ours).provenance["warnings"]
+    assert "'inter-dimension-policy' has no effect: ASTRA-sim knows only 'ascending'." in warnings
+    assert not any("intra" in text for text in warnings)
 
 
 def test_the_result_has_a_critical_path(service):
