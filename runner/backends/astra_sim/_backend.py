@@ -42,7 +42,7 @@ class AstraSimBackend:
         """
         packet = PacketNetwork.of(experiment.network) if self.kind == "ns3" else None
         if packet is not None:
-            refuse_endless(experiment)
+            refuse_endless(experiment, progress)
         try:
             result = self._run(experiment, packet, progress)
         except BackendTimeout as error:

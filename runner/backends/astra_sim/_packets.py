@@ -14,6 +14,7 @@ from ...config import PacketNetwork
 from ...config._packet import OUTPUTS
 from ...experiment import Experiment
 from ...result import COLUMNS, Result, empty_table
+from .._base import Progress
 from .._flows import completion_times
 from ..native import NativeBackend
 from ._log import AstraSimLog
@@ -23,9 +24,10 @@ __all__ = ["packet_facts", "read_flows", "read_pauses", "refuse_endless", "with_
 _PAUSE = "1"
 
 
-def refuse_endless(experiment: Experiment) -> None:
+def refuse_endless(experiment: Experiment, progress: Progress | None = None) -> None:
     """Raise `SimulationStalled` for a workload that cannot end: ASTRA-sim's ns-3 would sample for ever."""
-    NativeBackend(congestion_aware=False).run(replace(experiment, backend="analytical-unaware"))
+    plain = replace(experiment, backend="analytical-unaware")
+    NativeBackend(congestion_aware=False).run(plain, lambda now, done: progress is None or progress(0, 0))
 
 
 def with_packets(result: Result, packet: PacketNetwork, log: AstraSimLog, folder: Path) -> Result:

@@ -85,6 +85,8 @@ class PacketDriver:
                 "and it is compiled again."
             ) from error
         try:
+            if self._process.stdin is not None:
+                os.set_blocking(self._process.stdin.fileno(), False)
             self._ask(describe_network(network), until="ready")
         except BaseException:
             self.close()
@@ -148,14 +150,19 @@ class PacketDriver:
         raise self._died()
 
     def _write(self, data: bytes) -> None:
+        """Write all of *data*, however long the program takes to read it."""
         stream = self._process.stdin
-        try:
-            if stream is not None:
-                stream.write(data)
-                stream.flush()
-        except OSError:
-            # Whatever it said before it died explains more than the broken pipe.
+        if stream is None:
             return
+        rest = memoryview(data)
+        while rest:
+            self._tick()
+            if select.select([], [stream], [], _POLL_S)[1]:
+                try:
+                    rest = rest[os.write(stream.fileno(), rest[:_CHUNK]) :]
+                except OSError:
+                    # Whatever it said before it died explains more than the broken pipe.
+                    return
 
     def _read_lines(self) -> Iterator[str]:
         """Yield lines until the program closes its output."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from workloads import coll, comp, workload
 
 from chakrascope.converter import NodeType
 from chakrascope.errors import BackendError, BackendTimeout, ChakrascopeError, SimulationStalled
-from chakrascope.runner import NetworkConfig, Result, prepare
+from chakrascope.runner import NetworkConfig, Result, prepare, simulate
 from chakrascope.runner.backends import AstraSimBackend, AstraSimProgram
 from chakrascope.runner.backends.astra_sim._inputs import write_inputs
 from chakrascope.runner.backends.astra_sim._packets import read_flows, read_pauses
@@ -135,3 +136,22 @@ def test_the_network_is_written_as_astra_sim_reads_it(tmp_path):
     again = PacketNetwork.of(NetworkConfig.load(tmp_path / "config.txt"))
     assert [link.loss for link in again.links] == [0, 0.000001234]
     assert again.hosts == (0, 1)
+
+
+HOME = os.environ.get("ASTRA_SIM_TEST_HOME", "")
+
+
+@pytest.mark.skipif(not HOME, reason="ASTRA_SIM_TEST_HOME names no ASTRA-sim to test against")
+@pytest.mark.parametrize("control", [1, 12])
+def test_the_real_ns3_and_ours_answer_alike(monkeypatch, control):
+    monkeypatch.setenv("ASTRA_SIM_HOME", HOME)
+    model = workload(*[[comp(0, 2000 * (rank + 1)), coll(1, 1 << 20, after=(0,))] for rank in range(4)])
+    network = star(4, CC_MODE=control, ASTRA_SIM_CLOCK=1)
+    real, ours = (
+        simulate(model, "default", network, backend=backend, semantics="astra-sim")
+        for backend in ("astra-sim:ns3", "ns3")
+    )
+    assert real.ranks["finish_ns"].tolist() == ours.ranks["finish_ns"].tolist()
+    assert real.nodes[["start_ns", "end_ns"]].equals(ours.nodes[["start_ns", "end_ns"]])
+    times = ["src", "dst", "bytes", "start_ns", "end_ns"]
+    assert sorted(real.flows[times].to_numpy().tolist()) == sorted(ours.flows[times].to_numpy().tolist())

@@ -22,6 +22,7 @@
 #include <csignal>
 #include <cstdio>
 #include <iostream>
+#include <new>
 #include <set>
 #include <sstream>
 #include <stdexcept>
@@ -160,6 +161,9 @@ int main() {
         packetnet::Driver driver;
         for (std::string line; std::getline(std::cin, line) && driver.obey(line);) {
         }
+    } catch (const std::bad_alloc&) {
+        std::cout << "error there is not enough memory for it" << std::endl;
+        return 1;
     } catch (const std::exception& error) {
         std::cout << "error " << error.what() << std::endl;
         return 1;

@@ -1,0 +1,114 @@
+"""Backends at their limits: no memory, no disk, programs that do not read: an error each, nothing left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from packets import star
+from workloads import coll, comp, workload
+
+from chakrascope.errors import BackendError, BackendUnavailable, Cancelled
+from chakrascope.runner import prepare
+from chakrascope.runner.backends import AstraSimBackend, AstraSimProgram
+from chakrascope.runner.backends.ns3 import PacketDriver, build_driver
+from chakrascope.runner.config import PacketNetwork
+
+FAKE = Path(__file__).with_name("fake_astra_sim.py")
+
+
+def executable(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+@pytest.fixture(scope="module")
+def program():
+    try:
+        return build_driver()[0]
+    except BackendUnavailable as error:
+        pytest.skip(f"ns-3 or a C++ compiler is absent: {error}")
+
+
+@contextlib.contextmanager
+def files_up_to(size_bytes: int):
+    """Let this process write no file beyond *size_bytes*, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def experiment(model=None):
+    model = model or workload(*[[coll(0, 1 << 20)] for _ in range(2)])
+    return prepare(model, "default", star(2), backend="astra-sim:ns3", semantics="astra-sim")
+
+
+def test_a_packet_model_without_memory_says_so(program, tmp_path):
+    tight = executable(tmp_path / "tight", f"#!/bin/sh\nulimit -v 60000\nexec {program}\n")
+    hosts = 3000
+    with pytest.raises(BackendError, match=r"not enough memory|SIGKILL|SIGABRT"):
+        PacketDriver(tight, PacketNetwork.of(star(hosts)))
+
+
+def test_cancelling_reaches_a_program_that_does_not_read(tmp_path):
+    deaf = executable(tmp_path / "deaf", "#!/bin/sh\nexec sleep 600\n")
+    begun = time.monotonic()
+    with pytest.raises(Cancelled):
+        PacketDriver(deaf, PacketNetwork.of(star(3000)), keep_going=lambda: time.monotonic() < begun + 0.3)
+    assert time.monotonic() - begun < 5
+
+
+def test_astra_sim_s_inputs_on_a_full_disk(tmp_path, monkeypatch):
+    fake = executable(tmp_path / "fake", f"#!{sys.executable}\n{FAKE.read_text(encoding='utf-8')}")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    long = workload(*[[comp(node, 1000) for node in range(2000)] for _ in range(2)])
+    ready = experiment(long)
+    with files_up_to(20_000), pytest.raises(BackendError, match=r"cannot be written.*free disk space"):
+        AstraSimBackend("ns3", AstraSimProgram("ns3", fake, "test"), 20.0).run(ready)
+    assert [path.name for path in tmp_path.iterdir()] == ["fake"]
+
+
+def test_astra_sim_without_memory_or_disk(tmp_path, monkeypatch):
+    monkeypatch.setenv("FAKE_NODES", json.dumps([[0, 0, 0, 5], [1, 0, 0, 5]]))
+    script = tmp_path / "fake.py"
+    script.write_text(FAKE.read_text(encoding="utf-8"), encoding="utf-8")
+    limits = {"-v 8000": r"exit status|SIG", "-f 0": r"exit status|SIGXFSZ"}
+    for limit, pattern in limits.items():
+        tight = executable(
+            tmp_path / "tight", f'#!/bin/sh\nulimit {limit}\nexec {sys.executable} {script} "$@"\n'
+        )
+        with pytest.raises(BackendError, match=pattern):
+            AstraSimBackend("ns3", AstraSimProgram("ns3", tight, "test"), 20.0).run(experiment())
+
+
+def test_the_model_cannot_be_compiled_on_a_full_disk(program, tmp_path):
+    # A process of its own: the compiler must not inherit the limit of the tests.
+    code = (
+        "from chakrascope.errors import ChakrascopeError\n"
+        "from chakrascope.runner.backends.ns3 import build_driver\n"
+        "try: build_driver()\n"
+        "except ChakrascopeError as error: print(error)\n"
+    )
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    answer = subprocess.run(
+        ["sh", "-c", 'ulimit -f 100; exec "$0" -c "$1"', sys.executable, code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert "does not compile" in answer.stdout
+    assert not list(tmp_path.rglob("packetnet"))
