@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -39,6 +39,9 @@ _BLOCKING = ("DtoH", "Pageable")
 _MAX_MICROSECONDS = 2.0**52
 
 
+_Id = Annotated[int, msgspec.Meta(ge=-1, le=2**62)]
+
+
 class _Attribute(msgspec.Struct, gc=False):
     name: str
     value: Any = None
@@ -47,9 +50,9 @@ class _Attribute(msgspec.Struct, gc=False):
 class _RawNode(msgspec.Struct, gc=False):
     """A node of the file, device work if it has a *cat*; *ts* and *inclusive_dur* are microseconds."""
 
-    id: int
+    id: _Id
     name: str
-    ctrl_deps: int = -1
+    ctrl_deps: _Id = -1
     attrs: list[_Attribute] = msgspec.field(default_factory=list)
     ts: Any = None
     inclusive_dur: Any = None
@@ -59,7 +62,12 @@ class _RawNode(msgspec.Struct, gc=False):
     def attribute(self, name: str, default: int) -> int:
         """Return an integer attribute."""
         value = next((item.value for item in self.attrs if item.name == name), default)
-        return value if isinstance(value, int) else default
+        return value if _fits(value) else default
+
+
+def _fits(value: Any) -> bool:
+    """Return whether *value* is an integer of 64 bits."""
+    return isinstance(value, int) and -(2**63) <= value < 2**63
 
 
 class _Document(msgspec.Struct):
@@ -173,7 +181,7 @@ def _issued(
     record = host.operator(issuer.attribute("rf_id", 0))
     arguments = [*tensors(record.inputs), *tensors(record.outputs)] if record is not None and moved else []
     size = min((tensor.size_bytes for tensor in arguments), default=-1)
-    stream = node.stream if isinstance(node.stream, int) else -1
+    stream = node.stream if _fits(node.stream) else -1
     category = _CATEGORIES[node.cat]
     return call, Work(node.name, category, 0, stream, start, end, node.id, issuer.id, size, None)
 

@@ -11,18 +11,21 @@ import json
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count, zip_longest
+from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
 from ..errors import TraceFormatError
 from .collectives import COMM_OPS
+from .columns import which
 from .costs import returned_shape
 from .files import read_json
-from .host_trace import HostOp, HostTrace, host_trace
-from .kineto import DeviceTrace, Event
+from .host_trace import HostOp, HostTrace, Kinds
+from .kineto import CommArguments, DeviceTrace, Event
 from .nccl import PARAMETERS, dtype_bytes
 
 __all__ = ["read_recorded_host", "with_own_records"]
@@ -31,6 +34,8 @@ _HOST = ("cpu_op", "user_annotation")
 _NCCL, _GLOO = "nccl:", "gloo:"
 _FUNCTIONAL = "_c10d_functional::"
 _WAIT_TENSOR = "_c10d_functional::wait_tensor"
+_COMMUNICATION = (PARAMETERS, _NCCL, _GLOO, _FUNCTIONAL)
+_MESSAGES = ("send", "recv")
 _MAX_ELEMENTS = 2**50
 # Types of tensors in lists are not recorded.
 _LIST_ELEMENT_BYTES = 4
@@ -67,6 +72,41 @@ class _Document(msgspec.Struct):
     traceEvents: list[_RawEvent]
 
 
+class _Spelled(NamedTuple):
+    """Shapes, types and values of an operator's arguments, as JSON."""
+
+    shapes: bytes = b"[]"
+    types: bytes = b"[]"
+    values: bytes = b"[]"
+
+
+class _Kind(NamedTuple):
+    """What operators were called with that were called alike.
+
+    Of one that communicates, *moved* are the arguments of its library's annotation, *collective* is the name
+    in it or in the operator's own arguments; *message* is the peer and the bytes of a send or receive.
+    """
+
+    name: str
+    spelled: _Spelled = _Spelled()
+    moved: _Spelled = _Spelled()
+    collective: str = ""
+    message: tuple[int, int] | None = None
+
+
+class _RecordedKinds(Kinds):
+    """`Kinds` that are put together from what was recorded, when they are first asked for."""
+
+    def __init__(self, kinds: Sequence[_Kind]) -> None:
+        super().__init__([kind.name for kind in kinds], [""] * len(kinds), [""] * len(kinds))
+        self._kinds = kinds
+
+    def __getitem__(self, kind: int) -> HostOp:
+        if kind not in self._decoded:
+            self._decoded[kind] = _operator(self._kinds[kind])
+        return self._decoded[kind]
+
+
 def with_own_records(trace: DeviceTrace) -> DeviceTrace:
     """Return *trace* with its events' external ids as record ids, if it is too old to have such."""
     return trace if trace.events.record_id.any() else trace.with_records(trace.events.external_id)
@@ -75,119 +115,176 @@ def with_own_records(trace: DeviceTrace) -> DeviceTrace:
 def read_recorded_host(path: Path, trace: DeviceTrace) -> tuple[HostTrace, str]:
     """Return what the device trace at *path* tells of operators' arguments, and what it does not tell.
 
-    *trace* was read from *path*, and has record ids. Every tensor gets a storage of its own, so that no data
-    dependency follows.
+    *trace* was read from *path*, and has record ids. Only a functional collective and its wait share a
+    storage; so no data dependency follows.
     """
     by_record = bool((trace.events.record_id != trace.events.external_id).any())
-    recorded = _arguments(path, by_record=by_record)
-    operators = _Recorded(recorded, trace.rows())
-    return host_trace(operators), _SHAPES_ONLY if recorded else _NO_SHAPES
+    spelled = _arguments(path, by_record=by_record)
+    relevant = which(trace.texts, lambda text: text in COMM_OPS or text.startswith(_COMMUNICATION))
+    events = replace(trace, events=trace.events.take(relevant[trace.events.name])).rows()
+    kinds: dict[_Kind, int] = {}
+    told = {
+        event.record_id: kind
+        for event, kind in _communications(events, spelled)
+        if kind.name == PARAMETERS or event.record_id in spelled or kind.message is not None
+    }
+    for record, name in zip(trace.events.record_id.tolist(), trace.events.name.tolist(), strict=True):
+        if record in spelled and record not in told:
+            told[record] = _Kind(trace.texts[name], spelled[record])
+    kind_of = {record: kinds.setdefault(kind, len(kinds)) for record, kind in sorted(told.items())}
+    host = _host_trace(kind_of, list(kinds), dict(_waited(events)))
+    return host, _SHAPES_ONLY if spelled else _NO_SHAPES
 
 
-def _arguments(path: Path, *, by_record: bool) -> dict[int, _Arguments]:
+def _host_trace(kind_of: Mapping[int, int], kinds: Sequence[_Kind], waited: Mapping[int, int]) -> HostTrace:
+    """Return the trace of these records; the pairs of *waited* (waiting, collective) share a storage."""
+    shared = {record: number for number, pair in enumerate(waited.items()) for record in pair}
+    records = np.array(list(kind_of), dtype=np.int64)
+    begin = np.array([shared.get(record, 0) for record in kind_of], dtype=np.int64)
+    end = begin + np.array([record in shared for record in kind_of], dtype=np.int64)
+    return HostTrace(
+        records=records,
+        kind=np.array(list(kind_of.values()), dtype=np.int64),
+        thread=np.zeros(len(records), dtype=np.int64),
+        begin=begin,
+        end=end,
+        inputs_end=end,
+        first_end=end,
+        storages=np.arange(len(waited), dtype=np.int64),
+        kinds=_RecordedKinds(kinds),
+    )
+
+
+def _arguments(path: Path, *, by_record: bool) -> dict[int, _Spelled]:
     """Return the arguments of all operators and annotations with shapes; none if the file is odd."""
     try:
         document = read_json(path, _Document)
     except TraceFormatError:
         return {}
-    found: dict[int, _Arguments] = {}
+    alike: dict[_Spelled, _Spelled] = {}
+    found: dict[int, _Spelled] = {}
     for event in document.traceEvents:
-        if event.cat in _HOST and event.args is not None and event.args.types != _NOTHING:
-            number = event.args.record_id if by_record else event.args.external_id
+        args = event.args
+        if event.cat in _HOST and args is not None and args.types != _NOTHING:
+            number = args.record_id if by_record else args.external_id
             if isinstance(number, int) and number > 0:
-                found[number] = event.args
+                spelled = _Spelled(bytes(args.shapes), bytes(args.types), bytes(args.values))
+                found[number] = alike.setdefault(spelled, spelled)
     return found
 
 
-class _Recorded(Mapping[int, HostOp]):
-    """The operators by record id, put together when they are first asked for."""
+def _communications(
+    events: Sequence[Event], spelled: Mapping[int, _Spelled]
+) -> Iterator[tuple[Event, _Kind]]:
+    """Yield the operators that communicate, and what they were called with."""
+    annotations = dict(_annotated(events))
+    messages = dict(_messages(events))
+    for event in events:
+        record = event.record_id
+        if event.name == PARAMETERS or event.name in COMM_OPS:
+            annotation, name = annotations.get(record, (0, "wait"))
+            stated = event.comm.collective if event.comm is not None else name
+            moved = spelled.get(annotation, _Spelled())
+            own = spelled.get(record, _Spelled())
+            yield event, _Kind(event.name, own, moved, stated, messages.get(record))
 
-    def __init__(self, arguments: Mapping[int, _Arguments], events: Sequence[Event]) -> None:
-        self._arguments = arguments
-        self._names = {
-            event.record_id: event.name
-            for event in events
-            if event.record_id in arguments or event.name == PARAMETERS
-        }
-        self._collectives = {e.record_id: e.comm.collective for e in events if e.comm is not None}
-        self._annotations = dict(_annotated(events))
-        self._waited = dict(_waited(events))
-        self._storages = count(1)
-        self._built: dict[int, HostOp] = {}
 
-    def __getitem__(self, record: int) -> HostOp:
-        if record not in self._built:
-            self._built[record] = self._build(record, self._names[record])
-        return self._built[record]
+def _annotated(events: Sequence[Event]) -> Iterator[tuple[int, tuple[int, str]]]:
+    """Yield, for operators that communicate, the annotation of the collective: its record id and name.
 
-    def __contains__(self, record: object) -> bool:
-        return record in self._names
+    It is the next one by number; NCCL's on the operator's thread, gloo's on any.
+    """
+    opened: dict[str, list[Event]] = {}
+    latest = ""
+    for event in sorted(events, key=lambda event: event.record_id):
+        if event.name in COMM_OPS:
+            latest = event.thread
+            opened[latest] = [event]
+        elif event.name == PARAMETERS:
+            latest = event.thread
+            around = opened.get(latest, [])[-1:]
+            opened[latest] = [*(one for one in around if one.name in COMM_OPS), event]
+        elif event.name.startswith((_NCCL, _GLOO)):
+            thread = event.thread if event.name.startswith(_NCCL) else latest
+            for one in opened.pop(thread, []):
+                yield one.record_id, (event.record_id, event.name)
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._names)
 
-    def __len__(self) -> int:
-        return len(self._names)
+def _messages(events: Sequence[Event]) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Yield, for sends and receives, the peer and the bytes that the parameters recorded in them state."""
+    around: dict[str, Event] = {}
+    for event in events:
+        if event.name in COMM_OPS:
+            around[event.thread] = event
+        elif event.comm is not None and event.comm.collective in _MESSAGES and event.thread in around:
+            outer = around[event.thread]
+            if event.start_ns < outer.end_ns and _message_bytes(event.comm):
+                yield outer.record_id, (event.comm.peer, _message_bytes(event.comm))
 
-    def _build(self, record: int, name: str) -> HostOp:
-        if name == PARAMETERS:
-            return HostOp(name, self._parameters(record), [], "")
-        if record in self._waited:
-            return HostOp(name, self[self._waited[record]].inputs, [], "")
-        inputs, shapes = self._inputs(record)
-        spec = COMM_OPS.get(name)
-        if spec is not None:
-            moved = self._annotated_tensors(record)
-            if moved and 0 <= spec.sized_by < len(inputs):
-                inputs[spec.sized_by] = moved
-            return HostOp(name, inputs, [], "", shapes)
-        if name.endswith("_"):
-            return HostOp(name, inputs, inputs[:1], "", shapes)
-        shape = returned_shape(name, shapes, inputs)
-        width = max((item[4] for item in inputs if _is_tensor(item)), default=_LIST_ELEMENT_BYTES)
-        return HostOp(name, inputs, [self._tensor(shape, width)], "", shapes, [shape])
 
-    def _parameters(self, record: int) -> list[Any]:
-        """Return the arguments of a ``record_param_comms``, as host traces spell them.
+def _message_bytes(comm: CommArguments) -> int:
+    return max(0, comm.in_elements, comm.out_elements) * dtype_bytes(comm.dtype)
 
-        One without a name and without the annotation of a collective is a wait.
-        """
-        annotation, name = self._annotations.get(record, (0, "wait"))
-        moved = self._annotated_tensors(record) if annotation else []
-        return [moved, -1, ["", ""], 0, self._collectives.get(record, name), [], [], 0, 1, 0]
 
-    def _annotated_tensors(self, record: int) -> list[Any]:
-        """Return the tensors in the annotation of collective *record*, [] without."""
-        annotation, _ = self._annotations.get(record, (0, ""))
-        if annotation not in self._arguments:
-            return []
-        return [item for item in self._inputs(annotation)[0] if _is_tensor(item)]
+def _waited(events: Sequence[Event]) -> Iterator[tuple[int, int]]:
+    """Yield, for every wait of a functional collective, the operator that it waits for: the oldest."""
+    pending: deque[int] = deque()
+    issued_until: dict[str, int] = {}
+    for event in events:
+        if event.name == _WAIT_TENSOR:
+            if pending:
+                yield event.record_id, pending.popleft()
+        elif event.name.startswith(_FUNCTIONAL):
+            issued_until[event.thread] = event.end_ns
+        elif event.name in COMM_OPS and event.start_ns < issued_until.get(event.thread, 0):
+            pending.append(event.record_id)
 
-    def _inputs(self, record: int) -> tuple[list[Any], list[Any]]:
-        """Return the arguments of *record* as host traces spell them, and their shapes."""
-        raw = self._arguments[record]
-        try:
-            shapes, types, values = (
-                msgspec.json.decode(part, type=list) for part in (raw.shapes, raw.types, raw.values)
-            )
-        except msgspec.MsgspecError:
-            return [], []
-        inputs = [
-            self._argument(shape, kind, value)
-            for shape, kind, value in zip_longest(shapes, types, values, fillvalue="")
-        ]
-        return inputs, shapes
 
-    def _argument(self, shape: Any, kind: Any, value: Any) -> Any:
-        width = _type_bytes(kind) if isinstance(kind, str) else 0
-        if width and _is_shape(shape):
-            return self._tensor(shape, width)
-        if isinstance(shape, list) and shape and all(_is_shape(one) for one in shape):
-            return [self._tensor(one, _LIST_ELEMENT_BYTES) for one in shape]
-        return _number(value)
+def _operator(kind: _Kind) -> HostOp:
+    """Return *kind* as a host trace has it."""
+    moved = [item for item in _inputs(kind.moved)[0] if _is_tensor(item)]
+    if kind.name == PARAMETERS:
+        return HostOp(kind.name, [moved, -1, ["", ""], 0, kind.collective, [], [], 0, 1, 0], [], "")
+    inputs, shapes = _inputs(kind.spelled)
+    spec = COMM_OPS.get(kind.name)
+    if spec is not None:
+        if kind.message is not None and not moved:
+            peer, size = kind.message
+            moved, inputs = [_tensor([size], 1)], [None, None, peer, 0]
+        if moved and 0 <= spec.sized_by < len(inputs):
+            inputs[spec.sized_by] = moved
+        return HostOp(kind.name, inputs, [], "", shapes)
+    if kind.name.endswith("_"):
+        return HostOp(kind.name, inputs, inputs[:1], "", shapes)
+    shape = returned_shape(kind.name, shapes, inputs)
+    width = max((item[4] for item in inputs if _is_tensor(item)), default=_LIST_ELEMENT_BYTES)
+    return HostOp(kind.name, inputs, [_tensor(shape, width)], "", shapes, [shape])
 
-    def _tensor(self, shape: Sequence[int], width: int) -> list[Any]:
-        return [0, next(self._storages), 0, math.prod(shape), width, ""]
+
+def _inputs(spelled: _Spelled) -> tuple[list[Any], list[Any]]:
+    """Return arguments as host traces spell them, and their shapes."""
+    try:
+        shapes, types, values = (msgspec.json.decode(part, type=list) for part in spelled)
+    except msgspec.MsgspecError:
+        return [], []
+    inputs = [
+        _argument(shape, kind, value)
+        for shape, kind, value in zip_longest(shapes, types, values, fillvalue="")
+    ]
+    return inputs, shapes
+
+
+def _argument(shape: Any, kind: Any, value: Any) -> Any:
+    width = _type_bytes(kind) if isinstance(kind, str) else 0
+    if width and _is_shape(shape):
+        return _tensor(shape, width)
+    if isinstance(shape, list) and shape and all(_is_shape(one) for one in shape):
+        return [_tensor(one, _LIST_ELEMENT_BYTES) for one in shape]
+    return _number(value)
+
+
+def _tensor(shape: Sequence[int], width: int) -> list[Any]:
+    return [0, 0, 0, math.prod(shape), width, ""]
 
 
 def _is_tensor(value: Any) -> bool:
@@ -214,38 +311,3 @@ def _number(value: Any) -> Any:
         return json.loads(value.replace("True", "true").replace("False", "false"))
     except ValueError:
         return value
-
-
-def _annotated(events: Sequence[Event]) -> Iterator[tuple[int, tuple[int, str]]]:
-    """Yield, for operators that communicate, the annotation of the collective: its record id and name.
-
-    It is the next one by number; NCCL's on the operator's thread, gloo's on any.
-    """
-    opened: dict[str, list[Event]] = {}
-    latest = ""
-    for event in sorted(events, key=lambda event: event.record_id):
-        if event.name in COMM_OPS:
-            latest = event.thread
-            opened[latest] = [event]
-        elif event.name == PARAMETERS:
-            latest = event.thread
-            around = opened.get(latest, [])[-1:]
-            opened[latest] = [*(one for one in around if one.name in COMM_OPS), event]
-        elif event.name.startswith((_NCCL, _GLOO)):
-            thread = event.thread if event.name.startswith(_NCCL) else latest
-            for one in opened.pop(thread, []):
-                yield one.record_id, (event.record_id, event.name)
-
-
-def _waited(events: Sequence[Event]) -> Iterator[tuple[int, int]]:
-    """Yield, for every wait of a functional collective, the operator that it waits for: the oldest."""
-    pending: deque[int] = deque()
-    issued_until: dict[str, int] = {}
-    for event in events:
-        if event.name == _WAIT_TENSOR:
-            if pending:
-                yield event.record_id, pending.popleft()
-        elif event.name.startswith(_FUNCTIONAL):
-            issued_until[event.thread] = event.end_ns
-        elif event.name in COMM_OPS and event.start_ns < issued_until.get(event.thread, 0):
-            pending.append(event.record_id)

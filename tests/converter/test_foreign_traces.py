@@ -222,3 +222,38 @@ def test_one_rank_of_many_stands_for_all_and_is_named(data_dir):
     workload = convert_files(device_trace=str(data_dir / "converter" / "dlrm_v100_8" / "kineto_1.json.gz"))
     assert workload.num_ranks == 8
     assert "1 of 8 ranks were given (1)" in _assumed(workload)
+
+
+def _event(category, name, start, duration, record=0, **arguments):
+    ids = {"External id": record, "Record function id": record} if record else {}
+    span = {"ph": "X", "ts": start, "dur": duration, "tid": arguments.get("stream", 7)}
+    return {**span, "cat": category, "name": name, "args": {**ids, **arguments}}
+
+
+def test_messages_without_shapes_are_told_by_their_parameters(tmp_path):
+    stated = {"dtype": "Float", "Group size": 2, "Process Group Ranks": "[2, 3]"}
+    events = [_event("user_annotation", "ProfilerStep#1", 0, 400, 1)]
+    for number, (name, side) in enumerate((("send", "Dst Rank"), ("recv", "Src Rank"))):
+        at, record = 10 + 100 * number, 10 + 10 * number
+        told = {**stated, "Collective name": name, "In msg nelems": 256, "Out msg nelems": 256, side: 1}
+        events += [
+            _event("cpu_op", f"c10d::{name}{'_' * number}", at, 40, record),
+            _event("cpu_op", "record_param_comms", at + 2, 30, record + 1, **told),
+            _event("cuda_runtime", "cudaLaunchKernel", at + 10, 5, correlation=record),
+            _event(
+                "kernel",
+                "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
+                at + 20,
+                15,
+                correlation=record,
+                stream=20,
+                device=0,
+                **told,
+            ),
+        ]
+    document = {"traceEvents": events, "distributedInfo": {"rank": 0, "world_size": 1}}
+    (tmp_path / "rank0.json").write_text(json.dumps(document))
+    nodes = convert_files(device_trace=str(tmp_path / "rank0.json")).graphs[0].nodes
+    sent, received = nodes.query("type == 5"), nodes.query("type == 6")
+    assert sent[["comm_dst", "comm_size_bytes"]].to_numpy().tolist() == [[3, 1024]]
+    assert received[["comm_src", "comm_size_bytes"]].to_numpy().tolist() == [[3, 1024]]
