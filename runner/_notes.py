@@ -62,7 +62,7 @@ def read_note(folder: Path) -> dict[str, Any]:
         }
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, StudyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, StudyError) as error:
         return {"note": f"({_NAME} of {folder.name} is damaged: {error}; write the note again)"}
     return {key: text for key, text in texts.items() if text}
 

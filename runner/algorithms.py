@@ -15,7 +15,7 @@ import yaml
 
 from ..errors import ConfigError
 from .config import SystemConfig
-from .config._values import write_atomically
+from .config._values import read_yaml, write_atomically
 
 __all__ = ["copied_into", "digests", "has_algorithms", "kept_in", "read_per_node", "without_paths"]
 
@@ -94,10 +94,10 @@ def kept_in(folder: Path, system: SystemConfig) -> tuple[SystemConfig, str]:
 def read_per_node(system: SystemConfig) -> dict[int, str]:
     """Return which node ids have which algorithm; raises `ConfigError` if the YAML does not say so."""
     path = system.folder / str(getattr(system, _PER_NODE))
+    data = read_yaml(path, "list of single nodes' custom algorithms")
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
         return {int(key): str(value) for key, value in data.items()}
-    except (OSError, yaml.YAMLError, ValueError, AttributeError) as error:
+    except ValueError as error:
         raise ConfigError(
             f"The custom algorithms of single nodes in {path} cannot be read ({error}); "
             "the file must map node ids to names."

@@ -146,7 +146,7 @@ class Result:
             head = json.loads((source / "result.json").read_text(encoding="utf-8"))
             tables = {name: _read_table(source, name) for name in COLUMNS}
             return cls(head["backend"], int(head["makespan_ns"]), **tables, provenance=head["provenance"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (ArithmeticError, OSError, ValueError, KeyError, RecursionError, TypeError) as error:
             raise StudyError(
                 f"The result in {source} is missing or damaged ({error}); delete the folder and run it again."
             ) from error

@@ -24,6 +24,10 @@ from .result import Result
 __all__ = ["RunInfo", "Study"]
 
 _FORMAT = "chakrascope-study"
+_RUN_TYPES = {
+    **dict.fromkeys(("backend", "network", "created", "label", "workload"), str),
+    **dict.fromkeys(("makespan_ns", "num_ranks"), int),
+}
 
 
 @dataclass(frozen=True)
@@ -227,15 +231,19 @@ class Study:
         info = self.run_info(run_id)
         folder = self.path / "runs" / info.id
         stored = _read_json(folder / "experiment.json", f"The run {info.id} has no readable experiment.json")
-        return Experiment(
-            workload=WorkloadSource.of_model(self.run_workload(info.id)),
-            system=SystemConfig.load(folder / "system.json"),
-            network=NetworkConfig.load(folder / "network.yml"),
-            memory=MemoryConfig.load(folder / "memory.json"),
-            groups={int(key): tuple(members) for key, members in stored["groups"].items()},
-            backend=stored["backend"],
-            **stored["options"],
-        )
+        inputs: dict[str, Any] = {
+            "workload": WorkloadSource.of_model(self.run_workload(info.id)),
+            "system": SystemConfig.load(folder / "system.json"),
+            "network": NetworkConfig.load(folder / "network.yml"),
+            "memory": MemoryConfig.load(folder / "memory.json"),
+        }
+        try:
+            groups = {int(key): tuple(members) for key, members in stored["groups"].items()}
+            return Experiment(**inputs, groups=groups, backend=stored["backend"], **stored["options"])
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise StudyError(
+                f"{folder / 'experiment.json'} is damaged ({error!r}); delete the folder and run it again."
+            ) from error
 
     def has_run(self, experiment: Experiment) -> bool:
         """Return whether the study already holds the result of *experiment*."""
@@ -352,11 +360,13 @@ class Study:
     def _info(self, folder: Path) -> RunInfo:
         data = _read_json(folder / "run.json", f"The run {folder.name} of the study is damaged")
         try:
-            return RunInfo(id=folder.name, **data | read_note(folder))
+            wrong = [key for key, kind in _RUN_TYPES.items() if not isinstance(data.get(key), kind)]
+            if not wrong:
+                return RunInfo(id=folder.name, **data | read_note(folder))
+            problem = f"no {wrong[0]} of a run"
         except TypeError as error:
-            raise StudyError(
-                f"{folder / 'run.json'} is damaged ({error}); delete the folder and run it again."
-            ) from error
+            problem = str(error)
+        raise StudyError(f"{folder / 'run.json'} is damaged ({problem}); delete the folder and run it again.")
 
 
 def _write_inputs(folder: Path, experiment: Experiment) -> None:
@@ -384,7 +394,7 @@ def _same_programs(one: Path, other: Path) -> bool:
 def _read_json(path: Path, problem: str) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, RecursionError, ValueError) as error:
         raise StudyError(f"{problem} ({error}); check the path.") from error
     if not isinstance(data, dict):
         raise StudyError(f"{problem}: {path} does not hold a JSON object; restore it or delete its folder.")

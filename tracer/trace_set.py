@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +92,7 @@ def _read_manifest(file: Path) -> dict[str, Any]:
         ) from None
     except OSError as error:
         raise TraceError(f"{file} cannot be read: {error.strerror}. Check its permissions.") from None
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise TraceFormatError(
             f"{file} is not valid JSON ({error}); it is damaged or truncated. Copy it again or capture anew."
         ) from None
@@ -106,8 +107,8 @@ def _read_manifest(file: Path) -> dict[str, Any]:
 def _check_manifest(file: Path, manifest: dict[str, Any]) -> None:
     if manifest.get("version") != VERSION:
         raise TraceFormatError(
-            f"{file} has version {manifest.get('version')!r}; this chakrascope reads version {VERSION}. "
-            "Use the chakrascope that captured it, or capture anew."
+            f"{file} has version {reprlib.repr(manifest.get('version'))}; this chakrascope reads version "
+            f"{VERSION}. Use the chakrascope that captured it, or capture anew."
         )
     for key, kind in REQUIRED.items():
         if not isinstance(manifest.get(key), kind):
@@ -128,10 +129,10 @@ def _check_files(path: Path, manifest: dict[str, Any]) -> None:
             name = rank.get(key)
             if name is not None and (not isinstance(name, str) or Path(name).name != name):
                 raise TraceFormatError(
-                    f"{path / MANIFEST_NAME}: rank {rank['rank']} lists {name!r}, which is not the name of "
-                    "a file in its folder. The manifest was edited or damaged; capture anew."
+                    f"{path / MANIFEST_NAME}: rank {rank['rank']} lists {reprlib.repr(name)}, which is not "
+                    "the name of a file in its folder. The manifest was edited or damaged; capture anew."
                 )
-            if name is not None and not (path / name).is_file():
+            if name is not None and not os.path.isfile(path / name):
                 raise TraceError(
                     f"{path / name} is missing: the manifest lists it as a file of rank {rank['rank']}. "
                     "Copy the whole trace set folder, or capture anew."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import ConfigError, did_you_mean
+from ._values import shown
 
 __all__ = ["Clos"]
 
@@ -30,13 +31,13 @@ class Clos:
     def from_mapping(cls, data: Any, where: str) -> Clos:
         """Return the Clos network that *data* describes; raises `ConfigError` if it cannot be built."""
         if not isinstance(data, Mapping):
-            raise ConfigError(f"{where}: 'fabric' must map {', '.join(_KEYS)} to numbers, not {data!r}.")
+            raise ConfigError(f"{where}: 'fabric' must map {', '.join(_KEYS)} to numbers, not {shown(data)}.")
         for key, value in data.items():
             if key not in _KEYS:
                 raise ConfigError(f"{where}: 'fabric' has no key '{key}'{did_you_mean(str(key), _KEYS)}")
             if type(value) is not int or not 1 <= value <= 65_000:
                 raise ConfigError(
-                    f"{where}: '{key}' of 'fabric' must be a whole number above 0, not {value!r}."
+                    f"{where}: '{key}' of 'fabric' must be a whole number above 0, not {shown(value)}."
                 )
         if "hosts_per_leaf" not in data:
             raise ConfigError(f"{where}: 'fabric' needs 'hosts_per_leaf'.")

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
-from ._values import read_json
+from ._values import read_json, shown
 
 __all__ = ["load_groups"]
+
+_MOST_DIGITS = 18  # an integer of 64 bits
 
 
 def load_groups(path: str | Path) -> dict[int, tuple[int, ...]]:
@@ -21,16 +23,18 @@ def load_groups(path: str | Path) -> dict[int, tuple[int, ...]]:
 
 
 def _group_id(key: str, path: str | Path) -> int:
-    if not key.isascii() or not key.isdigit() or int(key) <= 0:
-        raise ConfigError(f"{path}: the group '{key}' must be named by a whole number above 0; rename it.")
+    if not key.isascii() or not key.isdigit() or len(key) > _MOST_DIGITS or int(key) <= 0:
+        raise ConfigError(
+            f"{path}: the group {shown(key)} must be named by a whole number above 0; rename it."
+        )
     return int(key)
 
 
 def _members(key: str, value: Any, path: str | Path) -> tuple[int, ...]:
     if not isinstance(value, list) or not value or any(type(item) is not int or item < 0 for item in value):
         raise ConfigError(
-            f"{path}: group {key} must be a list of ranks (numbers of 0 or more), not {value!r}."
+            f"{path}: group {key} must be a list of ranks (numbers of 0 or more), not {shown(value)}."
         )
     if len(set(value)) != len(value):
-        raise ConfigError(f"{path}: group {key} names a rank twice: {value}; name each once.")
+        raise ConfigError(f"{path}: group {key} names a rank twice: {shown(value)}; name each once.")
     return tuple(value)

@@ -14,6 +14,7 @@ from ...errors import ConfigError
 from . import _values as values
 from ._packet_files import read_packet_files
 from ._presets import preset_path
+from ._values import shown
 
 __all__ = ["NetworkConfig"]
 
@@ -74,7 +75,7 @@ class NetworkConfig:
             if not numbers or any(isinstance(item, (bool, str)) or item is None for item in link):
                 raise ConfigError(
                     f"The network '{self.name}': every entry of 'links' must be "
-                    f"[device, device, bandwidth, latency], not {link!r}."
+                    f"[device, device, bandwidth, latency], not {shown(link)}."
                 )
         return list(links)
 
@@ -117,7 +118,7 @@ class NetworkConfig:
         for key in _KEYS:
             if not isinstance(data[key], (list, tuple)):
                 raise ConfigError(
-                    f"{where}: '{key}' must be a list with one entry a dimension, not {data[key]!r}."
+                    f"{where}: '{key}' must be a list with one entry a dimension, not {shown(data[key])}."
                 )
         config = cls(
             topology=tuple(values.choice(item, TOPOLOGIES, "topology", where) for item in data["topology"]),
@@ -165,5 +166,5 @@ class NetworkConfig:
 def _whole(value: Any, where: str) -> int:
     """Return a YAML integer: the YAML reader of ASTRA-sim does not cut fractions."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(f"{where}: every entry of 'npus_count' must be a whole number, not {value!r}.")
+        raise ConfigError(f"{where}: every entry of 'npus_count' must be a whole number, not {shown(value)}.")
     return value

@@ -25,6 +25,7 @@ from ._packet_values import (
     whole_number,
 )
 from ._topology import PacketLink, packet_topology
+from ._values import shown
 
 if TYPE_CHECKING:
     from ._network import NetworkConfig
@@ -109,7 +110,7 @@ class PacketNetwork:
         where = f"The packet-level part of the network '{network.name}'"
         part = network.unknown.get("packet", {})
         if not isinstance(part, Mapping):
-            raise ConfigError(f"{where} must be a mapping of settings, not {part!r}.")
+            raise ConfigError(f"{where} must be a mapping of settings, not {shown(part)}.")
         given = {str(key): value for key, value in part.items() if key not in (*TOPOLOGY_KEYS, "fabric")}
         settings = {key: read_setting(key, value, where) for key, value in given.items()}
         if any(key in part for key in TOPOLOGY_KEYS):

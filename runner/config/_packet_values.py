@@ -8,6 +8,7 @@ from typing import Any
 from ...errors import ConfigError, did_you_mean
 from ._topology import PacketLink
 from ._units import parse_delay_ps, parse_rate_bps
+from ._values import shown
 
 __all__ = [
     "OWN_SETTINGS",
@@ -94,19 +95,19 @@ def read_setting(key: str, value: Any, where: str) -> Any:
         return value if parse_rate_bps(value, f"{where}: '{key}'") >= 0 else None
     if kind == "map":
         if not isinstance(value, Mapping):
-            raise ConfigError(f"{where}: '{key}' must map rates in bit/s to values, not {value!r}.")
+            raise ConfigError(f"{where}: '{key}' must map rates in bit/s to values, not {shown(value)}.")
         return {whole_number(rate, key, where): _number(item, key, where) for rate, item in value.items()}
     if kind == "triple":
         if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 3:
-            raise ConfigError(f"{where}: '{key}' must be three numbers, not {value!r}.")
+            raise ConfigError(f"{where}: '{key}' must be three numbers, not {shown(value)}.")
         return tuple(whole_number(item, key, where) for item in value)
     if kind == "number":
         return _number(value, key, where)
     number = whole_number(value, key, where)
     if kind == "flag" and number not in (0, 1):
-        raise ConfigError(f"{where}: '{key}' must be 0 or 1, not {value!r}.")
+        raise ConfigError(f"{where}: '{key}' must be 0 or 1, not {shown(value)}.")
     if number < 0:
-        raise ConfigError(f"{where}: '{key}' must be 0 or more, not {value!r}.")
+        raise ConfigError(f"{where}: '{key}' must be 0 or more, not {shown(value)}.")
     return number
 
 
@@ -116,21 +117,21 @@ def _number(value: Any, key: str, where: str) -> float:
     except (TypeError, ValueError):
         number = float("nan")
     if not 0 <= number < 1e18:
-        raise ConfigError(f"{where}: '{key}' must be a number of 0 or more, not {value!r}.")
+        raise ConfigError(f"{where}: '{key}' must be a number of 0 or more, not {shown(value)}.")
     return number
 
 
 def whole_number(value: Any, key: str, where: str) -> int:
     number = _number(value, key, where)
     if number != int(number):
-        raise ConfigError(f"{where}: '{key}' must be a whole number, not {value!r}.")
+        raise ConfigError(f"{where}: '{key}' must be a whole number, not {shown(value)}.")
     return int(number)
 
 
 def read_link(row: Any, where: str) -> PacketLink:
     if not isinstance(row, Sequence) or isinstance(row, str) or not 4 <= len(row) <= 5:
-        raise ConfigError(f"{where}: a link is [a, b, rate, delay, loss], not {row!r}.")
-    place = f"{where}: the link {list(row)!r}"
+        raise ConfigError(f"{where}: a link is [a, b, rate, delay, loss], not {shown(row)}.")
+    place = f"{where}: the link {shown(list(row))}"
     return PacketLink(
         whole_number(row[0], "link", where),
         whole_number(row[1], "link", where),

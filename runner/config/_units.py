@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from ...errors import ConfigError
+from ._values import shown
 
 __all__ = ["parse_delay_ps", "parse_rate_bps"]
 
@@ -32,21 +33,21 @@ def parse_rate_bps(value: Any, where: str) -> int:
     for end, scale in (("bps", 1), ("b/s", 1), ("Bps", 8), ("B/s", 8), ("", 1)):
         if unit.endswith(end) and unit[: len(unit) - len(end)] in _PREFIX:
             return _whole(number * scale * _PREFIX[unit[: len(unit) - len(end)]], where)
-    raise ConfigError(f"{where} must have a rate such as 400Gbps or 100Mb/s, not {value!r}.")
+    raise ConfigError(f"{where} must have a rate such as 400Gbps or 100Mb/s, not {shown(value)}.")
 
 
 def parse_delay_ps(value: Any, where: str) -> int:
     """Return a delay in ps; a bare number is in seconds, as in ns-3. Raises `ConfigError`, naming *where*."""
     number, unit = _split(value, where, "a delay such as 500ns")
     if unit not in _DELAYS:
-        raise ConfigError(f"{where} must have a delay such as 500ns or 0.0005ms, not {value!r}.")
+        raise ConfigError(f"{where} must have a delay such as 500ns or 0.0005ms, not {shown(value)}.")
     return _whole(number * _DELAYS[unit], where)
 
 
 def _split(value: Any, where: str, wanted: str) -> tuple[Fraction, str]:
     match = _VALUE.fullmatch(str(value).strip())
     if match is None or isinstance(value, bool):
-        raise ConfigError(f"{where} must have {wanted}, not {value!r}.")
+        raise ConfigError(f"{where} must have {wanted}, not {shown(value)}.")
     return Fraction(match[1]), match[2]
 
 

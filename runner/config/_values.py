@@ -11,13 +11,25 @@ import difflib
 import json
 import math
 import os
+import re
+import reprlib
+import sys
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from ...errors import ConfigError, did_you_mean
+
+_NESTING = {"[": 1, "{": 1, "]": -1, "}": -1}
+_DEEPEST = 100  # PyYAML takes the time of the square of it
+# What PyYAML raises, beside its own errors, for a value that is not of the kind it says or looks like.
+_OF_YAML = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_SHOWN = reprlib.Repr()  # bounded, however large or deep the value is
+_SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 100
+_SHOWN.maxlevel = 3
 
 __all__ = [
     "choice",
@@ -26,6 +38,7 @@ __all__ = [
     "integer",
     "read_json",
     "read_yaml",
+    "shown",
     "spelling_hints",
     "text",
     "texts",
@@ -34,7 +47,12 @@ __all__ = [
 
 
 def _wrong(where: str, key: str, wanted: str, value: Any) -> ConfigError:
-    return ConfigError(f"{where}: '{key}' must be {wanted}, but is {value!r}; correct the value.")
+    return ConfigError(f"{where}: '{key}' must be {wanted}, but is {shown(value)}; correct the value.")
+
+
+def shown(value: Any) -> str:
+    """Return *value* as an error message shows it, in bounded length."""
+    return _SHOWN.repr(value)
 
 
 def integer(value: Any, key: str, where: str) -> int:
@@ -48,7 +66,7 @@ def integer(value: Any, key: str, where: str) -> int:
 
 def floating(value: Any, key: str, where: str) -> float:
     """Return *value* as a float; anything but a finite number is an error."""
-    if isinstance(value, (bool, int, float)) and math.isfinite(value):
+    if isinstance(value, (bool, int, float)) and abs(value) <= sys.float_info.max:
         return float(value)
     raise _wrong(where, key, "a number", value)
 
@@ -79,7 +97,7 @@ def choice(value: Any, allowed: Iterable[str], key: str, where: str) -> str:
     name = text(value, key, where)
     names = list(allowed)
     if name not in names:
-        raise ConfigError(f"{where}: '{key}' cannot be '{name}'{did_you_mean(name, names)}")
+        raise ConfigError(f"{where}: '{key}' cannot be {shown(name)}{did_you_mean(name, names)}")
     return name
 
 
@@ -126,9 +144,11 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
 def read_yaml(path: Path, what: str) -> dict[str, Any]:
     """Return the YAML mapping in *path*; *what* names the file in errors."""
     content = _read(path, what)
+    if max(accumulate(_NESTING[bracket] for bracket in re.findall(r"[][{}]", content)), default=0) > _DEEPEST:
+        raise ConfigError(f"The {what} {path} is nested deeper than any; is it the right file?")
     try:
         value = yaml.safe_load(content)
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, *_OF_YAML) as error:
         place = " ".join(str(error).split())
         raise ConfigError(
             f"The {what} {path} is not valid YAML ({place}); correct it at that place."

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ...errors import BackendUnavailable, ConfigError, did_you_mean
+from ..config._values import read_yaml
 
 __all__ = ["batch_cluster"]
 
@@ -79,12 +78,8 @@ class _Refusals(logging.Filter):
 
 
 def _read(file: Path) -> Mapping[str, Any]:
-    try:
-        data = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"The cluster file {file} cannot be read ({error}); check it.") from error
-    parts = data.items() if isinstance(data, Mapping) else ()
-    if not isinstance(data, Mapping) or not all(isinstance(part, Mapping) for _, part in parts):
+    data = read_yaml(file, "cluster file")
+    if not all(isinstance(part, Mapping) for part in data.values()):
         raise ConfigError(f"{file} does not describe a batch system; write for instance {_EXAMPLE}.")
     return data
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ...errors import ConfigError, did_you_mean
+from ..config._values import read_yaml, shown
 
 __all__ = ["Prices"]
 
@@ -70,21 +69,15 @@ class Prices:
 
 
 def _read(file: Path) -> dict[str, float]:
-    try:
-        data = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(
-            f"The prices in {file} cannot be read ({error}); check the path and the file."
-        ) from error
-    if not isinstance(data, Mapping):
-        raise ConfigError(f"{file} does not hold prices; write one NETWORK: PRICE-PER-RANK-AND-HOUR a line.")
-    return {str(name): _price(price, f"{file}, {name}") for name, price in data.items()}
+    """Read a price a network; raises `ConfigError`."""
+    prices = read_yaml(file, "list of prices (NETWORK: PRICE-PER-RANK-AND-HOUR)")
+    return {name: _price(price, f"{file}, {name}") for name, price in prices.items()}
 
 
 def _price(value: Any, where: str) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"'{where}': {value!r} is no price; write what one rank costs for an hour, such as 2.5."
+            f"'{where}': {shown(value)} is no price; write what one rank costs for an hour, such as 2.5."
         ) from error
