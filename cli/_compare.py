@@ -77,7 +77,9 @@ def compare_command(
     if output_format == "csv" or (view and output_format == "json"):
         print_frame(getattr(comparison, view or "overview"), output_format)
     elif output_format == "json":
-        tables = {name: getattr(comparison, name).to_json(orient="records") for name in VIEWS}
+        tables = {
+            name: getattr(comparison, name).to_json(orient="records", double_precision=15) for name in VIEWS
+        }
         print_json({name: json.loads(text) for name, text in tables.items()} | {"formula": TIME_FORMULA})
     else:
         for name in (view,) if view else VIEWS:

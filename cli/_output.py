@@ -61,7 +61,7 @@ def print_frame(
 ) -> None:
     """Print a table for people, or all of it as JSON records or CSV."""
     if output_format == "json":
-        print_json(json.loads(frame.to_json(orient="records")))
+        print_json(json.loads(frame.to_json(orient="records", double_precision=15)))
     elif output_format == "csv":
         frame.to_csv(sys.stdout, index=False)
     else:

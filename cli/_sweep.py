@@ -12,13 +12,14 @@ import pandas as pd
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..errors import BackendError, UsageError
-from ..runner import Study, Sweep, sweep
+from ..runner import Study, Sweep, read_sweep, sweep
 from ..runner.sweep import (
     FIGURES,
     Prices,
     Range,
     Space,
     SweepProgress,
+    frontier,
     grid,
     multiply,
     parse_axis,
@@ -48,6 +49,14 @@ _MOST_ROWS = 20
 @click.option("--memory", help="Memory JSON file or preset to start from.")
 @click.option("--workload", help="A workload of the study. [default: the newest]")
 @click.option("--backend", "backends", multiple=True, help="May be repeated. [default: analytical-unaware]")
+@click.option(
+    "--show", "shown", metavar="NAME", help="Print the table of a sweep there is, and simulate nothing."
+)
+@click.option(
+    "--front",
+    is_flag=True,
+    help="Print only what no other point beats: none is as fast for as few ranks, or for as little cost.",
+)
 @click.option("--name", help="What to call the sweep. [default: a name of its own for each set of points]")
 @click.option(
     "--workers",
@@ -87,6 +96,8 @@ def sweep_command(
     prices: tuple[str, ...],
     least: str,
     trials: int | None,
+    shown: str | None,
+    front: bool,
     output_format: str,
     **choices: Any,
 ) -> None:
@@ -94,11 +105,15 @@ def sweep_command(
 
     Points that were simulated before are not simulated again, so the same command resumes a sweep.
     """
-    if not axes and points_file is None:
+    if (shown is None) == (not axes and points_file is None):
         raise UsageError(
-            "nothing to sweep over. Next: add --over network.bandwidth=25,50,100, or --list FILE."
+            "nothing to sweep over. Next: add --over network.bandwidth=25,50,100, or --list FILE; or --show "
+            "a sweep there is, with neither."
         )
     study = Study.open(study_folder)
+    if shown is not None:
+        _print(read_sweep(study, shown), output_format, least, front=front)
+        return
     over = _axes(axes, backends)
     if trials is not None and points_file is not None:
         raise UsageError("a search chooses its own points. Next: leave out --list, or --trials.")
@@ -115,7 +130,7 @@ def sweep_command(
             progress=progress,
             **choices,
         )
-    _print(found, output_format, least)
+    _print(found, output_format, least, front=front)
     if found.failed == len(found.points):
         raise BackendError(f"No point of the sweep has a result: {found.points['error'].iloc[0]}")
 
@@ -165,13 +180,15 @@ def _progress() -> Iterator[SweepProgress]:
         yield update
 
 
-def _print(found: Sweep, output_format: str, least: str) -> None:
-    if output_format != "table":
-        print_frame(found.points.drop(columns="settings"), output_format)
-        return
+def _print(found: Sweep, output_format: str, least: str, *, front: bool) -> None:
     done = found.points[found.points["state"] == "done"]
+    if front:
+        done = done[frontier(done, "ranks" if done["cost"].isna().any() else "cost")]
+    if output_format != "table":
+        print_frame((done if front else found.points).drop(columns="settings"), output_format)
+        return
     if len(done):
-        title = f"Sweep {found.name}, best first"
+        title = f"Sweep {found.name}, {'what no other beats' if front else 'best first'}"
         print_frame(_for_people(done, least), "table", title=title, limit=_MOST_ROWS)
     for error, count in found.points["error"][found.points["state"] == "failed"].value_counts().items():
         error_console.print(f"{count} failed: {error}", style="red", markup=False, soft_wrap=True)

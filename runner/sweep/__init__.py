@@ -1,5 +1,6 @@
 """Sweeps: the same workload on many clusters, in one table."""
 
+from ._front import frontier as frontier
 from ._goal import FIGURES as FIGURES
 from ._prices import Prices as Prices
 from ._search import Range as Range
@@ -24,6 +25,7 @@ __all__ = [
     "Space",
     "Sweep",
     "SweepProgress",
+    "frontier",
     "grid",
     "multiply",
     "parse_axis",

@@ -10,8 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from workloads import coll, comp, workload
 
-from chakrascope.errors import ConfigError
-from chakrascope.runner import compare, error_distribution, flow_differences, measured_result, simulate
+from chakrascope.converter import CollectiveType
+from chakrascope.errors import BackendUnavailable, ConfigError
+from chakrascope.runner import (
+    NetworkConfig,
+    compare,
+    error_distribution,
+    flow_differences,
+    measured_result,
+    simulate,
+)
+from chakrascope.runner.backends.ns3 import build_driver
 
 
 def model():
@@ -123,3 +132,22 @@ def test_labels_must_tell_results_apart():
     with pytest.raises(ConfigError, match="apart"):
         compare(results("replay", "replay"), model(), ["one", "one"])
     assert compare(results("replay", "replay"), model()).labels == ("replay", "replay (2)")
+
+
+def test_messages_of_two_packet_level_runs_are_aligned():
+    try:
+        build_driver()
+    except BackendUnavailable as error:
+        pytest.skip(f"ns-3 or a C++ compiler is absent: {error}")
+    job = workload(*[[coll(0, 1 << 16, comm_type=CollectiveType.ALL_TO_ALL)]] * 8)
+    runs = []
+    for over in (1, 4):
+        fabric = {"fabric": {"hosts_per_leaf": 4, "oversubscription": over}}
+        network = NetworkConfig(("Switch",), (8,), (10.0,), (500.0,), unknown={"packet": fabric})
+        runs.append(simulate(job, "default", network, backend="ns3"))
+    comparison = compare(runs, job)
+    assert len(comparison.flows) == len(runs[0].flows) == len(runs[1].flows) > 0
+    (row,) = comparison.errors[comparison.errors["of"] == "flows"].to_dict("records")
+    assert (row["count"], row["unaligned"]) == (len(runs[0].flows), 0)
+    assert row["p95"] > 0
+    assert comparison.flows["delta_ns"].abs().is_monotonic_decreasing

@@ -97,3 +97,24 @@ def test_the_command_takes_prices(study, capfd):
     assert stop.value.code == 0
     rows = json.loads(capfd.readouterr().out)
     assert rows[0]["cost"] < rows[1]["cost"]
+
+
+def test_a_sweep_is_shown_again_and_only_what_no_point_beats(study, capfd):
+    prices = Prices(of={"ring-2": 1.0, "ring-8": 1.0})
+    found = sweep(study, OVER, prices=prices, workers=0)
+    for options, expected in (([], 4), (["--front"], None)):
+        with pytest.raises(SystemExit) as stop:
+            main(["sweep", str(study.path), "--show", found.name, *options, "--format", "json"])
+        rows = json.loads(capfd.readouterr().out)
+        assert stop.value.code == 0
+        assert expected is None or len(rows) == expected
+    points = found.points.set_index("id")
+    for row in points.loc[[row["id"] for row in rows]].to_dict("records"):
+        beaten = (found.points["cost"] <= row["cost"]) & (found.points["makespan_ns"] <= row["makespan_ns"])
+        assert beaten.sum() == 1
+
+
+def test_showing_and_sweeping_at_once_is_refused(study, capfd):
+    with pytest.raises(SystemExit) as stop:
+        main(["sweep", str(study.path), "--show", "one", "--over", "network=ring-2"])
+    assert (stop.value.code, "with neither" in capfd.readouterr().err) == (2, True)

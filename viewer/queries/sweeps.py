@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 
+from ...runner.sweep import frontier
 from .network import Matrix
 
 __all__ = ["answered", "best_by", "frontier", "setting_title", "swept_settings"]
@@ -39,13 +40,3 @@ def best_by(points: pd.DataFrame, row: str, column: str) -> Matrix:
     table = points.pivot_table(index=row, columns=column, values="makespan_ns", aggfunc="min", observed=True)
     values = table.to_numpy(dtype=float, na_value=np.nan)
     return Matrix([str(value) for value in table.index], [str(value) for value in table.columns], values)
-
-
-def frontier(points: pd.DataFrame) -> pd.Series:
-    """Return which of the answered points no other beats: none has as few ranks and is as fast."""
-    ordered = points.sort_values(["ranks", "makespan_ns"], kind="stable")
-    best = ordered["makespan_ns"].astype(np.int64).cummin()
-    first = ~ordered.duplicated(["ranks"]) & (ordered["makespan_ns"] == best)
-    improves = first & (best < best.shift(fill_value=np.iinfo(np.int64).max))
-    chosen: pd.Series = improves.reindex(points.index)
-    return chosen
