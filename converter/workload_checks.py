@@ -34,6 +34,8 @@ _CONVERT_HERE = (
     "--linked-trace LINKED.json -o PREFIX', or better the two traces before linking, with --host-trace and "
     "--device-trace."
 )
+# What traces that do not name the groups of collectives make a workload assume.
+_UNNAMED = "all ranks are assumed"
 # Attributes that only the public converter copies from PyTorch's host traces.
 _PUBLIC_ATTRIBUTES = (b"fw_parent", b"op_schema")
 
@@ -218,6 +220,8 @@ def _check_collectives(workload: Workload, place: str) -> Iterator[Finding]:
             finding = _compare(by_rank.get(first), by_rank.get(rank), first, rank)
             if finding is not None:
                 where = f"{place}, group {group}" if group else f"{place}, all ranks"
+                if not group and any(_UNNAMED in note for note in workload.metadata.get("assumptions", [])):
+                    finding += " They may be of different groups, which the traces do not name."
                 yield Finding(
                     "error",
                     where,

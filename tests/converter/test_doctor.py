@@ -257,3 +257,12 @@ def test_traces_of_others_without_steps_or_of_other_runs(data_dir, tmp_path):
     assert ["No step is marked" in finding.cause for finding in findings] == [True, False, False]
     shutil.copy(source / "rank0.host.json.gz", tmp_path / "rank0.host.json.gz")
     assert "different runs" in doctor(tmp_path)[0].cause
+
+
+def test_collectives_that_differ_may_be_of_groups_that_nobody_named(tmp_path):
+    graphs = tuple(Graph.build(rank, [_comm(0, size=8 + rank)], []) for rank in range(2))
+    note = "the trace names no process group for some collectives: all ranks are assumed"
+    for assumptions, told in (([], False), ([note], True)):
+        metadata = {"assumptions": assumptions}
+        Workload(graphs, np.arange(2, dtype=np.int32), {}, metadata).save(tmp_path / "w")
+        assert ("may be of different groups" in _only(doctor(tmp_path / "w")).cause) == told
