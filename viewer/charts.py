@@ -25,7 +25,6 @@ __all__ = [
     "shades",
     "short",
     "styled",
-    "sweep_scatter",
     "topology_sketch",
 ]
 
@@ -173,35 +172,6 @@ def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
     )
     figure.update_xaxes(ticksuffix=" ms")
     return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 36, "b": 40})
-
-
-def sweep_scatter(points: pd.DataFrame, settings: list[str], scheme: str) -> go.Figure:
-    """Return the makespan of each point of a sweep over its ranks; those with ``best`` true are joined."""
-    figure = go.Figure()
-    best = points[points["best"]].sort_values("ranks")
-    marked = {"size": 12, "color": "#e08214", "symbol": "diamond"}
-    plain = {"size": 8, "color": "#3b82c4", "opacity": 0.7}
-    for part, name, mode, marker in (
-        (points, "points", "markers", plain),
-        (best, "none better", "lines+markers", marked),
-    ):
-        figure.add_scatter(
-            x=part["ranks"],
-            y=part["makespan_ns"] / 1e6,
-            mode=mode,
-            name=name,
-            marker=marker,
-            line={"color": "#e08214", "dash": "dot"},
-            hovertext=[
-                "<br>".join(f"{literal(key)} = {literal(short(str(row[key]), 60))}" for key in settings)
-                for row in part.to_dict("records")
-            ],
-            hovertemplate="%{x} ranks, %{y:.4g} ms<br>%{hovertext}<extra></extra>",
-        )
-    figure.update_layout(height=320, legend={"orientation": "h", "y": 1, "yanchor": "bottom"})
-    figure.update_xaxes(title="ranks", rangemode="tozero")
-    figure.update_yaxes(title="step", ticksuffix=" ms", showgrid=True, rangemode="tozero")
-    return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 40})
 
 
 def topology_sketch(dimensions: Sequence[Dimension], scheme: str) -> go.Figure:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import Flask, Response, abort, request
 
 from ..errors import ChakrascopeError
-from ..runner import Experiment, experiment_archive
+from ..runner import Experiment, experiment_archive, sweep_experiment, sweep_names
 from .queries.configure import command_line, experiment_of
 from .queries.form import decode_form
 from .state import StudyView
@@ -27,6 +27,18 @@ def register(server: Flask, view: StudyView) -> None:
         try:
             experiment = experiment_of(form.setup, view.study.workload_prefix(form.workload), backend)
             return _zip(experiment, command, "new-run.zip")
+        except ChakrascopeError as error:
+            return _refusal(error)
+
+    @server.get("/export/point.zip")
+    def point() -> Response:
+        name, identity = request.args.get("sweep", ""), request.args.get("point", "")
+        if name not in sweep_names(view.study):
+            abort(404)
+        try:
+            experiment = sweep_experiment(view.study, name, identity)
+            command = "chakrascope run STUDY --network network.yml --system system.json --memory memory.json"
+            return _zip(experiment, f"{command} --backend {experiment.backend}", "point.zip")
         except ChakrascopeError as error:
             return _refusal(error)
 

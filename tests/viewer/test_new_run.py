@@ -187,7 +187,7 @@ def test_form_is_in_the_address(page, mine):
         page.get_by_role("option", name="hgx-h100-4x8").click()
         page.wait_for_selector("#findings :text('multiply to 32 ranks')")
         assert page.get_by_label("Chunks", exact=True).input_value() == "4 chunks"
-        page.wait_for_function("!location.search.includes('dimensions')")
+        page.wait_for_url(lambda url: "dimensions" not in url)
     assert page.complaints == []
 
 

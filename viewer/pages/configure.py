@@ -18,7 +18,7 @@ from ..state import Selection, StudyView
 from .configure_form import dimension_rows, meanings, read_setup, system_fields
 from .configure_start import register_start
 from .jobs import jobs_card
-from .parts import card, empty, no_workload, option_address, page_address
+from .parts import card, empty, link_to, no_workload, option_address, page_address
 
 __all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
 
@@ -121,6 +121,7 @@ def _elsewhere() -> dmc.Paper:
                 dmc.Button("network.yml", id="new-yaml", variant="default", size="xs"),
                 dmc.Button("system.json", id="new-json", variant="default", size="xs"),
                 html.Span(id="new-zip"),
+                html.Span(id="new-sweep"),
             ],
             mb="xs",
         ),
@@ -221,19 +222,22 @@ def _register_address(app: Dash, view: StudyView) -> None:
 
     @app.callback(
         Output("url", "search", allow_duplicate=True), Output("new-written", "data"),
-        Output("new-zip", "children"), *_FIELDS, Input("new-label", "value"), State("new-network", "value"),
+        Output("new-zip", "children"), Output("new-sweep", "children"), *_FIELDS,
+        Input("new-label", "value"), State("new-network", "value"),
         State("new-system", "value"), State("url", "search"), State("run", "data"),
         prevent_initial_call="initial_duplicate",
     )  # fmt: skip
     def write(  # noqa: PLR0917 - one argument a field of the form
         _fields: Any, _system: Any, workload: str, backends: list[str], label: Any, network: str, system: str,
         search: str | None, run: str | None,
-    ) -> tuple[Any, Any, Any]:  # fmt: skip
-        """Write the form into the address, and into that of the zip file."""
+    ) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+        """Write the form into the address, and into those of the zip file and of a sweep."""
         text = encode_form(_read(workload, backends, network, system, label), view.study.workloads())
         address = page_address("/export/new-run.zip", f"?{urlencode({'setup': text})}" if text else "")
         link = html.A("All files as a zip", href=address, className="text-link", download="new-run.zip")
-        return option_address(search, run or "", "setup", text, ""), text, link
+        onward = Selection.parse(search).with_option("setup", text).search
+        sweep = link_to("Sweep over its settings", "/sweep", onward)
+        return option_address(search, run or "", "setup", text, ""), text, link, sweep
 
     @app.callback(
         Output("new-form", "children"), Output("new-written", "data", allow_duplicate=True),

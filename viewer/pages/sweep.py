@@ -1,4 +1,4 @@
-"""Sweep: which settings give the shortest step, and what each is worth."""
+"""Sweep: which settings give the shortest step, and what each is worth; and starting one."""
 
 from __future__ import annotations
 
@@ -6,24 +6,39 @@ from typing import Any
 from urllib.parse import urlencode
 
 import dash_mantine_components as dmc
-import numpy as np
+import pandas as pd
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from ...errors import ChakrascopeError
 from ...runner import Sweep, read_sweep, sweep_names
-from ..charts import graph, heat_map, sweep_scatter
-from ..queries.sweeps import answered, best_by, frontier, setting_title, swept_settings
+from ..charts import graph
+from ..queries.objectives import more_is_cheaper, objectives, worth_their_cost
+from ..queries.sweeps import answered, best_by, setting_title, swept_settings
 from ..state import Selection, StudyView
+from ..sweep_charts import best_heat_map, frontier_scatter, parallel_coordinates
 from ..theme import duration_text
-from .parts import card, column, empty, fitting, option_address, page_address, table, text_column
+from .jobs import jobs_card
+from .parts import (
+    card,
+    column,
+    empty,
+    export_links,
+    fitting,
+    no_workload,
+    option_address,
+    page_address,
+    table,
+    text_column,
+)
+from .sweep_start import register_start, start_card
 
 __all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/sweep", "Sweep"
 NEEDS_RUN = False
 _RANKS_NOTE = (
-    "Marked: points that none beats with as few ranks. Where a captured workload is scaled out, each rank "
-    "brings its own batch: more ranks then do more work in the same step."
+    " Where a captured workload is scaled out, each rank brings its own batch: more ranks then do more work "
+    "in the same step."
 )
 _FIGURES = [
     column("ranks", "Ranks", maxWidth=90),
@@ -36,59 +51,105 @@ _FIGURES = [
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
-    """Return the page; it needs a sweep but no run."""
+    """Return the page: a new sweep, the jobs, and the sweep of the address; it needs no run."""
     names = sweep_names(view.study)
-    if not names:
-        text = "chakrascope sweep STUDY --network PRESET --over network.bandwidth=25,50,100 --keep 3"
-        how = "Simulate the workload over a range of settings, then reload this page:"
-        return card("This study has no sweep yet", dmc.Text(how, mb="xs"), dmc.Code(text, block=True))
-    shown = selection.option("sweep") if selection.option("sweep") in names else names[-1]
-    return dmc.Stack(
-        [
-            dmc.Group([dmc.Title(TITLE, order=2),
-                       dmc.Select(id="sweep-name", data=names, value=shown, allowDeselect=False, w=320,
-                                  **{"aria-label": "Sweep shown"})], justify="space-between"),
-            html.Div(_sweep(view, read_sweep(view.study, shown), scheme), id="sweep"),
-        ],
-        gap="md",
+    if not names and not view.study.workloads():
+        return no_workload(selection.search)
+    shown = _shown(names, selection)
+    choice = dmc.Select(
+        id="sweep-name", data=names, value=shown or None, allowDeselect=False, w=320,
+        placeholder="no sweep yet", **{"aria-label": "Sweep shown"},
     )  # fmt: skip
+    can_begin = bool(view.study.workloads())
+    begin = [html.A("New sweep", href="#sweep-new", className="text-link")] if names and can_begin else []
+    parts: list[Any] = [
+        dmc.Group([dmc.Title(TITLE, order=2), dmc.Group([*begin, choice])], justify="space-between"),
+        dcc.Store(id="sweep-stamp", data=_stamp(view, shown)),
+        html.Div(_sweep(view, shown, scheme, selection.option("pareto")), id="sweep"),
+    ]
+    if can_begin:
+        # A study without sweeps begins with starting one; others with the answers.
+        place = 3 if names else 2
+        parts[place:place] = [start_card(view, selection), jobs_card("Started here")]
+    return dmc.Stack(parts, gap="md")
 
 
-def _sweep(view: StudyView, found: Sweep, scheme: str) -> Any:
+def _shown(names: list[str], selection: Selection) -> str:
+    asked = selection.option("sweep")
+    return asked if asked in names else names[-1] if names else ""
+
+
+def _stamp(view: StudyView, name: str) -> str:
+    """Return what changes whenever the points of the sweep *name* do: text, as browsers round."""
+    file = view.study.path / "sweeps" / name / "points.parquet"
+    return f"{file.stat().st_mtime_ns} {name}" if name and file.is_file() else ""
+
+
+def _sweep(view: StudyView, name: str, scheme: str, objective: str) -> Any:
+    if not name:
+        return empty("No sweep yet: choose axes above, or use `chakrascope sweep STUDY --over ...`.")
+    try:
+        found = read_sweep(view.study, name)
+    except ChakrascopeError as error:
+        return dmc.Alert(error.message, color="red", variant="light")
     points = answered(found.points)
     if points.empty:
-        return card("No point of this sweep has an answer", _points(found, scheme))
+        return card("No point of this sweep has an answer yet", _points(found, scheme))
     settings = swept_settings(found.points)
-    best = points.iloc[0]
-    chosen = ", ".join(f"{setting_title(name)} = {best[name]}" for name in settings) or "its only point"
-    shortest, longest = int(best["makespan_ns"]), int(points["makespan_ns"].max())
-    times = f"the longest is {longest / max(1, shortest):.2f} times it"
-    text = f"The shortest step is {duration_text(shortest)}, with {chosen}; {times}."
-    parts: list[Any] = [dmc.Title(text, order=3, size="h4", id="sweep-best")]
-    if best["id"] in {info.id for info in view.runs()}:
-        address = page_address("/", Selection(str(best["id"])).search)
-        parts.append(dcc.Link("Open this run", href=address, className="text-link"))
-    parts.append(_heat(points, settings, scheme))
-    if points["ranks"].nunique() > 1:
-        scatter = sweep_scatter(points.assign(best=frontier(points)), settings, scheme)
-        parts.append(card("Ranks and time", graph(scatter), note=_RANKS_NOTE))
+    parts: list[Any] = [_best(view, name, points, settings)]
+    if len(settings) > 1:
+        parts.append(_heat(points, settings, scheme))
+    charts = [_pareto(points, settings, objective, scheme)] if objectives(points) else []
+    if settings:
+        note = "A line a point, the fastest on top: where blue lines meet, a setting matters."
+        lines = graph(parallel_coordinates(points, settings, scheme))
+        charts.append(card("All settings at once", lines, note=note))
+    parts.append(dmc.SimpleGrid(charts, cols={"base": 1, "xl": 2}))
     return dmc.Stack([*parts, _points(found, scheme)], gap="md")
 
 
-def _heat(points: Any, settings: list[str], scheme: str) -> dmc.Paper:
-    if len(settings) < 2:
-        return card("Two settings against each other", empty("Only one setting was swept."))
-    row, column_ = settings[1], settings[0]
-    matrix = best_by(points, row, column_)
-    texts = np.vectorize(_time_text, otypes=[object])
-    note = f"The shortest step for each {setting_title(row)} (rows) and {setting_title(column_)} (columns)."
-    return card(
-        "Two settings against each other", graph(heat_map(matrix, texts(matrix.values), scheme)), note=note
+def _best(view: StudyView, name: str, points: pd.DataFrame, settings: list[str]) -> Any:
+    best = points.iloc[0]
+    chosen = ", ".join(f"{setting_title(each)} = {best[each]}" for each in settings) or "its only point"
+    shortest, longest = int(best["makespan_ns"]), int(points["makespan_ns"].max())
+    times = f"the longest is {longest / max(1, shortest):.2f} times it"
+    text = f"The shortest step is {duration_text(shortest)}, with {chosen}; {times}."
+    query = urlencode({"sweep": name, "point": best["id"]})
+    zipped = page_address("/export/point.zip", f"?{query}")
+    links: list[Any] = [
+        html.A("Its files as a zip", href=zipped, className="text-link", download="point.zip")
+    ]
+    if best["id"] in {info.id for info in view.runs()}:
+        address = page_address("/", Selection(str(best["id"])).search)
+        links.insert(0, dcc.Link("Open this run", href=address, className="text-link"))
+    return html.Div(
+        [dmc.Title(text, order=3, size="h4", id="sweep-best"), html.Div(links, className="link-row")]
     )
 
 
-def _time_text(nanoseconds: float) -> str:
-    return "no answer" if np.isnan(nanoseconds) else duration_text(nanoseconds)
+def _heat(points: pd.DataFrame, settings: list[str], scheme: str) -> dmc.Paper:
+    row, column_ = settings[1], settings[0]
+    matrix = best_by(points, row, column_)
+    note = f"The shortest step for each {setting_title(row)} (rows) and {setting_title(column_)} (columns)."
+    return card("Two settings against each other", graph(best_heat_map(matrix, scheme)), note=note)
+
+
+def _pareto(points: pd.DataFrame, settings: list[str], objective: str, scheme: str) -> dmc.Paper:
+    names = objectives(points)
+    against = objective if objective in names else names[0]
+    title = setting_title(against)
+    least = "the largest" if more_is_cheaper(against) else "the smallest"
+    note = f"Marked: the shortest step for what it costs; of {title}, {least} costs least."
+    note += _RANKS_NOTE if against == "ranks" else ""
+    scatter = frontier_scatter(
+        points.assign(best=worth_their_cost(points, against)), settings, against, scheme
+    )
+    choice = dmc.Select(
+        id="sweep-pareto", value=against, allowDeselect=False, w=220, size="xs",
+        data=[{"value": name, "label": setting_title(name)} for name in names],
+        **{"aria-label": "What the step is set against"},
+    )  # fmt: skip
+    return card("What speed costs", choice, graph(scatter), note=note)
 
 
 def _points(found: Sweep, scheme: str) -> dmc.Paper:
@@ -99,25 +160,65 @@ def _points(found: Sweep, scheme: str) -> dmc.Paper:
         made |= {"field": renamed[made["field"]], "tooltipField": renamed[made["field"]]}
     rows = found.points.rename(columns=renamed).drop(columns="settings")
     rows = rows.astype(object).where(rows.notna(), None)
-    address = page_address("/export/sweep.csv", f"?{urlencode({'sweep': found.name})}")
-    link = html.A("Export CSV", href=address, className="text-link", download="sweep.csv")
     height = fitting(len(rows), 460)
-    return card(f"All {len(rows):,} points, best first", link,
+    head = dmc.Group([dmc.Text(f"{found.failed:,} failed", size="sm", c="dimmed"),
+                      export_links("sweep", sweep=found.name)], justify="space-between", mb=4)  # fmt: skip
+    return card(f"All {len(rows):,} points, best first", head,
                 table("sweep-table", rows, [*settings, *_FIGURES], scheme, height=height))  # fmt: skip
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Wire the choice of a sweep."""
+    """Wire the choice of a sweep, its growing, and the start of a new one."""
+    register_start(app, view)
 
     @app.callback(
         Output("sweep", "children"), Output("url", "search", allow_duplicate=True),
-        Input("sweep-name", "value"), State("dark", "checked"), State("run", "data"),
-        State("url", "search"), prevent_initial_call=True,
+        Output("sweep-stamp", "data"), Input("sweep-name", "value"), State("dark", "checked"),
+        State("run", "data"), State("url", "search"), State("sweep-stamp", "data"), prevent_initial_call=True,
     )  # fmt: skip
-    def show(name: str, dark: bool, run: str | None, search: str | None) -> tuple[Any, Any]:
+    def show(
+        name: str | None, dark: bool, run: str | None, search: str | None, seen: Any
+    ) -> tuple[Any, Any, Any]:
+        """Show the chosen sweep, and keep it in the address."""
+        if not name or _stamp(view, name) == seen:
+            return no_update, no_update, no_update
+        scheme, selection = "dark" if dark else "light", Selection.parse(search)
+        drawn = _sweep(view, name, scheme, selection.option("pareto"))
+        return drawn, option_address(search, run or "", "sweep", name, ""), _stamp(view, name)
+
+    @app.callback(
+        Output("sweep", "children", allow_duplicate=True), Output("url", "search", allow_duplicate=True),
+        Input("sweep-pareto", "value"), State("sweep-name", "value"), State("dark", "checked"),
+        State("run", "data"), State("url", "search"), prevent_initial_call=True,
+    )  # fmt: skip
+    def set_against(
+        objective: str, name: str, dark: bool, run: str | None, search: str | None
+    ) -> tuple[Any, Any]:
+        """Set the step against something else."""
+        first = objectives(answered(read_sweep(view.study, name).points))[0]
+        address = option_address(search, run or "", "pareto", objective, first)
+        if address is no_update:
+            return no_update, no_update
+        return _sweep(view, name, "dark" if dark else "light", objective), address
+
+    @app.callback(
+        Output("sweep-name", "data"), Output("sweep-name", "value"),
+        Output("sweep", "children", allow_duplicate=True),
+        Output("sweep-stamp", "data", allow_duplicate=True),
+        Input("jobs-seen", "data"), State("sweep-name", "data"), State("sweep-name", "value"),
+        State("sweep-stamp", "data"), State("dark", "checked"), State("url", "search"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def grow(
+        _jobs: Any, listed: list[str], shown: str | None, seen: Any, dark: bool, search: str | None
+    ) -> tuple[Any, Any, Any, Any]:
+        """List a sweep that a job has begun, show it, and follow its points."""
         names = sweep_names(view.study)
-        try:
-            drawn = _sweep(view, read_sweep(view.study, name), "dark" if dark else "light")
-        except ChakrascopeError as error:
-            return dmc.Alert(error.message, color="red", variant="light"), no_update
-        return drawn, option_address(search, run or "", "sweep", name, names[-1])
+        fresh = [name for name in names if name not in (listed or [])]
+        if fresh:
+            return names, fresh[-1], no_update, no_update
+        stamp = _stamp(view, shown or "")
+        if stamp == seen:
+            return (no_update,) * 4
+        objective = Selection.parse(search).option("pareto")
+        return no_update, no_update, _sweep(view, shown or "", "dark" if dark else "light", objective), stamp

@@ -22,7 +22,10 @@ def swept_settings(points: pd.DataFrame) -> list[str]:
 
 def setting_title(name: str) -> str:
     """Return what people call a setting: its key without the file it stands in."""
-    return name.removeprefix("network.").removeprefix("system.").removesuffix("-implementation")
+    plain = name.removeprefix("network.").removeprefix("system.").removesuffix("-implementation")
+    plain = plain.replace("npus_count", "size").replace("rank_time_ns", "time of all ranks (ns)")
+    field, bracket, index = plain.rstrip("]").partition("[")
+    return f"{field} of dimension {int(index) + 1}" if bracket and index.isdigit() else plain
 
 
 def answered(points: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,175 @@
+"""Starting a sweep: what it begins from, what it goes over, and what that amounts to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
+
+from ...runner import JobStore, sweep_names
+from ..queries.configure import differences
+from ..queries.estimate import duration_estimate, load_of
+from ..queries.form import Form, decode_form
+from ..queries.sweep_form import (
+    MOST_AXES,
+    Plan,
+    axis_names,
+    decode_axes,
+    encode_axes,
+    plan_of,
+    request_of,
+    suggested,
+)
+from ..state import Selection, StudyView
+from .parts import card, link_to, option_address
+
+__all__ = ["register_start", "start_card"]
+
+_NAME_LENGTH = 80
+_MOST_KEPT = 20
+
+
+def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
+    """Return the form of a new sweep as the address has it; the study has a workload."""
+    form = decode_form(selection.option("setup"), view.study.workloads())
+    names = axis_names(form.setup)
+    axes = decode_axes(selection.option("over"), names)
+    rows = [_axis(number, axes, names) for number in range(MOST_AXES)]
+    start = dmc.Group(
+        [
+            dmc.TextInput(id="sweep-title", label="Name of the sweep", value=_free_name(view), w=240,
+                          debounce=True),
+            dmc.NumberInput(id="sweep-keep", label="Best points to keep as runs", value=1, min=0,
+                            max=_MOST_KEPT, suffix=" runs", w=210, allowDecimal=False),
+            dmc.Button("Start the sweep", id="sweep-go", disabled=True),
+            html.Div(id="sweep-plan", **{"aria-live": "polite"}),
+        ],
+        align="end", mt="sm",
+    )  # fmt: skip
+    change = link_to("Change that on the page New run", "/new-run", selection.search)
+    begins = dmc.Text(["It begins from ", html.B(_begins(form)), ". ", change], size="sm")
+    return card(
+        "New sweep",
+        begins,
+        dmc.SimpleGrid(rows, cols=2, spacing="sm", mt="xs"),
+        start,
+        html.Div(id="sweep-told", **{"aria-live": "polite"}),
+        note="Every combination of the values is simulated, from the setup of the page New run on.",
+        id="sweep-new",
+    )
+
+
+def _begins(form: Form) -> str:
+    changes = len(differences(form.setup))
+    changed = f" with {changes} change{'' if changes == 1 else 's'}" if changes else ""
+    backend = form.backends[0] if form.backends else "analytical-unaware"
+    return f"{form.workload} on {form.setup.network_preset}{changed}, by {backend}"
+
+
+def _axis(number: int, axes: Sequence[tuple[str, str]], names: dict[str, str]) -> dmc.Group:
+    key, values = axes[number] if number < len(axes) else ("", "")
+    return dmc.Group(
+        [
+            dmc.Select(id={"form": "axis", "field": "key", "number": number}, value=key or None,
+                       data=[{"value": name, "label": title} for name, title in names.items()],
+                       label=f"Axis {number + 1}", placeholder="nothing", clearable=True, searchable=True,
+                       w=270),
+            dmc.TextInput(id={"form": "axis", "field": "values", "number": number}, value=values,
+                          label="Values, with commas between", style={"flex": 1}, debounce=True),
+        ],
+        wrap="nowrap", gap="xs",
+    )  # fmt: skip
+
+
+def _free_name(view: StudyView) -> str:
+    taken = set(sweep_names(view.study))
+    return next(name for number in range(1, len(taken) + 2) if (name := f"sweep-{number}") not in taken)
+
+
+# The axes as callbacks read them.
+_KEYS = {"form": "axis", "field": "key", "number": ALL}
+_VALUES = {"form": "axis", "field": "values", "number": ALL}
+
+
+def register_start(app: Dash, view: StudyView) -> None:
+    """Wire the axes, what they amount to, and the start."""
+    _register_axes(app, view)
+    _register_go(app, view)
+
+
+def _form(view: StudyView, search: str | None) -> Form:
+    return decode_form(Selection.parse(search).option("setup"), view.study.workloads())
+
+
+def _register_axes(app: Dash, view: StudyView) -> None:
+    @app.callback(
+        Output(_VALUES, "value"), Input(_KEYS, "value"), State(_VALUES, "value"), State("url", "search"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def suggest(keys: list[str | None], values: list[str], search: str | None) -> Any:
+        """Propose values for an axis that was just chosen, and none for one that was given up."""
+        if not isinstance(ctx.triggered_id, dict) or len(ctx.triggered_prop_ids) != 1:
+            return [no_update] * len(keys)
+        number, form = int(ctx.triggered_id["number"]), _form(view, search)
+        key = keys[number]
+        proposed = suggested(form.setup, key) if key in axis_names(form.setup) else ""
+        return [proposed if index == number else no_update for index in range(len(values))]
+
+    @app.callback(
+        Output("sweep-plan", "children"), Output("sweep-go", "disabled"),
+        Output("url", "search", allow_duplicate=True), Input(_KEYS, "value"), Input(_VALUES, "value"),
+        State("url", "search"), State("run", "data"), prevent_initial_call="initial_duplicate",
+    )  # fmt: skip
+    def examine(
+        keys: list[str | None], values: list[str], search: str | None, run: str | None
+    ) -> tuple[Any, bool, Any]:
+        """Say how many points that makes and how long they take, and keep it in the address."""
+        axes = [(key or "", text or "") for key, text in zip(keys, values, strict=True)]
+        plan = _plan(view, _form(view, search), axes)
+        told = encode_axes([axis for axis in axes if axis[0]])
+        return _shown(plan), bool(plan.problem), option_address(search, run or "", "over", told, "")
+
+
+def _plan(view: StudyView, form: Form, axes: Sequence[tuple[str, str]]) -> Plan:
+    return plan_of(form, axes, load_of(view.study.workload_prefix(form.workload)))
+
+
+def _shown(plan: Plan) -> Any:
+    if plan.problem:
+        return dmc.Text(
+            plan.problem, size="sm", c="red" if plan.over or plan.points else "dimmed", className="finding"
+        )
+    takes = f"{duration_estimate([plan.seconds])}, give or take a factor of two"
+    return dmc.Text(f"{plan.points:,} points, {takes}. {plan.note}", size="sm", className="finding")
+
+
+def _register_go(app: Dash, view: StudyView) -> None:
+    jobs = JobStore(view.study)
+
+    @app.callback(
+        Output("sweep-told", "children"), Input("sweep-go", "n_clicks"),
+        State(_KEYS, "value"), State(_VALUES, "value"), State("sweep-title", "value"),
+        State("sweep-keep", "value"), State("url", "search"), prevent_initial_call=True,
+    )  # fmt: skip
+    def go(  # noqa: PLR0917 - one argument a field of the form
+        clicks: int | None,
+        keys: list[str | None],
+        values: list[str],
+        title: Any,
+        keep: Any,
+        search: str | None,
+    ) -> Any:
+        """Hand the sweep to a process of its own; what was typed is read and checked here again."""
+        if not clicks:
+            return no_update
+        form = _form(view, search)
+        plan = _plan(view, form, [(key or "", text or "") for key, text in zip(keys, values, strict=True)])
+        if plan.problem:
+            return dmc.Alert(plan.problem, color="red", variant="light", mt="sm")
+        name = str(title or "").strip()[: _NAME_LENGTH + 1]
+        kept = min(_MOST_KEPT, max(0, int(keep))) if isinstance(keep, (int, float)) else 1
+        jobs.submit_sweep(request_of(form, plan, name or _free_name(view), kept), label=name)
+        told = f"The sweep '{name}' was started. You may close this page meanwhile."
+        return dmc.Text(told, size="sm", mt="sm")

@@ -1,0 +1,37 @@
+"""What the step of a sweep's points can be set against, and which points are worth their cost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from .sweeps import swept_settings
+
+__all__ = ["more_is_cheaper", "objectives", "worth_their_cost"]
+
+
+def objectives(points: pd.DataFrame) -> list[str]:
+    """Return the columns to set against the makespan: what costs something, and has more than one value."""
+    numbers = [name for name in swept_settings(points) if pd.api.types.is_numeric_dtype(points[name])]
+    known = [name for name in ("ranks", "cost", *numbers, "rank_time_ns") if name in points]
+    return [name for name in dict.fromkeys(known) if points[name].nunique() > 1]
+
+
+def more_is_cheaper(objective: str) -> bool:
+    """Return whether more of *objective* asks less of the hardware: of a delay it does."""
+    return "latency" in objective or "delay" in objective
+
+
+def worth_their_cost(points: pd.DataFrame, objective: str) -> pd.Series:
+    """Return which of the answered points no other beats: none costs as little and is as fast.
+
+    The cost is the column *objective*, or its negative where :func:`more_is_cheaper`.
+    """
+    sign = -1 if more_is_cheaper(objective) else 1
+    costs = pd.DataFrame({"cost": sign * points[objective].astype(float), "step": points["makespan_ns"]})
+    ordered = costs.sort_values(["cost", "step"], kind="stable")
+    best = ordered["step"].astype(np.int64).cummin()
+    first = ~ordered.duplicated(["cost"]) & (ordered["step"] == best)
+    improves = first & (best < best.shift(fill_value=np.iinfo(np.int64).max))
+    chosen: pd.Series = improves.reindex(points.index)
+    return chosen
