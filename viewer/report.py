@@ -12,7 +12,10 @@ import pandas as pd
 
 from ..errors import StudyError
 from ..runner import BREAKDOWNS, Study, advice
-from .queries.path import segment_table, strip
+from .queries.layers import layer_table
+from .queries.network import link_table, packet_facts
+from .queries.path import segment_table
+from .report_pictures import path_picture, timeline_note, timeline_picture
 from .state import OpenRun, StudyView
 from .theme import KIND_LABELS, bytes_text, duration_text, kind_colour, run_name, share_text
 
@@ -21,7 +24,10 @@ __all__ = ["report_html", "write_report"]
 _STYLE = Path(__file__).with_name("report.css")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _MOST_SEGMENTS, _MOST_COLLECTIVES, _MOST_KEYS = 200, 500, 15
-_STRIP_WIDTH, _STRIP_ROW, _STRIP_LABEL = 1000, 22, 70
+_MOST_LINKS = 10
+_NETWORK_NOTE = (
+    "The links that are busiest: the part of the step in which they carry data, and what they carry."
+)
 
 Show = Callable[[Any], str]
 # field -> heading, how its values are written
@@ -55,11 +61,14 @@ def report_html(run: OpenRun) -> str:
                  "that must shrink for the step to shrink."),
         _section("What would help", _advice(run), "The gain is a bound: once a part shrinks, another chain "
                  "may bound the step."),
-        _section("The critical path across ranks", _strip(run)),
+        _section("The critical path across ranks", path_picture(run)),
+        _section("Timeline", timeline_picture(run), timeline_note(run)),
         *(_section(f"By {by}", _breakdown(run, by)) for by in sorted(BREAKDOWNS) if by != "kind"),
         _section("Longest segments of the critical path", _segments(run), _segments_note(run)),
+        _section("Layers", _layers(run), "In the order in which they run; means over all ranks."),
         _section("Collectives", _collectives(run), "Skew: from the first arrival to the last. Bus bandwidth: "
                  "what a ring of as many ranks moves over each link."),
+        _section("Network", _network(run), _NETWORK_NOTE),
         _section("Ranks", _ranks(run), "Compute + exposed communication + idle = the step."),
         _section("Assumptions and warnings", _warnings(run)),
         _section("How it was made", _provenance(run)),
@@ -127,29 +136,6 @@ def _advice(run: OpenRun) -> str:
     )
 
 
-def _strip(run: OpenRun) -> str:
-    table = strip(run.path)
-    ranks = sorted(table["rank"].unique())
-    row_of = {rank: row for row, rank in enumerate(ranks)}
-    scale = (_STRIP_WIDTH - _STRIP_LABEL) / max(1, run.path.makespan_ns)
-    labels = "".join(
-        f'<text x="0" y="{row * _STRIP_ROW + 15}">rank {rank}</text>' for rank, row in row_of.items()
-    )
-    bars = "".join(
-        f'<rect x="{_STRIP_LABEL + row["start_ns"] * scale:.2f}" y="{row_of[row["rank"]] * _STRIP_ROW + 2}" '
-        f'width="{max(0.3, row["duration_ns"] * scale):.2f}" height="{_STRIP_ROW - 4}" '
-        f'fill="{kind_colour(str(row["kind"]))}"/>'
-        for row in table.to_dict("records")
-    )
-    height = _STRIP_ROW * len(ranks)
-    end = duration_text(run.path.makespan_ns)
-    axis = (
-        f'<text x="{_STRIP_LABEL}" y="{height + 14}">0</text>'
-        f'<text x="{_STRIP_WIDTH}" y="{height + 14}" class="end">{end}</text>'
-    )
-    return f'<svg viewBox="0 0 {_STRIP_WIDTH} {height + 18}" role="img">{labels}{bars}{axis}</svg>'
-
-
 def _breakdown(run: OpenRun, by: str) -> str:
     table = run.path.breakdown(by)
     more = len(table) - _MOST_KEYS
@@ -211,6 +197,38 @@ def _collectives(run: OpenRun) -> str:
             "on_path_ns": ("On the critical path", duration_text),
         },
     )
+
+
+def _layers(run: OpenRun) -> str:
+    return _table(
+        layer_table(run.nodes, run.path),
+        {
+            "module": ("Module", _short),
+            "forward_ns": ("Forward", duration_text),
+            "backward_ns": ("Backward", duration_text),
+            "communication_ns": ("Communication", duration_text),
+            "on_path_ns": ("On the critical path", duration_text),
+            "share": ("Share", share_text),
+        },
+    )
+
+
+def _network(run: OpenRun) -> str:
+    if run.result.links.empty:
+        return f"<p>The backend {escape(run.info.backend)} records no links.</p>"
+    links = _table(
+        link_table(run.result).head(_MOST_LINKS),
+        {
+            "source": ("From", str),
+            "target": ("To", str),
+            "share": ("Busy", share_text),
+            "bytes": ("Carried", bytes_text),
+            "bytes_per_ns": ("Speed while busy (GB/s)", _rate),
+            "queue_ns": ("Queueing", duration_text),
+        },
+    )
+    facts = packet_facts(run.result.provenance)
+    return links + _list(f"{label}: {text}" for label, text in facts)
 
 
 def _ranks(run: OpenRun) -> str:

@@ -30,8 +30,8 @@ KIND_COLOURS: dict[str, str] = {
     "communication": "#e08214",
     "launch": "#7fbfe6",
     "memory": "#1b9e77",
-    "wait": "#c26aa0",
-    "idle": "#9aa3ad",
+    "wait": "#c45a9c",
+    "idle": "#a9b1ba",
 }
 # What is written on these colours, in both schemes: at least 4.5 to 1 against each of them.
 ON_KIND_INK = "#0b1016"

@@ -257,3 +257,33 @@ def test_graph_is_left_at_any_moment_without_an_error(visit, made):
         page.wait_for_timeout(17 * moment % 120)
         complaints += page.complaints
     assert complaints + visit("/", f"?run={made.run_a}").complaints == []
+
+
+@pytest.mark.parametrize("width", [1280, 1920, 3840])
+def test_no_page_is_wider_than_the_screen(browser, served, made, width):
+    context = browser.new_context(viewport={"width": width, "height": 900})
+    page = context.new_page()
+    for path, ready in READY.items():
+        page.goto(f"{served}{path}?run={made.run_b}&rank=1&node=4")
+        page.wait_for_selector(ready, state="attached")
+        assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0, path
+    context.close()
+
+
+def test_what_has_the_focus_is_framed_and_canvases_have_names(visit, made):
+    page = visit("/timeline", f"?run={made.run_a}")
+    page.wait_for_selector("#timeline[data-slices]")
+    page.locator("#nav a").first.focus()
+    page.keyboard.press("Tab")
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    assert page.evaluate(outline) == "solid"
+    page.locator("#timeline-measured").focus()
+    page.keyboard.press("Tab")
+    seen = set()
+    for _ in range(8):
+        seen.add(page.evaluate("document.activeElement.id"))
+        page.keyboard.press("Tab")
+    assert "timeline-canvas" in seen
+    named = page.locator("canvas[tabindex='0']")
+    assert named.get_attribute("aria-label") == "Timeline of all ranks"
+    assert page.locator(f"#{named.get_attribute('aria-describedby')}").count() == 1

@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 import pytest
 
 from chakrascope.errors import StudyError
-from chakrascope.viewer import write_report
+from chakrascope.viewer import report_pictures, write_report
 from chakrascope.viewer.report import report_html
 
 
@@ -43,6 +43,24 @@ def test_report_says_what_the_pages_say(run):
 def test_strip_covers_the_step_once(run):
     widths = re.findall(r'<rect x="[\d.]+" y="\d+" width="([\d.]+)"', report_html(run))
     assert sum(map(float, widths)) == pytest.approx(930, abs=5)
+
+
+def test_timeline_of_the_report_shows_every_lane_and_the_path(run, simulated):
+    drawn = report_pictures.timeline_picture(run)
+    assert drawn.count("communication</text>") == 2
+    assert drawn.count("<path") == 2 * 3 + 1 + 5
+    both = report_pictures.timeline_picture(simulated)
+    assert both.count("(measured)</text>") == both.count("communication") == 16
+    assert "pale" in report_pictures.timeline_note(simulated)
+
+
+def test_timeline_of_the_report_keeps_to_the_ranks_of_the_path(simulated, monkeypatch):
+    monkeypatch.setattr(report_pictures, "_MOST_LANES", 5)
+    note = report_pictures.timeline_note(simulated)
+    assert "2 of the 8 ranks" in note
+    visited = simulated.path.segments.groupby("rank")["duration_ns"].sum().nlargest(2).index
+    drawn = report_pictures.timeline_picture(simulated)
+    assert all(f">rank {rank}</text>" in drawn for rank in visited)
 
 
 def test_report_of_the_newest_run_is_written_whole(made, tmp_path):
