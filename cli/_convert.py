@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -19,9 +17,6 @@ from ._output import console, counter, print_frame, stage
 __all__ = ["convert_command", "convert_latest"]
 
 
-# Below this, starting another process takes longer than it saves.
-_WORTH_PROCESSES_BYTES = 32 << 20
-
 Step = int | Literal["all", "median"]
 
 
@@ -36,18 +31,11 @@ def parse_step(context: click.Context, parameter: click.Parameter, text: str) ->
     raise click.BadParameter(f"'{text}' is no step; use median, all or a step's number.", context, parameter)
 
 
-def worth_processes(files: Iterable[Path]) -> int:
-    """Return how many processes to convert *files* with."""
-    large = sum(file.stat().st_size for file in files if file.is_file()) >= _WORTH_PROCESSES_BYTES
-    return os.cpu_count() or 1 if large else 1
-
-
 def convert_latest(study: Study, step: Step) -> Workload:
     """Convert the newest trace set of *study* and keep the workload there."""
     trace_dir = study.latest_trace_set()
     with stage(f"converted {trace_dir.name} to Chakra graphs") as status:
-        jobs = worth_processes(trace_dir.iterdir())
-        workload = convert(trace_dir, step=step, progress=counter(status, "ranks"), jobs=jobs)
+        workload = convert(trace_dir, step=step, progress=counter(status, "ranks"), jobs=None)
         study.add_workload(workload, trace_dir.name)
     return workload
 
@@ -64,6 +52,7 @@ def convert_foreign(
             linked_trace=files["linked"],
             step=step,
             progress=counter(status, "ranks"),
+            jobs=None,
         )
     if study_folder is not None:
         study = Study.create(study_folder)

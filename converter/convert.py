@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import repeat
@@ -24,18 +25,21 @@ __all__ = ["UNMARKED", "Progress", "StepChoice", "convert", "convert_files"]
 
 Progress = Callable[[int, int], None]
 _MAX_RANKS = 1_000_000
+# Below this, starting another process takes longer than it saves.
+_WORTH_PROCESSES_BYTES = 32 << 20
 _PEER_TYPES = (NodeType.COMM_SEND, NodeType.COMM_RECV)
 UNMARKED = "no step is marked in the traces: all that was recorded counts as one step"
 
 
 def convert(
-    trace_dir: Path, *, step: StepChoice = "median", progress: Progress | None = None, jobs: int = 1
+    trace_dir: Path, *, step: StepChoice = "median", progress: Progress | None = None, jobs: int | None = 1
 ) -> Workload:
     """Convert the trace set in *trace_dir* to a workload.
 
     *step* is the index of a captured step, ``"median"`` for the one whose slowest rank is the median, or
-    ``"all"``. *progress* is called with (ranks done, ranks). *jobs* processes convert ranks at the same time;
-    with more than one, the caller's main module must be safe to import. Raises `TraceError` for an unusable
+    ``"all"``. *progress* is called with (ranks done, ranks). *jobs* processes convert ranks at the same time
+    (None: as many as there are cores, if the files are large enough); with more than one, the caller's main
+    module must be safe to import. Raises `TraceError` for an unusable
     trace set and `UsageError` for a step that was not captured.
     """
     trace_dir = Path(trace_dir)
@@ -64,7 +68,7 @@ def _convert_set(
     *,
     timed: bool,
     progress: Progress | None,
-    jobs: int,
+    jobs: int | None,
 ) -> Workload:
     """Convert the trace set; only its steps with a host trace of their own unless *timed*."""
     entries = sorted(manifest.ranks, key=lambda entry: entry.rank)
@@ -88,7 +92,7 @@ def convert_files(
     linked_trace: Files | None = None,
     step: StepChoice = "median",
     progress: Progress | None = None,
-    jobs: int = 1,
+    jobs: int | None = 1,
 ) -> Workload:
     """Convert trace files that were captured by other means; returns the workload, written at *output*.
 
@@ -117,18 +121,19 @@ def _convert(
     known: dict[str, Any],
     assumptions: Sequence[str],
     progress: Progress | None,
-    jobs: int,
+    jobs: int | None,
 ) -> Workload:
     """Convert all *ranks*; *known* goes into the metadata as it is."""
     with _without_collector():
-        opened = open_ranks(ranks, keep=jobs == 1)
+        processes = _processes(ranks, jobs)
+        opened = open_ranks(ranks, keep=processes == 1, threads=processes)
         _refuse_swapped(opened)
         chosen = choose_steps([rank.steps for rank in opened], step, place)
         world_size = max(len(ranks), *(rank.world_size for rank in opened))
         if world_size > _MAX_RANKS:
             raise TraceError(f"{place}: a trace claims {world_size} ranks, which no job has. Capture again.")
         graphs = []
-        for graph in _rank_graphs(opened, chosen, world_size, jobs):
+        for graph in _rank_graphs(opened, chosen, world_size, processes):
             graphs.append(graph)
             if progress is not None:
                 progress(len(graphs), len(ranks))
@@ -146,16 +151,25 @@ def _convert(
     )
 
 
+def _processes(ranks: Sequence[RankTraces], jobs: int | None) -> int:
+    """Return in how many processes to convert *ranks*."""
+    if jobs is not None:
+        return min(jobs, len(ranks))
+    paths = (path for rank in ranks for path in (rank.host_path, rank.device_path) if path is not None)
+    size = sum(path.stat().st_size for path in paths if path.is_file())
+    return min(os.cpu_count() or 1, len(ranks)) if size >= _WORTH_PROCESSES_BYTES else 1
+
+
 def _rank_graphs(opened: Sequence[OpenRank], chosen: set[int], world_size: int, jobs: int) -> Iterator[Graph]:
     """Yield the graph of each rank in order, made by up to *jobs* processes."""
-    if min(jobs, len(opened)) < 2:
+    if jobs < 2:
         yield from (rank_graph(rank, chosen, world_size) for rank in opened)
         return
     from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - slow to import, and seldom needed
     from multiprocessing import get_context  # noqa: PLC0415 - as above
 
     # Spawned, not forked: a fork of a process with threads (a server, torch) may never return.
-    with ProcessPoolExecutor(min(jobs, len(opened)), get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         yield from pool.map(rank_graph, opened, repeat(chosen), repeat(world_size))
 
 

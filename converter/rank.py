@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -74,13 +75,20 @@ class OpenRank:
     trace: DeviceTrace | None = None
 
 
-def open_ranks(ranks: Sequence[RankTraces], *, keep: bool) -> list[OpenRank]:
+def open_ranks(ranks: Sequence[RankTraces], *, keep: bool, threads: int = 1) -> list[OpenRank]:
     """Find the steps of all *ranks*, in their device traces where nothing else says.
 
-    Device traces read for that are kept for later if *keep* and they are not too large.
+    Device traces read for that are kept for later if *keep* and they are not too large. Several *threads*
+    read at the same time.
     """
     small = len(ranks) == 1 or sum(_size(rank.device_path) for rank in ranks) < _KEPT_BYTES
-    return [_open(rank, keep=keep and small) for rank in ranks]
+    opened = partial(_open, keep=keep and small)
+    if threads < 2:
+        return [*map(opened, ranks)]
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - slow to import, and seldom needed
+
+    with ThreadPoolExecutor(threads) as pool:
+        return [*pool.map(opened, ranks)]
 
 
 def _open(traces: RankTraces, *, keep: bool) -> OpenRank:

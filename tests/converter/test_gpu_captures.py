@@ -8,13 +8,15 @@ from chakrascope.converter.costs import operator_cost
 from chakrascope.converter.host_trace import read_host_trace
 
 
-def test_processes_convert_the_same_graphs(data_dir, dlrm):
+@pytest.mark.parametrize("jobs", [2, None])
+def test_processes_convert_the_same_graphs(data_dir, dlrm, monkeypatch, jobs):
+    monkeypatch.setattr("chakrascope.converter.convert._WORTH_PROCESSES_BYTES", 1)
     folder = data_dir / "converter" / "dlrm_v100_8"
     seen = []
     workload = convert_files(
         f"{folder}/et_{{rank}}.json.gz",
         f"{folder}/kineto_{{rank}}.json.gz",
-        jobs=2,
+        jobs=jobs,
         progress=lambda done, total: seen.append((done, total)),
     )
     assert seen == [(1, 2), (2, 2)]
