@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..errors import CaptureError, NothingCaptured
+from ..errors import CaptureError, ChakrascopeError
 from ._capture import Capture, capture
 
 __all__ = ["hugging_face_callback", "lightning_callback"]
@@ -40,11 +40,11 @@ class _Window:
             self._capture.step()
 
     def close(self) -> None:
-        """Save what was captured; that nothing was is no reason to fail after a whole training run."""
+        """Save what was captured; what prevents that is no reason to fail after a whole training run."""
         self._capture = None
         try:
             self._exit.close()
-        except NothingCaptured as error:
+        except ChakrascopeError as error:
             warnings.warn(error.message, stacklevel=2)
 
     def again(self, make: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:

@@ -1,5 +1,6 @@
 """Run ``trace`` as a user would, in its own process, on small scripts."""
 
+import contextlib
 import json
 import os
 import signal
@@ -93,21 +94,36 @@ def run_trace(start_trace):
     return run
 
 
+@contextlib.contextmanager
+def serving(folder, package_path, *modules):
+    """Run a process that starts ranks in a fraction of the time torch and *modules* take to import."""
+    address = folder / "socket"
+    inject = str(Path(package_path, "chakrascope", "tracer", "_inject"))
+    environment = {
+        **os.environ,
+        "PYTHONPATH": inject,
+        "CHAKRASCOPE_CAPTURE": "{}",
+        "OMP_NUM_THREADS": "1",
+        "TORCH_FR_BUFFER_SIZE": "2000",
+        "HF_HUB_OFFLINE": "1",
+    }
+    command = [sys.executable, str(RANKS), str(address), ",".join(modules)]
+    server = subprocess.Popen(command, env=environment, start_new_session=True)
+    try:
+        while not address.exists():
+            assert server.poll() is None
+            time.sleep(0.05)
+        yield address
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)  # ranks that hang included
+        server.wait()
+
+
 @pytest.fixture(scope="session")
 def rank_server(tmp_path_factory, package_path):
-    """Return the address of a process that starts ranks in a fraction of the time torch takes to import."""
-    address = tmp_path_factory.mktemp("ranks") / "socket"
-    inject = str(Path(package_path, "chakrascope", "tracer", "_inject"))
-    environment = {**os.environ, "PYTHONPATH": inject, "CHAKRASCOPE_CAPTURE": "{}", "OMP_NUM_THREADS": "1"}
-    environment["TORCH_FR_BUFFER_SIZE"] = "2000"
-    command = [sys.executable, str(RANKS), str(address)]
-    server = subprocess.Popen(command, env=environment, start_new_session=True)
-    while not address.exists():
-        assert server.poll() is None
-        time.sleep(0.05)
-    yield address
-    os.killpg(server.pid, signal.SIGKILL)  # ranks that hang included
-    server.wait()
+    """Return the address of a process that starts ranks fast."""
+    with serving(tmp_path_factory.mktemp("ranks"), package_path) as address:
+        yield address
 
 
 @pytest.fixture

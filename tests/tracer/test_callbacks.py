@@ -1,83 +1,101 @@
-"""The trainers' callbacks, driven as their libraries document.
+"""The trainers of Hugging Face and Lightning, the real ones, as they are and with our callbacks."""
 
-The libraries themselves are large and stay out of the test environment; the events and their order below are
-those of transformers 5 and lightning 2.6, with which both callbacks were tried.
-"""
-
+import pickle
 import sys
 
 import pytest
 
+from chakrascope.converter import CollectiveType, convert
 from chakrascope.errors import CaptureError
 from chakrascope.tracer import TraceSet
 from chakrascope.tracer.callbacks import hugging_face_callback, lightning_callback
 
+from .conftest import serving
+
 pytestmark = pytest.mark.torch
-
-STAND_IN = """
-import sys, types
-sys.path.insert(0, {path!r})
-for name, base in (("transformers", "TrainerCallback"), ("lightning", ""), ("lightning.pytorch", "Callback")):
-    module = sys.modules[name] = types.ModuleType(name)
-    if base:
-        setattr(module, base, type(base, (), {{}}))
-from chakrascope.tracer.callbacks import hugging_face_callback, lightning_callback
-"""
-
-HUGGING_FACE = """
-callback = hugging_face_callback(sys.argv[1], warmup=2, steps=2)
-callback.on_train_begin(None, None, None, model=model)
-for _ in range(6):
-    train(1)
-    callback.on_step_end(None, None, None, model=model)
-callback.on_train_end(None, None, None, model=model)
-"""
-
-LIGHTNING = """
-callback = lightning_callback(sys.argv[1], warmup=2, steps=2)
-trainer = types.SimpleNamespace(global_step=0)
-callback.on_train_start(trainer, model)
-for batch in range(12):
-    model(torch.ones(4, 8)).sum().backward()
-    if batch % 2:
-        optimizer.step()
-        trainer.global_step += 1
-    callback.on_train_batch_end(trainer, model, None, None, batch)
-    if batch == {last}:
-        callback.on_exception(trainer, model, KeyboardInterrupt())
-        break
-else:
-    callback.on_train_end(trainer, model)
-"""
+LIBRARIES = {"transformers": hugging_face_callback, "lightning": lightning_callback}
 
 
-def captured(tmp_path, run_ranks, path):
-    done = run_ranks(path, tmp_path / "unused", warmup=2, steps=2)
-    assert done.returncode == 0, done.stderr
-    trace_set = TraceSet.load(tmp_path / "out")
-    (rank,) = trace_set.ranks
-    return trace_set, [rank["trigger"], rank["structure_step"]["index"], *(s["index"] for s in rank["steps"])]
+@pytest.fixture(scope="module")
+def rank_server(tmp_path_factory, package_path):
+    """Return the address of a process that has imported both libraries."""
+    for library in (*LIBRARIES, "accelerate"):
+        pytest.importorskip(library, reason=f"{library} is not installed; `pip install .[dev]` brings it")
+    modules = ("transformers.trainer", "transformers.models.gpt2.modeling_gpt2", "lightning.pytorch")
+    with serving(tmp_path_factory.mktemp("trainers"), package_path, *modules) as address:
+        yield address
 
 
-def test_a_hugging_face_trainer_s_steps_are_captured(tmp_path, script, run_ranks, package_path):
-    path = script(STAND_IN.format(path=package_path) + HUGGING_FACE)
-    trace_set, steps = captured(tmp_path, run_ranks, path)
-    assert (trace_set.partial, steps) == (False, ["manual", 2, 3, 4])
+@pytest.fixture
+def importable(monkeypatch, package_path):
+    """Let the jobs import chakrascope, as they can where it is installed."""
+    monkeypatch.setenv("PYTHONPATH", package_path)
 
 
-@pytest.mark.parametrize("last", [99, 8])
-def test_a_lightning_trainer_s_steps_are_captured(tmp_path, script, run_ranks, package_path, last):
-    path = script(STAND_IN.format(path=package_path) + LIGHTNING.format(last=last))
-    trace_set, steps = captured(tmp_path, run_ranks, path)
-    assert steps == ["manual", 2, 3, 4] if last == 99 else ["manual", 2, 3]
-    assert trace_set.partial == (last == 8)
+def steps(trace_set):
+    return [(rank["trigger"], [step["index"] for step in rank["steps"]]) for rank in trace_set.ranks]
 
 
 @pytest.mark.parametrize(
-    ("make", "package"), [(hugging_face_callback, "transformers"), (lightning_callback, "lightning")]
+    ("job", "module"),
+    [
+        (["hugging_face.py"], "transformer.h.0.mlp.c_fc"),
+        (["lightning_module.py", "2", "", "-1"], "layers.0"),
+    ],
 )
-def test_a_missing_library_is_named(tmp_path, monkeypatch, make, package):
-    for name in ("transformers", "lightning", "pytorch_lightning"):
+def test_an_unmodified_trainer_on_two_ranks_becomes_a_graph(tmp_path, run_ranks, job, module):
+    done = run_ranks(*job, ranks=2, warmup=2, steps=2)
+    assert done.returncode == 0, done.stderr
+    trace_set = TraceSet.load(tmp_path / "out")
+    assert (trace_set.partial, steps(trace_set)) == (False, [("optimizer", [3, 4])] * 2)
+    nodes = convert(trace_set.path).graphs[0].nodes
+    assert CollectiveType.ALL_REDUCE in set(nodes["comm_type"])
+    assert module in set(nodes["module"])
+
+
+@pytest.mark.parametrize("job", [["hugging_face.py", "own"], ["lightning_module.py", "2", "own", "-1"]])
+def test_a_callback_captures_both_ranks_without_a_launcher(tmp_path, run_ranks_alone, importable, job):
+    done = run_ranks_alone(*job, ranks=2)
+    assert done.returncode == 0, done.stderr
+    trace_set = TraceSet.load(tmp_path / "own")
+    assert (trace_set.partial, steps(trace_set)) == (False, [("manual", [3, 4])] * 2)
+
+
+def test_a_training_run_that_fails_keeps_its_error_and_its_steps(tmp_path, run_ranks_alone, importable):
+    done = run_ranks_alone("lightning_module.py", "1", "own", "8")
+    assert done.returncode == 1
+    assert "ValueError: bad batch" in done.stderr
+    assert steps(TraceSet.load(tmp_path / "own")) == [("manual", [3])]
+
+
+def test_a_training_run_too_short_to_be_captured_does_not_fail(tmp_path, script, run_ranks_alone, importable):
+    path = script("", start=SHORT)
+    done = run_ranks_alone(path)
+    assert (done.returncode, done.stdout) == (0, "trained\n"), done.stderr
+    assert "needs one whole step then" in done.stderr
+    assert not (tmp_path / "own" / "manifest.json").exists()
+
+
+SHORT = """
+from chakrascope.tracer.callbacks import hugging_face_callback
+callback = hugging_face_callback("own")
+callback.on_train_begin(None, None, None)
+callback.on_step_end(None, None, None)
+callback.on_train_end(None, None, None)
+print("trained")
+"""
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_callback_is_made_anew_in_a_spawned_rank(tmp_path, library):
+    pytest.importorskip(library)
+    copy = pickle.loads(pickle.dumps(LIBRARIES[library](tmp_path, steps=5)))
+    assert type(copy).__name__ == "ChakrascopeCallback"
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_missing_library_is_named(tmp_path, monkeypatch, library):
+    for name in ("transformers", "lightning", "lightning.pytorch", "pytorch_lightning"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(CaptureError, match=f"needs {package}.*chakrascope trace"):
-        make(tmp_path)
+    with pytest.raises(CaptureError, match=f"needs {library}.*chakrascope trace"):
+        LIBRARIES[library](tmp_path)
