@@ -178,11 +178,16 @@ def repeated_host(document: Any, times: int) -> Any:
     records = 1 + max(
         attribute["value"] for node in nodes for attribute in node["attrs"] if attribute["name"] == "rf_id"
     )
+    roots = {node["id"] for node in nodes if node["name"].startswith("[pytorch|")}
     result = [*nodes]
     for number in range(1, times):
         for node in nodes:
+            if node["id"] in roots:
+                continue
             moved = copy.copy(node)
             moved["id"] += number * ids
+            if moved["ctrl_deps"] not in roots:
+                moved["ctrl_deps"] += number * ids
             moved["attrs"] = [
                 {**attribute, "value": attribute["value"] + number * records}
                 if attribute["name"] == "rf_id" and attribute["value"]

@@ -1,5 +1,7 @@
 """Real captures of GPU jobs become graphs that replay what was measured."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from chakrascope.converter.host_trace import read_host_trace
 
 @pytest.mark.parametrize("jobs", [2, None])
 def test_processes_convert_the_same_graphs(data_dir, dlrm, monkeypatch, jobs):
-    monkeypatch.setattr("chakrascope.converter.convert._WORTH_PROCESSES_BYTES", 1)
+    monkeypatch.setattr(sys.modules["chakrascope.converter.convert"], "_WORTH_PROCESSES_BYTES", 1)
     folder = data_dir / "converter" / "dlrm_v100_8"
     seen = []
     workload = convert_files(
