@@ -257,3 +257,26 @@ def test_messages_without_shapes_are_told_by_their_parameters(tmp_path):
     sent, received = nodes.query("type == 5"), nodes.query("type == 6")
     assert sent[["comm_dst", "comm_size_bytes"]].to_numpy().tolist() == [[3, 1024]]
     assert received[["comm_src", "comm_size_bytes"]].to_numpy().tolist() == [[3, 1024]]
+
+
+def test_an_amd_trace_alone_has_the_costs_of_its_products(data_dir):
+    workload = convert_files(device_trace=str(data_dir / "converter" / "kineto" / "mi250.json.gz"))
+    (graph,) = workload.graphs
+    assert replay(graph).makespan_ns == workload.metadata["measured_step_ns"]["0"] == 9_288_291
+    kernels = graph.nodes.query("stream >= 1000 and kind != 'launch'")
+    assert len(kernels) == 16
+    costs = kernels.groupby("operator")[["num_ops", "tensor_size_bytes"]].sum()
+    multiplied = 2 * 5 * 128 * 128
+    assert costs.loc["aten::addmm"].tolist() == [multiplied, 4 * (128 + 5 * 128 + 128 * 128 + 5 * 128)]
+    assert costs.loc["aten::mm"].tolist() == [multiplied, 4 * (5 * 128 + 5 * 128 + 128 * 128)]
+    assert costs.loc["aten::add_", "tensor_size_bytes"] == 4 * 3 * (128 + 128 * 128)
+    assert set(kernels["phase"]) == {"forward", "backward", "optimizer"}
+
+
+def test_a_recorded_stream_wait_becomes_an_edge(data_dir):
+    workload = convert_files(device_trace=str(data_dir / "converter" / "kineto" / "event_sync.json.gz"))
+    (graph,) = workload.graphs
+    waits = graph.edges[graph.edges["kind"] == EdgeKind.EVENT_SYNC]
+    lanes = graph.nodes.set_index("node_id")["stream"]
+    assert list(zip(waits["src"].map(lanes), waits["dst"].map(lanes), strict=True)) == [(1020, 1024)]
+    assert workload.metadata["accounting"]["0"]["unexplained_ns"] <= 1000
