@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from ....errors import BackendError, BackendTimeout
+from ....errors import BackendError, BackendTimeout, SimulationStalled
 from ...config import PacketNetwork
 from ...experiment import Experiment
 from ...result import Result
@@ -41,10 +41,17 @@ class AstraSimBackend:
         `SimulationStalled` if ranks never finish, `BackendTimeout` and `Cancelled`.
         """
         packet = PacketNetwork.of(experiment.network) if self.kind == "ns3" else None
-        if packet is not None:
+        if self.kind in {"htsim", "ns3"}:
             refuse_endless(experiment, progress)
         try:
-            result = self._run(experiment, packet, progress)
+            return self._run(experiment, packet, progress)
+        except SimulationStalled as error:
+            if self.kind != "htsim":
+                raise
+            raise BackendError(
+                "HTSim ended before all ranks had finished: ASTRA-sim gives it 4 s of simulated time. Simulate "
+                "a shorter step, or use the backend 'ns3', which has no limit."
+            ) from error
         except BackendTimeout as error:
             if packet is None or not packet.lossy:
                 raise
@@ -52,7 +59,6 @@ class AstraSimBackend:
                 f"{error} This network loses packets, and ASTRA-sim's ns-3 waits for ever for a message "
                 "whose last packet or acknowledgement was lost; the backend 'ns3' sends it again."
             ) from error
-        return result
 
     def _run(self, experiment: Experiment, packet: PacketNetwork | None, progress: Progress | None) -> Result:
         program = self.program or locate(self.kind)

@@ -36,7 +36,11 @@ _FOLDERS = {
 }
 KINDS = tuple(sorted(_NAMES))
 _NS3_NAME = re.compile(r"ns3\.[\d.]+-(AstraSimNetwork(?:-[a-z]+)?)")
-_DEBUG_MARKS = (b".debug_info\0", b"__asan_init")
+_DEBUG_INFORMATION = b".debug_info\0"
+_SANITIZER = b"__asan_init"
+# What GCC notes in debug information: its version, and the options a source was compiled with.
+_COMPILED = re.compile(rb"GNU C[^\0]{0,1000}")
+_LEVEL = re.compile(rb" -O(\S*)")
 
 
 @dataclass(frozen=True)
@@ -173,9 +177,19 @@ def _commit(head: Path) -> str:
 
 
 def _is_debug(path: Path) -> bool:
-    """Return whether the program was built with debug information or a sanitizer."""
+    """Return whether the program has a sanitizer, or debug information that tells of no optimisation."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return any(content.find(mark) >= 0 for mark in _DEBUG_MARKS)
+            if content.find(_SANITIZER) >= 0:
+                return True
+            return content.find(_DEBUG_INFORMATION) >= 0 and not any(
+                map(_optimised, _COMPILED.findall(content))
+            )
     except (OSError, ValueError):
         return False
+
+
+def _optimised(compiled: bytes) -> bool:
+    """Return whether the last of the compiler's options on optimisation asks for some."""
+    levels = _LEVEL.findall(compiled)
+    return bool(levels) and levels[-1] not in {b"0", b"g"}

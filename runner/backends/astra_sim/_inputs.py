@@ -13,6 +13,7 @@ from ....errors import BackendError, ConfigError
 from ...config import PacketNetwork, SystemConfig
 from ...config._values import read_yaml
 from ...experiment import Experiment
+from ._htsim import htsim_topology
 
 __all__ = ["TRACE_LIMIT_NODES", "write_inputs"]
 
@@ -131,16 +132,18 @@ def _network_options(experiment: Experiment, kind: str, folder: Path) -> list[st
     network.save(folder / "network.yml")
     options = ["--network-configuration=network.yml"]
     if kind == "htsim":
-        options += ["--htsim_opts", *_htsim_options(experiment)]
+        options += ["--htsim_opts", *_htsim_options(experiment, folder)]
     return options
 
 
-def _htsim_options(experiment: Experiment) -> list[str]:
-    """Return HTSim's own options: the topology file the network names, else its standard fat tree."""
-    topology = experiment.network.unknown.get("htsim-topology")
-    if topology is None:
-        return ["-nodes", str(experiment.network.num_ranks)]
-    path = Path(str(topology)).expanduser().resolve()
-    if not path.is_file():
-        raise ConfigError(f"The file {path}, named by 'htsim-topology' in the network, does not exist.")
-    return ["-topo", str(path)]
+def _htsim_options(experiment: Experiment, folder: Path) -> list[str]:
+    """Return HTSim's own options: the topology file the network names, else one made from the network."""
+    named = experiment.network.unknown.get("htsim-topology")
+    if named is None:
+        path = folder / "htsim.topo"
+        path.write_text(htsim_topology(experiment.network), encoding="utf-8")
+    else:
+        path = Path(str(named)).expanduser().resolve()
+        if not path.is_file():
+            raise ConfigError(f"The file {path}, named by 'htsim-topology' in the network, does not exist.")
+    return ["-nodes", str(experiment.network.num_ranks), "-topo", str(path)]

@@ -25,7 +25,10 @@ _PAUSE = "1"
 
 
 def refuse_endless(experiment: Experiment, progress: Progress | None = None) -> None:
-    """Raise `SimulationStalled` for a workload that cannot end: ASTRA-sim's ns-3 would sample for ever."""
+    """Raise `SimulationStalled` for a workload that cannot end.
+
+    ASTRA-sim's ns-3 would sample its queues for ever, and HTSim end after 4 s of simulated time.
+    """
     plain = replace(experiment, backend="analytical-unaware")
     NativeBackend(congestion_aware=False).run(plain, lambda now, done: progress is None or progress(0, 0))
 
