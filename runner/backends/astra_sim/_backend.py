@@ -49,8 +49,8 @@ class AstraSimBackend:
             if self.kind != "htsim":
                 raise
             raise BackendError(
-                "HTSim ended before all ranks had finished: ASTRA-sim gives it 4 s of simulated time. Simulate "
-                "a shorter step, or use the backend 'ns3', which has no limit."
+                "HTSim ended before all ranks had finished: ASTRA-sim gives it 4 s of simulated time. "
+                "Simulate a shorter step, or use the backend 'ns3', which has no limit."
             ) from error
         except BackendTimeout as error:
             if packet is None or not packet.lossy:
