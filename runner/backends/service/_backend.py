@@ -20,7 +20,7 @@ from ..astra_sim._log import AstraSimLog, read_trace
 from ..astra_sim._outcome import SHOWN_LINES, conclude, count_nodes
 from ..astra_sim._packets import refuse_endless, with_packets
 from ._address import ServiceAddress
-from ._client import LOG_FILE, ServiceClient
+from ._client import LOG_FILE, ServiceClient, plain
 from ._request import configuration, write_archive
 from ._turn import turn
 
@@ -230,6 +230,13 @@ class _Watch:
         return status
 
     def _take(self, content: bytes) -> None:
+        if content.count(b"\n") > _MOST_LINES:
+            last = plain(content[-_TAIL_BYTES:].decode("utf-8", "replace").rstrip().rpartition("\n")[2])
+            raise BackendError(
+                f"The ASTRA-sim Service at {self._place} hangs: ASTRA-sim wrote more than {_MOST_LINES} "
+                f"lines, the last of which is '{last}'. Restart the service, and use the backends "
+                "'astra-sim:...' or ours for this experiment."
+            )
         self._ranks_done = len(set(_FINISHED.findall(content)))
         self._now_ns = max(self._now_ns, *map(int, _TICK.findall(content[-_TAIL_BYTES:])), 0)
 

@@ -17,7 +17,7 @@ from ._address import ServiceAddress
 from ._messages import PACKAGE, message
 from ._request import BACKENDS
 
-__all__ = ["LOG_FILE", "ServiceClient"]
+__all__ = ["LOG_FILE", "ServiceClient", "plain"]
 
 LOG_FILE = "simulation.log"
 _POLL_S = 0.1
@@ -80,10 +80,10 @@ class ServiceClient:
         found = str(self._call("GetVersion", b"", "GetVersionResponse").version.api_spec_version)
         if not found.startswith("1."):
             raise BackendError(
-                f"The service at {self._place} speaks version '{_plain(found)[:40]}' of the interface, but "
+                f"The service at {self._place} speaks version '{plain(found)[:40]}' of the interface, but "
                 "only 1.x is known; use a service of that version, or a newer chakrascope."
             )
-        return _plain(found)[:40]
+        return plain(found)[:40]
 
     def status(self) -> str:
         """Return running, completed, failed, terminated or inactive."""
@@ -174,7 +174,7 @@ class ServiceClient:
             )
         if code is codes.UNAVAILABLE and not details.startswith(_RAISED):
             return BackendUnavailable(
-                f"There is no ASTRA-sim Service at {self._place}, or not any more ({_plain(details)}); start "
+                f"There is no ASTRA-sim Service at {self._place}, or not any more ({plain(details)}); start "
                 "it, or correct the address."
             )
         if code is codes.UNIMPLEMENTED:
@@ -227,10 +227,10 @@ def _reason(details: str) -> str:
         errors = json.loads(details)["errors"]
     except (ValueError, RecursionError, KeyError, TypeError):
         errors = [details.removeprefix(_RAISED)]
-    return _plain("; ".join(map(str, errors)) if isinstance(errors, list) else str(errors)) or "no reason"
+    return plain("; ".join(map(str, errors)) if isinstance(errors, list) else str(errors)) or "no reason"
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Return *text* as a short single line without control characters."""
     words = "".join(letter if letter.isprintable() else " " for letter in text[: 4 * _SAID_CHARACTERS])
     return " ".join(words.split())[:_SAID_CHARACTERS]

@@ -34,6 +34,8 @@ _ALL_REDUCE = ("doubleBinaryTree", *_ALGORITHMS)
 _COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
 _UNSCALED_ENDPOINT_DELAY_NS = 10
 _CHUNK_BYTES = 1 << 20
+_HPCC = 3
+_HPCC_RATES_BPS = frozenset(gbit * 10**9 for gbit in (25, 50, 100, 200, 400, 2400))
 # What every entry of the archive says of its age: the same experiment is the same archive.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -196,6 +198,7 @@ def _single(value: float, what: str, warnings: list[str]) -> float:
 
 def _packets(network: NetworkConfig, warnings: list[str]) -> dict[str, Any]:
     packet = PacketNetwork.of(network).hosts_first()
+    _refuse_flood(packet)
     settings = packet.texts()
     chosen = {}
     for name, kind, repeated in MESSAGES["NS3Network"]:
@@ -221,6 +224,17 @@ def _packets(network: NetworkConfig, warnings: list[str]) -> dict[str, Any]:
         "topology": {"choice": 1, "nc_topology": topology},
         "logical_topology": {"logical_dimensions": list(network.npus_count)},
     }
+
+
+def _refuse_flood(packet: PacketNetwork) -> None:
+    """Raise `ConfigError` for what ASTRA-sim's ns-3 writes a line about for every packet on every link."""
+    rates = {link.rate_bps for link in packet.links} - _HPCC_RATES_BPS
+    if packet.settings["CC_MODE"] == _HPCC and rates:
+        raise ConfigError(
+            f"ASTRA-sim's HPCC (CC_MODE 3) does not know links of {min(rates)} bit/s and complains at every "
+            "packet, until a service hangs; give them 25, 50, 100, 200, 400 or 2400 Gbit/s, or use the "
+            "backend 'ns3'."
+        )
 
 
 def _setting(text: str, name: str, kind: str, warnings: list[str]) -> Any:

@@ -1,7 +1,7 @@
 """Stands in for ASTRA-sim Service: its methods over real gRPC, with our engine for ASTRA-sim.
 
-Answers have the bytes that version 1.2.1 was seen to send. A method in `FakeService.instead` does something
-else, with the request's bytes and gRPC's context.
+Answers have the bytes that version 1.2.1 was seen to send; behind "ns3" there is no packet either. A method
+in `FakeService.instead` does something else, with the request's bytes and gRPC's context.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from chakrascope.runner.backends.service._messages import MESSAGES, message
 
 RUNNING, COMPLETED, FAILED, TERMINATED, INACTIVE = 1, 2, 3, 4, 5
 TOPOLOGIES = {1: "Ring", 2: "FullyConnected", 3: "Switch"}
-NETWORKS = {1: "analytical-aware", 2: "analytical-unaware"}
+NETWORKS = {1: "analytical-aware", 2: "analytical-unaware", 3: "analytical-unaware"}
 BUS = {"latency": "L", "overhead": "o", "gap": "g", "global_memory": "G"}
 LOST = (
     "Exception calling application: Invalid StatusCode.{0} format, expected int32 at <class 'Error'> \n got"
@@ -43,6 +43,7 @@ class FakeService:
         self.archive = b""
         self.config = None
         self.log = ""
+        self.files = {}
         self.released = threading.Event()
         self._server = grpc.server(ThreadPoolExecutor(8))
         self._server.add_generic_rpc_handlers((_Methods(self),))
@@ -118,8 +119,9 @@ class FakeService:
     def result(self, request, context):
         sent = message("GetResultRequest")
         sent.ParseFromString(request)
-        assert (sent.result.choice, sent.result.filename) == (2, "simulation.log")
-        return message("GetResultResponse", {"response_bytes": self.log.encode()}).SerializeToString()
+        assert sent.result.choice == 2
+        content = (self.files | {"simulation.log": self.log.encode()})[sent.result.filename]
+        return message("GetResultResponse", {"response_bytes": content}).SerializeToString()
 
     def version(self, *_):
         return b"\n\x10\n\x051.2.1\x12\x051.2.1\x1a\x00"
@@ -157,6 +159,10 @@ class FakeService:
 
     def network(self):
         backend = self.config.network_backend
+        if backend.choice == 3:
+            counts = tuple(backend.ns3.logical_topology.logical_dimensions)
+            alike = len(counts)
+            return NetworkConfig(("Switch",) * alike, counts, (50.0,) * alike, (500.0,) * alike)
         parts = {1: backend.analytical_congestion_aware, 2: backend.analytical_congestion_unaware}
         rows = parts[backend.choice].topology.network
         # As the service does: the shortest digits that are the same number in 32 bits.

@@ -39,6 +39,7 @@ IN_PAIRS = workload(
     *[[comp(0, 2000 * (rank + 1)), coll(1, 1 << 16, (0,), group=1 + rank // 2)] for rank in range(4)]
 )
 LINKED = NetworkConfig(("Switch",), (4,), (50.0,), (500.0,), {"packet": {"fabric": {"hosts_per_leaf": 2}}})
+HPCC = NetworkConfig(("Switch",), (4,), (46.57,), (500.0,), {"packet": {"CC_MODE": 3}})
 TIMES = ["rank", "node_id", "start_ns", "end_ns"]
 # What version 1.2.1 of the service's SDK sends for one configuration, for start and stop, and for a file.
 SENT = {
@@ -138,7 +139,7 @@ def test_a_bandwidth_that_the_service_rounds_is_named():
 
 def test_packet_networks_are_told_as_astra_sims_files_have_them(tmp_path):
     part = {
-        "CC_MODE": 3,
+        "CC_MODE": 10,
         "PAUSE_TIME": 9,
         "RP_TIMER": 900.5,
         "EWMA_GAIN": 0.1,
@@ -179,6 +180,7 @@ def test_packet_networks_are_told_as_astra_sims_files_have_them(tmp_path):
         ({"system": SystemConfig(per_node_custom_implementation="a.yml")}, "per-node-custom"),
         ({"system": SystemConfig(endpoint_delay=1 << 31)}, "keeps 32 bits"),
         ({"network": LINKED, "kind": "analytical-aware"}, "graph of links"),
+        ({"network": HPCC, "kind": "ns3"}, "complains at every packet"),
     ],
 )
 def test_what_the_service_cannot_be_told_is_an_error_before_anything_is_sent(service, options, words):
@@ -235,6 +237,15 @@ def test_a_service_gives_what_our_engine_gives(service, kind, options, tmp_path)
     assert theirs.ranks[columns].to_numpy().tolist() == ours.ranks.to_numpy().tolist()
     assert theirs.nodes[TIMES].to_numpy().tolist() == ours.nodes[TIMES].to_numpy().tolist()
     assert theirs.provenance["versions"] == {"astra-sim-service": "1.2.1"}
+
+
+def test_the_service_gives_the_messages_of_its_ns3(service):
+    service.files["fct.txt"] = b"0b000001 0b000101 10000 100 32768 1010 2750 2724\n"
+    service.files["pfc.txt"] = b""
+    result = run(service, kind="ns3", network=NetworkConfig(("Switch",), (4,), (50.0,), (500.0,)))
+    assert result.flows.to_numpy().tolist() == [[0, 1, 32768, 1010, 3760]]
+    assert result.provenance["packets"]["flow_completion_ns"]["count"] == 1
+    assert len(result.nodes) == 16
 
 
 def test_policies_of_ours_are_named_as_lost(service):

@@ -205,6 +205,14 @@ def test_other_ends_of_a_simulation_are_errors(service, status, words):
         run(service)
 
 
+def test_a_service_that_hangs_at_a_flood_of_lines_is_recognised(service, monkeypatch):
+    monkeypatch.setattr(_backend, "_LOOK_S", 0.1)
+    service.runs_s = 60.0
+    service.simulate = lambda kind: "Error: unknown rate\n" * 65_537
+    with pytest.raises(BackendError, match=r"hangs: .* 'Error: unknown rate'\. Restart"):
+        run(service)
+
+
 def test_a_complaint_after_all_ranks_finished_is_a_warning(service):
     def start(*request):
         answer = service.control(*request)
