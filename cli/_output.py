@@ -28,7 +28,7 @@ __all__ = [
     "stage",
 ]
 
-_CELL_LENGTH = 80
+_CELL_LENGTH = 400
 
 console = Console(highlight=False)
 error_console = Console(stderr=True, highlight=False)

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from chakrascope.cli import main
+from chakrascope.cli._output import _cell
 from chakrascope.converter import CollectiveType, NodeType, Workload
 from chakrascope.converter.graph import Graph
 from chakrascope.runner import NetworkConfig, Study, get_backend, prepare
@@ -165,3 +166,8 @@ def test_comparison_with_the_measurement_is_written_as_parquet_too(study, capfd,
     for file in (tmp_path / "tables").iterdir():
         assert len(pd.read_parquet(file)) == len(tables[file.stem])
     assert {row["of"] for row in tables["errors"]} == {"nodes", "collectives"}
+
+
+def test_sentences_are_printed_whole_and_endless_names_are_not():
+    assert _cell("cause", "word " * 60) == "word " * 60
+    assert len(_cell("name", "x" * 10_000)) < 400
