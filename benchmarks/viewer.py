@@ -26,6 +26,7 @@ PAGES = {
     "/timeline": "#timeline[data-slices]",
     "/graph": "#graph canvas",
     "/network": "#collectives-table .ag-row",
+    "/compare": "#page h2",
     "/new-run": "#findings .finding",
 }
 PEEK = 5

@@ -31,7 +31,7 @@ VIEWPORT = {"width": 1440, "height": 900}
 SHOTS: dict[str, tuple[str, str, bool, int]] = {
     "summary": ("/", "#ranks-bar .main-svg", False, 1000),
     "critical-path": ("/critical-path", "#segments-table .ag-row", False, 1240),
-    "timeline": ("/timeline", "#timeline[data-slices]", True, 900),
+    "timeline": ("/timeline", "#timeline[data-slices]", True, 760),
     "graph": ("/graph", "#graph canvas", True, 900),
     "network": ("/network", "#collectives-table .ag-row", False, 1100),
     "compare": ("/compare", "#node-differences-table .ag-row", False, 1100),

@@ -12,7 +12,6 @@ import pandas as pd
 
 from ..errors import StudyError
 from ..runner import BREAKDOWNS, Study, advice
-from .queries.layers import layer_table
 from .queries.network import link_table, packet_facts
 from .queries.path import segment_table
 from .report_pictures import path_picture, timeline_note, timeline_picture
@@ -201,7 +200,7 @@ def _collectives(run: OpenRun) -> str:
 
 def _layers(run: OpenRun) -> str:
     return _table(
-        layer_table(run.nodes, run.path),
+        run.layers,
         {
             "module": ("Module", _short),
             "forward_ns": ("Forward", duration_text),

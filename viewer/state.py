@@ -29,6 +29,7 @@ from ..runner import (
     summarize,
 )
 from ..runner.what_if import sensitivity, targets
+from .queries.layers import layer_table
 from .queries.search import Words
 from .queries.slices import SliceIndex
 
@@ -195,6 +196,11 @@ class OpenRun:
         return sensitivity(self.experiment(), self.result.makespan_ns, chosen, 1.1)
 
     @ComputedOnce
+    def layers(self) -> pd.DataFrame:
+        """Return what each module takes, as :func:`layer_table` does."""
+        return layer_table(self.nodes, self.path)
+
+    @ComputedOnce
     def words(self) -> Words:
         """Return the words that :attr:`nodes` are found by."""
         return Words.of(self.nodes)
@@ -266,7 +272,7 @@ class StudyView:
             newest = self.resolve("")
             if newest:
                 run = self.open(newest)
-                run.collectives, run.slices, run.slack_ns  # noqa: B018 - asked for only to have them made
+                run.collectives, run.layers, run.slices, run.slack_ns  # noqa: B018 - asked for only to have them made
 
     def workload_ranks(self, name: str) -> int:
         """Return how many ranks the workload *name* of the study has, without reading its graphs."""

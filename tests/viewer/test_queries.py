@@ -305,6 +305,12 @@ def test_slack_table_has_every_node_the_critical_ones_first(run):
     assert len(table) == len(run.nodes)
     assert table["slack_ns"].is_monotonic_increasing
     assert path.slack_table(run.nodes, pd.Series(dtype="int64")).empty
+    spare = path.longest_with_slack(run.nodes, run.slack_ns, 3)
+    assert (spare["slack_ns"] > 0).all()
+    assert spare["duration_ns"].tolist() == [400_000] * 3
+    none, all_of_it = path.slack_shares(run.nodes, run.slack_ns, run.path.makespan_ns)
+    assert 0.4 < none < 0.7
+    assert all_of_it == 1
 
 
 def test_layers_hold_all_work_in_modules(run):

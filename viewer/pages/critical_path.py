@@ -9,7 +9,7 @@ from dash import Dash, Input, Output, State, html, no_update
 
 from ...runner import BREAKDOWNS
 from ..charts import contributors_bar, graph, path_strip
-from ..queries.path import segment_table, strip
+from ..queries.path import longest_with_slack, segment_table, slack_shares, strip
 from ..queries.tables import TABLES
 from ..state import OpenRun, Selection, StudyView
 from ..theme import duration_text, share_text
@@ -104,15 +104,11 @@ def _known(by: str | None) -> str:
 
 
 def _slack(run: OpenRun, scheme: str) -> Any:
-    table = TABLES["slack"](run)
-    if table.empty:
-        return card(
-            "Slack", empty(f"The records of '{run.info.backend}' do not tell the slack of its nodes.")
-        )
-    spare = table[table["slack_ns"] > 0].nlargest(_MOST_SLACK, "duration_ns")
-    work = table["duration_ns"].sum()
-    critical = table.loc[table["slack_ns"] == 0, "duration_ns"].sum() / max(1, work)
-    soon = table.loc[table["slack_ns"] <= run.result.makespan_ns // 100, "duration_ns"].sum() / max(1, work)
+    if run.slack_ns.empty:
+        text = f"The records of '{run.info.backend}' do not tell the slack of its nodes."
+        return card("Slack", empty(text))
+    spare = longest_with_slack(run.nodes, run.slack_ns, _MOST_SLACK)
+    critical, soon = slack_shares(run.nodes, run.slack_ns, run.result.makespan_ns // 100)
     text = (
         f"{share_text(critical)} of all ranks' work has no slack, {share_text(soon)} at most 1 % of the "
         "step: what a faster critical path would run into next."

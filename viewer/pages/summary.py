@@ -9,7 +9,6 @@ from dash import Dash, html
 
 from ...runner import advice
 from ..charts import breakdown_bar, contributors_bar, graph, ranks_bar
-from ..queries.layers import layer_table
 from ..queries.path import contributors
 from ..state import OpenRun, Selection, StudyView
 from ..theme import duration_text, run_name, share_text
@@ -115,7 +114,7 @@ def _contributors(run: OpenRun, scheme: str) -> list[Any]:
 
 
 def _layers(run: OpenRun, scheme: str) -> list[Any]:
-    layers = layer_table(run.nodes, run.path)
+    layers = run.layers
     if layers.empty:
         return []
     return [table_card("Layers", "layers", layers, _LAYERS, scheme, query={"run": run.info.id},

@@ -9,7 +9,6 @@ import pandas as pd
 from ...runner import BREAKDOWNS, error_distribution
 from ..state import OpenRun
 from .compare import collective_differences, node_differences, rank_differences
-from .layers import layer_table
 from .network import link_dimensions, link_table
 from .path import network_breakdown, segment_table, slack_table
 
@@ -26,7 +25,7 @@ TABLES: Mapping[str, Callable[[OpenRun], pd.DataFrame]] = {
     "collectives": lambda run: run.collectives,
     "links": lambda run: link_table(run.result),
     "dimensions": lambda run: link_dimensions(link_table(run.result)),
-    "layers": lambda run: layer_table(run.nodes, run.path),
+    "layers": lambda run: run.layers,
     "flows": lambda run: run.result.flows,
     "link-use": lambda run: run.result.link_use,
     "nodes": lambda run: run.nodes,
