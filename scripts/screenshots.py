@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Take the screenshots in docs/images: ``python scripts/screenshots.py [STUDY]``.
+"""Take the screenshots in docs/images: ``python scripts/screenshots.py [STUDY] [--only NAME]``.
 
 Without STUDY, captures the example job and simulates it first. Needs the packages of the extra "dev" and
 Debian's chromium.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
-from chakrascope.runner import Study
+from chakrascope.runner import Study, describe_study
 from chakrascope.viewer import write_report
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,6 +40,11 @@ SHOTS: dict[str, tuple[str, str, bool, int]] = {
     "runs": ("/runs", "#runs-table .ag-row, #page code", False, 620),
     "new-run": ("/new-run", "#new-start:not([disabled])", False, 1240),
 }
+# Those of several studies served together, with a folder to import from.
+OF_SEVERAL: dict[str, tuple[str, str, bool, int]] = {
+    "studies": ("/", "#studies-table .ag-row", False, 420),
+    "import": ("/study/ddp-transformer/import", "#imports-table .ag-row", False, 900),
+}
 
 
 def make_study(folder: Path) -> Path:
@@ -56,9 +62,10 @@ def make_study(folder: Path) -> Path:
 
 
 @contextmanager
-def serving(study: Path) -> Iterator[str]:
+def serving(study: Path, *options: str) -> Iterator[str]:
     """Serve *study* while the block runs; the value is the address."""
-    server = subprocess.Popen([*CLI, "view", str(study), "--port", "0"], stdout=subprocess.PIPE, text=True)
+    command = [*CLI, "view", str(study), "--port", "0", *options]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         line = server.stdout.readline() if server.stdout else ""
         found = re.search(r"http://\S+?(?=/?\s)", line)
@@ -79,13 +86,27 @@ def show_longest_collective(page: Page, address: str) -> str:
     return "?" + page.url.partition("?")[2]
 
 
+def several_studies(study: Path, folder: Path) -> Path:
+    """Put *study* into *folder* under the names a customer's studies may have; returns *folder*."""
+    for name, note, tags in (
+        ("ddp-transformer", "The example job on two ranks", ["example", "cpu"]),
+        ("ddp-transformer-tuned", "Larger buckets, asked for on Monday", ["example", "tuned"]),
+    ):
+        shutil.copytree(study, folder / name)
+        describe_study(Study.open(folder / name), note=note, tags=tags)
+    Study.create(folder / "customer-a100")
+    return folder
+
+
 def take(page: Page, address: str, query: str, name: str) -> None:
     """Take the screenshot called *name*."""
-    path, ready, dark, height = SHOTS[name]
+    path, ready, dark, height = (SHOTS | OF_SEVERAL)[name]
     page.set_viewport_size({**VIEWPORT, "height": height})
     page.goto(address + path + query)
     page.locator("#dark").set_checked(dark, force=True)
     page.wait_for_selector(ready, state="attached")
+    if name == "import":
+        page.locator("#imports-table .ag-row").first.click()
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(1000)
     page.screenshot(path=IMAGES / f"{name}.png")
@@ -102,7 +123,9 @@ def main() -> None:
     """Take every screenshot."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("study", nargs="?", type=Path)
-    given = parser.parse_args().study
+    parser.add_argument("--only", action="append", choices=[*SHOTS, *OF_SEVERAL, "report"], metavar="NAME")
+    arguments = parser.parse_args()
+    given, wanted = arguments.study, arguments.only or [*SHOTS, *OF_SEVERAL, "report"]
     IMAGES.mkdir(parents=True, exist_ok=True)
     options: dict[str, Any] = {"executable_path": CHROMIUM, "args": ["--no-sandbox", "--disable-gpu"]}
     with tempfile.TemporaryDirectory() as name, sync_playwright() as play:
@@ -111,9 +134,14 @@ def main() -> None:
             browser = play.chromium.launch(**options)
             page = browser.new_page(viewport=VIEWPORT)
             query = show_longest_collective(page, address)
-            for shot in SHOTS:
+            for shot in [shot for shot in SHOTS if shot in wanted]:
                 take(page, address, query, shot)
-            take_report(page, study, Path(name))
+            if "report" in wanted:
+                take_report(page, study, Path(name))
+        studies = several_studies(study, Path(name) / "studies")
+        with serving(studies, "--import-from", str(study)) as address:
+            for shot in [shot for shot in OF_SEVERAL if shot in wanted]:
+                take(page, address, "", shot)
             browser.close()
     for file in sorted(IMAGES.glob("*.png")):
         print(f"{file.relative_to(ROOT)}  {file.stat().st_size // 1000} kB")

@@ -83,7 +83,7 @@ def frontier_scatter(points: pd.DataFrame, settings: Sequence[str], objective: s
         )
     figure.update_layout(height=320, legend={"orientation": "h", "y": 1, "yanchor": "bottom"})
     figure.update_xaxes(title=title, rangemode="tozero")
-    figure.update_yaxes(title="step", ticksuffix=" ms", showgrid=True, rangemode="tozero")
+    figure.update_yaxes(title="step", ticksuffix=" ms", showgrid=True)
     return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 40})
 
 
