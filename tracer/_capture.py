@@ -20,8 +20,6 @@ from ._merge import merge, read_statuses
 
 __all__ = ["Capture", "capture"]
 
-CLAIM = ".merging"
-
 
 class Capture:
     """Handle of a running :func:`capture`."""
@@ -77,7 +75,7 @@ def _own_agent(module: ModuleType, out: Path, warmup: int, steps: int, modules: 
 
 def _remove_stale(folder: Path) -> None:
     """Remove what an earlier run on this host left in *folder*: its files are older than this process."""
-    for file in (folder.parent / CLAIM, *folder.glob(f"{socket.gethostname()}.*.json")):
+    for file in folder.glob(f"{socket.gethostname()}.*.json"):
         with contextlib.suppress(FileNotFoundError):  # a peer was faster
             if file.stat().st_mtime < _process_start():
                 file.unlink()
@@ -105,23 +103,7 @@ def _merge_when_last(agent: _agent.Agent, *, exit_code: int = 0) -> None:
     worlds = [status["rank"]["world_size"] for status in statuses if status["rank"] is not None]
     if len(statuses) >= max(worlds, default=1) and all(map(_has_left, statuses)):
         options = {"warmup": agent.warmup, "steps": agent.steps, "modules": agent.modules}
-        with _alone(agent.out / CLAIM) as alone:
-            if alone:
-                merge(agent.out, sys.argv, exit_code, options)
-
-
-@contextlib.contextmanager
-def _alone(claim: Path) -> Iterator[bool]:
-    """Tell by the file *claim* whether no peer, which may leave just now as well, is doing the same."""
-    try:
-        claim.touch(exist_ok=False)
-    except FileExistsError:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        claim.unlink(missing_ok=True)
+        merge(agent.out, sys.argv, exit_code, options)
 
 
 def _merge_at_end(agent: _agent.Agent, *, exit_code: int) -> None:

@@ -7,16 +7,20 @@ import gzip
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from ..errors import CaptureError, CommandFailed, NothingCaptured
-from .trace_set import FILE_KEYS, FORMAT, VERSION, TraceSet
+from .trace_set import FILE_KEYS, FORMAT, MANIFEST_NAME, VERSION, TraceSet
 
 __all__ = ["MISSING", "merge", "missing_ranks", "read_statuses", "write_manifest"]
 
+CLAIM = ".merging"
+PATIENCE_SECONDS = 30.0
+POLL_SECONDS = 0.05
 MISSING = "nothing was captured of rank "
 FAKE_WORLD_NOTE = (
     "one process posed as rank 0 of {ranks}: sizes and order of its communication are those of a rank of the "
@@ -31,7 +35,7 @@ def read_statuses(out: Path) -> list[dict[str, Any]]:
 
 
 def merge(out: Path, command: Sequence[str], exit_code: int, options: Mapping[str, Any]) -> TraceSet:
-    """Write the manifest of the capture in *out* and return it as a trace set.
+    """Write the manifest of the capture in *out*, or find it written by a peer, and return it as a trace set.
 
     Raises:
         NothingCaptured: no rank recorded anything; the message says how far the job came.
@@ -39,7 +43,39 @@ def merge(out: Path, command: Sequence[str], exit_code: int, options: Mapping[st
         CaptureError: the manifest cannot be written.
 
     """
-    statuses = read_statuses(out)
+    with _alone(out / CLAIM):
+        statuses = read_statuses(out)
+        if not statuses and (out / MANIFEST_NAME).exists():
+            return TraceSet.load(out)
+        return _merge(out, statuses, command, exit_code, options)
+
+
+@contextlib.contextmanager
+def _alone(claim: Path) -> Iterator[None]:
+    """Wait until no peer of a job that ends everywhere at once, on any host, is doing the same."""
+    patience_ends = time.monotonic() + PATIENCE_SECONDS  # a peer that died left its claim
+    while time.monotonic() < patience_ends:
+        try:
+            claim.touch(exist_ok=False)
+            break
+        except FileExistsError:
+            time.sleep(POLL_SECONDS)
+        except OSError:
+            break  # writing the manifest will say what is wrong
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            claim.unlink(missing_ok=True)
+
+
+def _merge(
+    out: Path,
+    statuses: Sequence[Mapping[str, Any]],
+    command: Sequence[str],
+    exit_code: int,
+    options: Mapping[str, Any],
+) -> TraceSet:
     ranks = _ranks(out, statuses)
     usable = any(rank["steps"] and rank["device_trace"] for rank in ranks)
     if not usable and (exit_code == 0 or not ranks):
@@ -102,6 +138,7 @@ def _clean(out: Path) -> None:
     for left in out.glob(".rank*"):
         left.unlink()
     with contextlib.suppress(OSError):
+        (out / CLAIM).unlink(missing_ok=True)
         out.rmdir()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from chakrascope.errors import CaptureError, TraceError, UsageError
 from chakrascope.tracer import TraceSet, collect
+from chakrascope.tracer._merge import merge
 
 
 def write(folder, ranks, world_size=4, host="a", **changes):
@@ -108,3 +110,21 @@ def test_every_partition_of_the_ranks_over_hosts_merges_to_the_same_ranks(tmp_pa
     merged = collect(folders, root / "all")
     assert not merged.partial
     assert [rank["rank"] for rank in merged.ranks] == list(range(len(hosts)))
+
+
+def test_hosts_that_share_a_folder_and_end_at_once_get_the_same_trace_set(tmp_path):
+    for host, rank in (("a", 0), ("b", 1)):
+        names = {key: f"rank{rank}.{key}.json.gz" for key in ("host_trace", "device_trace")}
+        for name in names.values():
+            (tmp_path / name).write_text("trace")
+        entry = {"rank": rank, **names, "flight_record": None, "complete": True, "trigger": "optimizer"}
+        entry |= {"steps": [{}] * 3, "world_size": 2, "torch_version": "2.13.0", "notes": []}
+        status = {"host": host, "pid": 1, "steps_seen": 9, "reasons": [], "notes": [], "closed": True}
+        (tmp_path / "status").mkdir(exist_ok=True)
+        rank_entry = {**entry, "raw_host_trace": ".gone"}
+        (tmp_path / "status" / f"{host}.1.json").write_text(json.dumps({**status, "rank": rank_entry}))
+    options = {"warmup": 3, "steps": 3}
+    with ThreadPoolExecutor(2) as hosts:
+        sets = list(hosts.map(lambda _: merge(tmp_path, ["torchrun"], 0, options), range(2)))
+    assert sets[0].manifest == sets[1].manifest
+    assert (sets[0].partial, len(sets[0].ranks)) == (False, 2)
