@@ -29,6 +29,8 @@ from .window import Window
 __all__ = ["OpenRank", "RankTraces", "StepsDiffer", "open_ranks", "rank_graph", "read_rank"]
 
 _HOST_DEVICES = frozenset({"", "cpu"})
+# Annotations of a library that communicates on GPUs only.
+_DEVICE_LIBRARY = "nccl:"
 _LOOKED_AT = 5_000
 # Compressed device traces up to this size together are read once and kept, others are read again.
 _KEPT_BYTES = 32 * 2**20
@@ -215,6 +217,8 @@ def _unknown(
 def _refuse_lost_device(traces: RankTraces, trace: DeviceTrace, host: HostTrace) -> None:
     """Raise `TraceError` if the rank used a device whose work the trace lacks: nothing would be right."""
     named = traces.device if traces.device not in _HOST_DEVICES else _tensor_device(host)
+    if not named and any(text.startswith(_DEVICE_LIBRARY) for text in trace.texts):
+        named = "a GPU"
     if named not in _HOST_DEVICES or len(trace.calls):
         raise TraceError(
             f"{traces.device_path}: rank {traces.rank} computed on {named or 'an accelerator'}, but the "

@@ -145,9 +145,11 @@ def _check_nodes(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
 def _check_dependents(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
     """Check that something waits for the device's work, where the host that issued it is in the graph too."""
     nodes, sources = graph.nodes, graph.edges["src"]
-    work = nodes.loc[~nodes["is_cpu_op"] & (nodes["type"] >= NodeType.COMP), "node_id"]
-    if not nodes["is_cpu_op"].any() or work.empty or sources.isin(work).any():
+    work = nodes.loc[~nodes["is_cpu_op"] & (nodes["type"] >= NodeType.COMP), ["node_id", "stream"]]
+    if not nodes["is_cpu_op"].any() or work.empty or sources.isin(work["node_id"]).any():
         return
+    if remedy != _CONVERT_HERE and not work["stream"].duplicated().any():
+        return  # nothing comes next on any stream
     yield Finding(
         "error",
         place,

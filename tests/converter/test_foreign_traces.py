@@ -280,3 +280,14 @@ def test_a_recorded_stream_wait_becomes_an_edge(data_dir):
     lanes = graph.nodes.set_index("node_id")["stream"]
     assert list(zip(waits["src"].map(lanes), waits["dst"].map(lanes), strict=True)) == [(1020, 1024)]
     assert workload.metadata["accounting"]["0"]["unexplained_ns"] <= 1000
+
+
+def test_a_gpu_job_traced_on_the_host_alone_is_refused(tmp_path):
+    events = [
+        _event("cpu_op", "c10d::allreduce_", 10, 40, 1),
+        _event("cpu_op", "record_param_comms", 12, 30, 2),
+        _event("user_annotation", "nccl:all_reduce", 14, 20, 3),
+    ]
+    (tmp_path / "rank0.json").write_text(json.dumps({"traceEvents": events}))
+    with pytest.raises(TraceError, match="computed on a GPU, but the trace holds no kernel"):
+        convert_files(device_trace=str(tmp_path / "rank0.json"))
