@@ -40,7 +40,7 @@ def draw(seed: int, control: int | None = None) -> dict[str, Any]:
     mode = control if control is not None else chance.choice(list(CONTROLS))
     shape = chance.choice(list(SHAPES))
     hosts, switches, links = SHAPES[shape](chance)
-    packet = _settings(chance, mode, links)
+    packet = _settings(chance, mode, links, hosts)
     packet |= {"nodes": hosts + switches, "switches": list(range(hosts, hosts + switches))}
     packet["links"] = [[a, b, f"{rate}bps", f"{delay}ns", 0] for a, b, rate, delay in links]
     pattern, workload = _workload(chance, hosts)
@@ -122,8 +122,10 @@ def _link(chance: random.Random) -> tuple[int, int]:
     return chance.choice((25, 50, 100, 200, 400)) * GBPS, chance.choice((100, 500, 1000, 2000))
 
 
-def _settings(chance: random.Random, mode: int, links: Links) -> dict[str, Any]:
+def _settings(chance: random.Random, mode: int, links: Links, hosts: int) -> dict[str, Any]:
     """Return settings that make the queues work: thresholds small and large, buffers too."""
+    headroom = chance.choice((1, 3))
+    smallest = _smallest_buffer_mib(links, hosts, headroom)
     low = chance.choice((20, 100, 400))
     rates = {rate for _, _, rate, _ in links}
     marks: dict[str, Any] = {
@@ -135,13 +137,13 @@ def _settings(chance: random.Random, mode: int, links: Links) -> dict[str, Any]:
         "ASTRA_SIM_CLOCK": 1,
         "CC_MODE": mode,
         "ALPHA_RESUME_INTERVAL": chance.choice((1, 55)),
-        "BUFFER_SIZE": chance.choice((2, 4, 16, 32)),
+        "BUFFER_SIZE": chance.choice((smallest, smallest, 16 + smallest, 32 + smallest)),
         "CLAMP_TARGET_RATE": chance.choice((0, 1)),
         "EWMA_GAIN": chance.choice((0.00390625, 0.0625)),
         "FAST_RECOVERY_TIMES": chance.choice((1, 5)),
         "FAST_REACT": chance.choice((0, 1)),
         "GLOBAL_T": chance.choice((0, 1)),
-        "HEADROOM_FACTOR": 3,
+        "HEADROOM_FACTOR": headroom,
         "L2_ACK_INTERVAL": 1,
         "L2_CHUNK_SIZE": 4000,
         "MI_THRESH": chance.choice((0, 5)),
@@ -155,6 +157,16 @@ def _settings(chance: random.Random, mode: int, links: Links) -> dict[str, Any]:
         "VAR_WIN": chance.choice((0, 1)),
         "U_TARGET": 0.95,
     }
+
+
+def _smallest_buffer_mib(links: Links, hosts: int, headroom: int) -> int:
+    """Return the buffer that leaves less than a MiB beside what every switch sets aside for its ports."""
+    aside: dict[int, int] = {}
+    for *ends, rate, delay in links:
+        for node in ends:
+            if node >= hosts:
+                aside[node] = aside.get(node, 0) + 4096 + rate * delay // (8 * GBPS) * headroom
+    return 1 + max(aside.values()) // (1 << 20)
 
 
 def _system(chance: random.Random, hosts: int) -> SystemConfig:
@@ -176,7 +188,7 @@ def _system(chance: random.Random, hosts: int) -> SystemConfig:
 def _workload(chance: random.Random, hosts: int) -> tuple[str, Workload]:
     """Return a name and programs: collectives one after another, or messages from all to one or a shift."""
     pattern = chance.choice(("collectives", "collectives", "collectives", "incast", "shift"))
-    size = chance.choice((3_000, 20_000, 100_000, 400_000))
+    size = chance.choice((3_000, 100_000, 400_000, 2_000_000))
     late = [chance.choice((0, 1, 3)) * 1000 for _ in range(hosts)]
     if pattern == "collectives":
         kinds = chance.choices(list(_KINDS), k=chance.choice((1, 1, 2)))
