@@ -86,7 +86,7 @@ class ServiceBackend:
                     experiment,
                     log,
                     read_trace(lines) if trace else None,
-                    lines[-SHOWN_LINES:],
+                    [plain(line) for line in lines[-SHOWN_LINES:]],
                     who=f"The ASTRA-sim Service at {self.address.place}",
                     versions={"astra-sim-service": version},
                     warnings=[*warnings, *_complaints(lines)],
@@ -154,7 +154,7 @@ class ServiceBackend:
                 f"Somebody else stopped the simulation at the ASTRA-sim Service at {self.address.place}; "
                 "run it again."
             )
-        reasons = log.failures or [line[:300] for line in lines[-SHOWN_LINES:]]
+        reasons = [plain(line) for line in log.failures or lines[-SHOWN_LINES:]]
         said = f" It said: {' | '.join(reasons)}." if reasons else " It said nothing."
         return BackendError(
             f"The simulation failed at the ASTRA-sim Service at {self.address.place} ({status}).{said} Check "
@@ -166,8 +166,8 @@ class ServiceBackend:
 def _complaints(lines: list[str]) -> list[str]:
     """Return a sentence about what ASTRA-sim wrote to its standard error, which follows its last word."""
     ends = [number for number, line in enumerate(lines) if _EXITING.search(line)]
-    said = lines[ends[-1] + 1 :] if ends else []
-    return [f"ASTRA-sim complained at its end: {' | '.join(said[:SHOWN_LINES])[:600]}."] if said else []
+    said = [plain(line) for line in lines[ends[-1] + 1 :][:SHOWN_LINES]] if ends else []
+    return [f"ASTRA-sim complained at its end: {' | '.join(said)}."] if said else []
 
 
 def _wait_until_free(client: ServiceClient, watch: _Watch, left_behind: str) -> None:

@@ -197,12 +197,16 @@ def test_a_flood_is_cut_off(service):
 def test_other_ends_of_a_simulation_are_errors(service, status, words):
     def start(*request):
         answer = service.control(*request)
-        service.status, service.log = status, "[2026-03-01] [workload] [error] no such thing\n"
+        service.status, service.log = (
+            status,
+            "[2026-03-01] [workload] [error] no such thing\n\x1b]0;title\x07\n",
+        )
         return answer
 
     service.instead["SetControlAction"] = start
-    with pytest.raises(BackendError, match=words):
+    with pytest.raises(BackendError, match=words) as caught:
         run(service)
+    assert caught.value.message.isprintable()
 
 
 def test_a_service_that_hangs_at_a_flood_of_lines_is_recognised(service, monkeypatch):
