@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from .fake_world import pose_for_all
 from .file_sets import Files, find_rank_traces
 from .graph import Graph, NodeType
 from .rank import OpenRank, RankTraces, StepsDiffer, open_ranks, rank_graph
-from .steps import StepChoice, choose_steps
+from .steps import StepChoice, choose_steps, typical_steps
 from .trace_set import RankEntry, TraceSet, read_trace_set
 from .workload import Workload
 
@@ -51,14 +51,24 @@ def convert(
             f"{trace_dir} holds no whole step of rank {stepless[0]}: {manifest.why_partial}. "
             "Let the script get through the captured steps (see --warmup and --steps) and capture again."
         )
-    try:
-        timed = all(entry.structure_step is not None for entry in entries)
-        workload = _convert_set(trace_dir, manifest, step, timed=timed, progress=progress, jobs=jobs)
-    except StepsDiffer:
-        workload = _convert_set(trace_dir, manifest, "median", timed=False, progress=progress, jobs=jobs)
+    workload = _convert_a_step(trace_dir, manifest, step, progress=progress, jobs=jobs)
     if not manifest.fake_world:
         return workload
     return pose_for_all(workload, manifest.world_size, entries[0].all_groups, str(trace_dir))
+
+
+def _convert_a_step(
+    folder: Path, manifest: TraceSet, step: StepChoice, *, progress: Progress | None, jobs: int | None
+) -> Workload:
+    """Convert *step*; instead of a median one that communicates unlike the detailed step, the next to it."""
+    timed = all(entry.structure_step is not None for entry in manifest.ranks)
+    choices: list[StepChoice] = [step]
+    if timed and step == "median":
+        choices += typical_steps([entry.steps for entry in manifest.ranks])[1:]
+    for choice in choices:
+        with suppress(StepsDiffer):
+            return _convert_set(folder, manifest, choice, timed=timed, progress=progress, jobs=jobs)
+    return _convert_set(folder, manifest, "median", timed=False, progress=progress, jobs=jobs)
 
 
 def _convert_set(

@@ -12,7 +12,7 @@ from .columns import which
 from .kineto import DeviceTrace
 from .trace_set import StepRange
 
-__all__ = ["StepChoice", "annotated_steps", "choose_steps", "whole_trace"]
+__all__ = ["StepChoice", "annotated_steps", "choose_steps", "typical_steps", "whole_trace"]
 
 StepChoice = int | Literal["all", "median"]
 _STEP = "ProfilerStep#"
@@ -48,22 +48,37 @@ def whole_trace(device: DeviceTrace) -> StepRange:
     return StepRange(0, min(starts), int(device.events.end_ns.max()))
 
 
+def typical_steps(steps: Sequence[Sequence[StepRange]]) -> list[int]:
+    """Return the numbers of the steps that every rank has, the median one first, the most unlike it last."""
+    return _from_the_median(steps, _common(steps))
+
+
+def _common(steps: Sequence[Sequence[StepRange]]) -> set[int]:
+    return set.intersection(*({item.index for item in own if item.end_ns > item.start_ns} for own in steps))
+
+
+def _from_the_median(steps: Sequence[Sequence[StepRange]], common: set[int]) -> list[int]:
+    slowest = dict.fromkeys(common, 0)
+    for item in (item for own in steps for item in own if item.index in common):
+        slowest[item.index] = max(slowest[item.index], item.end_ns - item.start_ns)
+    ordered = sorted(common, key=lambda index: (slowest[index], index))
+    middle = (len(ordered) - 1) // 2
+    return [ordered[place] for place in sorted(range(len(ordered)), key=lambda place: abs(place - middle))]
+
+
 def choose_steps(steps: Sequence[Sequence[StepRange]], step: StepChoice, place: str) -> set[int]:
     """Return the numbers of the steps to convert: *step*, ``"all"`` or the ``"median"`` one.
 
     *steps* are those of each rank; only a step of every rank can be chosen, and the median is by the slowest
     rank. *place* is named in errors: `TraceError` without a common step, `UsageError` for another *step*.
     """
-    common = set.intersection(*({item.index for item in own if item.end_ns > item.start_ns} for own in steps))
+    common = _common(steps)
     if not common:
         raise TraceError(f"{place}: no step was captured whole on every rank. Capture more steps.")
     if step == "all":
         return common
     if step == "median":
-        slowest = dict.fromkeys(common, 0)
-        for item in (item for own in steps for item in own if item.index in common):
-            slowest[item.index] = max(slowest[item.index], item.end_ns - item.start_ns)
-        return {sorted(common, key=lambda index: (slowest[index], index))[(len(common) - 1) // 2]}
+        return {_from_the_median(steps, common)[0]}
     if step not in common:
         raise UsageError(
             f"Step {step} was not captured on every rank of {place}. "

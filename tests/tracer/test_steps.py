@@ -5,7 +5,12 @@ import json
 import shlex
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from chakrascope.converter import convert
+from chakrascope.converter.steps import typical_steps
+from chakrascope.converter.trace_set import StepRange
 from chakrascope.tracer import TraceSet
 
 pytestmark = pytest.mark.torch
@@ -115,3 +120,20 @@ def test_a_second_run_of_the_script_leaves_the_first_one_s_traces(tmp_path, scri
     step_lengths(tmp_path, done)
     notes = TraceSet.load(tmp_path / "out").manifest["notes"]
     assert notes == ["rank 0 was captured in the first of several processes"]
+
+
+def test_a_step_that_also_logs_is_not_the_one_converted(tmp_path, script, run_ranks):
+    logging = "train(9, lambda step: step == 4 and (dist.all_reduce(torch.ones(1)), time.sleep(0.01)))"
+    done = run_ranks(script("import time; " + logging), ranks=2, warmup=2, steps=2)
+    assert done.returncode == 0, done.stderr
+    metadata = convert(tmp_path / "out").metadata
+    assert (metadata["steps"], metadata["assumptions"]) == ([3], [])
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=9))
+def test_the_steps_most_like_the_median_come_first(lengths):
+    steps = [StepRange(number, 0, length) for number, length in enumerate(lengths)]
+    order = [lengths[number] for number in typical_steps([steps])]
+    assert sorted(order) == sorted(lengths)
+    assert order[0] == sorted(lengths)[(len(lengths) - 1) // 2]
+    assert order[-1] in (min(lengths), max(lengths))
