@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, html
+from dash import Dash, Input, Output, State, html
 
 from ...runner import advice
 from ..charts import breakdown_bar, contributors_bar, graph, ranks_bar
@@ -67,9 +67,8 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             ),
             _advice(run, search),
             *_contributors(run, scheme),
-            *_layers(run, scheme),
-            *_collectives(run, scheme),
-            _ranks(run, scheme),
+            # Filled when the page stands: what is below the first screen need not hold it up.
+            html.Div(id="summary-tables"),
             *_warnings(run),
         ],
         gap="md",
@@ -183,4 +182,13 @@ def _warnings(run: OpenRun) -> list[Any]:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Add nothing: the page has no interaction of its own."""
+    """Fill in the tables; the selection of a collective is wired by the page Network."""
+
+    @app.callback(
+        Output("summary-tables", "children"), Input("summary-tables", "id"), State("run", "data"),
+        State("dark", "checked"),
+    )  # fmt: skip
+    def fill(_id: str, run: str, dark: bool) -> Any:
+        shown, scheme = view.open(run), "dark" if dark else "light"
+        tables = [*_layers(shown, scheme), *_collectives(shown, scheme), _ranks(shown, scheme)]
+        return dmc.Stack(tables, gap="md")
