@@ -74,7 +74,7 @@ def test_traces_of_others_become_a_workload_of_a_study(tmp_path: Path, data_dir:
     [
         (["convert"], "-o PREFIX"),
         (["convert", "study", "-o", "prefix"], "-o PREFIX"),
-        (["convert", "study", "--host-trace", "et_{rank}.json"], "--device-trace"),
+        (["convert", "study", "--host-trace", "et_{rank}.json"], "No file matches"),
         (["convert", "-o", "prefix"], "--device-trace"),
         (["run", "study", "--network", "ring-2", "--comm-group-configuration", "g"], "--workload"),
     ],
