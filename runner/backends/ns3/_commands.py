@@ -27,6 +27,8 @@ _HOST_ONLY = frozenset(
     }
 )
 _CLOCK_NS = 1000
+# Smaller ones do not fit the 16 bits of the header.
+_SMALLEST_BASE = 1.001
 
 
 def describe_network(network: PacketNetwork) -> str:
@@ -35,6 +37,10 @@ def describe_network(network: PacketNetwork) -> str:
     if settings["PACKET_PAYLOAD_SIZE"] < 1:
         raise ConfigError(
             "PACKET_PAYLOAD_SIZE is 0, but a packet must carry at least one byte; set e.g. 1000."
+        )
+    if settings["PINT_LOG_BASE"] < _SMALLEST_BASE:
+        raise ConfigError(
+            f"PINT_LOG_BASE is {settings['PINT_LOG_BASE']:g}, but loads are told in powers of it; set e.g. 1.05."
         )
     lines = [line for key in sorted(settings) for line in _setting(key, settings[key])]
     lines.append(" ".join(map(str, ["nodes", network.nodes, *network.switches])))

@@ -252,6 +252,11 @@ def test_a_payload_of_nothing_is_refused(program):
         simulate(program, star(2, PACKET_PAYLOAD_SIZE=0), [])
 
 
+def test_loads_in_powers_of_one_are_refused(program):
+    with pytest.raises(ConfigError, match="PINT_LOG_BASE"):
+        simulate(program, star(2, CC_MODE=10, PINT_LOG_BASE=1), [])
+
+
 def test_a_driver_that_dies_is_named(program):
     with PacketDriver(program, PacketNetwork.of(star(2))) as driver:
         os.kill(driver._process.pid, signal.SIGKILL)
