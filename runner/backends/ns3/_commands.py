@@ -40,7 +40,7 @@ def describe_network(network: PacketNetwork) -> str:
         )
     if settings["PINT_LOG_BASE"] < _SMALLEST_BASE:
         raise ConfigError(
-            f"PINT_LOG_BASE is {settings['PINT_LOG_BASE']:g}, but loads are told in powers of it; set e.g. 1.05."
+            f"PINT_LOG_BASE is {settings['PINT_LOG_BASE']:g}, but loads are told in powers of it; set 1.05."
         )
     lines = [line for key in sorted(settings) for line in _setting(key, settings[key])]
     lines.append(" ".join(map(str, ["nodes", network.nodes, *network.switches])))
