@@ -49,9 +49,20 @@ def batch_cluster(file: Path, jobs: int) -> Iterator[tuple[Any, list[str]]]:
             raise ConfigError(
                 f"{file}: dask-jobqueue cannot use '{system}' ({error}); correct it."
             ) from error
-        with cluster:
+        try:
             cluster.scale(jobs=jobs)
             yield cluster, refusals.said
+        finally:
+            _close(cluster)
+
+
+def _close(cluster: Any) -> None:
+    loop = cluster.loop
+    try:
+        cluster.close()
+    except AssertionError:
+        # Dask takes for granted that every job has begun; one that was refused has not.
+        loop.add_callback(loop.stop)
 
 
 class _Refusals(logging.Filter):
