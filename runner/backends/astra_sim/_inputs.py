@@ -10,12 +10,13 @@ from pathlib import Path
 import yaml
 
 from ....errors import BackendError, ConfigError
-from ...config import PacketNetwork, SystemConfig
+from ...config import NetworkConfig, PacketNetwork, SystemConfig
 from ...config._values import read_yaml
 from ...experiment import Experiment
+from ..native import device_links
 from ._htsim import htsim_topology
 
-__all__ = ["TRACE_LIMIT_NODES", "write_inputs"]
+__all__ = ["TRACE_LIMIT_NODES", "refuse_links", "write_inputs"]
 
 # ASTRA-sim keeps the last 100 MiB of its log, and a node takes two lines of about 120 bytes.
 TRACE_LIMIT_NODES = 400_000
@@ -129,11 +130,22 @@ def _network_options(experiment: Experiment, kind: str, folder: Path) -> list[st
         logical = {"logical-dims": [str(count) for count in network.npus_count]}
         (folder / "logical.json").write_text(json.dumps(logical) + "\n", encoding="utf-8")
         return ["--network-configuration=config.txt", "--logical-topology-configuration=logical.json"]
+    if kind == "analytical-aware":
+        refuse_links(network)
     network.save(folder / "network.yml")
     options = ["--network-configuration=network.yml"]
     if kind == "htsim":
         options += ["--htsim_opts", *_htsim_options(experiment, folder)]
     return options
+
+
+def refuse_links(network: NetworkConfig) -> None:
+    """Raise `ConfigError` for a graph of links: ASTRA-sim's analytical backends know dimensions alone."""
+    if device_links(network):
+        raise ConfigError(
+            f"The network '{network.name}' is a graph of links, of which ASTRA-sim's analytical backend "
+            "would see the dimensions alone; use our 'analytical-aware', or ASTRA-sim's ns-3."
+        )
 
 
 def _htsim_options(experiment: Experiment, folder: Path) -> list[str]:

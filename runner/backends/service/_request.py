@@ -13,7 +13,7 @@ from ....errors import ConfigError
 from ...config import NetworkConfig, PacketNetwork, SystemConfig
 from ...config._packet_values import SETTINGS
 from ...experiment import Experiment
-from ..native import device_links
+from ..astra_sim._inputs import refuse_links
 from ._messages import MESSAGES, message
 
 __all__ = ["BACKENDS", "KINDS", "configuration", "write_archive"]
@@ -165,11 +165,8 @@ def _arguments(experiment: Experiment) -> dict[str, Any]:
 def _network(network: NetworkConfig, kind: str, warnings: list[str]) -> dict[str, Any]:
     if kind == "ns3":
         return _packets(network, warnings)
-    if kind == "analytical-aware" and device_links(network):
-        raise ConfigError(
-            f"The network '{network.name}' is a graph of links, which ASTRA-sim Service cannot be told for "
-            "its analytical backends; use our 'analytical-aware', or the service's 'ns3'."
-        )
+    if kind == "analytical-aware":
+        refuse_links(network)
     return _dimensions(network, warnings)
 
 

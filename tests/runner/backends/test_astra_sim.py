@@ -8,6 +8,8 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,6 +103,16 @@ def test_inputs_leave_nothing_to_uninitialised_memory(program, monkeypatch, tmp_
     assert "--rendezvous-protocol=true" in seen["options"]
     assert "--injection-scale=0.5" in seen["options"]
     assert "--comm-group-configuration=groups.json" in seen["options"]
+
+
+def test_links_that_the_program_would_not_see_are_refused(program):
+    fabric = NetworkConfig(
+        ("Switch",), (2,), (50.0,), (500.0,), {"packet": {"fabric": {"hosts_per_leaf": 1}}}
+    )
+    asked = replace(experiment(), network=fabric)
+    for kind, seen in (("analytical-aware", False), ("analytical-unaware", True)):
+        with nullcontext() if seen else pytest.raises(ConfigError, match="graph of links"):
+            AstraSimBackend(kind, replace(program, kind=kind), 20.0).run(asked)
 
 
 def test_custom_algorithms_are_copied(program, monkeypatch, tmp_path):
