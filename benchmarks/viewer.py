@@ -27,6 +27,8 @@ PAGES = {
     "/graph": "#graph canvas",
     "/network": "#collectives-table .ag-row",
     "/compare": "#page h2",
+    "/sweep": "#sweep-plan *, #sweep-table .ag-row",
+    "/runs": "#runs-table .ag-row",
     "/new-run": "#findings .finding",
 }
 PEEK = 5

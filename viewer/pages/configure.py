@@ -181,14 +181,13 @@ def _read(workload: str, backends: list[str] | None, network: str, system: str, 
 def _register_examination(app: Dash, view: StudyView) -> None:
     @app.callback(
         Output("findings", "children"), Output("sketch", "children"), Output("new-command", "children"),
-        Output("new-start", "disabled"), Output("new-blocker", "children"),
-        Output("new-estimate", "children"), *_FIELDS, State("new-network", "value"),
-        State("new-system", "value"), State("dark", "checked"),
+        Output("new-start", "disabled"), Output("new-blocker", "children"), *_FIELDS,
+        State("new-network", "value"), State("new-system", "value"), State("dark", "checked"),
     )  # fmt: skip
     def examine(
         _fields: Any, _system: Any, workload: str, backends: list[str], network: str, system: str, dark: bool
     ) -> tuple[Any, ...]:
-        """Check what was entered, draw it, and say how long it would take."""
+        """Check what was entered, and draw it."""
         form = _read(workload, backends, network, system)
         setup = form.setup
         found = check(setup, view.workload_ranks(workload), form.backends)
@@ -196,14 +195,23 @@ def _register_examination(app: Dash, view: StudyView) -> None:
         blocker = next((finding.text for finding in found if finding.level == "error"), "")
         newest = view.study.workloads()[-1]
         command = command_line(setup, form.backends, "" if workload == newest else workload)
-        shown = _findings(found, differences(setup))
-        return shown, sketch, command, bool(blocker), blocker, "" if blocker else _estimate(view, form)
+        return _findings(found, differences(setup)), sketch, command, bool(blocker), blocker
 
-
-def _estimate(view: StudyView, form: Form) -> str:
-    load = load_of(view.study.workload_prefix(form.workload))
-    seconds = [estimate_s(form.setup, load, backend) for backend in form.backends]
-    return f"Takes {duration_estimate(seconds)}, give or take a factor of two."
+    @app.callback(
+        Output("new-estimate", "children"), *_FIELDS, State("new-network", "value"),
+        State("new-system", "value"),
+    )  # fmt: skip
+    def estimate(
+        _fields: Any, _system: Any, workload: str, backends: list[str], network: str, system: str
+    ) -> str:
+        """Say how long it would take; apart from the checks, which need not wait for the workload."""
+        form = _read(workload, backends, network, system)
+        found = check(form.setup, view.workload_ranks(workload), form.backends)
+        if any(finding.level == "error" for finding in found):
+            return ""
+        load = load_of(view.study.workload_prefix(workload))
+        seconds = [estimate_s(form.setup, load, backend) for backend in form.backends]
+        return f"Takes {duration_estimate(seconds)}, give or take a factor of two."
 
 
 def _findings(found: list[Finding], changed: list[str]) -> Any:

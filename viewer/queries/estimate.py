@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from ...converter import CollectiveType, Workload
 from .configure import COLLECTIVES, Setup
@@ -54,22 +56,29 @@ def load_of(prefix: Path) -> Load:
 
 @lru_cache(16)
 def _load(prefix: Path, _changed: int) -> Load:
-    workload = Workload.load(prefix)
-    programs = len(workload.graphs)
+    nodes, ranks = _nodes_of(prefix)
+    programs = max(1, int(nodes["rank"].nunique()))
     totals: dict[str, tuple[float, float]] = {}
-    for graph in workload.graphs:
-        sent = graph.nodes[graph.nodes["comm_type"] >= 0]
-        for kind, sizes in sent.groupby("comm_type")["comm_size_bytes"]:
-            name = _NETWORK_OF.get(CollectiveType(int(kind)), "all-reduce")
-            count, size = totals.get(name, (0.0, 0.0))
-            totals[name] = count + len(sizes) / programs, size + float(np.maximum(sizes, 0).sum()) / programs
-    nodes = sum(len(graph.nodes) for graph in workload.graphs)
-    return Load(
-        workload.num_ranks,
-        programs,
-        nodes,
-        tuple((name, *totals[name]) for name in COLLECTIVES if name in totals),
-    )
+    for kind, sizes in nodes[nodes["comm_type"] >= 0].groupby("comm_type")["comm_size_bytes"]:
+        name = _NETWORK_OF.get(CollectiveType(int(kind)), "all-reduce")
+        count, size = totals.get(name, (0.0, 0.0))
+        totals[name] = count + len(sizes) / programs, size + float(np.maximum(sizes, 0).sum()) / programs
+    collectives = tuple((name, *totals[name]) for name in COLLECTIVES if name in totals)
+    return Load(ranks, programs, len(nodes), collectives)
+
+
+def _nodes_of(prefix: Path) -> tuple[pd.DataFrame, int]:
+    """Return what each node of each program sends, and the ranks; from the table beside the graphs if any."""
+    columns = ["rank", "comm_type", "comm_size_bytes"]
+    table = prefix.with_name(f"{prefix.name}.nodes.parquet")
+    head = prefix.with_name(f"{prefix.name}.workload.json")
+    try:
+        ranks = int(json.loads(head.read_text(encoding="utf-8"))["num_ranks"])
+        return pd.read_parquet(table, columns=columns), ranks
+    except (OSError, ValueError, KeyError, TypeError):
+        workload = Workload.load(prefix)
+        parts = [graph.nodes.assign(rank=number)[columns] for number, graph in enumerate(workload.graphs)]
+        return pd.concat(parts, ignore_index=True), workload.num_ranks
 
 
 def estimate_s(setup: Setup, load: Load, backend: str) -> float:
