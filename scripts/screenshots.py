@@ -34,8 +34,8 @@ SHOTS: dict[str, tuple[str, str, bool, int]] = {
     "critical-path": ("/critical-path", "#segments-table .ag-row", False, 1240),
     "timeline": ("/timeline", "#timeline[data-slices]", True, 760),
     "graph": ("/graph", "#graph canvas", True, 900),
-    "network": ("/network", "#collectives-table .ag-row", False, 1100),
-    "compare": ("/compare", "#node-differences-table .ag-row", False, 1100),
+    "network": ("/network", "#collectives-table .ag-row", False, 1340),
+    "compare": ("/compare", "#node-differences-table .ag-row", False, 1260),
     "sweep": ("/sweep", "#sweep-table .ag-row, #page code", False, 1000),
     "runs": ("/runs", "#runs-table .ag-row, #page code", False, 620),
     "new-run": ("/new-run", "#new-start:not([disabled])", False, 1240),
@@ -102,7 +102,9 @@ def take(page: Page, address: str, query: str, name: str) -> None:
     """Take the screenshot called *name*."""
     path, ready, dark, height = (SHOTS | OF_SEVERAL)[name]
     page.set_viewport_size({**VIEWPORT, "height": height})
-    page.goto(address + path + query)
+    # The lanes of the trace above those of the simulation, which the page does not show unasked.
+    more = "&measured=1" if name == "timeline" else ""
+    page.goto(address + path + query + more)
     page.locator("#dark").set_checked(dark, force=True)
     page.wait_for_selector(ready, state="attached")
     if name == "import":
