@@ -113,7 +113,7 @@ def visit(_tab):
 
 def watched(context):
     page = context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(45_000)
     page.complaints, page.foreign = [], []
     page.on("console", lambda m: page.complaints.append(m.text) if m.type == "error" else None)
     page.on("pageerror", lambda e: page.complaints.append(str(e)))
