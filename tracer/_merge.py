@@ -30,8 +30,12 @@ FAKE_WORLD_NOTE = (
 
 def read_statuses(out: Path) -> list[dict[str, Any]]:
     """Return every agent's status, in the order in which they were last written."""
-    files = sorted((out / "status").glob("[!.]*.json"), key=lambda file: file.stat().st_mtime_ns)
-    return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    found: list[tuple[int, str, dict[str, Any]]] = []
+    for file in (out / "status").glob("[!.]*.json"):
+        with contextlib.suppress(FileNotFoundError):  # a peer has merged them meanwhile
+            written_ns = file.stat().st_mtime_ns
+            found.append((written_ns, file.name, json.loads(file.read_text(encoding="utf-8"))))
+    return [status for _, _, status in sorted(found, key=lambda entry: entry[:2])]
 
 
 def merge(out: Path, command: Sequence[str], exit_code: int, options: Mapping[str, Any]) -> TraceSet:

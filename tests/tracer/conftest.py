@@ -152,6 +152,9 @@ def run_ranks_alone(tmp_path, rank_command):
 
     def run(path, *arguments, ranks=1):
         command = list(map(str, rank_command(path, *arguments, ranks=ranks)))
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        return subprocess.run(
+            command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+        )
 
     return run
