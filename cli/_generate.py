@@ -25,9 +25,7 @@ __all__ = ["generate_command"]
 @click.option(
     "--file", "text", type=click.Path(path_type=Path), help="The ASTRA-sim 1.0 text workload to read."
 )
-@click.option(
-    "--model-group", type=int, help="How many ranks share a layer in a hybrid text workload."
-)
+@click.option("--model-group", type=int, help="How many ranks share a layer in a hybrid text workload.")
 def generate_command(
     *,
     pattern: str,
