@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ..converter import CollectiveType, NodeType, Workload
@@ -38,10 +39,21 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 @dataclass(frozen=True, eq=False)
 class CriticalPath:
-    """The segments of the path, contiguous from 0 to *makespan_ns*, in time order."""
+    """The segments of the path, contiguous from 0 to *makespan_ns*, in time order.
+
+    *program_of_rank* (int32) says which ranks do the same: those with the same number.
+    """
 
     segments: pd.DataFrame
     makespan_ns: int
+    program_of_rank: npt.NDArray[np.int32]
+
+    @property
+    def places(self) -> pd.MultiIndex:
+        """The node of each segment, as (program, node id): it is the same on ranks that do the same."""
+        programs = self.program_of_rank[self.segments["rank"].to_numpy()]
+        places: pd.MultiIndex = pd.MultiIndex.from_arrays([programs, self.segments["node_id"]])
+        return places
 
     def breakdown(self, by: str) -> pd.DataFrame:
         """Return ``key, duration_ns, share`` by one of `BREAKDOWNS`, largest first; sums to the makespan."""
@@ -74,7 +86,8 @@ def critical_path(result: Result, workload: Workload) -> CriticalPath:
     rows = [facts.describe(step) for step in steps if step.end_ns > step.start_ns]
     segments = pd.DataFrame(rows, columns=list(SEGMENT_COLUMNS)[1:])
     segments.insert(0, "segment", np.arange(len(segments)))
-    return CriticalPath(segments.astype(SEGMENT_COLUMNS), result.makespan_ns)
+    programs = np.asarray(workload.program_of_rank, dtype=np.int32)
+    return CriticalPath(segments.astype(SEGMENT_COLUMNS), result.makespan_ns, programs)
 
 
 @dataclass(frozen=True)

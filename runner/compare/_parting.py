@@ -28,12 +28,14 @@ class Parting:
 
 
 def parting(base: CriticalPath, other: CriticalPath) -> Parting:
-    """Return the first segment, from the start, in which the two critical paths are on different nodes."""
+    """Return the first segment, from the start, in which the two critical paths are on different nodes.
+
+    Ranks that run the same program count as one: which of them the path goes through is chance.
+    """
     paths = [base.segments, other.segments]
-    steps = [list(zip(path["rank"].tolist(), path["node_id"].tolist(), strict=True)) for path in paths]
+    steps = [base.places, other.places]
     common = next((i for i, (a, b) in enumerate(zip(*steps, strict=False)) if a != b), min(map(len, steps)))
-    shared = set(steps[0]) & set(steps[1])
-    on_both = paths[0]["duration_ns"][[step in shared for step in steps[0]]].sum()
+    on_both = paths[0]["duration_ns"][steps[0].isin(steps[1])].sum()
     return Parting(
         segments=common,
         at_ns=int(paths[0]["end_ns"].iloc[common - 1]) if common else 0,

@@ -15,9 +15,11 @@ from chakrascope.errors import BackendUnavailable, ConfigError
 from chakrascope.runner import (
     NetworkConfig,
     compare,
+    critical_path,
     error_distribution,
     flow_differences,
     measured_result,
+    parting,
     simulate,
 )
 from chakrascope.runner.backends.ns3 import build_driver
@@ -57,6 +59,18 @@ def test_differences_are_against_the_first():
     assert compute["worst"].tolist() == [0.0]
     worst = comparison.nodes.iloc[0]
     assert worst["delta_ns"] == comparison.nodes["delta_ns"].abs().max()
+
+
+def test_ranks_of_one_program_are_one_place():
+    """Which of ranks that do the same a path goes through is chance, and no parting."""
+    one = model().scale_out(16)
+    base = critical_path(simulate(one, "default", "cpu-cluster-16"), one)
+    moved = base.segments.assign(rank=(base.segments["rank"] + 8) % 16)
+    found = parting(base, dataclasses.replace(base, segments=moved))
+    assert found.same
+    assert found.on_both == 1.0
+    elsewhere = base.segments.assign(rank=(base.segments["rank"] + 1) % 16)
+    assert not parting(base, dataclasses.replace(base, segments=elsewhere)).same
 
 
 @pytest.mark.parametrize("count", [0, 1])

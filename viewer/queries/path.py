@@ -165,12 +165,10 @@ def paths_strip(base: CriticalPath, other: CriticalPath, bars: int = 800) -> pd.
     ``apart`` says whether a bar lies on one path only; ``rank``, ``node_id`` and ``name`` are those of its
     longest segment. Neighbours of one sort in one pixel are joined.
     """
-    paths = [base.segments, other.segments]
-    places = [pd.MultiIndex.from_frame(path[["rank", "node_id"]]) for path in paths]
     pixel_ns = max(1.0, max(base.makespan_ns, other.makespan_ns) / bars)
     joined = [
-        _joined(path.assign(apart=~own.isin(its)), pixel_ns).assign(path=number)
-        for number, (path, own, its) in enumerate(zip(paths, places, reversed(places), strict=True))
+        _joined(path.segments.assign(apart=~path.places.isin(its.places)), pixel_ns).assign(path=number)
+        for number, (path, its) in enumerate([(base, other), (other, base)])
     ]
     both: pd.DataFrame = pd.concat(joined, ignore_index=True)
     return both
