@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
-import pandas as pd
 from rich.markup import escape
 
 from ..converter import Workload, convert, convert_files
 from ..errors import UsageError
-from ..runner import Study
-from ._output import console, counter, print_frame, stage
+from ._output import console, counter, print_rows, stage
+
+if TYPE_CHECKING:
+    from ..runner import Study
 
 __all__ = ["convert_command", "convert_latest"]
 
@@ -29,6 +30,13 @@ def parse_step(context: click.Context, parameter: click.Parameter, text: str) ->
     if text.isdigit():
         return int(text)
     raise click.BadParameter(f"'{text}' is no step; use median, all or a step's number.", context, parameter)
+
+
+def _study_type() -> type[Study]:
+    """Import late: what simulates takes longer to import than a rank to convert."""
+    from ..runner import Study  # noqa: PLC0415
+
+    return Study
 
 
 def convert_latest(study: Study, step: Step) -> Workload:
@@ -55,7 +63,7 @@ def convert_foreign(
             jobs=None,
         )
     if study_folder is not None:
-        study = Study.create(study_folder)
+        study = _study_type().create(study_folder)
         study.add_workload(workload, str(workload.metadata["trace_set"]) or "traces")
     return workload
 
@@ -65,7 +73,7 @@ def print_accounting(workload: Workload) -> None:
     accounting = workload.metadata.get("accounting", {})
     if accounting:
         rows = [{"rank": int(rank), **figures} for rank, figures in accounting.items()]
-        print_frame(pd.DataFrame(rows), "table", title="Measured step, explained by the graph")
+        print_rows(rows, title="Measured step, explained by the graph")
 
 
 @click.command("convert")
@@ -110,11 +118,11 @@ def convert_command(
     elif study_folder is None:
         raise UsageError("-o PREFIX goes with trace files; give them with --device-trace.")
     else:
-        workload = convert_latest(Study.open(study_folder), step)
+        workload = convert_latest(_study_type().open(study_folder), step)
     target = study_folder or f"--workload-configuration {prefix}"
     print_accounting(workload)
     for assumption in workload.metadata.get("assumptions", []):
         console.print(f"Assumed: {escape(assumption)}.", style="dim")
-    nodes = sum(len(graph.nodes) for graph in workload.graphs)
+    nodes = sum(len(graph.node_columns["node_id"]) for graph in workload.graphs)
     console.print(f"{workload.num_ranks} rank(s), {nodes:,} nodes.")
     console.print(f"Next: chakrascope run {target} --network PRESET")

@@ -4,31 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import click
 
 from ..errors import ChakrascopeError, DependencyError, WorkloadFormatError
-from ._collectives import collectives_command
-from ._compare import compare_command
-from ._convert import convert_command
-from ._critical_path import critical_path_command
-from ._doctor import doctor_command
-from ._generate import generate_command
-from ._inspect import export_command, inspect_command
-from ._jobs import jobs_command
-from ._links import links_command
 from ._output import error_console
-from ._presets import presets_command
-from ._profile import profile_command
-from ._report import report_command
-from ._run import run_command
-from ._runs import runs_command
-from ._slack import slack_command
-from ._summary import summary_command
-from ._sweep import sweep_command
-from ._trace import trace_command
-from ._view import view_command
-from ._what_if import what_if_command
 
 __all__ = ["cli", "main"]
 
@@ -49,50 +30,69 @@ A training script that fails hands its own exit code through `trace` and `profil
 """
 
 
-_SECTIONS: dict[str, dict[click.Command, str]] = {
+_SECTIONS = {
     "From a job to an answer": {
-        profile_command: "Capture a training command, convert, simulate and explain it.",
-        trace_command: "Capture a training command, unchanged.",
-        doctor_command: "Find what is wrong with traces, graphs or backends.",
-        convert_command: "Turn traces into one Chakra graph a rank.",
-        run_command: "Simulate them on a cluster.",
-        view_command: "Open a study in the browser.",
-        report_command: "Write the answer into one HTML file.",
+        "profile": "Capture a training command, convert, simulate and explain it.",
+        "trace": "Capture a training command, unchanged.",
+        "doctor": "Find what is wrong with traces, graphs or backends.",
+        "convert": "Turn traces into one Chakra graph a rank.",
+        "run": "Simulate them on a cluster.",
+        "view": "Open a study in the browser.",
+        "report": "Write the answer into one HTML file.",
     },
     "What bounds the step": {
-        summary_command: "In one sentence, and what would help most.",
-        critical_path_command: "The segments across ranks that sum to the step.",
-        slack_command: "How much later each node could end.",
-        collectives_command: "Size, skew, transfer and bandwidth of each.",
-        links_command: "How busy each link is.",
+        "summary": "In one sentence, and what would help most.",
+        "critical-path": "The segments across ranks that sum to the step.",
+        "slack": "How much later each node could end.",
+        "collectives": "Size, skew, transfer and bandwidth of each.",
+        "links": "How busy each link is.",
     },
     "What would change it": {
-        what_if_command: "Simulate a run again with something changed.",
-        compare_command: "Backends, networks or the measurement side by side.",
-        sweep_command: "Many clusters, the best first.",
-        presets_command: "The clusters that ship with the package.",
+        "what-if": "Simulate a run again with something changed.",
+        "compare": "Backends, networks or the measurement side by side.",
+        "sweep": "Many clusters, the best first.",
+        "presets": "The clusters that ship with the package.",
     },
     "What there is": {
-        runs_command: "The runs of a study: label, tag, note, delete.",
-        jobs_command: "What runs in the background.",
-        inspect_command: "What is in a graph.",
-        export_command: "A graph for other tools.",
-        generate_command: "Graphs without a job: microbenchmarks, text workloads.",
+        "runs": "The runs of a study: label, tag, note, delete.",
+        "jobs": "What runs in the background.",
+        "inspect": "What is in a graph.",
+        "export": "A graph for other tools.",
+        "generate": "Graphs without a job: microbenchmarks, text workloads.",
     },
 }
 
 
+# The modules of commands that are not in one of their own name.
+_MODULES = {"export": "inspect"}
+_NAMES = [name for section in _SECTIONS.values() for name in section]
+
+
 class _Sections(click.Group):
-    """A group whose help lists the commands by what they are for, in the order of their use."""
+    """A group whose help lists the commands by what they are for; a command is imported when it is asked for.
+
+    All of them together import half of the libraries, which takes longer than many a command.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands, in the order of their use."""
+        return _NAMES
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command called *cmd_name*, or None."""
+        if cmd_name not in _NAMES:
+            return None
+        name = cmd_name.replace("-", "_")
+        module = import_module(f"._{_MODULES.get(name, name)}", __package__)
+        command: click.Command = getattr(module, f"{name}_command")
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one list of commands a section."""
-        width = max(map(len, self.commands))
+        width = max(map(len, _NAMES))
         for title, commands in _SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl(
-                    [(str(command.name).ljust(width), text) for command, text in commands.items()]
-                )
+                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
 
 
 @click.group(cls=_Sections, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
@@ -102,11 +102,6 @@ def cli() -> None:
 
     Start with `chakrascope profile -- torchrun --nproc-per-node 2 train.py`.
     """
-
-
-for _commands in _SECTIONS.values():
-    for _command in _commands:
-        cli.add_command(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

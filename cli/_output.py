@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import pandas as pd
 from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 from rich.table import Table
 
-from ..runner import human_size
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "console",
@@ -25,6 +25,7 @@ __all__ = [
     "format_option",
     "print_frame",
     "print_json",
+    "print_rows",
     "stage",
 ]
 
@@ -65,32 +66,40 @@ def print_frame(
     elif output_format == "csv":
         frame.to_csv(sys.stdout, index=False)
     else:
-        _print_table(frame, title, limit)
+        shown = frame if limit is None else frame.head(limit)
+        columns = {str(name): shown[name].dtype.kind in "iuf" for name in shown.columns}
+        _print_table(columns, shown.itertuples(index=False), title)
+        if len(shown) < len(frame):
+            console.print(f"[dim]{len(frame) - len(shown)} more rows; all of them with --format csv[/]")
 
 
-def _print_table(frame: pd.DataFrame, title: str, limit: int | None) -> None:
-    shown = frame if limit is None else frame.head(limit)
+def print_rows(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
+    """Print a table of plain rows, which all have the keys of the first, for people."""
+    columns = {name: isinstance(value, (int, float)) for name, value in rows[0].items()}
+    _print_table(columns, (row.values() for row in rows), title)
+
+
+def _print_table(columns: Mapping[str, bool], rows: Iterable[Iterable[Any]], title: str) -> None:
+    """Print *rows* below *columns*: their names, and whether they hold numbers."""
     table = Table(title=title or None, title_justify="left", header_style="bold")
-    for column in shown.columns:
-        name = str(column)
-        numeric = pd.api.types.is_numeric_dtype(shown[column])
+    for name, numeric in columns.items():
         table.add_column(
             name.removesuffix("_ns").removesuffix("_bytes"),
             justify="right" if numeric else "left",
             no_wrap=numeric,
             overflow="fold",
         )
-    for row in shown.itertuples(index=False):
-        table.add_row(*(_cell(str(name), value) for name, value in zip(shown.columns, row, strict=True)))
+    for row in rows:
+        table.add_row(*(_cell(name, value) for name, value in zip(columns, row, strict=True)))
     console.print(table)
-    if len(shown) < len(frame):
-        console.print(f"[dim]{len(frame) - len(shown)} more rows; all of them with --format csv[/]")
 
 
 def _cell(column: str, value: Any) -> str:
     if column.endswith("_ns"):
         return format_duration(float(value))
     if column in {"bytes", "size_bytes"} and isinstance(value, int):
+        from ..runner import human_size  # noqa: PLC0415 - imports half of the libraries
+
         return human_size(value)
     if column in {"share", "busiest", "mean"}:
         return f"{value:.1%}"
