@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ..errors import UsageError
 from ..runner import Study, slack
 from ._output import format_option, print_frame
 from ._studies import of_a_run
@@ -38,6 +39,13 @@ def slack_command(
         table = table[table["rank"] == rank]
     if node is not None:
         table = table[table["node_id"] == node]
+    if table.empty:
+        chosen = {"--rank": rank, "--node": node}
+        asked = "".join(f" {option} {value}" for option, value in chosen.items() if value is not None)
+        raise UsageError(
+            f"No node that ran is named by{asked}. Ranks count from 0, and `chakrascope critical-path --format "
+            "csv` shows ids of nodes."
+        )
     ordered = table.sort_values(["slack_ns", "duration_ns"], ascending=[True, False], kind="stable")
     shown = ordered.drop(columns=["kind", "operator", "phase"]) if output_format == "table" else ordered
     print_frame(shown, output_format, title="Slack", limit=20)

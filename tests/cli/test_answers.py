@@ -100,6 +100,13 @@ def test_slack_of_one_node_of_a_rank_that_waits(study, capfd):
     assert (row["name"], row["module"]) == ("aten::mm", "layers.0")
 
 
+def test_slack_of_a_node_that_is_not_there_is_an_error(study, capfd):
+    with pytest.raises(SystemExit) as stop:
+        main(["slack", str(study.path), "--rank", "0", "--node", "999"])
+    assert stop.value.code == 2
+    assert "--rank 0 --node 999" in capfd.readouterr().err.replace("\n", " ")
+
+
 def test_collectives_have_bandwidths_and_skew(study, capfd):
     (row,) = json.loads(answer(capfd, "collectives", study.path, "--format", "json"))
     assert row["skew_ns"] == 150_000
