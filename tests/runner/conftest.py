@@ -5,4 +5,18 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
+from chakrascope.errors import BackendUnavailable
+from chakrascope.runner.backends.ns3 import build_driver
+
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(scope="session")
+def ns3() -> Path:
+    """Return the compiled packet-level model, or skip with what it lacks."""
+    try:
+        return build_driver()[0]
+    except BackendUnavailable as error:
+        pytest.skip(f"ns-3 or a C++ compiler is absent: {error}")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from workloads import coll, comp, workload
 
 from chakrascope.converter import CollectiveType
-from chakrascope.errors import BackendUnavailable, ConfigError
+from chakrascope.errors import ConfigError
 from chakrascope.runner import (
     NetworkConfig,
     compare,
@@ -22,7 +22,6 @@ from chakrascope.runner import (
     parting,
     simulate,
 )
-from chakrascope.runner.backends.ns3 import build_driver
 
 
 def model():
@@ -148,11 +147,8 @@ def test_labels_must_tell_results_apart():
     assert compare(results("replay", "replay"), model()).labels == ("replay", "replay (2)")
 
 
+@pytest.mark.usefixtures("ns3")
 def test_messages_of_two_packet_level_runs_are_aligned():
-    try:
-        build_driver()
-    except BackendUnavailable as error:
-        pytest.skip(f"ns-3 or a C++ compiler is absent: {error}")
     job = workload(*[[coll(0, 1 << 16, comm_type=CollectiveType.ALL_TO_ALL)]] * 8)
     runs = []
     for over in (1, 4):

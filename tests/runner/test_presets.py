@@ -8,21 +8,11 @@ import pytest
 from workloads import coll, comp, workload
 
 from chakrascope.converter import microbenchmark
-from chakrascope.errors import BackendUnavailable
 from chakrascope.runner import NetworkConfig, SystemConfig, get_backend, list_presets, prepare, simulate
-from chakrascope.runner.backends.ns3 import build_driver
 from chakrascope.runner.config import PacketNetwork, preset_path
 
 GIB = 1 << 30
 ROOFLINES = [name for name in list_presets("system") if name.startswith("roofline-")]
-
-
-@pytest.fixture(scope="module")
-def ns3():
-    try:
-        build_driver()
-    except BackendUnavailable as error:
-        pytest.skip(f"ns-3 or a C++ compiler is absent: {error}")
 
 
 @pytest.mark.parametrize("name", list_presets("network"))

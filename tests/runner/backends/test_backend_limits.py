@@ -16,10 +16,10 @@ import pytest
 from packets import star
 from workloads import coll, comp, workload
 
-from chakrascope.errors import BackendError, BackendUnavailable, Cancelled
+from chakrascope.errors import BackendError, Cancelled
 from chakrascope.runner import prepare
 from chakrascope.runner.backends import AstraSimBackend, AstraSimProgram
-from chakrascope.runner.backends.ns3 import PacketDriver, build_driver
+from chakrascope.runner.backends.ns3 import PacketDriver
 from chakrascope.runner.config import PacketNetwork
 
 FAKE = Path(__file__).with_name("fake_astra_sim.py")
@@ -29,14 +29,6 @@ def executable(path: Path, text: str) -> Path:
     path.write_text(text, encoding="utf-8")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return path
-
-
-@pytest.fixture(scope="module")
-def program():
-    try:
-        return build_driver()[0]
-    except BackendUnavailable as error:
-        pytest.skip(f"ns-3 or a C++ compiler is absent: {error}")
 
 
 @contextlib.contextmanager
@@ -55,8 +47,8 @@ def experiment(model=None):
     return prepare(model, "default", star(2), backend="astra-sim:ns3", semantics="astra-sim")
 
 
-def test_a_packet_model_without_memory_says_so(program, tmp_path):
-    tight = executable(tmp_path / "tight", f"#!/bin/sh\nulimit -v 60000\nexec {program}\n")
+def test_a_packet_model_without_memory_says_so(ns3, tmp_path):
+    tight = executable(tmp_path / "tight", f"#!/bin/sh\nulimit -v 60000\nexec {ns3}\n")
     hosts = 3000
     with pytest.raises(BackendError, match=r"not enough memory|SIGKILL|SIGABRT"):
         PacketDriver(tight, PacketNetwork.of(star(hosts)))
@@ -93,7 +85,7 @@ def test_astra_sim_without_memory_or_disk(tmp_path, monkeypatch):
             AstraSimBackend("ns3", AstraSimProgram("ns3", tight, "test"), 20.0).run(experiment())
 
 
-def test_the_model_cannot_be_compiled_on_a_full_disk(program, tmp_path):
+def test_the_model_cannot_be_compiled_on_a_full_disk(ns3, tmp_path):
     # A process of its own: the compiler must not inherit the limit of the tests.
     code = (
         "from chakrascope.errors import ChakrascopeError\n"

@@ -15,15 +15,6 @@ from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled, SimulationStalled
 from chakrascope.runner import NetworkConfig, Result, SystemConfig, critical_path, prepare, simulate
 from chakrascope.runner.backends import NativeBackend, Ns3Backend, get_backend
-from chakrascope.runner.backends.ns3 import build_driver
-
-
-@pytest.fixture(scope="module")
-def ns3():
-    try:
-        build_driver()
-    except BackendUnavailable as error:
-        pytest.skip(f"ns-3 or a C++ compiler is absent: {error}")
 
 
 class DelayNetwork:

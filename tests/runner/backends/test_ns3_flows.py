@@ -23,14 +23,6 @@ PS_PER_BYTE = 20  # 400 Gb/s
 CONTROLS = [1, 3, 7, 8, 10, 12]
 
 
-@pytest.fixture(scope="module")
-def program():
-    try:
-        return build_driver()[0]
-    except BackendUnavailable as error:
-        pytest.skip(f"ns-3 or a C++ compiler is absent: {error}")
-
-
 def everything(driver, sent):
     """Send all messages at once and return when each arrived."""
     arrived = dict(driver.advance(sent, -1))
@@ -42,8 +34,8 @@ def everything(driver, sent):
     return arrived
 
 
-def simulate(program, network, sent, **options):
-    with PacketDriver(program, PacketNetwork.of(network), **options) as driver:
+def simulate(ns3, network, sent, **options):
+    with PacketDriver(ns3, PacketNetwork.of(network), **options) as driver:
         return everything(driver, sent), driver.totals()
 
 
@@ -71,36 +63,36 @@ def rounded(time_ps):
 
 
 @pytest.mark.parametrize("size", [1, 64, 1000, 1024, 32768, 1 << 20, 1 << 24])
-def test_a_message_alone_takes_its_closed_form(program, size):
-    arrived, totals = simulate(program, star(2), [(0, 0, 1, size, 0)])
+def test_a_message_alone_takes_its_closed_form(ns3, size):
+    arrived, totals = simulate(ns3, star(2), [(0, 0, 1, size, 0)])
     assert arrived[0] == rounded(alone_ps(size))
     assert totals.data_packets == -(-size // PAYLOAD)
 
 
-def test_two_messages_share_a_link_and_lose_nothing(program):
+def test_two_messages_share_a_link_and_lose_nothing(ns3):
     size = 1 << 20
     sent = [(0, 0, 2, size, 0), (1, 1, 2, size, 0)]
-    arrived, totals = simulate(program, star(3), sent)
+    arrived, totals = simulate(ns3, star(3), sent)
     last = 2 * DELAY_PS + 2 * wire_ps(size) + (PAYLOAD + HEADER) * PS_PER_BYTE
     assert max(arrived.values()) == rounded(last)
     assert totals.links["drops"].sum() == 0
 
 
 @pytest.mark.parametrize("senders", [3, 8])
-def test_an_incast_is_bound_by_the_last_link(program, senders):
+def test_an_incast_is_bound_by_the_last_link(ns3, senders):
     size = 1 << 20
     sent = [(rank, rank, senders, size, 0) for rank in range(senders)]
-    arrived, totals = simulate(program, star(senders + 1), sent)
+    arrived, totals = simulate(ns3, star(senders + 1), sent)
     last = 2 * DELAY_PS + senders * wire_ps(size) + (PAYLOAD + HEADER) * PS_PER_BYTE
     assert max(arrived.values()) == rounded(last)
     towards = totals.links.query("src == @senders + 1 and dst == @senders").iloc[0]
     assert towards["busy_ps"] == senders * wire_ps(size)
 
 
-def test_a_small_buffer_pauses_and_drops_nothing(program):
+def test_a_small_buffer_pauses_and_drops_nothing(ns3):
     size = 1 << 20
     sent = [(rank, rank, 8, size, 0) for rank in range(8)]
-    arrived, totals = simulate(program, star(9, BUFFER_SIZE=1), sent)
+    arrived, totals = simulate(ns3, star(9, BUFFER_SIZE=1), sent)
     assert totals.links["pauses"].sum() > 0
     assert totals.links["paused_ps"].sum() > 0
     assert totals.links["drops"].sum() == 0
@@ -108,9 +100,9 @@ def test_a_small_buffer_pauses_and_drops_nothing(program):
     assert rounded(last) <= max(arrived.values()) < rounded(last) * 1.01
 
 
-def test_the_clock_of_astra_sim_rounds_every_packet(program):
-    precise, _ = simulate(program, star(2), [(0, 0, 1, 1 << 20, 0)])
-    coarse, _ = simulate(program, star(2, ASTRA_SIM_CLOCK=1), [(0, 0, 1, 1 << 20, 0)])
+def test_the_clock_of_astra_sim_rounds_every_packet(ns3):
+    precise, _ = simulate(ns3, star(2), [(0, 0, 1, 1 << 20, 0)])
+    coarse, _ = simulate(ns3, star(2, ASTRA_SIM_CLOCK=1), [(0, 0, 1, 1 << 20, 0)])
     # 20.72 ns become 21, and the message counts as there when its sender knows.
     packets = -(-(1 << 20) // PAYLOAD)
     last = (1 << 20) % PAYLOAD + HEADER
@@ -123,10 +115,10 @@ def reference(path, largest):
     return [case for case in read_cases(path) if len(case["fct"]) <= largest]
 
 
-def deviations(program, case):
+def deviations(ns3, case):
     """Return the relative errors of every message of a recorded case, sent when it was sent there."""
     sent, expected = messages(case)
-    arrived, _ = simulate(program, case_network(case), sent)
+    arrived, _ = simulate(ns3, case_network(case), sent)
     assert sorted(arrived) == sorted(expected)
     starts = {message[0]: message[4] for message in sent}
     return [(arrived[key] - starts[key] - expected[key]) / expected[key] for key in expected]
@@ -137,19 +129,19 @@ _UNORDERED = {"sn029": 0.002, "sn052": 0.04, "sn057": 0.0001, "sn006": 0.06, "sn
 
 
 @pytest.mark.parametrize("index", range(19))
-def test_recorded_messages_take_as_long(program, data_dir, index):
+def test_recorded_messages_take_as_long(ns3, data_dir, index):
     case = read_cases(data_dir / "runner" / "packet_cases.jsonl.gz")[index]
-    errors = deviations(program, case)
+    errors = deviations(ns3, case)
     assert max(map(abs, errors)) <= _UNORDERED.get(case["id"], 0)
     assert abs(sum(errors)) / len(errors) < 0.01
 
 
-def test_all_recorded_messages_take_as_long(program, shared):
+def test_all_recorded_messages_take_as_long(ns3, shared):
     exact = total = 0
     for case in reference(shared / "reference" / "ns3.jsonl.gz", 600):
         if sum(flow[2] for flow in case["fct"]) > 64 << 20:
             continue
-        errors = deviations(program, case)
+        errors = deviations(ns3, case)
         exact += errors.count(0)
         total += len(errors)
         assert abs(sum(errors)) / len(errors) < 0.02, case["id"]
@@ -158,10 +150,10 @@ def test_all_recorded_messages_take_as_long(program, shared):
 
 @pytest.mark.parametrize("control", CONTROLS)
 @pytest.mark.parametrize("per_hop", [0, 1])
-def test_every_control_finishes_an_incast(program, control, per_hop):
+def test_every_control_finishes_an_incast(ns3, control, per_hop):
     sent = [(rank, rank, 7, 300_000, rank * 100) for rank in range(7)]
     options = {"CC_MODE": control, "MULTI_RATE": per_hop, "MI_THRESH": 5 * per_hop, "BUFFER_SIZE": 4}
-    arrived, totals = simulate(program, star(8, **options), sent)
+    arrived, totals = simulate(ns3, star(8, **options), sent)
     assert sorted(arrived) == list(range(7))
     assert totals.links["drops"].sum() == 0
     floor = 2 * DELAY_PS + 7 * wire_ps(300_000)
@@ -169,24 +161,24 @@ def test_every_control_finishes_an_incast(program, control, per_hop):
 
 
 @pytest.mark.parametrize("control", [1, 3, 8])
-def test_a_control_keeps_packets_waiting_less_than_none(program, control):
+def test_a_control_keeps_packets_waiting_less_than_none(ns3, control):
     sent = [(rank, rank, 7, 2_000_000, 0) for rank in range(7)]
     marks = {"KMIN_MAP": {400 * 10**9: 20}, "KMAX_MAP": {400 * 10**9: 80}, "EWMA_GAIN": 0.0625}
-    _, none = simulate(program, star(8, **marks), sent)
-    _, some = simulate(program, star(8, CC_MODE=control, **marks), sent)
+    _, none = simulate(ns3, star(8, **marks), sent)
+    _, some = simulate(ns3, star(8, CC_MODE=control, **marks), sent)
     assert some.links["queue_ps"].max() < none.links["queue_ps"].max() / 2
 
 
 @pytest.mark.parametrize("back_to_zero", [0, 1])
-def test_lost_packets_are_sent_again(program, back_to_zero):
+def test_lost_packets_are_sent_again(ns3, back_to_zero):
     packet = {"ERROR_RATE_PER_LINK": 0.01, "RETRANSMIT_TIMEOUT": 50, "L2_BACK_TO_ZERO": back_to_zero}
     sent = [(rank, rank, 3, 200_000, 0) for rank in range(3)]
-    arrived, totals = simulate(program, star(4, **packet), sent)
+    arrived, totals = simulate(ns3, star(4, **packet), sent)
     assert sorted(arrived) == [0, 1, 2]
     assert totals.links["drops"].sum() > 0
-    again, _ = simulate(program, star(4, **packet), sent)
+    again, _ = simulate(ns3, star(4, **packet), sent)
     assert again == arrived
-    other, _ = simulate(program, star(4, **packet, SEED=2), sent)
+    other, _ = simulate(ns3, star(4, **packet, SEED=2), sent)
     assert other != arrived
 
 
@@ -199,11 +191,11 @@ _MESSAGES = st.lists(
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_MESSAGES, st.integers(1, 7_000), st.sampled_from(CONTROLS))
-def test_the_steps_in_which_time_advances_do_not_matter(program, drawn, step_ns, control):
+def test_the_steps_in_which_time_advances_do_not_matter(ns3, drawn, step_ns, control):
     sent = [(key, a, (a + d) % 4, size, at) for key, (a, d, size, at) in enumerate(drawn)]
-    at_once, _ = simulate(program, star(4, CC_MODE=control), sent)
+    at_once, _ = simulate(ns3, star(4, CC_MODE=control), sent)
     stepped = {}
-    with PacketDriver(program, PacketNetwork.of(star(4, CC_MODE=control))) as driver:
+    with PacketDriver(ns3, PacketNetwork.of(star(4, CC_MODE=control))) as driver:
         now = 0
         waiting = sorted(sent, key=lambda message: message[4])
         while len(stepped) < len(sent):
@@ -216,12 +208,12 @@ def test_the_steps_in_which_time_advances_do_not_matter(program, drawn, step_ns,
     assert stepped == at_once
 
 
-def test_equal_ways_are_both_used(program):
+def test_equal_ways_are_both_used(ns3):
     links = [[0, 2, "100Gbps", "1us", 0], [1, 3, "100Gbps", "1us", 0]]
     links += [[leaf, spine, "100Gbps", "1us", 0] for leaf in (2, 3) for spine in (4, 5)]
     part = {"CC_MODE": 12, "GLOBAL_T": 0, "nodes": 6, "switches": [2, 3, 4, 5], "links": links}
     network = NetworkConfig(("Switch",), (2,), (1.0,), (1.0,), unknown={"packet": part})
-    arrived, totals = simulate(program, network, [(key, 0, 1, 10_000, key * 50_000) for key in range(20)])
+    arrived, totals = simulate(ns3, network, [(key, 0, 1, 10_000, key * 50_000) for key in range(20)])
     assert len(arrived) == 20
     spines = totals.links.query("src in (4, 5) and dst == 3")["packets"].to_list()
     assert sum(spines) == 200
@@ -235,42 +227,42 @@ def test_equal_ways_are_both_used(program):
         ((0, 0, 1, 0, 0), "at least one byte"),
     ],
 )
-def test_impossible_messages_are_refused(program, message, pattern):
+def test_impossible_messages_are_refused(ns3, message, pattern):
     with pytest.raises(BackendError, match=pattern):
-        simulate(program, star(2), [message])
+        simulate(ns3, star(2), [message])
 
 
-def test_hosts_without_a_way_are_refused(program):
+def test_hosts_without_a_way_are_refused(ns3):
     part = {"nodes": 4, "switches": [], "links": [[0, 1, "1Gbps", "1us", 0], [2, 3, "1Gbps", "1us", 0]]}
     network = NetworkConfig(("Switch",), (4,), (1.0,), (1.0,), unknown={"packet": part})
     with pytest.raises(BackendError, match="no way from host 0 to host 2"):
-        simulate(program, network, [(0, 0, 2, 10, 0)])
+        simulate(ns3, network, [(0, 0, 2, 10, 0)])
 
 
-def test_a_payload_of_nothing_is_refused(program):
+def test_a_payload_of_nothing_is_refused(ns3):
     with pytest.raises(ConfigError, match="PACKET_PAYLOAD_SIZE"):
-        simulate(program, star(2, PACKET_PAYLOAD_SIZE=0), [])
+        simulate(ns3, star(2, PACKET_PAYLOAD_SIZE=0), [])
 
 
-def test_loads_in_powers_of_one_are_refused(program):
+def test_loads_in_powers_of_one_are_refused(ns3):
     with pytest.raises(ConfigError, match="PINT_LOG_BASE"):
-        simulate(program, star(2, CC_MODE=10, PINT_LOG_BASE=1), [])
+        simulate(ns3, star(2, CC_MODE=10, PINT_LOG_BASE=1), [])
 
 
-def test_a_driver_that_dies_is_named(program):
-    with PacketDriver(program, PacketNetwork.of(star(2))) as driver:
+def test_a_driver_that_dies_is_named(ns3):
+    with PacketDriver(ns3, PacketNetwork.of(star(2))) as driver:
         os.kill(driver._process.pid, signal.SIGKILL)
         with pytest.raises(BackendError, match=r"SIGKILL \(often: out of memory\)"):
             driver.advance([(0, 0, 1, 10, 0)], -1)
 
 
-def test_cancelling_and_the_time_limit_take_effect_at_once(program):
+def test_cancelling_and_the_time_limit_take_effect_at_once(ns3):
     endless = [(0, 0, 1, 1 << 40, 0)]
     begun = time.monotonic()
     with pytest.raises(Cancelled):
-        simulate(program, star(2), endless, keep_going=lambda: time.monotonic() < begun + 0.3)
+        simulate(ns3, star(2), endless, keep_going=lambda: time.monotonic() < begun + 0.3)
     with pytest.raises(BackendTimeout, match=r"within 0\.3 s"):
-        simulate(program, star(2), endless, timeout_s=0.3)
+        simulate(ns3, star(2), endless, timeout_s=0.3)
 
 
 def script(path, body):
@@ -348,6 +340,6 @@ def test_a_failing_compilation_is_an_error_that_leaves_nothing(tmp_path):
     assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
 
 
-def test_the_compiled_model_is_kept(program, capfd):
-    assert build_driver()[0] == program
+def test_the_compiled_model_is_kept(ns3, capfd):
+    assert build_driver()[0] == ns3
     assert capfd.readouterr().err == ""
