@@ -117,6 +117,16 @@ def _rank_files(traces: RankTraces, *, alone: bool) -> list[Finding]:
     return findings
 
 
+_WHY_ON_A_DEVICE = (
+    "Try another step, or all of them (--step all): alone, a step that the device works on while the host is "
+    "in the next begins with an idle device."
+)
+_WHY_ON_A_CPU = (
+    "Try another step, and doubt the times of its messages: on a CPU, a call that only starts a message may "
+    "block until it has gone, and the graph sends it after the call."
+)
+
+
 def _unexplained(workload: Workload, place: str) -> list[Finding]:
     """Return a warning for each rank whose graph does not explain its measured step."""
     findings = []
@@ -128,8 +138,7 @@ def _unexplained(workload: Workload, place: str) -> list[Finding]:
                     "warning",
                     f"{place}, rank {rank}",
                     f"The graph's replay differs from the measured step by {share:.1%}.",
-                    "Try another step, or all of them (--step all): alone, a step that the device works on "
-                    "while the host is in the next begins with an idle device.",
+                    _WHY_ON_A_DEVICE if "device_compute_ns" in figures else _WHY_ON_A_CPU,
                 )
             )
     return findings
