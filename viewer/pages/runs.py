@@ -61,6 +61,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
         quickFilterText=selection.option("find"),
         # Selecting all selects what the filter shows: nobody deletes what they do not see.
         rowSelection={"mode": "multiRow", "selectAll": "filtered", "enableClickSelection": True},
+        selectionColumnDef={"width": 46, "maxWidth": 46},
     )  # fmt: skip
     head = dmc.Group([dmc.Title(TITLE, order=2), export_links("runs")], justify="space-between")
     note = "Click a label to open the run; tick runs to compare, name or delete them."
