@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import queue
 import uuid
+from asyncio import CancelledError
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ _CONNECT_S = 15
 _TICK_S = 1.0
 _AHEAD = 4
 _BATCH_FILES = (".yml", ".yaml")
+_GIVEN_UP = ("error", "cancelled")
 
 
 def answer_on_dask(study: Path, tasks: Iterator[Task], cluster: str, jobs: int = 1) -> Answers:
@@ -66,8 +68,11 @@ class _Tasks:
                 self._check()
                 yield None
                 continue
+            while (answer := _answer(future)) is None:
+                self._check()
+                yield None
             _, task = self._open.pop(future.key)
-            yield task, _answer(future)
+            yield task, answer
             future.release()
 
     def _check(self) -> None:
@@ -95,10 +100,18 @@ class _Tasks:
         self._client.cancel([future for future, _ in self._open.values()], force=True)
 
 
-def _answer(future: Any) -> Answer:
-    if future.status == "finished":
-        answer: Answer = future.result()
-        return answer
+def _answer(future: Any) -> Answer | None:
+    """Return the answer of a task that ended, None while another worker computes what one took with it."""
+    if future.status not in _GIVEN_UP:
+        # Its worker may die after the task, but before its answer is fetched: Dask computes it again then,
+        # as `result` waits for.
+        try:
+            answer: Answer = future.result(timeout=_TICK_S)
+        except (Exception, CancelledError):
+            if future.status not in _GIVEN_UP:
+                return None
+        else:
+            return answer
     error = future.exception() if future.status == "error" else None
     return failure(
         f"The Dask cluster gave its point up ({type(error).__name__ if error else future.status}: {error}); "

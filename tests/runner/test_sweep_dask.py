@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import sys
+import threading
+import time
 
 import pytest
 from workloads import coll, comp, workload
@@ -41,9 +43,15 @@ def test_a_worker_killed_midway_loses_and_repeats_nothing(study, cluster):
 
     def kill_a_worker(finished, points, failed):
         if finished >= 3 and not killed:
-            # A worker that is at work, not only waiting.
+            # One that has worked: it takes answers with it that are known to be there, but not fetched yet,
+            # and the other, which sleeps, cannot give them at once.
+            time.sleep(0.2)
             killed.append(cluster.workers[0].pid)
+            sleeper = cluster.workers[1].pid
+            os.kill(sleeper, signal.SIGSTOP)
             os.kill(killed[0], signal.SIGKILL)
+            threading.Timer(1.5, os.kill, (sleeper, signal.SIGCONT)).start()
+            time.sleep(0.5)
 
     found = sweep(
         study, axes(POINTS), network="ring-2", cluster=cluster.scheduler_address, progress=kill_a_worker
