@@ -9,7 +9,7 @@ from importlib import import_module
 import click
 
 from ..errors import ChakrascopeError, DependencyError, WorkloadFormatError
-from ._output import error_console
+from ._output import error_console, write_what_the_terminal_can
 
 __all__ = ["cli", "main"]
 
@@ -106,6 +106,7 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with the error's own code."""
+    write_what_the_terminal_can()
     try:
         sys.exit(cli.main(args=arguments, prog_name="chakrascope", standalone_mode=False) or 0)
     except click.ClickException as error:

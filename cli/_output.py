@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,9 +29,11 @@ __all__ = [
     "print_json",
     "print_rows",
     "stage",
+    "write_what_the_terminal_can",
 ]
 
 _CELL_LENGTH = 400
+_IN_ASCII = {"µ": "u", "…": "...", "→": "->", "×": "x", "−": "-", "–": "-", "·": "-", "✓": "ok"}
 
 console = Console(highlight=False)
 error_console = Console(stderr=True, highlight=False)
@@ -44,9 +48,23 @@ format_option = click.option(
 )
 
 
+def write_what_the_terminal_can() -> None:
+    """Let what we print reach streams that cannot encode it, such as ASCII ones, where µs becomes us."""
+    codecs.register_error("chakrascope", _in_ascii)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="chakrascope")
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_IN_ASCII.get(sign, "?") for sign in error.object[error.start : error.end]), error.end
+
+
 def format_duration(nanoseconds: float) -> str:
     """Return a duration with the unit a person would choose."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if abs(nanoseconds) >= size:
             return f"{nanoseconds / size:.3f} {unit}"
     return f"{nanoseconds:.0f} ns"

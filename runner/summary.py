@@ -110,7 +110,7 @@ def rank_times(result: Result) -> pd.DataFrame:
 
 def human_time(duration_ns: int) -> str:
     """Return *duration_ns* in a unit people read, with about four digits."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if duration_ns >= size:
             return f"{duration_ns / size:.4g} {unit}"
     return f"{duration_ns} ns"

@@ -145,12 +145,12 @@ def _summary(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 
 def _every(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the makespans of `MEASURE` in us and the others' errors, a row an experiment."""
+    """Return the makespans of `MEASURE` in µs and the others' errors, a row an experiment."""
     keys = ["network", "pattern", "size", MEASURE]
     wide: pd.DataFrame = table.pivot_table(
         index=keys, columns="backend", values="error", sort=False
     ).reset_index()
-    wide[MEASURE] = (wide[MEASURE] / 1000).map("{:,.1f} us".format)
+    wide[MEASURE] = (wide[MEASURE] / 1000).map("{:,.1f} µs".format)
     for backend in table["backend"].unique():
         wide[backend] = wide[backend].map("{:+.1%}".format)
     return wide

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -178,3 +181,16 @@ def test_comparison_with_the_measurement_is_written_as_parquet_too(study, capfd,
 def test_sentences_are_printed_whole_and_endless_names_are_not():
     assert _cell("cause", "word " * 60) == "word " * 60
     assert len(_cell("name", "x" * 10_000)) < 400
+
+
+def test_a_terminal_without_these_signs_is_told_the_same(study):
+    command = [sys.executable, "-m", "chakrascope.cli", "summary", str(study.path)]
+    shown = {
+        encoding: subprocess.run(
+            command, capture_output=True, check=True, env=os.environ | {"PYTHONIOENCODING": encoding}
+        ).stdout.decode(encoding)
+        for encoding in ("ascii", "latin-1", "utf-8")
+    }
+    assert "898.7 us" in shown["ascii"]
+    assert "898.7 µs" in shown["latin-1"]
+    assert "898.7 µs" in shown["utf-8"]
