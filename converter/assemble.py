@@ -11,7 +11,7 @@ import numpy as np
 from .collectives import Communication
 from .columns import which
 from .costs import counts_whole, operator_cost
-from .dependencies import data_dependencies, touching, wait_piece
+from .dependencies import data_dependencies, touching, wait_piece, with_settled_sends
 from .graph import CollectiveType, EdgeKind, Graph, NodeType
 from .host_trace import HostTrace
 from .replay import replay
@@ -20,7 +20,9 @@ from .window import Window
 
 __all__ = ["COMM_LANE", "assemble"]
 
-COMM_LANE = 100
+# The collectives of a group have a lane of their own, and the messages to or from a peer in it another: on the
+# wire, messages only follow those in the same direction between the same two ranks.
+COMM_LANE, _MESSAGE_LANE = 100, 500
 # A later piece of an operator this short is added to its first one instead of becoming a node.
 _MERGED_BELOW_NS = 2_000
 
@@ -55,6 +57,7 @@ class _Builder:
     end_ns: list[int] = field(default_factory=list)
     last_host: int = -1
     last_comm: dict[int, int] = field(default_factory=dict)
+    message_lanes: dict[tuple[NodeType, int, int], int] = field(default_factory=dict)
     wait_ns: int = 0
 
     def add(self, node: dict[str, Any], start_ns: int, measured_start_ns: int) -> int:
@@ -104,7 +107,7 @@ class _Builder:
 
     def add_comm(self, comm: Communication, group: int) -> int:
         """Append *comm*, issued by the newest host node; its duration lets it end when it was measured to."""
-        spec, lane = comm.spec, COMM_LANE + group
+        spec, lane = comm.spec, self._lane(comm, group)
         before = self.last_comm.get(lane)
         start = max(self.host_end_ns(), self.end_ns[before] if before is not None else 0)
         end = min(comm.end_ns, self.window.end_ns) - self.window.start_ns
@@ -124,8 +127,15 @@ class _Builder:
         self.edges.append((self.last_host, number, EdgeKind.COMM_ISSUE))
         if before is not None:
             self.edges.append((before, number, EdgeKind.STREAM_ORDER))
-        self.last_comm[lane] = number
+        if spec.node_type is not NodeType.COMM_RECV:
+            self.last_comm[lane] = number
         return number
+
+    def _lane(self, comm: Communication, group: int) -> int:
+        if comm.spec.collective is not None:
+            return COMM_LANE + group
+        key = (comm.spec.node_type, group, comm.peer)
+        return self.message_lanes.setdefault(key, _MESSAGE_LANE + len(self.message_lanes))
 
 
 def _comm_name(comm: Communication) -> str:
@@ -158,6 +168,7 @@ def assemble(
     it depends on it, and the measured wait is nobody's duration.
     """
     pieces = cut_pieces(ops, window.start_ns, window.end_ns)
+    comms = with_settled_sends(comms, ops, pieces)
     waits = _waits(ops, comms, pieces, host)
     builder = _builder(window, ops, _costs(ops, pieces, host))
     issued = {comm.op: index for index, comm in enumerate(comms)}

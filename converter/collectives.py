@@ -64,7 +64,10 @@ COMM_OPS: Mapping[str, CommOp] = {
 
 @dataclass
 class Communication:
-    """One communication of this rank: the operator that issued it and what it does."""
+    """One communication of this rank: the operator that issued it and what it does.
+
+    *awaited_ns* is when the thread had waited for it, where that is another moment than its end.
+    """
 
     op: int
     spec: CommOp
@@ -74,6 +77,7 @@ class Communication:
     tag: int
     end_ns: int
     storages: frozenset[int] = field(default_factory=frozenset)
+    awaited_ns: int | None = None
 
 
 def communications(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from ._native import last_writers
 from .collectives import Communication
 from .columns import spans
+from .graph import NodeType
 from .host_trace import HostTrace
 from .timeline import Ops, Pieces
 
-__all__ = ["WAIT_OPS", "data_dependencies", "touching", "wait_piece"]
+__all__ = ["WAIT_OPS", "data_dependencies", "touching", "wait_piece", "with_settled_sends"]
 
 WAIT_OPS = frozenset({"_c10d_functional::wait_tensor"})
 # A consumer may start this much before the annotation of its communication closes on the other thread.
@@ -52,6 +55,47 @@ def touching(ops: Ops, host: HostTrace, storages: frozenset[int]) -> dict[int, l
     return users
 
 
+def with_settled_sends(comms: Sequence[Communication], ops: Ops, pieces: Pieces) -> list[Communication]:
+    """Return *comms* with sends that end when their data left, as far as that can be told.
+
+    Gloo's annotation of a send lasts until the script has waited for it, maybe for many at once and long
+    after. It tells the end only if the thread evidently idled for this one; else the data left during the
+    call, as they do while the socket takes them.
+    """
+    settled = list(comms)
+    messages = [index for index, comm in enumerate(comms) if comm.spec.collective is None]
+    awaited_ns = 0
+    for index in sorted(messages, key=lambda index: comms[index].end_ns):
+        comm, issued = comms[index], int(ops.end_ns[comms[index].op])
+        is_send = comm.spec.node_type is NodeType.COMM_SEND
+        if is_send and not _idled(comm.end_ns, max(issued, awaited_ns), issued, ops, pieces):
+            settled[index] = replace(comm, end_ns=issued, awaited_ns=comm.end_ns)
+        awaited_ns = comm.end_ns
+    return settled
+
+
+def _idled(until_ns: int, since_ns: int, issued_ns: int, ops: Ops, pieces: Pieces) -> bool:
+    """Return whether the thread evidently only waited from *since_ns*, or the piece's start, to *until_ns*."""
+    at = _piece_at(until_ns, pieces)
+    start, end = int(pieces.start_ns[at]), int(pieces.end_ns[at])
+    if not _is_idle(at, ops, pieces) or start < issued_ns or end < until_ns:
+        return False
+    since_ns = max(start, since_ns)
+    long_enough = until_ns - since_ns >= _IDLE_BEFORE_NS and end - until_ns <= _RESUMED_WITHIN_NS
+    return since_ns == issued_ns or long_enough
+
+
+def _piece_at(time_ns: int, pieces: Pieces) -> int:
+    """Return the piece in which *time_ns* is the end of something."""
+    return max(0, int(np.searchsorted(pieces.start_ns, time_ns - 1, side="right")) - 1)
+
+
+def _is_idle(at: int, ops: Ops, pieces: Pieces) -> bool:
+    """Return whether the thread may have waited in this piece: it is in no operator, or between inner ones."""
+    op = int(pieces.op[at])
+    return op < 0 or not ops.is_leaf[op]
+
+
 def wait_piece(
     comm: Communication,
     ops: Ops,
@@ -65,11 +109,15 @@ def wait_piece(
     have each storage as an argument.
     """
     issued = int(ops.end_ns[comm.op])
+    if comm.awaited_ns is not None:
+        at = _piece_at(comm.awaited_ns, pieces)
+        reached = issued <= pieces.start_ns[at] and comm.awaited_ns <= pieces.end_ns[at]
+        return at if reached and _is_idle(at, ops, pieces) else None
     consumer = _consumer(comm, ops, users, issued)
     limit = ops.start_ns[consumer] if consumer is not None else pieces.end_ns[-1]
-    at = int(np.searchsorted(pieces.start_ns, comm.end_ns - 1, side="right")) - 1
-    idle_op, idle_start = int(pieces.op[at]), int(pieces.start_ns[at])
-    if issued <= idle_start < limit and (idle_op < 0 or not ops.is_leaf[idle_op]):
+    at = _piece_at(comm.end_ns, pieces)
+    idle_start = int(pieces.start_ns[at])
+    if issued <= idle_start < limit and _is_idle(at, ops, pieces):
         waited, resumed = comm.end_ns - idle_start, int(pieces.end_ns[at]) - comm.end_ns
         if idle_start == issued or (waited >= _IDLE_BEFORE_NS and resumed <= _RESUMED_WITHIN_NS):
             return at

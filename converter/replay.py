@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import DependencyError
 from ._native import replay as replay_times
-from .graph import Graph
+from .graph import Graph, NodeType
 from .order import dependencies, execution_order
 
 __all__ = ["Replay", "replay"]
@@ -30,6 +30,7 @@ class Replay:
 def replay(graph: Graph) -> Replay:
     """Start every node when its dependencies and its predecessor on its lane (``stream``) have ended.
 
+    Receives occupy no lane, as in simulations: any number of them may be under way.
     Nodes are taken in id order, which is program order; in files of others, in which a node may wait for one
     with a higher id, in the nearest order that dependencies allow. Raises `DependencyError` when a node waits
     for a missing one or for itself.
@@ -49,5 +50,6 @@ def replay(graph: Graph) -> Replay:
         pairs = np.column_stack([src, dst, np.zeros_like(src)])
         turns = execution_order(turns, pairs)
     _, lanes = np.unique(nodes["stream"], return_inverse=True)
+    lanes = np.where(nodes["type"] == NodeType.COMM_RECV, len(ids) + np.arange(len(ids)), lanes)
     start, end = replay_times(turns, lanes, nodes["duration_ns"], *dependencies(src, dst, len(ids)))
     return Replay(start, end)
