@@ -20,8 +20,8 @@ from .window import Window
 
 __all__ = ["COMM_LANE", "assemble"]
 
-# The collectives of a group have a lane of their own, and the messages to or from a peer in it another: on the
-# wire, messages only follow those in the same direction between the same two ranks.
+# The collectives of a group have a lane of their own, and so have the messages to or from a peer in it: on
+# the wire, messages only follow those in the same direction between the same two ranks.
 COMM_LANE, _MESSAGE_LANE = 100, 500
 # A later piece of an operator this short is added to its first one instead of becoming a node.
 _MERGED_BELOW_NS = 2_000

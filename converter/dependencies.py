@@ -75,7 +75,7 @@ def with_settled_sends(comms: Sequence[Communication], ops: Ops, pieces: Pieces)
 
 
 def _idled(until_ns: int, since_ns: int, issued_ns: int, ops: Ops, pieces: Pieces) -> bool:
-    """Return whether the thread evidently only waited from *since_ns*, or the piece's start, to *until_ns*."""
+    """Return whether the thread evidently waited from *since_ns*, or the piece's start, to *until_ns*."""
     at = _piece_at(until_ns, pieces)
     start, end = int(pieces.start_ns[at]), int(pieces.end_ns[at])
     if not _is_idle(at, ops, pieces) or start < issued_ns or end < until_ns:
@@ -91,7 +91,7 @@ def _piece_at(time_ns: int, pieces: Pieces) -> int:
 
 
 def _is_idle(at: int, ops: Ops, pieces: Pieces) -> bool:
-    """Return whether the thread may have waited in this piece: it is in no operator, or between inner ones."""
+    """Return whether the thread may have waited in this piece: in no operator, or between inner ones."""
     op = int(pieces.op[at])
     return op < 0 or not ops.is_leaf[op]
 
