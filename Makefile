@@ -1,5 +1,6 @@
 # make demo   set everything up, capture a real training job, simulate it and open the viewer
 # make test   set everything up and run every test
+# make fuzz   the tests of properties with new random examples
 # make lint / types / format   what continuous integration also checks
 # make wheels   everything a machine without internet needs to install chakrascope, in wheels/
 # make sanitize   the tests of the engine and the trace readers under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -13,7 +14,7 @@ DEMO_STUDY ?= demo-study
 DEMO_SERVE ?= 1
 DEMO_PORT ?= 8050
 
-.PHONY: demo test lint types format clean sanitize wheels
+.PHONY: demo test fuzz lint types format clean sanitize wheels
 
 demo: .stamps/package
 	@rm -rf $(DEMO_STUDY)
@@ -24,6 +25,9 @@ demo: .stamps/package
 
 test: .stamps/dev .stamps/browser .stamps/ns3
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(TESTS)
+
+fuzz: .stamps/dev .stamps/ns3
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m hypothesis --hypothesis-profile=fuzz $(TESTS)
 
 lint: .stamps/dev
 	$(BIN)/ruff check .

@@ -7,9 +7,12 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-# How long an example takes depends on what else the machine does.
-hypothesis.settings.register_profile("unhurried", deadline=None)
-hypothesis.settings.load_profile("unhurried")
+# The same examples in every run, so that a change fails for what it does and not by chance; `make fuzz` looks
+# for new ones. How long an example takes depends on what else the machine does.
+UNHURRIED = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("steady", derandomize=True, **UNHURRIED)
+hypothesis.settings.register_profile("fuzz", derandomize=False, print_blob=True, **UNHURRIED)
+hypothesis.settings.load_profile("steady")
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -68,7 +68,6 @@ def check(read, argument):
 
 
 @pytest.mark.parametrize("name", READERS)
-@settings(deadline=2000)
 @given(data=st.data())
 def test_a_changed_file_is_read_or_refused(tmp_path_factory, name, data):
     read, seed = READERS[name]
@@ -78,7 +77,6 @@ def test_a_changed_file_is_read_or_refused(tmp_path_factory, name, data):
 
 
 @pytest.mark.parametrize("name", READERS)
-@settings(deadline=2000)
 @given(data=st.data())
 def test_a_cut_or_overwritten_file_is_read_or_refused(tmp_path_factory, name, data):
     read, seed = READERS[name]
@@ -146,7 +144,7 @@ def run(tmp_path_factory):
     return study, {file: json.loads(file.read_text()) for file in files}
 
 
-@settings(deadline=5000, max_examples=60)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_study_with_a_changed_file_is_read_or_refused(run, data):
     study, files = run
