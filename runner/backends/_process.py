@@ -85,8 +85,8 @@ class Guarded:
                     if not chunk:
                         break
                     rest = self._lines(rest + chunk, on_line)
-                elif self._process.poll() is not None:
-                    break  # something it left behind still holds its output open
+                elif self._process.poll() is not None and not selector.select(0):
+                    break  # its last words are read; something it left behind still holds its output open
                 if time.monotonic() >= next_tick:
                     on_tick()
                     next_tick = time.monotonic() + _POLL_S
