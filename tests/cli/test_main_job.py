@@ -34,7 +34,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = run_cli(
         "profile", "-o", "study", "--network", "cpu-cluster-16", "--steps", "2",
         "--backend", "analytical-unaware", "--backend", "analytical-aware",
-        "--", sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
+        "--", sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
         ROOT / "examples/ddp_transformer/train.py", "--epochs", "1",
         cwd=folder,
     )  # fmt: skip

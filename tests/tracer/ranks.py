@@ -45,16 +45,19 @@ def supervise(connection):
     os.chdir(job["folder"])
     os.environ.clear()
     os.environ.update(job["environment"], WORLD_SIZE=str(job["ranks"]), MASTER_ADDR="localhost")
-    os.environ["MASTER_PORT"] = str(free_port())
+    reserved = reserved_port()
+    os.environ["MASTER_PORT"] = str(reserved.getsockname()[1])
     children = [start_rank(rank, job["words"]) for rank in range(job["ranks"])]
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     connection.send(str(next((code for code in codes if code), 0)).encode())
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return probe.getsockname()[1]
+def reserved_port():
+    """Return a socket at a port that nobody is given while it is open, though rank 0 may listen there."""
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("localhost", 0))
+    return reserved
 
 
 def start_rank(rank, words):

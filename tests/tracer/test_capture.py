@@ -10,7 +10,7 @@ from chakrascope.tracer import TraceSet
 pytestmark = pytest.mark.torch
 
 LOOP = """
-import os, sys, time
+import fcntl, os, sys
 sys.path.insert(0, {path!r})
 import torch
 import torch.distributed as dist
@@ -52,7 +52,15 @@ def test_without_a_launcher_the_last_rank_writes_the_manifest(tmp_path, loop, ru
 
 
 def test_a_rank_that_dies_leaves_the_others_a_manifest(tmp_path, loop, run_ranks_alone):
-    at_step = "if step == 2: os.kill(os.getpid(), 9) if rank else time.sleep(1)"
+    at_step = """
+        if step == 0:
+            alive = open("alive", "w")
+            if rank == 1: fcntl.flock(alive, fcntl.LOCK_EX)
+            dist.barrier()
+        elif step == 2:
+            if rank == 1: os.kill(os.getpid(), 9)
+            fcntl.flock(alive, fcntl.LOCK_EX)  # until rank 1 is dead
+"""
     done = run_ranks_alone(loop(at_step), ranks=2)
     assert done.returncode != 0
     trace_set = TraceSet.load(tmp_path / "own")

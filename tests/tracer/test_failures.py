@@ -118,12 +118,15 @@ def test_a_killed_rank_leaves_its_peers_and_its_host_trace(tmp_path, script, run
 
 def test_a_rank_stuck_in_a_collective_dies_of_the_signal_all_the_same(tmp_path, script, run_ranks):
     ending = """
-import threading, time
+import fcntl, threading
+alive = open("alive", "w")
 def at_step(step):
-    if step == 3 and rank == 0:
+    if step == 0 and rank == 0:
+        fcntl.flock(alive, fcntl.LOCK_EX)
+    elif step == 3 and rank == 0:
         threading.Timer(0.3, os.kill, (os.getpid(), 15)).start()
     elif step == 3:
-        time.sleep(6)
+        fcntl.flock(alive, fcntl.LOCK_EX)  # until rank 0 is dead
         os._exit(0)
 train(9, at_step)
 """
@@ -217,7 +220,7 @@ def test_two_signals_in_a_row_end_the_script_as_one_and_keep_its_steps(tmp_path,
     assert process.stdout.readline() == "ready\n"
     process.send_signal(number)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=240)
     assert process.returncode == 128 + number
     assert "atexit" not in errors
     trace_set = TraceSet.load(tmp_path / "out")

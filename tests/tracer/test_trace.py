@@ -9,7 +9,7 @@ import pytest
 from chakrascope.tracer import TraceSet
 
 pytestmark = pytest.mark.torch
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
 def read(trace_set, rank, key):

@@ -52,8 +52,8 @@ def test_serve_tells_its_address_once_it_answers(study):
         ready.set()
 
     threading.Thread(target=serve, args=(study,), kwargs={"port": 0, "ready": note}, daemon=True).start()
-    assert ready.wait(10)
-    with urllib.request.urlopen(address[0], timeout=10) as reply:
+    assert ready.wait(120)
+    with urllib.request.urlopen(address[0], timeout=120) as reply:
         assert reply.status == 200
 
 

@@ -23,7 +23,9 @@ ranks = len(list(Path(prefix).parent.glob(Path(prefix).name + ".*.et")))
 
 if os.environ.get("FAKE_PID_FILE"):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    Path(os.environ["FAKE_PID_FILE"]).write_text(f"{os.getpid()} {child.pid}")
+    written = Path(os.environ["FAKE_PID_FILE"]).with_suffix(".tmp")
+    written.write_text(f"{os.getpid()} {child.pid}")
+    written.rename(os.environ["FAKE_PID_FILE"])
 if os.environ.get("FAKE_COPY"):
     seen = {"options": sys.argv[1:], "system": system}
     Path(os.environ["FAKE_COPY"]).write_text(json.dumps(seen))

@@ -64,8 +64,8 @@ class FakeService:
         return b""
 
     def hang(self, *_):
-        """Never answer."""
-        self.released.wait(30)
+        """Never answer while anybody waits."""
+        self.released.wait(200)
         return b""
 
     def upload(self, chunks, context):

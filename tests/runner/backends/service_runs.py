@@ -35,7 +35,7 @@ def experiment(kind="analytical-unaware", model=None, network=NETWORK, system="d
     return prepare(model or four_ranks(), system, network, backend=name, **options)
 
 
-def run(service, progress=None, *, timeout_s=20.0, call_s=None, kind="analytical-unaware", **options):
+def run(service, progress=None, *, timeout_s=120.0, call_s=None, kind="analytical-unaware", **options):
     backend = ServiceBackend(ServiceAddress("127.0.0.1", service.port, kind), timeout_s, call_s)
     return backend.run(experiment(kind, **options), progress)
 
@@ -45,7 +45,7 @@ def no_thread_stays():
     """Check that the block leaves no thread but those of the fake's pool."""
     before = set(threading.enumerate())
     yield
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         left = [t for t in threading.enumerate() if t not in before and "ThreadPool" not in t.name]
         # gRPC's server has a thread of its own that serves the pool.

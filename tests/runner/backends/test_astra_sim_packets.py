@@ -47,7 +47,7 @@ def experiment(network=None, model=None):
 def run(program, monkeypatch, files, lines=()):
     monkeypatch.setenv("FAKE_FILES", json.dumps(files))
     monkeypatch.setenv("FAKE_LINES", json.dumps(lines))
-    return AstraSimBackend("ns3", program, 20.0).run(experiment())
+    return AstraSimBackend("ns3", program, 120.0).run(experiment())
 
 
 def test_messages_pauses_and_losses_are_read(ns3, monkeypatch, tmp_path):
@@ -110,7 +110,7 @@ def test_what_would_never_end_is_refused(ns3):
     receive = {"type": NodeType.COMM_RECV, "comm_src": 0, "comm_tag": 3, "comm_size_bytes": 8}
     waiting = workload([comp(0, 2000)], [comp(0, 0, **receive)])
     with pytest.raises(SimulationStalled, match="rank 1"):
-        AstraSimBackend("ns3", ns3, 20.0).run(experiment(model=waiting))
+        AstraSimBackend("ns3", ns3, 120.0).run(experiment(model=waiting))
 
 
 def test_what_htsim_cuts_off_is_no_stall(ns3, monkeypatch):
@@ -118,7 +118,7 @@ def test_what_htsim_cuts_off_is_no_stall(ns3, monkeypatch):
     program = AstraSimProgram("htsim", ns3.path, "test")
     network = NetworkConfig(("Switch",), (2,), (46.566,), (500.0,))
     with pytest.raises(BackendError, match="4 s of simulated time"):
-        AstraSimBackend("htsim", program, 20.0).run(experiment(network))
+        AstraSimBackend("htsim", program, 120.0).run(experiment(network))
 
 
 def test_a_timeout_on_a_lossy_network_says_what_ns3_lacks(ns3, monkeypatch):

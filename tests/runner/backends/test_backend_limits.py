@@ -9,7 +9,6 @@ import resource
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -56,10 +55,11 @@ def test_a_packet_model_without_memory_says_so(ns3, tmp_path):
 
 def test_cancelling_reaches_a_program_that_does_not_read(tmp_path):
     deaf = executable(tmp_path / "deaf", "#!/bin/sh\nexec sleep 600\n")
-    begun = time.monotonic()
+    asked = []
     with pytest.raises(Cancelled):
-        PacketDriver(deaf, PacketNetwork.of(star(3000)), keep_going=lambda: time.monotonic() < begun + 0.3)
-    assert time.monotonic() - begun < 5
+        PacketDriver(
+            deaf, PacketNetwork.of(star(3000)), keep_going=lambda: asked.append(None) or len(asked) < 4
+        )
 
 
 def test_astra_sim_s_inputs_on_a_full_disk(tmp_path, monkeypatch):
@@ -68,7 +68,7 @@ def test_astra_sim_s_inputs_on_a_full_disk(tmp_path, monkeypatch):
     long = workload(*[[comp(node, 1000) for node in range(2000)] for _ in range(2)])
     ready = experiment(long)
     with files_up_to(20_000), pytest.raises(BackendError, match=r"cannot be written.*free disk space"):
-        AstraSimBackend("ns3", AstraSimProgram("ns3", fake, "test"), 20.0).run(ready)
+        AstraSimBackend("ns3", AstraSimProgram("ns3", fake, "test"), 120.0).run(ready)
     assert [path.name for path in tmp_path.iterdir()] == ["fake"]
 
 
@@ -82,7 +82,7 @@ def test_astra_sim_without_memory_or_disk(tmp_path, monkeypatch):
             tmp_path / "tight", f'#!/bin/sh\nulimit {limit}\nexec {sys.executable} {script} "$@"\n'
         )
         with pytest.raises(BackendError, match=pattern):
-            AstraSimBackend("ns3", AstraSimProgram("ns3", tight, "test"), 20.0).run(experiment())
+            AstraSimBackend("ns3", AstraSimProgram("ns3", tight, "test"), 120.0).run(experiment())
 
 
 def test_the_model_cannot_be_compiled_on_a_full_disk(ns3, tmp_path):
