@@ -22,7 +22,7 @@ def run_cli(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[st
         env=environment,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=800,
         check=False,
     )
 

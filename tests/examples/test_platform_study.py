@@ -22,7 +22,7 @@ def tables(monkeypatch):
 def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("study")
     command = [sys.executable, str(FOLDER / "run.py"), "-o", str(folder), "--model", "vgg16"]
-    subprocess.run(command, check=True, capture_output=True, timeout=240)
+    subprocess.run(command, check=True, capture_output=True, timeout=800)
     return folder
 
 

@@ -74,7 +74,7 @@ def test_a_job_simulates_a_system_with_custom_algorithms(study, tmp_path):
     moved = study.path.rename(tmp_path / "moved")
     store = JobStore(Study.open(moved))
     store.resume()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while (job := store.jobs()[0]).is_active and time.monotonic() < deadline:
         time.sleep(0.1)
     assert (job.state, job.message) == ("done", "")

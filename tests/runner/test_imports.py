@@ -155,9 +155,9 @@ class TestJobs:
         item = next(item for item in find_items(folder) if item.kind == "trace set")
         look = ImportRequest(str(folder), item.id)
         assert store.findings(look) is None
-        done = store.wait(store.submit_import(look).id, 60)
+        done = store.wait(store.submit_import(look).id, 600)
         assert (done.kind, done.state, store.findings(look)) == ("check", "done", [])
-        done = store.wait(store.submit_import(ImportRequest(str(folder), item.id, "mine")).id, 60)
+        done = store.wait(store.submit_import(ImportRequest(str(folder), item.id, "mine")).id, 600)
         assert (done.kind, done.state) == ("import", "done")
         assert done.message == "It is now the workload 'mine'."
         assert study.workloads() == ["mine"]
@@ -173,7 +173,7 @@ class TestJobs:
         job = store.submit_sweep(request)
         assert (job.kind, job.total, request.points) == ("sweep", 3, 3)
         assert store.submit_sweep(request).experiment == job.experiment
-        ended = store.wait(job.id, 60)
+        ended = store.wait(job.id, 600)
         assert (ended.state, ended.message) == ("done", "The sweep 'widths' has 3 points.")
         assert len(read_sweep(study, "widths").points) == 3
         assert len(study.runs()) == 1
@@ -182,7 +182,7 @@ class TestJobs:
         study.add_workload(workload([comp(0, 5)], [comp(0, 9)]), "job")
         request = SweepRequest({"network.npus_count": [3]}, "job", {}, NETWORK, "mine", "analytical-unaware")
         store = JobStore(study)
-        ended = store.wait(store.submit_sweep(request).id, 60)
+        ended = store.wait(store.submit_sweep(request).id, 600)
         assert ended.state == "failed"
         assert "No point of the sweep has a result" in ended.message
 

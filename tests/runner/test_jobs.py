@@ -185,7 +185,7 @@ class TestProcesses:
             "for backend in ('fake', 'analytical-unaware'):\n"
             "    JobStore(study).submit(prepare(prefix, 'default', 'ring-2', backend=backend))\n"
         )
-        subprocess.run([sys.executable, "-c", script, str(study.path)], check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", script, str(study.path)], check=True, timeout=600)
         store = JobStore(Study.open(study.path))
         done = _looked_at(store, lambda jobs: all(not job.is_active for job in jobs))
         assert [(job.state, job.attempts, job.message) for job in done] == [("done", 1, "")] * 2
@@ -199,7 +199,7 @@ class TestProcesses:
         running = _looked_at(store, lambda jobs: jobs[0].pid > 1)[0]
         os.killpg(running.pid, signal.SIGKILL)
         assert Study.open(study.path).runs() == []
-        assert store.wait(job.id, 60).state == "done"
+        assert store.wait(job.id, 600).state == "done"
         assert [(job.state, job.attempts) for job in store.jobs()] == [("done", 2)]
         assert len(study.runs()) == 1
 
@@ -208,7 +208,7 @@ class TestProcesses:
         job = store.submit(long_experiment(study))
         _looked_at(store, lambda jobs: jobs[0].simulated_ns > 0)
         store.cancel(job.id)
-        ended = store.wait(job.id, 60)
+        ended = store.wait(job.id, 600)
         assert (ended.state, ended.message) == ("cancelled", "Cancelled.")
         assert study.runs() == []
 
@@ -216,7 +216,7 @@ class TestProcesses:
         study.add_workload(workload([coll(0, 64)], [comp(0, 1)]), "stuck")
         store = JobStore(study)
         job = store.submit(experiment_like(study, "stuck"))
-        ended = store.wait(job.id, 60)
+        ended = store.wait(job.id, 600)
         assert ended.state == "failed"
         assert "rank 0" in ended.message
         assert store.log(job.id) == ""
@@ -235,7 +235,7 @@ def long_experiment(study):
 
 def _looked_at(store, wanted):
     """Return the jobs when they are as *wanted*."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
         jobs = store.jobs()
         if wanted(jobs):
@@ -259,7 +259,7 @@ def test_a_process_that_does_not_stop_when_asked_is_killed(study, monkeypatch):
     assert child.poll() is None
     monkeypatch.setattr("chakrascope.runner.jobs._store._GRACE_S", 0.0)
     store.resume()
-    assert child.wait(10) == -signal.SIGKILL
+    assert child.wait(600) == -signal.SIGKILL
     locks[0].close()
     assert store.resume() == []
     assert store.job(job.id).state == "cancelled"

@@ -80,7 +80,7 @@ def act(store, experiments, action, number):
 
 
 def drain(store):
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while any(job.is_active for job in store.jobs()):
         assert time.monotonic() < deadline, store.jobs()
         store.resume()

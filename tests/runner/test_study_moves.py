@@ -34,7 +34,7 @@ def experiment(study, latency, system="default"):
 
 
 def until(store, done, resume=False):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not done(store.jobs()) and time.monotonic() < deadline:
         time.sleep(0.05)
         # A process whose study went away under it may be noticed only after a while.

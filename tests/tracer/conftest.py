@@ -88,7 +88,7 @@ def run_trace(start_trace):
 
     def run(*command, **options):
         process = start_trace(*command, **options)
-        output, errors = process.communicate(timeout=280)
+        output, errors = process.communicate(timeout=800)
         return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
     return run
@@ -154,7 +154,7 @@ def run_ranks_alone(tmp_path, rank_command):
         command = list(map(str, rank_command(path, *arguments, ranks=ranks)))
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         return subprocess.run(
-            command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=280
+            command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=800
         )
 
     return run

@@ -66,7 +66,7 @@ def browser():
         pytest.skip("no /usr/bin/chromium: install Debian's chromium package")
     with api.sync_playwright() as play:
         chromium = play.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
+            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"], timeout=120_000
         )
         yield chromium
         chromium.close()
@@ -113,7 +113,7 @@ def visit(_tab):
 
 def watched(context):
     page = context.new_page()
-    page.set_default_timeout(45_000)
+    page.set_default_timeout(120_000)
     page.complaints, page.foreign = [], []
     page.on("console", lambda m: page.complaints.append(m.text) if m.type == "error" else None)
     page.on("pageerror", lambda e: page.complaints.append(str(e)))

@@ -77,7 +77,7 @@ def test_trace_set_is_looked_over_imported_and_simulated(page, study, folder):
         page.wait_for_selector("#import-findings :text('Not looked over yet')")
         assert page.locator("#import-go").is_disabled()
         page.locator("#import-look").click()
-        page.wait_for_selector("#import-findings :text('Nothing is wrong with it')", timeout=60_000)
+        page.wait_for_selector("#import-findings :text('Nothing is wrong with it')")
         page.reload()
         page.wait_for_selector("#import-go:not([disabled])")
         page.locator("#import-name").fill("../mine")
@@ -85,7 +85,7 @@ def test_trace_set_is_looked_over_imported_and_simulated(page, study, folder):
         page.wait_for_selector("text=cannot name a workload")
         page.locator("#import-name").fill("mine")
         page.locator("#import-go").click()
-        page.wait_for_selector(".job:has-text('Import of mlp'):has-text(\"workload 'mine'\")", timeout=60_000)
+        page.wait_for_selector(".job:has-text('Import of mlp'):has-text(\"workload 'mine'\")")
         page.locator(".job:has-text('Import of mlp')").get_by_role("link").click()
         page.wait_for_selector("#new-start:not([disabled])")
         assert page.locator("#new-workload").input_value() == "mine"
@@ -100,7 +100,7 @@ def test_what_is_wrong_is_told_and_cannot_be_imported(page, study, folder):
     with serving(create_app(study, near=Surroundings(import_from=folder))) as address:
         page.goto(f"{address}/import?item={item.id}")
         page.locator("#import-look").click()
-        page.wait_for_selector("#import-findings :text('rank1.device.json.gz')", timeout=60_000)
+        page.wait_for_selector("#import-findings :text('rank1.device.json.gz')")
         assert page.locator("#import-go").is_disabled()
         assert str(folder) not in page.locator("#import-findings").inner_text()
         os.unlink(folder / "broken" / "manifest.json")

@@ -149,7 +149,7 @@ def test_configure_run_and_open_the_result(page, mine):
         page.locator("#new-start").click()
         page.wait_for_selector(".job:has-text('from the browser')")
         page.reload()
-        page.wait_for_selector(".job:has-text('from the browser'):has-text('done')", timeout=60_000)
+        page.wait_for_selector(".job:has-text('from the browser'):has-text('done')")
         page.locator(".job:has-text('from the browser')").get_by_role("link").click()
         page.wait_for_selector("#ranks-table .ag-row[row-index='3']")
         assert page.locator("#run-select").input_value().startswith("from the browser")
@@ -206,7 +206,7 @@ def test_running_job_is_cancelled_and_its_log_is_read(page, mine):
         page.wait_for_selector("#job-log:has-text('printed nothing')")
         page.keyboard.press("Escape")
         job.get_by_role("button", name="Cancel").click()
-        page.wait_for_selector(".job:has-text('endless'):has-text('Cancelled.')", timeout=30_000)
+        page.wait_for_selector(".job:has-text('endless'):has-text('Cancelled.')")
     assert page.complaints == []
 
 

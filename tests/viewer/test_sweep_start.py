@@ -120,9 +120,10 @@ def test_sweep_is_begun_followed_and_kept_in_the_address(page, mine):
         page.wait_for_selector("text=cannot name a sweep")
         page.locator("#sweep-title").fill("by hand")
         page.locator("#sweep-go").click()
+        page.wait_for_selector(".job:has-text('Sweep by hand')")
         page.goto("about:blank")
         page.goto(f"{address}/sweep")
-        page.wait_for_selector(".job:has-text('Sweep by hand'):has-text('has 16 points')", timeout=90_000)
+        page.wait_for_selector(".job:has-text('Sweep by hand'):has-text('has 16 points')")
         page.wait_for_selector("#sweep-best:has-text('The shortest step is')")
         page.wait_for_selector("#sweep-table .ag-row[row-index='7']")
     assert page.complaints == []
@@ -141,7 +142,7 @@ def test_running_sweep_is_cancelled(page, mine):
         page.locator("#sweep-go").click()
         job = page.locator(".job:has-text('Sweep too long')")
         job.get_by_role("button", name="Cancel").click()
-        page.wait_for_selector(".job:has-text('Sweep too long'):has-text('Cancelled')", timeout=60_000)
+        page.wait_for_selector(".job:has-text('Sweep too long'):has-text('Cancelled')")
     assert page.complaints == []
     assert not [job for job in JobStore(mine).jobs() if job.is_active]
 

@@ -100,7 +100,7 @@ def test_the_model_cannot_be_compiled_on_a_full_disk(ns3, tmp_path):
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=600,
     )
     assert "does not compile" in answer.stdout
     assert not list(tmp_path.rglob("packetnet"))
