@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ._native import encode
 from .columns import positions
-from .graph import FILE_METADATA, EdgeKind, Graph, TextColumn
+from .graph import FILE_METADATA, EdgeKind, Graph, TextColumn, byte_table
 from .order import dependencies
 
 __all__ = ["ATTRIBUTES", "PREAMBLE", "TEXT_ATTRIBUTES", "UNSET_IS_MINUS_ONE", "encode_graph", "framed"]
@@ -63,7 +61,7 @@ def encode_graph(graph: Graph) -> bytes:
         _integers(nodes["type"]),
         _integers(nodes["duration_ns"]),
         _integers(nodes["stream"]),
-        _texts("name", nodes["name"]),
+        ("name", *nodes["name"].encoded()),
         _dependencies(ids, edges["src"][~is_data], edges["dst"][~is_data]),
         _dependencies(ids, edges["src"][is_data], edges["dst"][is_data]),
         nodes["is_cpu_op"].view(np.uint8),
@@ -72,27 +70,15 @@ def encode_graph(graph: Graph) -> bytes:
             for name, (column, kind) in ATTRIBUTES.items()
         ],
         [
-            _texts("pg_name", groups),
-            *(_texts(name, nodes[name]) for name in TEXT_ATTRIBUTES),
+            ("pg_name", *groups.encoded()),
+            *((name, *nodes[name].encoded()) for name in TEXT_ATTRIBUTES),
         ],
-        _table([graph.extra.get(number, b"") for number in ids.tolist()] if graph.extra else []),
+        byte_table([graph.extra.get(number, b"") for number in ids.tolist()] if graph.extra else []),
     )
 
 
 def _integers(column: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(column, dtype=np.int64)
-
-
-def _texts(name: str, column: TextColumn) -> tuple[str, np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """Return an attribute *name* as the encoder takes it."""
-    texts = [text.encode("utf-8", "replace") for text in column.texts]
-    return name, np.ascontiguousarray(column.numbers, dtype=np.int32), _table(texts)
-
-
-def _table(parts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    """Return *parts* behind each other, and where each ends."""
-    ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
-    return np.frombuffer(bytearray().join(parts), dtype=np.uint8), ends
 
 
 def _dependencies(ids: np.ndarray, sources: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

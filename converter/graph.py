@@ -23,6 +23,7 @@ __all__ = [
     "Graph",
     "NodeType",
     "TextColumn",
+    "byte_table",
 ]
 
 
@@ -116,6 +117,11 @@ class TextColumn:
     def take(self, rows: np.ndarray) -> TextColumn:
         """Return the column of *rows*."""
         return TextColumn(self.numbers[rows], self.texts)
+
+    def encoded(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+        """Return the column as compiled code takes it: numbers, and the texts as `byte_table` has them."""
+        texts = [text.encode("utf-8", "replace") for text in self.texts]
+        return np.ascontiguousarray(self.numbers, dtype=np.int32), byte_table(texts)
 
     def to_series(self) -> pd.Series[Any]:
         """Return the column for a table."""
@@ -260,6 +266,12 @@ _MADE: dict[str, Callable[[Graph], Any]] = {
     "node_columns": _node_columns,
     "edge_columns": _edge_columns,
 }
+
+
+def byte_table(parts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    """Return *parts* behind each other, and where each ends."""
+    ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
+    return np.frombuffer(bytearray().join(parts), dtype=np.uint8), ends
 
 
 def edge_array(edges: Sequence[tuple[int, int, int]] | np.ndarray) -> np.ndarray:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ._native import ParquetWriter
 from .graph import EDGE_COLUMNS, NODE_COLUMNS, Column, Graph, TextColumn
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["load_tables", "save_tables"]
 
@@ -24,50 +20,34 @@ def save_tables(prefix: Path, graphs: Sequence[Graph], digests: Sequence[str]) -
     That is the rank of each graph by the SHA-256 of its encoded file (*digests*), of those the tables hold
     completely.
     """
-    _write(_path(prefix, "nodes"), (_arrow(graph.rank, graph.node_columns) for graph in graphs))
-    _write(_path(prefix, "edges"), (_arrow(graph.rank, graph.edge_columns) for graph in graphs))
+    dtypes = {name: dtype for name, (dtype, _) in NODE_COLUMNS.items()}
+    _write(_path(prefix, "nodes"), graphs, dtypes, "node_columns")
+    _write(_path(prefix, "edges"), graphs, EDGE_COLUMNS, "edge_columns")
     if len({graph.rank for graph in graphs}) < len(graphs):
         return {}
     pairs = zip(graphs, digests, strict=True)
     return {digest: graph.rank for graph, digest in pairs if not graph.extra}
 
 
-def _arrow(rank: int, columns: Mapping[str, Column]) -> pa.Table:
-    """Return the *columns* of one rank, the rank first.
-
-    They are handed over as buffers: pyarrow's conversions import pandas first, which takes longer.
-    """
-    import pyarrow as pa  # noqa: PLC0415 - most users of this module do without
-
-    count = len(next(iter(columns.values())))
-    every = {"rank": np.full(count, rank, dtype=np.int64), **columns}
-    return pa.Table.from_arrays([_arrow_array(column) for column in every.values()], names=list(every))
-
-
-def _arrow_array(column: Column) -> pa.Array:
-    import pyarrow as pa  # noqa: PLC0415 - as above
-
-    if isinstance(column, TextColumn):
-        texts = [text.encode("utf-8", "replace") for text in column.texts]
-        ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
-        known = pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(texts)))
-        return pa.DictionaryArray.from_arrays(_arrow_array(column.numbers.astype(np.int32)), known)
-    values = np.packbits(column, bitorder="little") if column.dtype == bool else np.ascontiguousarray(column)
-    kind = pa.from_numpy_dtype(column.dtype)
-    return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(values)])
-
-
-def _write(path: Path, tables: Iterator[pa.Table]) -> None:
-    """Write *tables*, one after the other, as one file, atomically."""
-    from pyarrow import parquet  # noqa: PLC0415 - as above
-
+def _write(path: Path, graphs: Sequence[Graph], dtypes: Mapping[str, str], columns: str) -> None:
+    """Write the *columns* of all *graphs*, the rank first, as one file, atomically."""
+    writer = ParquetWriter([("rank", "int64"), *dtypes.items()])
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    first = next(tables)
-    # Without the Arrow schema, texts that are written as numbers are read as plain texts.
-    with parquet.ParquetWriter(temporary, first.schema, store_schema=False) as writer:
-        for table in chain([first], tables):
-            writer.write_table(table)
+    with temporary.open("wb") as file:
+        for graph in graphs:
+            own = getattr(graph, columns)
+            count = len(next(iter(own.values())))
+            file.write(writer.integers(np.full(count, graph.rank, dtype=np.int64)))
+            for name in dtypes:
+                file.write(_written(writer, own[name]))
+        file.write(writer.finish())
     os.replace(temporary, path)
+
+
+def _written(writer: ParquetWriter, column: Column) -> bytes:
+    if isinstance(column, TextColumn):
+        return writer.texts(*column.encoded())
+    return writer.integers(np.ascontiguousarray(column, dtype=np.int64))
 
 
 def load_tables(prefix: Path, ranks: object) -> dict[str, Graph]:

@@ -17,6 +17,7 @@
 #include "host_chain.h"
 #include "host_reader.h"
 #include "order.h"
+#include "parquet.h"
 #include "timeline.h"
 
 namespace nb = nanobind;
@@ -277,6 +278,34 @@ TextColumn text_column(const PyTexts& column) {
     return {std::get<0>(column), view(std::get<1>(column)), text_table(std::get<2>(column))};
 }
 
+nb::bytes to_bytes(const std::string& bytes) { return nb::bytes(bytes.data(), bytes.size()); }
+
+ColumnKind kind_of(const std::string& dtype) {
+    if (dtype == "bool") return ColumnKind::kBool;
+    if (dtype == "uint8") return ColumnKind::kUint8;
+    if (dtype == "int16") return ColumnKind::kInt16;
+    if (dtype == "int64") return ColumnKind::kInt64;
+    if (dtype == "str") return ColumnKind::kText;
+    throw std::invalid_argument("no column is written as " + dtype);
+}
+
+void bind_parquet(nb::module_& module) {
+    nb::class_<ParquetWriter>(module, "ParquetWriter")
+        .def("__init__",
+             [](ParquetWriter* self, const std::vector<std::tuple<std::string, std::string>>& columns) {
+                 std::vector<ColumnSchema> schema;
+                 for (const auto& [name, dtype] : columns) schema.push_back({name, kind_of(dtype)});
+                 new (self) ParquetWriter(std::move(schema));
+             })
+        .def("integers",
+             [](ParquetWriter& self, const Long& values) { return to_bytes(self.integers(view(values))); })
+        .def("texts",
+             [](ParquetWriter& self, const Int& numbers, const std::tuple<Byte, Long>& texts) {
+                 return to_bytes(self.texts(view(numbers), text_table(texts)));
+             })
+        .def("finish", [](const ParquetWriter& self) { return to_bytes(self.finish()); });
+}
+
 nb::bytes encode_columns(const nb::bytes& preamble, const Long& id, const Long& type, const Long& duration_ns,
                          const Long& lane, const PyTexts& name, const PySources& ctrl, const PySources& data,
                          const Byte& is_cpu_op, const std::vector<PyIntegers>& integers,
@@ -302,7 +331,7 @@ nb::bytes encode_columns(const nb::bytes& preamble, const Long& id, const Long& 
         const nb::gil_scoped_release release;
         file = encode(input);
     }
-    return nb::bytes(file.data(), file.size());
+    return to_bytes(file);
 }
 
 }  // namespace
@@ -313,5 +342,6 @@ NB_MODULE(_native, module) {
     bind_host_reader(module);
     bind_timeline(module);
     bind_order(module);
+    bind_parquet(module);
     module.def("encode", &encode_columns);
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "varint.h"
+
 namespace chakrascope::converter {
 namespace {
 
@@ -10,14 +12,6 @@ constexpr std::uint32_t kVarint = 0, kLength = 2;
 // Field numbers of the schema.
 constexpr std::uint32_t kId = 1, kName = 2, kType = 3, kCtrl = 4, kData = 5, kDuration = 7, kAttribute = 10;
 constexpr std::uint32_t kAttributeName = 1, kBoolValue = 27, kStringValue = 29;
-
-void put_varint(std::string& out, std::uint64_t value) {
-    while (value > 127) {
-        out.push_back(static_cast<char>((value & 127) | 128));
-        value >>= 7;
-    }
-    out.push_back(static_cast<char>(value));
-}
 
 std::size_t varint_size(std::uint64_t value) {
     std::size_t size = 1;
