@@ -170,10 +170,12 @@ class Cancelled(ChakrascopeError):
 
 
 def did_you_mean(wrong: str, allowed: Iterable[str]) -> str:
-    """Return `` - did you mean 'X'? allowed: A, B, C`` for a name that is not in *allowed*."""
+    """Return the end of a sentence on a name not *allowed*: `` - did you mean 'X'? Allowed: A, B.``."""
     names = sorted(allowed)
+    if not names:
+        return "; there is none."
     close = difflib.get_close_matches(wrong.lower(), [name.lower() for name in names], n=1, cutoff=0.5)
-    hint = ""
+    hint = "."
     if close:
         best = next(name for name in names if name.lower() == close[0])
         hint = f" - did you mean '{best}'?"

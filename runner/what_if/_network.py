@@ -25,7 +25,11 @@ def with_faster_network(network: NetworkConfig, backend: str, target: Target, ti
     if target.what == "link":
         return _with_faster_link(network, backend, target, times)
     if not (target.name.isdigit() and int(target.name) < network.dimensions):
-        raise UsageError(f"The network has no dimension {target.name[:20]}; choose one of those listed.")
+        known = ", ".join(f"{target.what}:{dimension}" for dimension in range(network.dimensions))
+        raise UsageError(
+            f"The network '{network.name}' has no dimension '{target.name[:20]}', counted from 0; choose "
+            f"from {known}."
+        )
     if _link_list(network, backend):
         raise UsageError(
             f"The network '{network.name}' is a list of links, so its dimensions have no speed of their own "

@@ -127,7 +127,7 @@ def test_a_packet_network_with_a_changed_link_is_otherwise_the_same(unknown):
         ("edge:1-2", "0/17-23"),
         ("collective:all_redcue", "all_reduce"),
         ("link:zero", "link:0-8"),
-        ("bandwidth:3", "no dimension"),
+        ("bandwidth:3", "no dimension.*from bandwidth:0\\."),
     ],
 )
 def test_what_is_not_there_cannot_change(key, message):
