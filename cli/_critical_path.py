@@ -7,13 +7,16 @@ from pathlib import Path
 import click
 
 from ..converter import Workload
-from ..runner import Result, Study, critical_path, summarize
+from ..errors import BackendError
+from ..runner import Result, critical_path, summarize
+from ..viewer.queries.link_path import why_no_links
+from ..viewer.queries.tables import TABLES
 from ._output import console, format_option, print_frame
-from ._studies import of_a_run
+from ._studies import of_a_run, open_run
 
 __all__ = ["critical_path_command", "print_critical_path"]
 
-BREAKDOWNS = ("kind", "phase", "operator", "module", "collective", "rank")
+BREAKDOWNS = ("kind", "phase", "operator", "module", "collective", "rank", "network", "link")
 
 
 def print_critical_path(result: Result, workload: Workload, *, segments: int = 8) -> None:
@@ -35,13 +38,12 @@ def print_critical_path(result: Result, workload: Workload, *, segments: int = 8
 @format_option
 def critical_path_command(study_folder: Path, run_id: str | None, by: str | None, output_format: str) -> None:
     """Print the critical path across ranks of a run of STUDY; its segments sum to the step exactly."""
-    study = Study.open(study_folder)
-    result, workload = study.result(run_id), study.run_workload(run_id)
+    run = open_run(study_folder, run_id)
+    if by == "link" and why_no_links(run.result):
+        raise BackendError(why_no_links(run.result))
     if by is not None:
-        print_frame(
-            critical_path(result, workload).breakdown(by), output_format, title=f"Critical path by {by}"
-        )
+        print_frame(TABLES[f"by-{by}"](run), output_format, title=f"Critical path by {by}", limit=40)
     elif output_format == "table":
-        print_critical_path(result, workload)
+        print_critical_path(run.result, run.workload)
     else:
-        print_frame(critical_path(result, workload).segments, output_format)
+        print_frame(run.path.segments, output_format)

@@ -2,67 +2,84 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 import pandas as pd
 
 from ..errors import BackendError
-from ..runner import Result, Study, human_size
-from ..runner.links import link_dimensions, link_table, traffic
+from ..viewer.queries.tables import TABLES
 from ._output import format_option, print_frame
-from ._studies import of_a_run
+from ._studies import of_a_run, open_run
 
 __all__ = ["links_command"]
 
 _COLUMNS = ["source", "target", "share", "bytes", "busy_ns", "queue_ns", "bytes_per_ns"]
+# Which table a view prints, the traffic one of several.
+_VIEWS: Mapping[str, str] = {
+    "links": "links",
+    "dimensions": "dimensions",
+    "traffic": "",
+    "loads": "loads",
+    "over-time": "link-use",
+    "flows": "flows",
+    "packets": "packets",
+}
+_TRAFFIC = {"bytes": "traffic-bytes", "busy": "traffic-busy_ns", "end-to-end": "traffic-flows"}
+_OF_PACKETS = ("over-time", "flows", "packets")
 
 
 @click.command("links")
 @of_a_run
 @click.option(
     "--view",
-    type=click.Choice(["links", "dimensions", "traffic"]),
+    type=click.Choice(list(_VIEWS)),
     default="links",
     show_default=True,
-    help="Each link, each dimension of the network, or the matrix of bytes from each to each.",
+    help="Each link, each dimension, who sends to whom, what each rank sends to and receives from switches; "
+    "of ns3 also the bytes of links over time, every message, and figures of queues and pauses.",
+)
+@click.option(
+    "--of",
+    type=click.Choice(list(_TRAFFIC)),
+    default="bytes",
+    show_default=True,
+    help="What the traffic holds: bytes or busy time hop by hop, or bytes from end to end.",
 )
 @format_option
-def links_command(study_folder: Path, run_id: str | None, view: str, output_format: str) -> None:
+def links_command(study_folder: Path, run_id: str | None, view: str, of: str, output_format: str) -> None:
     """List the links of a run of STUDY, the busiest first: bytes, busy time, waiting messages."""
-    result = Study.open(study_folder).result(run_id)
-    if result.links.empty:
+    run = open_run(study_folder, run_id)
+    table = TABLES[_VIEWS[view] or _TRAFFIC[of]](run)
+    end_to_end = view == "traffic" and of == "end-to-end"
+    if view in _OF_PACKETS or end_to_end:
+        if table.empty or (end_to_end and run.result.flows.empty):
+            raise _not_recorded(run.result.backend, "messages", "ns3")
+    elif run.result.links.empty:
+        raise _not_recorded(run.result.backend, "links", "analytical-aware")
+    elif table.empty:
         raise BackendError(
-            f"The backend '{result.backend}' records no links; run the study with another, such as "
-            "'analytical-aware'."
+            "Loads are those of switches, and this network links its ranks directly. Next: --view traffic."
         )
-    table = _table(result, view)
-    print_frame(
-        _for_people(table) if output_format == "table" else table,
-        output_format,
-        title=view.capitalize(),
-        limit=40,
+    shown = _for_people(table, of) if output_format == "table" else table
+    print_frame(shown, output_format, title=view.capitalize().replace("-", " "), limit=40)
+
+
+def _not_recorded(backend: str, what: str, other: str) -> BackendError:
+    return BackendError(
+        f"The backend '{backend}' records no {what}; run the study with another, such as '{other}'."
     )
 
 
-def _table(result: Result, view: str) -> pd.DataFrame:
-    if view == "links":
-        return link_table(result)
-    if view == "dimensions":
-        return link_dimensions(link_table(result))
-    matrix = traffic(result, "bytes")
-    ends = [label.removeprefix("to ") for label in matrix.columns]
-    values: pd.DataFrame = pd.DataFrame(matrix.values.astype("int64"), columns=ends)
-    values.insert(0, "bytes from", [label.removeprefix("from ") for label in matrix.rows])
-    return values
-
-
-def _for_people(table: pd.DataFrame) -> pd.DataFrame:
+def _for_people(table: pd.DataFrame, of: str) -> pd.DataFrame:
+    """Return what fits on a terminal; of a matrix the pairs, those with most first."""
     if "source" in table:
         chosen: pd.DataFrame = table[_COLUMNS].rename(columns={"bytes_per_ns": "GB/s"})
         return chosen
-    if "bytes from" not in table:
+    if "from" not in table:
         return table
-    sizes = table.columns[1:]
-    shown: pd.DataFrame = table.assign(**{str(name): table[name].map(human_size) for name in sizes})
+    name = "busy_ns" if of == "busy" else "bytes"
+    pairs = table.melt(id_vars="from", var_name="to", value_name=name)
+    shown: pd.DataFrame = pairs[pairs[name] > 0].sort_values(name, ascending=False, kind="stable")
     return shown

@@ -36,6 +36,7 @@ _SECTIONS = {
         "trace": "Capture a training command, unchanged.",
         "doctor": "Find what is wrong with traces, graphs or backends.",
         "convert": "Turn traces into one Chakra graph a rank.",
+        "import": "Take traces or graphs that lie in a folder into a study.",
         "run": "Simulate them on a cluster.",
         "view": "Open a study in the browser.",
         "report": "Write the answer into one HTML file.",
@@ -44,8 +45,12 @@ _SECTIONS = {
         "summary": "In one sentence, and what would help most.",
         "critical-path": "The segments across ranks that sum to the step.",
         "slack": "How much later each node could end.",
+        "layers": "What each module takes.",
         "collectives": "Size, skew, transfer and bandwidth of each.",
-        "links": "How busy each link is.",
+        "links": "How busy each link is, and who sends to whom.",
+        "timeline": "What fills a part of it; all of it for Perfetto.",
+        "graph": "What a node waits for, and what waits for it.",
+        "find": "Nodes by name, operator, module or number.",
     },
     "What would change it": {
         "what-if": "Simulate a run again with something changed.",
@@ -54,6 +59,7 @@ _SECTIONS = {
         "presets": "The clusters that ship with the package.",
     },
     "What there is": {
+        "studies": "The studies of a folder.",
         "runs": "The runs of a study: label, tag, note, delete.",
         "jobs": "What runs in the background.",
         "inspect": "What is in a graph.",
@@ -64,7 +70,7 @@ _SECTIONS = {
 
 
 # The modules of commands that are not in one of their own name.
-_MODULES = {"export": "inspect"}
+_MODULES = {"export": "inspect", "studies": "shelf"}
 _NAMES = [name for section in _SECTIONS.values() for name in section]
 
 

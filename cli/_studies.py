@@ -8,7 +8,10 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["of_a_run"]
+from ..runner import Study
+from ..viewer.state import OpenRun, StudyView
+
+__all__ = ["of_a_run", "open_run"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -17,3 +20,9 @@ def of_a_run(command: Command) -> Command:
     """Add the argument STUDY and the option --run."""
     command = click.option("--run", "run_id", help="The run to explain. [default: the newest]")(command)
     return click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))(command)
+
+
+def open_run(study_folder: Path, run_id: str | None) -> OpenRun:
+    """Return a run of a study, the newest unless *run_id* names one, with all that the pages show of it."""
+    study = Study.open(study_folder)
+    return StudyView(study).open(study.run_info(run_id).id)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import click
-import pandas as pd
 
-from ..runner import Advice, Study, advice, collective_overview, summarize
 from ..runner.summary import TIME_FORMULA
+from ..viewer.queries.advice import advice_table
 from ._output import console, format_option, print_frame, print_json
-from ._studies import of_a_run
+from ._studies import of_a_run, open_run
 
 __all__ = ["summary_command"]
 
@@ -26,12 +24,10 @@ __all__ = ["summary_command"]
 @format_option
 def summary_command(study_folder: Path, run_id: str | None, view: str | None, output_format: str) -> None:
     """Say in one sentence what bounds a run of STUDY, and what would help most, with the most it can gain."""
-    study = Study.open(study_folder)
-    result, workload = study.result(run_id), study.run_workload(run_id)
-    summary = summarize(result, workload)
-    found = advice(summary.path, collective_overview(result, workload.node_table(), summary.path))
+    run = open_run(study_folder, run_id)
+    summary = run.summary
     tables = {
-        "advice": pd.DataFrame([dataclasses.asdict(item) for item in found], columns=_ADVICE),
+        "advice": advice_table(run.path, run.collectives),
         "kinds": summary.kinds,
         "ranks": summary.ranks,
     }
@@ -45,6 +41,3 @@ def summary_command(study_folder: Path, run_id: str | None, view: str | None, ou
         for name, table in tables.items():
             print_frame(table, "table", title=titles.get(name, "Ranks"), limit=16)
         console.print(f"[dim]{TIME_FORMULA}[/]")
-
-
-_ADVICE = [field.name for field in dataclasses.fields(Advice)]

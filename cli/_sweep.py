@@ -11,7 +11,7 @@ import click
 import pandas as pd
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..errors import BackendError, UsageError
+from ..errors import BackendError, UsageError, did_you_mean
 from ..runner import Study, Sweep, read_sweep, sweep
 from ..runner.sweep import (
     FIGURES,
@@ -23,8 +23,11 @@ from ..runner.sweep import (
     grid,
     multiply,
     parse_axis,
+    parse_limits,
     read_points,
 )
+from ..viewer.queries.objectives import objectives
+from ..viewer.queries.sweep_tables import front_table, pair_table
 from ._output import console, error_console, format_option, print_frame
 
 __all__ = ["sweep_command"]
@@ -56,6 +59,16 @@ _MOST_ROWS = 20
     "--front",
     is_flag=True,
     help="Print only what no other point beats: none is as fast for as few ranks, or for as little cost.",
+)
+@click.option(
+    "--against",
+    metavar="SETTING",
+    help="With --front, what the step is set against. [default: ranks or cost]",
+)
+@click.option(
+    "--pairs",
+    is_flag=True,
+    help="Print the shortest step for each pair of the two settings with most values.",
 )
 @click.option("--name", help="What to call the sweep. [default: a name of its own for each set of points]")
 @click.option(
@@ -98,6 +111,8 @@ def sweep_command(
     trials: int | None,
     shown: str | None,
     front: bool,
+    against: str | None,
+    pairs: bool,
     output_format: str,
     **choices: Any,
 ) -> None:
@@ -112,42 +127,39 @@ def sweep_command(
         )
     study = Study.open(study_folder)
     if shown is not None:
-        _print(read_sweep(study, shown), output_format, least, front=front)
-        return
-    over = _axes(axes, backends)
-    if trials is not None and points_file is not None:
-        raise UsageError("a search chooses its own points. Next: leave out --list, or --trials.")
-    points = multiply(read_points(points_file) if points_file is not None else [{}], _grid(over, trials))
-    choices |= {"backend": backends[0] if backends else "analytical-unaware"}
-    with _progress() as progress:
-        found = sweep(
-            study,
-            points if trials is None else over,
-            trials=trials,
-            least=least,
-            at_most=_limits(limits),
-            prices=Prices.parse(prices),
-            progress=progress,
-            **choices,
-        )
-    _print(found, output_format, least, front=front)
-    if found.failed == len(found.points):
+        found = read_sweep(study, shown)
+    else:
+        over = _axes(axes, backends)
+        if trials is not None and points_file is not None:
+            raise UsageError("a search chooses its own points. Next: leave out --list, or --trials.")
+        points = multiply(read_points(points_file) if points_file is not None else [{}], _grid(over, trials))
+        choices |= {"backend": backends[0] if backends else "analytical-unaware"}
+        with _progress() as progress:
+            found = sweep(
+                study,
+                points if trials is None else over,
+                trials=trials,
+                least=least,
+                at_most=parse_limits(limits),
+                prices=Prices.parse(prices),
+                progress=progress,
+                **choices,
+            )
+    if pairs:
+        print_frame(pair_table(found.points), output_format, title=f"Sweep {found.name}, in pairs")
+    else:
+        _print(found, output_format, least, front=_front(front, against))
+    if shown is None and found.failed == len(found.points):
         raise BackendError(f"No point of the sweep has a result: {found.points['error'].iloc[0]}")
+
+
+def _front(front: bool, against: str | None) -> str | None:
+    """Return what the step is set against, ``""`` for ranks or cost, or None if all points are wanted."""
+    return against or ("" if front else None)
 
 
 def _grid(over: Space, trials: int | None) -> list[dict[str, Any]]:
     return grid(over) if over and trials is None else [{}]
-
-
-def _limits(texts: tuple[str, ...]) -> dict[str, float]:
-    limits = {}
-    for text in texts:
-        name, _, number = text.partition("=")
-        try:
-            limits[name] = float(number)
-        except ValueError as error:
-            raise UsageError(f"'{text}' is no limit. Next: write it makespan_ns=5000000.") from error
-    return limits
 
 
 def _axes(texts: tuple[str, ...], backends: tuple[str, ...]) -> dict[str, list[Any] | Range]:
@@ -180,15 +192,28 @@ def _progress() -> Iterator[SweepProgress]:
         yield update
 
 
-def _print(found: Sweep, output_format: str, least: str, *, front: bool) -> None:
+def _worth_their_cost(points: pd.DataFrame, against: str) -> pd.DataFrame:
+    """Return the points that no other beats; raises `UsageError` for what the step cannot be set against."""
+    done = points[points["state"] == "done"]
+    if not against:
+        kept: pd.DataFrame = done[frontier(done, "ranks" if done["cost"].isna().any() else "cost")]
+        return kept
+    if against not in objectives(done):
+        raise UsageError(
+            f"The step cannot be set against '{against}'{did_you_mean(against, objectives(done))}"
+        )
+    return front_table(points, against)
+
+
+def _print(found: Sweep, output_format: str, least: str, *, front: str | None) -> None:
     done = found.points[found.points["state"] == "done"]
-    if front:
-        done = done[frontier(done, "ranks" if done["cost"].isna().any() else "cost")]
+    if front is not None:
+        done = _worth_their_cost(found.points, front)
     if output_format != "table":
-        print_frame((done if front else found.points).drop(columns="settings"), output_format)
+        print_frame((found.points if front is None else done).drop(columns="settings"), output_format)
         return
     if len(done):
-        title = f"Sweep {found.name}, {'what no other beats' if front else 'best first'}"
+        title = f"Sweep {found.name}, {'best first' if front is None else 'what no other beats'}"
         print_frame(_for_people(done, least), "table", title=title, limit=_MOST_ROWS)
     for error, count in found.points["error"][found.points["state"] == "failed"].value_counts().items():
         error_console.print(f"{count} failed: {error}", style="red", markup=False, soft_wrap=True)

@@ -1,7 +1,25 @@
-"""The Dash application: what bounds a step, from one sentence down to one node; and a report in one file."""
+"""The Dash application: what bounds a step, from one sentence down to one node; and a report in one file.
 
-from .app import create_app as create_app
-from .report import write_report as write_report
-from .server import serve as serve
+Only these names need Dash: the queries and the state beneath them answer the command line without it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .app import create_app as create_app
+    from .report import write_report as write_report
+    from .server import serve as serve
 
 __all__ = ["create_app", "serve", "write_report"]
+
+_HOMES = {"create_app": "app", "serve": "server", "write_report": "report"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs Dash when it is asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

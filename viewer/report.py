@@ -11,7 +11,8 @@ from typing import Any
 import pandas as pd
 
 from ..errors import StudyError
-from ..runner import BREAKDOWNS, Study, advice
+from ..runner import BREAKDOWNS, Study
+from .queries.advice import advice_table
 from .queries.network import link_table, packet_facts
 from .queries.path import segment_table
 from .report_pictures import path_picture, timeline_note, timeline_picture
@@ -122,10 +123,8 @@ def _kinds(run: OpenRun) -> str:
 
 
 def _advice(run: OpenRun) -> str:
-    items = advice(run.path, run.collectives)
-    rows = pd.DataFrame([vars(item) for item in items], columns=["what", "gain_ns", "share", "how"])
     return _table(
-        rows,
+        advice_table(run.path, run.collectives),
         {
             "what": ("Cause", str),
             "gain_ns": ("Gains at most", duration_text),

@@ -9,18 +9,20 @@ import pandas as pd
 from flask import Flask, Response, abort, jsonify, request
 
 from ..errors import ChakrascopeError
-from ..runner import read_sweep
+from ..runner import find_items, read_sweep
 from .queries.area import area_overview, area_table
 from .queries.chrome_trace import chrome_trace
-from .queries.compare import run_overview
 from .queries.details import flows, node_details
+from .queries.graph import edge_kinds, focus_of, fold_of, graph_tables, hops_of
+from .queries.imports import item_table
 from .queries.runs import run_table
 from .queries.slices import SliceIndex
-from .queries.tables import COMPARISONS, TABLES
-from .state import OpenRun, StudyView
+from .queries.sweep_tables import SWEEP_TABLES
+from .queries.tables import COMPARISONS, OVERVIEWS, TABLES
+from .state import OpenRun, Selection, StudyView
 from .theme import KIND_COLOURS, KIND_LABELS, KINDS, ON_KIND_INK, PATH_COLOUR
 
-__all__ = ["register"]
+__all__ = ["register", "table_file"]
 
 _MAX_PIXELS = 8192
 _MAX_PATH_BARS = 20_000
@@ -69,7 +71,7 @@ def register(server: Flask, view: StudyView) -> None:
     @server.get("/export/area.<extension>")
     def area_file(extension: str) -> Response:
         run = _run(view)
-        return _file(area_table(run.nodes, _area(run)[0]), "area", extension)
+        return table_file(area_table(run.nodes, _area(run)[0]), "area", extension)
 
     @server.get("/export/timeline.json")
     def timeline() -> Response:
@@ -78,28 +80,50 @@ def register(server: Flask, view: StudyView) -> None:
         pieces = chrome_trace(run.nodes, run.slices, run.path)
         return Response(pieces, mimetype="application/json", headers=headers)
 
+    @server.get("/export/graph-<part>.<extension>")
+    def graph(part: str, extension: str) -> Response:
+        run, selection = _run(view), Selection.parse(request.query_string.decode())
+        if part not in {"nodes", "edges"}:
+            abort(404)
+        tables = graph_tables(
+            run,
+            *focus_of(run, selection),
+            fold=fold_of(selection.option("fold")),
+            hops=hops_of(selection.option("hops")),
+            kinds=edge_kinds(selection.option("edges")),
+        )
+        return table_file(tables[part], f"graph-{part}", extension)
+
     @server.get("/export/sweep.<extension>")
-    def sweep(extension: str) -> Response:
+    @server.get("/export/sweep-<part>.<extension>")
+    def sweep(extension: str, part: str = "points") -> Response:
         try:
             points = read_sweep(view.study, request.args.get("sweep", "")).points
         except ChakrascopeError:
             abort(404)
-        return _file(points, "sweep", extension)
+        if part not in SWEEP_TABLES:
+            abort(404)
+        return table_file(SWEEP_TABLES[part](points, request.args.get("against", "")), "sweep", extension)
+
+    @server.get("/export/imports.<extension>")
+    def imports(extension: str) -> Response:
+        folder = view.near.import_from
+        return table_file(item_table([] if folder is None else find_items(folder)), "imports", extension)
 
     @server.get("/export/runs.<extension>")
     def runs(extension: str) -> Response:
-        return _file(run_table(view.runs()), "runs", extension)
+        return table_file(run_table(view.runs()), "runs", extension)
 
     @server.get("/export/<name>.<extension>")
     def export(name: str, extension: str) -> Response:
         run = _run(view)
         if name in TABLES:
-            return _file(TABLES[name](run), name, extension)
-        if name == "overview":
-            return _file(run_overview([run, *_others(view)]), name, extension)
+            return table_file(TABLES[name](run), name, extension)
+        if name in OVERVIEWS:
+            return table_file(OVERVIEWS[name]([run, *_others(view)]), name, extension)
         if name not in COMPARISONS:
             abort(404)
-        return _file(COMPARISONS[name](run, _run(view, "against")), name, extension)
+        return table_file(COMPARISONS[name](run, _run(view, "against")), name, extension)
 
 
 def _index(run: OpenRun) -> SliceIndex:
@@ -132,7 +156,8 @@ def _node(
     }
 
 
-def _file(table: pd.DataFrame, name: str, extension: str) -> Response:
+def table_file(table: pd.DataFrame, name: str, extension: str) -> Response:
+    """Return *table* as a file to download, by *extension* as CSV or Parquet; anything else is not found."""
     if extension == "csv":
         content, kind = table.to_csv(index=False).encode(), "text/csv; charset=utf-8"
     elif extension == "parquet":

@@ -10,11 +10,13 @@ from typing import Any
 from urllib.parse import quote
 
 from dash import Dash, html
-from flask import Flask
+from flask import Flask, Response
 
 from ..runner import Shelf
 from .app import create_app
 from .pages import studies
+from .queries.studies import study_table
+from .routes import table_file
 from .shell import frame, new_dash
 from .state import Surroundings
 
@@ -80,4 +82,9 @@ def _front(shelf: Shelf) -> Dash:
     app = new_dash()
     app.layout = lambda: frame([], [], [html.Div(id="nav")])
     studies.register(app, shelf)
+
+    @app.server.get("/export/studies.<extension>")
+    def export(extension: str) -> Response:
+        return table_file(study_table(shelf), "studies", extension)
+
     return app

@@ -2,6 +2,8 @@
 
 from ._front import frontier as frontier
 from ._goal import FIGURES as FIGURES
+from ._goal import Goal as Goal
+from ._goal import parse_limits as parse_limits
 from ._prices import Prices as Prices
 from ._search import Range as Range
 from ._search import Space as Space
@@ -19,6 +21,7 @@ from ._sweep import sweep_names as sweep_names
 
 __all__ = [
     "FIGURES",
+    "Goal",
     "Prices",
     "Range",
     "Settings",
@@ -29,6 +32,7 @@ __all__ = [
     "grid",
     "multiply",
     "parse_axis",
+    "parse_limits",
     "read_points",
     "read_sweep",
     "sweep",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pandas as pd
 
-from ...errors import ConfigError, did_you_mean
+from ...errors import ConfigError, UsageError, did_you_mean
 
-__all__ = ["FIGURES", "Goal"]
+__all__ = ["FIGURES", "Goal", "parse_limits"]
 
 FIGURES = (
     "makespan_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns", "rank_time_ns", "ranks", "cost",
@@ -55,3 +56,20 @@ class Goal:
         ordered: pd.DataFrame = ranked.sort_values(keys, na_position="last", ignore_index=True)
         del ordered["_failed"], ordered["_excess"]
         return ordered
+
+
+def parse_limits(texts: Sequence[str]) -> dict[str, float]:
+    """Read limits as they are typed, such as ``makespan_ns=5000000``; raises `UsageError`.
+
+    Whether there is such a figure is what a `Goal` checks.
+    """
+    limits = {}
+    for text in texts:
+        name, _, number = text.partition("=")
+        try:
+            limits[name.strip()] = float(number)
+        except ValueError:
+            number = "nan"
+        if not math.isfinite(float(number)):
+            raise UsageError(f"'{text}' is no limit. Next: write it makespan_ns=5000000.")
+    return limits

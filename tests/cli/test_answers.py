@@ -76,6 +76,16 @@ def answer(capfd, *arguments: str | Path) -> str:
         ["links"],
         ["links", "--view", "dimensions"],
         ["links", "--view", "traffic"],
+        ["links", "--view", "traffic", "--of", "busy"],
+        ["links", "--view", "loads"],
+        ["layers"],
+        ["timeline"],
+        ["timeline", "--from", "0.1", "--to", "0.4", "--ranks", "1-2"],
+        ["graph"],
+        ["graph", "--rank", "2", "--node", "1", "--hops", "1", "--edge", "data"],
+        *(["graph", "--fold", fold] for fold in ("modules", "phases", "streams", "ranks")),
+        ["graph", "--view", "edges"],
+        ["find", "aten::mm"],
         ["runs"],
         ["what-if", "--faster", "bandwidth:0=2"],
         ["compare"],
@@ -194,3 +204,98 @@ def test_a_terminal_without_these_signs_is_told_the_same(study):
     assert "898.7 us" in shown["ascii"]
     assert "898.7 µs" in shown["latin-1"]
     assert "898.7 µs" in shown["utf-8"]
+
+
+def test_links_of_a_backend_without_messages_say_which_has_them(study, capfd):
+    for view in (["over-time"], ["flows"], ["packets"], ["traffic", "--of", "end-to-end"]):
+        with pytest.raises(SystemExit) as stop:
+            main(["links", str(study.path), "--view", *view])
+        assert stop.value.code == 50
+        assert "'ns3'" in capfd.readouterr().err
+
+
+def test_the_timeline_counts_what_is_inside_and_is_written_whole(study, capfd, tmp_path):
+    trace = tmp_path / "t.json"
+    options = ["--from", "0", "--to", "0.01", "--ranks", "0", "--format", "json", "-o", trace]
+    (row,) = json.loads(answer(capfd, "timeline", study.path, *options))
+    assert (row["operator"], row["slices"], row["total_ns"]) == ("python before aten::mm", 1, 10_000)
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert {event["args"]["name"] for event in events if event["name"] == "process_name"} >= {"rank 3"}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["t.json"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--ranks", "7"], "the run has 0 to 3"),
+        (["--from", "5", "--to", "2"], "hold no time"),
+        (["-o", "/proc/t.json"], "cannot be written"),
+    ],
+)
+def test_a_timeline_that_is_not_there_says_so(study, capfd, options, said):
+    with pytest.raises(SystemExit) as stop:
+        main(["timeline", str(study.path), *options])
+    assert stop.value.code == 2
+    assert said in capfd.readouterr().err.replace("\n", " ")
+
+
+def test_the_graph_around_a_node_names_its_edges(study, capfd):
+    options = ["--rank", "2", "--node", "1", "--hops", "1", "--format", "json"]
+    found = json.loads(answer(capfd, "graph", study.path, *options))
+    assert [node["node_id"] for node in found["nodes"]] == [0, 1, 2]
+    assert {(edge["src"], edge["dst"], edge["why"]) for edge in found["edges"]} == {
+        (0, 1, "data"), (1, 2, "data"),
+    }  # fmt: skip
+    with pytest.raises(SystemExit) as stop:
+        main(["graph", str(study.path), "--rank", "9"])
+    assert stop.value.code == 2
+    assert "ranks 0 to 3" in capfd.readouterr().err
+
+
+def test_studies_are_listed_begun_and_described(study, capfd):
+    folder = study.path.parent
+    told = ["--study", "empty", "--tag", "for later", "--note", "none yet"]
+    listed = json.loads(answer(capfd, "studies", folder, "--new", "empty", *told, "--format", "json"))
+    assert [(row["name"], row["runs"], row["note"]) for row in listed] == [
+        ("empty", 0, "none yet"), ("study", 2, ""),
+    ]  # fmt: skip
+    (found,) = json.loads(answer(capfd, "studies", folder, "--find", "LATER", "--format", "json"))
+    assert found["tags"] == "for later"
+    assert "empty" in answer(capfd, "studies", folder)
+    assert "no such study" in answer(capfd, "studies", folder, "--find", "nothing of the kind")
+
+
+def test_what_lies_in_a_folder_is_listed_looked_over_and_imported(capfd, tmp_path):
+    given = Path(__file__).parent.parent / "data" / "converter"
+    target = tmp_path / "new"
+    listed = json.loads(answer(capfd, "import", target, given, "--format", "json"))
+    assert not target.exists()
+    places = {row["place"]: row for row in listed}
+    assert places["mlp_2"]["kind"] == "trace set"
+    assert "nothing is wrong" in answer(capfd, "import", target, given, "mlp_2", "--check")
+    assert not target.exists()
+    said = answer(capfd, "import", target, given, "mlp_2", "--name", "two")
+    assert "workload 'two'" in said
+    assert Study.open(target).workload("two").num_ranks == 2
+    with pytest.raises(SystemExit) as stop:
+        main(["import", str(target), str(given), "mlp_3"])
+    assert stop.value.code == 60
+    assert "did you mean 'mlp_2'" in capfd.readouterr().err.replace("\n", " ")
+
+
+def test_nothing_but_view_and_report_needs_dash(study):
+    """Everything else must answer on machines without the extra [viewer]."""
+    code = (
+        "import sys\n"
+        "for name in ('dash', 'plotly', 'flask', 'dash_mantine_components', 'dash_ag_grid'):\n"
+        "    sys.modules[name] = None\n"
+        "import click, importlib, pkgutil\n"
+        "from chakrascope.cli import cli, main\n"
+        "import chakrascope.viewer.queries as queries\n"
+        "for module in pkgutil.iter_modules(queries.__path__):\n"
+        "    importlib.import_module(f'chakrascope.viewer.queries.{module.name}')\n"
+        "for name in cli.list_commands(click.Context(cli)):\n"
+        "    assert cli.get_command(click.Context(cli), name) is not None\n"
+        f"main(['layers', {str(study.path)!r}])\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -54,6 +54,14 @@ def test_table_counts_the_files_of_both_sides():
     assert item_table([]).empty
 
 
+def test_the_list_is_exported(study, folder):
+    client = create_app(study, near=Surroundings(import_from=folder)).server.test_client()
+    lines = client.get("/export/imports.csv").text.splitlines()
+    assert lines[0].startswith("id,place,kind")
+    assert len(lines) == 1 + len(find_items(folder))
+    assert len(create_app(study).server.test_client().get("/export/imports.csv").text.splitlines()) == 1
+
+
 def test_page_without_a_folder_tells_how_to_give_one(study):
     shown = str(page_module.layout(StudyView(study), Selection(), "light"))
     assert "--import-from FOLDER" in shown

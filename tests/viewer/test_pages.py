@@ -159,6 +159,18 @@ def test_settings_of_a_page_are_in_the_address(page, served, made):
     assert "by-operator.csv" in page.locator("#breakdown a").first.get_attribute("href")
 
 
+@pytest.mark.parametrize("path", READY)
+def test_every_export_on_a_page_gives_a_file(visit, served, made, path):
+    page = visit(path, f"?run={made.run_b}&rank=1&node=4")
+    page.wait_for_selector(READY[path], state="attached")
+    links = page.locator(".exports a").evaluate_all("links => links.map(link => link.href)")
+    assert links or path == "/timeline"
+    for link in links:
+        answer = page.request.get(link)
+        assert answer.ok, link
+        assert "attachment" in answer.headers["content-disposition"], link
+
+
 def test_table_is_exported_whole(visit, made):
     page = visit("/network", f"?run={made.run_a}")
     page.wait_for_selector("#collectives-table .ag-row")
@@ -264,14 +276,13 @@ def test_graph_is_left_at_any_moment_without_an_error(visit, made):
 
 
 @pytest.mark.parametrize("width", [1280, 1920, 3840])
-def test_no_page_is_wider_than_the_screen(browser, served, made, width):
-    context = browser.new_context(viewport={"width": width, "height": 900})
-    page = watched(context)
+def test_no_page_is_wider_than_the_screen(visit, made, width):
+    visit("/", "").set_viewport_size({"width": width, "height": 900})
     for path, ready in READY.items():
-        page.goto(f"{served}{path}?run={made.run_b}&rank=1&node=4")
+        page = visit(path, f"?run={made.run_b}&rank=1&node=4")
         page.wait_for_selector(ready, state="attached")
         assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0, path
-    context.close()
+    page.set_viewport_size({"width": 1280, "height": 800})
 
 
 def test_what_has_the_focus_is_framed_and_canvases_have_names(visit, made):

@@ -360,10 +360,13 @@ def test_large_networks_are_not_drawn(simulated):
 def test_flows_end_to_end(simulated):
     rows = [(0, 3, 10, 0, 5), (0, 3, 7, 6, 9), (3, 0, 1, 0, 5)]
     flows = pd.DataFrame(rows, columns=["src", "dst", "bytes", "start_ns", "end_ns"])
-    found = network.end_to_end(dataclasses.replace(simulated.result, flows=flows))
+    result = dataclasses.replace(simulated.result, flows=flows)
+    found = network.traffic_of(result, "flows")
     assert found.values[0, 3] == 17
     assert found.values.sum() == 18
-    assert network.end_to_end(simulated.result) is None
+    table = network.traffic_table(result, "flows").set_index("from")
+    assert table.loc["rank 0", "rank 3"] == 17
+    assert network.traffic_table(simulated.result, "flows").set_index("from").to_numpy().sum() == 0
 
 
 def test_strip_of_two_paths_holds_both_whole(run, simulated):

@@ -13,7 +13,7 @@ from chakrascope import viewer
 from chakrascope.errors import ChakrascopeError
 from chakrascope.viewer import create_app, serve
 from chakrascope.viewer.access import is_loopback, require_token, serve_only
-from chakrascope.viewer.queries.tables import COMPARISONS, TABLES
+from chakrascope.viewer.queries.tables import COMPARISONS, OVERVIEWS, TABLES
 
 
 def test_port_in_use_says_what_to_do_and_prints_nothing(study, capfd):
@@ -107,7 +107,7 @@ def client(study):
     return create_app(study).server.test_client()
 
 
-@pytest.mark.parametrize("name", [*TABLES, *COMPARISONS, "overview"])
+@pytest.mark.parametrize("name", [*TABLES, *COMPARISONS, *OVERVIEWS, "graph-nodes", "graph-edges"])
 def test_every_table_is_exported_whole(client, made, name):
     address = f"/export/{name}.%s?run={made.run_a}&against={made.run_b}"
     csv, parquet = client.get(address % "csv"), client.get(address % "parquet")
@@ -116,7 +116,20 @@ def test_every_table_is_exported_whole(client, made, name):
     assert csv.data.decode().splitlines()[0] == ",".join(table.columns)
 
 
-@pytest.mark.parametrize("path", ["segments.pickle", "secrets.csv", "__class__.csv"])
+@pytest.mark.parametrize("fold", ["nodes", "modules", "phases", "streams", "ranks", "nonsense"])
+def test_the_graph_drawn_is_exported(client, made, fold):
+    address = f"/export/graph-%s.csv?run={made.run_a}&rank=1&node=4&fold={fold}&hops=1"
+    nodes, edges = (pd.read_csv(io.BytesIO(client.get(address % part).data)) for part in ("nodes", "edges"))
+    ids = "node_id" if fold in {"nodes", "nonsense"} else "group"
+    assert set(edges["src"]) | set(edges["dst"]) <= set(nodes[ids])
+    if ids == "node_id":
+        assert nodes[ids].tolist() == [3, 4, 5]
+        assert nodes["on_path_ns"].sum() > 0
+
+
+@pytest.mark.parametrize(
+    "path", ["segments.pickle", "secrets.csv", "__class__.csv", "graph-x.csv", "graph-nodes.exe"]
+)
 def test_nothing_else_is_exported(client, path):
     assert client.get(f"/export/{path}").status_code == 404
 

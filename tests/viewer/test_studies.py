@@ -38,6 +38,9 @@ def test_each_study_answers_below_its_own_path(folder):
         answer = client.get(f"/study/{name.replace('%', '%25')}/export/runs.csv")
         assert (answer.status_code, len(answer.text.splitlines())) == (200, 3)
     assert b"Chakrascope" in client.get("/study/absent/runs").data
+    listed = client.get("/export/studies.csv").text.splitlines()
+    assert listed[0].startswith("name,tags,workloads")
+    assert len(listed) == 3
 
 
 @pytest.mark.parametrize("path", ["/study/../one/", "/study/..%2f..%2fetc/export/runs.csv", "/study//runs"])
@@ -48,6 +51,7 @@ def test_name_of_a_study_is_no_path(folder, path):
 def test_every_study_asks_for_the_token(folder):
     client = Client(Site(Shelf(folder), guard=lambda server: require_token(server, "secret")))
     assert client.get("/study/one/export/runs.csv").status_code == 403
+    assert client.get("/export/studies.csv").status_code == 403
     answer = client.get("/study/one/runs?token=secret&run=7")
     assert answer.headers["Location"] == "/study/one/runs?run=7"
     assert client.get("/study/one/export/runs.csv").status_code == 200

@@ -104,6 +104,12 @@ def test_points_are_exported(swept):
     assert len(pd.read_parquet(BytesIO(parquet))) == 6
     assert len(client.get("/export/sweep.csv?sweep=first").data.splitlines()) == 7
     assert client.get("/export/sweep.csv?sweep=../../runs").status_code == 404
+    pairs = pd.read_csv(BytesIO(client.get("/export/sweep-pairs.csv?sweep=first").data))
+    assert pairs["makespan_ns"].min() == swept[1]["makespan_ns"].min()
+    against = "against=network.bandwidth"
+    front = pd.read_csv(BytesIO(client.get(f"/export/sweep-front.csv?sweep=first&{against}").data))
+    assert front["makespan_ns"].is_monotonic_decreasing
+    assert client.get("/export/sweep-secrets.csv?sweep=first").status_code == 404
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -22,7 +22,17 @@ from ..queries.compare import (
 from ..queries.path import paths_strip
 from ..state import OpenRun, Selection, StudyView
 from ..theme import duration_text, run_name, run_text
-from .parts import card, column, empty, node_address, option_address, select_rows, table_card, text_column
+from .parts import (
+    card,
+    column,
+    empty,
+    export_links,
+    node_address,
+    option_address,
+    select_rows,
+    table_card,
+    text_column,
+)
 
 __all__ = ["MOST_RUNS", "PATH", "TITLE", "layout", "register"]
 
@@ -144,6 +154,7 @@ def _totals(runs: list[OpenRun], scheme: str) -> dmc.Stack:
                 "Critical path by kind",
                 graph(runs_bar(bars, scheme), id="compare-bars"),
                 note="The run shown comes first; differences are against it.",
+                exports=export_links("kinds", **query),
             ),
             table_card("Runs", "overview", overview, _OVERVIEW, scheme, query=query),
         ],
@@ -186,6 +197,7 @@ def _paths_card(run: OpenRun, other: OpenRun, scheme: str) -> dmc.Paper:
         dmc.Text(paths_part(run, other), id="paths-part", mb="xs"),
         graph(bars, id="paths-strip", mode_bar=True),
         note="Grey goes over nodes that are on both paths, whenever they run. Select a bar to find its node.",
+        exports=export_links("paths", run=run.info.id, against=other.info.id),
     )
 
 
@@ -207,6 +219,7 @@ def _nodes_card(run: OpenRun, other: OpenRun, nodes: Any, scheme: str) -> dmc.Pa
             cols=2,
         ),
         note=text,
+        exports=export_links("node-differences", run=run.info.id, against=other.info.id),
     )
 
 

@@ -9,6 +9,7 @@ from dash import Dash, Input, Output, State, html, no_update
 
 from ...runner import BREAKDOWNS
 from ..charts import contributors_bar, graph, path_strip
+from ..queries.link_path import why_no_links
 from ..queries.path import longest_with_slack, segment_table, slack_shares, strip
 from ..queries.tables import TABLES
 from ..state import OpenRun, Selection, StudyView
@@ -47,7 +48,12 @@ _ASKED = ("kind", "operator", "module", "collective", "rank", "phase")
 _BREAKDOWNS = [
     *sorted(BREAKDOWNS, key=lambda by: _ASKED.index(by) if by in _ASKED else len(_ASKED)),
     "network",
+    "link",
 ]
+_LINK_NOTE = (
+    "Each communication is walked back from its end, from the message that came last to what its sender had "
+    "waited for: where two ranks are not linked directly, a message's way is more than one link."
+)
 _SLACK = [
     column("rank", "Rank", minWidth=72, maxWidth=84),
     column("node_id", "Node", maxWidth=90),
@@ -82,6 +88,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
         [
             dmc.Title(TITLE, order=2),
             card("Across ranks", graph(path_strip(strip(run.path), scheme), id="strip", mode_bar=True),
+                 exports=export_links("segments", run=run.info.id),
                  note="The chain of work that makes the step as long as it is, on the rank that does it. "
                  "Select a bar or a row to find it on the timeline and in the graph."),
             card(
@@ -118,10 +125,14 @@ def _slack(run: OpenRun, scheme: str) -> Any:
 
 
 def _breakdown(run: OpenRun, by: str, scheme: str) -> Any:
+    missing = why_no_links(run.result) if by == "link" else ""
+    if missing:
+        return empty(missing)
     table = TABLES[f"by-{by}"](run)
     ordered = table.sort_values("duration_ns", ascending=False)
     bars = graph(contributors_bar(ordered, scheme))
-    return html.Div([bars, export_links(f"by-{by}", run=run.info.id)])
+    note = [dmc.Text(_LINK_NOTE, size="sm", c="dimmed")] if by == "link" else []
+    return html.Div([*note, bars, export_links(f"by-{by}", run=run.info.id)])
 
 
 def register(app: Dash, view: StudyView) -> None:

@@ -8,20 +8,11 @@ import dash_cytoscape as cyto
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 
+from ..queries.graph import FEW_HOPS, FOLDS, MOST_HOPS, edge_kinds, focus_of, fold_of, hops_of
 from ..state import OpenRun, Selection, StudyView
 from ..theme import EDGE_KINDS
-from .graph_drawing import (
-    FEW_HOPS,
-    FOLDS,
-    MOST_HOPS,
-    Drawing,
-    draw,
-    edge_kinds,
-    focus_of,
-    hops_of,
-    stylesheet,
-)
-from .parts import card, details_list, kind_legend, link_to, node_address, option_address
+from .graph_drawing import Drawing, draw, stylesheet
+from .parts import card, details_list, export_links, kind_legend, link_to, node_address, option_address
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
@@ -61,6 +52,8 @@ def _side(run: OpenRun, selection: Selection, drawing: Drawing) -> list[Any]:
     """Return the facts of the focus, and its neighbours as links that select them."""
     rank, _ = focus_of(run, selection)
     parts: list[Any] = [details_list(drawing.details)]
+    if drawing.elements:
+        parts.append(_exports(run, selection))
     for title, before in (("Waits for", True), ("Awaited by", False)):
         near = [found for found in drawing.neighbours if found.before == before]
         links = []
@@ -73,13 +66,21 @@ def _side(run: OpenRun, selection: Selection, drawing: Drawing) -> list[Any]:
     return parts
 
 
+def _exports(run: OpenRun, selection: Selection) -> html.Div:
+    """Return links that export what is drawn."""
+    rank, node = focus_of(run, selection)
+    asked = {"run": run.info.id, "rank": str(rank), "node": str(node)}
+    asked |= {name: value for name in ("fold", "hops", "edges") if (value := selection.option(name))}
+    titles = {"graph-nodes": "Nodes drawn: ", "graph-edges": "Edges drawn: "}
+    return html.Div([html.Div([title, export_links(name, **asked)]) for name, title in titles.items()])
+
+
 def _controls(selection: Selection) -> dmc.Group:
     folds = [{"value": key, "label": label} for key, label in FOLDS.items()]
-    asked = selection.option("fold", "nodes")
     kinds = [{"value": str(kind), "label": label} for kind, (label, _, _) in EDGE_KINDS.items()]
     return dmc.Group(
         [
-            dmc.SegmentedControl(id="graph-fold", data=folds, value=asked if asked in FOLDS else "nodes",
+            dmc.SegmentedControl(id="graph-fold", data=folds, value=fold_of(selection.option("fold")),
                                  size="xs", **{"aria-label": "What the graph shows"}),
             dmc.NumberInput(id="graph-hops", value=hops_of(selection.option("hops")), min=1, max=MOST_HOPS,
                             w=100, size="xs", suffix=" hops", allowDecimal=False,

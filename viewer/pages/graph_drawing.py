@@ -8,24 +8,20 @@ from typing import Any
 import pandas as pd
 
 from ..queries.details import node_details
-from ..queries.groups import Groups, module_groups, phase_groups, rank_groups, stream_groups
+from ..queries.graph import causes, edge_kinds, edges_of, focus_of, fold_of, folded, hops_of
+from ..queries.groups import Groups
 from ..queries.neighbourhood import Neighbour, neighbourhood, neighbours
-from ..queries.path import longest_segment
 from ..state import OpenRun, Selection
 from ..theme import EDGE_KINDS, KIND_LABELS, PATH_COLOUR, duration_text, kind_colour, share_text
 
-__all__ = ["FOLDS", "Drawing", "draw", "edge_kinds", "focus_of", "hops_of", "stylesheet"]
+__all__ = ["Drawing", "draw", "stylesheet"]
 
-FEW_HOPS, MOST_HOPS = 2, 8
-# What the graph may be folded into -> what the page calls it.
-FOLDS = {
-    "nodes": "around the node",
-    "modules": "modules",
-    "phases": "phases",
-    "streams": "streams",
-    "ranks": "ranks",
+_TITLES = {
+    "modules": "Modules of rank {}",
+    "phases": "Phases of rank {}",
+    "streams": "Streams of rank {}",
+    "ranks": "Ranks, and whom they waited for",
 }
-_TITLES = {"modules": "Modules of rank {}", "phases": "Phases of rank {}", "streams": "Streams of rank {}"}
 _COLUMN, _ROW = 150, 84
 _GROUP_COLUMN, _GROUP_ROW = 150, 110
 _FEW_EDGES = 30
@@ -41,38 +37,15 @@ class Drawing:
     neighbours: list[Neighbour]
 
 
-def hops_of(asked: Any) -> int:
-    """Return how many hops to draw; anything but a number of hops is the default."""
-    try:
-        return min(MOST_HOPS, max(1, int(asked)))
-    except (TypeError, ValueError):
-        return FEW_HOPS
-
-
-def edge_kinds(asked: str) -> list[int]:
-    """Return the kinds of edges written as "0,3"; all kinds if none is."""
-    wanted = [int(text) for text in asked.split(",") if text.isascii() and text.isdigit()]
-    return [kind for kind in wanted if kind in EDGE_KINDS] or list(EDGE_KINDS)
-
-
-def focus_of(run: OpenRun, selection: Selection) -> tuple[int, int]:
-    """Return (rank, node) of the selection, or of the longest segment of the path."""
-    if selection.has_node and run.node(selection.rank, selection.node) is not None:
-        return selection.rank, selection.node
-    return longest_segment(run.path)
-
-
 def draw(run: OpenRun, selection: Selection) -> Drawing:
     """Return the drawing of what *selection* asks for: a node's surroundings, or a graph folded."""
     rank, focus = focus_of(run, selection)
     node = run.node(rank, focus)
     if node is None:
         return Drawing([], "No node of this run takes time", [], [])
-    program = run.workload.graphs[int(run.workload.program_of_rank[rank])]
-    kinds = edge_kinds(selection.option("edges"))
-    edges = program.edges[program.edges["kind"].isin(kinds)]
-    fold = selection.option("fold", "nodes")
-    if fold in FOLDS and fold != "nodes":
+    edges = edges_of(run, rank, edge_kinds(selection.option("edges")))
+    fold = fold_of(selection.option("fold"))
+    if fold != "nodes":
         return _folded(run, rank, focus, edges, fold)
     return _around(run, node, edges, hops_of(selection.option("hops")))
 
@@ -82,24 +55,18 @@ def _around(run: OpenRun, node: dict[str, Any], edges: pd.DataFrame, hops: int) 
     cut = neighbourhood(edges, focus, hops)
     described = run.workload.graphs[int(run.workload.program_of_rank[rank])].nodes.set_index("node_id")
     on_path = set(run.path.segments.loc[run.path.segments["rank"] == rank, "node_id"])
-    causes = _causes(run, rank, on_path)
+    along = causes(run, rank)
     middle = cut.nodes.groupby("layer")["row"].transform("max") / 2
     elements = [
         _node_element(row, described.loc[row["node_id"]], rank, focus, on_path)
         for row in cut.nodes.assign(row=cut.nodes["row"] - middle).to_dict("records")
     ]
-    elements += [_edge_element(row, causes) for row in cut.edges.to_dict("records")]
+    elements += [_edge_element(row, along) for row in cut.edges.to_dict("records")]
     elements += _late_peer(run, node, cut.nodes, middle)
     more = f" (nearest {len(cut.nodes)} nodes)" if cut.cut else ""
     title = f"Around {_short(str(node['name']), 40)}, node {focus} of rank {rank}{more}"
     details = node_details(node, run.slack_of(rank, focus))
     return Drawing(elements, title, details, neighbours(edges, described["name"], focus))
-
-
-def _causes(run: OpenRun, rank: int, on_path: set[int]) -> set[tuple[int, int]]:
-    """Return the edges along which the critical path runs on *rank*, as (source, target)."""
-    own = run.nodes[(run.nodes["rank"] == rank) & run.nodes["node_id"].isin(on_path)]
-    return set(zip(own["cause_node"].tolist(), own["node_id"].tolist(), strict=True))
 
 
 def _late_peer(
@@ -127,13 +94,7 @@ def _late_peer(
 
 
 def _folded(run: OpenRun, rank: int, focus: int, edges: pd.DataFrame, fold: str) -> Drawing:
-    own = run.nodes[run.nodes["rank"] == rank]
-    path = run.path.segments
-    if fold == "ranks":
-        title, groups = "Ranks, and whom they waited for", rank_groups(run.nodes, path)
-    else:
-        make = {"modules": module_groups, "phases": phase_groups, "streams": stream_groups}[fold]
-        title, groups = _TITLES[fold].format(rank), make(own, edges, path[path["rank"] == rank])
+    groups = folded(run, rank, fold, edges)
     chosen = int(groups.group_of.get(run.row(rank, focus), -1))
     largest = max(1, int(groups.nodes["duration_ns"].max()))
     told = "told" if len(groups.edges) <= _FEW_EDGES else ""
@@ -143,7 +104,7 @@ def _folded(run: OpenRun, rank: int, focus: int, edges: pd.DataFrame, fold: str)
                   "colour": "#9aa3ad", "line": "solid"}, "classes": told}
         for row in groups.edges.to_dict("records")
     ]  # fmt: skip
-    return Drawing(elements, title, _group_details(groups, chosen, run), [])
+    return Drawing(elements, _TITLES[fold].format(rank), _group_details(groups, chosen, run), [])
 
 
 def _group_element(row: dict[Any, Any], chosen: int, largest: int) -> dict[str, Any]:
@@ -205,7 +166,7 @@ def _node_element(row: dict[Any, Any], node: Any, rank: int, focus: int, on_path
     }
 
 
-def _edge_element(row: dict[Any, Any], causes: set[tuple[int, int]]) -> dict[str, Any]:
+def _edge_element(row: dict[Any, Any], along: set[tuple[int, int]]) -> dict[str, Any]:
     label, colour, style = EDGE_KINDS.get(int(row["kind"]), EDGE_KINDS[8])
     source, target = int(row["src"]), int(row["dst"])
     return {
@@ -216,7 +177,7 @@ def _edge_element(row: dict[Any, Any], causes: set[tuple[int, int]]) -> dict[str
             "colour": colour,
             "line": style,
         },
-        "classes": "path" if (source, target) in causes else "",
+        "classes": "path" if (source, target) in along else "",
     }
 
 

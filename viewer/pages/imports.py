@@ -15,7 +15,18 @@ from ..queries.imports import item_table, proposed_name
 from ..state import Selection, StudyView
 from ..theme import bytes_text
 from .jobs import jobs_card
-from .parts import SINGLE_ROW, card, column, details_list, empty, fitting, option_address, table, text_column
+from .parts import (
+    SINGLE_ROW,
+    card,
+    column,
+    details_list,
+    empty,
+    export_links,
+    fitting,
+    option_address,
+    table,
+    text_column,
+)
 
 __all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
 
@@ -59,7 +70,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     return dmc.Stack(
         [
             dmc.Title(TITLE, order=2),
-            card("What lies in the folder to import from", grid, note=note),
+            card("What lies in the folder to import from", grid, note=note, exports=export_links("imports")),
             html.Div(_details(_item(items, chosen)), id="import-details"),
             jobs_card("Started here"),
         ],

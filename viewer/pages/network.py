@@ -12,13 +12,13 @@ from ..charts import graph, heat_map
 from ..network_charts import link_map as link_chart
 from ..network_charts import loads_bar, use_map
 from ..queries.network import (
-    end_to_end,
+    TRAFFIC,
     link_dimensions,
     link_map,
     link_table,
     packet_facts,
     switch_loads,
-    traffic,
+    traffic_of,
     use_over_time,
 )
 from ..state import OpenRun, Selection, StudyView
@@ -63,7 +63,7 @@ _LINKS_NOTE = (
     "Busy: the part of the step in which the link carried data. Queueing: how long messages waited for it, "
     "summed over all messages; only backends that model congestion have it."
 )
-_SHOWN = {"busy_ns": "Busy time", "bytes": "Bytes"}
+_TRAFFIC = {"busy_ns": "Busy time", "bytes": "Bytes", "flows": "Bytes, end to end"}
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
@@ -124,7 +124,8 @@ def _map(run: OpenRun, links: Any, scheme: str) -> list[Any]:
         "Ranks on a circle, switches inside; each link in the colour of its busier direction. Point at the "
         "middle of a link to read it."
     )
-    return [card("Topology", graph(link_chart(drawn, scheme), id="link-map"), note=note)]
+    chart = graph(link_chart(drawn, scheme), id="link-map")
+    return [card("Topology", chart, note=note, exports=export_links("links", run=run.info.id))]
 
 
 def _use(run: OpenRun, scheme: str) -> list[Any]:
@@ -133,21 +134,21 @@ def _use(run: OpenRun, scheme: str) -> list[Any]:
         return []
     note = "The links that carried most, the busiest first. GB/s: 10⁹ bytes a second."
     chart = graph(use_map(use, scheme), id="link-use")
-    return [card("Links over time", chart, export_links("link-use", run=run.info.id), note=note)]
+    return [card("Links over time", chart, note=note, exports=export_links("link-use", run=run.info.id))]
 
 
 def _packets(run: OpenRun) -> list[Any]:
     facts = packet_facts(run.result.provenance)
     if not facts:
         return []
-    return [card("Queues, pauses and flows", details_list(facts), export_links("flows", run=run.info.id),
-                 id="packets", note="Of all ports and messages; the export has every message.")]  # fmt: skip
+    return [card("Queues, pauses and flows", details_list(facts), id="packets",
+                 exports=export_links("flows", run=run.info.id),
+                 note="Of all ports and messages; the export has every message.")]  # fmt: skip
 
 
 def _matrix(run: OpenRun, scheme: str) -> dmc.Paper:
-    choices = [{"value": key, "label": label} for key, label in _SHOWN.items()]
-    if not run.result.flows.empty:
-        choices.append({"value": "flows", "label": "Bytes, end to end"})
+    known = [of for of in TRAFFIC if of != "flows" or not run.result.flows.empty]
+    choices = [{"value": of, "label": _TRAFFIC[of]} for of in known]
     return card(
         "Who sends to whom",
         dmc.SegmentedControl(id="traffic-shown", data=choices, value="busy_ns", size="xs", mb="xs"),
@@ -157,15 +158,15 @@ def _matrix(run: OpenRun, scheme: str) -> dmc.Paper:
     )
 
 
-def _traffic(run: OpenRun, shown: str, scheme: str) -> Any:
-    whole = end_to_end(run.result) if shown == "flows" else None
-    loads = switch_loads(run.result) if whole is None else None
+def _traffic(run: OpenRun, of: str, scheme: str) -> list[Any]:
+    """Return the picture of who sends to whom, and links that export what it shows."""
+    loads = None if of == "flows" else switch_loads(run.result)
     if loads is not None:
-        return graph(loads_bar(loads, shown, scheme))
-    matrix = whole or traffic(run.result, shown)
-    text = duration_text if shown == "busy_ns" else lambda value: bytes_text(int(value))
+        return [graph(loads_bar(loads, of, scheme)), export_links("loads", run=run.info.id)]
+    matrix = traffic_of(run.result, of)
+    text = duration_text if of == "busy_ns" else lambda value: bytes_text(int(value))
     labels = np.vectorize(text, otypes=[object])(matrix.values)
-    return graph(heat_map(matrix, labels, scheme))
+    return [graph(heat_map(matrix, labels, scheme)), export_links(f"traffic-{of}", run=run.info.id)]
 
 
 def _dimensions(run: OpenRun, links: Any) -> dmc.Paper:
@@ -184,10 +185,11 @@ def _dimensions(run: OpenRun, links: Any) -> dmc.Paper:
                 duration_text(row["queue_ns"]),
             ]
         )  # fmt: skip
-    figures = dmc.Table(data={"head": head, "body": rows}, id="dimensions", striped=True)
-    links_ = export_links("dimensions", run=run.info.id)
     return card(
-        "By dimension", figures, links_, note="Busiest and mean: part of the step in which links carry data."
+        "By dimension",
+        dmc.Table(data={"head": head, "body": rows}, id="dimensions", striped=True),
+        note="Busiest and mean: part of the step in which links carry data.",
+        exports=export_links("dimensions", run=run.info.id),
     )
 
 
@@ -200,5 +202,5 @@ def register(app: Dash, view: StudyView) -> None:
         State("dark", "checked"), prevent_initial_call=True,
     )  # fmt: skip
     def show(shown: str, run: str, dark: bool) -> Any:
-        known = (*_SHOWN, "flows")
-        return _traffic(view.open(run), shown if shown in known else "busy_ns", "dark" if dark else "light")
+        of = shown if shown in TRAFFIC else "busy_ns"
+        return _traffic(view.open(run), of, "dark" if dark else "light")

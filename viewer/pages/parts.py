@@ -54,9 +54,13 @@ _FORMATS = {
 MOST_ROWS = 5_000
 
 
-def card(title: str, *children: Any, note: str = "", **properties: Any) -> dmc.Paper:
-    """Return a titled panel; *note* explains in small print how to read it."""
-    heading = [dmc.Title(title, order=3, size="h5", mb=4)]
+def card(
+    title: str, *children: Any, note: str = "", exports: html.Span | None = None, **properties: Any
+) -> dmc.Paper:
+    """Return a titled panel; *note* explains in small print how to read it, *exports* gives out its data."""
+    heading: list[Any] = [dmc.Title(title, order=3, size="h5", mb=4)]
+    if exports is not None:
+        heading = [dmc.Group([*heading, exports], justify="space-between", align="start")]
     if note:
         heading.append(dmc.Text(note, size="sm", c="dimmed", mb=8))
     return dmc.Paper([*heading, *children], withBorder=True, p="md", radius="md", **properties)

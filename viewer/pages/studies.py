@@ -10,7 +10,7 @@ from dash import Dash, Input, Output, Patch, State, no_update
 
 from ...runner import Shelf, Study, describe_study
 from .notes import note_editor, tag_list
-from .parts import card, column, fitting, records, table, text_column
+from .parts import card, column, export_links, fitting, records, table, text_column
 
 __all__ = ["layout", "register"]
 
@@ -47,7 +47,9 @@ def layout(shelf: Shelf, pathname: str, search: str | None, scheme: str) -> Any:
         )  # fmt: skip
         grid.rowData = rows
         note = "Click a name to open the study; tick one to describe it."
-        parts.append(card("All studies", _tools(shelf, search), grid, note=note))
+        parts.append(
+            card("All studies", _tools(shelf, search), grid, note=note, exports=export_links("studies"))
+        )
     else:
         parts.append(_nothing(shelf))
     editor = note_editor("study", "Tags and note of the study", labelled=False)

@@ -7,12 +7,12 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html
 
-from ...runner import advice
 from ..charts import breakdown_bar, contributors_bar, graph, ranks_bar
 from ..queries.path import contributors
+from ..queries.tables import TABLES
 from ..state import OpenRun, Selection, StudyView
 from ..theme import duration_text, run_name, share_text
-from .parts import card, column, empty, kind_legend, link_to, table_card, text_column
+from .parts import card, column, empty, export_links, kind_legend, link_to, table_card, text_column
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
@@ -64,6 +64,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 graph(breakdown_bar(kinds, scheme), id="kind-bar"),
                 kind_legend(kinds["key"]),
                 note="The critical path by kind: the chain of work that must shrink for the step to shrink.",
+                exports=export_links("by-kind", run=run.info.id),
             ),
             _advice(run, search),
             *_contributors(run, scheme),
@@ -104,11 +105,12 @@ def _figures(run: OpenRun) -> dmc.SimpleGrid:
 
 def _contributors(run: OpenRun, scheme: str) -> list[Any]:
     """Return what bounds the step by operator and module beside each other, and every rank's time."""
-    ranks = card("Every rank", graph(ranks_bar(run.summary.ranks, scheme), id="ranks-bar"))
-    operators = card("Operators that bound it", _bars(run, "operator", scheme))
+    bars = graph(ranks_bar(run.summary.ranks, scheme), id="ranks-bar")
+    ranks = card("Every rank", bars, exports=export_links("ranks", run=run.info.id))
+    operators = _bars(run, "operator", scheme)
     if contributors(run.path, "module").empty:
         return [dmc.SimpleGrid([operators, ranks], cols=2)]
-    modules = card("Modules that bound it", _bars(run, "module", scheme))
+    modules = _bars(run, "module", scheme)
     return [dmc.SimpleGrid([operators, modules], cols=2), ranks]
 
 
@@ -129,9 +131,9 @@ def _collectives(run: OpenRun, scheme: str) -> list[Any]:
 
 
 def _advice(run: OpenRun, search: str) -> dmc.Paper:
-    items = advice(run.path, run.collectives)
     rows = [
-        [item.what, f"{duration_text(item.gain_ns)} ({share_text(item.share)})", item.how] for item in items
+        [row["what"], f"{duration_text(row['gain_ns'])} ({share_text(row['share'])})", row["how"]]
+        for row in TABLES["advice"](run).to_dict("records")
     ]
     links = [
         link_to("See the chain, and simulate what would help, on the critical path", "/critical-path", search)
@@ -146,14 +148,15 @@ def _advice(run: OpenRun, search: str) -> dmc.Paper:
         html.Div(links, className="link-row"),
         note="Largest causes first. The gain is a bound: the time the step spends on it in a row. Once it "
         "shrinks, another chain may bound the step.",
+        exports=export_links("advice", run=run.info.id),
     )
 
 
-def _bars(run: OpenRun, by: str, scheme: str) -> Any:
+def _bars(run: OpenRun, by: str, scheme: str) -> dmc.Paper:
     table_ = contributors(run.path, by)
-    if table_.empty:
-        return empty(f"The critical path names no {by}.")
-    return graph(contributors_bar(table_, scheme, narrow=True))
+    none = empty(f"The critical path names no {by}.")
+    bars = none if table_.empty else graph(contributors_bar(table_, scheme, narrow=True))
+    return card(f"{by.capitalize()}s that bound it", bars, exports=export_links(f"by-{by}", run=run.info.id))
 
 
 def _ranks(run: OpenRun, scheme: str) -> dmc.Paper:

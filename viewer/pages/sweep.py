@@ -98,8 +98,8 @@ def _sweep(view: StudyView, name: str, scheme: str, objective: str) -> Any:
     settings = swept_settings(found.points)
     parts: list[Any] = [_best(view, name, points, settings)]
     if len(settings) > 1:
-        parts.append(_heat(points, settings, scheme))
-    charts = [_pareto(points, settings, objective, scheme)] if objectives(points) else []
+        parts.append(_heat(name, points, settings, scheme))
+    charts = [_pareto(name, points, settings, objective, scheme)] if objectives(points) else []
     if settings:
         note = "A line a point, the fastest on top: where blue lines meet, a setting matters."
         lines = graph(parallel_coordinates(points, settings, scheme))
@@ -127,14 +127,17 @@ def _best(view: StudyView, name: str, points: pd.DataFrame, settings: list[str])
     )
 
 
-def _heat(points: pd.DataFrame, settings: list[str], scheme: str) -> dmc.Paper:
+def _heat(name: str, points: pd.DataFrame, settings: list[str], scheme: str) -> dmc.Paper:
     row, column_ = settings[1], settings[0]
     matrix = best_by(points, row, column_)
     note = f"The shortest step for each {setting_title(row)} (rows) and {setting_title(column_)} (columns)."
-    return card("Two settings against each other", graph(best_heat_map(matrix, scheme)), note=note)
+    exports = export_links("sweep-pairs", sweep=name)
+    return card(
+        "Two settings against each other", graph(best_heat_map(matrix, scheme)), note=note, exports=exports
+    )
 
 
-def _pareto(points: pd.DataFrame, settings: list[str], objective: str, scheme: str) -> dmc.Paper:
+def _pareto(name: str, points: pd.DataFrame, settings: list[str], objective: str, scheme: str) -> dmc.Paper:
     names = objectives(points)
     against = objective if objective in names else names[0]
     title = setting_title(against)
@@ -146,10 +149,11 @@ def _pareto(points: pd.DataFrame, settings: list[str], objective: str, scheme: s
     )
     choice = dmc.Select(
         id="sweep-pareto", value=against, allowDeselect=False, w=220, size="xs",
-        data=[{"value": name, "label": setting_title(name)} for name in names],
+        data=[{"value": each, "label": setting_title(each)} for each in names],
         **{"aria-label": "What the step is set against"},
     )  # fmt: skip
-    return card("What speed costs", choice, graph(scatter), note=note)
+    exports = export_links("sweep-front", sweep=name, against=against)
+    return card("What speed costs", choice, graph(scatter), note=note, exports=exports)
 
 
 def _points(found: Sweep, scheme: str) -> dmc.Paper:

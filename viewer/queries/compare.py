@@ -20,6 +20,7 @@ __all__ = [
     "node_differences",
     "paths_part",
     "rank_differences",
+    "run_kinds",
     "run_overview",
     "same_nodes",
 ]
@@ -45,6 +46,14 @@ def run_overview(runs: Sequence[OpenRun]) -> pd.DataFrame:
         for run in runs
     ]
     table: pd.DataFrame = pd.DataFrame(rows)
+    return table
+
+
+def run_kinds(runs: Sequence[OpenRun]) -> pd.DataFrame:
+    """Return the critical path of each of *runs* by kind: ``run, label, key, duration_ns, share``."""
+    parts = [run.summary.kinds.assign(run=run.info.id, label=run_name(run.info)) for run in runs]
+    columns = ["run", "label", "key", "duration_ns", "share"]
+    table: pd.DataFrame = pd.concat(parts, ignore_index=True)[columns]
     return table
 
 

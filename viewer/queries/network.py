@@ -16,23 +16,28 @@ from ...runner.links import Matrix, endpoint, link_dimensions, link_table, switc
 from ..theme import bytes_text, duration_text, share_text
 
 __all__ = [
+    "TRAFFIC",
     "LinkMap",
     "Matrix",
     "Use",
-    "end_to_end",
     "link_dimensions",
     "link_map",
     "link_table",
+    "load_table",
     "packet_facts",
+    "packet_table",
     "switch_loads",
-    "traffic",
+    "traffic_of",
+    "traffic_table",
     "use_over_time",
 ]
 
-
+TRAFFIC = ("busy_ns", "bytes", "flows")
+"""What a matrix of who sends to whom may hold: hop by hop, or in flows the bytes from end to end."""
 _MOST_ENDS = 160
 _FEW_LABELS = 40
 _NEAR_MIDDLE = 0.05
+_LOADS = ("rank", "direction", "busy_ns", "bytes", "share")
 
 
 @dataclass(frozen=True)
@@ -70,11 +75,32 @@ def use_over_time(result: Result, most: int = 40) -> Use | None:
     return Use(rows, table.columns.to_numpy(np.int64), int(length.max()), table.to_numpy(dtype=float))
 
 
-def end_to_end(result: Result) -> Matrix | None:
-    """Return the bytes that each rank sent to each, whatever the way; None if the backend has no flows."""
-    if result.flows.empty:
-        return None
-    return traffic(dataclasses.replace(result, links=result.flows), "bytes")
+def traffic_of(result: Result, of: str) -> Matrix:
+    """Return from whom to whom what *of* :data:`TRAFFIC` went; big networks as blocks of ranks."""
+    if of == "flows":
+        return traffic(dataclasses.replace(result, links=result.flows), "bytes")
+    return traffic(result, of)
+
+
+def traffic_table(result: Result, of: str) -> pd.DataFrame:
+    """Return :func:`traffic_of` as a table: a row a sender, called ``from``, and a column a receiver."""
+    matrix = traffic_of(result, of)
+    ends = [label.removeprefix("to ") for label in matrix.columns]
+    table: pd.DataFrame = pd.DataFrame(matrix.values.astype(np.int64), columns=ends)
+    table.insert(0, "from", [label.removeprefix("from ") for label in matrix.rows])
+    return table
+
+
+def load_table(result: Result) -> pd.DataFrame:
+    """Return :func:`switch_loads`, without rows where ranks are linked directly."""
+    loads = switch_loads(result)
+    return pd.DataFrame(columns=list(_LOADS)) if loads is None else loads
+
+
+def packet_table(provenance: Mapping[str, Any]) -> pd.DataFrame:
+    """Return :func:`packet_facts` as a table: ``figure`` and ``value``."""
+    table: pd.DataFrame = pd.DataFrame(packet_facts(provenance), columns=["figure", "value"])
+    return table
 
 
 def link_map(result: Result, links: pd.DataFrame) -> LinkMap | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 
-from .sweeps import swept_settings
+from .sweeps import frontier, swept_settings
 
 __all__ = ["more_is_cheaper", "objectives", "worth_their_cost"]
 
@@ -28,10 +27,4 @@ def worth_their_cost(points: pd.DataFrame, objective: str) -> pd.Series:
     The cost is the column *objective*, or its negative where :func:`more_is_cheaper`.
     """
     sign = -1 if more_is_cheaper(objective) else 1
-    costs = pd.DataFrame({"cost": sign * points[objective].astype(float), "step": points["makespan_ns"]})
-    ordered = costs.sort_values(["cost", "step"], kind="stable")
-    best = ordered["step"].astype(np.int64).cummin()
-    first = ~ordered.duplicated(["cost"]) & (ordered["step"] == best)
-    improves = first & (best < best.shift(fill_value=np.iinfo(np.int64).max))
-    chosen: pd.Series = improves.reindex(points.index)
-    return chosen
+    return frontier(points.assign(**{objective: sign * points[objective].astype(float)}), objective)

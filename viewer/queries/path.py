@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,15 @@ from ...converter import Workload
 from ...runner import CriticalPath
 
 __all__ = [
+    "NO_NETWORK",
+    "breakdown_of",
     "contributors",
     "longest_segment",
     "longest_with_slack",
+    "members_of",
     "network_breakdown",
     "paths_strip",
+    "paths_table",
     "segment_table",
     "slack_shares",
     "slack_table",
@@ -26,7 +30,8 @@ __all__ = [
 # Keys under which a breakdown gathers the time that has no name of the kind asked for.
 _NAMELESS = ("", "(none)")
 _LEAST_SHARE = 0.0005
-_NO_NETWORK = "no communication"
+NO_NETWORK = "no communication"
+"""What a breakdown by parts of the network calls the rest of the path."""
 
 
 def segment_table(path: CriticalPath) -> pd.DataFrame:
@@ -101,27 +106,41 @@ def network_breakdown(
     facts = nodes.set_index(["rank", "node_id"])[["comm_type", "group", "comm_src", "comm_dst"]]
     known = facts[facts.index.isin(places)]
     crossed = {place: _crossed(row, workload, network) for place, row in known.to_dict("index").items()}
-    keys = pd.Series([crossed.get(place, _NO_NETWORK) for place in places], dtype="object")
+    keys = pd.Series([crossed.get(place, NO_NETWORK) for place in places], dtype="object")
     sums = path.segments["duration_ns"].reset_index(drop=True).groupby(keys).sum()
-    table = pd.DataFrame({"key": sums.index, "duration_ns": sums.to_numpy(np.int64)})
-    table["share"] = table["duration_ns"] / max(1, path.makespan_ns)
-    ordered: pd.DataFrame = table.sort_values("duration_ns", ascending=False, ignore_index=True)
+    return breakdown_of(sums.to_dict(), path.makespan_ns)
+
+
+def breakdown_of(sums: Mapping[Any, int], makespan_ns: int) -> pd.DataFrame:
+    """Return ``key, duration_ns, share`` of *sums* in ns, the largest first."""
+    table = pd.DataFrame(
+        {"key": list(sums.keys()), "duration_ns": np.array([*sums.values()], dtype=np.int64)}
+    )
+    table["share"] = table["duration_ns"] / max(1, makespan_ns)
+    ordered: pd.DataFrame = table.sort_values(
+        ["duration_ns", "key"], ascending=[False, True], ignore_index=True
+    )
     return ordered
+
+
+def members_of(node: Mapping[Any, Any], workload: Workload) -> frozenset[int]:
+    """Return the ranks that a communication joins; none for a *node* that is none."""
+    if int(node.get("comm_type", -1)) >= 0:
+        group = int(node["group"])
+        return frozenset(workload.groups[group] if group else range(workload.num_ranks))
+    return frozenset(rank for end in ("comm_src", "comm_dst") if (rank := int(node.get(end, -1))) >= 0)
 
 
 def _crossed(node: Mapping[Any, Any], workload: Workload, network: Mapping[str, Any]) -> str:
     """Return which dimensions of the network the ranks of a communication differ in, in words."""
     sizes, shapes = network.get("npus_count", []), network.get("topology", [])
-    ranks: Sequence[int] = [r for r in (int(node["comm_src"]), int(node["comm_dst"])) if r >= 0]
-    if int(node["comm_type"]) >= 0:
-        group = int(node["group"])
-        ranks = workload.groups[group] if group else range(workload.num_ranks)
+    ranks = members_of(node, workload)
     below, crossed = 1, []
     for number, (size, shape) in enumerate(zip(sizes, shapes, strict=False), start=1):
         if len({rank // below % size for rank in ranks}) > 1:
             crossed.append(f"{number} ({shape} of {size})")
         below *= size
-    return f"dimension{'s' if len(crossed) > 1 else ''} {' and '.join(crossed)}" if crossed else _NO_NETWORK
+    return f"dimension{'s' if len(crossed) > 1 else ''} {' and '.join(crossed)}" if crossed else NO_NETWORK
 
 
 def slack_table(nodes: pd.DataFrame, slack_ns: pd.Series) -> pd.DataFrame:
@@ -166,12 +185,24 @@ def paths_strip(base: CriticalPath, other: CriticalPath, bars: int = 800) -> pd.
     longest segment. Neighbours of one sort in one pixel are joined.
     """
     pixel_ns = max(1.0, max(base.makespan_ns, other.makespan_ns) / bars)
-    joined = [
-        _joined(path.segments.assign(apart=~path.places.isin(its.places)), pixel_ns).assign(path=number)
-        for number, (path, its) in enumerate([(base, other), (other, base)])
-    ]
+    joined = [_joined(segments, pixel_ns).assign(path=path) for path, segments in _apart(base, other)]
     both: pd.DataFrame = pd.concat(joined, ignore_index=True)
     return both
+
+
+def paths_table(base: CriticalPath, other: CriticalPath) -> pd.DataFrame:
+    """Return every segment of two paths: ``path`` (0: *base*, 1: *other*), ``apart`` if on one only."""
+    parts = [segments.assign(path=path) for path, segments in _apart(base, other)]
+    both: pd.DataFrame = pd.concat(parts, ignore_index=True)
+    return both
+
+
+def _apart(base: CriticalPath, other: CriticalPath) -> list[tuple[int, pd.DataFrame]]:
+    pairs = [(base, other), (other, base)]
+    return [
+        (number, path.segments.assign(apart=~path.places.isin(its.places)))
+        for number, (path, its) in enumerate(pairs)
+    ]
 
 
 def _joined(segments: pd.DataFrame, pixel_ns: float) -> pd.DataFrame:

@@ -1,0 +1,82 @@
+"""``chakrascope graph``: what a node waits for and what waits for it, or the graph folded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from ..errors import UsageError
+from ..viewer.queries.graph import FEW_HOPS, FOLDS, MOST_HOPS, graph_tables
+from ..viewer.queries.path import longest_segment
+from ..viewer.theme import EDGE_KINDS
+from ._output import format_option, print_frame, print_json
+from ._studies import of_a_run, open_run
+
+__all__ = ["graph_command"]
+
+# What does not fit on a terminal beside the rest.
+_WIDE = ("start_ns", "kind", "hops", "band")
+_KINDS = {label.replace(" ", "-"): kind for kind, (label, _, _) in EDGE_KINDS.items()}
+
+
+@click.command("graph")
+@of_a_run
+@click.option("--rank", type=int, help="A rank. [default: that of the longest segment of the critical path]")
+@click.option("--node", type=int, help="A node of it. [default: that of the segment]")
+@click.option(
+    "--hops",
+    type=click.IntRange(1, MOST_HOPS),
+    default=FEW_HOPS,
+    show_default=True,
+    help="How far around the node.",
+)
+@click.option(
+    "--fold",
+    type=click.Choice(list(FOLDS)),
+    default="nodes",
+    show_default=True,
+    help="Sum the rank up by module, phase or stream, or all ranks by rank, instead.",
+)
+@click.option(
+    "--edge", "edges", multiple=True, type=click.Choice(list(_KINDS)), help="Follow only these edges; repeat."
+)
+@click.option(
+    "--view", type=click.Choice(["nodes", "edges"]), help="Print this table only. [default: both; CSV: nodes]"
+)
+@format_option
+def graph_command(
+    *,
+    study_folder: Path,
+    run_id: str | None,
+    rank: int | None,
+    node: int | None,
+    hops: int,
+    fold: str,
+    edges: tuple[str, ...],
+    view: str | None,
+    output_format: str,
+) -> None:
+    """Print what a node of a run of STUDY waits for, what waits for it, and why; or the graph folded."""
+    run = open_run(study_folder, run_id)
+    longest_rank, longest_node = longest_segment(run.path)
+    rank = longest_rank if rank is None else rank
+    if not 0 <= rank < run.info.num_ranks:
+        raise UsageError(f"There is no rank {rank}: the run has ranks 0 to {run.info.num_ranks - 1}.")
+    node = longest_node if node is None and rank == longest_rank else node
+    if fold == "nodes" and (node is None or run.row(rank, node) < 0):
+        asked = "no --node is given" if node is None else f"no node {node} of rank {rank} ran"
+        raise UsageError(
+            f"{asked[:1].upper()}{asked[1:]}. Next: `chakrascope find STUDY TEXT` lists nodes with their ids."
+        )
+    kinds = [_KINDS[name] for name in edges] or list(_KINDS.values())
+    tables = graph_tables(run, rank, -1 if node is None else node, fold=fold, hops=hops, kinds=kinds)
+    if view is None and output_format == "json":
+        print_json({name: json.loads(table.to_json(orient="records")) for name, table in tables.items()})
+    elif view is not None or output_format == "csv":
+        print_frame(tables[view or "nodes"], output_format, limit=40)
+    else:
+        for name, table in tables.items():
+            shown = table.drop(columns=[column for column in _WIDE if column in table])
+            print_frame(shown, "table", title=name.capitalize(), limit=40)

@@ -1,0 +1,75 @@
+"""``chakrascope import``: take what lies in a folder into a study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.markup import escape
+
+from ..errors import StudyError, WorkloadError, did_you_mean
+from ..runner import ImportItem, Study, find_items
+from ..runner.imports import check_item, import_item
+from ..viewer.queries.imports import item_table, proposed_name
+from ._doctor import print_findings
+from ._output import console, counter, format_option, print_frame, stage
+
+__all__ = ["import_command"]
+
+
+@click.command("import")
+@click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.argument("place", metavar="[WHAT]", required=False)
+@click.option("--name", help="What to call the workload. [default: after WHAT]")
+@click.option("--check", is_flag=True, help="Only say what is wrong with it.")
+@format_option
+def import_command(
+    *, study_folder: Path, folder: Path, place: str | None, name: str | None, check: bool, output_format: str
+) -> None:
+    """List what lies in FOLDER that STUDY could take in; or look WHAT of it over and import it.
+
+    Trace sets, host and device traces captured by other means, and Chakra graphs, at most four folders deep.
+    WHAT is one of the list, by its first column. STUDY is made if there is none.
+    """
+    items = find_items(folder)
+    if place is None:
+        _print_items(items, folder, output_format)
+        return
+    item = _chosen(items, folder, place)
+    with stage(f"looked {item.place} over") as status:
+        findings = check_item(folder, item.id, counter(status, "ranks"))
+    print_findings(findings, item.place)
+    errors = sum(finding.severity == "error" for finding in findings)
+    if errors:
+        raise WorkloadError(f"{folder / item.place} cannot be imported: it has {errors} error(s); see above.")
+    if not check:
+        study = Study.create(study_folder)
+        with stage(f"imported {item.place}") as status:
+            made = import_item(study, folder, item.id, name or proposed_name(item), counter(status, "ranks"))
+        console.print(f"It is now the workload '{escape(made)}' of {escape(str(study_folder))}.")
+        console.print(
+            f"Next: chakrascope run {study_folder} --workload {made} --network PRESET", markup=False
+        )
+
+
+def _print_items(items: list[ImportItem], folder: Path, output_format: str) -> None:
+    table = item_table(items)
+    if output_format != "table":
+        print_frame(table, output_format)
+    elif table.empty:
+        console.print(f"Nothing in {escape(str(folder))} can be imported, at most four folders deep.")
+    else:
+        shown = table[["place", "kind", "ranks", "files", "size_bytes", "problem"]]
+        print_frame(shown, "table", title=f"What lies in {escape(str(folder))}")
+
+
+def _chosen(items: list[ImportItem], folder: Path, place: str) -> ImportItem:
+    """Return the item called *place*; raises `StudyError` if there is none that can be imported."""
+    found = next((item for item in items if place in (item.place, item.id)), None)
+    if found is None:
+        near = did_you_mean(place, [item.place for item in items])
+        raise StudyError(f"Nothing that can be imported in {folder} is called '{place}'{near}")
+    if found.problem:
+        raise StudyError(f"{folder / found.place} cannot be imported: {found.problem}.")
+    return found

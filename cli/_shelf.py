@@ -1,0 +1,62 @@
+"""``chakrascope studies``: the studies of a folder, and what was noted about them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pandas as pd
+
+from ..errors import UsageError
+from ..runner import Shelf, describe_study
+from ..viewer.queries.studies import study_table
+from ._output import console, format_option, print_frame
+
+__all__ = ["studies_command"]
+
+
+@click.command("studies")
+@click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--find", default="", metavar="TEXT", help="Only studies with this text: in name, tags, note..."
+)
+@click.option("--new", "begun", metavar="NAME", help="Begin an empty study in FOLDER first.")
+@click.option("--study", "name", metavar="NAME", help="The study that --tag and --note are about.")
+@click.option(
+    "--tag", "tags", multiple=True, help='The tags of the study, in place of those it had; "" for none.'
+)
+@click.option("--note", help='Write this about the study; "" removes what was written.')
+@format_option
+def studies_command(
+    *,
+    folders: tuple[Path, ...],
+    find: str,
+    begun: str | None,
+    name: str | None,
+    tags: tuple[str, ...],
+    note: str | None,
+    output_format: str,
+) -> None:
+    """List the studies in FOLDER, or several: how large they are, and what they were for."""
+    shelf = Shelf(*folders)
+    if (name is None) != (note is None and not tags):
+        raise UsageError("--study NAME goes with --tag or --note. Next: name a study and what to write.")
+    if begun is not None:
+        shelf.create(begun)
+    if name is not None:
+        describe_study(shelf.study(name), note=note, tags=[tag for tag in tags if tag] if tags else None)
+    table = study_table(shelf, find)
+    if output_format == "table" and table.empty:
+        console.print("There is no such study here. Next: `chakrascope profile -o FOLDER/NAME ...`.")
+    else:
+        print_frame(_for_people(table) if output_format == "table" else table, output_format, title="Studies")
+
+
+def _for_people(table: pd.DataFrame) -> pd.DataFrame:
+    """Return what fits on a terminal; a study that cannot be read says why in place of its note."""
+    damaged = table["problem"] != ""
+    told = table.assign(note=table["note"].where(~damaged, "cannot be read: " + table["problem"]))
+    told["shortest"] = ["" if ns < 0 else f"{ns / 1e6:,.3f} ms" for ns in table["shortest_ns"]]
+    texts = [column for column in ("tags", "note") if (told[column] != "").any()]
+    shown: pd.DataFrame = told[["name", "ranks", "workloads", "runs", "shortest", "changed", *texts]]
+    return shown

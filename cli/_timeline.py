@@ -1,0 +1,90 @@
+"""``chakrascope timeline``: what fills a part of the timeline, and all of it for Perfetto."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from ..errors import UsageError
+from ..viewer.queries.area import area_overview, area_table
+from ..viewer.queries.chrome_trace import chrome_trace
+from ..viewer.state import OpenRun
+from ._output import console, format_option, print_frame
+from ._studies import of_a_run, open_run
+
+__all__ = ["timeline_command"]
+
+
+def parse_ranks(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    """Return the first and the last of ranks written as ``3`` or ``0-7``."""
+    if value is None:
+        return None
+    first, _, last = value.partition("-")
+    last = last or first
+    if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+        raise click.BadParameter(f"'{value}' are no ranks; write 3, or 0-7.")
+    return int(first), int(last)
+
+
+@click.command("timeline")
+@of_a_run
+@click.option("--from", "from_ms", type=float, default=0.0, show_default=True, help="Where to begin, in ms.")
+@click.option("--to", "to_ms", type=float, help="Where to end, in ms. [default: the end of the step]")
+@click.option("--ranks", callback=parse_ranks, metavar="FIRST[-LAST]", help="Only these. [default: all]")
+@click.option("--measured", is_flag=True, help="Count what was measured beside what was simulated.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Write all of it as a Chrome trace, too."
+)
+@format_option
+def timeline_command(
+    *,
+    study_folder: Path,
+    run_id: str | None,
+    from_ms: float,
+    to_ms: float | None,
+    ranks: tuple[int, int] | None,
+    measured: bool,
+    output: Path | None,
+    output_format: str,
+) -> None:
+    """Sum up a part of the timeline of a run of STUDY by operator: how often, how long, of which kind.
+
+    With -o FILE.json the whole timeline, its critical path included, is written for Perfetto.
+    """
+    run = open_run(study_folder, run_id)
+    if measured and not run.is_measured:
+        raise UsageError("The workload of this run was not captured, so nothing was measured.")
+    index = run.measured_slices if measured else run.slices
+    window = round(1e6 * from_ms), index.makespan_ns if to_ms is None else round(1e6 * to_ms)
+    if not 0 <= window[0] < window[1]:
+        raise UsageError(
+            f"--from {from_ms} and --to {to_ms} hold no time between them; give ms, the less first."
+        )
+    first, last = ranks or (0, run.info.num_ranks - 1)
+    lanes = index.lanes.index[index.lanes["rank"].between(first, last)]
+    if lanes.empty:
+        raise UsageError(f"There are no ranks {first}-{last}: the run has 0 to {run.info.num_ranks - 1}.")
+    inside = index.area(*window, (int(lanes[0]), int(lanes[-1]) + 1))
+    table = area_table(run.nodes, inside)
+    if output_format != "table":
+        print_frame(table, output_format)
+    else:
+        shown = table.drop(columns=["longest_ns"] if measured else ["longest_ns", "measured_ns"])
+        print_frame(shown, "table", title="What fills it", limit=40)
+        facts = area_overview(run.nodes, inside, window[1] - window[0])
+        console.print("[dim]" + "; ".join(f"{label}: {text}" for label, text in facts) + "[/]")
+    if output is not None:
+        _write(run, output)
+
+
+def _write(run: OpenRun, file: Path) -> None:
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as out:
+            out.writelines(chrome_trace(run.nodes, run.slices, run.path))
+        temporary.replace(file)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UsageError(f"{file} cannot be written ({error.strerror}); choose another name.") from error
