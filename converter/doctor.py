@@ -122,8 +122,8 @@ _WHY_ON_A_DEVICE = (
     "in the next begins with an idle device."
 )
 _WHY_ON_A_CPU = (
-    "Try another step, and doubt the times of its messages: on a CPU, a call that only starts a message may "
-    "block until it has gone, and the graph sends it after the call."
+    "Try another step: gloo works on two collectives of a group at a time, in the graph one follows the other. "
+    "Where a later one ended first, what waited for it starts late."
 )
 
 
