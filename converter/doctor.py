@@ -122,8 +122,8 @@ _WHY_ON_A_DEVICE = (
     "in the next begins with an idle device."
 )
 _WHY_ON_A_CPU = (
-    "Try another step: gloo works on two collectives of a group at a time, in the graph one follows the other. "
-    "Where a later one ended first, what waited for it starts late."
+    "Try another step: gloo works on two collectives of a group at a time, in the graph one follows the "
+    "other. Where a later one ended first, what waited for it starts late."
 )
 
 
