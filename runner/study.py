@@ -105,14 +105,6 @@ class Study:
         found = list((self.path / "traces").glob("*/manifest.json"))
         return [file.parent.name for file in sorted(found, key=lambda file: (file.stat().st_mtime_ns, file))]
 
-    def trace_set_path(self, name: str) -> Path:
-        """Return the folder of the trace set *name*; raises `StudyError` if there is none."""
-        if name not in self.trace_sets():
-            raise StudyError(
-                f"The study {self.path} has no trace set '{name}'{did_you_mean(name, self.trace_sets())}"
-            )
-        return self.path / "traces" / name
-
     def latest_trace_set(self) -> Path:
         """Return the folder of the newest trace set; raises `StudyError` if nothing was captured yet."""
         names = self.trace_sets()
