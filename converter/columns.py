@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 
 __all__ = ["Columns", "groups_of", "positions", "spans", "which"]
@@ -13,20 +13,19 @@ __all__ = ["Columns", "groups_of", "positions", "spans", "which"]
 _C = TypeVar("_C", bound="Columns")
 
 
-@dataclass(frozen=True)
-class Columns:
-    """A base for dataclasses all of whose fields are arrays of one length."""
+class Columns(msgspec.Struct, frozen=True, eq=False):
+    """A base for tables all of whose fields are arrays of one length."""
 
     def __len__(self) -> int:
-        return len(getattr(self, fields(self)[0].name))
+        return len(getattr(self, self.__struct_fields__[0]))
 
     def take(self: _C, rows: np.ndarray) -> _C:
         """Return the table of *rows*, indices or a mask."""
-        return type(self)(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+        return type(self)(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
     def row(self, index: int) -> dict[str, Any]:
         """Return row *index* as plain values by name."""
-        return {field.name: getattr(self, field.name)[index].item() for field in fields(self)}
+        return {name: getattr(self, name)[index].item() for name in self.__struct_fields__}
 
 
 def which(texts: Sequence[str], holds: Callable[[str], bool]) -> np.ndarray:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import takewhile
 
+import msgspec
 import numpy as np
 
 from ._native import last_writers
@@ -26,8 +26,7 @@ _UNTOLD = (
 )
 
 
-@dataclass
-class Launches:
+class Launches(msgspec.Struct):
     """Device work by columns, in order of issue, and when and where the host issued it.
 
     *work* counts the trace's works, *queue* the *queues* (device and stream), *lane* the host thread, *op* is
@@ -48,15 +47,14 @@ class Launches:
     cut_ns: np.ndarray
     is_comm: np.ndarray
     queues: list[tuple[int, int]]
-    comms: dict[int, list[DeviceComm]] = field(default_factory=dict)
-    notes: set[str] = field(default_factory=set)
+    comms: dict[int, list[DeviceComm]] = msgspec.field(default_factory=dict)
+    notes: set[str] = msgspec.field(default_factory=set)
 
     def __len__(self) -> int:
         return len(self.work)
 
 
-@dataclass(frozen=True)
-class Linked:
+class Linked(msgspec.Struct, frozen=True):
     """The work issued in the window, and the work that was *carried* into it.
 
     *carried_queue* numbers the carried works' queues as the launches'. *overruns* tells that the device still
@@ -69,8 +67,7 @@ class Linked:
     overruns: bool = False
 
 
-@dataclass(frozen=True)
-class _Issuers:
+class _Issuers(msgspec.Struct, frozen=True):
     """Where each work of a trace was issued: a call's number (-1: unknown), and its thread and times."""
 
     number: np.ndarray

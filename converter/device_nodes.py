@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from .device_costs import KERNEL
@@ -25,8 +25,7 @@ DEVICE_LANE = 1000
 _BESIDE = 1_000_000
 
 
-@dataclass(frozen=True)
-class WorkNodes:
+class WorkNodes(msgspec.Struct, frozen=True):
     """Which nodes stand for each launch: *count* from *first* on, and maybe a gap before (-1: none)."""
 
     first: np.ndarray

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from .columns import Columns
@@ -17,8 +17,7 @@ _GAP_NS = 5_000
 _LAG = 3
 
 
-@dataclass(frozen=True)
-class StreamSlots(Columns):
+class StreamSlots(Columns, frozen=True):
     """The place of each launch on its stream.
 
     *before* is the launch before it (-1: the first in the window), *start_ns* when it began, never before
@@ -32,8 +31,7 @@ class StreamSlots(Columns):
     lag_ns: np.ndarray
 
 
-@dataclass
-class _Stream:
+class _Stream(msgspec.Struct):
     """What is known of a stream after the launches so far."""
 
     end_ns: int = 0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from .columns import Columns, groups_of, which
@@ -16,8 +15,7 @@ _STEP = "ProfilerStep#"
 _BACKWARD = "autograd::engine::"
 
 
-@dataclass
-class Lane:
+class Lane(msgspec.Struct):
     """One host thread within the window: operators in order of start, and pieces that cover its active time.
 
     Lane 0 is the main thread, whose pieces cover the whole window. *thread* is the number of its name.
@@ -50,8 +48,7 @@ class Lane:
         return [self.ops[index] for index in self.chain(time_ns)]
 
 
-@dataclass(frozen=True)
-class Bursts(Columns):
+class Bursts(Columns, frozen=True):
     """Stretches in which a thread other than the main one works, in order.
 
     *handed_over* tells that the main thread did nothing else meanwhile: it started the burst and waited for

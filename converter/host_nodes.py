@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from ._native import host_chain
@@ -13,8 +12,7 @@ from .host_lanes import Bursts, Lane
 __all__ = ["HostNodes", "Marks", "host_nodes"]
 
 
-@dataclass(frozen=True)
-class Marks(Columns):
+class Marks(Columns, frozen=True):
     """Moments at which a thread issues work, or stops until *resume_ns*.
 
     *waits* tells that what it stops for is in the graph.
@@ -31,8 +29,7 @@ class Marks(Columns):
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-@dataclass(frozen=True)
-class HostNodes:
+class HostNodes(msgspec.Struct, frozen=True):
     """The nodes of one thread: measured start, duration, and the piece each is named after (-1: none).
 
     Of each mark, *issuer* is the node that issues its work, *resumed* the one that runs once the thread has

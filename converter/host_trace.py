@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from ..errors import TraceFormatError
 from ._native import HostReader
@@ -78,8 +78,7 @@ class Kinds:
         return found
 
 
-@dataclass(frozen=True)
-class HostTrace:
+class HostTrace(msgspec.Struct, frozen=True):
     """The operators of one rank by record-function id, and the groups it listed (empty ranks: all).
 
     *records* are the ids in order, and row i of the other columns is about record i: *kind* is its place in
@@ -97,7 +96,7 @@ class HostTrace:
     first_end: np.ndarray
     storages: np.ndarray
     kinds: Kinds
-    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    groups: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
     schema: str = ""
 
     def __len__(self) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from .columns import groups_of, which
@@ -31,8 +31,7 @@ _ISSUES_WITHIN_NS = 20_000
 _QUEUE_LENGTH = 900
 
 
-@dataclass(frozen=True)
-class HostWait:
+class HostWait(msgspec.Struct, frozen=True):
     """A host thread (*lane*) that could not go on from *start_ns* to *resume_ns*, for launches *sources*.
 
     Without any, it waited for work that was issued before the window.
@@ -109,8 +108,7 @@ def _covers(lane: Lane, time_ns: int) -> bool:
     return len(pieces) > 0 and bool(pieces.start_ns[0] <= time_ns < pieces.end_ns[-1])
 
 
-@dataclass(frozen=True)
-class _SyncCall:
+class _SyncCall(msgspec.Struct, frozen=True):
     """A call that synchronises."""
 
     name: str

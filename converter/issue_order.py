@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from .columns import groups_of
@@ -15,13 +15,12 @@ __all__ = ["IssueOrder", "Queue"]
 Queue = tuple[int, int]
 
 
-@dataclass
-class IssueOrder:
+class IssueOrder(msgspec.Struct):
     """The launches of each stream in order of issue: when, and which; and all in order of their end."""
 
-    times: dict[Queue, list[int]] = field(default_factory=dict)
-    launches: dict[Queue, list[int]] = field(default_factory=dict)
-    ends: list[tuple[int, int]] = field(default_factory=list)
+    times: dict[Queue, list[int]] = msgspec.field(default_factory=dict)
+    launches: dict[Queue, list[int]] = msgspec.field(default_factory=dict)
+    ends: list[tuple[int, int]] = msgspec.field(default_factory=list)
 
     @classmethod
     def of(cls, launches: Launches) -> IssueOrder:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from ..errors import TraceFormatError
 from ._native import DeviceReader
@@ -116,8 +116,7 @@ class Sync(NamedTuple):
     record_correlation: int
 
 
-@dataclass(frozen=True)
-class Events(Columns):
+class Events(Columns, frozen=True):
     """`Event` by columns; texts are numbers of the trace's texts, *comm* a row of its `Comms` or -1."""
 
     name: np.ndarray
@@ -131,8 +130,7 @@ class Events(Columns):
     comm: np.ndarray
 
 
-@dataclass(frozen=True)
-class Calls(Columns):
+class Calls(Columns, frozen=True):
     """`Call` by columns; texts are numbers of the trace's texts."""
 
     name: np.ndarray
@@ -143,8 +141,7 @@ class Calls(Columns):
     external_id: np.ndarray
 
 
-@dataclass(frozen=True)
-class Works(Columns):
+class Works(Columns, frozen=True):
     """`Work` by columns; *category* is a place in `CATEGORIES`, *comm* a row of the trace's `Comms` or -1."""
 
     name: np.ndarray
@@ -159,8 +156,7 @@ class Works(Columns):
     comm: np.ndarray
 
 
-@dataclass(frozen=True)
-class Syncs(Columns):
+class Syncs(Columns, frozen=True):
     """`Sync` by columns."""
 
     kind: np.ndarray
@@ -170,8 +166,7 @@ class Syncs(Columns):
     record_correlation: np.ndarray
 
 
-@dataclass(frozen=True)
-class Comms(Columns):
+class Comms(Columns, frozen=True):
     """`CommArguments` by columns; *group_ranks* is a list as text."""
 
     collective: np.ndarray
@@ -184,8 +179,7 @@ class Comms(Columns):
     peer: np.ndarray
 
 
-@dataclass(frozen=True)
-class DeviceTrace:
+class DeviceTrace(msgspec.Struct, frozen=True):
     """One rank's host events (in order of start, enclosing ones first), calls and device work.
 
     *rank* and *world_size* are -1 and 0 in traces of jobs that were not distributed; *groups* are the process
@@ -200,7 +194,7 @@ class DeviceTrace:
     texts: list[str]
     rank: int = -1
     world_size: int = 0
-    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    groups: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
 
     def names(self, numbers: np.ndarray) -> list[str]:
         """Return the texts of *numbers*."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from .collectives import COMM_OPS
 from .graph import CollectiveType, NodeType
@@ -46,8 +47,7 @@ _DTYPE_BYTES = {
 _PEER_OPS = {"c10d::send": NodeType.COMM_SEND, "c10d::recv_": NodeType.COMM_RECV}
 
 
-@dataclass(frozen=True)
-class _Kind:
+class _Kind(msgspec.Struct, frozen=True):
     """A collective as simulators know it, and which side's bytes count (as in ASTRA-sim)."""
 
     collective: CollectiveType
@@ -71,8 +71,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True)
-class DeviceComm:
+class DeviceComm(msgspec.Struct, frozen=True):
     """One communication on a device: a collective, or a send or receive with a *peer* (a global rank).
 
     *group_ranks* is () for all ranks; *sequence* is the number by which the program waits for it, -1 unknown;
@@ -90,14 +89,13 @@ class DeviceComm:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Parameters:
+class Parameters(msgspec.Struct, frozen=True):
     """The arguments of a ``record_param_comms``; *name* ``wait`` marks a wait for *sequence*."""
 
     name: str
     sequence: int = -1
     group_name: str = ""
-    tensors_in: list[Any] = field(default_factory=list)
+    tensors_in: list[Any] = msgspec.field(default_factory=list)
     world: int = 0
 
 

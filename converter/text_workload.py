@@ -8,10 +8,11 @@ time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from ..errors import UsageError, WorkloadFormatError, did_you_mean
 from .graph import CollectiveType, Graph
@@ -23,8 +24,7 @@ __all__ = ["read_text_workload"]
 _EVERYONE, _NOBODY, _NEAR, _FAR = "everyone", "nobody", "consecutive ranks", "ranks far apart"
 
 
-@dataclass(frozen=True)
-class _Policy:
+class _Policy(msgspec.Struct, frozen=True):
     """Which ranks share a layer's activations (*model*) and its weights (*data*), and the backward order."""
 
     model: str
@@ -60,8 +60,7 @@ _COLUMNS = 12
 _MAX_NUMBER = 2**62
 
 
-@dataclass(frozen=True)
-class _Header:
+class _Header(msgspec.Struct, frozen=True):
     """The first line: the policy, and what follows it."""
 
     policy: str

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
 from ._native import Nesting, cut
@@ -24,8 +24,7 @@ _COMM_ANNOTATION = "gloo:"
 _ANNOTATIONS = {_MODULE_PREFIX: _MODULE, "Optimizer.": _OPTIMIZER, "enumerate(DataLoader)": _DATA_LOADER}
 
 
-@dataclass(frozen=True)
-class Op:
+class Op(msgspec.Struct, frozen=True):
     """An operator on the thread, clipped to the window and to the operator around it."""
 
     name: str
@@ -36,8 +35,7 @@ class Op:
     comm: CommArguments | None
 
 
-@dataclass(frozen=True)
-class Pieces(Columns):
+class Pieces(Columns, frozen=True):
     """Stretches of a thread: self time of *op*, or (``op`` -1) time outside any; *next_op* follows."""
 
     start_ns: np.ndarray
@@ -46,8 +44,7 @@ class Pieces(Columns):
     next_op: np.ndarray
 
 
-@dataclass(frozen=True)
-class Ops:
+class Ops(msgspec.Struct, frozen=True, dict=True):
     """The operators of one thread in order of start.
 
     *event* counts the trace's events, *module* the *modules* (0: none), *phase* the `PHASES`; *parent* is the

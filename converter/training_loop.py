@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from .graph import CollectiveType, EdgeKind, Graph, NodeType
 
@@ -13,24 +14,21 @@ __all__ = ["Collective", "Layer", "Loop", "Pass", "unroll"]
 _COMPUTE_LANE, _COMM_LANE = 0, 100
 
 
-@dataclass(frozen=True)
-class Collective:
+class Collective(msgspec.Struct, frozen=True):
     """A collective and its bytes, by ASTRA-sim's conventions."""
 
     kind: CollectiveType
     size_bytes: int
 
 
-@dataclass(frozen=True)
-class Pass:
+class Pass(msgspec.Struct, frozen=True):
     """One pass through a layer: how long it computes, and what it communicates then."""
 
     duration_ns: int
     collective: Collective | None
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(msgspec.Struct, frozen=True):
     """A layer's forward pass, gradient of its input, and gradient of its weights.
 
     Forward and input-gradient collectives are in *model_group*, those of weights in *data_group*; a negative
@@ -45,8 +43,7 @@ class Layer:
     data_group: int = 0
 
 
-@dataclass(frozen=True)
-class Loop:
+class Loop(msgspec.Struct, frozen=True):
     """What one rank trains, *passes* times.
 
     With *last_bottom* the first layer's collectives overlap layers 1 to *last_bottom*, as a recommender's
@@ -63,15 +60,14 @@ class Loop:
     initiates: Sequence[int] = ()
 
 
-@dataclass
-class _Unrolled:
+class _Unrolled(msgspec.Struct):
     """The graph so far. *tail* are the nodes that the next computation waits for."""
 
     loop: Loop
-    nodes: list[dict[str, Any]] = field(default_factory=list)
-    edges: list[tuple[int, int, int]] = field(default_factory=list)
-    tail: list[int] = field(default_factory=list)
-    weights: dict[int, int] = field(default_factory=dict)
+    nodes: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    edges: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
+    tail: list[int] = msgspec.field(default_factory=list)
+    weights: dict[int, int] = msgspec.field(default_factory=dict)
     step: int = 0
 
     def compute(self, layer: Layer, what: str, duration_ns: int, waits: Sequence[int]) -> int:

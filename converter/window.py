@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from .trace_set import StepRange
@@ -12,8 +12,7 @@ from .trace_set import StepRange
 __all__ = ["Window"]
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(msgspec.Struct, frozen=True):
     """The stretch of time that is converted, and the steps in it."""
 
     start_ns: int
