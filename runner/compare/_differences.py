@@ -102,10 +102,12 @@ def _completions(result: Result) -> pd.DataFrame:
 def error_distribution(differences: pd.DataFrame, by: str) -> pd.DataFrame:
     """Return how the relative errors of *differences* are distributed, a row a value of the column *by*.
 
-    Columns: ``key, count, mean, p05, median, p95, worst``, and ``at``, the row of the worst.
+    Columns: ``key, count, mean, p05, median, p95, worst``, and ``at``, the row of the worst. What took
+    at most 1 ns in the base is left out: no error is small beside nothing.
     """
     rows = []
-    for key, part in differences.groupby(by, sort=True, observed=True):
+    lasting = differences[differences["base_ns"] > 1]
+    for key, part in lasting.groupby(by, sort=True, observed=True):
         errors = part["relative"]
         quantiles = {name: errors.quantile(share, "nearest") for name, share in _QUANTILES.items()}
         at = int(errors.abs().to_numpy().argmax())
