@@ -87,9 +87,9 @@ def choose_network(network: str | None, logical: str | None) -> NetworkConfig | 
 def simulate(experiments: Iterable[Experiment]) -> Iterator[tuple[Experiment, Result]]:
     """Yield each experiment with its result."""
     for experiment in experiments:
-        with stage(
-            f"{experiment.backend}: {experiment.workload.num_ranks} ranks on {experiment.network.name}"
-        ):
+        ranks = experiment.workload.num_ranks
+        what = f"{ranks} rank" if ranks == 1 else f"{ranks} ranks"
+        with stage(f"{experiment.backend}: {what} on {experiment.network.name}"):
             result = get_backend(experiment.backend).run(experiment)
         yield experiment, result
 

@@ -99,7 +99,7 @@ def load_network(
     """Return the network; a replay has no network, so its size is that of the workload."""
     if backend == "replay":
         ranks = workload.num_ranks if isinstance(workload, Workload) else _count_files(workload)
-        return NetworkConfig(("Switch",), (max(ranks, 2),), (1.0,), (0.0,), name="measured")
+        return NetworkConfig(("Switch",), (max(ranks, 1),), (1.0,), (0.0,), name="measured")
     if network is None:
         raise ConfigError(f"The backend '{backend}' needs a network: a YAML file, or one of the presets.")
     if isinstance(network, NetworkConfig):

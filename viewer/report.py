@@ -17,7 +17,7 @@ from .queries.network import link_table, packet_facts
 from .queries.path import segment_table
 from .report_pictures import path_picture, timeline_note, timeline_picture
 from .state import OpenRun, StudyView
-from .theme import KIND_LABELS, bytes_text, duration_text, kind_colour, run_name, share_text
+from .theme import KIND_LABELS, bytes_text, duration_text, kind_colour, ranks_text, run_name, share_text
 
 __all__ = ["report_html", "write_report"]
 
@@ -79,7 +79,7 @@ def report_html(run: OpenRun) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         f"<title>Chakrascope: {escape(run_name(run.info))}</title>"
         f"<style>{_STYLE.read_text(encoding='utf-8')}</style></head>\n<body><main>"
-        f"<p class=soft>{escape(run_name(run.info))} · {run.info.num_ranks} ranks</p>"
+        f"<p class=soft>{escape(run_name(run.info))} · {ranks_text(run.info.num_ranks)}</p>"
         f"<h1>{escape(run.summary.headline)}</h1>\n{''.join(sections)}</main></body></html>\n"
     )
 

@@ -18,6 +18,7 @@ __all__ = [
     "duration_text",
     "instant_text",
     "kind_colour",
+    "ranks_text",
     "run_name",
     "run_options",
     "run_text",
@@ -94,7 +95,12 @@ def bytes_text(size_bytes: int) -> str:
 
 def run_text(info: RunInfo) -> str:
     """Return one line that tells a run from the others of its study."""
-    return f"{run_name(info)} · {info.num_ranks} ranks · {duration_text(info.makespan_ns)}"
+    return f"{run_name(info)} · {ranks_text(info.num_ranks)} · {duration_text(info.makespan_ns)}"
+
+
+def ranks_text(count: int) -> str:
+    """Return how many ranks there are, as ``1 rank`` or ``8 ranks``."""
+    return f"{count} rank" if count == 1 else f"{count} ranks"
 
 
 def run_options(runs: Sequence[RunInfo]) -> list[dict[str, str]]:

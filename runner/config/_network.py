@@ -31,7 +31,8 @@ class NetworkConfig:
 
     *topology* names each dimension (``Ring``, ``FullyConnected``, ``Switch``), *npus_count* its size,
     *bandwidth* its links' speed in units of 2^30 bytes a second and *latency* its links' delay in ns, as in
-    the file. *unknown* holds the keys ASTRA-sim ignores. A wrong value raises `ConfigError`.
+    the file. *unknown* holds the keys ASTRA-sim ignores. A dimension joins two ranks or more; a rank on its
+    own, which ASTRA-sim does not know, is one dimension of size 1. A wrong value raises `ConfigError`.
     """
 
     topology: tuple[str, ...]
@@ -86,7 +87,7 @@ class NetworkConfig:
 
     @classmethod
     def load(cls, path: str | Path) -> NetworkConfig:
-        """Read a network YAML; raises `ConfigError` for anything ASTRA-sim would refuse.
+        """Read a network YAML; raises `ConfigError` for what ASTRA-sim would refuse, but for a single rank.
 
         A ``.txt`` is read as ASTRA-sim's config.txt for ns-3, all its hosts one dimension.
         """
@@ -144,7 +145,11 @@ class NetworkConfig:
                     f"{where}: '{key}' has {count} entries but 'topology' has {self.dimensions}."
                 )
         for key, minimum, ok in (
-            ("npus_count", "at least 2", all(item >= 2 for item in self.npus_count)),
+            (
+                "npus_count",
+                "at least 2 (or [1] for a single rank)",
+                self.npus_count == (1,) or all(item >= 2 for item in self.npus_count),
+            ),
             ("bandwidth", "more than 0", all(item > 0 for item in self.bandwidth)),
             ("latency", "0 or more", all(item >= 0 for item in self.latency)),
         ):

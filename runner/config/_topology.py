@@ -79,6 +79,8 @@ def _groups(network: NetworkConfig, dimension: int) -> Iterator[list[int]]:
 
 
 def _pairs(shape: str, members: list[int]) -> list[tuple[int, int]]:
+    if len(members) < 2:
+        return []
     if shape == "FullyConnected":
         return [(a, b) for index, a in enumerate(members) for b in members[index + 1 :]]
     around = list(zip(members, [*members[1:], members[0]], strict=True))

@@ -32,7 +32,7 @@ def test_network_round_trip(tmp_path):
     [
         (NETWORK.replace("Ring", "Rign"), "did you mean 'Ring'"),
         (NETWORK.replace("[4, 2]", "[4]"), "1 entries"),
-        (NETWORK.replace("[4, 2]", "[4, 1]"), "at least 2"),
+        (NETWORK.replace("[4, 2]", "[4, 1]"), r"at least 2 \(or \[1\]"),
         (NETWORK.replace("[4, 2]", "[4, 2.5]"), "whole number"),
         (NETWORK.replace("[50, 25.5]", "[50, 0]"), "more than 0"),
         (NETWORK.replace("[50, 25.5]", "50"), "must be a list"),

@@ -94,7 +94,7 @@ def test_zip_holds_what_astra_sim_reads(study, tmp_path):
 
 def test_zip_of_what_cannot_run_says_why(study):
     client = create_app(study).server.test_client()
-    setup = json.dumps({"dimensions": [["Ring", 1, 1.0, 1.0, *["ring"] * 4]]})
+    setup = json.dumps({"dimensions": [["Ring", 0, 1.0, 1.0, *["ring"] * 4]]})
     answer = client.get("/export/new-run.zip", query_string={"setup": setup})
     assert (answer.status_code, "at least 2" in answer.text) == (400, True)
 

@@ -70,7 +70,7 @@ def test_ranks_must_be_a_multiple_of_the_workloads():
     ("changes", "words"),
     [
         ({"size": 6, "algorithms": ("halvingDoubling",) * 4}, "power of two"),
-        ({"size": 1}, "at least 2"),
+        ({"size": 0}, "at least 2"),
         ({"bandwidth": 0.0}, "more than 0"),
         ({"latency": -1.0}, "0 or more"),
         ({"topology": "Torus"}, "Torus"),

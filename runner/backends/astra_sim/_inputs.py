@@ -16,7 +16,7 @@ from ...experiment import Experiment
 from ..native import device_links
 from ._htsim import htsim_topology
 
-__all__ = ["TRACE_LIMIT_NODES", "refuse_links", "write_inputs"]
+__all__ = ["TRACE_LIMIT_NODES", "refuse_links", "refuse_single", "write_inputs"]
 
 # ASTRA-sim keeps the last 100 MiB of its log, and a node takes two lines of about 120 bytes.
 TRACE_LIMIT_NODES = 400_000
@@ -124,6 +124,7 @@ def _copy_per_node(system: SystemConfig, folder: Path) -> str:
 
 def _network_options(experiment: Experiment, kind: str, folder: Path) -> list[str]:
     network = experiment.network
+    refuse_single(network)
     if kind == "ns3":
         packet = PacketNetwork.of(network)
         replace(packet, settings={**packet.settings, **_UNWATCHED}).save(folder)
@@ -137,6 +138,15 @@ def _network_options(experiment: Experiment, kind: str, folder: Path) -> list[st
     if kind == "htsim":
         options += ["--htsim_opts", *_htsim_options(experiment, folder)]
     return options
+
+
+def refuse_single(network: NetworkConfig) -> None:
+    """Raise `ConfigError` for a rank on its own: ASTRA-sim takes no network of fewer than two."""
+    if network.num_ranks < 2:
+        raise ConfigError(
+            f"The network '{network.name}' has one rank, and ASTRA-sim simulates two or more; use one of our "
+            "own backends, such as 'analytical-unaware', or a larger network."
+        )
 
 
 def refuse_links(network: NetworkConfig) -> None:

@@ -131,7 +131,7 @@ def _facts(totals: LinkTotals, flows: pd.DataFrame) -> dict[str, Any]:
         "pause_frames": int(links["pauses"].sum()),
         "paused_ns": int(links["paused_ps"].sum() // 1000),
         "drops": int(links["drops"].sum()),
-        "largest_queue_bytes": int(links["largest_queue_bytes"].max()),
+        "largest_queue_bytes": max(links["largest_queue_bytes"].tolist(), default=0),
     }
     times = completion_times(flows)
     if times:

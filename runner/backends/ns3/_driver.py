@@ -233,5 +233,6 @@ def _history(rows: list[list[int]]) -> pd.DataFrame:
         start_ns = used * (widest // 1000)
         times = {"start_ns": start_ns, "end_ns": start_ns + widest // 1000}
         parts.append(pd.DataFrame({"src": src, "dst": dst, **times, "bytes": sums[used]}))
-    table: pd.DataFrame = pd.concat(parts, ignore_index=True).astype(COLUMNS["link_use"])
+    whole = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(COLUMNS["link_use"]))
+    table: pd.DataFrame = whole.astype(COLUMNS["link_use"])
     return table

@@ -13,7 +13,7 @@ from ....errors import ConfigError
 from ...config import NetworkConfig, PacketNetwork, SystemConfig
 from ...config._packet_values import SETTINGS
 from ...experiment import Experiment
-from ..astra_sim._inputs import refuse_links
+from ..astra_sim._inputs import refuse_links, refuse_single
 from ._messages import MESSAGES, message
 
 __all__ = ["BACKENDS", "KINDS", "configuration", "write_archive"]
@@ -163,6 +163,7 @@ def _arguments(experiment: Experiment) -> dict[str, Any]:
 
 
 def _network(network: NetworkConfig, kind: str, warnings: list[str]) -> dict[str, Any]:
+    refuse_single(network)
     if kind == "ns3":
         return _packets(network, warnings)
     if kind == "analytical-aware":

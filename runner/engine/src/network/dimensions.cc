@@ -60,6 +60,7 @@ class Dimensions final : public Topology {
             links_.push_back({from, to, bandwidth, latency});
         };
         const std::int32_t count = dimension.count;
+        if (count < 2 && dimension.shape != Shape::Switch) return;
         const auto rank_switch = [&](std::int32_t rank) {
             return dimension.first_switch + dimension.group(rank);
         };

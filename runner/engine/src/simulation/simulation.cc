@@ -27,7 +27,9 @@ void check_network(const Config& config) {
             throw ConfigError("The topology '" + name + "'" + where +
                               " is unknown; known are Ring, FullyConnected and Switch.");
         }
-        if (config.npus_count[d] < 2) throw ConfigError("The npus_count" + where + " must be at least 2.");
+        // A rank on its own has one dimension of size 1, which joins it to nobody.
+        if (config.npus_count[d] < (dimensions == 1 ? 1 : 2))
+            throw ConfigError("The npus_count" + where + " must be at least 2.");
         if (!(config.bandwidth[d] > 0)) throw ConfigError("The bandwidth" + where + " must be above 0.");
         if (!(config.latency[d] >= 0)) throw ConfigError("The latency" + where + " must not be negative.");
     }
