@@ -31,7 +31,7 @@ class Custom final : public Algorithm {
     void issue_ready() {
         const std::unordered_set<std::uint64_t> now = ready_;
         for (const std::uint64_t id : now) {
-            ready_.erase(id);
+            if (ready_.erase(id) == 0) continue;  // issued when another of them completed at once
             ++running_;
             issue(id, program_->nodes.at(id));
         }

@@ -12,10 +12,45 @@ std::uint64_t cut(std::uint64_t size) {
     const auto left = static_cast<std::int32_t>(static_cast<std::uint32_t>(size));
     return left > 0 ? static_cast<std::uint64_t>(left) : size;
 }
+
+MessageKey without_size(MessageKey key) {
+    key.size = 0;
+    return key;
+}
 }  // namespace
 
+bool ArrivedBytes::take(const MessageKey& key, Callback received) {
+    const auto entry = accounts_.try_emplace(without_size(key)).first;
+    Account& account = entry->second;
+    if (!account.awaited.empty() || account.bytes < key.size) {
+        account.awaited.push_back({key.size, received});
+        return false;
+    }
+    account.bytes -= key.size;
+    if (account.bytes == 0) accounts_.erase(entry);
+    return true;
+}
+
+void ArrivedBytes::add(const MessageKey& key) {
+    const MessageKey pair = without_size(key);
+    accounts_[pair].bytes += key.size;
+    // A receive may post the next one, which may complete at once: look the account up again each time.
+    for (auto entry = accounts_.find(pair); entry != accounts_.end(); entry = accounts_.find(pair)) {
+        Account& account = entry->second;
+        if (account.awaited.empty() || account.bytes < account.awaited.front().size) return;
+        const Awaited first = account.awaited.front();
+        account.awaited.pop_front();
+        account.bytes -= first.size;
+        if (account.bytes == 0 && account.awaited.empty()) accounts_.erase(entry);
+        first.received();
+    }
+}
+
 Mailbox::Mailbox(const Config& config, EventQueue& events)
-    : events_(events), rendezvous_(config.rendezvous), cuts_(config.semantics == "astra-sim") {
+    : events_(events),
+      rendezvous_(config.rendezvous),
+      cuts_(config.semantics == "astra-sim"),
+      matches_by_arrival_(config.external_network && config.semantics == "astra-sim") {
     if (config.external_network) {
         network_ = make_external_network(config, events, *this);
     } else {
@@ -96,7 +131,7 @@ std::uint32_t Mailbox::match(const MessageKey& key, bool sending) {
 }
 
 void Mailbox::post_send(const MessageKey& key, Route route, Callback delivered) {
-    const std::uint32_t place = match(key, true);
+    const std::uint32_t place = matches_by_arrival_ ? create(key) : match(key, true);
     messages_[place].sent = true;
     messages_[place].route = route;
     messages_[place].delivered = delivered;
@@ -104,6 +139,10 @@ void Mailbox::post_send(const MessageKey& key, Route route, Callback delivered) 
 }
 
 void Mailbox::post_receive(const MessageKey& key, Callback received) {
+    if (matches_by_arrival_) {
+        if (arrived_bytes_.take(key, received)) received();
+        return;
+    }
     const std::uint32_t place = match(key, false);
     Message& message = messages_[place];
     if (message.there) {
@@ -116,6 +155,12 @@ void Mailbox::post_receive(const MessageKey& key, Callback received) {
 
 void Mailbox::arrived(std::uint64_t place) {
     const Callback delivered = messages_[place].delivered;
+    if (matches_by_arrival_) {
+        const MessageKey key = messages_[place].key;
+        release(static_cast<std::uint32_t>(place));
+        if (delivered) delivered();
+        return arrived_bytes_.add(key);
+    }
     const Callback received = messages_[place].received;
     if (!received) messages_[place].there = true;
     if (delivered) delivered();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -55,8 +56,31 @@ class Network {
     virtual const std::vector<LinkUse>& links() const = 0;
 };
 
-// The k-th send of a key meets the k-th receive of the same key. At most one side of a key is ahead of the
-// other, so each key needs only one list of unmatched messages.
+// Matching by arrival, as in ASTRA-sim's packet-level networks: of what arrives between two ranks under one
+// tag only the bytes are counted, and the receives take theirs in the order in which they were posted.
+class ArrivedBytes {
+  public:
+    // Take the bytes of the key if they are there already; else `received` runs once they are.
+    bool take(const MessageKey& key, Callback received);
+    // Count a message that arrived, and run the receives that it completes.
+    void add(const MessageKey& key);
+
+  private:
+    struct Awaited {
+        std::uint64_t size;
+        Callback received;
+    };
+    struct Account {
+        std::uint64_t bytes = 0;
+        std::deque<Awaited> awaited;
+    };
+
+    std::unordered_map<MessageKey, Account, MessageKeyHash> accounts_;
+};
+
+// The k-th send of a key meets the k-th receive of the same key, unless ASTRA-sim's packet-level networks are
+// repeated. At most one side of a key is ahead of the other, so each key needs only one list of unmatched
+// messages.
 class Mailbox {
   public:
     Mailbox(const Config& config, EventQueue& events);
@@ -103,7 +127,9 @@ class Mailbox {
 
     EventQueue& events_;
     const bool rendezvous_;
-    const bool cuts_;  // to 32 bits, as ASTRA-sim does
+    const bool cuts_;                // to 32 bits, as ASTRA-sim does
+    const bool matches_by_arrival_;  // else in the order of issue
+    ArrivedBytes arrived_bytes_;
     std::unique_ptr<Network> network_;
     std::vector<Message> messages_;
     std::vector<std::uint32_t> free_;
