@@ -358,8 +358,8 @@ class TestProcesses:
     def test_ctrl_c_keeps_what_is_done_and_ends_every_process(self, study):
         script = (
             "import sys; from chakrascope.cli import main; main(['sweep', sys.argv[1], '--network', 'ring-2',"
-            "'--over', 'network.npus_count=4', '--over', 'network.latency=' + ','.join(map(str, range(900))),"
-            "'--workers', '1', '--name', 'long'])"
+            "'--over', 'network.npus_count=4', '--workers', '1', '--name', 'long',"
+            "'--over', 'network.latency=' + ','.join(map(str, range(30_000)))])"
         )
         process = subprocess.Popen(
             [sys.executable, "-c", script, str(study.path)], stderr=subprocess.PIPE, text=True

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from chakrascope.converter import convert
 from chakrascope.errors import CaptureError, UsageError
 from chakrascope.tracer import TraceSet, trace
 
@@ -202,6 +203,29 @@ print("end")
     assert "several threads train at once" in done.stderr
 
 
+def test_threads_that_train_from_within_the_capture_on_do_not_crash(tmp_path, script, run_ranks):
+    start = """
+import threading, torch
+def train(steps, layers, at_step=lambda step: None):
+    model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(layers)])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(steps):
+        at_step(step)
+        model(torch.ones(2, 8)).sum().backward()
+        optimizer.step()
+threads = [threading.Thread(target=train, args=(150, 2)) for _ in range(6)]
+train(8, 200, lambda step: step == 2 and [thread.start() for thread in threads])
+[thread.join() for thread in threads]
+print("end")
+"""
+    done = run_ranks(script("", start=start), warmup=2, steps=2)
+    assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
+    trace_set = TraceSet.load(tmp_path / "out")
+    assert not trace_set.partial
+    assert "another thread began to train" in trace_set.manifest["notes"][0]
+    convert(trace_set.path)
+
+
 def test_a_port_in_use_is_the_command_s_own_message(script, run_trace):
     with socket.socket() as taken:
         taken.bind(("", 0))
@@ -215,8 +239,8 @@ def test_a_port_in_use_is_the_command_s_own_message(script, run_trace):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_two_signals_in_a_row_end_the_script_as_one_and_keep_its_steps(tmp_path, script, start_trace, number):
-    ending = "import time; train(4); print('ready', flush=True); train(99, lambda step: time.sleep(0.1))"
-    process = start_trace(sys.executable, script(ending), warmup=2, steps=90)
+    ending = "import time; train(4); print('ready', flush=True); train(9999, lambda step: time.sleep(0.1))"
+    process = start_trace(sys.executable, script(ending), warmup=2, steps=9000)
     assert process.stdout.readline() == "ready\n"
     process.send_signal(number)
     process.send_signal(number)
