@@ -259,8 +259,11 @@ class Study:
             _write_inputs(temporary, experiment)
             info = self._new_info(experiment, result, label, workload)
             write_atomically(temporary / "run.json", json.dumps(info, indent=2) + "\n")
-            if not folder.exists():
+            try:
                 temporary.rename(folder)
+            except OSError:
+                if not folder.exists():
+                    raise
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
         return run_id
