@@ -54,7 +54,8 @@ def encode_graph(graph: Graph) -> bytes:
     nodes, edges = graph.node_columns, graph.edge_columns
     ids = _integers(nodes["node_id"])
     is_data = edges["kind"] == EdgeKind.DATA
-    groups = TextColumn.of(str(number) if number else "" for number in nodes["group"].tolist())
+    group_ids, places = np.unique(nodes["group"], return_inverse=True)
+    groups = TextColumn(places.ravel(), [str(number) if number else "" for number in group_ids.tolist()])
     return encode(
         graph.extra.get(FILE_METADATA, PREAMBLE),
         ids,

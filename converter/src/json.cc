@@ -1,5 +1,6 @@
 #include "json.h"
 
+#include <bit>
 #include <charconv>
 #include <cstring>
 
@@ -11,10 +12,11 @@ constexpr std::size_t kLongestTextNumber = 19;
 
 bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
 
+// Eight bytes, the first one lowest.
 std::uint64_t load(const char* at) {
     std::uint64_t word;
     std::memcpy(&word, at, sizeof word);
-    return word;
+    return std::endian::native == std::endian::little ? word : __builtin_bswap64(word);
 }
 
 constexpr std::uint64_t kOnes = 0x0101010101010101;
@@ -23,14 +25,17 @@ constexpr std::uint64_t kHighs = 0x8080808080808080;
 // High bits of the bytes of *word* that are zero; bytes above one of them may be marked, too.
 constexpr std::uint64_t zero_bytes(std::uint64_t word) { return (word - kOnes) & ~word & kHighs; }
 
-// Whether *word* holds a byte that ends the plain part of a string: a quote, a backslash, a control
-// character, or one beyond ASCII.
-constexpr bool interrupts(std::uint64_t word) {
+// Marks in *word* the bytes that end the plain part of a string: quotes, backslashes, control characters, and
+// those beyond ASCII; exact up to the first.
+constexpr std::uint64_t interrupting(std::uint64_t word) {
     const std::uint64_t quotes = zero_bytes(word ^ (kOnes * '"'));
     const std::uint64_t slashes = zero_bytes(word ^ (kOnes * '\\'));
     const std::uint64_t controls = (word - kOnes * 0x20) & ~word & kHighs;
-    return ((quotes | slashes | controls | word) & kHighs) != 0;
+    return (quotes | slashes | controls | word) & kHighs;
 }
+
+// How many bytes of a word come before the first with a bit set in *marks*.
+int bytes_before(std::uint64_t marks) { return std::countr_zero(marks) / 8; }
 
 int hex_value(char digit) {
     if (is_digit(digit)) return digit - '0';
@@ -143,13 +148,20 @@ void Scanner::ended() const {
     fail("it breaks off in the middle");
 }
 
-char Scanner::peek() {
+char Scanner::skip() {
     while (true) {
         const char byte = *at_;
         if (byte == ' ') {
             // Indented files hold long runs of spaces.
-            while (end_ - at_ > 8 && load(at_) == kOnes * ' ') at_ += 8;
-            at_ += *at_ == ' ' ? 1 : 0;
+            ++at_;
+            while (end_ - at_ >= 8) {
+                const std::uint64_t others = load(at_) ^ (kOnes * ' ');
+                if (others != 0) {
+                    at_ += bytes_before(others);
+                    break;
+                }
+                at_ += 8;
+            }
         } else if (byte == '\n' || byte == '\r' || byte == '\t') {
             ++at_;
         } else if (byte != '\0') {
@@ -169,21 +181,11 @@ bool Scanner::exhausted() {
     return at_ == end_;
 }
 
-void Scanner::take(char expected) {
-    const char found = peek();
-    if (found != expected) {
-        if (found == '\0') ended();
-        const char what[] = {'\'', expected, '\'', ' ', 'i', 's', ' ', 'e',
-                             'x',  'p',      'e',  'c', 't', 'e', 'd', '\0'};
-        fail(what);
-    }
-    ++at_;
-}
-
-bool Scanner::try_take(char wanted) {
-    if (peek() != wanted) return false;
-    ++at_;
-    return true;
+void Scanner::missing(char expected) const {
+    if (at_ == end_) ended();
+    const char what[] = {'\'', expected, '\'', ' ', 'i', 's', ' ', 'e',
+                         'x',  'p',      'e',  'c', 't', 'e', 'd', '\0'};
+    fail(what);
 }
 
 Token Scanner::key() {
@@ -220,7 +222,14 @@ Token Scanner::string() {
     const char* const start = ++at_;
     bool escaped = false;
     while (true) {
-        while (end_ - at_ >= 8 && !interrupts(load(at_))) at_ += 8;
+        while (end_ - at_ >= 8) {
+            const std::uint64_t marks = interrupting(load(at_));
+            if (marks != 0) {
+                at_ += bytes_before(marks);
+                break;
+            }
+            at_ += 8;
+        }
         const auto byte = static_cast<unsigned char>(*at_);
         if (byte == '"') {
             const Token found{Kind::kString, escaped, {start, static_cast<std::size_t>(at_ - start)}};

@@ -41,13 +41,20 @@ class Scanner {
 
     const char* position() const { return at_; }
     // Skip white space and return the next byte, 0 at the end of all bytes.
-    char peek();
+    char peek() { return *at_ > ' ' ? *at_ : skip(); }
     // Whether nothing but white space is left for now.
     bool exhausted();
     // Take *expected*, which must come next.
-    void take(char expected);
+    void take(char expected) {
+        if (peek() != expected) missing(expected);
+        ++at_;
+    }
     // Take *wanted* if it comes next.
-    bool try_take(char wanted);
+    bool try_take(char wanted) {
+        if (peek() != wanted) return false;
+        ++at_;
+        return true;
+    }
     // Take a string, the key of a member, and the colon behind it.
     Token key();
     // Take one value of any kind.
@@ -79,6 +86,8 @@ class Scanner {
 
   private:
     [[noreturn]] void ended() const;
+    [[noreturn]] void missing(char expected) const;
+    char skip();
     Token string();
     Token number();
     Token literal(std::string_view word, Kind kind);
