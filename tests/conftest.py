@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -13,6 +14,9 @@ UNHURRIED = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.
 hypothesis.settings.register_profile("steady", derandomize=True, **UNHURRIED)
 hypothesis.settings.register_profile("fuzz", derandomize=False, print_blob=True, **UNHURRIED)
 hypothesis.settings.load_profile("steady")
+
+# A shell that runs the tests in the background has them, and all that they start, ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
 
