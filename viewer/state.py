@@ -37,10 +37,11 @@ __all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView", "Surroundings"]
 
 # Settings of single pages that an address may hold: the run compared against, the breakdown, what might
 # change and how many times as fast, the graph's edges, folding and hops, the filter of the runs, what is
-# imported, what a sweep goes over, what is set against the time, the form of a new run, the sweep; of the
-# timeline, whether the measured lanes are shown, and the window in ns.
+# imported, what a sweep goes over and what it is to find, what is set against the time, the form of a new
+# run, the sweep; of the timeline, whether the measured lanes are shown, and the window in ns.
 OPTIONS = (
     "against",
+    "aim",
     "by",
     "change",
     "edges",
@@ -58,7 +59,7 @@ OPTIONS = (
     "times",
 )
 _OPTION_LENGTH = 200
-_LONG_OPTIONS = {"over": 2_000, "setup": 6_000}
+_LONG_OPTIONS = {"aim": 1_200, "over": 2_000, "setup": 6_000}
 _OPEN_RUNS = 4
 Value = TypeVar("Value")
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..algorithms import kept_in
@@ -14,6 +14,7 @@ from ..config import MemoryConfig, NetworkConfig, SystemConfig
 from ..experiment import Experiment
 from ..simulate import load_source
 from ..study import Study
+from ..sweep import Prices, Range
 
 __all__ = ["ACTIVE", "ENDED", "ImportRequest", "Job", "SweepRequest", "read_request", "request_of"]
 
@@ -76,10 +77,13 @@ class SweepRequest(_Request):
     """A sweep *over* axes (key -> values) from configurations given as the mappings their files hold.
 
     *system* may be a preset's name, which fits itself to the dimensions of any network. *keep* of the best
-    points become runs. *name* is the sweep's, ``""`` for one of its own.
+    points become runs: those with the *least* of a figure within the limits *at_most*. *price* is that of a
+    rank for an hour, *prices* those on single networks. With *trials*, so many points are searched instead
+    of all, and an axis may be a range, ``{"low": 1, "high": 2}``. *name* is the sweep's, ``""`` for one of
+    its own.
     """
 
-    over: Mapping[str, Sequence[Any]]
+    over: Mapping[str, Sequence[Any] | Mapping[str, float]]
     workload: str
     system: Mapping[str, Any] | str
     network: Mapping[str, Any]
@@ -87,16 +91,24 @@ class SweepRequest(_Request):
     backend: str
     name: str = ""
     keep: int = 1
+    least: str = "makespan_ns"
+    at_most: Mapping[str, float] = field(default_factory=dict)
+    price: float | None = None
+    prices: Mapping[str, float] = field(default_factory=dict)
+    trials: int | None = None
 
     @property
     def points(self) -> int:
-        """How many combinations the axes have."""
-        return math.prod(len(values) for values in self.over.values())
+        """How many points are simulated: the trials, or all combinations of the axes."""
+        return self.trials or math.prod(len(values) for values in self.over.values())
 
     def arguments(self) -> dict[str, Any]:
         """Return what `sweep` takes besides the study."""
         return {
-            "over": self.over,
+            "over": {
+                key: Range(**values) if isinstance(values, Mapping) else values
+                for key, values in self.over.items()
+            },
             "workload": self.workload,
             "system": self.system
             if isinstance(self.system, str)
@@ -105,6 +117,10 @@ class SweepRequest(_Request):
             "backend": self.backend,
             "name": self.name or None,
             "keep": self.keep,
+            "least": self.least,
+            "at_most": self.at_most,
+            "prices": Prices(self.price, self.prices),
+            "trials": self.trials,
         }
 
 

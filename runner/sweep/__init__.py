@@ -5,7 +5,9 @@ from ._goal import FIGURES as FIGURES
 from ._goal import Goal as Goal
 from ._goal import parse_limits as parse_limits
 from ._prices import Prices as Prices
+from ._prices import check_cost as check_cost
 from ._search import Range as Range
+from ._search import Search as Search
 from ._search import Space as Space
 from ._space import Settings as Settings
 from ._space import grid as grid
@@ -24,10 +26,12 @@ __all__ = [
     "Goal",
     "Prices",
     "Range",
+    "Search",
     "Settings",
     "Space",
     "Sweep",
     "SweepProgress",
+    "check_cost",
     "frontier",
     "grid",
     "multiply",

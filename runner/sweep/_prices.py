@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, did_you_mean
 from ..config._values import read_yaml, shown
+from ._goal import Goal
 
-__all__ = ["Prices"]
+__all__ = ["Prices", "check_cost"]
 
 _HOUR_NS = 3600 * 10**9
 
@@ -66,6 +67,17 @@ class Prices:
                 f"{network}=NUMBER, the price of one rank for an hour."
             )
         return self.every
+
+
+def check_cost(goal: Goal, prices: Prices, networks: Iterable[str | Path]) -> None:
+    """Raise `ConfigError` if *goal* needs prices and there are none, or one of *networks* has none."""
+    if goal.needs_prices and not prices:
+        raise ConfigError(
+            "The cost of a step needs prices; give what one rank costs for an hour (--price NUMBER), or that "
+            "on each network (--price NETWORK=NUMBER)."
+        )
+    for network in networks if prices else ():
+        prices.per_hour(str(network))
 
 
 def _read(file: Path) -> dict[str, float]:

@@ -23,7 +23,7 @@ from ._dask import answer_on_dask
 from ._goal import Goal
 from ._point import Answer, Task, failure, measure
 from ._pool import Answers, answer_here, answer_in_processes
-from ._prices import Prices
+from ._prices import Prices, check_cost
 from ._search import Range, Search, Space
 from ._settings import Base, Builder, check_keys
 from ._space import Settings, grid, point_key
@@ -286,18 +286,12 @@ def _cost(
     goal: Goal, prices: Prices, over: Space | Sequence[Settings], base: Base
 ) -> Callable[[Settings, int, int], float] | None:
     """Return what tells the price of a step; raises `ConfigError` if that is asked for and not known."""
-    if not prices:
-        if goal.needs_prices:
-            raise ConfigError(
-                "The cost of a step needs prices; add --price NUMBER, what one rank costs for an hour, or "
-                "--price NETWORK=NUMBER for each network."
-            )
-        return None
     named = base.network.name if isinstance(base.network, NetworkConfig) else "measured"
     for point in [over] if isinstance(over, Mapping) else over:
         networks: Any = point.get("network", named)
-        for network in [networks] if isinstance(networks, (str, Path)) else networks:
-            prices.per_hour(str(network))
+        check_cost(goal, prices, [networks] if isinstance(networks, (str, Path)) else networks)
+    if not prices:
+        return None
     return lambda settings, ranks, makespan_ns: prices.step(
         str(settings.get("network", named)), ranks, makespan_ns
     )

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakrascope.runner import JobStore, list_presets
+from chakrascope.runner import JobStore, list_presets, read_sweep, sweep
 from chakrascope.viewer import create_app
 from chakrascope.viewer.queries.configure import Setup, differences
 from chakrascope.viewer.queries.estimate import Load
 from chakrascope.viewer.queries.form import Form
+from chakrascope.viewer.queries.sweep_aim import Aim, decode_aim, encode_aim
 from chakrascope.viewer.queries.sweep_form import (
     axis_names,
     decode_axes,
@@ -97,6 +98,70 @@ def test_changed_setup_is_what_the_sweep_starts_from():
     request.arguments()
 
 
+BANDWIDTHS = [("network.bandwidth", "1, 2, 4")]
+
+
+@pytest.mark.parametrize(
+    ("aim", "words"),
+    [
+        (Aim(limits="makespan_ns"), "'makespan_ns' is no limit. Next: write it makespan_ns=5000000."),
+        (Aim(limits="makespan_ns=nan"), "is no limit"),
+        (Aim(limits="makespan=5"), "'makespan' is no figure of a sweep"),
+        (Aim(least="cost"), "The cost of a step needs prices"),
+        (Aim(limits="cost=1"), "The cost of a step needs prices"),
+        (Aim(prices="dear"), "'dear' is no price"),
+        (Aim(prices="-1"), "0 or more"),
+        (Aim(prices="hgx-h100-8=3"), "No price is given for the network 'cpu-cluster-8'"),
+        (Aim(prices="/etc/prices.yml"), "Files of prices are for the command line"),
+        (Aim(prices="x=../prices.yaml"), "Files of prices are for the command line"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_aimed_at_says_what_the_command_says(aim, words):
+    assert words in plan_of(form_of(), BANDWIDTHS, LOAD, aim).problem
+
+
+def test_aim_is_what_the_job_gets():
+    aim = Aim("cost", "makespan_ns=5e6, ranks=8", "2.5, hgx-h100-8=3")
+    plan = plan_of(form_of(), BANDWIDTHS, LOAD, aim)
+    assert plan.problem == ""
+    found = request_of(form_of(), plan, "s", 1).arguments()
+    assert (found["least"], found["at_most"]) == ("cost", {"makespan_ns": 5e6, "ranks": 8})
+    assert (found["prices"].every, found["prices"].of, found["trials"]) == (2.5, {"hgx-h100-8": 3}, None)
+
+
+def test_price_of_a_preset_is_that_of_a_changed_one():
+    setup = setup_at(form_of().setup, {"network.latency": 7})
+    plan = plan_of(Form("w", setup), BANDWIDTHS, LOAD, Aim("cost", prices="cpu-cluster-8=3"))
+    assert plan.problem == ""
+    assert plan.prices.per_hour("cpu-cluster-8 (changed)") == 3
+    every = [("network", "cpu-cluster-8, hgx-h100-8")]
+    assert "'hgx-h100-8'" in plan_of(form_of(), every, LOAD, Aim(prices="cpu-cluster-8=3")).problem
+
+
+def test_search_takes_ranges():
+    pytest.importorskip("optuna")
+    axes = [("network.bandwidth", "1..40.5"), ("network.npus_count", "8, 16, 32, 64")]
+    plan = plan_of(form_of(), axes, LOAD, Aim(trials=30))
+    assert (plan.points, plan.problem, plan.trials) == (30, "", 30)
+    request = request_of(form_of(), plan, "s", 1)
+    assert request.points == 30
+    assert json.loads(request.to_json())["over"]["network.bandwidth"] == {"low": 1, "high": 40.5}
+    assert request.arguments()["over"] == plan.over
+    wrong = [("system.all-reduce-implementation", "1..2")]
+    assert "choose from" in plan_of(form_of(), wrong, LOAD, Aim(trials=3)).problem
+
+
+@given(st.text(max_size=60) | st.recursive(st.text(), lambda x: st.lists(x, max_size=6)).map(json.dumps))
+def test_address_that_means_nothing_is_no_aim(text):
+    assert decode_aim(encode_aim(decode_aim(text))) == decode_aim(text)
+
+
+@given(st.builds(Aim, st.sampled_from(["cost", "ranks"]), st.text(max_size=400), st.text(max_size=400),
+                 st.integers(0, 5_000)))  # fmt: skip
+def test_aim_comes_back_from_the_address(aim):
+    assert decode_aim(encode_aim(aim)) == aim
+
+
 @pytest.fixture(scope="module")
 def mine(tmp_path_factory):
     return make_study(tmp_path_factory.mktemp("start") / "study").study
@@ -128,6 +193,70 @@ def test_sweep_is_begun_followed_and_kept_in_the_address(page, mine):
         page.wait_for_selector("#sweep-table .ag-row[row-index='7']")
     assert page.complaints == []
     assert page.foreign == []
+
+
+@pytest.mark.browser
+def test_sweep_for_the_least_cost_within_limits(page, mine):
+    over = quote(json.dumps([["network.npus_count", "4, 8"], ["network.bandwidth", "1, 2"]]))
+    setup = quote(json.dumps({"network": "cpu-cluster-8"}))
+    with serving(create_app(mine)) as address:
+        page.goto(f"{address}/sweep?setup={setup}&over={over}")
+        page.wait_for_selector("#sweep-plan :text('4 points')")
+        page.locator("#sweep-least").click()
+        page.get_by_role("option", name="the least cost of a step", exact=True).click()
+        page.wait_for_selector("#sweep-plan :text('needs prices')")
+        assert page.locator("#sweep-go").is_disabled()
+        page.locator("#sweep-prices").fill("2.5")
+        page.locator("#sweep-limits").fill("ranks=4")
+        page.locator("#sweep-limits").press("Enter")
+        page.wait_for_selector("#sweep-plan :text('4 points')")
+        page.wait_for_url("**aim=*ranks*")
+        page.reload()
+        page.wait_for_selector("#sweep-plan :text('4 points')")
+        assert page.locator("#sweep-prices").input_value() == "2.5"
+        page.locator("#sweep-title").fill("by cost")
+        page.locator("#sweep-go").click()
+        page.wait_for_selector(
+            "#sweep-best:has-text('The least cost of a step within the limits')", timeout=90_000
+        )
+        page.wait_for_selector("#sweep-table .ag-header-cell[col-id='cost']")
+    table = read_sweep(mine, "by cost").points
+    assert table["cost"].notna().all()
+    assert page.complaints == []
+
+
+@pytest.mark.browser
+def test_search_is_begun_in_the_browser(page, mine):
+    pytest.importorskip("optuna")
+    over = quote(json.dumps([["network.bandwidth", "1..64"]]))
+    aim = quote(json.dumps({"trials": 5}))
+    with serving(create_app(mine)) as address:
+        page.goto(
+            f"{address}/sweep?setup={quote(json.dumps({'network': 'cpu-cluster-8'}))}&over={over}&aim={aim}"
+        )
+        page.wait_for_selector("#sweep-plan :text('5 points of a search')")
+        page.locator("#sweep-title").fill("by search")
+        page.locator("#sweep-go").click()
+        page.wait_for_selector(".job:has-text('Sweep by search'):has-text('has 5 points')", timeout=90_000)
+    assert read_sweep(mine, "by search").points["network.bandwidth"].between(1, 64).all()
+    assert page.complaints == []
+
+
+@pytest.mark.browser
+def test_points_added_while_others_were_drawn_are_drawn_too(page, mine):
+    """Answers come in any order: one that shows fewer points than there are by then is not the last."""
+
+    def swept(*bandwidths):
+        sweep(mine, {"network.bandwidth": bandwidths}, network="cpu-cluster-8", name="grown", workers=0)
+
+    swept(1, 2)
+    with serving(create_app(mine)) as address:
+        page.goto(f"{address}/sweep?sweep=grown")
+        page.wait_for_selector("text=All 2 points")
+        swept(1, 2, 3)
+        page.evaluate("window.dash_clientside.set_props('sweep-stamp', {data: 'of fewer points'})")
+        page.wait_for_selector("text=All 3 points")
+    assert page.complaints == []
 
 
 @pytest.mark.browser

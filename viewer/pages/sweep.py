@@ -11,9 +11,19 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from ...errors import ChakrascopeError
 from ...runner import Sweep, read_sweep, sweep_names
+from ...runner.sweep import Goal
 from ..charts import graph
 from ..queries.objectives import more_is_cheaper, objectives, worth_their_cost
-from ..queries.sweeps import answered, best_by, setting_title, swept_settings
+from ..queries.sweep_aim import LEAST, aim_goal, decode_aim
+from ..queries.sweeps import (
+    answered,
+    best_by,
+    best_point,
+    figure_text,
+    known_goal,
+    setting_title,
+    swept_settings,
+)
 from ..state import Selection, StudyView
 from ..sweep_charts import best_heat_map, frontier_scatter, parallel_coordinates
 from ..theme import duration_text
@@ -48,6 +58,9 @@ _FIGURES = [
     {"field": "state", "headerName": "State", "minWidth": 84, "maxWidth": 100},
     text_column("error", "Error"),
 ]
+_COST = column(
+    "cost", "Cost of a step", minWidth=110, valueFormatter={"function": "inFourDigits(params.value)"}
+)
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
@@ -65,7 +78,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     parts: list[Any] = [
         dmc.Group([dmc.Title(TITLE, order=2), dmc.Group([*begin, choice])], justify="space-between"),
         dcc.Store(id="sweep-stamp", data=_stamp(view, shown)),
-        html.Div(_sweep(view, shown, scheme, selection.option("pareto")), id="sweep"),
+        html.Div(_sweep(view, shown, scheme, selection), id="sweep"),
     ]
     if can_begin:
         # A study without sweeps begins with starting one; others with the answers.
@@ -85,7 +98,7 @@ def _stamp(view: StudyView, name: str) -> str:
     return f"{file.stat().st_mtime_ns} {name}" if name and file.is_file() else ""
 
 
-def _sweep(view: StudyView, name: str, scheme: str, objective: str) -> Any:
+def _sweep(view: StudyView, name: str, scheme: str, selection: Selection) -> Any:
     if not name:
         return empty("No sweep yet: choose axes above, or use `chakrascope sweep STUDY --over ...`.")
     try:
@@ -93,27 +106,36 @@ def _sweep(view: StudyView, name: str, scheme: str, objective: str) -> Any:
     except ChakrascopeError as error:
         return dmc.Alert(error.message, color="red", variant="light")
     points = answered(found.points)
+    goal = known_goal(found.points, aim_goal(decode_aim(selection.option("aim"))))
     if points.empty:
-        return card("No point of this sweep has an answer yet", _points(found, scheme))
+        return card("No point of this sweep has an answer yet", _points(found, goal, scheme))
     settings = swept_settings(found.points)
-    parts: list[Any] = [_best(view, name, points, settings)]
+    parts: list[Any] = [_best(view, name, points, settings, goal)]
     if len(settings) > 1:
         parts.append(_heat(name, points, settings, scheme))
+    objective = selection.option("pareto")
     charts = [_pareto(name, points, settings, objective, scheme)] if objectives(points) else []
     if settings:
         note = "A line a point, the fastest on top: where blue lines meet, a setting matters."
         lines = graph(parallel_coordinates(points, settings, scheme))
         charts.append(card("All settings at once", lines, note=note))
     parts.append(dmc.SimpleGrid(charts, cols={"base": 1, "xl": 2}))
-    return dmc.Stack([*parts, _points(found, scheme)], gap="md")
+    return dmc.Stack([*parts, _points(found, goal, scheme)], gap="md")
 
 
-def _best(view: StudyView, name: str, points: pd.DataFrame, settings: list[str]) -> Any:
-    best = points.iloc[0]
+def _best(view: StudyView, name: str, points: pd.DataFrame, settings: list[str], goal: Goal) -> Any:
+    best, within = best_point(points, goal)
     chosen = ", ".join(f"{setting_title(each)} = {best[each]}" for each in settings) or "its only point"
-    shortest, longest = int(best["makespan_ns"]), int(points["makespan_ns"].max())
-    times = f"the longest is {longest / max(1, shortest):.2f} times it"
-    text = f"The shortest step is {duration_text(shortest)}, with {chosen}; {times}."
+    value = figure_text(goal.least, best[goal.least])
+    limits = " within the limits" if goal.at_most else ""
+    text = f"{LEAST[goal.least].capitalize()}{limits} is {value}, with {chosen}"
+    if not within:
+        text = f"No point keeps to the limits; next to them is {value}, with {chosen}"
+    if goal.least == "makespan_ns":
+        longest = int(points["makespan_ns"].max()) / max(1, int(best["makespan_ns"]))
+        text += f"; the longest is {longest:.2f} times it."
+    else:
+        text += f"; the step takes {duration_text(int(best['makespan_ns']))}."
     query = urlencode({"sweep": name, "point": best["id"]})
     zipped = page_address("/export/point.zip", f"?{query}")
     links: list[Any] = [
@@ -156,19 +178,25 @@ def _pareto(name: str, points: pd.DataFrame, settings: list[str], objective: str
     return card("What speed costs", choice, graph(scatter), note=note, exports=exports)
 
 
-def _points(found: Sweep, scheme: str) -> dmc.Paper:
+def _points(found: Sweep, goal: Goal, scheme: str) -> dmc.Paper:
     settings = [text_column(name, setting_title(name)) for name in swept_settings(found.points)]
     # Columns of settings have dots in their names, which the table would take for nested fields.
     renamed = {name: name.replace(".", " ") for name in found.points.columns}
     for made in settings:
         made |= {"field": renamed[made["field"]], "tooltipField": renamed[made["field"]]}
-    rows = found.points.rename(columns=renamed).drop(columns="settings")
+    rows = goal.best_first(found.points).rename(columns=renamed).drop(columns="settings")
     rows = rows.astype(object).where(rows.notna(), None)
     height = fitting(len(rows), 460)
     head = dmc.Group([dmc.Text(f"{found.failed:,} failed", size="sm", c="dimmed"),
                       export_links("sweep", sweep=found.name)], justify="space-between", mb=4)  # fmt: skip
-    return card(f"All {len(rows):,} points, best first", head,
-                table("sweep-table", rows, [*settings, *_FIGURES], scheme, height=height))  # fmt: skip
+    columns = [*settings, *_figures(found.points)]
+    grid = table("sweep-table", rows, columns, scheme, height=height)
+    return card(f"All {len(rows):,} points, best first", head, grid)
+
+
+def _figures(points: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the columns of figures; that of the cost where prices made one."""
+    return _FIGURES if points["cost"].isna().all() else [*_FIGURES[:2], _COST, *_FIGURES[2:]]
 
 
 def register(app: Dash, view: StudyView) -> None:
@@ -187,7 +215,7 @@ def register(app: Dash, view: StudyView) -> None:
         if not name or _stamp(view, name) == seen:
             return no_update, no_update, no_update
         scheme, selection = "dark" if dark else "light", Selection.parse(search)
-        drawn = _sweep(view, name, scheme, selection.option("pareto"))
+        drawn = _sweep(view, name, scheme, selection)
         return drawn, option_address(search, run or "", "sweep", name, ""), _stamp(view, name)
 
     @app.callback(
@@ -203,7 +231,8 @@ def register(app: Dash, view: StudyView) -> None:
         address = option_address(search, run or "", "pareto", objective, first)
         if address is no_update:
             return no_update, no_update
-        return _sweep(view, name, "dark" if dark else "light", objective), address
+        asked = Selection.parse(search).with_option("pareto", objective)
+        return _sweep(view, name, "dark" if dark else "light", asked), address
 
     @app.callback(
         Output("sweep-name", "data"), Output("sweep-name", "value"),
@@ -224,5 +253,18 @@ def register(app: Dash, view: StudyView) -> None:
         stamp = _stamp(view, shown or "")
         if stamp == seen:
             return (no_update,) * 4
-        objective = Selection.parse(search).option("pareto")
-        return no_update, no_update, _sweep(view, shown or "", "dark" if dark else "light", objective), stamp
+        drawn = _sweep(view, shown or "", "dark" if dark else "light", Selection.parse(search))
+        return no_update, no_update, drawn, stamp
+
+    @app.callback(
+        Output("sweep", "children", allow_duplicate=True),
+        Output("sweep-stamp", "data", allow_duplicate=True), Input("sweep-stamp", "data"),
+        State("sweep-name", "value"), State("dark", "checked"), State("url", "search"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def catch_up(seen: Any, shown: str | None, dark: bool, search: str | None) -> tuple[Any, Any]:
+        """Draw what was added while the sweep was being drawn; answers may come in any order."""
+        stamp = _stamp(view, shown or "")
+        if stamp == seen:
+            return no_update, no_update
+        return _sweep(view, shown or "", "dark" if dark else "light", Selection.parse(search)), stamp

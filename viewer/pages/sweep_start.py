@@ -12,6 +12,7 @@ from ...runner import JobStore, sweep_names
 from ..queries.configure import differences
 from ..queries.estimate import duration_estimate, load_of
 from ..queries.form import Form, decode_form
+from ..queries.sweep_aim import LEAST, MOST_TRIALS, Aim, decode_aim, encode_aim, made_aim
 from ..queries.sweep_form import (
     MOST_AXES,
     Plan,
@@ -37,6 +38,7 @@ def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
     names = axis_names(form.setup)
     axes = decode_axes(selection.option("over"), names)
     rows = [_axis(number, axes, names) for number in range(MOST_AXES)]
+    aim = decode_aim(selection.option("aim"))
     start = dmc.Group(
         [
             dmc.TextInput(id="sweep-title", label="Name of the sweep", value=_free_name(view), w=240,
@@ -54,11 +56,31 @@ def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
         "New sweep",
         begins,
         dmc.SimpleGrid(rows, cols=2, spacing="sm", mt="xs"),
+        _aim_fields(aim),
         start,
         html.Div(id="sweep-told", **{"aria-live": "polite"}),
-        note="Every combination of the values is simulated, from the setup of the page New run on.",
+        note="Every combination of the values is simulated, from the setup of the page New run on; or, with "
+        "a number of points to try, those that Optuna chooses by what it learned from the ones before.",
         id="sweep-new",
     )
+
+
+def _aim_fields(aim: Aim) -> dmc.SimpleGrid:
+    """Return the fields that say what makes a point the best, as the command line has them."""
+    figures = [{"value": name, "label": title} for name, title in LEAST.items()]
+    return dmc.SimpleGrid(
+        [
+            dmc.Select(id="sweep-least", label="Best is", data=figures, value=aim.least, allowDeselect=False),
+            dmc.TextInput(id="sweep-limits", label="Within limits", value=aim.limits, debounce=True,
+                          placeholder="none, or makespan_ns=40000000, ranks=64"),
+            dmc.TextInput(id="sweep-prices", label="Price of a rank for an hour", value=aim.prices,
+                          placeholder="none, or 2.5, or hgx-h100-8=3, dgx-a100-8=1.5", debounce=True),
+            dmc.NumberInput(id="sweep-trials", label="Points to try", value=aim.trials or "", min=1,
+                            max=MOST_TRIALS, placeholder="all combinations", allowDecimal=False,
+                            debounce=True),
+        ],
+        cols={"base": 2, "lg": 4}, spacing="sm", mt="xs",
+    )  # fmt: skip
 
 
 def _begins(form: Form) -> str:
@@ -91,6 +113,8 @@ def _free_name(view: StudyView) -> str:
 # The axes as callbacks read them.
 _KEYS = {"form": "axis", "field": "key", "number": ALL}
 _VALUES = {"form": "axis", "field": "values", "number": ALL}
+# The aim as callbacks read it, in the order of `_aim`.
+_AIM = ("sweep-least", "sweep-limits", "sweep-prices", "sweep-trials")
 
 
 def register_start(app: Dash, view: StudyView) -> None:
@@ -120,20 +144,30 @@ def _register_axes(app: Dash, view: StudyView) -> None:
     @app.callback(
         Output("sweep-plan", "children"), Output("sweep-go", "disabled"),
         Output("url", "search", allow_duplicate=True), Input(_KEYS, "value"), Input(_VALUES, "value"),
-        State("url", "search"), State("run", "data"), prevent_initial_call="initial_duplicate",
+        *(Input(field, "value") for field in _AIM), State("url", "search"), State("run", "data"),
+        prevent_initial_call="initial_duplicate",
     )  # fmt: skip
-    def examine(
-        keys: list[str | None], values: list[str], search: str | None, run: str | None
-    ) -> tuple[Any, bool, Any]:
+    def examine(keys: list[str | None], values: list[str], *rest: Any) -> tuple[Any, bool, Any]:
         """Say how many points that makes and how long they take, and keep it in the address."""
+        *fields, search, run = rest
+        aim = _aim(fields)
         axes = [(key or "", text or "") for key, text in zip(keys, values, strict=True)]
-        plan = _plan(view, _form(view, search), axes)
+        plan = _plan(view, _form(view, search), axes, aim)
         told = encode_axes([axis for axis in axes if axis[0]])
+        asked = Selection.parse(search)
+        if asked.option("aim") != encode_aim(aim):
+            search = asked.with_run(run or "").with_option("aim", encode_aim(aim)).search
+            return _shown(plan), bool(plan.problem), Selection.parse(search).with_option("over", told).search
         return _shown(plan), bool(plan.problem), option_address(search, run or "", "over", told, "")
 
 
-def _plan(view: StudyView, form: Form, axes: Sequence[tuple[str, str]]) -> Plan:
-    return plan_of(form, axes, load_of(view.study.workload_prefix(form.workload)))
+def _aim(fields: Sequence[Any]) -> Aim:
+    least, limits, prices, trials = fields
+    return made_aim(least=least, limits=limits, prices=prices, trials=trials)
+
+
+def _plan(view: StudyView, form: Form, axes: Sequence[tuple[str, str]], aim: Aim) -> Plan:
+    return plan_of(form, axes, load_of(view.study.workload_prefix(form.workload)), aim)
 
 
 def _shown(plan: Plan) -> Any:
@@ -142,7 +176,8 @@ def _shown(plan: Plan) -> Any:
             plan.problem, size="sm", c="red" if plan.over or plan.points else "dimmed", className="finding"
         )
     takes = f"{duration_estimate([plan.seconds])}, give or take a factor of two"
-    return dmc.Text(f"{plan.points:,} points, {takes}. {plan.note}", size="sm", className="finding")
+    points = f"{plan.points:,} points{' of a search' if plan.trials else ''}"
+    return dmc.Text(f"{points}, {takes}. {plan.note}", size="sm", className="finding")
 
 
 def _register_go(app: Dash, view: StudyView) -> None:
@@ -151,25 +186,23 @@ def _register_go(app: Dash, view: StudyView) -> None:
     @app.callback(
         Output("sweep-told", "children"), Input("sweep-go", "n_clicks"),
         State(_KEYS, "value"), State(_VALUES, "value"), State("sweep-title", "value"),
-        State("sweep-keep", "value"), State("url", "search"), prevent_initial_call=True,
+        State("sweep-keep", "value"), *(State(field, "value") for field in _AIM), State("url", "search"),
+        prevent_initial_call=True,
     )  # fmt: skip
-    def go(  # noqa: PLR0917 - one argument a field of the form
-        clicks: int | None,
-        keys: list[str | None],
-        values: list[str],
-        title: Any,
-        keep: Any,
-        search: str | None,
+    def go(
+        clicks: int | None, keys: list[str | None], values: list[str], title: Any, keep: Any, *rest: Any
     ) -> Any:
         """Hand the sweep to a process of its own; what was typed is read and checked here again."""
         if not clicks:
             return no_update
+        *fields, search = rest
         form = _form(view, search)
-        plan = _plan(view, form, [(key or "", text or "") for key, text in zip(keys, values, strict=True)])
+        axes = [(key or "", text or "") for key, text in zip(keys, values, strict=True)]
+        plan = _plan(view, form, axes, _aim(fields))
         if plan.problem:
             return dmc.Alert(plan.problem, color="red", variant="light", mt="sm")
-        name = str(title or "").strip()[: _NAME_LENGTH + 1]
+        name = str(title or "").strip()[: _NAME_LENGTH + 1] or _free_name(view)
         kept = min(_MOST_KEPT, max(0, int(keep))) if isinstance(keep, (int, float)) else 1
-        jobs.submit_sweep(request_of(form, plan, name or _free_name(view), kept), label=name)
+        jobs.submit_sweep(request_of(form, plan, name, kept), label=name)
         told = f"The sweep '{name}' was started. You may close this page meanwhile."
         return dmc.Text(told, size="sm", mt="sm")

@@ -6,15 +6,16 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...errors import ConfigError
+from ...errors import ChakrascopeError, ConfigError
 from ...runner import SweepRequest, list_presets
-from ...runner.sweep import grid, parse_axis
+from ...runner.sweep import Goal, Prices, Range, grid, parse_axis
 from .configure import ALGORITHMS, COLLECTIVES, TOPOLOGIES, Setup, check, differences
 from .estimate import Load, estimate_s
 from .form import Form
+from .sweep_aim import Aim, checked_aim
 
 __all__ = [
     "MOST_AXES",
@@ -48,6 +49,8 @@ _CHOICES: Mapping[str, Sequence[str]] = {
     **{f"{name}-implementation": ALGORITHMS for name in COLLECTIVES},
 }
 
+Over = Mapping[str, Sequence[Any] | Range]
+"""The values, or for a search a range of numbers, of each key."""
 Axes = Sequence[tuple[str, str]]
 """Pairs of a key, such as ``network.bandwidth[0]``, and its values as somebody typed them."""
 
@@ -56,14 +59,18 @@ Axes = Sequence[tuple[str, str]]
 class Plan:
     """What *points* a sweep has and about how many *seconds* it takes; *problem* says why it cannot start.
 
-    *note* is worth knowing before.
+    *note* is worth knowing before. The best point is that of *goal*, and costs what *prices* say; with
+    *trials*, a search chooses the points.
     """
 
-    over: Mapping[str, Sequence[Any]]
+    over: Over
     points: int = 0
     seconds: float = 0.0
     problem: str = ""
     note: str = ""
+    goal: Goal = field(default_factory=Goal)
+    prices: Prices = field(default_factory=Prices)
+    trials: int = 0
 
 
 def axis_names(setup: Setup) -> dict[str, str]:
@@ -71,10 +78,10 @@ def axis_names(setup: Setup) -> dict[str, str]:
     one = len(setup.dimensions) == 1
     names = {}
     for index in range(len(setup.dimensions)):
-        for field, title in _FIELDS.items():
-            unit = f" ({_UNITS[field]})" if field in _UNITS else ""
+        for name, title in _FIELDS.items():
+            unit = f" ({_UNITS[name]})" if name in _UNITS else ""
             place, key = ("", "") if one else (f" of dimension {index + 1}", f"[{index}]")
-            names[f"network.{field}{key}"] = f"{title.capitalize()}{place}{unit}"
+            names[f"network.{name}{key}"] = f"{title.capitalize()}{place}{unit}"
     names |= {f"system.{name}-implementation": f"Algorithm of {name}" for name in COLLECTIVES}
     names |= _SYSTEM
     if not differences(setup):
@@ -125,60 +132,76 @@ def decode_axes(text: str, names: Mapping[str, str]) -> list[tuple[str, str]]:
     ]
 
 
-def plan_of(form: Form, axes: Axes, load: Load) -> Plan:
-    """Return what a sweep over *axes* from *form* on amounts to."""
+def plan_of(form: Form, axes: Axes, load: Load, aim: Aim = Aim()) -> Plan:  # noqa: B008 - it is frozen
+    """Return what a sweep over *axes* from *form* on amounts to, whose best point is that of *aim*."""
+    over: Over = {}
     try:
-        over = _values(axes, axis_names(form.setup))
-    except ConfigError as error:
-        return Plan({}, problem=error.message)
-    if not over:
-        return Plan({}, problem="Choose something to sweep over, and its values.")
-    count = math.prod(map(len, over.values()))
-    if count > _MOST_POINTS:
-        return Plan(
-            over,
-            count,
-            problem=f"{count:,} points are more than {_MOST_POINTS:,}; use fewer values, or the command "
-            "line.",
+        over = _values(axes, axis_names(form.setup), search=bool(aim.trials))
+        if not over:
+            return Plan({}, problem="Choose something to sweep over, and its values.")
+        goal, prices = checked_aim(aim, over, _network_name(form.setup), form.setup.network_preset)
+    except ChakrascopeError as error:
+        return Plan(over, problem=error.message)
+    plan = Plan(over, aim.trials or _count(over), goal=goal, prices=prices, trials=aim.trials)
+    if plan.points > _MOST_POINTS:
+        text = (
+            f"{plan.points:,} points are more than {_MOST_POINTS:,}; use fewer values, or the command line."
         )
-    return _estimated(form, over, count, load)
+        return replace(plan, problem=text)
+    return _estimated(form, plan, load)
 
 
-def _estimated(form: Form, over: Mapping[str, Sequence[Any]], count: int, load: Load) -> Plan:
+def _count(over: Over) -> int:
+    return math.prod(len(values) for values in over.values() if not isinstance(values, Range))
+
+
+def _few(values: Sequence[Any] | Range) -> Sequence[Any]:
+    """Return the first, the middle and the last of what a search chooses from."""
+    if not isinstance(values, Range):
+        return list(dict.fromkeys([values[0], values[len(values) // 2], values[-1]]))
+    middle = (values.low + values.high) / 2
+    whole = isinstance(values.low, int) and isinstance(values.high, int)
+    return [values.low, int(middle) if whole else middle, values.high]
+
+
+def _estimated(form: Form, plan: Plan, load: Load) -> Plan:
+    points = grid({key: _few(values) for key, values in plan.over.items()} if plan.trials else plan.over)
     backend = form.backends[0] if form.backends else "analytical-unaware"
-    points = grid(over)
-    tried = points[:: max(1, count // _MOST_TRIED)]
+    tried = points[:: max(1, len(points) // _MOST_TRIED)]
     setups = [setup_at(form.setup, point) for point in tried]
     problems = [
         found[0].text for each in setups if (found := check(each, load.ranks, [backend]))[0].level == "error"
     ]
     if len(problems) == len(tried):
-        return Plan(over, count, problem=f"No point can run: {problems[0]}")
+        return replace(plan, problem=f"No point can run: {problems[0]}")
     # Each process begins once, and simulates many points.
     start_s = estimate_s(form.setup, load, "replay")
     each_s = sum(max(0.02, estimate_s(setup, load, backend) - start_s) for setup in setups) / len(tried)
-    seconds = start_s + count * each_s / min(count, os.cpu_count() or 1)
+    seconds = start_s + plan.points * each_s / min(plan.points, os.cpu_count() or 1)
     note = (
         f"About {round(100 * len(problems) / len(tried))} % of them cannot run: {problems[0]}"
         if problems
         else ""
     )
-    return Plan(over, count, seconds, note=note)
+    return replace(plan, seconds=seconds, note=note)
 
 
-def _values(axes: Axes, names: Mapping[str, str]) -> dict[str, list[Any]]:
-    """Return the values of each axis; raises `ConfigError` for what cannot be one."""
-    over: dict[str, list[Any]] = {}
+def _values(axes: Axes, names: Mapping[str, str], *, search: bool) -> dict[str, Sequence[Any] | Range]:
+    """Return the values of each axis, ranges only for a *search*; raises `ConfigError` for other things."""
+    over: dict[str, Sequence[Any] | Range] = {}
     for key, text in axes:
         if not key or not text.strip():
             continue
         if key not in names or key in over:
             raise ConfigError(f"'{key}' is chosen twice, or cannot be swept over here; choose another.")
         _, values = parse_axis(f"{key}={text}")
-        if not isinstance(values, list):
-            raise ConfigError(f"{names[key]}: list its values, such as 25, 50, 100; a range is for a search.")
-        _check_values(key, names[key], values)
-        over[key] = list(dict.fromkeys(values))
+        if isinstance(values, Range) and not search:
+            raise ConfigError(
+                f"{names[key]}: list its values, such as 25, 50, 100; a range is for a search, which needs "
+                "the number of points to try."
+            )
+        _check_values(key, names[key], _few(values) if isinstance(values, Range) else values)
+        over[key] = values if isinstance(values, Range) else list(dict.fromkeys(values))
     return over
 
 
@@ -218,17 +241,28 @@ def setup_at(setup: Setup, point: Mapping[str, Any]) -> Setup:
     return replace(setup, dimensions=tuple(dimensions), system=system)
 
 
+def _network_name(setup: Setup) -> str:
+    return setup.network_preset + (" (changed)" if differences(setup) else "")
+
+
 def request_of(form: Form, plan: Plan, name: str, keep: int) -> SweepRequest:
     """Return what a job needs to do the sweep of *plan*; a preset stays one, to fit any network."""
     setup = form.setup
-    changed = bool(differences(setup))
     return SweepRequest(
-        over=plan.over,
+        over={
+            key: {"low": values.low, "high": values.high} if isinstance(values, Range) else values
+            for key, values in plan.over.items()
+        },
         workload=form.workload,
-        system=setup.system_mapping() if changed else setup.system_preset,
+        system=setup.system_mapping() if differences(setup) else setup.system_preset,
         network=setup.network_mapping(),
-        network_name=setup.network_preset + (" (changed)" if changed else ""),
+        network_name=_network_name(setup),
         backend=form.backends[0] if form.backends else "analytical-unaware",
         name=name,
         keep=keep,
+        least=plan.goal.least,
+        at_most=dict(plan.goal.at_most),
+        price=plan.prices.every,
+        prices=dict(plan.prices.of),
+        trials=plan.trials or None,
     )

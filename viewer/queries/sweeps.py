@@ -7,10 +7,20 @@ import json
 import numpy as np
 import pandas as pd
 
-from ...runner.sweep import frontier
+from ...runner.sweep import Goal, frontier
+from ..theme import duration_text
 from .network import Matrix
 
-__all__ = ["answered", "best_by", "frontier", "setting_title", "swept_settings"]
+__all__ = [
+    "answered",
+    "best_by",
+    "best_point",
+    "figure_text",
+    "frontier",
+    "known_goal",
+    "setting_title",
+    "swept_settings",
+]
 
 
 def swept_settings(points: pd.DataFrame) -> list[str]:
@@ -33,6 +43,24 @@ def answered(points: pd.DataFrame) -> pd.DataFrame:
     done = points[points["state"] == "done"]
     ordered: pd.DataFrame = done.sort_values("makespan_ns", kind="stable", ignore_index=True)
     return ordered
+
+
+def known_goal(points: pd.DataFrame, goal: Goal) -> Goal:
+    """Return *goal*, or the shortest step where it asks for a cost that none of the *points* has."""
+    return Goal() if goal.needs_prices and points["cost"].isna().all() else goal
+
+
+def best_point(points: pd.DataFrame, goal: Goal) -> tuple[pd.Series, bool]:
+    """Return which of the answered *points* is the best by *goal*, and whether it keeps to the limits."""
+    best: pd.Series = goal.best_first(points).iloc[0]
+    return best, bool(goal.excess(points).min() == 0)
+
+
+def figure_text(figure: str, value: float) -> str:
+    """Return a figure of a sweep for people."""
+    if figure.endswith("_ns"):
+        return duration_text(value)
+    return f"{value:,.4g}" if figure == "cost" else f"{int(value):,}"
 
 
 def best_by(points: pd.DataFrame, row: str, column: str) -> Matrix:
