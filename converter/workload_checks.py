@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .circular_waits import circular_wait
 from .cycles import shortest_cycle, unreachable
 from .findings import Finding
 from .graph import CollectiveType, EdgeKind, Graph, NodeType
@@ -49,6 +50,8 @@ def check_workload(workload: Workload, place: str = "workload") -> list[Finding]
     findings += _check_groups(workload, place)
     findings += _check_collectives(workload, place)
     findings += _check_peers(workload, place)
+    if all(finding.severity != "error" for finding in findings):
+        findings += _check_waits(workload, place)
     return findings
 
 
@@ -289,4 +292,16 @@ def _check_peers(workload: Workload, place: str) -> Iterator[Finding]:
             f"{abs(int(more))} {lacking}(s) are missing for messages from rank {source} to rank {target} "
             f"with tag {tag}; in all {len(wrong)} pairs of ranks do not match.",
             "Capture the same step on every rank: with pipelines, steps must start and end together.",
+        )
+
+
+def _check_waits(workload: Workload, place: str) -> Iterator[Finding]:
+    """Check that ranks, sound by themselves, do not wait for each other in a circle."""
+    circle = circular_wait(workload)
+    if circle is not None:
+        yield Finding(
+            "error",
+            place,
+            f"{circle} Simulations stall there.",
+            "Convert the traces again; if the graphs came from elsewhere, have one of these nodes wait less.",
         )
