@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from types import ModuleType
 
 import click
 
@@ -89,7 +91,7 @@ class _Sections(click.Group):
         if cmd_name not in _NAMES:
             return None
         name = cmd_name.replace("-", "_")
-        module = import_module(f"._{_MODULES.get(name, name)}", __package__)
+        module = _imported(f"_{_MODULES.get(name, name)}")
         command: click.Command = getattr(module, f"{name}_command")
         return command
 
@@ -99,6 +101,22 @@ class _Sections(click.Group):
         for title, commands in _SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
+
+
+def _imported(name: str) -> ModuleType:
+    """Return the module *name* of this package.
+
+    What importing makes stays until the end: the garbage collector is kept from walking it, then and later.
+    """
+    module = sys.modules.get(f"{__package__}.{name}")
+    if module is None:
+        gc.disable()
+        try:
+            module = import_module(f".{name}", __package__)
+        finally:
+            gc.freeze()
+            gc.enable()
+    return module
 
 
 @click.group(cls=_Sections, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
