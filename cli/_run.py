@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 import pandas as pd
+from rich.markup import escape
 
 from ..errors import UsageError
 from ..runner import Experiment, JobStore, NetworkConfig, Result, Study, get_backend, prepare
@@ -130,6 +131,14 @@ def print_runs(runs: list[tuple[str, Result]]) -> None:
         for run_id, result in runs
     ]
     print_frame(pd.DataFrame(rows), "table", title="Simulated step")
+    _print_remarks([result for _, result in runs])
+
+
+def _print_remarks(results: list[Result]) -> None:
+    """Print, each once, what the *results* leave out and what they take for granted."""
+    for word, key in (("Warning", "warnings"), ("Assumed", "assumptions")):
+        for text in dict.fromkeys(text for result in results for text in result.provenance.get(key, [])):
+            console.print(f"{word}: {escape(text.rstrip('.'))}.", style="dim")
 
 
 @click.command("run")
@@ -225,3 +234,4 @@ def print_results(results: list[Result], output_format: str, *, ranks: bool) -> 
         elif ranks:
             console.print(f"{result.backend}: makespan {format_duration(result.makespan_ns)}")
             print_frame(result.ranks, "table", limit=32)
+            _print_remarks([result])

@@ -48,7 +48,8 @@ class WorkloadSource:
     def of_prefix(cls, prefix: str | Path, num_ranks: int) -> WorkloadSource:
         """Return the source of the files ``PREFIX.0.et`` to ``PREFIX.<num_ranks - 1>.et``.
 
-        Files with the same content become one program. Raises `WorkloadError` if one is missing.
+        Files with the same content become one program; that there are files of more ranks is an assumption in
+        the metadata. Raises `WorkloadError` if one is missing.
         """
         paths = [f"{prefix}.{rank}.et" for rank in range(num_ranks)]
         missing = next((path for path in paths if not Path(path).is_file()), None)
@@ -66,7 +67,13 @@ class WorkloadSource:
                 index[digest] = len(distinct)
                 distinct.append(read_et(path) if _is_gzip(path) else path)
             ranks[rank] = index[digest]
-        return cls(tuple(distinct), ranks, prefix=Path(prefix))
+        metadata: dict[str, Any] = {}
+        if Path(f"{prefix}.{num_ranks}.et").is_file():
+            metadata["assumptions"] = [
+                f"There are workload files of more ranks than the {num_ranks} of the network: only the first "
+                f"{num_ranks} were simulated, as ASTRA-sim does."
+            ]
+        return cls(tuple(distinct), ranks, prefix=Path(prefix), metadata=metadata)
 
     @property
     def num_ranks(self) -> int:
@@ -98,8 +105,8 @@ class Experiment:
     """One simulation to run. Two experiments with the same `content_hash` have the same result.
 
     *groups* maps an id above 0 to global ranks. *semantics* is ``astra-sim`` (three slots a rank, durations
-    in microseconds) or ``trace`` (one slot a captured lane, durations in ns). *notes* are sentences for the
-    result's provenance, such as the assumptions of a scaled-out workload.
+    in microseconds) or ``trace`` (one slot a captured lane, durations in ns). *assumptions* are sentences for
+    the result's provenance, such as those of a scaled-out workload.
     """
 
     workload: WorkloadSource

@@ -77,7 +77,6 @@ def prepare(  # noqa: PLR0917 - as simulate
     get_backend(backend)
     loaded_network = load_network(workload, network, backend)
     source, captured = load_source(workload, loaded_network.num_ranks)
-    assumptions = source.metadata.get("assumptions", []) if source.loaded is not None else []
     return Experiment(
         workload=source,
         system=load_system(system, loaded_network.dimensions),
@@ -89,7 +88,7 @@ def prepare(  # noqa: PLR0917 - as simulate
         injection_scale=injection_scale,
         rendezvous=rendezvous,
         semantics=semantics or ("trace" if captured else "astra-sim"),
-        assumptions=tuple(assumptions),
+        assumptions=tuple(source.metadata.get("assumptions", [])),
     )
 
 

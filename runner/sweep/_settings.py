@@ -87,7 +87,7 @@ class Builder:
             memory=self._memory(settings),
             groups=choose_groups(None, source),
             backend=backend,
-            assumptions=tuple(source.metadata.get("assumptions", [])) if source.loaded is not None else (),
+            assumptions=tuple(source.metadata.get("assumptions", [])),
             **self._options(settings, captured),
         )
 

@@ -60,6 +60,17 @@ def test_the_options_of_astra_sim_count_in_a_study_as_well(tmp_path: Path) -> No
     assert with_hand_shake > without
 
 
+def test_what_a_run_takes_for_granted_is_told_with_its_times(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prefix = tmp_path / "work"
+    assert run_main("generate", "all-reduce", "-o", prefix, "--ranks", "4") == 0
+    for study in ([], [tmp_path / "study"]):
+        assert run_main("run", *study, "--workload", prefix, "--network", "ring-2") == 0
+        told = " ".join(capsys.readouterr().out.split())
+        assert told.count("Assumed: There are workload files of more ranks than the 2 of the network") == 1
+
+
 def test_traces_of_others_become_a_workload_of_a_study(tmp_path: Path, data_dir: Path) -> None:
     traces, study = data_dir / "converter" / "mlp_2", tmp_path / "study"
     device = traces / "rank{rank}.device.json.gz"

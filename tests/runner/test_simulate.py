@@ -119,6 +119,13 @@ def test_a_captured_workload_is_scaled_out():
     assert experiment.assumptions
 
 
+def test_files_of_more_ranks_than_the_network_has_are_left_out_and_said(tmp_path):
+    workload([comp(0, 5000)], [comp(0, 9000)], [comp(0, 99_000)]).save(tmp_path / "job")
+    result = simulate(tmp_path / "job", "default", "ring-2")
+    assert result.makespan_ns == 9000
+    assert "only the first 2 were simulated" in result.provenance["assumptions"][0]
+
+
 def test_backend_names_are_checked():
     with pytest.raises(ConfigError, match="did you mean 'analytical-aware'"):
         get_backend("analytical-awre")
