@@ -67,3 +67,15 @@ def check_ranges(trace_set):
     assert {event["args"]["Record function id"] for event in (step, optimizer)} <= ids
     record = read(trace_set, 0, "flight_record")["entries"]
     assert [entry["profiling_name"] for entry in record] == ["gloo:all_reduce"] * 3
+
+
+def test_what_a_communication_hook_does_in_other_threads_is_recorded(tmp_path, run_ranks):
+    done = run_ranks("communication_hook.py", ranks=2, warmup=3, steps=2)
+    assert done.returncode == 0, done.stderr
+    trace_set = TraceSet.load(tmp_path / "out")
+    assert not trace_set.partial
+    trace = read(trace_set, 0, "device_trace")
+    names = [event["name"] for event in trace["traceEvents"] if event.get("ph") == "X"]
+    assert names.count("ProfilerStep#4") == 1
+    # in each of the three steps the bias, then both factors of the matrix, each when the one before has ended
+    assert names.count("c10d::allreduce_") == 9

@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 ENVIRONMENT_KEY = "CHAKRASCOPE_CAPTURE"
+OTHER_THREAD_NOTE = "another thread began to train during the capture; only the first one's steps are in it"
 _state: dict[str, Any] = {"agent": None, "options": os.environ.get(ENVIRONMENT_KEY)}
 
 
@@ -72,6 +73,7 @@ class Agent:
 
     ``warmup`` steps are let pass, ``steps`` are captured. ``trigger`` says what a step is: an optimizer's
     step ("optimizer"), a call of the outermost module ("forward") or what the script marks ("manual").
+    ``all_threads`` says whether what other threads do belongs to a step.
     """
 
     def __init__(self, out: str | Path, warmup: int, steps: int, modules: bool, trigger: str = "") -> None:
@@ -93,7 +95,9 @@ class Agent:
         self._waited_for_profiler = False
         self._nesting = threading.local()
         self._order = OptimizerOrder()
+        self.all_threads = False
         self._threads: set[int] = set()
+        self._other_thread_trained = False
         self._busy = threading.Lock()
 
     @classmethod
@@ -140,6 +144,8 @@ class Agent:
     def _counts(self) -> bool:
         """Note that this thread steps; return whether that still matters."""
         self._threads.add(threading.get_ident())
+        if not self._in_own_thread():
+            self._other_thread_trained = True
         return not self.finished and self._in_own_thread()
 
     def _in_own_thread(self) -> bool:
@@ -191,10 +197,10 @@ class Agent:
             return
         self._waited_for_profiler = False
         if len(self._threads & {thread.ident for thread in threading.enumerate()}) > 1:
-            self._add_reason("several threads train at once, while which torch's execution trace crashes")
+            self._add_reason("several threads train at once, and which of them takes a step is not known")
             self.close()
             return
-        recorder = Recorder(self.out, self.modules)
+        recorder = Recorder(self.out, self.modules, self.all_threads)
         others = self._other_processes_of(recorder.rank)
         if any(entry["complete"] for entry in others):
             self.notes.append(f"rank {recorder.rank} was captured in the first of several processes")
@@ -245,6 +251,8 @@ class Agent:
         self.finished = True
         if self._waited_for_profiler:
             self._add_reason("the script's own torch.profiler was recording until its end")
+        if self._other_thread_trained:
+            self.notes.append(OTHER_THREAD_NOTE)
         recorder, self.recorder = self.recorder, None
         with signals_deferred():
             if recorder is not None:

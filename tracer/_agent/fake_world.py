@@ -77,7 +77,8 @@ def _noted(distributed_module: Any, collective: Callable[..., Any]) -> Callable[
             return collective(*args, **kwargs)
         finally:
             times = {"time_created_ns": started_ns, "time_ended_ns": time.time_ns()}
-            _flights.append({**times, "process_group": [name, ""]})
+            is_p2p = collective.__name__ in POINT_TO_POINT
+            _flights.append({**times, "process_group": [name, ""], "is_p2p": is_p2p})
 
     return noting
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -76,10 +77,20 @@ def fake_the_world(distributed_module: Any) -> None:
         fake_world.install(distributed_module, ranks)
 
 
-def fake_the_reduction(parallel_module: Any) -> None:
-    """Let DistributedDataParallel work in a fake world."""
+def watch_the_reduction(parallel_module: Any) -> None:
+    """Record communication hooks of the script's whole; in a fake world, replace them."""
     if _fake_ranks():
         fake_world.reduce_gradients(parallel_module, _communication_hook_dropped)
+        return
+    model_class = parallel_module.DistributedDataParallel
+    register = model_class.register_comm_hook
+
+    @functools.wraps(register)
+    def register_comm_hook(*args: Any, **kwargs: Any) -> Any:
+        current_agent().all_threads = True  # a hook goes on in the thread that ends its collective
+        return register(*args, **kwargs)
+
+    model_class.register_comm_hook = register_comm_hook
 
 
 def _communication_hook_dropped() -> None:
@@ -97,6 +108,6 @@ INSTALLATIONS: Mapping[str, Callable[[Any], None]] = {
     "torch._dynamo.utils": spare_the_compiler,
     "torch.autograd.profiler": watch_profilers,
     "torch.distributed.distributed_c10d": fake_the_world,
-    "torch.nn.parallel.distributed": fake_the_reduction,
+    "torch.nn.parallel.distributed": watch_the_reduction,
     "torch.optim.optimizer": count_steps,
 }

@@ -28,6 +28,7 @@ CHATTER = (
     b"SyncActivityProfilerHandler.cpp",
     b"output_json.cpp",
     b"External init callback must run in same thread",
+    b"Toggling CPU activity with GPU activity on",
 )
 DEFERRED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

@@ -1,0 +1,53 @@
+"""Note the process group of every send and receive, which gloo's traces do not tell."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["MessageGroups"]
+
+METHODS = ("send", "recv", "recv_anysource")
+
+
+class MessageGroups:
+    """While enabled, collects *flights*: entries like those of torch's flight recorder, which has no messages of gloo."""
+
+    def __init__(self) -> None:
+        self.flights: list[dict[str, Any]] = []
+        self._originals: dict[str, Any] = {}
+
+    def enable(self) -> None:
+        """Watch the methods that every call of ``isend``, ``batch_isend_irecv`` and so on ends in."""
+        group_class = _group_class()
+        for name in METHODS:
+            if name in vars(group_class):
+                self._originals[name] = vars(group_class)[name]
+                setattr(group_class, name, self._noting(getattr(group_class, name)))
+
+    def disable(self) -> None:
+        """Give the methods back."""
+        for name, method in self._originals.items():
+            setattr(_group_class(), name, method)
+        self._originals = {}
+
+    def _noting(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def noting(group: Any, *args: Any, **kwargs: Any) -> Any:
+            started_ns = time.time_ns()
+            try:
+                return method(group, *args, **kwargs)
+            finally:
+                times = {"time_created_ns": started_ns, "time_ended_ns": time.time_ns()}
+                self.flights.append({**times, "process_group": [group.group_name, ""], "is_p2p": True})
+
+        return noting
+
+
+def _group_class() -> Any:
+    """Return the class of process groups; one without these methods if this torch has none."""
+    bindings = sys.modules.get("torch._C._distributed_c10d")
+    return getattr(bindings, "ProcessGroup", object)
