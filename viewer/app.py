@@ -134,7 +134,9 @@ def _register_shell(app: Dash, view: StudyView) -> None:
     )  # fmt: skip
     def show_page(pathname: str | None, run: str | None, dark: bool, search: str | None) -> Any:
         """Lay out the page of the address, or say what is missing and what to do."""
-        return _page(view, _path(pathname), run, "dark" if dark else "light", search)
+        page = _page(view, _path(pathname), run, "dark" if dark else "light", search)
+        view.shown.set()
+        return page
 
     @app.callback(Output("selected", "children"), Input("selection", "data"))
     def show_selected(selection: dict[str, Any] | None) -> Any:

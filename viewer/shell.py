@@ -15,6 +15,7 @@ from .access import protect
 __all__ = ["frame", "new_dash"]
 
 _log = logging.getLogger(__name__)
+_PATIENCE_MS = 300
 
 
 def new_dash(prefix: str = "/") -> Dash:
@@ -74,12 +75,27 @@ def frame(
             dmc.NotificationContainer(id="notifications", position="bottom-right"),
             html.A("To the content", href="#page", className="skip-link"),
             dmc.AppShell(
-                [dmc.AppShellHeader(head), *side, dmc.AppShellMain(html.Div(id="page", tabIndex="-1"))],
+                [dmc.AppShellHeader(head), *side, dmc.AppShellMain(_page())],
                 header={"height": 56},
                 padding="md",
                 **bar,
             ),
         ],
+    )
+
+
+def _page() -> dcc.Loading:
+    """Return the place of a page, which says so while one takes long, such as one whose run is still read."""
+    told = html.Div([html.I(className="spinner"), "Reading the run…"], id="loading", role="status")
+    return dcc.Loading(
+        html.Div(id="page", tabIndex="-1"),
+        custom_spinner=told,
+        # Only a page that is being made, not a part of one that is; and no flicker where that takes no time.
+        target_components={"page": "children"},
+        delay_show=_PATIENCE_MS,
+        # What was there before stays, but cannot be taken for what is asked for.
+        overlay_style={"visibility": "visible", "opacity": 0.35, "pointerEvents": "none"},
+        parent_className="page-holder",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -61,6 +62,7 @@ OPTIONS = (
 _OPTION_LENGTH = 200
 _LONG_OPTIONS = {"aim": 1_200, "over": 2_000, "setup": 6_000}
 _OPEN_RUNS = 4
+_NOBODY_COMES_S, _FETCHED_S = 30.0, 3.0
 Value = TypeVar("Value")
 
 
@@ -259,6 +261,7 @@ class StudyView:
         self.near = near or Surroundings()
         self._open = self.near.open_runs
         self._lock = self.near.lock
+        self.shown = threading.Event()
 
     def runs(self) -> list[RunInfo]:
         """Return what is known of every run in the study, the newest last."""
@@ -267,13 +270,18 @@ class StudyView:
     def warm(self) -> None:
         """Read the newest run and what its pages need, so that the first of them opens at once.
 
-        A damaged run is left to the page that shows it, which says what is wrong.
+        What only later pages need waits until one was :attr:`shown` and its charts were fetched, or nobody
+        has come for a while: it would take its time from the first. A damaged run is left to the page that
+        shows it, which says what is wrong.
         """
         with contextlib.suppress(ChakrascopeError):
             newest = self.resolve("")
             if newest:
                 run = self.open(newest)
-                run.collectives, run.layers, run.slices, run.slack_ns  # noqa: B018 - asked for only to have them made
+                run.collectives, run.layers  # noqa: B018 - asked for only to have them made, as below
+                if self.shown.wait(_NOBODY_COMES_S):
+                    time.sleep(_FETCHED_S)
+                run.slices, run.slack_ns  # noqa: B018
 
     def workload_ranks(self, name: str) -> int:
         """Return how many ranks the workload *name* of the study has, without reading its graphs."""

@@ -1,8 +1,12 @@
 import re
+import threading
 
 import pytest
 
-from .conftest import watched
+from chakrascope.viewer import create_app
+from chakrascope.viewer.state import StudyView
+
+from .conftest import serving, watched
 
 pytestmark = pytest.mark.browser
 
@@ -27,6 +31,25 @@ def test_page_opens_quietly_and_stays_on_this_machine(page, served, made, path):
     assert page.foreign == []
     assert page.locator('[data-title^="Share"]').count() == 0
     assert page.locator("img[src='x']").count() == 0
+
+
+def test_frame_stands_while_the_run_is_being_read(page, study, monkeypatch):
+    read, opened = threading.Event(), StudyView.open
+
+    def slowly(view, run_id):
+        assert read.wait(300)
+        return opened(view, run_id)
+
+    monkeypatch.setattr(StudyView, "open", slowly)
+    with serving(create_app(study)) as address:
+        page.goto(address)
+        page.wait_for_selector("#loading:has-text('Reading the run')")
+        assert page.locator("#nav a").count() > 5
+        assert page.locator("#headline").count() == 0
+        read.set()
+        page.wait_for_selector("#headline")
+        page.wait_for_selector("#loading", state="detached")
+    assert page.complaints == []
 
 
 def test_selected_segment_is_shown_by_every_page(visit, made):
