@@ -15,6 +15,7 @@ from ..errors import BackendError, UsageError, did_you_mean
 from ..runner import Study, Sweep, read_sweep, sweep
 from ..runner.sweep import (
     FIGURES,
+    Goal,
     Prices,
     Range,
     Space,
@@ -126,6 +127,7 @@ def sweep_command(
             "a sweep there is, with neither."
         )
     study = Study.open(study_folder)
+    at_most = parse_limits(limits)
     if shown is not None:
         found = read_sweep(study, shown)
     else:
@@ -140,7 +142,7 @@ def sweep_command(
                 points if trials is None else over,
                 trials=trials,
                 least=least,
-                at_most=parse_limits(limits),
+                at_most=at_most,
                 prices=Prices.parse(prices),
                 progress=progress,
                 **choices,
@@ -149,6 +151,7 @@ def sweep_command(
         print_frame(pair_table(found.points), output_format, title=f"Sweep {found.name}, in pairs")
     else:
         _print(found, output_format, least, front=_front(front, against))
+    _tell_of_limits(found, Goal(least, at_most))
     if shown is None and found.failed == len(found.points):
         raise BackendError(f"No point of the sweep has a result: {found.points['error'].iloc[0]}")
 
@@ -223,6 +226,14 @@ def _print(found: Sweep, output_format: str, least: str, *, front: str | None) -
     )
     if found.kept:
         console.print(f"Kept as runs: {', '.join(found.kept)}; see them with `chakrascope view`.")
+
+
+def _tell_of_limits(found: Sweep, goal: Goal) -> None:
+    """Say so if no point keeps to the limits: the best one is then only the nearest."""
+    done = found.points[found.points["state"] == "done"]
+    if len(done) and goal.excess(done).min() > 0:
+        limits = ", ".join(f"{name}={limit:g}" for name, limit in goal.at_most.items())
+        error_console.print(f"No point keeps to the limits ({limits}); the first comes nearest.")
 
 
 def _for_people(points: pd.DataFrame, least: str) -> pd.DataFrame:

@@ -114,6 +114,14 @@ def test_a_search_needs_optuna_and_axes(study, monkeypatch):
         search(study, 3)
 
 
+def test_that_no_point_keeps_to_the_limits_is_said(study, capfd):
+    for limit, told in (("1", True), ("1e12", False)):
+        command = ["sweep", str(study.path), "--network", "ring-8", "--over", "network.bandwidth=25,50"]
+        with pytest.raises(SystemExit):
+            main([*command, "--workers", "0", "--at-most", f"makespan_ns={limit}"])
+        assert ("No point keeps to the limits (makespan_ns=1)" in capfd.readouterr().err) == told
+
+
 def test_the_command_searches(study, optuna, capsys):
     axes = ("--over", "network.bandwidth=25..400", "--trials", "4", "--least", "rank_time_ns")
     with pytest.raises(SystemExit) as stop:
