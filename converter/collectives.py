@@ -92,13 +92,17 @@ def communications(
     operators; *groups* maps names to global ranks, () meaning all.
     """
     ends = _Ends.of(ops)
+    flights_of = {
+        is_p2p: [flight for flight in flights if flight.is_p2p == is_p2p] for is_p2p in (False, True)
+    }
     found = []
     for index in ends.issuing.tolist():
         op = ops[index]
         record = host.operator(op.record_id)
         if record is None:
             continue
-        group = _group(index, ops, host, groups, flights)
+        alike = flights_of[COMM_OPS[op.name].collective is None]
+        group = _group(index, ops, host, groups, alike)
         comm = _communication(index, op, record, group, ends.measured(op))
         found.append(replace(comm, storages=host.storages_of(op.record_id)))
     return found

@@ -78,14 +78,15 @@ class TraceSet(msgspec.Struct, frozen=True):
 
 
 class Flight(msgspec.Struct, frozen=True):
-    """One collective in the flight record: when it was enqueued (Unix nanoseconds) and its group's name.
+    """A collective or message of the flight record: when it was enqueued (Unix nanoseconds), and its group.
 
-    *time_ended_ns* is when the call returned, where that was recorded (in a fake world).
+    *time_ended_ns* is when the call returned, where that was recorded (of messages, and in a fake world).
     """
 
     time_created_ns: int = 0
     time_ended_ns: int = 0
     process_group: list[str] = msgspec.field(default_factory=list)
+    is_p2p: bool = False
 
 
 class _FlightRecord(msgspec.Struct):

@@ -14,7 +14,7 @@ METHODS = ("send", "recv", "recv_anysource")
 
 
 class MessageGroups:
-    """While enabled, collects *flights*: entries like those of torch's flight recorder, which has no messages of gloo."""
+    """While enabled, collects *flights* of messages: such as torch's flight recorder has of collectives."""
 
     def __init__(self) -> None:
         self.flights: list[dict[str, Any]] = []
