@@ -63,7 +63,10 @@ class CommArguments(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One operator or annotation on a host thread; times are Unix nanoseconds."""
+    """One operator or annotation on a host thread; times are Unix nanoseconds.
+
+    *arguments* is a place in the trace's, -1 if nothing was recorded.
+    """
 
     name: str
     is_operator: bool
@@ -74,6 +77,7 @@ class Event(NamedTuple):
     sequence: int
     external_id: int = 0
     comm: CommArguments | None = None
+    arguments: int = -1
 
 
 class Call(NamedTuple):
@@ -117,7 +121,10 @@ class Sync(NamedTuple):
 
 
 class Events(Columns, frozen=True):
-    """`Event` by columns; texts are numbers of the trace's texts, *comm* a row of its `Comms` or -1."""
+    """`Event` by columns; texts are numbers of the trace's texts, *comm* a row of its `Comms` or -1.
+
+    *arguments* counts the trace's.
+    """
 
     name: np.ndarray
     is_operator: np.ndarray
@@ -128,6 +135,7 @@ class Events(Columns, frozen=True):
     sequence: np.ndarray
     external_id: np.ndarray
     comm: np.ndarray
+    arguments: np.ndarray
 
 
 class Calls(Columns, frozen=True):
@@ -183,7 +191,8 @@ class DeviceTrace(msgspec.Struct, frozen=True):
     """One rank's host events (in order of start, enclosing ones first), calls and device work.
 
     *rank* and *world_size* are -1 and 0 in traces of jobs that were not distributed; *groups* are the process
-    groups the trace lists, by name.
+    groups the trace lists, by name. *arguments* are what operators were called with, if that was asked for:
+    JSON arrays of shapes, types and values.
     """
 
     events: Events
@@ -195,6 +204,7 @@ class DeviceTrace(msgspec.Struct, frozen=True):
     rank: int = -1
     world_size: int = 0
     groups: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    arguments: Sequence[str] = ()
 
     def names(self, numbers: np.ndarray) -> list[str]:
         """Return the texts of *numbers*."""
@@ -227,12 +237,12 @@ class DeviceTrace(msgspec.Struct, frozen=True):
         return replace(self, events=replace(self.events, record_id=record_ids))
 
 
-def read_device_trace(path: Path) -> DeviceTrace:
-    """Read the Kineto JSON at *path* (plain or gzip).
+def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrace:
+    """Read the Kineto JSON at *path* (plain or gzip), if wanted with what operators were called with.
 
     Raises `TraceFormatError` when it is truncated, of another kind or without any operator.
     """
-    reader = DeviceReader()
+    reader = DeviceReader(with_arguments)
     stream(path, reader)
     about, texts = reader.about(), reader.texts()
     base = _base_ns(about, path)
@@ -252,7 +262,13 @@ def read_device_trace(path: Path) -> DeviceTrace:
         )
     trace = DeviceTrace(events, calls, works, Syncs(**reader.syncs()), Comms(**reader.comms()), texts)
     groups = _listed_groups(info)
-    return replace(_sorted(trace), rank=info.rank, world_size=info.world_size, groups=groups)
+    return replace(
+        _sorted(trace),
+        rank=info.rank,
+        world_size=info.world_size,
+        groups=groups,
+        arguments=reader.arguments(),
+    )
 
 
 def _sorted(trace: DeviceTrace) -> DeviceTrace:

@@ -133,7 +133,7 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
 def _device_trace(traces: RankTraces) -> DeviceTrace:
     if traces.linked and traces.device_path == traces.host_path:
         return read_linked_device(traces.device_path)
-    return read_device_trace(traces.device_path)
+    return read_device_trace(traces.device_path, with_arguments=traces.host_path is None)
 
 
 def read_rank(
@@ -146,7 +146,7 @@ def read_rank(
     trace = trace or _device_trace(traces)
     if traces.host_path is None:
         trace = with_own_records(trace)
-        host, lacking = read_recorded_host(traces.device_path, trace)
+        host, lacking = read_recorded_host(trace)
         return trace, host, [lacking]
     if not traces.linked:
         return trace, read_host_trace(traces.host_path), []

@@ -12,18 +12,15 @@ import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from ..errors import TraceFormatError
 from .collectives import COMM_OPS
 from .columns import which
 from .costs import returned_shape
-from .files import read_json
 from .host_trace import HostOp, HostTrace, Kinds
 from .kineto import CommArguments, DeviceTrace, Event
 from .nccl import PARAMETERS, dtype_bytes
@@ -43,7 +40,7 @@ _TYPE_BYTES = {
     "long int": 8, "short int": 2, "unsigned char": 1, "signed char": 1, "complex<float>": 8,
     "complex<double>": 16, "complex<half>": 4, "unsigned int": 4, "unsigned short": 2, "unsigned long": 8,
 }  # fmt: skip
-_NOTHING = msgspec.Raw(b"[]")
+_NOTHING = "[[], [], []]"
 _NO_SHAPES = (
     "no host trace was given and the device trace has no shapes (record_shapes): costs and data dependencies "
     "are unknown, and collectives whose size the device trace does not tell keep their measured time"
@@ -55,41 +52,16 @@ _SHAPES_ONLY = (
 )
 
 
-class _Arguments(msgspec.Struct, gc=False):
-    record_id: Any = msgspec.field(default=0, name="Record function id")
-    external_id: Any = msgspec.field(default=0, name="External id")
-    shapes: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input Dims")
-    types: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input type")
-    values: msgspec.Raw = msgspec.field(default=_NOTHING, name="Concrete Inputs")
-
-
-class _RawEvent(msgspec.Struct, gc=False):
-    cat: Any = ""
-    args: _Arguments | None = None
-
-
-class _Document(msgspec.Struct):
-    traceEvents: list[_RawEvent]
-
-
-class _Spelled(NamedTuple):
-    """Shapes, types and values of an operator's arguments, as JSON."""
-
-    shapes: bytes = b"[]"
-    types: bytes = b"[]"
-    values: bytes = b"[]"
-
-
 class _Kind(NamedTuple):
-    """What operators were called with that were called alike.
+    """What operators were called with that were called alike: *spelled* as the trace has it.
 
     Of one that communicates, *moved* are the arguments of its library's annotation, *collective* is the name
     in it or in the operator's own arguments; *message* is the peer and the bytes of a send or receive.
     """
 
     name: str
-    spelled: _Spelled = _Spelled()
-    moved: _Spelled = _Spelled()
+    spelled: str = _NOTHING
+    moved: str = _NOTHING
     collective: str = ""
     message: tuple[int, int] | None = None
 
@@ -112,39 +84,51 @@ def with_own_records(trace: DeviceTrace) -> DeviceTrace:
     return trace if trace.events.record_id.any() else trace.with_records(trace.events.external_id)
 
 
-def read_recorded_host(path: Path, trace: DeviceTrace) -> tuple[HostTrace, str]:
-    """Return what the device trace at *path* tells of operators' arguments, and what it does not tell.
+def read_recorded_host(trace: DeviceTrace) -> tuple[HostTrace, str]:
+    """Return what *trace* tells of operators' arguments, and what it does not tell.
 
-    *trace* was read from *path*, and has record ids. Only a functional collective and its wait share a
-    storage; so no data dependency follows.
+    It was read with arguments, and has record ids. Only a functional collective and its wait share a storage;
+    so no data dependency follows.
     """
-    by_record = bool((trace.events.record_id != trace.events.external_id).any())
-    spelled = _arguments(path, by_record=by_record)
+    own, kinds = _called(trace)
     relevant = which(trace.texts, lambda text: text in COMM_OPS or text.startswith(_COMMUNICATION))
     events = replace(trace, events=trace.events.take(relevant[trace.events.name])).rows()
-    kinds: dict[_Kind, int] = {}
+    spelled = {
+        event.record_id: trace.arguments[event.arguments]
+        for event in events
+        if event.arguments >= 0 and event.record_id > 0
+    }
     told = {
         event.record_id: kind
         for event, kind in _communications(events, spelled)
         if kind.name == PARAMETERS or event.record_id in spelled or kind.message is not None
     }
-    for record, name in zip(trace.events.record_id.tolist(), trace.events.name.tolist(), strict=True):
-        if record in spelled and record not in told:
-            told[record] = _Kind(trace.texts[name], spelled[record])
-    kind_of = {record: kinds.setdefault(kind, len(kinds)) for record, kind in sorted(told.items())}
-    host = _host_trace(kind_of, list(kinds), dict(_waited(events)))
-    return host, _SHAPES_ONLY if spelled else _NO_SHAPES
+    numbers: dict[_Kind, int] = {}
+    kind_of = {record: len(kinds) + numbers.setdefault(kind, len(numbers)) for record, kind in told.items()}
+    host = _host_trace(own | kind_of, [*kinds, *numbers], dict(_waited(events)))
+    return host, _SHAPES_ONLY if own else _NO_SHAPES
+
+
+def _called(trace: DeviceTrace) -> tuple[dict[int, int], list[_Kind]]:
+    """Return, by record, which of the kinds each operator with recorded arguments is, and those."""
+    events = trace.events
+    known = np.flatnonzero((events.arguments >= 0) & (events.record_id > 0))
+    records, first = np.unique(events.record_id[known], return_index=True)
+    calls = np.column_stack([events.name, events.arguments])[known[first]]
+    different, kind = np.unique(calls, axis=0, return_inverse=True)
+    kinds = [_Kind(trace.texts[name], trace.arguments[called]) for name, called in different.tolist()]
+    return dict(zip(records.tolist(), kind.ravel().tolist(), strict=True)), kinds
 
 
 def _host_trace(kind_of: Mapping[int, int], kinds: Sequence[_Kind], waited: Mapping[int, int]) -> HostTrace:
     """Return the trace of these records; the pairs of *waited* (waiting, collective) share a storage."""
     shared = {record: number for number, pair in enumerate(waited.items()) for record in pair}
-    records = np.array(list(kind_of), dtype=np.int64)
-    begin = np.array([shared.get(record, 0) for record in kind_of], dtype=np.int64)
-    end = begin + np.array([record in shared for record in kind_of], dtype=np.int64)
+    records = np.array(sorted(kind_of), dtype=np.int64)
+    begin = np.array([shared.get(record, 0) for record in records.tolist()], dtype=np.int64)
+    end = begin + np.array([record in shared for record in records.tolist()], dtype=np.int64)
     return HostTrace(
         records=records,
-        kind=np.array(list(kind_of.values()), dtype=np.int64),
+        kind=np.array([kind_of[record] for record in records.tolist()], dtype=np.int64),
         thread=np.zeros(len(records), dtype=np.int64),
         begin=begin,
         end=end,
@@ -155,27 +139,7 @@ def _host_trace(kind_of: Mapping[int, int], kinds: Sequence[_Kind], waited: Mapp
     )
 
 
-def _arguments(path: Path, *, by_record: bool) -> dict[int, _Spelled]:
-    """Return the arguments of all operators and annotations with shapes; none if the file is odd."""
-    try:
-        document = read_json(path, _Document)
-    except TraceFormatError:
-        return {}
-    alike: dict[_Spelled, _Spelled] = {}
-    found: dict[int, _Spelled] = {}
-    for event in document.traceEvents:
-        args = event.args
-        if event.cat in _HOST and args is not None and args.types != _NOTHING:
-            number = args.record_id if by_record else args.external_id
-            if isinstance(number, int) and number > 0:
-                spelled = _Spelled(bytes(args.shapes), bytes(args.types), bytes(args.values))
-                found[number] = alike.setdefault(spelled, spelled)
-    return found
-
-
-def _communications(
-    events: Sequence[Event], spelled: Mapping[int, _Spelled]
-) -> Iterator[tuple[Event, _Kind]]:
+def _communications(events: Sequence[Event], spelled: Mapping[int, str]) -> Iterator[tuple[Event, _Kind]]:
     """Yield the operators that communicate, and what they were called with."""
     annotations = dict(_annotated(events))
     messages = dict(_messages(events))
@@ -184,8 +148,8 @@ def _communications(
         if event.name == PARAMETERS or event.name in COMM_OPS:
             annotation, name = annotations.get(record, (0, "wait"))
             stated = event.comm.collective if event.comm is not None else name
-            moved = spelled.get(annotation, _Spelled())
-            own = spelled.get(record, _Spelled())
+            moved = spelled.get(annotation, _NOTHING)
+            own = spelled.get(record, _NOTHING)
             yield event, _Kind(event.name, own, moved, stated, messages.get(record))
 
 
@@ -261,10 +225,10 @@ def _operator(kind: _Kind) -> HostOp:
     return HostOp(kind.name, inputs, [_tensor(shape, width)], "", shapes, [shape])
 
 
-def _inputs(spelled: _Spelled) -> tuple[list[Any], list[Any]]:
+def _inputs(spelled: str) -> tuple[list[Any], list[Any]]:
     """Return arguments as host traces spell them, and their shapes."""
     try:
-        shapes, types, values = (msgspec.json.decode(part, type=list) for part in spelled)
+        shapes, types, values = msgspec.json.decode(spelled, type=list[list[Any]])
     except msgspec.MsgspecError:
         return [], []
     inputs = [

@@ -73,7 +73,7 @@ class Table {
 
 template <class Reader>
 void bind_feeding(nb::class_<Reader>& reader) {
-    reader.def(nb::init<>())
+    reader
         .def("feed",
              [](Reader& self, const Byte& bytes) {
                  const nb::gil_scoped_release release;
@@ -90,7 +90,8 @@ void bind_feeding(nb::class_<Reader>& reader) {
 void bind_device_reader(nb::module_& module) {
     auto reader = nb::class_<DeviceReader>(module, "DeviceReader");
     bind_feeding(reader);
-    reader
+    reader.def(nb::init<bool>(), nb::arg("with_arguments") = false)
+        .def("arguments", [](const DeviceReader& self) { return to_list(self.arguments); })
         .def("events",
              [](DeviceReader& self) {
                  EventColumns& from = self.events;
@@ -104,6 +105,7 @@ void bind_device_reader(nb::module_& module) {
                      .add("sequence", from.sequence)
                      .add("external_id", from.external_id)
                      .add("comm", from.comm)
+                     .add("arguments", from.arguments)
                      .take();
              })
         .def("calls",
@@ -169,7 +171,7 @@ void bind_device_reader(nb::module_& module) {
 void bind_host_reader(nb::module_& module) {
     auto reader = nb::class_<HostReader>(module, "HostReader");
     bind_feeding(reader);
-    reader
+    reader.def(nb::init<>())
         .def("operators",
              [](HostReader& self) {
                  OperatorColumns& from = self.operators;

@@ -13,6 +13,7 @@ struct DeviceReader::Event {
     Token collective, in_elements, out_elements, dtype, group_size, group_name, group_ranks, peer_to,
         peer_from;
     Token sync_kind, on_stream, record_correlation;
+    Token shapes, types, values;
 
     Token* argument(std::string_view key);
     Token* field(std::string_view key);
@@ -105,6 +106,9 @@ Token* DeviceReader::Event::argument(std::string_view key) {
         {"cuda_sync_kind", &Event::sync_kind},
         {"wait_on_stream", &Event::on_stream},
         {"wait_on_cuda_event_record_corr_id", &Event::record_correlation},
+        {"Input Dims", &Event::shapes},
+        {"Input type", &Event::types},
+        {"Concrete Inputs", &Event::values},
     };
     for (const auto& one : kKnown) {
         if (one.name == key) return &(this->*one.token);
@@ -170,6 +174,7 @@ void DeviceReader::keep(const Event& event) {
             events.name.push_back(name);
             events.thread.push_back(text_of(event.tid));
             events.comm.push_back(event.name.raw == kParameters ? comm_of(event) : -1);
+            events.arguments.push_back(arguments_of(event));
             events.is_operator.push_back(category == Category::kOperator);
             events.start_ns.push_back(start);
             events.end_ns.push_back(start + length);
@@ -212,6 +217,18 @@ std::int32_t DeviceReader::comm_of(const Event& event) {
     const std::int64_t peer_to = event.peer_to.integer(-1);
     comms.peer.push_back(peer_to >= 0 ? peer_to : event.peer_from.integer(-1));
     return static_cast<std::int32_t>(comms.collective.size()) - 1;
+}
+
+// Keep what *event* was called with, if it is wanted and was recorded, and return its number.
+std::int32_t DeviceReader::arguments_of(const Event& event) {
+    if (!with_arguments_ || event.types.kind != Kind::kArray || event.types.raw == "[]") return -1;
+    scratch_ = '[';
+    for (const Token* part : {&event.shapes, &event.types, &event.values}) {
+        if (part != &event.shapes) scratch_.push_back(',');
+        scratch_.append(part->kind == Kind::kArray ? part->raw : "[]");
+    }
+    scratch_.push_back(']');
+    return arguments.number(scratch_);
 }
 
 }  // namespace chakrascope::converter

@@ -12,9 +12,10 @@
 
 namespace chakrascope::converter {
 
-// Operators and annotations of host threads. Times are nanoseconds from the trace's base; texts are numbers.
+// Operators and annotations of host threads. Times are nanoseconds from the trace's base; texts are numbers,
+// *arguments* those of the reader's arguments (-1: none).
 struct EventColumns {
-    std::vector<std::int32_t> name, thread, comm;
+    std::vector<std::int32_t> name, thread, comm, arguments;
     std::vector<std::uint8_t> is_operator;
     std::vector<std::int64_t> start_ns, end_ns, record_id, sequence, external_id;
 };
@@ -46,7 +47,9 @@ struct CommColumns {
 
 class DeviceReader : private Parts {
   public:
-    DeviceReader() : document_("traceEvents", *this) {}
+    // With *with_arguments*, what operators were called with is kept, as far as it was recorded.
+    explicit DeviceReader(bool with_arguments = false)
+        : document_("traceEvents", *this), with_arguments_(with_arguments) {}
     DeviceReader(const DeviceReader&) = delete;
     DeviceReader& operator=(const DeviceReader&) = delete;
 
@@ -61,6 +64,8 @@ class DeviceReader : private Parts {
     SyncColumns syncs;
     CommColumns comms;
     Texts texts;
+    // What operators were called with: the JSON array [shapes, types, values].
+    Texts arguments;
     // The members that describe the trace, as JSON.
     std::map<std::string, std::string> about;
 
@@ -71,9 +76,11 @@ class DeviceReader : private Parts {
     void member(std::string_view key, const Token& value) override;
     void keep(const Event& event);
     std::int32_t comm_of(const Event& event);
+    std::int32_t arguments_of(const Event& event);
     std::int32_t text_of(const Token& token) { return texts.number(token.text(scratch_)); }
 
     Document document_;
+    bool with_arguments_;
     std::string scratch_;
 };
 

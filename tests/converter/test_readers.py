@@ -270,3 +270,15 @@ def test_a_trace_can_be_made_of_operators():
     assert host.storages_of(5) == {5, 8}
     assert host.storages_of(5, first_input=True) == {5}
     assert len(host_trace({})) == 0
+
+
+def test_arguments_are_read_on_demand_and_kept_once(tmp_path):
+    called = {"Input Dims": [[2, 3], []], "Input type": ["float", "Scalar"], "Concrete Inputs": ["", "1"]}
+    odd = {"Input type": "float", "Input Dims": 1}
+    events = [{**EVENTS[0], "args": args} for args in (called, {}, {**called}, {"Input type": []}, odd)]
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    trace = read_device_trace(path, with_arguments=True)
+    assert trace.events.arguments.tolist() == [0, -1, 0, -1, -1]
+    assert [json.loads(text) for text in trace.arguments] == [[*called.values()]]
+    assert set(read_device_trace(path).events.arguments.tolist()) == {-1}

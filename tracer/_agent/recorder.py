@@ -19,15 +19,18 @@ from .process import compress, without_chatter, write_atomically
 
 __all__ = ["Recorder"]
 
+GRACE_SECONDS = 0.05  # longer than a thread may be held up inside the observer or the profiler
+
 
 class Recorder:
     """One capture window: profiler, host trace, module ranges and step boundaries of one rank.
 
     The host trace's observer slows every operator down, small ones several times. So the window's first step,
-    ``structure_step``, is recorded with it, and ``timed_steps``, which do the same, without.
+    ``structure_step``, is recorded with it, and ``timed_steps``, which do the same, without. The device trace
+    holds the operators of this thread and its autograd's, or with *all_threads* of every one.
     """
 
-    def __init__(self, out: Path, modules: bool) -> None:
+    def __init__(self, out: Path, modules: bool, all_threads: bool = False) -> None:
         import torch  # noqa: PLC0415
 
         self.torch = torch
@@ -39,7 +42,10 @@ class Recorder:
         self.files: dict[str, str | None] = {"host_trace": None, "device_trace": None, "flight_record": None}
         self._ranges = ModuleRanges() if modules else None
         self._messages = MessageGroups()
+        self._all_threads = all_threads
         self._observer: Any = None
+        self._observer_paused = False
+        self._paused_at = 0.0
         self._step_range: Any = None
         self._step_index = 0
         self._step_start_ns = 0
@@ -69,14 +75,21 @@ class Recorder:
         self.open_step(steps_seen)
 
     def _settings(self) -> Any:
-        """Return the profiler's settings: on a device, which stream or thread waited for which event."""
+        """Return the profiler's settings, as far as this torch knows them.
+
+        On a device, which stream or thread waited for which event; in a script whose communication hooks go
+        on in other threads, those threads.
+        """
         cuda = self.torch.cuda
-        if not (cuda.is_available() and cuda.is_initialized()):
-            return None
-        try:
-            return self.torch.profiler._ExperimentalConfig(enable_cuda_sync_events=True)
-        except TypeError:
-            return None  # this torch cannot tell
+        wanted = {
+            "enable_cuda_sync_events": cuda.is_available() and cuda.is_initialized(),
+            "profile_all_threads": self._all_threads,
+        }
+        settings_class = self.torch.profiler._ExperimentalConfig
+        known = settings_class.__init__.__doc__ or ""
+        settings = {name: True for name, is_wanted in wanted.items() if is_wanted and name in known}
+        self._all_threads = "profile_all_threads" in settings
+        return settings_class(**settings) if settings else None
 
     def open_step(self, index: int) -> None:
         """Open the range of step *index*."""
@@ -92,7 +105,7 @@ class Recorder:
         times = {"index": self._step_index, "start_ns": self._step_start_ns, "end_ns": time.time_ns()}
         if self.structure_step is None:
             self.structure_step = times
-            self._stop_observer()
+            self._pause_observer()
         else:
             self.timed_steps.append(times)
 
@@ -120,16 +133,32 @@ class Recorder:
         self._messages.disable()
         if self._ranges is not None:
             self._ranges.disable()
-        self._stop_observer()
+        self._pause_observer()
+        self._pause_profile()
+        time.sleep(max(0.0, self._paused_at + GRACE_SECONDS - time.monotonic()))
         with without_chatter():
             self._profile.stop()
+            if self._observer is not None:
+                self._observer.unregister_callback()
+                self._observer = None
 
-    def _stop_observer(self) -> None:
-        if self._observer is not None:
-            observer, self._observer = self._observer, None
+    def _pause_observer(self) -> None:
+        """Let the observer see no further operator of any thread; some may still be inside it.
+
+        To remove it then crashes torch, so that has to wait.
+        """
+        if not self._observer_paused:
+            self._observer_paused = True
             with without_chatter():
-                observer.stop()
-                observer.unregister_callback()
+                self._observer.stop()
+            self._paused_at = time.monotonic()
+
+    def _pause_profile(self) -> None:
+        """Do likewise with the profiler, unless it sees this thread alone."""
+        if self._all_threads:
+            with without_chatter():
+                self._profile.toggle_collection_dynamic(False, [self.torch.profiler.ProfilerActivity.CPU])
+            self._paused_at = time.monotonic()
 
     def _save_host(self) -> None:
         name = f"rank{self.rank}.host.json.gz"
