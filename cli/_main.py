@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -14,6 +16,8 @@ from ..errors import ChakrascopeError, DependencyError, WorkloadFormatError
 from ._output import error_console, write_what_the_terminal_can
 
 __all__ = ["cli", "main"]
+
+_NO_ROOM = {errno.EDQUOT, errno.ENOSPC}
 
 EXIT_CODES = """\b
 Exit codes
@@ -143,6 +147,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(141)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        where = f" for {error.filename}" if error.filename else ""
+        text = f"{os.strerror(error.errno)}{where}; free some disk space, or write to another disk."
+        error_console.print(f"[bold red]error:[/] {_escaped(text)}", soft_wrap=True)
+        sys.exit(1)
     except ChakrascopeError as error:
         error_console.print(f"[bold red]error:[/] {_escaped(error.message)}", soft_wrap=True)
         if isinstance(error, (DependencyError, WorkloadFormatError)):

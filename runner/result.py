@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from ..errors import StudyError
+from ._writing import writing
 
 __all__ = ["COLUMNS", "Result", "empty_table"]
 
@@ -115,7 +116,7 @@ class Result:
     def save(self, folder: str | Path) -> None:
         """Write the result to the new *folder*, which appears whole or not at all.
 
-        Raises `StudyError` if the folder exists: a result is never modified.
+        Raises `StudyError` if the folder exists, as a result is never modified, or cannot be written.
         """
         target = Path(folder)
         if target.exists():
@@ -123,8 +124,9 @@ class Result:
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         shutil.rmtree(temporary, ignore_errors=True)
         try:
-            self.write_into(temporary)
-            temporary.rename(target)
+            with writing(target):
+                self.write_into(temporary)
+                temporary.rename(target)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 

@@ -15,6 +15,7 @@ from typing import Any
 from ..converter import Workload
 from ..errors import StudyError, did_you_mean
 from ._notes import LABEL_LENGTH, NOTE_LENGTH, TAG_LENGTH, read_note, write_note
+from ._writing import writing
 from .algorithms import copied_into
 from .config import MemoryConfig, NetworkConfig, SystemConfig, load_groups
 from .config._values import write_atomically
@@ -161,11 +162,15 @@ class Study:
         root = self.path / "workloads"
         temporary = root / f".{name}.{os.getpid()}.tmp"
         shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        workload.save(temporary / "workload")
-        folder = self._folder_for(temporary, root / name)
-        shutil.rmtree(folder, ignore_errors=True)
-        temporary.rename(folder)
+        try:
+            with writing(root / name):
+                temporary.mkdir(parents=True)
+                workload.save(temporary / "workload")
+                folder = self._folder_for(temporary, root / name)
+                shutil.rmtree(folder, ignore_errors=True)
+                temporary.rename(folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
         return folder / "workload"
 
     def _folder_for(self, saved: Path, wanted: Path) -> Path:
@@ -255,15 +260,16 @@ class Study:
         temporary = folder.with_name(f".{run_id}.{os.getpid()}.tmp")
         shutil.rmtree(temporary, ignore_errors=True)
         try:
-            result.write_into(temporary)
-            _write_inputs(temporary, experiment)
-            info = self._new_info(experiment, result, label, workload)
-            write_atomically(temporary / "run.json", json.dumps(info, indent=2) + "\n")
-            try:
-                temporary.rename(folder)
-            except OSError:
-                if not folder.exists():
-                    raise
+            with writing(folder):
+                result.write_into(temporary)
+                _write_inputs(temporary, experiment)
+                info = self._new_info(experiment, result, label, workload)
+                write_atomically(temporary / "run.json", json.dumps(info, indent=2) + "\n")
+                try:
+                    temporary.rename(folder)
+                except OSError:
+                    if not folder.exists():
+                        raise
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
         return run_id

@@ -40,7 +40,7 @@ def keep_run(study: Study, experiment: Experiment, result: Result, job: Job) -> 
     """Make the result a run of the study, whole or not at all."""
     try:
         study.add_run(experiment, result, label=job.label, workload=job.workload)
-    except OSError:
+    except StudyError:
         # Somebody may have simulated it elsewhere and kept it in this moment.
         if not study.has_run(experiment):
             raise

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 
-from ....errors import BackendError, BackendTimeout, SimulationStalled
+from ....errors import BackendError, BackendTimeout, Cancelled, SimulationStalled
 from ...config import PacketNetwork
 from ...experiment import Experiment
 from ...result import Result
 from .._base import Progress
 from .._process import backend_timeout_s, describe_exit, run_guarded
+from .._scratch import require_space, scratch_folder
 from ._find import AstraSimProgram, locate
 from ._inputs import TRACE_LIMIT_NODES, write_inputs
 from ._log import AstraSimLog, log_lines, read_trace
@@ -18,6 +18,8 @@ from ._outcome import SHOWN_LINES, conclude, count_nodes
 from ._packets import refuse_endless, with_packets
 
 __all__ = ["AstraSimBackend"]
+
+_LINES_BETWEEN_QUESTIONS = 10_000
 
 
 class AstraSimBackend:
@@ -65,9 +67,12 @@ class AstraSimBackend:
         timeout_s = self.timeout_s if self.timeout_s is not None else backend_timeout_s()
         trace = count_nodes(experiment) <= TRACE_LIMIT_NODES
         log = AstraSimLog(experiment.workload.num_ranks)
+
+        def keep_going() -> bool:
+            return progress is None or progress(log.now_ns, len(log.ranks))
+
         try:
-            with tempfile.TemporaryDirectory(prefix="chakrascope-", ignore_cleanup_errors=True) as name:
-                folder = Path(name)
+            with scratch_folder() as folder:
                 options = write_inputs(experiment, self.kind, folder, trace=trace)
                 status, tail = run_guarded(
                     [str(program.path.resolve()), *options],
@@ -75,9 +80,13 @@ class AstraSimBackend:
                     name=f"ASTRA-sim ({program.path.name})",
                     timeout_s=timeout_s,
                     on_line=log.feed,
-                    keep_going=lambda: progress is None or progress(log.now_ns, len(log.ranks)),
+                    keep_going=keep_going,
                 )
-                result = self._answer(experiment, program, log, folder, status, tail, trace=trace)
+                require_space(folder)
+                if status != 0:
+                    raise _failure(program, log, status, tail)
+                lines = _while_wanted(log_lines(folder / "log"), keep_going) if trace else None
+                result = self._answer(experiment, program, log, lines, tail)
                 return result if packet is None else with_packets(result, packet, log, folder)
         except OSError as error:
             raise BackendError(
@@ -85,28 +94,31 @@ class AstraSimBackend:
                 "another folder."
             ) from error
 
-    def _answer(  # noqa: PLR0917 - the parts of one run
+    def _answer(
         self,
         experiment: Experiment,
         program: AstraSimProgram,
         log: AstraSimLog,
-        folder: Path,
-        status: int,
+        lines: Iterable[str] | None,
         tail: list[str],
-        *,
-        trace: bool,
     ) -> Result:
-        if status != 0:
-            raise _failure(program, log, status, tail)
         return conclude(
             experiment,
             log,
-            read_trace(log_lines(folder / "log")) if trace else None,
+            None if lines is None else read_trace(lines),
             tail,
             who=f"The program {program.path}",
             versions={"astra-sim": program.version, "program": program.path.name},
             warnings=_warnings(program),
         )
+
+
+def _while_wanted(lines: Iterable[str], keep_going: Callable[[], bool]) -> Iterator[str]:
+    """Yield *lines*, asking now and then whether to go on: reading a long log takes seconds."""
+    for number, line in enumerate(lines):
+        if number % _LINES_BETWEEN_QUESTIONS == 0 and not keep_going():
+            raise Cancelled("ASTRA-sim had ended when the run was cancelled; nothing of it is kept.")
+        yield line
 
 
 def _failure(program: AstraSimProgram, log: AstraSimLog, status: int, tail: list[str]) -> BackendError:

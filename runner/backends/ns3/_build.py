@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ....errors import BackendError
 from .._process import describe_exit, run_guarded
+from .._scratch import scratch_folder
 from ._install import Compiler, Ns3Install, find_compiler, find_ns3
 
 __all__ = ["SOURCES", "build_driver", "cache_folder"]
@@ -18,6 +19,7 @@ __all__ = ["SOURCES", "build_driver", "cache_folder"]
 SOURCES = Path(__file__).resolve().parent / "src"
 _FLAGS = ("-std=c++20", "-O2")
 _TIMEOUT_S = 600.0
+_FULL = os.strerror(errno.ENOSPC)
 
 
 def build_driver(
@@ -29,7 +31,7 @@ def build_driver(
     `BackendUnavailable` without ns-3 or a compiler, and `BackendError` with its message if it fails.
     """
     ns3 = find_ns3(environment)
-    compiler = find_compiler(environment)
+    compiler = find_compiler(environment, keep_going)
     target = cache_folder(environment) / _key(ns3, compiler) / "packetnet"
     if not target.is_file():
         print("Compiling the packet model against ns-3 (first use only) ...", file=sys.stderr)
@@ -62,8 +64,7 @@ def _key(ns3: Ns3Install, compiler: Compiler) -> str:
 def _compile(ns3: Ns3Install, compiler: Compiler, target: Path, keep_going: Callable[[], bool]) -> None:
     """Compile all sources as one, which reads ns-3's headers once, and put the program at *target*."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="build-", dir=target.parent) as name:
-        folder = Path(name)
+    with scratch_folder(target.parent) as folder:
         whole = "".join(f'#include "{path}"\n' for path in sorted(SOURCES.glob("*.cc")))
         (folder / "all.cc").write_text(whole, encoding="utf-8")
         command = [
@@ -78,6 +79,11 @@ def _compile(ns3: Ns3Install, compiler: Compiler, target: Path, keep_going: Call
             on_line=lambda _: None,
             keep_going=keep_going,
         )
+        if status != 0 and _FULL in " ".join(tail):
+            raise BackendError(
+                f"The packet model cannot be compiled: the disk is full ({target.parent}, or the folder for "
+                "temporary files); free some space, or set XDG_CACHE_HOME and TMPDIR to other folders."
+            )
         if status != 0:
             raise BackendError(
                 f"The packet model does not compile against ns-3 {ns3.version} in {ns3.include} with "

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ....errors import BackendUnavailable
+from ....errors import BackendUnavailable, Cancelled
 
 __all__ = ["Compiler", "Ns3Install", "find_compiler", "find_ns3"]
 
 _LIBRARY = re.compile(r"libns(3[\w.]*?)(?:-dev)?-core(-[a-z]+)?\.so")
 _HEADER = "ns3/core-module.h"
 _OLDEST_GCC = 11
+_POLL_S = 0.1
+_VERSION_S = 30.0
 _REMEDY = "`pip install --no-deps ns3==3.44.post0` and `apt-get install g++`"
 
 
@@ -71,28 +75,29 @@ def find_ns3(environment: Mapping[str, str] | None = None) -> Ns3Install:
     )
 
 
-def find_compiler(environment: Mapping[str, str] | None = None) -> Compiler:
+def find_compiler(
+    environment: Mapping[str, str] | None = None, keep_going: Callable[[], bool] = lambda: True
+) -> Compiler:
     """Return the C++ compiler: ``CXX``, else g++, clang++ or c++ on ``PATH``.
 
-    Raises `BackendUnavailable` if there is none, or only one without C++20.
+    Raises `BackendUnavailable` if there is none, or only one without C++20, and `Cancelled` if *keep_going*
+    returns False before it has said its version.
     """
     variables = os.environ if environment is None else environment
     names = [variables["CXX"]] if variables.get("CXX") else ["g++", "clang++", "c++"]
     for name in names:
         path = shutil.which(name, path=variables.get("PATH", os.defpath))
         if path:
-            return _checked(path)
+            return _checked(path, keep_going)
     raise BackendUnavailable(
         f"The backend 'ns3' compiles its model on first use, but there is no C++ compiler "
         f"({', '.join(names)}); what it needs comes with {_REMEDY}."
     )
 
 
-def _checked(path: str) -> Compiler:
+def _checked(path: str, keep_going: Callable[[], bool]) -> Compiler:
     try:
-        answer = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, check=True, timeout=30
-        ).stdout
+        answer = _ask_version(path, keep_going)
     except (OSError, subprocess.SubprocessError) as error:
         raise BackendUnavailable(
             f"The C++ compiler {path} does not run ({error}); install another with {_REMEDY}."
@@ -105,6 +110,29 @@ def _checked(path: str) -> Compiler:
             "newer, named by CXX if it is not the first on PATH."
         )
     return Compiler(path, first)
+
+
+def _ask_version(path: str, keep_going: Callable[[], bool]) -> str:
+    """Return what the compiler says to ``--version``, which it may never do."""
+    command = [path, "--version"]
+    deadline = time.monotonic() + _VERSION_S
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace"
+    ) as process:
+        try:
+            while True:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    answer, _ = process.communicate(timeout=_POLL_S)
+                    break
+                if not keep_going():
+                    raise Cancelled("The packet-level simulation was cancelled.")
+                if time.monotonic() > deadline:
+                    raise subprocess.TimeoutExpired(command, _VERSION_S)
+        finally:
+            process.kill()
+    if process.returncode != 0:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return answer
 
 
 def _usual_places() -> Iterator[tuple[Path, str]]:

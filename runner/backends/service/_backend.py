@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 import time
 import uuid
 from pathlib import Path
@@ -16,6 +15,7 @@ from ...experiment import Experiment
 from ...result import Result
 from .._base import Progress
 from .._process import backend_timeout_s
+from .._scratch import scratch_folder
 from ..astra_sim._log import AstraSimLog, read_trace
 from ..astra_sim._outcome import SHOWN_LINES, conclude, count_nodes
 from ..astra_sim._packets import refuse_endless, with_packets
@@ -72,15 +72,14 @@ class ServiceBackend:
 
     def _run(self, experiment: Experiment, progress: Progress | None, *, trace: bool) -> Result:
         if self.address.kind == "ns3":
-            refuse_endless(experiment)
+            refuse_endless(experiment, progress)
         timeout_s = self.timeout_s if self.timeout_s is not None else backend_timeout_s()
         watch = _Watch(self.address.place, progress, timeout_s)
         # Under a name of its own, nobody else's files can be taken for ours.
         folder = f"chakrascope-{uuid.uuid4().hex}"
         request, warnings = configuration(experiment, self.address.kind, folder, trace=trace)
         try:
-            with tempfile.TemporaryDirectory(prefix="chakrascope-", ignore_cleanup_errors=True) as name:
-                scratch = Path(name)
+            with scratch_folder() as scratch:
                 version, log, lines = self._serve(experiment, request, folder, scratch, watch)
                 result = conclude(
                     experiment,

@@ -200,6 +200,12 @@ def test_cancelling_stops_the_program_at_once(program, monkeypatch, tmp_path):
     assert_gone(tmp_path / "pids")
 
 
+def test_cancelling_works_once_all_ranks_have_finished(program, monkeypatch):
+    """While the log is still read, for one."""
+    with pytest.raises(Cancelled):
+        run(program, "ok", monkeypatch, progress=lambda now_ns, finished: finished < 2)
+
+
 def test_a_child_left_behind_does_not_hold_the_run(program, monkeypatch):
     assert run(program, "leaves-child", monkeypatch).makespan_ns == 9000
 

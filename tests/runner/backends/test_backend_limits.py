@@ -72,6 +72,16 @@ def test_astra_sim_s_inputs_on_a_full_disk(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["fake"]
 
 
+def test_astra_sim_that_did_not_notice_a_full_disk(tmp_path, monkeypatch):
+    """It ends as if nothing were the matter, its log and its list of messages cut short."""
+    monkeypatch.setenv("FAKE_NODES", json.dumps([[0, 0, 0, 5], [1, 0, 0, 5]]))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    fake = executable(tmp_path / "fake", f"#!{sys.executable}\n{FAKE.read_text(encoding='utf-8')}")
+    with files_up_to(30_000), pytest.raises(BackendError, match=r"scratch folder.*free some disk space"):
+        AstraSimBackend("ns3", AstraSimProgram("ns3", fake, "test"), 120.0).run(experiment())
+    assert [path.name for path in tmp_path.iterdir()] == ["fake"]
+
+
 def test_astra_sim_without_memory_or_disk(tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_NODES", json.dumps([[0, 0, 0, 5], [1, 0, 0, 5]]))
     script = tmp_path / "fake.py"

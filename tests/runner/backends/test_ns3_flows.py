@@ -323,6 +323,24 @@ def test_absent_and_old_compilers_are_named(tmp_path):
     assert find_compiler({"PATH": str(tmp_path)}).version == "clang version 8.0.1"
 
 
+def test_a_compiler_that_never_says_its_version_can_be_cancelled(tmp_path):
+    script(tmp_path / "g++", "import time; time.sleep(600)")
+    asked = []
+    with pytest.raises(Cancelled):
+        find_compiler({"PATH": str(tmp_path)}, lambda: asked.append(None) or len(asked) < 3)
+
+
+def test_a_full_disk_is_told_from_a_model_that_does_not_compile(tmp_path):
+    said = "a.s: No space left on device"
+    script(
+        tmp_path / "bin-g++",
+        f"import sys\nif '--version' in sys.argv: print('g++ 12.2.0')\nelse: sys.exit({said!r})",
+    )
+    variables = {"CHAKRASCOPE_NS3": str(fake_ns3(tmp_path / "mine")), "CXX": str(tmp_path / "bin-g++")}
+    with pytest.raises(BackendError, match=r"disk is full.*XDG_CACHE_HOME and TMPDIR"):
+        build_driver(environment=variables | {"XDG_CACHE_HOME": str(tmp_path / "cache")})
+
+
 def test_a_failing_compilation_is_an_error_that_leaves_nothing(tmp_path):
     home = fake_ns3(tmp_path / "mine")
     compiler = "import sys\nif '--version' in sys.argv: print('g++ 12.2.0')\nelse: sys.exit('no such header')"
