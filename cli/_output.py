@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "console",
+    "count_of",
     "counter",
     "error_console",
     "format_duration",
@@ -68,6 +69,11 @@ def format_duration(nanoseconds: float) -> str:
         if abs(nanoseconds) >= size:
             return f"{nanoseconds / size:.3f} {unit}"
     return f"{nanoseconds:.0f} ns"
+
+
+def count_of(number: int, noun: str) -> str:
+    """Return how many there are of *noun*, whose plural is regular."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def print_json(value: object) -> None:

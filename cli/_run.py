@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from ..errors import UsageError
 from ..runner import Experiment, JobStore, NetworkConfig, Result, Study, get_backend, prepare
-from ._output import console, format_duration, format_option, print_frame, print_json, stage
+from ._output import console, count_of, format_duration, format_option, print_frame, print_json, stage
 
 __all__ = ["DEFAULT_BACKENDS", "Target", "choose_network", "run_command", "simulate_study", "target_options"]
 
@@ -88,9 +88,8 @@ def choose_network(network: str | None, logical: str | None) -> NetworkConfig | 
 def simulate(experiments: Iterable[Experiment]) -> Iterator[tuple[Experiment, Result]]:
     """Yield each experiment with its result."""
     for experiment in experiments:
-        ranks = experiment.workload.num_ranks
-        what = f"{ranks} rank" if ranks == 1 else f"{ranks} ranks"
-        with stage(f"{experiment.backend}: {what} on {experiment.network.name}"):
+        ranks = count_of(experiment.workload.num_ranks, "rank")
+        with stage(f"{experiment.backend}: {ranks} on {experiment.network.name}"):
             result = get_backend(experiment.backend).run(experiment)
         yield experiment, result
 
