@@ -71,17 +71,20 @@ class ParquetWriter:
     def texts(self, numbers: _Int, texts: _TextTable) -> bytes: ...
     def finish(self) -> bytes: ...
 
-def encode(
-    preamble: bytes,
-    id: _Long,
-    type: _Long,
-    duration_ns: _Long,
-    lane: _Long,
-    name: _Texts,
-    ctrl: tuple[_Long, _Long],
-    data: tuple[_Long, _Long],
-    is_cpu_op: _Byte,
-    integers: Sequence[tuple[str, int, _Long, bool]],
-    texts: Sequence[_Texts],
-    extra: _TextTable,
-) -> bytes: ...
+class Encoder:
+    def __init__(
+        self,
+        preamble: bytes,
+        id: _Long,
+        type: _Long,
+        duration_ns: _Long,
+        lane: _Long,
+        name: _Texts,
+        ctrl: tuple[_Long, _Long],
+        data: tuple[_Long, _Long],
+        is_cpu_op: _Byte,
+        integers: Sequence[tuple[str, int, _Long, bool]],
+        texts: Sequence[_Texts],
+        extra: _TextTable,
+    ) -> None: ...
+    def next(self) -> bytes: ...

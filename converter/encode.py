@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from ._native import encode
+from ._native import Encoder
 from .columns import positions
 from .graph import FILE_METADATA, EdgeKind, Graph, TextColumn, byte_table
 from .order import dependencies
 
-__all__ = ["ATTRIBUTES", "PREAMBLE", "TEXT_ATTRIBUTES", "UNSET_IS_MINUS_ONE", "encode_graph", "framed"]
+__all__ = [
+    "ATTRIBUTES",
+    "PREAMBLE",
+    "TEXT_ATTRIBUTES",
+    "UNSET_IS_MINUS_ONE",
+    "encode_graph",
+    "encoded_pieces",
+    "framed",
+]
 
 _FORMAT_VERSION = "0.0.4"
 # Field numbers of the schema.
@@ -46,7 +56,12 @@ UNSET_IS_MINUS_ONE = frozenset(
 
 
 def encode_graph(graph: Graph) -> bytes:
-    """Return *graph* as the bytes of an ``.et`` file that ASTRA-sim reads.
+    """Return *graph* as the bytes of an ``.et`` file that ASTRA-sim reads, those of `encoded_pieces`."""
+    return b"".join(encoded_pieces(graph))
+
+
+def encoded_pieces(graph: Graph) -> Iterator[bytes]:
+    """Yield the bytes of an ``.et`` file of *graph*, about a megabyte at a time.
 
     ``duration_micros`` is the nanosecond duration rounded with carry along each lane, so that sums agree to
     half a microsecond; the exact value is in the attribute ``duration_ns``.
@@ -56,7 +71,7 @@ def encode_graph(graph: Graph) -> bytes:
     is_data = edges["kind"] == EdgeKind.DATA
     group_ids, places = np.unique(nodes["group"], return_inverse=True)
     groups = TextColumn(places.ravel(), [str(number) if number else "" for number in group_ids.tolist()])
-    return encode(
+    encoder = Encoder(
         graph.extra.get(FILE_METADATA, PREAMBLE),
         ids,
         _integers(nodes["type"]),
@@ -76,6 +91,8 @@ def encode_graph(graph: Graph) -> bytes:
         ],
         byte_table([graph.extra.get(number, b"") for number in ids.tolist()] if graph.extra else []),
     )
+    while piece := encoder.next():
+        yield piece
 
 
 def _integers(column: np.ndarray) -> np.ndarray:

@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import re
+import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import UsageError, WorkloadError, WorkloadFormatError
-from .codec import decode_graph, encode_graph, read_et
+from .codec import decode_graph, read_et
+from .encode import encoded_pieces
 from .graph import EdgeKind, Graph, NodeType
 from .scaling import replicate
 from .tables import load_tables, save_tables
@@ -81,10 +84,9 @@ class Workload:
         prefix.parent.mkdir(parents=True, exist_ok=True)
         digests = []
         for program, graph in enumerate(self.graphs):
-            encoded = encode_graph(graph)
-            digests.append(hashlib.sha256(encoded).hexdigest())
-            for rank in np.flatnonzero(self.program_of_rank == program).tolist():
-                _write(_beside(prefix, f".{rank}.et"), encoded)
+            ranks = np.flatnonzero(self.program_of_rank == program).tolist()
+            path, *others = (_beside(prefix, f".{rank}.et") for rank in ranks)
+            digests.append(_write_graph(graph, path, others))
         groups = _beside(prefix, ".groups.json")
         if self.groups:
             _write(groups, json.dumps({str(key): list(value) for key, value in self.groups.items()}).encode())
@@ -247,8 +249,25 @@ def _reasoned(graph: Graph, kinds: pd.DataFrame | None) -> Graph:
     return Graph(graph.rank, graph.nodes, merged[["src", "dst", "kind"]], graph.metadata, graph.extra)
 
 
+def _write_graph(graph: Graph, path: Path, others: Sequence[Path]) -> str:
+    """Write the file of *graph* to *path* and the *others*, each atomically; return its SHA-256."""
+    digest = hashlib.sha256()
+    with _temporary(path).open("wb") as file:
+        for piece in encoded_pieces(graph):
+            digest.update(piece)
+            file.write(piece)
+    for other in others:
+        shutil.copyfile(_temporary(path), _temporary(other))
+        os.replace(_temporary(other), other)
+    os.replace(_temporary(path), path)
+    return digest.hexdigest()
+
+
 def _write(path: Path, data: bytes) -> None:
     """Write *data* to *path* atomically."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)
+    _temporary(path).write_bytes(data)
+    os.replace(_temporary(path), path)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
 #include <memory>
 #include <span>
 #include <string>
@@ -308,32 +309,68 @@ void bind_parquet(nb::module_& module) {
         .def("finish", [](const ParquetWriter& self) { return to_bytes(self.finish()); });
 }
 
-nb::bytes encode_columns(const nb::bytes& preamble, const Long& id, const Long& type, const Long& duration_ns,
-                         const Long& lane, const PyTexts& name, const PySources& ctrl, const PySources& data,
-                         const Byte& is_cpu_op, const std::vector<PyIntegers>& integers,
-                         const std::vector<PyTexts>& texts, const std::tuple<Byte, Long>& extra) {
-    EncodeInput input;
-    input.preamble = {preamble.c_str(), preamble.size()};
-    input.id = view(id);
-    input.type = view(type);
-    input.duration_ns = view(duration_ns);
-    input.lane = view(lane);
-    input.name = text_column(name);
-    input.ctrl_bounds = view(std::get<0>(ctrl));
-    input.ctrl_sources = view(std::get<1>(ctrl));
-    input.data_bounds = view(std::get<0>(data));
-    input.data_sources = view(std::get<1>(data));
-    input.is_cpu_op = view(is_cpu_op);
-    for (const auto& [name_of, field, values, skip] : integers)
-        input.integers.push_back({name_of, field, view(values), skip});
-    for (const auto& column : texts) input.texts.push_back(text_column(column));
-    input.extra = text_table(extra);
-    std::string file;
-    {
-        const nb::gil_scoped_release release;
-        file = encode(input);
+// An encoder, and the arrays it reads.
+class ArrayEncoder {
+  public:
+    ArrayEncoder(const nb::bytes& preamble, Long id, Long type, Long duration_ns, Long lane, PyTexts name,
+                 PySources ctrl, PySources data, Byte is_cpu_op, std::vector<PyIntegers> integers,
+                 std::vector<PyTexts> texts, std::tuple<Byte, Long> extra)
+        : preamble_(preamble.c_str(), preamble.size()),
+          nodes_{std::move(id), std::move(type), std::move(duration_ns), std::move(lane)},
+          name_(std::move(name)),
+          sources_{std::move(ctrl), std::move(data)},
+          is_cpu_op_(std::move(is_cpu_op)),
+          integers_(std::move(integers)),
+          texts_(std::move(texts)),
+          extra_(std::move(extra)),
+          encoder_(input()) {}
+
+    std::string next() { return encoder_.next(); }
+
+  private:
+    EncodeInput input() const {
+        EncodeInput input;
+        input.preamble = preamble_;
+        input.id = view(nodes_[0]);
+        input.type = view(nodes_[1]);
+        input.duration_ns = view(nodes_[2]);
+        input.lane = view(nodes_[3]);
+        input.name = text_column(name_);
+        input.ctrl_bounds = view(std::get<0>(sources_[0]));
+        input.ctrl_sources = view(std::get<1>(sources_[0]));
+        input.data_bounds = view(std::get<0>(sources_[1]));
+        input.data_sources = view(std::get<1>(sources_[1]));
+        input.is_cpu_op = view(is_cpu_op_);
+        for (const auto& [name_of, field, values, skip] : integers_)
+            input.integers.push_back({name_of, field, view(values), skip});
+        for (const auto& column : texts_) input.texts.push_back(text_column(column));
+        input.extra = text_table(extra_);
+        return input;
     }
-    return to_bytes(file);
+
+    std::string preamble_;
+    std::array<Long, 4> nodes_;
+    PyTexts name_;
+    std::array<PySources, 2> sources_;
+    Byte is_cpu_op_;
+    std::vector<PyIntegers> integers_;
+    std::vector<PyTexts> texts_;
+    std::tuple<Byte, Long> extra_;
+    Encoder encoder_;
+};
+
+void bind_encoder(nb::module_& module) {
+    nb::class_<ArrayEncoder>(module, "Encoder")
+        .def(nb::init<const nb::bytes&, Long, Long, Long, Long, PyTexts, PySources, PySources, Byte,
+                      std::vector<PyIntegers>, std::vector<PyTexts>, std::tuple<Byte, Long>>())
+        .def("next", [](ArrayEncoder& self) {
+            std::string piece;
+            {
+                const nb::gil_scoped_release release;
+                piece = self.next();
+            }
+            return to_bytes(piece);
+        });
 }
 
 }  // namespace
@@ -345,5 +382,5 @@ NB_MODULE(_native, module) {
     bind_timeline(module);
     bind_order(module);
     bind_parquet(module);
-    module.def("encode", &encode_columns);
+    bind_encoder(module);
 }

@@ -1,13 +1,14 @@
 #include "encode.h"
 
 #include <algorithm>
-#include <unordered_map>
+#include <utility>
 
 #include "varint.h"
 
 namespace chakrascope::converter {
 namespace {
 
+constexpr std::size_t kPiece = 1 << 20;
 constexpr std::uint32_t kVarint = 0, kLength = 2;
 // Field numbers of the schema.
 constexpr std::uint32_t kId = 1, kName = 2, kType = 3, kCtrl = 4, kData = 5, kDuration = 7, kAttribute = 10;
@@ -70,22 +71,18 @@ std::vector<std::string> labels(const TextColumn& column) {
     return encoded;
 }
 
-// Durations in microseconds, what rounding left over carried to the lane's next node, so that sums agree.
-class Microseconds {
-  public:
-    std::int64_t next(std::int64_t lane, std::int64_t duration_ns) {
-        Wide& carry = carry_[lane];
-        const Wide exact = duration_ns + carry;
-        const Wide rounded = std::max<Wide>(0, exact + 500) / 1000;
-        carry = exact - rounded * 1000;
-        return static_cast<std::int64_t>(rounded);
-    }
+const std::string& is_cpu_op(bool value) {
+    static const std::string known[] = {attribute(opening("is_cpu_op", kBoolValue, kVarint) + '\0'),
+                                        attribute(opening("is_cpu_op", kBoolValue, kVarint) + '\1')};
+    return known[value ? 1 : 0];
+}
 
-  private:
-    __extension__ using Wide = __int128;  // files of others hold any duration
-
-    std::unordered_map<std::int64_t, Wide> carry_;
-};
+std::span<const std::int64_t> waits(std::span<const std::int64_t> bounds,
+                                    std::span<const std::int64_t> sources, std::size_t node) {
+    const auto begin = static_cast<std::size_t>(bounds[node]),
+               end = static_cast<std::size_t>(bounds[node + 1]);
+    return sources.subspan(begin, end - begin);
+}
 
 }  // namespace
 
@@ -95,47 +92,56 @@ std::string_view TextTable::operator[](std::int64_t number) const {
     return bytes.substr(begin, static_cast<std::size_t>(ends[at]) - begin);
 }
 
-std::string encode(const EncodeInput& input) {
-    std::string out, node, body;
-    put_varint(out, input.preamble.size());
-    out += input.preamble;
-    const std::string cpu[] = {attribute(opening("is_cpu_op", kBoolValue, kVarint) + '\0'),
-                               attribute(opening("is_cpu_op", kBoolValue, kVarint) + '\1')};
-    std::vector<std::string> openings;
-    for (const auto& integer : input.integers)
-        openings.push_back(opening(integer.name, integer.field, kVarint));
-    std::vector<std::vector<std::string>> encoded;
-    for (const auto& column : input.texts) encoded.push_back(labels(column));
-    Microseconds microseconds;
-    const auto waits = [](std::span<const std::int64_t> bounds, std::span<const std::int64_t> sources,
-                          auto i) {
-        const auto begin = static_cast<std::size_t>(bounds[i]), end = static_cast<std::size_t>(bounds[i + 1]);
-        return sources.subspan(begin, end - begin);
-    };
-    for (std::size_t i = 0; i < input.id.size(); ++i) {
-        node.clear();
-        put_number(node, kId, input.id[i]);
-        put_text(node, kName, input.name.texts[input.name.numbers[i]]);
-        put_number(node, kType, input.type[i]);
-        put_packed(node, kCtrl, waits(input.ctrl_bounds, input.ctrl_sources, i));
-        put_packed(node, kData, waits(input.data_bounds, input.data_sources, i));
-        put_number(node, kDuration, microseconds.next(input.lane[i], input.duration_ns[i]));
-        node += cpu[input.is_cpu_op[i] != 0 ? 1 : 0];
-        for (std::size_t a = 0; a < input.integers.size(); ++a) {
-            const std::int64_t value = input.integers[a].values[i];
-            if (value < 0 && input.integers[a].skip_negative) continue;
-            put_tag(node, kAttribute, kLength);
-            put_varint(node, openings[a].size() + varint_size(static_cast<std::uint64_t>(value)));
-            node += openings[a];
-            put_varint(node, static_cast<std::uint64_t>(value));
-        }
-        for (std::size_t a = 0; a < input.texts.size(); ++a)
-            node += encoded[a][static_cast<std::size_t>(input.texts[a].numbers[i])];
-        if (!input.extra.ends.empty()) node += input.extra[static_cast<std::int64_t>(i)];
-        put_varint(out, node.size());
-        out += node;
+std::int64_t Microseconds::next(std::int64_t lane, std::int64_t duration_ns) {
+    Wide& carry = carry_[lane];
+    const Wide exact = duration_ns + carry;
+    const Wide rounded = std::max<Wide>(0, exact + 500) / 1000;
+    carry = exact - rounded * 1000;
+    return static_cast<std::int64_t>(rounded);
+}
+
+Encoder::Encoder(EncodeInput input) : input_(std::move(input)) {
+    for (const auto& integer : input_.integers)
+        openings_.push_back(opening(integer.name, integer.field, kVarint));
+    for (const auto& column : input_.texts) encoded_.push_back(labels(column));
+}
+
+std::string Encoder::next() {
+    std::string out, body;
+    out.reserve(kPiece + kPiece / 8);
+    if (!begun_) {
+        put_varint(out, input_.preamble.size());
+        out += input_.preamble;
+        begun_ = true;
+    }
+    for (; node_ < input_.id.size() && out.size() < kPiece; ++node_) {
+        body.clear();
+        put_node(body, node_);
+        put_varint(out, body.size());
+        out += body;
     }
     return out;
+}
+
+void Encoder::put_node(std::string& out, std::size_t node) {
+    put_number(out, kId, input_.id[node]);
+    put_text(out, kName, input_.name.texts[input_.name.numbers[node]]);
+    put_number(out, kType, input_.type[node]);
+    put_packed(out, kCtrl, waits(input_.ctrl_bounds, input_.ctrl_sources, node));
+    put_packed(out, kData, waits(input_.data_bounds, input_.data_sources, node));
+    put_number(out, kDuration, microseconds_.next(input_.lane[node], input_.duration_ns[node]));
+    out += is_cpu_op(input_.is_cpu_op[node] != 0);
+    for (std::size_t a = 0; a < input_.integers.size(); ++a) {
+        const std::int64_t value = input_.integers[a].values[node];
+        if (value < 0 && input_.integers[a].skip_negative) continue;
+        put_tag(out, kAttribute, kLength);
+        put_varint(out, openings_[a].size() + varint_size(static_cast<std::uint64_t>(value)));
+        out += openings_[a];
+        put_varint(out, static_cast<std::uint64_t>(value));
+    }
+    for (std::size_t a = 0; a < input_.texts.size(); ++a)
+        out += encoded_[a][static_cast<std::size_t>(input_.texts[a].numbers[node])];
+    if (!input_.extra.ends.empty()) out += input_.extra[static_cast<std::int64_t>(node)];
 }
 
 }  // namespace chakrascope::converter

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace chakrascope::converter {
@@ -45,7 +46,34 @@ struct EncodeInput {
     TextTable extra;  // encoded fields to append to each node; no ends: none
 };
 
-// Return the bytes of the file.
-std::string encode(const EncodeInput& input);
+// Durations in microseconds, what rounding left over carried to the lane's next node, so that sums agree.
+class Microseconds {
+  public:
+    std::int64_t next(std::int64_t lane, std::int64_t duration_ns);
+
+  private:
+    __extension__ using Wide = __int128;  // files of others hold any duration
+
+    std::unordered_map<std::int64_t, Wide> carry_;
+};
+
+// Writes a file piece by piece.
+class Encoder {
+  public:
+    explicit Encoder(EncodeInput input);
+
+    // Return the next bytes of the file; none at its end.
+    std::string next();
+
+  private:
+    void put_node(std::string& out, std::size_t node);
+
+    EncodeInput input_;
+    std::vector<std::string> openings_;              // of the integers
+    std::vector<std::vector<std::string>> encoded_;  // each text of each column, as an attribute
+    Microseconds microseconds_;
+    std::size_t node_ = 0;
+    bool begun_ = false;
+};
 
 }  // namespace chakrascope::converter

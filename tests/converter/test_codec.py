@@ -3,6 +3,7 @@
 import contextlib
 
 import hypothesis.strategies as st
+import numpy as np
 import pandas.testing
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from chakrascope.converter import EdgeKind, Graph, NodeType, Workload, decode_graph, encode_graph
 from chakrascope.converter._schema import GlobalMetadata, Node
 from chakrascope.converter.codec import _messages
-from chakrascope.converter.encode import framed
+from chakrascope.converter.encode import encoded_pieces, framed
 from chakrascope.errors import WorkloadError, WorkloadFormatError
 
 HEAD = framed(GlobalMetadata(version="0.0.4").SerializeToString())
@@ -111,3 +112,18 @@ def test_missing_rank_is_named(tmp_path):
         Workload.load(tmp_path / "w")
     with pytest.raises(WorkloadError, match="No workload at"):
         Workload.load(tmp_path / "absent")
+
+
+def test_large_files_are_written_in_pieces():
+    count = 30_000
+    duration = np.arange(count) * 700 % 3001
+    columns = {"node_id": np.arange(count), "type": np.full(count, NodeType.COMP), "duration_ns": duration}
+    graph = Graph.of_columns(0, columns, [(node, node + 1, EdgeKind.DATA) for node in range(count - 1)])
+    pieces = [*encoded_pieces(graph)]
+    assert len(pieces) > 2
+    again = decode_graph(b"".join(pieces))
+    assert again.node_columns["duration_ns"].tolist() == duration.tolist()
+    assert len(again.edge_columns["src"]) == count - 1
+    bodies = [body for _, body in _messages(encode_graph(graph), "test")][1:]
+    micros = sum(Node.FromString(body).duration_micros for body in bodies)
+    assert abs(1000 * micros - int(duration.sum())) <= 500
