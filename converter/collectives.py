@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from .columns import which
 from .graph import CollectiveType, NodeType
@@ -23,8 +24,7 @@ _FLIGHT_SLACK_NS = 100_000
 _LONGEST_CALL_NS = 20_000_000
 
 
-@dataclass(frozen=True)
-class CommOp:
+class CommOp(msgspec.Struct, frozen=True):
     """How an operator communicates; *sized_by* is the argument whose bytes count (as in ASTRA-sim)."""
 
     node_type: NodeType
@@ -62,8 +62,7 @@ COMM_OPS: Mapping[str, CommOp] = {
 }
 
 
-@dataclass
-class Communication:
+class Communication(msgspec.Struct):
     """One communication of this rank: the operator that issued it and what it does.
 
     *awaited_ns* is when the thread had waited for it, where that is another moment than its end.
@@ -76,7 +75,7 @@ class Communication:
     peer: int
     tag: int
     end_ns: int
-    storages: frozenset[int] = field(default_factory=frozenset)
+    storages: frozenset[int] = frozenset()
     awaited_ns: int | None = None
 
 
@@ -108,8 +107,7 @@ def communications(
     return found
 
 
-@dataclass(frozen=True)
-class _Ends:
+class _Ends(msgspec.Struct, frozen=True):
     """When gloo's annotations ended, by record id; *records* are those of the *issuing* operators."""
 
     issuing: np.ndarray

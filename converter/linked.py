@@ -20,7 +20,7 @@ from .host_trace import HostTrace, read_host_trace, tensors
 from .kineto import Call, DeviceTrace, Event, Work, device_trace
 from .nccl import PARAMETERS, parameters
 
-__all__ = ["LINKED_LACKS", "read_linked_device", "read_linked_host"]
+__all__ = ["LINKED_LACKS", "read_linked", "read_linked_host"]
 
 LINKED_LACKS = (
     "linked traces were converted, which lack the runtime's calls: an operator issues its work when it "
@@ -82,8 +82,8 @@ def read_linked_host(path: Path) -> HostTrace:
     return _host(path, read_json(path, _Document).nodes)
 
 
-def read_linked_device(path: Path) -> DeviceTrace:
-    """Read what the linked trace at *path* (plain or gzip) has of the device trace.
+def read_linked(path: Path) -> tuple[DeviceTrace, HostTrace]:
+    """Read what the linked trace at *path* (plain or gzip) has of the device trace, and of the host trace.
 
     An operator is taken to have issued its work when it returned, or when the work began, if earlier.
     Raises `TraceFormatError` if the file is no linked trace, or the linker matched nothing.
@@ -108,7 +108,8 @@ def read_linked_device(path: Path) -> DeviceTrace:
     ]
     calls = [*(call for call, _ in pairs), *_waits(events, host)]
     works = [work for _, work in pairs]
-    return device_trace(events, calls, works, world_size=_world_size(events, host), groups=host.groups)
+    world_size = _world_size(events, host)
+    return device_trace(events, calls, works, world_size=world_size, groups=host.groups), host
 
 
 def _host(path: Path, nodes: Sequence[_RawNode]) -> HostTrace:

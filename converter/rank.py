@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from ..errors import TraceError
@@ -19,7 +19,7 @@ from .host_links import with_records
 from .host_trace import HostTrace, read_host_trace, tensors
 from .kineto import DeviceTrace, Events, read_device_trace
 from .lending import lend_records
-from .linked import LINKED_LACKS, read_linked_device, read_linked_host
+from .linked import LINKED_LACKS, read_linked, read_linked_host
 from .recorded_shapes import read_recorded_host, with_own_records
 from .steps import annotated_steps, whole_trace
 from .timeline import Ops, Threads
@@ -40,8 +40,7 @@ class StepsDiffer(Exception):
     """The steps do not communicate alike, so the one with a host trace cannot explain another."""
 
 
-@dataclass(frozen=True)
-class RankTraces:
+class RankTraces(msgspec.Struct, frozen=True):
     """Where the traces of one rank are, and what is known about them beside.
 
     *groups* map names to global ranks, () being all. *steps* are empty if only the trace itself knows; the
@@ -54,19 +53,19 @@ class RankTraces:
     host_path: Path | None
     device_path: Path
     flight_path: Path | None = None
-    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    groups: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
     steps: tuple[StepRange, ...] = ()
     structure: StepRange | None = None
     device: str = ""
     linked: bool = False
 
 
-@dataclass
-class OpenRank:
+class OpenRank(msgspec.Struct):
     """A rank whose steps are known; *marked* tells that the trace marks them, else all of it counts as one.
 
     *world_size* and *stated_rank* are what the trace says, 0 and -1 if it was not asked. *trace* is the
-    device trace if it had to be read for that and is small enough to keep.
+    device trace if it had to be read for that and is small enough to keep, *host* what the same file told of
+    the host.
     """
 
     traces: RankTraces
@@ -75,6 +74,7 @@ class OpenRank:
     world_size: int = 0
     stated_rank: int = -1
     trace: DeviceTrace | None = None
+    host: HostTrace | None = None
 
 
 def open_ranks(ranks: Sequence[RankTraces], *, keep: bool, threads: int = 1) -> list[OpenRank]:
@@ -96,10 +96,11 @@ def open_ranks(ranks: Sequence[RankTraces], *, keep: bool, threads: int = 1) -> 
 def _open(traces: RankTraces, *, keep: bool) -> OpenRank:
     if traces.steps:
         return OpenRank(traces, list(traces.steps))
-    trace = _device_trace(traces)
+    trace, host = _device_trace(traces)
     found = annotated_steps(trace)
     steps = found or [whole_trace(trace)]
-    return OpenRank(traces, steps, bool(found), trace.world_size, trace.rank, trace if keep else None)
+    kept = (trace, host) if keep else (None, None)
+    return OpenRank(traces, steps, bool(found), trace.world_size, trace.rank, *kept)
 
 
 def _size(path: Path) -> int:
@@ -113,8 +114,8 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
     `TraceError` for traces that cannot be used, `StepsDiffer` if only the structure step can.
     """
     traces = opened.traces
-    trace, host, lacking = read_rank(traces, opened.trace)
-    opened.trace = None
+    trace, host, lacking = read_rank(traces, opened.trace, opened.host)
+    opened.trace = opened.host = None
     window = Window.of([step for step in opened.steps if step.index in chosen])
     if traces.structure is not None:
         trace, host = _with_lent_records(trace, host, traces.structure, window)
@@ -130,28 +131,31 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
     return graph
 
 
-def _device_trace(traces: RankTraces) -> DeviceTrace:
+def _device_trace(traces: RankTraces) -> tuple[DeviceTrace, HostTrace | None]:
+    """Read the device trace, and of a linked trace that stands for both also the host trace."""
     if traces.linked and traces.device_path == traces.host_path:
-        return read_linked_device(traces.device_path)
-    return read_device_trace(traces.device_path, with_arguments=traces.host_path is None)
+        return read_linked(traces.device_path)
+    return read_device_trace(traces.device_path, with_arguments=traces.host_path is None), None
 
 
 def read_rank(
-    traces: RankTraces, trace: DeviceTrace | None = None
+    traces: RankTraces, trace: DeviceTrace | None = None, host: HostTrace | None = None
 ) -> tuple[DeviceTrace, HostTrace, list[str]]:
     """Return device and host trace of a rank, and sentences on what is lacking for want of better ones.
 
-    *trace* is the device trace if it has been read before. Raises `TraceError` for unusable files.
+    *trace* and *host* are what has been read before. Raises `TraceError` for unusable files.
     """
-    trace = trace or _device_trace(traces)
+    if trace is None:
+        trace, host = _device_trace(traces)
     if traces.host_path is None:
         trace = with_own_records(trace)
         host, lacking = read_recorded_host(trace)
         return trace, host, [lacking]
     if not traces.linked:
         return trace, read_host_trace(traces.host_path), []
-    lacking_calls = [LINKED_LACKS] if traces.device_path == traces.host_path else []
-    return trace, read_linked_host(traces.host_path), lacking_calls
+    if host is not None:
+        return trace, host, [LINKED_LACKS]
+    return trace, read_linked_host(traces.host_path), []
 
 
 def _with_lent_records(
