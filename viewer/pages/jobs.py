@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from ...errors import ChakrascopeError
 from ...runner import Job, JobStore
@@ -34,6 +34,7 @@ def jobs_card(title: str) -> dmc.Paper:
     return card(
         title,
         dcc.Store(id="jobs-seen"),
+        dcc.Store(id="job-asked"),  # set by 07_jobs.js
         dcc.Interval(id="jobs-clock", interval=_POLL_MS),
         html.Div(id="job-list", **{"aria-live": "polite"}),
         dmc.Modal(
@@ -48,13 +49,12 @@ def register(app: Dash, view: StudyView) -> None:
 
     @app.callback(
         Output("job-list", "children"), Output("run-select", "data"), Output("jobs-seen", "data"),
-        Input("jobs-clock", "n_intervals"), Input({"form": "cancel", "job": ALL}, "n_clicks"),
-        State("jobs-seen", "data"),
+        Input("jobs-clock", "n_intervals"), Input("job-asked", "data"), State("jobs-seen", "data"),
     )  # fmt: skip
-    def look(_ticks: int | None, clicks: list[int | None], seen: Any) -> tuple[Any, Any, Any]:
+    def look(_ticks: int | None, asked: Any, seen: Any) -> tuple[Any, Any, Any]:
         """Show how far every job is; a click asks one to stop."""
-        if isinstance(ctx.triggered_id, dict) and any(clicks):
-            jobs.cancel(int(ctx.triggered_id["job"]))
+        if ctx.triggered_id == "job-asked" and asked and asked["action"] == "cancel":
+            jobs.cancel(int(asked["job"]))
         try:
             jobs.resume()
             listed = jobs.jobs()[::-1]
@@ -69,13 +69,13 @@ def register(app: Dash, view: StudyView) -> None:
 
     @app.callback(
         Output("job-log", "children"), Output("job-log-shown", "opened"), Output("job-log-shown", "title"),
-        Input({"form": "log", "job": ALL}, "n_clicks"), prevent_initial_call=True,
+        Input("job-asked", "data"), prevent_initial_call=True,
     )  # fmt: skip
-    def show_log(clicks: list[int | None]) -> tuple[Any, Any, Any]:
+    def show_log(asked: Any) -> tuple[Any, Any, Any]:
         """Show the last of what a job printed."""
-        if not isinstance(ctx.triggered_id, dict) or not any(clicks):
+        if not asked or asked["action"] != "log":
             return no_update, no_update, no_update
-        number = int(ctx.triggered_id["job"])
+        number = int(asked["job"])
         return jobs.log(number) or "It has printed nothing.", True, f"Log of job {number}"
 
 
@@ -128,7 +128,7 @@ def _lasted(job: Job) -> str:
 
 def _button(text: str, action: str, job: Job) -> dmc.Button:
     style = {"size": "compact-xs", "variant": "default", "aria-label": f"{text} of job {job.id}"}
-    return dmc.Button(text, id={"form": action, "job": job.id}, **style)
+    return dmc.Button(text, **style, **{"data-job-action": action, "data-job": str(job.id)})
 
 
 def _result(job: Job, known_runs: set[str]) -> list[Any]:
