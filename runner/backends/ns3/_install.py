@@ -155,8 +155,20 @@ def _inspect(prefix: Path, source: str) -> Ns3Install | None:
         for library in sorted((prefix / folder).glob("libns3*core*.so"), reverse=True):
             match = _LIBRARY.fullmatch(library.name)
             if match:
-                return Ns3Install(include.resolve(), library.resolve(), match[1], source)
+                version = _packaged_version(library.parent) if match[1] == "3" else match[1]
+                return Ns3Install(include.resolve(), library.resolve(), version, source)
     return None
+
+
+def _packaged_version(folder: Path) -> str:
+    """Return the version of the libraries in *folder* that do not carry it in their names, as Debian's."""
+    try:
+        lines = (
+            (folder / "pkgconfig" / "ns3-core.pc").read_text(encoding="utf-8", errors="replace").split("\n")
+        )
+    except OSError:
+        return "3"
+    return next((line.removeprefix("Version:").strip() for line in lines if line.startswith("Version:")), "3")
 
 
 def _includes(prefix: Path) -> Iterator[Path]:

@@ -306,6 +306,11 @@ def test_ns3_is_found_where_it_is_named(tmp_path):
     home = fake_ns3(tmp_path / "mine")
     found = find_ns3({"CHAKRASCOPE_NS3": str(home)})
     assert (found.version, found.source, found.include) == ("3.44", "CHAKRASCOPE_NS3", home / "include")
+    (home / "lib64" / "libns3.44-core.so").rename(home / "lib64" / "libns3-core.so")
+    assert find_ns3({"CHAKRASCOPE_NS3": str(home)}).version == "3"
+    (home / "lib64" / "pkgconfig").mkdir()
+    (home / "lib64" / "pkgconfig" / "ns3-core.pc").write_text("Name: ns3-core\nVersion: 3.37\n")
+    assert find_ns3({"CHAKRASCOPE_NS3": str(home)}).version == "3.37"
     with pytest.raises(
         BackendUnavailable, match=r"pip install --no-deps ns3==3\.44\.post0.*apt-get install g\+\+"
     ):

@@ -1,37 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// ns-3's scheduler in picoseconds, and the one source of chance.
+// ns-3's simulator in picoseconds, and the one source of chance.
 #pragma once
 
-#include <ns3/simulator-impl.h>
 #include <ns3/simulator.h>
 
 #include <random>
 #include <type_traits>
 
-#include "scheduler.h"
 #include "settings.h"
+#include "simulator.h"
 
 namespace packetnet {
 
-inline Ticks now() { return static_cast<Ticks>(DelayScheduler::now); }
+inline Ticks now() { return static_cast<Ticks>(PacketSimulator::now); }
 
 // Call the method of the object with these arguments when so much time has passed.
 template <class Object, class... Parameters>
 ns3::EventId after(Ticks delay, void (Object::*method)(Parameters...), Object* object,
                    std::type_identity_t<Parameters>... arguments) {
-    const ns3::Ptr<ns3::EventImpl> event(new Call<Object, Parameters...>(method, object, arguments...),
-                                         false);
-    return ns3::Simulator::Schedule(ns3::TimeStep(static_cast<std::uint64_t>(delay)), event);
+    return PacketSimulator::get().Schedule(ns3::TimeStep(static_cast<std::uint64_t>(delay)),
+                                           new Call<Object, Parameters...>(method, object, arguments...));
 }
 
 // The same for what is never taken back, which spares its handle.
 template <class Object, class... Parameters>
 void post(Ticks delay, void (Object::*method)(Parameters...), Object* object,
           std::type_identity_t<Parameters>... arguments) {
-    static const ns3::Ptr<ns3::SimulatorImpl> simulator = ns3::Simulator::GetImplementation();
-    simulator->ScheduleWithContext(ns3::Simulator::NO_CONTEXT,
-                                   ns3::TimeStep(static_cast<std::uint64_t>(delay)),
-                                   new Call<Object, Parameters...>(method, object, arguments...));
+    PacketSimulator::get().post(static_cast<std::uint64_t>(delay),
+                                new Call<Object, Parameters...>(method, object, arguments...));
 }
 
 inline std::mt19937_64& random_engine() {

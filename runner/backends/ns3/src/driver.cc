@@ -16,7 +16,6 @@
 //
 // run stops at the first instant in which something completes, or at the limit (-1: none). A mistake is
 // answered with "error TEXT" and ends the program, as does the end of the input.
-#include <ns3/object-factory.h>
 #include <sys/prctl.h>
 
 #include <csignal>
@@ -154,9 +153,7 @@ int main() {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     std::ios::sync_with_stdio(false);
     ns3::Time::SetResolution(ns3::Time::PS);
-    ns3::ObjectFactory scheduler;
-    scheduler.SetTypeId(packetnet::DelayScheduler::GetTypeId());
-    ns3::Simulator::SetScheduler(scheduler);
+    packetnet::PacketSimulator::get();  // before anybody asks ns-3 for its own
     try {
         packetnet::Driver driver;
         for (std::string line; std::getline(std::cin, line) && driver.obey(line);) {

@@ -220,7 +220,7 @@ void Fabric::settle() {
 }
 
 void Fabric::begin_settling() {
-    if (look_.IsPending()) return;
+    if (!look_.IsExpired()) return;
     events_before_ = ns3::Simulator::GetEventCount();
     look_ = after(0, &Fabric::settle, this);
 }

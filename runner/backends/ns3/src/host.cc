@@ -70,7 +70,7 @@ Flow* Host::choose(const Port& port, Interface& interface) {
 // Nothing can be sent now: look again when the first message may send its next packet. ASTRA-sim's interfaces
 // count every message here, and so wait for the next arrival once one of them has sent all that it may.
 void Host::set_alarm(Port& port, Interface& interface) {
-    if (interface.alarm.IsPending()) return;
+    if (!interface.alarm.IsExpired()) return;
     Ticks earliest = std::numeric_limits<Ticks>::max();
     for (const Flow* flow : interface.flows) {
         const bool waits_for_time = flow->left() > 0 && !flow->window_full();
@@ -83,7 +83,7 @@ void Host::set_alarm(Port& port, Interface& interface) {
 
 void Host::wake_by(Port& port, Ticks time) {
     Interface& interface = interfaces_[port.index()];
-    if (!interface.alarm.IsPending() || time >= static_cast<Ticks>(interface.alarm.GetTs())) return;
+    if (interface.alarm.IsExpired() || time >= static_cast<Ticks>(interface.alarm.GetTs())) return;
     interface.alarm.Cancel();
     interface.alarm = after(std::max<Ticks>(time - now(), 0), &Port::kick, &port);
 }
