@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -45,13 +46,15 @@ class NativeBackend:
         """
         if type(self).run is not NativeBackend.run:
             return self.run(experiment, progress)
-        return _result(experiment, self._output(experiment, progress, None, totals=True), totals=True)
+        with _within_memory(experiment):
+            return _result(experiment, self._output(experiment, progress, None, totals=True), totals=True)
 
     def simulate(
         self, experiment: Experiment, progress: Progress | None, network: ExternalNetwork | None = None
     ) -> Result:
         """Simulate *experiment*, its messages carried by *network* instead of the analytical one if given."""
-        return _result(experiment, self._output(experiment, progress, network))
+        with _within_memory(experiment):
+            return _result(experiment, self._output(experiment, progress, network))
 
     def _output(
         self,
@@ -99,6 +102,18 @@ class ReplayBackend(NativeBackend):
 
     def __init__(self) -> None:
         super().__init__(congestion_aware=False, replay_only=True)
+
+
+@contextlib.contextmanager
+def _within_memory(experiment: Experiment) -> Iterator[None]:
+    """Turn a `MemoryError` of the block into an error that says what needs less."""
+    try:
+        yield
+    except MemoryError as error:
+        raise BackendError(
+            f"There is not enough memory to simulate {experiment.workload.num_ranks} ranks; simulate fewer, "
+            "without congestion (ranks that behave alike are simulated once), or on a larger machine."
+        ) from error
 
 
 def _engine() -> Any:

@@ -53,6 +53,35 @@ def test_a_packet_model_without_memory_says_so(ns3, tmp_path):
         PacketDriver(tight, PacketNetwork.of(star(hosts)))
 
 
+def test_our_engine_without_memory_says_so():
+    # A process of its own: the limit cannot be taken back.
+    code = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from chakrascope.converter import microbenchmark\n"
+        "from chakrascope.errors import BackendError\n"
+        "from chakrascope.runner import NetworkConfig, get_backend, prepare\n"
+        "ranks = 20_000\n"
+        "network = NetworkConfig(('Ring',), (ranks,), (50.0,), (500.0,))\n"
+        "job = microbenchmark('all-reduce', ranks, 1 << 30)\n"
+        "asked = prepare(job, 'default', network, backend='analytical-aware')\n"
+        "backend = get_backend(asked.backend)\n"
+        "used = int(Path('/proc/self/statm').read_text().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + (8 << 20),) * 2)\n"
+        "try: backend.run(asked)\n"
+        "except BackendError as error: print(error)\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert "not enough memory to simulate 20000 ranks" in answer.stdout, answer.stderr
+
+
 def test_cancelling_reaches_a_program_that_does_not_read(tmp_path):
     deaf = executable(tmp_path / "deaf", "#!/bin/sh\nexec sleep 600\n")
     asked = []
