@@ -108,6 +108,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         agent.set_current_agent(agent.Agent(folder, warmup=1 << 60, steps=1, modules=True))
         report(arguments)
+        agent.current_agent().close()  # or it would at exit, into the folder that is gone by then
 
 
 def report(arguments):
