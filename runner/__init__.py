@@ -29,6 +29,7 @@ from .critical_path import BREAKDOWNS as BREAKDOWNS
 from .critical_path import CriticalPath as CriticalPath
 from .critical_path import critical_path as critical_path
 from .critical_path import human_size as human_size
+from .critical_path import human_time as human_time
 from .experiment import Experiment as Experiment
 from .experiment import WorkloadSource as WorkloadSource
 from .imports import ImportItem as ImportItem
@@ -47,7 +48,6 @@ from .slack import slack as slack
 from .study import RunInfo as RunInfo
 from .study import Study as Study
 from .summary import Summary as Summary
-from .summary import human_time as human_time
 from .summary import summarize as summarize
 from .sweep import Sweep as Sweep
 from .sweep import read_sweep as read_sweep

@@ -13,7 +13,7 @@ from ..converter import CollectiveType, NodeType, Workload
 from ..errors import BackendError, ConfigError, did_you_mean
 from .result import Result
 
-__all__ = ["BREAKDOWNS", "SEGMENT_COLUMNS", "CriticalPath", "critical_path", "human_size"]
+__all__ = ["BREAKDOWNS", "SEGMENT_COLUMNS", "CriticalPath", "critical_path", "human_size", "human_time"]
 
 BREAKDOWNS = ("collective", "kind", "module", "operator", "phase", "rank")
 SEGMENT_COLUMNS = {
@@ -243,7 +243,7 @@ class _Facts:
         if other:
             name = self.node(step.origin_rank, step.origin_node)["name"]
             waited = step.start_ns - step.own_start_ns
-            lead = f"Waited {waited:,} ns for" if waited > 0 else "Was set off by"
+            lead = f"Waited {human_time(waited)} for" if waited > 0 else "Was set off by"
             return f"{lead} rank {step.origin_rank} to reach '{name}' (node {step.origin_node})."
         if step.cause < 0:
             return "Could start at once, at time 0."
@@ -281,3 +281,11 @@ def human_size(size_bytes: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
         value /= 1024
     return f"{size_bytes} B"
+
+
+def human_time(duration_ns: int) -> str:
+    """Return *duration_ns* in a unit people read, with about four digits."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if duration_ns >= size:
+            return f"{duration_ns / size:.4g} {unit}"
+    return f"{duration_ns} ns"

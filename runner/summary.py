@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 
 from ..converter import Workload
-from .critical_path import CriticalPath, critical_path
+from .critical_path import CriticalPath, critical_path, human_time
 from .result import Result
 
-__all__ = ["TIME_FORMULA", "Summary", "human_time", "rank_times", "summarize"]
+__all__ = ["TIME_FORMULA", "Summary", "rank_times", "summarize"]
 
 TIME_FORMULA = (
     "compute + exposed communication + idle = the step; exposed communication is what no computation covers: "
@@ -106,11 +106,3 @@ def rank_times(result: Result) -> pd.DataFrame:
     table["exposed_comm_ns"] = result.ranks["comm_ns"] - result.ranks["overlap_ns"]
     table["idle_ns"] = result.makespan_ns - busy
     return table
-
-
-def human_time(duration_ns: int) -> str:
-    """Return *duration_ns* in a unit people read, with about four digits."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if duration_ns >= size:
-            return f"{duration_ns / size:.4g} {unit}"
-    return f"{duration_ns} ns"

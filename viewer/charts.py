@@ -80,7 +80,7 @@ def contributors_bar(
     *narrow* leaves the figures beside the bars the room they need in half a page.
     """
     shown = breakdown.head(15)
-    names = [str(key).removesuffix(", all ranks") for key in shown["key"]]
+    names = [KIND_LABELS.get(key, str(key).removesuffix(", all ranks")) for key in shown["key"]]
     labels = [short(name, 30 if narrow else 48) or "(none)" for name in names]
     figure = go.Figure(
         go.Bar(
@@ -251,7 +251,7 @@ def styled(figure: go.Figure, scheme: str, margin: dict[str, int]) -> go.Figure:
         uniformtext={"minsize": 11, "mode": "hide"},
     )
     figure.update_xaxes(gridcolor=_GRID[scheme], zerolinecolor=_GRID[scheme])
-    figure.update_yaxes(gridcolor=_GRID[scheme], zeroline=False, showgrid=False)
+    figure.update_yaxes(gridcolor=_GRID[scheme], zeroline=False, showgrid=False, ticklabelstandoff=5)
     return figure
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chakrascope.viewer.pages import parts
 from chakrascope.viewer.queries import (
     area,
     chrome_trace,
@@ -374,3 +375,11 @@ def test_strip_of_two_paths_holds_both_whole(run, simulated):
     sums = strip.groupby("path")["duration_ns"].sum()
     assert sums.tolist() == [run.path.makespan_ns, simulated.path.makespan_ns]
     assert not path.paths_strip(run.path, run.path)["apart"].any()
+
+
+def test_table_cuts_long_text_and_keeps_numbers():
+    """Text of numbers would be sorted as text, and formatted by nothing."""
+    table = pd.DataFrame({"text": ["x" * 400, "y"], "number": [2, 7], "cost": [0.5, 1.5]}).astype(object)
+    rows = parts.records(table)
+    assert [len(rows[0]["text"]), rows[1]["text"]] == [300, "y"]
+    assert [(row["number"], row["cost"]) for row in rows] == [(2, 0.5), (7, 1.5)]

@@ -17,6 +17,7 @@
     inSignedPercent: (share) => (missing(share) ? "" : `${share > 0 ? "+" : ""}${fixed(100 * share, 1)} %`),
     inSignedFinePercent: (share) => (missing(share) ? "" : `${share > 0 ? "+" : ""}${fixed(100 * share, 2)} %`),
     inSignedMilliseconds: (ns) => (missing(ns) ? "" : `${ns > 0 ? "+" : ""}${fixed(ns / 1e6, 3)}`),
+    inThousands: (count) => (missing(count) ? "" : count.toLocaleString("en-US")),
     inFourDigits: (value) => (missing(value) ? "" : value.toLocaleString("en-US", { maximumSignificantDigits: 4 })),
     inRate: (bytesPerNs) => (missing(bytesPerNs) ? "" : fixed(bytesPerNs, bytesPerNs < 10 ? 3 : 1)),
     toTheMinute: (time) => (missing(time) ? "" : time.slice(0, 16)),

@@ -27,6 +27,7 @@ from .parts import (
     column,
     empty,
     export_links,
+    kind_column,
     node_address,
     option_address,
     select_rows,
@@ -56,7 +57,7 @@ _NODES = [
     column("rank", "Rank", maxWidth=80),
     column("node_id", "Node", maxWidth=90),
     text_column("name", "Name", flex=3),
-    {"field": "kind", "headerName": "Kind", "minWidth": 128},
+    kind_column(),
     text_column("module", "Module"),
     column("base_ns", "This run (ms)", "ms"),
     column("other_ns", "Other (ms)", "ms"),
@@ -87,8 +88,8 @@ _RANKS = [
 
 
 _ERRORS = [
-    {"field": "key", "headerName": "Kind", "minWidth": 128},
-    column("count", "Nodes"),
+    kind_column("key"),
+    column("count", "Nodes", "count"),
     *(
         column(field, name, "±%", minWidth=96)
         for field, name in (

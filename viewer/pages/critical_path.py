@@ -10,7 +10,7 @@ from dash import Dash, Input, Output, State, html, no_update
 from ...runner import BREAKDOWNS
 from ..charts import contributors_bar, graph, path_strip
 from ..queries.link_path import why_no_links
-from ..queries.path import longest_with_slack, segment_table, slack_shares, strip
+from ..queries.path import NO_NETWORK, longest_with_slack, segment_table, slack_shares, strip
 from ..queries.tables import TABLES
 from ..state import OpenRun, Selection, StudyView
 from ..theme import duration_text, share_text
@@ -20,6 +20,7 @@ from .parts import (
     column,
     empty,
     export_links,
+    kind_column,
     node_address,
     option_address,
     select_rows,
@@ -34,13 +35,13 @@ PATH, TITLE = "/critical-path", "Critical path"
 _COLUMNS = [
     column("segment", "#", maxWidth=80),
     column("rank", "Rank", minWidth=72, maxWidth=84),
-    text_column("name", "Name", minWidth=180, flex=3),
-    {"field": "kind", "headerName": "Kind", "minWidth": 124, "maxWidth": 140},
+    text_column("name", "Name", minWidth=140, flex=3),
+    kind_column(),
     column("start_ns", "Start (ms)", "ms", maxWidth=110),
     column("duration_ns", "Duration (ms)", "ms", minWidth=118, maxWidth=130, sort="desc"),
     column("share", "Share", "%", maxWidth=90),
-    text_column("module", "Module"),
-    text_column("reason", "Why it had to wait", minWidth=200, flex=4),
+    text_column("module", "Module", minWidth=100),
+    text_column("reason", "Why it had to wait", minWidth=170, flex=4),
 ]
 _MOST_SLACK = 1_000
 # The order people ask in; what the runner knows beyond it comes last.
@@ -58,7 +59,7 @@ _SLACK = [
     column("rank", "Rank", minWidth=72, maxWidth=84),
     column("node_id", "Node", maxWidth=90),
     text_column("name", "Name", minWidth=180, flex=3),
-    {"field": "kind", "headerName": "Kind", "minWidth": 124, "maxWidth": 140},
+    kind_column(),
     text_column("module", "Module"),
     column("start_ns", "Start (ms)", "ms", maxWidth=110),
     column("duration_ns", "Duration (ms)", "ms", minWidth=116, maxWidth=130, sort="desc"),
@@ -128,11 +129,18 @@ def _breakdown(run: OpenRun, by: str, scheme: str) -> Any:
     missing = why_no_links(run.result) if by == "link" else ""
     if missing:
         return empty(missing)
-    table = TABLES[f"by-{by}"](run)
-    ordered = table.sort_values("duration_ns", ascending=False)
-    bars = graph(contributors_bar(ordered, scheme))
-    note = [dmc.Text(_LINK_NOTE, size="sm", c="dimmed")] if by == "link" else []
-    return html.Div([*note, bars, export_links(f"by-{by}", run=run.info.id)])
+    table = TABLES[f"by-{by}"](run).sort_values("duration_ns", ascending=False)
+    # By parts of the network, the rest would leave no room for what was asked for.
+    rest = table["key"].astype(str) == NO_NETWORK
+    bars = graph(contributors_bar(table[~rest], scheme))
+    note = (
+        f"{share_text(float(table.loc[rest, 'share'].sum()))} of the path is {NO_NETWORK}. "
+        if rest.any()
+        else ""
+    )
+    note += _LINK_NOTE if by == "link" else ""
+    told = [dmc.Text(note, size="sm", c="dimmed")] if note else []
+    return html.Div([*told, bars, export_links(f"by-{by}", run=run.info.id)])
 
 
 def register(app: Dash, view: StudyView) -> None:

@@ -17,6 +17,7 @@ from .parts import card, details_list, export_links, kind_legend, link_to, node_
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/graph", "Graph"
+_DRAWN = ("nodes", "edges")
 _FITTED = {"name": "preset", "fit": True, "padding": 30}
 
 
@@ -52,8 +53,6 @@ def _side(run: OpenRun, selection: Selection, drawing: Drawing) -> list[Any]:
     """Return the facts of the focus, and its neighbours as links that select them."""
     rank, _ = focus_of(run, selection)
     parts: list[Any] = [details_list(drawing.details)]
-    if drawing.elements:
-        parts.append(_exports(run, selection))
     for title, before in (("Waits for", True), ("Awaited by", False)):
         near = [found for found in drawing.neighbours if found.before == before]
         links = []
@@ -63,16 +62,16 @@ def _side(run: OpenRun, selection: Selection, drawing: Drawing) -> list[Any]:
             links.append(html.Li([link_to(text, PATH, search), f" ({found.why})"]))
         if links:
             parts += [html.H4(title, className="side-title"), html.Ul(links, className="side-list")]
-    return parts
+    return [*parts, *_exports(run, selection)] if drawing.elements else parts
 
 
-def _exports(run: OpenRun, selection: Selection) -> html.Div:
+def _exports(run: OpenRun, selection: Selection) -> list[Any]:
     """Return links that export what is drawn."""
     rank, node = focus_of(run, selection)
     asked = {"run": run.info.id, "rank": str(rank), "node": str(node)}
     asked |= {name: value for name in ("fold", "hops", "edges") if (value := selection.option(name))}
-    titles = {"graph-nodes": "Nodes drawn: ", "graph-edges": "Edges drawn: "}
-    return html.Div([html.Div([title, export_links(name, **asked)]) for name, title in titles.items()])
+    links = [html.Li([part.capitalize(), ": ", export_links(f"graph-{part}", **asked)]) for part in _DRAWN]
+    return [html.H4("What is drawn", className="side-title"), html.Ul(links, className="side-list")]
 
 
 def _controls(selection: Selection) -> dmc.Group:

@@ -55,7 +55,7 @@ _LINKS = [
     column("share", "Busy", "%"),
     column("busy_ns", "Busy (ms)", "ms"),
     column("bytes", "Carried", "bytes", minWidth=100),
-    column("messages", "Messages"),
+    column("messages", "Messages", "count"),
     column("bytes_per_ns", "Speed while busy (GB/s)", "GB/s", minWidth=110),
     column("queue_ns", "Queueing (ms)", "ms", minWidth=96),
 ]

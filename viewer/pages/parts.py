@@ -23,6 +23,7 @@ __all__ = [
     "empty",
     "export_links",
     "fitting",
+    "kind_column",
     "kind_legend",
     "link_to",
     "no_workload",
@@ -49,9 +50,11 @@ _FORMATS = {
     "±%": "inSignedPercent",
     "±%2": "inSignedFinePercent",
     "GB/s": "inRate",
+    "count": "inThousands",
     "bytes": "inBytes",
 }
 MOST_ROWS = 5_000
+_MOST_TEXT = 300
 
 
 def card(
@@ -68,7 +71,7 @@ def card(
 
 def empty(text: str) -> dmc.Text:
     """Return what stands where there is nothing to show; *text* says why and what to do."""
-    return dmc.Text(text, c="dimmed", className="empty")
+    return dmc.Text(text, size="sm", c="dimmed", className="empty")
 
 
 def kind_legend(kinds: Iterable[str] = KINDS) -> html.Div:
@@ -133,6 +136,11 @@ def column(field: str, name: str, unit: str = "", **more: Any) -> dict[str, Any]
     return made | more
 
 
+def kind_column(field: str = "kind") -> dict[str, Any]:
+    """Return a column of kinds of work, called as in the legends."""
+    return {"field": field, "headerName": "Kind", "minWidth": 136, "maxWidth": 150, "refData": KIND_LABELS}
+
+
 def text_column(field: str, name: str, **more: Any) -> dict[str, Any]:
     """Return a column of text, whole in a tooltip where it is cut."""
     return {"field": field, "headerName": name, "minWidth": 110, "flex": 2, "tooltipField": field} | more
@@ -189,7 +197,7 @@ def table_card(
     if selects:
         options["rowSelection"] = SINGLE_ROW
     if row_id:
-        options["getRowId"] = f"params.data.{row_id}"
+        options["getRowId"] = f"'' + params.data.{row_id}"
     known = f"{len(rows):,} rows"
     shown = known if len(rows) <= MOST_ROWS else f"{MOST_ROWS:,} of {known}"
     head = dmc.Group([dmc.Title(title, order=3, size="h5"), dmc.Text(shown, size="sm", c="dimmed")], gap="sm")
@@ -202,7 +210,7 @@ def table_card(
 
 def fitting(rows: int, most: int) -> str:
     """Return the height that shows *rows* rows of a table, at most *most* pixels."""
-    return f"{min(most, 64 + 32 * max(1, rows))}px"
+    return f"{min(most, 48 + 32 * max(1, rows))}px"
 
 
 def select_rows(app: Dash, name: str) -> None:
@@ -238,6 +246,11 @@ def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the first rows as a table shows them: cut where no screen can; the export has them whole."""
     rows = rows.head(MOST_ROWS)
     texts = rows.select_dtypes(include=["object", "string"]).columns
-    cut = rows.assign(**{name: rows[name].astype(str).str.slice(0, 300) for name in texts})
+    cut = rows.assign(**{name: pd.Series([*map(_cut, rows[name])], rows.index, object) for name in texts})
     made: list[dict[str, Any]] = cut.to_dict("records")
     return made
+
+
+def _cut(value: Any) -> Any:
+    """Return text cut; numbers stay numbers, also beside missing ones, as they are sorted and formatted."""
+    return value[:_MOST_TEXT] if isinstance(value, str) else value

@@ -54,7 +54,7 @@ _FIGURES = [
     column("ranks", "Ranks", maxWidth=90),
     column("makespan_ns", "Step (ms)", "ms"),
     column("exposed_comm_ns", "Exposed comm. (ms)", "ms", minWidth=110),
-    column("comm_ns", "Communication (ms)", "ms", minWidth=120),
+    column("comm_ns", "Comm. (ms)", "ms", minWidth=90),
     {"field": "state", "headerName": "State", "minWidth": 84, "maxWidth": 100},
     text_column("error", "Error"),
 ]
