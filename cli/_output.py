@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 from rich.console import Console
@@ -34,6 +34,8 @@ __all__ = [
 ]
 
 _CELL_LENGTH = 400
+_LEAST_WIDTH = 8  # of a column of text
+_BORDER = 3
 _IN_ASCII = {"µ": "u", "…": "...", "→": "->", "×": "x", "−": "-", "–": "-", "·": "-", "✓": "ok"}
 
 console = Console(highlight=False)
@@ -105,16 +107,20 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
 
 def _print_table(columns: Mapping[str, bool], rows: Iterable[Iterable[Any]], title: str) -> None:
     """Print *rows* below *columns*: their names, and whether they hold numbers."""
+    heads = [name.removesuffix("_ns").removesuffix("_bytes") for name in columns]
+    cells = [[_cell(name, value) for name, value in zip(columns, row, strict=True)] for row in rows]
+    widths = [
+        max(map(len, column)) if numeric else _LEAST_WIDTH
+        for numeric, column in zip(columns.values(), zip(heads, *cells, strict=True), strict=True)
+    ]
+    # Where numbers do not fit, rich would cut them off; they may break instead.
+    fits = sum(width + _BORDER for width in widths) < console.width
     table = Table(title=title or None, title_justify="left", header_style="bold")
-    for name, numeric in columns.items():
-        table.add_column(
-            name.removesuffix("_ns").removesuffix("_bytes"),
-            justify="right" if numeric else "left",
-            no_wrap=numeric,
-            overflow="fold",
-        )
-    for row in rows:
-        table.add_row(*(_cell(name, value) for name, value in zip(columns, row, strict=True)))
+    for head, numeric in zip(heads, columns.values(), strict=True):
+        justify: Literal["left", "right"] = "right" if numeric else "left"
+        table.add_column(head, justify=justify, no_wrap=numeric and fits, overflow="fold")
+    for row in cells:
+        table.add_row(*row)
     console.print(table)
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from chakrascope.cli import main
-from chakrascope.cli._output import _cell
+from chakrascope.cli._output import _cell, print_frame
 from chakrascope.converter import CollectiveType, NodeType, Workload
 from chakrascope.converter.graph import Graph
 from chakrascope.runner import NetworkConfig, Study, get_backend, prepare
@@ -191,6 +192,13 @@ def test_comparison_with_the_measurement_is_written_as_parquet_too(study, capfd,
 def test_sentences_are_printed_whole_and_endless_names_are_not():
     assert _cell("cause", "word " * 60) == "word " * 60
     assert len(_cell("name", "x" * 10_000)) < 400
+
+
+def test_no_digit_or_unit_is_cut_off_where_the_terminal_is_narrow(capsys, monkeypatch):
+    monkeypatch.setattr("chakrascope.cli._output.console", Console(width=72))
+    print_frame(pd.DataFrame({f"figure_{number}_ns": [123_456_789] for number in range(6)}), "table")
+    shown = capsys.readouterr().out
+    assert (shown.count("123.457"), shown.count("ms")) == (6, 6)
 
 
 def test_a_terminal_without_these_signs_is_told_the_same(study):
