@@ -120,7 +120,9 @@ def _missing(path: Path, manifest: TraceSet, present: set[int]) -> str:
     reasons = f" ({manifest.why_partial})" if manifest.reasons else ""
     return (
         f"{path}: the job had {manifest.world_size} ranks, but there is no usable trace of rank {named}"
-        f"{f' and {more} more' if more > 0 else ''}{reasons}. That rank probably died; capture again."
+        f"{f' and {more} more' if more > 0 else ''}{reasons}. "
+        "Capture again if it died; if another 'chakrascope trace' captured it, merge both with "
+        "'chakrascope trace --collect'."
     )
 
 

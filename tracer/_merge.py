@@ -32,7 +32,7 @@ def read_statuses(out: Path) -> list[dict[str, Any]]:
     """Return every agent's status, in the order in which they were last written."""
     found: list[tuple[int, str, dict[str, Any]]] = []
     for file in (out / "status").glob("[!.]*.json"):
-        with contextlib.suppress(FileNotFoundError):  # a peer has merged them meanwhile
+        with contextlib.suppress(FileNotFoundError, ValueError):  # a peer has merged or overwrites it
             written_ns = file.stat().st_mtime_ns
             found.append((written_ns, file.name, json.loads(file.read_text(encoding="utf-8"))))
     return [status for _, _, status in sorted(found, key=lambda entry: entry[:2])]

@@ -1,5 +1,6 @@
 """The agent's pure parts: whose step ends a round, and which module is the outermost; without torch."""
 
+import json
 import types
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from chakrascope.tracer._agent.forwards import ForwardCounter
 from chakrascope.tracer._agent.optimizers import OptimizerOrder
+from chakrascope.tracer._agent.process import write_or_overwrite
 
 
 @settings(deadline=None)
@@ -127,3 +129,14 @@ def test_a_wrapper_of_someone_else_s_around_ours_is_left_in_place(torch, counted
     counter.stop()
     assert torch.nn.Module.__call__ is theirs
     assert torch.nn.Module()(1) == 2
+
+
+def test_where_no_new_file_can_be_made_an_existing_one_is_overwritten(tmp_path):
+    file = tmp_path / "status.json"
+    write_or_overwrite(file, b'{"closed": false}')
+    (tmp_path / ".status.json.tmp").mkdir()  # where the new one would be written first
+    write_or_overwrite(file, b'{"closed": 1}')
+    assert json.loads(file.read_bytes()) == {"closed": 1}
+    (tmp_path / ".other.json.tmp").mkdir()
+    with pytest.raises(OSError, match="other"):
+        write_or_overwrite(tmp_path / "other.json", b"{}")

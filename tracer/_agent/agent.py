@@ -17,7 +17,7 @@ from .process import (
     at_process_end,
     signals_deferred,
     without_chatter,
-    write_atomically,
+    write_or_overwrite,
 )
 from .profilers import foreign_profiler_is_on, starting_ours
 from .recorder import Recorder
@@ -294,4 +294,4 @@ class Agent:
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
             name = f"{host}.{self.pid}.json"  # hosts may share the folder
-            write_atomically(folder / name, json.dumps(status).encode())
+            write_or_overwrite(folder / name, json.dumps(status).encode())

@@ -21,6 +21,7 @@ __all__ = [
     "signals_deferred",
     "without_chatter",
     "write_atomically",
+    "write_or_overwrite",
 ]
 
 CHATTER = (
@@ -42,6 +43,15 @@ def write_atomically(path: Path, data: bytes) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_or_overwrite(path: Path, data: bytes) -> None:
+    """Write *data*, JSON, to *path*; on a full disk over what is there, which takes no further space."""
+    try:
+        write_atomically(path, data)
+    except OSError:
+        with path.open("r+b") as file:
+            file.write(data.ljust(path.stat().st_size))
 
 
 def compress(raw: Path, target: Path) -> None:
