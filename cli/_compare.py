@@ -16,10 +16,11 @@ from ._output import console, error_console, format_option, print_frame, print_j
 
 __all__ = ["compare_command"]
 
-VIEWS = ("overview", "ranks", "nodes", "collectives", "flows", "errors", "paths")
+VIEWS = ("overview", "kinds", "ranks", "nodes", "collectives", "flows", "errors", "paths")
 # What of each table fits on a terminal, and the names there.
 _SHOWN = {
     "overview": ["makespan_ns", "relative", "compute_ns", "exposed_comm_ns", "idle_ns"],
+    "kinds": ["key", "duration_ns", "share"],
     "ranks": ["rank", "finish_ns_base", "finish_ns_other", "relative",
               "exposed_comm_ns_base", "exposed_comm_ns_other"],
     "nodes": ["rank", "node_id", "name", "base_ns", "other_ns", "delta_ns", "relative"],

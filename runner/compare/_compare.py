@@ -56,6 +56,15 @@ class Comparison:
         return table
 
     @cached_property
+    def kinds(self) -> pd.DataFrame:
+        """The critical path of each result by kind: ``result, key, duration_ns, share``."""
+        parts = [path.breakdown("kind") for path in self._paths]
+        for name, part in zip(self.labels, parts, strict=True):
+            part.insert(0, "result", name)
+        table: pd.DataFrame = pd.concat(parts, ignore_index=True)
+        return table
+
+    @cached_property
     def ranks(self) -> pd.DataFrame:
         """The ranks, with the times of both."""
         return self._against_base(rank_differences)

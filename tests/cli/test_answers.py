@@ -90,6 +90,7 @@ def answer(capfd, *arguments: str | Path) -> str:
         ["runs"],
         ["what-if", "--faster", "bandwidth:0=2"],
         ["compare"],
+        ["compare", "--view", "kinds"],
     ],
 )
 def test_every_answer_comes_as_a_table_json_and_csv(study, capfd, command):

@@ -42,7 +42,7 @@ def test_failed_points_are_no_answers(swept):
 def test_two_settings_give_the_shortest_step_of_each_pair(swept):
     points = sweeps.answered(swept[1])
     matrix = sweeps.best_by(points, "network", "network.bandwidth")
-    assert (matrix.rows, matrix.columns) == (["cpu-cluster-2", "cpu-cluster-8"], ["1.0", "5.0"])
+    assert (matrix.rows, matrix.columns) == (["cpu-cluster-2", "cpu-cluster-8"], ["1", "5"])
     assert matrix.values.min() == points["makespan_ns"].iloc[0]
 
 

@@ -23,6 +23,7 @@ from ..queries.sweeps import (
     known_goal,
     setting_title,
     swept_settings,
+    value_text,
 )
 from ..state import Selection, StudyView
 from ..sweep_charts import best_heat_map, frontier_scatter, parallel_coordinates
@@ -125,7 +126,10 @@ def _sweep(view: StudyView, name: str, scheme: str, selection: Selection) -> Any
 
 def _best(view: StudyView, name: str, points: pd.DataFrame, settings: list[str], goal: Goal) -> Any:
     best, within = best_point(points, goal)
-    chosen = ", ".join(f"{setting_title(each)} = {best[each]}" for each in settings) or "its only point"
+    chosen = (
+        ", ".join(f"{setting_title(each)} = {value_text(best[each])}" for each in settings)
+        or "its only point"
+    )
     value = figure_text(goal.least, best[goal.least])
     limits = " within the limits" if goal.at_most else ""
     text = f"{LEAST[goal.least].capitalize()}{limits} is {value}, with {chosen}"

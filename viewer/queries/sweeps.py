@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,7 @@ __all__ = [
     "known_goal",
     "setting_title",
     "swept_settings",
+    "value_text",
 ]
 
 
@@ -63,6 +65,11 @@ def figure_text(figure: str, value: float) -> str:
     return f"{value:,.4g}" if figure == "cost" else f"{int(value):,}"
 
 
+def value_text(value: Any) -> str:
+    """Return a value of a setting as somebody would have typed it."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def best_by(points: pd.DataFrame, row: str, column: str) -> Matrix:
     """Return the shortest makespan (ns) for each value of two settings, whatever the others are.
 
@@ -70,4 +77,4 @@ def best_by(points: pd.DataFrame, row: str, column: str) -> Matrix:
     """
     table = points.pivot_table(index=row, columns=column, values="makespan_ns", aggfunc="min", observed=True)
     values = table.to_numpy(dtype=float, na_value=np.nan)
-    return Matrix([str(value) for value in table.index], [str(value) for value in table.columns], values)
+    return Matrix([*map(value_text, table.index)], [*map(value_text, table.columns)], values)
