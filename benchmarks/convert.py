@@ -8,7 +8,9 @@ Every measurement is a fresh process on one core that reads the files, links the
 steps and writes it: `convert_files`, the command ``chakrascope convert``, and, if their paths are given,
 mlc-chakra's linker and converter one after the other, all on the same uncompressed files. ``--repeat N``
 first writes traces N times as long, with new ids and later times. Times are wall time and processor time
-(which other work on the machine disturbs less); ratios are against `convert_files`.
+(which other work on the machine disturbs less), of ``--runs N`` runs those of the one that took least of the
+latter; ratios are against `convert_files`. Let Python keep the bytecode of what it imports, as it does by
+default (no PYTHONDONTWRITEBYTECODE): else every start compiles the sources.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -60,6 +63,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, action="append")
     parser.add_argument("--linker", type=Path, help="mlc-chakra's chakra_trace_link")
     parser.add_argument("--converter", type=Path, help="mlc-chakra's chakra_converter")
+    parser.add_argument("--runs", type=int, default=1, help="how often each is measured")
     parser.add_argument("--core", type=int, default=0, help="the core all processes run on")
     options = parser.parse_args()
     os.sched_setaffinity(0, {options.core})
@@ -76,7 +80,8 @@ def report(times: int, options: argparse.Namespace, folder: Path) -> None:
         pool.apply(write_repeated, (options.host, options.device, times, host, device))
     sizes = [file.stat().st_size / 1e6 for file in (host, device)]
     print(f"{times} x: host trace {sizes[0]:.1f} MB, device trace {sizes[1]:.1f} MB")
-    base = measured(folder, sys.executable, "-c", CONVERT, host, device, folder / "ours" / "job")
+    measured = partial(least, options.runs, folder)
+    base = measured(sys.executable, "-c", CONVERT, host, device, folder / "ours" / "job")
     show("convert_files", base, base)
     arguments = (
         "--host-trace",
@@ -90,17 +95,15 @@ def report(times: int, options: argparse.Namespace, folder: Path) -> None:
     )
     show(
         "chakrascope convert",
-        measured(folder, sys.executable, "-m", "chakrascope.cli", "convert", *arguments),
+        measured(sys.executable, "-m", "chakrascope.cli", "convert", *arguments),
         base,
     )
     if options.linker is None or options.converter is None:
         return
     linked = folder / "linked.json"
     traces = ("--chakra-host-trace", host, "--chakra-device-trace", device)
-    link = measured(folder, options.linker, "--rank", "0", *traces, "--output-file", linked)
-    convert = measured(
-        folder, options.converter, "PyTorch", "--input", linked, "--output", folder / "theirs.et"
-    )
+    link = measured(options.linker, "--rank", "0", *traces, "--output-file", linked)
+    convert = measured(options.converter, "PyTorch", "--input", linked, "--output", folder / "theirs.et")
     show("chakra_trace_link + chakra_converter", link.then(convert), base)
 
 
@@ -119,6 +122,11 @@ def show(name: str, cost: Cost, base: Cost) -> None:
         + "  ".join(f"x {ratio:5.1f}" for ratio in ratios),
         flush=True,
     )
+
+
+def least(runs: int, folder: Path, *command: object) -> Cost:
+    """Run *command* in *folder* several times and return what the cheapest run took."""
+    return min((measured(folder, *command) for _ in range(runs)), key=lambda cost: cost.cpu_s)
 
 
 def measured(folder: Path, *command: object) -> Cost:
