@@ -154,7 +154,11 @@ class Call final : public ns3::EventImpl {
 
   protected:
     void Notify() override {
-        std::apply([this](const Parameters&... arguments) { (object_->*method_)(arguments...); }, arguments_);
+        // GCC's sanitizer takes a captured `this` for null here.
+        const auto call = [object = object_, method = method_](const Parameters&... arguments) {
+            (object->*method)(arguments...);
+        };
+        std::apply(call, arguments_);
     }
 
   private:
