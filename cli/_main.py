@@ -12,7 +12,7 @@ from types import ModuleType
 
 import click
 
-from ..errors import ChakrascopeError, DependencyError, WorkloadFormatError
+from ..errors import ChakrascopeError, DependencyError, UsageError, WorkloadFormatError, did_you_mean
 from ._output import error_console, write_what_the_terminal_can
 
 __all__ = ["cli", "main"]
@@ -98,6 +98,14 @@ class _Sections(click.Group):
         module = _imported(f"_{_MODULES.get(name, name)}")
         command: click.Command = getattr(module, f"{name}_command")
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that *args* begin with; raises `UsageError` that says which may be meant."""
+        if args[0] not in _NAMES and not ctx.resilient_parsing:
+            raise UsageError(f"There is no command '{args[0]}'{did_you_mean(args[0], _NAMES)}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one list of commands a section."""

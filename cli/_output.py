@@ -91,6 +91,8 @@ def print_frame(
         print_json(json.loads(frame.to_json(orient="records", double_precision=15)))
     elif output_format == "csv":
         frame.to_csv(sys.stdout, index=False)
+    elif frame.empty:
+        console.print(f"{title}: none" if title else "none")
     else:
         shown = frame if limit is None else frame.head(limit)
         columns = {str(name): shown[name].dtype.kind in "iuf" for name in shown.columns}

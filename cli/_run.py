@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from ..errors import UsageError
 from ..runner import Experiment, JobStore, NetworkConfig, Result, Study, get_backend, prepare
+from ._check import print_check
 from ._output import console, count_of, format_duration, format_option, print_frame, print_json, stage
 
 __all__ = ["DEFAULT_BACKENDS", "Target", "choose_network", "run_command", "simulate_study", "target_options"]
@@ -157,6 +158,12 @@ def _print_remarks(results: list[Result]) -> None:
 @click.option("--injection-scale", default=1.0, show_default=True, help="Scales the system's endpoint delay.")
 @click.option("--rendezvous-protocol", is_flag=True, flag_value=True, help="Hand-shake before every message.")
 @click.option("--queue", is_flag=True, help="Do not wait: run in the background, see `chakrascope jobs`.")
+@click.option(
+    "--check",
+    "only_check",
+    is_flag=True,
+    help="Only say what stands against it, and about how long it takes.",
+)
 @format_option
 def run_command(
     *,
@@ -172,8 +179,9 @@ def run_command(
     injection_scale: float,
     rendezvous_protocol: bool,
     queue: bool,
+    only_check: bool,
     output_format: str,
-) -> None:
+) -> int:
     """Simulate STUDY's newest workload, or a Chakra workload given with ASTRA-sim's option names.
 
     With both, STUDY keeps the workload and the run, to be explained and viewed; it is made if there is none.
@@ -190,20 +198,38 @@ def run_command(
         },
     )
     _check(target, study_folder, workload, groups, queue=queue)
+    if only_check:
+        return _only_check(study_folder, workload, target, output_format)
     if study_folder is None:
         experiments = target.experiments(str(workload), groups)
         results = [result for _, result in simulate(experiments)]
         print_results(results, output_format, ranks=True)
-        return
+        return 0
     study = Study.create(study_folder) if workload is not None else Study.open(study_folder)
     prefix = _kept_workload(study, workload, groups)
     if queue:
         submit_study(study, target, prefix)
-        return
+        return 0
     runs = simulate_study(study, target, prefix)
     if output_format == "table":
         print_runs(runs)
     print_results([result for _, result in runs], output_format, ranks=False)
+    return 0
+
+
+def _only_check(study_folder: Path | None, workload: str | None, target: Target, output_format: str) -> int:
+    """Print what stands against the runs, of a workload that a study has, as nothing is kept; return 1 if so.
+
+    Raises `UsageError` without such a study, and for what cannot run at all what running it would raise.
+    """
+    study = Study.open(study_folder) if study_folder is not None else None
+    if study is None or (workload is not None and workload not in study.workloads()):
+        raise UsageError(
+            "--check needs a STUDY that has the workload. Next: add it with `chakrascope import`, or leave "
+            "out --check."
+        )
+    prefix = study.workload_prefix(workload)
+    return print_check(study, prefix, [*target.experiments(prefix)], output_format)
 
 
 def _check(

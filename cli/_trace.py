@@ -101,7 +101,11 @@ def trace_command(
     study = Study.create(study_folder)
     if folders:
         folder = study.new_trace_dir()
-        trace_set = collect(folders, folder)
+        try:
+            trace_set = collect(folders, folder)
+        except ChakrascopeError:
+            study.discard_empty(folder)
+            raise
         error_console.print(f"[green]✓[/] collected {count_of(len(trace_set.ranks), 'rank')} into {folder}")
         return 0
     return capture_into(study, command, warmup=warmup, steps=steps, fake_world=fake_world).exit_code

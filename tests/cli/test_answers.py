@@ -308,3 +308,30 @@ def test_nothing_but_view_and_report_needs_dash(study):
         f"main(['layers', {str(study.path)!r}])\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_a_run_is_checked_and_estimated_before_it_is_made(study, capfd):
+    before = [run.id for run in study.runs()]
+    options = ["--network", "hgx-h100-8", "--backend", "analytical-aware", "--backend", "replay", "--check"]
+    said = json.loads(answer(capfd, "run", study.path, *options, "--format", "json"))
+    assert {found["level"] for found in said["findings"]} == {"note"}
+    assert "repeated 2 times" in said["findings"][0]["text"]
+    assert set(said["estimate_s"]) == {"analytical-aware", "replay"}
+    assert "give or take" in answer(capfd, "run", study.path, *options)
+    assert answer(capfd, "run", study.path, *options, "--format", "csv").startswith("level,text")
+    assert [run.id for run in study.runs()] == before
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["STUDY", "--network", "cpu-cluster-2", "--check"], 40, "4 ranks but the network only 2"),
+        (["STUDY", "--network", "hgx-h100-8", "--workload", "absent", "--check"], 2, "chakrascope import"),
+        (["--workload", "absent", "--network", "hgx-h100-8", "--check"], 2, "--check needs a STUDY"),
+    ],
+)
+def test_a_run_that_cannot_be_says_so_when_checked(study, capfd, options, code, said):
+    with pytest.raises(SystemExit) as stop:
+        main(["run", *(str(study.path) if option == "STUDY" else option for option in options)])
+    assert stop.value.code == code
+    assert said in capfd.readouterr().err.replace("\n", " ")

@@ -69,13 +69,23 @@ class Setup:
     def of_presets(cls, network_preset: str, system_preset: str) -> Setup:
         """Return the setup two presets describe."""
         network = NetworkConfig.preset(network_preset)
-        system = SystemConfig.preset(system_preset, network.dimensions).to_dict()
-        chosen = [system.get(f"{name}-implementation", ["ring"] * network.dimensions) for name in COLLECTIVES]
+        system = SystemConfig.preset(system_preset, network.dimensions)
+        return replace(
+            cls.of_configs(network, system), network_preset=network_preset, system_preset=system_preset
+        )
+
+    @classmethod
+    def of_configs(cls, network: NetworkConfig, described: SystemConfig) -> Setup:
+        """Return the setup of a network and a system that need not be presets."""
+        system, most = described.to_dict(), network.dimensions
+        chosen = [
+            [*system.get(f"{name}-implementation", []), *["ring"] * most][:most] for name in COLLECTIVES
+        ]
         algorithms = list(zip(*chosen, strict=True))
         rows = zip(network.topology, network.npus_count, network.bandwidth, network.latency, strict=True)
         dimensions = tuple(Dimension(*row, tuple(algorithms[index])) for index, row in enumerate(rows))
         rest = {key: value for key, value in system.items() if not key.endswith("-implementation")}
-        return cls(dimensions, rest, network_preset, system_preset, dict(network.unknown))
+        return cls(dimensions, rest, "", "", dict(network.unknown))
 
     def with_count(self, count: int) -> Setup:
         """Return the setup with *count* dimensions: the last ones dropped, or the last repeated with 2."""
