@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from ..errors import UsageError
 from ..runner import Study
+from ..viewer.report import write_report
 from ._output import console
 
 __all__ = ["report_command"]
@@ -21,8 +21,4 @@ __all__ = ["report_command"]
 )
 def report_command(study_folder: Path, run_id: str | None, output: Path) -> None:
     """Write what bounds the step of a run of STUDY into one HTML file that needs no server and no network."""
-    try:
-        from ..viewer import write_report  # noqa: PLC0415 - the viewer is an extra
-    except ImportError as error:
-        raise UsageError("The report needs the viewer: pip install 'chakrascope[viewer]'.") from error
     console.print(f"Wrote {write_report(Study.open(study_folder), run_id, output)}")

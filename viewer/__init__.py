@@ -1,6 +1,6 @@
 """The Dash application: what bounds a step, from one sentence down to one node; and a report in one file.
 
-Only these names need Dash: the queries and the state beneath them answer the command line without it.
+Only the application needs Dash: the report, the queries and the state beneath them do without it.
 """
 
 from __future__ import annotations

@@ -31,7 +31,11 @@ _AREA_ROWS = 12
 
 def register(server: Flask, view: StudyView) -> None:
     """Add the data routes of *view* to *server*; all of them only read."""
+    _register_timeline(server, view)
+    _register_exports(server, view)
 
+
+def _register_timeline(server: Flask, view: StudyView) -> None:
     @server.get("/api/lanes")
     def lanes() -> Response:
         run = _run(view)
@@ -68,17 +72,19 @@ def register(server: Flask, view: StudyView) -> None:
             }
         )
 
-    @server.get("/export/area.<extension>")
-    def area_file(extension: str) -> Response:
-        run = _run(view)
-        return table_file(area_table(run.nodes, _area(run)[0]), "area", extension)
-
     @server.get("/export/timeline.json")
     def timeline() -> Response:
         run = _run(view)
         headers = {"Content-Disposition": 'attachment; filename="timeline.json"'}
         pieces = chrome_trace(run.nodes, run.slices, run.path)
         return Response(pieces, mimetype="application/json", headers=headers)
+
+
+def _register_exports(server: Flask, view: StudyView) -> None:
+    @server.get("/export/area.<extension>")
+    def area_file(extension: str) -> Response:
+        run = _run(view)
+        return table_file(area_table(run.nodes, _area(run)[0]), "area", extension)
 
     @server.get("/export/graph-<part>.<extension>")
     def graph(part: str, extension: str) -> Response:

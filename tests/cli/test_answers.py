@@ -195,11 +195,13 @@ def test_sentences_are_printed_whole_and_endless_names_are_not():
     assert len(_cell("name", "x" * 10_000)) < 400
 
 
-def test_no_digit_or_unit_is_cut_off_where_the_terminal_is_narrow(capsys, monkeypatch):
+def test_tables_are_whole_on_a_narrow_terminal_and_empty_ones_a_word(capsys, monkeypatch):
     monkeypatch.setattr("chakrascope.cli._output.console", Console(width=72))
     print_frame(pd.DataFrame({f"figure_{number}_ns": [123_456_789] for number in range(6)}), "table")
     shown = capsys.readouterr().out
     assert (shown.count("123.457"), shown.count("ms")) == (6, 6)
+    print_frame(pd.DataFrame(columns=["figure_ns"]), "table", title="Figures")
+    assert capsys.readouterr().out == "Figures: none\n"
 
 
 def test_a_terminal_without_these_signs_is_told_the_same(study):
@@ -292,7 +294,7 @@ def test_what_lies_in_a_folder_is_listed_looked_over_and_imported(capfd, tmp_pat
     assert "did you mean 'mlp_2'" in capfd.readouterr().err.replace("\n", " ")
 
 
-def test_nothing_but_view_and_report_needs_dash(study):
+def test_nothing_but_view_needs_dash(study, tmp_path):
     """Everything else must answer on machines without the extra [viewer]."""
     code = (
         "import sys\n"
@@ -305,9 +307,10 @@ def test_nothing_but_view_and_report_needs_dash(study):
         "    importlib.import_module(f'chakrascope.viewer.queries.{module.name}')\n"
         "for name in cli.list_commands(click.Context(cli)):\n"
         "    assert cli.get_command(click.Context(cli), name) is not None\n"
-        f"main(['layers', {str(study.path)!r}])\n"
+        f"main(['report', {str(study.path)!r}, '-o', {str(tmp_path / 'report.html')!r}])\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert (tmp_path / "report.html").is_file()
 
 
 def test_a_run_is_checked_and_estimated_before_it_is_made(study, capfd):

@@ -206,7 +206,11 @@ def _figures(points: pd.DataFrame) -> list[dict[str, Any]]:
 def register(app: Dash, view: StudyView) -> None:
     """Wire the choice of a sweep, its growing, and the start of a new one."""
     register_start(app, view)
+    _register_choice(app, view)
+    _register_growth(app, view)
 
+
+def _register_choice(app: Dash, view: StudyView) -> None:
     @app.callback(
         Output("sweep", "children"), Output("url", "search", allow_duplicate=True),
         Output("sweep-stamp", "data"), Input("sweep-name", "value"), State("dark", "checked"),
@@ -238,6 +242,8 @@ def register(app: Dash, view: StudyView) -> None:
         asked = Selection.parse(search).with_option("pareto", objective)
         return _sweep(view, name, "dark" if dark else "light", asked), address
 
+
+def _register_growth(app: Dash, view: StudyView) -> None:
     @app.callback(
         Output("sweep-name", "data"), Output("sweep-name", "value"),
         Output("sweep", "children", allow_duplicate=True),
