@@ -116,6 +116,15 @@ def test_a_capture_that_left_nothing_leaves_no_study(
     assert run_main("trace", "-o", str(study), "--", sys.executable, "-c", "raise SystemExit(3)") == 3
     assert "exit code 3" in capfd.readouterr().err.replace("\n", " ")
     assert not study.exists()
+    assert run_main("trace", "-o", str(study), "--collect", str(tmp_path / "absent")) == 20
+    assert not study.exists()
+
+
+def test_a_command_that_there_is_not_leads_to_the_one_that_is_meant(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_main("sumary", "study") == 2
+    assert "did you mean 'summary'?" in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str]) -> None:
