@@ -44,7 +44,7 @@ def test_frame_stands_while_the_run_is_being_read(page, study, monkeypatch):
     with serving(create_app(study)) as address:
         page.goto(address)
         page.wait_for_selector("#loading:has-text('Reading the run')")
-        assert page.locator("#nav a").count() > 5
+        page.wait_for_selector("#nav a:has-text('Critical path')")
         assert page.locator("#headline").count() == 0
         read.set()
         page.wait_for_selector("#headline")
