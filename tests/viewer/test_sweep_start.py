@@ -216,9 +216,7 @@ def test_sweep_for_the_least_cost_within_limits(page, mine):
         assert page.locator("#sweep-prices").input_value() == "2.5"
         page.locator("#sweep-title").fill("by cost")
         page.locator("#sweep-go").click()
-        page.wait_for_selector(
-            "#sweep-best:has-text('The least cost of a step within the limits')", timeout=90_000
-        )
+        page.wait_for_selector("#sweep-best:has-text('The least cost of a step within the limits')")
         page.wait_for_selector("#sweep-table .ag-header-cell[col-id='cost']")
     table = read_sweep(mine, "by cost").points
     assert table["cost"].notna().all()
@@ -237,7 +235,7 @@ def test_search_is_begun_in_the_browser(page, mine):
         page.wait_for_selector("#sweep-plan :text('5 points of a search')")
         page.locator("#sweep-title").fill("by search")
         page.locator("#sweep-go").click()
-        page.wait_for_selector(".job:has-text('Sweep by search'):has-text('has 5 points')", timeout=90_000)
+        page.wait_for_selector(".job:has-text('Sweep by search'):has-text('has 5 points')")
     assert read_sweep(mine, "by search").points["network.bandwidth"].between(1, 64).all()
     assert page.complaints == []
 
