@@ -43,6 +43,11 @@ def train(steps, at_step=lambda step: None):
 """
 
 
+PARALLELISM = (
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor.parallel",
+    "torch.distributed.pipelining",
+)
 RANKS = Path(__file__).parent / "ranks.py"
 JOBS = Path(__file__).parent / "jobs"
 
@@ -69,10 +74,10 @@ def package_path():
 
 @pytest.fixture
 def start_trace(tmp_path, package_path):
-    """Return a function that starts the trace of a command into ``tmp_path / "out"``."""
+    """Return a function that starts the trace of a command into *folder* of ``tmp_path``."""
 
-    def start(*command, **options):
-        words = [json.dumps([package_path]), tmp_path / "out", json.dumps(options), *command]
+    def start(*command, folder="out", **options):
+        words = [json.dumps([package_path]), tmp_path / folder, json.dumps(options), *command]
         arguments = [sys.executable, "-c", DRIVER, *map(str, words)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -122,7 +127,7 @@ def serving(folder, package_path, *modules):
 @pytest.fixture(scope="session")
 def rank_server(tmp_path_factory, package_path):
     """Return the address of a process that starts ranks fast."""
-    with serving(tmp_path_factory.mktemp("ranks"), package_path) as address:
+    with serving(tmp_path_factory.mktemp("ranks"), package_path, *PARALLELISM) as address:
         yield address
 
 

@@ -1,8 +1,8 @@
 """Start test jobs of several ranks from one process that has imported torch, which takes most of their time.
 
-``ranks.py SOCKET [MODULE,...]`` serves, with more modules imported; ``ranks.py SOCKET N SCRIPT ...`` asks it
-to run SCRIPT as N ranks, with this process's environment, working directory and output, and exits as the
-first failing rank does.
+``ranks.py SOCKET MODULE,...`` serves, with torch and these modules imported; ``ranks.py SOCKET N SCRIPT ...``
+asks it to run SCRIPT as N ranks, with this process's environment, working directory and output, and exits as
+the first failing rank does.
 """
 
 import importlib
@@ -13,16 +13,9 @@ import socket
 import sys
 import traceback
 
-PRELOADED = (
-    "torch",
-    "torch.distributed.fsdp",
-    "torch.distributed.tensor.parallel",
-    "torch.distributed.pipelining",
-)
-
 
 def serve(address, *modules):
-    for name in (*PRELOADED, *filter(None, modules)):
+    for name in ("torch", *modules):
         importlib.import_module(name)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(address + ".new")
@@ -95,5 +88,5 @@ def ask(address, ranks, words):
 
 if __name__ == "__main__":
     if len(sys.argv) < 4:
-        serve(sys.argv[1], *",".join(sys.argv[2:]).split(","))
+        serve(sys.argv[1], *sys.argv[2].split(","))
     sys.exit(ask(sys.argv[1], int(sys.argv[2]), sys.argv[3:]))

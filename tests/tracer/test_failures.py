@@ -237,16 +237,22 @@ def test_a_port_in_use_is_the_command_s_own_message(script, run_trace):
     assert "ended with exit code 1 before its first training step" in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_two_signals_in_a_row_end_the_script_as_one_and_keep_its_steps(tmp_path, script, start_trace, number):
-    ending = "import time; train(4); print('ready', flush=True); train(9999, lambda step: time.sleep(0.1))"
-    process = start_trace(sys.executable, script(ending), warmup=2, steps=9000)
-    assert process.stdout.readline() == "ready\n"
-    process.send_signal(number)
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=240)
-    assert process.returncode == 128 + number
-    assert "atexit" not in errors
-    trace_set = TraceSet.load(tmp_path / "out")
-    assert trace_set.ranks[0]["device_trace"] is not None
-    assert f"the training command ended with exit code {128 + number}" in trace_set.reasons
+def test_two_signals_in_a_row_end_the_script_as_one_and_keep_its_steps(tmp_path, script, start_trace):
+    path = script(
+        "import time; train(4); print('ready', flush=True); train(9999, lambda step: time.sleep(0.1))"
+    )
+    jobs = {
+        number: start_trace(sys.executable, path, folder=number.name, warmup=2, steps=9000)
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    for number, job in jobs.items():
+        assert job.stdout.readline() == "ready\n"
+        job.send_signal(number)
+        job.send_signal(number)
+    for number, job in jobs.items():
+        _, errors = job.communicate(timeout=240)
+        assert job.returncode == 128 + number
+        assert "atexit" not in errors
+        trace_set = TraceSet.load(tmp_path / number.name)
+        assert trace_set.ranks[0]["device_trace"] is not None
+        assert f"the training command ended with exit code {128 + number}" in trace_set.reasons

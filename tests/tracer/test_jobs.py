@@ -38,8 +38,8 @@ print("operators", len(profiler.key_averages()) > 5)
 """
 
 
-def test_spawned_ranks_with_two_optimizers_are_captured_by_step(tmp_path, script, run_trace):
-    done = run_trace(sys.executable, script("", start=SPAWN), warmup=2, steps=2)
+def test_spawned_ranks_with_two_optimizers_are_captured_by_step(tmp_path, script, run_ranks):
+    done = run_ranks(script("", start=SPAWN), warmup=2, steps=2)
     assert done.returncode == 0, done.stderr
     trace_set = TraceSet.load(tmp_path / "out")
     assert (trace_set.partial, trace_set.world_size) == (False, 2)
@@ -64,20 +64,16 @@ def test_a_script_with_its_own_profiler_keeps_it_and_is_captured_after_it(tmp_pa
     assert TraceSet.load(tmp_path / "out").ranks[0]["complete"]
 
 
-def test_the_environment_s_own_sitecustomize_still_runs(tmp_path, script, run_trace, monkeypatch):
+def test_no_standard_error_no_environment_another_folder_and_a_sitecustomize_are_no_obstacle(
+    tmp_path, script, run_trace, monkeypatch
+):
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text("print('own sitecustomize')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
-    ending = "train(3); print('hidden', not [p for p in sys.path if '_inject' in p])"
-    done = run_trace("python", script(ending), warmup=1, steps=1)
-    assert done.returncode == 0, done.stderr
-    assert "own sitecustomize" in done.stdout
-    assert "hidden True" in done.stdout
-
-
-def test_no_standard_error_no_environment_and_another_folder_are_no_obstacle(tmp_path, script, run_trace):
     start = "import os; os.environ.clear(); os.chdir('/')\n" + TRAIN
-    path = script("train(6); print(sys.stdin.read())", start=start)
+    ending = "train(6); print(sys.stdin.read(), 'hidden', not [p for p in sys.path if '_inject' in p])"
+    path = script(ending, start=start)
     done = run_trace("sh", "-c", f"echo typed | {sys.executable} {path} 2>&-", warmup=2, steps=2)
-    assert (done.returncode, done.stdout) == (0, "typed\n\n")
+    assert done.returncode == 0
+    assert done.stdout.endswith("own sitecustomize\ntyped\n hidden True\n")
     convert(tmp_path / "out")  # what torch says to standard error is not in the files
