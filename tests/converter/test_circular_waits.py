@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakrascope.converter import CollectiveType, EdgeKind, Graph, NodeType, Workload, doctor
@@ -92,6 +92,7 @@ def programs(draw):
     return workload(*made)
 
 
+@settings(max_examples=50)
 @given(programs())
 def test_what_is_found_is_what_stalls(job):
     network = NetworkConfig(("Ring",), (job.num_ranks,), (50.0,), (500.0,))
