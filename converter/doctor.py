@@ -9,7 +9,7 @@ from .convert import UNMARKED, convert, convert_files
 from .file_sets import find_rank_traces, find_sides
 from .findings import Finding, worst_first
 from .inspection import load_workload
-from .rank import RankTraces, read_rank
+from .rank import LEFT_OUT, RankTraces, read_rank
 from .steps import annotated_steps
 from .trace_checks import check_device, check_pair, check_trace_set
 from .trace_set import RankEntry
@@ -76,6 +76,10 @@ def _trace_set(folder: Path) -> list[Finding]:
         return [*findings, Finding("error", str(folder), error.message, "See the message.")]
     findings += check_workload(workload, str(folder))
     findings += _unexplained(workload, str(folder))
+    if LEFT_OUT in workload.metadata["assumptions"]:
+        findings.append(
+            Finding("warning", str(folder), f"{LEFT_OUT[0].upper()}{LEFT_OUT[1:]}.", _WITHOUT_HOOKS)
+        )
     return findings
 
 
@@ -117,6 +121,7 @@ def _rank_files(traces: RankTraces, *, alone: bool) -> list[Finding]:
     return findings
 
 
+_WITHOUT_HOOKS = "Capture the job without its communication hook to see what networks change."
 _WHY_ON_A_DEVICE = (
     "Try another step, or all of them (--step all): alone, a step that the device works on while the host is "
     "in the next begins with an idle device."

@@ -26,8 +26,12 @@ from .timeline import Ops, Threads
 from .trace_set import Flight, StepRange, read_flight_record
 from .window import Window
 
-__all__ = ["OpenRank", "RankTraces", "StepsDiffer", "open_ranks", "rank_graph", "read_rank"]
+__all__ = ["LEFT_OUT", "OpenRank", "RankTraces", "StepsDiffer", "open_ranks", "rank_graph", "read_rank"]
 
+LEFT_OUT = (
+    "communications that other threads than the training one issued, as hooks such as PowerSGD's do, are "
+    "left out: no network changes the time that was spent on them"
+)
 _HOST_DEVICES = frozenset({"", "cpu"})
 # Annotations of a library that communicates on GPUs only.
 _DEVICE_LIBRARY = "nccl:"
@@ -191,7 +195,15 @@ def _host_graph(
     graph = assemble(traces.rank, window, ops, comms, host, group_ids=ids)
     graph.metadata["groups"] = [list(ranks) for ranks in own_groups]
     graph.metadata["notes"] += _unknown(traces, ops, comms, groups, world_size)
+    graph.metadata["notes"] += _left_out(trace.events, own, window, trace.texts)
     return graph
+
+
+def _left_out(events: Events, own: np.ndarray, window: Window, texts: Sequence[str]) -> list[str]:
+    """Return what other threads than that of the events *own* communicated in the window."""
+    inside = (events.start_ns >= window.start_ns) & (events.start_ns < window.end_ns)
+    inside[own] = False
+    return [LEFT_OUT] if (inside & which(texts, COMM_OPS.__contains__)[events.name]).any() else []
 
 
 def _unknown(

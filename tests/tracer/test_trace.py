@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from chakrascope.converter import doctor
 from chakrascope.tracer import TraceSet
 
 pytestmark = pytest.mark.torch
@@ -79,3 +80,5 @@ def test_what_a_communication_hook_does_in_other_threads_is_recorded(tmp_path, r
     assert names.count("ProfilerStep#4") == 1
     # in each of the three steps the bias, then both factors of the matrix, each when the one before has ended
     assert names.count("c10d::allreduce_") == 9
+    (finding,) = [finding for finding in doctor(trace_set.path) if "left out" in finding.cause]
+    assert (finding.severity, "PowerSGD" in finding.cause) == ("warning", True)
