@@ -104,8 +104,9 @@ def wait_piece(
 ) -> int | None:
     """Return the index of the piece in which the thread waited for *comm*, or None if it never did.
 
-    That is the piece it evidently idled in until the communication ended; else the piece before the first
-    operator that uses its tensors afterwards, or the wait operator itself. *users* are the operators that
+    That is the piece in which it had waited, if that is recorded, or evidently idled until the communication
+    ended; else the piece before the first operator that uses its tensors afterwards, or the wait operator
+    itself. *users* are the operators that
     have each storage as an argument.
     """
     issued = int(ops.end_ns[comm.op])
