@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import resource
-
 import pytest
+from full_disk import files_up_to
 from workloads import coll, comp, workload
 
 from chakrascope.errors import StudyError
 from chakrascope.runner import Study, get_backend, prepare
 
 ROOM_BYTES = 2000
-
-
-@contextlib.contextmanager
-def files_up_to(size_bytes):
-    """Let this process write no file beyond *size_bytes*, which ends like a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def job():

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import resource
 import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from full_disk import files_up_to
 from packets import star
 from workloads import coll, comp, workload
 
@@ -28,17 +27,6 @@ def executable(path: Path, text: str) -> Path:
     path.write_text(text, encoding="utf-8")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return path
-
-
-@contextlib.contextmanager
-def files_up_to(size_bytes: int):
-    """Let this process write no file beyond *size_bytes*, as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def experiment(model=None):
