@@ -13,6 +13,17 @@ from chakrascope.viewer.state import StudyView
 
 from .studies import make_study
 
+# What shows that a page of a run is complete, by its address.
+READY = {
+    "/": "#ranks-table .ag-row",
+    "/critical-path": "#segments-table .ag-row",
+    "/timeline": "#timeline[data-slices]",
+    "/graph": "#graph canvas",
+    "/network": "#collectives-table .ag-row",
+    "/compare": "#node-differences-table .ag-row",
+    "/runs": "#runs-table .ag-row",
+}
+
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory):

@@ -7,20 +7,10 @@ import pytest
 from chakrascope.runner import NetworkConfig, Study, get_backend, prepare
 from chakrascope.viewer import create_app
 
-from .conftest import serving, watched
+from .conftest import READY, serving, watched
 from .studies import make_workload
 
 pytestmark = pytest.mark.browser
-
-SHOWN = {
-    "/": "#ranks-table .ag-row",
-    "/critical-path": "#segments-table .ag-row",
-    "/timeline": "#timeline[data-slices]",
-    "/graph": "#graph canvas",
-    "/network": "#collectives-table .ag-row",
-    "/compare": "#node-differences-table .ag-row",
-    "/runs": "#runs-table .ag-row",
-}
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +26,11 @@ def alone(tmp_path_factory):
         yield address
 
 
-@pytest.mark.parametrize("path", SHOWN)
+@pytest.mark.parametrize("path", READY)
 def test_a_page_of_one_rank_opens_quietly(context, alone, path):
     page = watched(context)
     page.goto(f"{alone}{path}")
-    page.wait_for_selector(SHOWN[path], state="attached")
+    page.wait_for_selector(READY[path], state="attached")
     page.wait_for_load_state("networkidle")
     text = page.locator("body").inner_text()
     page.close()

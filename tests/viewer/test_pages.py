@@ -6,19 +6,9 @@ import pytest
 from chakrascope.viewer import create_app
 from chakrascope.viewer.state import StudyView
 
-from .conftest import serving, watched
+from .conftest import READY, serving, watched
 
 pytestmark = pytest.mark.browser
-
-READY = {
-    "/": "#ranks-table .ag-row",
-    "/critical-path": "#segments-table .ag-row",
-    "/timeline": "#timeline[data-slices]",
-    "/graph": "#graph canvas",
-    "/network": "#collectives-table .ag-row",
-    "/compare": "#node-differences-table .ag-row",
-    "/runs": "#runs-table .ag-row",
-}
 
 
 @pytest.mark.parametrize("path", READY)
