@@ -125,7 +125,7 @@ def _two_ranks(program: bytes) -> Callable[[], Any]:
 def _decode() -> dict[str, Any]:
     """Read a program of many nodes that wait in a circle, so that reading it is all there is to do."""
     from chakrascope.converter import decode_graph  # noqa: PLC0415
-    from chakrascope.converter._schema import Node  # noqa: PLC0415
+    from chakrascope.converter.chakra import Node  # noqa: PLC0415
 
     few = DECODED_NODES // 20
     data, part = circle(DECODED_NODES), circle(few)

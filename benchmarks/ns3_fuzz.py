@@ -23,7 +23,8 @@ import numpy as np
 from chakrascope.converter import CollectiveType, Graph, NodeType, Workload
 from chakrascope.errors import ChakrascopeError
 from chakrascope.runner import NetworkConfig, Result, SystemConfig, prepare
-from chakrascope.runner.backends import AstraSimBackend, Ns3Backend
+from chakrascope.runner.backends.astra_sim import AstraSimBackend
+from chakrascope.runner.backends.ns3 import Ns3Backend
 
 CONTROLS = {12: "none", 1: "DCQCN", 3: "HPCC", 7: "TIMELY", 8: "DCTCP", 10: "HPCC-PINT"}
 GBPS = 10**9

@@ -18,7 +18,8 @@ import numpy as np
 
 from chakrascope.converter import CollectiveType, Graph, NodeType, Workload
 from chakrascope.runner import Experiment, NetworkConfig, Result, SystemConfig, prepare
-from chakrascope.runner.backends import AstraSimBackend, Ns3Backend, find_astra_sim
+from chakrascope.runner.backends.astra_sim import AstraSimBackend, find_astra_sim
+from chakrascope.runner.backends.ns3 import Ns3Backend
 
 MIB = 1 << 20
 

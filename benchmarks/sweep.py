@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from chakrascope.converter import microbenchmark
-from chakrascope.runner import NetworkConfig, Study, get_backend, prepare, sweep
+from chakrascope.runner import NetworkConfig, Study, get_backend, prepare, run_sweep
 
 
 def main() -> None:
@@ -47,7 +47,7 @@ def report(options: argparse.Namespace, folder: Path) -> None:
     alone_s, alone_cpu_s = alone(study, options)
     memory = Memory(options.points)
     started, cpu_before_s = time.perf_counter(), _cpu_s()
-    found = sweep(
+    found = run_sweep(
         study,
         axes,
         network="ring-8",

@@ -9,8 +9,7 @@ import pandas as pd
 from rich.markup import escape
 
 from ..runner import Experiment, Study
-from ..viewer.queries.configure import Finding, Setup, check
-from ..viewer.queries.estimate import duration_estimate, estimate_s, load_of
+from ..viewer.queries import Finding, Setup, check, duration_estimate, estimate_s, load_of
 from ._output import console, print_frame, print_json
 
 __all__ = ["print_check"]

@@ -10,8 +10,8 @@ import pandas as pd
 
 from ..errors import UsageError
 from ..runner import Comparison, Study, compare, measured_result
-from ..runner.runs import run_name
-from ..runner.summary import TIME_FORMULA
+from ..runner.analysis import TIME_FORMULA
+from ..runner.study import run_name
 from ._output import console, error_console, format_option, print_frame, print_json
 
 __all__ = ["compare_command"]

@@ -9,8 +9,7 @@ import click
 from ..converter import Workload
 from ..errors import BackendError
 from ..runner import Result, critical_path, summarize
-from ..viewer.queries.link_path import why_no_links
-from ..viewer.queries.tables import TABLES
+from ..viewer.queries import TABLES, why_no_links
 from ._output import console, format_option, print_frame
 from ._studies import of_a_run, open_run
 

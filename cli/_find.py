@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..viewer.queries.search import found_nodes
+from ..runner.analysis import found_nodes
 from ._output import format_option, print_frame
 from ._studies import of_a_run, open_run
 

@@ -12,7 +12,7 @@ from ..converter import (
     EXPORT_FORMATS,
     Finding,
     Workload,
-    export,
+    export_graph,
     inspect_node,
     inspect_workload,
     load_workload,
@@ -87,4 +87,4 @@ def export_command(target: str, output: Path, file_format: str | None, rank: int
     chosen = file_format or by_name.get(output.suffix)
     if chosen is None:
         raise UsageError(f"The name {output} does not say which format to write; add --as FORMAT.")
-    console.print(f"Wrote {export(open_workload(target), output, chosen, rank=rank)}")
+    console.print(f"Wrote {export_graph(open_workload(target), output, chosen, rank=rank)}")

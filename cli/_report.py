@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ..runner import Study
-from ..viewer.report import write_report
+from ..viewer import write_report
 from ._output import console
 
 __all__ = ["report_command"]

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ..errors import UsageError
 from ..runner import Study
-from ..runner.runs import run_table
+from ..runner.study import run_table
 from ._output import console, format_option, print_frame
 
 __all__ = ["runs_command"]

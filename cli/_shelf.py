@@ -9,7 +9,7 @@ import pandas as pd
 
 from ..errors import UsageError
 from ..runner import Shelf, describe_study
-from ..viewer.queries.studies import study_table
+from ..viewer.queries import study_table
 from ._output import console, format_option, print_frame
 
 __all__ = ["studies_command"]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from ..runner import Study
-from ..viewer.state import OpenRun, StudyView
+from ..viewer import OpenRun, StudyView
 
 __all__ = ["of_a_run", "open_run"]
 

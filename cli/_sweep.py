@@ -12,7 +12,7 @@ import pandas as pd
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..errors import BackendError, UsageError, did_you_mean
-from ..runner import Study, Sweep, read_sweep, sweep
+from ..runner import Study, Sweep, read_sweep, run_sweep
 from ..runner.sweep import (
     FIGURES,
     Goal,
@@ -27,8 +27,7 @@ from ..runner.sweep import (
     parse_limits,
     read_points,
 )
-from ..viewer.queries.objectives import objectives
-from ..viewer.queries.sweep_tables import front_table, pair_table
+from ..viewer.queries import front_table, objectives, pair_table
 from ._output import console, error_console, format_option, print_frame
 
 __all__ = ["sweep_command"]
@@ -137,7 +136,7 @@ def sweep_command(
         points = multiply(read_points(points_file) if points_file is not None else [{}], _grid(over, trials))
         choices |= {"backend": backends[0] if backends else "analytical-unaware"}
         with _progress() as progress:
-            found = sweep(
+            found = run_sweep(
                 study,
                 points if trials is None else over,
                 trials=trials,

@@ -8,9 +8,8 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
-from ..viewer.queries.area import area_overview, area_table
-from ..viewer.queries.chrome_trace import chrome_trace
-from ..viewer.state import OpenRun
+from ..viewer import OpenRun
+from ..viewer.queries import area_overview, area_table, chrome_trace
 from ._output import console, format_option, print_frame
 from ._studies import of_a_run, open_run
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ..errors import UsageError
 from ..runner import Study, critical_path
-from ..runner.what_if import Target, sensitivity, targets, what_if
+from ..runner.analysis import Target, sensitivity, targets, what_if
 from ._output import console, format_option, print_frame, stage
 from ._studies import of_a_run
 

@@ -1,16 +1,24 @@
 """From captured traces to Chakra graphs: readers, linking, dependencies and the ``.et`` codec."""
 
-from .codec import decode_graph, encode_graph, read_et
-from .convert import convert, convert_files
-from .doctor import doctor
-from .export import EXPORT_FORMATS, export
-from .findings import Finding
-from .graph import EDGE_COLUMNS, NODE_COLUMNS, CollectiveType, EdgeKind, Graph, NodeType
-from .inspection import inspect_node, inspect_workload, load_workload
-from .microbenchmarks import MICROBENCHMARKS, microbenchmark
-from .replay import Replay, replay
-from .text_workload import read_text_workload
-from .workload import Workload
+from .building import convert, convert_files
+from .chakra import (
+    EDGE_COLUMNS,
+    NODE_COLUMNS,
+    CollectiveType,
+    EdgeKind,
+    Graph,
+    NodeType,
+    Replay,
+    Workload,
+    decode_graph,
+    encode_graph,
+    read_et,
+    replay,
+)
+from .checks import Finding, doctor, inspect_node, inspect_workload, load_workload
+from .export import EXPORT_FORMATS, export_graph
+from .generate import MICROBENCHMARKS, microbenchmark
+from .readers import read_text_workload
 
 __all__ = [
     "EDGE_COLUMNS",
@@ -29,7 +37,7 @@ __all__ = [
     "decode_graph",
     "doctor",
     "encode_graph",
-    "export",
+    "export_graph",
     "inspect_node",
     "inspect_workload",
     "load_workload",

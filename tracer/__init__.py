@@ -10,6 +10,6 @@ from __future__ import annotations
 from ._capture import Capture, capture
 from ._collect import collect
 from ._launcher import trace
-from .trace_set import TraceSet
+from ._trace_set import TraceSet
 
 __all__ = ["Capture", "TraceSet", "capture", "collect", "trace"]

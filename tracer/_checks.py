@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import CaptureError, UsageError
-from .trace_set import MANIFEST_NAME
+from ._trace_set import MANIFEST_NAME
 
 __all__ = ["check_command", "prepare_folder"]
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import CaptureError, TraceError, UsageError
 from ._checks import prepare_folder
 from ._merge import MISSING, missing_ranks, write_manifest
-from .trace_set import FILE_KEYS, MANIFEST_NAME, TraceSet
+from ._trace_set import FILE_KEYS, MANIFEST_NAME, TraceSet
 
 __all__ = ["collect"]
 

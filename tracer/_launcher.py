@@ -18,7 +18,7 @@ from ..errors import CaptureError
 from ._agent import ENVIRONMENT_KEY
 from ._checks import check_command, prepare_folder
 from ._merge import merge, read_statuses
-from .trace_set import TraceSet
+from ._trace_set import TraceSet
 
 __all__ = ["trace"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CaptureError, CommandFailed, NothingCaptured
-from .trace_set import FILE_KEYS, FORMAT, MANIFEST_NAME, VERSION, TraceSet
+from ._trace_set import FILE_KEYS, FORMAT, MANIFEST_NAME, VERSION, TraceSet
 
 __all__ = ["MISSING", "merge", "missing_ranks", "read_statuses", "write_manifest"]
 

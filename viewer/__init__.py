@@ -9,13 +9,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .app import create_app as create_app
-    from .report import write_report as write_report
-    from .server import serve as serve
+    from ._app import create_app as create_app
+    from ._report import write_report as write_report
+    from ._server import serve as serve
 
-__all__ = ["create_app", "serve", "write_report"]
+from ._state import OpenRun as OpenRun
+from ._state import StudyView as StudyView
+from ._theme import EDGE_KINDS as EDGE_KINDS
 
-_HOMES = {"create_app": "app", "serve": "server", "write_report": "report"}
+__all__ = [
+    "EDGE_KINDS",
+    "OpenRun",
+    "StudyView",
+    "create_app",
+    "serve",
+    "write_report",
+]
+
+_HOMES = {"create_app": "_app", "serve": "_server", "write_report": "_report"}
 
 
 def __getattr__(name: str) -> Any:

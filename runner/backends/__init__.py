@@ -6,14 +6,15 @@ from ._base import backend_names as backend_names
 from ._base import get_backend as get_backend
 from ._base import register as register
 from ._base import register_family as register_family
+from ._fake import FakeBackend as FakeBackend
+from ._native import NativeBackend as NativeBackend
+from ._native import ReplayBackend as ReplayBackend
 from ._report import backend_report as backend_report
 from .astra_sim import KINDS as _ASTRA_SIM_KINDS
 from .astra_sim import AstraSimBackend as AstraSimBackend
 from .astra_sim import AstraSimProgram as AstraSimProgram
 from .astra_sim import find_astra_sim as find_astra_sim
-from .fake import FakeBackend as FakeBackend
-from .native import NativeBackend as NativeBackend
-from .native import ReplayBackend as ReplayBackend
+from .astra_sim import write_inputs as write_inputs
 from .ns3 import Ns3Backend as Ns3Backend
 from .service import SCHEME as _SERVICE
 from .service import ServiceBackend as ServiceBackend
@@ -37,6 +38,7 @@ __all__ = [
     "get_backend",
     "register",
     "register_family",
+    "write_inputs",
 ]
 
 register("analytical-unaware", NativeBackend(congestion_aware=False))

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ...errors import ConfigError, did_you_mean
-from ..experiment import Experiment
-from ..result import Result
+from .._experiment import Experiment
+from .._result import Result
 
 __all__ = ["Backend", "Progress", "backend_names", "get_backend", "register", "register_family"]
 

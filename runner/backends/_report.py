@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...errors import BackendError, BackendUnavailable
 from ._base import backend_names
 from .astra_sim import KINDS, find_astra_sim
-from .ns3._install import find_compiler, find_ns3
+from .ns3 import find_compiler, find_ns3
 from .service import ServiceAddress, ServiceClient, configured_services
 
 __all__ = ["backend_report"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..config._values import read_yaml
+from ..config import read_yaml
 
 __all__ = ["read_user_file"]
 

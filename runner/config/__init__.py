@@ -1,19 +1,45 @@
 """Configurations: ASTRA-sim's own files as validated models, written back unchanged in meaning."""
 
+from ._algorithms import copied_into as copied_into
+from ._algorithms import digests as digests
+from ._algorithms import kept_in as kept_in
+from ._algorithms import read_per_node as read_per_node
+from ._algorithms import without_paths as without_paths
+from ._fabric import Clos as Clos
 from ._groups import load_groups as load_groups
 from ._memory import MemoryConfig as MemoryConfig
 from ._network import NetworkConfig as NetworkConfig
+from ._packet import NO_CONTROL as NO_CONTROL
+from ._packet import OUTPUTS as OUTPUTS
 from ._packet import PacketNetwork as PacketNetwork
+from ._packet_values import SETTINGS as SETTINGS
 from ._presets import list_presets as list_presets
 from ._presets import preset_path as preset_path
 from ._system import SystemConfig as SystemConfig
+from ._units import parse_rate_bps as parse_rate_bps
+from ._values import read_yaml as read_yaml
+from ._values import shown as shown
+from ._values import write_atomically as write_atomically
 
 __all__ = [
+    "NO_CONTROL",
+    "OUTPUTS",
+    "SETTINGS",
+    "Clos",
     "MemoryConfig",
     "NetworkConfig",
     "PacketNetwork",
     "SystemConfig",
+    "copied_into",
+    "digests",
+    "kept_in",
     "list_presets",
     "load_groups",
+    "parse_rate_bps",
     "preset_path",
+    "read_per_node",
+    "read_yaml",
+    "shown",
+    "without_paths",
+    "write_atomically",
 ]

@@ -6,4 +6,10 @@ from ._job import Job as Job
 from ._job import SweepRequest as SweepRequest
 from ._store import JobStore as JobStore
 
-__all__ = ["ACTIVE", "ImportRequest", "Job", "JobStore", "SweepRequest"]
+__all__ = [
+    "ACTIVE",
+    "ImportRequest",
+    "Job",
+    "JobStore",
+    "SweepRequest",
+]

@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..algorithms import kept_in
-from ..config import MemoryConfig, NetworkConfig, SystemConfig
-from ..experiment import Experiment
-from ..simulate import load_source
+from .._experiment import Experiment
+from .._simulate import load_source
+from ..config import MemoryConfig, NetworkConfig, SystemConfig, kept_in
 from ..study import Study
 from ..sweep import Prices, Range
 

@@ -11,9 +11,8 @@ from typing import IO, Any
 
 from ...converter import Finding
 from ...errors import ConfigError, StudyError
-from .._names import check_name
-from ..experiment import Experiment
-from ..study import Study
+from .._experiment import Experiment
+from ..study import Study, check_name
 from ._alive import Launch, end_group, launch_process, take_lock
 from ._database import Database, select, update
 from ._job import ACTIVE, ImportRequest, Job, SweepRequest, read_request, request_of

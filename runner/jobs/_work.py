@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ...errors import BackendError, Cancelled, StudyError
+from .._experiment import Experiment
+from .._result import Result
 from ..backends import get_backend
-from ..config._values import write_atomically
-from ..experiment import Experiment
-from ..imports import check_item, import_item
-from ..result import Result
-from ..study import Study
-from ..sweep import sweep
+from ..config import write_atomically
+from ..study import Study, check_item, import_item
+from ..sweep import run_sweep
 from ._job import ImportRequest, Job, SweepRequest, read_request
 
 __all__ = ["WORK", "Note", "findings_file", "keep_run"]
@@ -52,7 +51,7 @@ def _sweep(study: Study, _job: Job, request: str, note: Note) -> str:
     def progress(finished: int, points: int, _failed: int) -> None:
         _go_on(note, finished, points)
 
-    found = sweep(study, **SweepRequest(**json.loads(request)).arguments(), progress=progress)
+    found = run_sweep(study, **SweepRequest(**json.loads(request)).arguments(), progress=progress)
     if found.failed == len(found.points):
         raise BackendError(f"No point of the sweep has a result: {found.points['error'].iloc[0]}")
     failed = f", {found.failed} of them failed" if found.failed else ""

@@ -18,7 +18,7 @@ from ._start import sweep_experiment as sweep_experiment
 from ._sweep import Sweep as Sweep
 from ._sweep import SweepProgress as SweepProgress
 from ._sweep import read_sweep as read_sweep
-from ._sweep import sweep as sweep
+from ._sweep import run_sweep as run_sweep
 from ._sweep import sweep_names as sweep_names
 
 __all__ = [
@@ -39,7 +39,7 @@ __all__ = [
     "parse_limits",
     "read_points",
     "read_sweep",
-    "sweep",
+    "run_sweep",
     "sweep_experiment",
     "sweep_names",
 ]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BackendUnavailable, ConfigError, did_you_mean
-from ..config._values import read_yaml
+from ..config import read_yaml
 
 __all__ = ["batch_cluster"]
 

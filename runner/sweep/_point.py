@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import Cancelled, ChakrascopeError
+from .._experiment import Experiment
+from .._result import Result
 from ..backends import Progress, get_backend
-from ..experiment import Experiment
-from ..result import Result
 from ..study import Study
 from ._settings import Base, Builder
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, did_you_mean
-from ..config._values import read_yaml, shown
+from ..config import read_yaml, shown
 from ._goal import Goal
 
 __all__ = ["Prices", "check_cost"]

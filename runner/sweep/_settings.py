@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, did_you_mean
+from .._experiment import Experiment, WorkloadSource
+from .._simulate import choose_groups, load_memory, load_network, load_source, load_system
 from ..backends import get_backend
 from ..config import MemoryConfig, NetworkConfig, SystemConfig
-from ..experiment import Experiment, WorkloadSource
-from ..simulate import choose_groups, load_memory, load_network, load_source, load_system
 from ..study import Study
 from ._space import Settings
 

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, StudyError
-from ..config import MemoryConfig, NetworkConfig, SystemConfig, list_presets
-from ..config._values import write_atomically
-from ..experiment import Experiment
-from ..simulate import load_memory
+from .._experiment import Experiment
+from .._simulate import load_memory
+from ..config import MemoryConfig, NetworkConfig, SystemConfig, list_presets, write_atomically
 from ..study import Study
 from ._settings import Base, Builder
 from ._table import read_table

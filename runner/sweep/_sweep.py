@@ -13,11 +13,11 @@ from typing import Any
 import pandas as pd
 
 from ...errors import ChakrascopeError, ConfigError, StudyError, did_you_mean
+from .._experiment import Experiment
+from .._result import Result
+from .._simulate import load_memory, load_network
 from ..backends import get_backend
 from ..config import MemoryConfig, NetworkConfig, SystemConfig
-from ..experiment import Experiment
-from ..result import Result
-from ..simulate import load_memory, load_network
 from ..study import Study
 from ._dask import answer_on_dask
 from ._goal import Goal
@@ -30,7 +30,7 @@ from ._space import Settings, grid, point_key
 from ._start import write_start
 from ._table import PointTable, read_table
 
-__all__ = ["Sweep", "SweepProgress", "read_sweep", "sweep", "sweep_names"]
+__all__ = ["Sweep", "SweepProgress", "read_sweep", "run_sweep", "sweep_names"]
 
 SweepProgress = Callable[[int, int, int], None]
 """Called with the points that have a row, all points, and how many of the rows are failures."""
@@ -58,7 +58,7 @@ class Sweep:
         return int((self.points["state"] == "failed").sum())
 
 
-def sweep(
+def run_sweep(
     study: Study,
     over: Space | Sequence[Settings],
     *,

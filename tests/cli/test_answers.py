@@ -14,8 +14,7 @@ from rich.console import Console
 
 from chakrascope.cli import main
 from chakrascope.cli._output import _cell, print_frame
-from chakrascope.converter import CollectiveType, NodeType, Workload
-from chakrascope.converter.graph import Graph
+from chakrascope.converter import CollectiveType, Graph, NodeType, Workload
 from chakrascope.runner import NetworkConfig, Study, get_backend, prepare
 
 NETWORK = NetworkConfig(("Switch",), (4,), (10.0,), (500.0,), name="switch-4")

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from chakrascope.cli import main
-from chakrascope.converter import CollectiveType, NodeType, Workload
-from chakrascope.converter.graph import Graph
+from chakrascope.converter import CollectiveType, Graph, NodeType, Workload
 from chakrascope.runner import NetworkConfig, Study
 
 COMPUTE_NS, COLLECTIVE_NS = 400_000, 30_000

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakrascope.converter import CollectiveType, EdgeKind, Graph, NodeType, Workload, doctor
-from chakrascope.converter.circular_waits import circular_wait
+from chakrascope.converter.checks._circular_waits import circular_wait
 from chakrascope.errors import SimulationStalled
 from chakrascope.runner import NetworkConfig, simulate
 

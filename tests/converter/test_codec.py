@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 
 from chakrascope.converter import EdgeKind, Graph, NodeType, Workload, decode_graph, encode_graph
-from chakrascope.converter._schema import GlobalMetadata, Node
-from chakrascope.converter.codec import _messages
-from chakrascope.converter.encode import encoded_pieces, framed
+from chakrascope.converter.chakra import Node
+from chakrascope.converter.chakra._codec import _messages
+from chakrascope.converter.chakra._encode import encoded_pieces, framed
+from chakrascope.converter.chakra._schema import GlobalMetadata
 from chakrascope.errors import WorkloadError, WorkloadFormatError
 
 HEAD = framed(GlobalMetadata(version="0.0.4").SerializeToString())

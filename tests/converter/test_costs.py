@@ -2,8 +2,8 @@
 
 import pytest
 
-from chakrascope.converter.costs import operator_cost, returned_shape
-from chakrascope.converter.host_trace import HostOp, read_host_trace
+from chakrascope.converter.building._costs import operator_cost, returned_shape
+from chakrascope.converter.readers import HostOp, read_host_trace
 
 torch = pytest.importorskip("torch")
 

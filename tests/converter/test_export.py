@@ -13,14 +13,15 @@ from chakrascope.converter import (
     NodeType,
     Workload,
     convert_files,
-    export,
+    export_graph,
     inspect_node,
     inspect_workload,
     load_workload,
     replay,
 )
-from chakrascope.converter._schema import GlobalMetadata, Node
-from chakrascope.converter.encode import framed
+from chakrascope.converter.chakra import Node
+from chakrascope.converter.chakra._encode import framed
+from chakrascope.converter.chakra._schema import GlobalMetadata
 from chakrascope.errors import DependencyError, UsageError, WorkloadError
 
 
@@ -87,27 +88,27 @@ def test_attributes_of_other_tools_are_shown(tmp_path):
 
 
 def test_json_graphml_and_dot(odd, tmp_path):
-    document = json.loads(export(odd, tmp_path / "x.json", "json").read_text())
+    document = json.loads(export_graph(odd, tmp_path / "x.json", "json").read_text())
     assert [node["name"] for node in document["nodes"]] == odd.graphs[0].nodes["name"].tolist()
     assert document["edges"] == [{"src": 3, "dst": 1, "kind": "launch"}, {"src": 0, "dst": 2, "kind": "data"}]
-    root = ElementTree.parse(export(odd, tmp_path / "x.graphml", "graphml")).getroot()
+    root = ElementTree.parse(export_graph(odd, tmp_path / "x.graphml", "graphml")).getroot()
     space = "{http://graphml.graphdrawing.org/xmlns}"
     assert len(root.findall(f".//{space}node")) == 4
     assert len(root.findall(f".//{space}edge")) == 2
-    dot = export(odd, tmp_path / "x.dot", "dot").read_text()
+    dot = export_graph(odd, tmp_path / "x.dot", "dot").read_text()
     assert dot.count("->") == 2
     assert 'n1 [label="back\\\\slash (10 ns)"' in dot
 
 
 def test_graphml_reads_back_with_networkx(odd, tmp_path):
     networkx = pytest.importorskip("networkx")
-    graph = networkx.read_graphml(export(odd, tmp_path / "x.graphml", "graphml"))
+    graph = networkx.read_graphml(export_graph(odd, tmp_path / "x.graphml", "graphml"))
     assert graph.nodes["n2"]["duration_ns"] == 20
     assert graph.edges["n0", "n2"]["kind"] == "data"
 
 
 def test_chrome_trace_holds_every_rank_and_arrow(workload, tmp_path):
-    document = json.loads(export(workload, tmp_path / "x.json", "chrome-trace").read_text())
+    document = json.loads(export_graph(workload, tmp_path / "x.json", "chrome-trace").read_text())
     events = document["traceEvents"]
     slices = [event for event in events if event["ph"] == "X"]
     assert len(slices) == workload.summary()["nodes"]
@@ -127,8 +128,8 @@ def test_a_backward_id_replays_and_a_circle_does_not(odd):
 
 def test_unknown_formats_and_ranks(odd, tmp_path):
     with pytest.raises(UsageError, match="did you mean 'graphml'"):
-        export(odd, tmp_path / "x", "graphm")
+        export_graph(odd, tmp_path / "x", "graphm")
     with pytest.raises(UsageError, match="ranks 0 to 1"):
-        export(odd, tmp_path / "x", "json", rank=7)
+        export_graph(odd, tmp_path / "x", "json", rank=7)
     assert list(tmp_path.iterdir()) == []
     assert sorted(EXPORT_FORMATS) == ["chrome-trace", "dot", "graphml", "json"]

@@ -21,11 +21,11 @@ from chakrascope.converter import (
     microbenchmark,
     read_et,
 )
-from chakrascope.converter._schema import GlobalMetadata, Node
-from chakrascope.converter.codec import _messages
+from chakrascope.converter.chakra import Node
+from chakrascope.converter.chakra._codec import _messages
+from chakrascope.converter.chakra._schema import GlobalMetadata
 from chakrascope.errors import WorkloadError, WorkloadFormatError
-from chakrascope.runner import simulate
-from chakrascope.runner.experiment import WorkloadSource
+from chakrascope.runner import WorkloadSource, simulate
 
 SCALARS = {
     "double": 2.5, "float": -1.25, "int32": -7, "int64": -(2**40), "uint32": 7, "uint64": 2**40, "sint32": -9,

@@ -7,7 +7,8 @@ import shutil
 import pytest
 
 from chakrascope.converter import CollectiveType, EdgeKind, NodeType, convert_files, replay
-from chakrascope.converter.file_kinds import kind_of, stated_rank
+from chakrascope.converter.readers import kind_of
+from chakrascope.converter.readers._file_kinds import stated_rank
 from chakrascope.errors import TraceError, TraceFormatError, UsageError
 
 ALL_REDUCE = int(CollectiveType.ALL_REDUCE)

@@ -49,8 +49,8 @@ def test_a_partial_capture_with_steps_converts_and_says_so(trace_set):
 
 
 def convert_steps(folder):
-    from chakrascope.converter.kineto import read_device_trace
-    from chakrascope.converter.steps import annotated_steps
+    from chakrascope.converter.building import annotated_steps
+    from chakrascope.converter.readers import read_device_trace
 
     return [
         [

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 from chakrascope.converter._native import DeviceReader, FormatError, HostReader, last_writers
-from chakrascope.converter.host_trace import HostOp, host_trace, read_host_trace
-from chakrascope.converter.kineto import read_device_trace
+from chakrascope.converter.readers import HostOp, read_device_trace, read_host_trace
+from chakrascope.converter.readers._host_trace import host_trace
 from chakrascope.errors import TraceFormatError
 
 TENSOR = [7, 5, 0, 12, 4, "cpu"]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from chakrascope.converter._native import ParquetWriter
-from chakrascope.converter.graph import TextColumn
+from chakrascope.converter.chakra import TextColumn
 
 BOUNDS = {"int64": (-(2**63), 2**63 - 1), "int16": (-(2**15), 2**15 - 1), "uint8": (0, 255), "bool": (0, 1)}
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)

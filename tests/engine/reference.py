@@ -9,9 +9,8 @@ from pathlib import Path
 
 import et
 
-from chakrascope.runner import load_groups
+from chakrascope.runner import MemoryConfig, NetworkConfig, SystemConfig, load_groups
 from chakrascope.runner import simulate as run_experiment
-from chakrascope.runner.config import MemoryConfig, NetworkConfig, SystemConfig
 
 BACKENDS = {"unaware": "analytical-unaware", "aware": "analytical-aware"}
 ROOFLINE = {

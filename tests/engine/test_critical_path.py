@@ -8,8 +8,7 @@ import pytest
 import reference
 
 from chakrascope.converter import Workload
-from chakrascope.runner import critical_path
-from chakrascope.runner.critical_path import BREAKDOWNS
+from chakrascope.runner import BREAKDOWNS, critical_path
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "engine"
 RANDOM = reference.load(DATA / "random.jsonl.gz")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chakrascope.errors import BackendUnavailable
-from chakrascope.runner.backends.ns3 import build_driver
+from chakrascope.runner.backends.ns3._build import build_driver
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -13,7 +13,7 @@ from workloads import coll, comp, workload
 
 from chakrascope.converter import Graph, NodeType, encode_graph
 from chakrascope.errors import ConfigError
-from chakrascope.runner import JobStore, Study, SystemConfig, get_backend, prepare, sweep
+from chakrascope.runner import JobStore, Study, SystemConfig, get_backend, prepare, run_sweep
 
 SIZE = 1 << 20
 
@@ -107,7 +107,7 @@ def test_algorithms_of_single_nodes_travel_too(study, tmp_path):
 
 def test_a_sweep_over_systems_with_custom_algorithms(study, tmp_path):
     systems = [str(system_in(tmp_path / name, repeats=repeats)) for name, repeats in (("a", 1), ("b", 3))]
-    found = sweep(study, {"system": systems}, network="ring-2", workers=1, keep=1)
+    found = run_sweep(study, {"system": systems}, network="ring-2", workers=1, keep=1)
     assert found.points["system"].tolist() == systems
     assert study.experiment(found.kept[0]).content_hash == found.kept[0]
 

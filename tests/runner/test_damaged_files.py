@@ -7,9 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakrascope.errors import ChakrascopeError, ConfigError, StudyError
-from chakrascope.runner import MemoryConfig, NetworkConfig, Study, SystemConfig, load_groups, simulate
+from chakrascope.runner import (
+    Experiment,
+    MemoryConfig,
+    NetworkConfig,
+    Study,
+    SystemConfig,
+    WorkloadSource,
+    load_groups,
+    simulate,
+)
 from chakrascope.runner.config import preset_path
-from chakrascope.runner.experiment import Experiment, WorkloadSource
 from chakrascope.runner.sweep import Prices, parse_axis, read_points
 
 from .workloads import comp, workload

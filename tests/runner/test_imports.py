@@ -22,10 +22,10 @@ from chakrascope.runner import (
     SystemConfig,
     find_items,
     read_sweep,
-    sweep,
+    run_sweep,
     sweep_experiment,
 )
-from chakrascope.runner.imports import check_item, import_item
+from chakrascope.runner.study import check_item, import_item
 
 NETWORK = {"topology": ["Ring"], "npus_count": [2], "bandwidth": [50.0], "latency": [500.0]}
 
@@ -206,7 +206,7 @@ class TestJobs:
 def test_point_of_a_sweep_is_made_again_from_what_it_started_from(study):
     study.add_workload(workload([coll(0, 1 << 20)], [coll(0, 1 << 20)]), "job")
     network = NetworkConfig.from_mapping(NETWORK, "The network", "mine")
-    found = sweep(study, {"network.bandwidth": [1.0, 4.0]}, network=network, workers=0, name="widths")
+    found = run_sweep(study, {"network.bandwidth": [1.0, 4.0]}, network=network, workers=0, name="widths")
     best = found.points["id"].iloc[0]
     experiment = sweep_experiment(study, "widths", best)
     assert experiment.content_hash == best

@@ -20,10 +20,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from workloads import coll, comp, workload
 
 from chakrascope.errors import ConfigError, StudyError
-from chakrascope.runner import NetworkConfig, Study, SystemConfig, get_backend, prepare
-from chakrascope.runner.jobs import ACTIVE, JobStore
+from chakrascope.runner import JobStore, NetworkConfig, Study, SystemConfig, get_backend, prepare
 from chakrascope.runner.jobs._attempt import Attempt
-from chakrascope.runner.jobs._job import read_request
+from chakrascope.runner.jobs._job import ACTIVE, read_request
 from chakrascope.runner.jobs._work import keep_run
 
 EXPERIMENTS = 3

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from workloads import coll, comp, workload
 
-from chakrascope.runner import JobStore, NetworkConfig, Result, Study, prepare, read_sweep, sweep
+from chakrascope.runner import JobStore, NetworkConfig, Result, Study, prepare, read_sweep, run_sweep
 
 EXPERIMENTS = 3
 ACTIONS = st.one_of(
@@ -106,7 +106,7 @@ def test_a_sweep_killed_with_its_processes_is_resumed(tmp_path):
     Study.open(study.path)
     table = study.path / "sweeps/long/points.parquet"
     known = len(read_sweep(study, "long").points) if table.exists() else 0
-    found = sweep(
+    found = run_sweep(
         study,
         {"network.latency": latencies},
         network="ring-2",

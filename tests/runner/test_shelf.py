@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from workloads import comp, workload
 
 from chakrascope.errors import StudyError
-from chakrascope.runner import Shelf, Study, describe_study, prepare
-from chakrascope.runner.backends import get_backend
+from chakrascope.runner import Shelf, Study, describe_study, get_backend, prepare
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from chakrascope.runner import (
     get_backend,
     prepare,
     read_sweep,
-    sweep,
+    run_sweep,
     sweep_names,
 )
 
@@ -55,7 +55,7 @@ def used(tmp_path_factory):
         asked = prepare(study.workload_prefix(), "default", network)
         run = study.add_run(asked, get_backend(asked.backend).run(asked))
         study.annotate(run, label="mine", note="kept", tags=["a"])
-    sweep(study, OVER, network=str(home / "mine.yml"), workers=1, keep=1)
+    run_sweep(study, OVER, network=str(home / "mine.yml"), workers=1, keep=1)
     store = JobStore(study)
     store.submit(experiment(study, 100))
     until(store, lambda jobs: jobs[0].state == "done")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from workloads import coll, comp, workload
 
 from chakrascope.errors import BackendError, ConfigError, StudyError
-from chakrascope.runner import NetworkConfig, Study, get_backend, read_sweep, simulate, sweep, sweep_names
+from chakrascope.runner import NetworkConfig, Study, get_backend, read_sweep, run_sweep, simulate, sweep_names
 from chakrascope.runner.sweep import grid, multiply, parse_axis, read_points
 from chakrascope.runner.sweep._settings import Base, Builder
 
@@ -163,7 +163,7 @@ def test_whole_files_and_workloads_are_settings_too(shared_study):
 
 
 def test_a_point_is_the_same_experiment_as_a_run(shared_study):
-    found = sweep(shared_study, {"network": ["ring-2"], "network.npus_count": [4]}, workers=0)
+    found = run_sweep(shared_study, {"network": ["ring-2"], "network.npus_count": [4]}, workers=0)
     network = NetworkConfig.preset("ring-2").to_dict() | {"npus_count": [4]}
     same = NetworkConfig.from_mapping(network, "here", "ring-2")
     result = simulate(shared_study.workload_prefix(), "default", same)
@@ -185,23 +185,23 @@ def test_a_point_is_the_same_experiment_as_a_run(shared_study):
 )
 def test_a_key_that_addresses_nothing_stops_the_sweep_at_once(shared_study, key, hint):
     with pytest.raises(ConfigError, match=hint.replace("[", r"\[")):
-        sweep(shared_study, {key: [1, 2]}, network="ring-2", workers=0)
+        run_sweep(shared_study, {key: [1, 2]}, network="ring-2", workers=0)
 
 
 def test_mistakes_of_every_point_stop_the_sweep_at_once(shared_study):
     with pytest.raises(ConfigError, match="no network"):
-        sweep(shared_study, {"network.bandwidth": [1]}, workers=0)
+        run_sweep(shared_study, {"network.bandwidth": [1]}, workers=0)
     with pytest.raises(ConfigError, match="no value"):
-        sweep(shared_study, {"network": []}, workers=0)
+        run_sweep(shared_study, {"network": []}, workers=0)
     with pytest.raises(ConfigError, match="no backend"):
-        sweep(shared_study, {"network": ["ring-2"]}, backend="fak", workers=0)
+        run_sweep(shared_study, {"network": ["ring-2"]}, backend="fak", workers=0)
     with pytest.raises(StudyError, match="name a sweep"):
-        sweep(shared_study, {"network": ["ring-2"]}, name="../x", workers=0)
+        run_sweep(shared_study, {"network": ["ring-2"]}, name="../x", workers=0)
 
 
 def run_grid(study, **changes):
     axes = {"network.bandwidth": [25, 50, 100], "system.all-reduce-implementation": ["ring", "direct"]}
-    return sweep(study, axes, network=two_dimensions(), **{"workers": 0, **changes})
+    return run_sweep(study, axes, network=two_dimensions(), **{"workers": 0, **changes})
 
 
 def test_the_table_is_complete_and_the_best_point_first(study):
@@ -252,9 +252,9 @@ def _stop_after(count):
 def test_equal_experiments_are_simulated_once_and_runs_are_reused(study):
     points = [{"network": "ring-2"}, {"network": "ring-2", "network.npus_count": 2}, {"network": "ring-2"}]
     study.add_workload(small_workload(2), "job")
-    found = sweep(study, points, workers=0, keep=1)
+    found = run_sweep(study, points, workers=0, keep=1)
     assert (len(found.points), found.simulated, found.points["id"].nunique()) == (2, 1, 1)
-    again = sweep(study, points, workers=0, name="again")
+    again = run_sweep(study, points, workers=0, name="again")
     assert (again.simulated, again.reused) == (0, 2)
     figures = ["makespan_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns"]
     pd.testing.assert_frame_equal(found.points[figures], again.points[figures])
@@ -270,12 +270,12 @@ def test_a_changed_workload_is_simulated_again(study):
 
 def test_a_failed_point_is_a_row_and_tried_again(study):
     axes = {"network.bandwidth": [50, -1, "fast"], "network.npus_count": [2, [2, 2, 2]]}
-    found = sweep(study, axes, network=two_dimensions(), workers=0)
+    found = run_sweep(study, axes, network=two_dimensions(), workers=0)
     assert found.failed == 5
     done, *failed = found.points.to_dict(orient="records")
     assert (done["state"], done["error"], done["network.bandwidth"]) == ("done", "", "50")
     assert all(row["error"] and pd.isna(row["makespan_ns"]) for row in failed)
-    again = sweep(study, axes, network=two_dimensions(), workers=0)
+    again = run_sweep(study, axes, network=two_dimensions(), workers=0)
     assert (again.simulated, again.reused, again.failed) == (0, 1, 5)
 
 
@@ -304,9 +304,11 @@ def test_any_interruptions_end_with_every_point_once(tmp_path_factory, stops):
     axes = {"network.latency": list(range(5))}
     for stop in stops:
         with contextlib.suppress(KeyboardInterrupt):
-            run = sweep(study, axes, network="ring-2", backend="fake", workers=0, progress=_stop_after(stop))
+            run = run_sweep(
+                study, axes, network="ring-2", backend="fake", workers=0, progress=_stop_after(stop)
+            )
             assert run.reused + run.simulated == 5
-    found = sweep(study, axes, network="ring-2", backend="fake", workers=0)
+    found = run_sweep(study, axes, network="ring-2", backend="fake", workers=0)
     assert sorted(found.points["network.latency"]) == axes["network.latency"]
     assert (found.points["state"] == "done").all()
 
@@ -350,7 +352,7 @@ class TestProcesses:
                 os.killpg(pid, signal.SIGKILL)
 
         axes = {"network.latency": [1, 2, 3, 4]}
-        found = sweep(study, axes, network="ring-2", workload="small", workers=1, progress=kill)
+        found = run_sweep(study, axes, network="ring-2", workload="small", workers=1, progress=kill)
         assert found.failed == 2
         failed = found.points[found.points["state"] == "failed"]
         assert failed["error"].str.contains("died 2 times").all()

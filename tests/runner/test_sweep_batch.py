@@ -10,7 +10,7 @@ import pytest
 from workloads import coll, comp, workload
 
 from chakrascope.errors import BackendError, BackendUnavailable, ConfigError
-from chakrascope.runner import Study, sweep
+from chakrascope.runner import Study, run_sweep
 
 OVER = {"network.latency": [1, 2, 3, 4]}
 SLURM = "jobqueue: {slurm: {cores: 1, memory: 1GB, interface: lo, walltime: '00:10:00', log-directory: LOGS}}"
@@ -52,9 +52,9 @@ def slurm(tmp_path, monkeypatch):
 
 
 def test_a_sweep_runs_in_jobs_that_are_cancelled_at_its_end(study, slurm):
-    found = sweep(study, OVER, network="ring-2", cluster=str(slurm), workers=2)
+    found = run_sweep(study, OVER, network="ring-2", cluster=str(slurm), workers=2)
     assert (found.simulated, found.failed, len(found.points)) == (4, 0, 4)
-    here = sweep(study, OVER, network="ring-2", workers=0, name="here")
+    here = run_sweep(study, OVER, network="ring-2", workers=0, name="here")
     assert found.points["makespan_ns"].tolist() == here.points["makespan_ns"].tolist()
     submitted = (slurm.parent / "bin/sbatch.submitted").read_text().split()
     assert sorted((slurm.parent / "bin/scancel.cancelled").read_text().split()) == sorted(submitted)
@@ -64,7 +64,7 @@ def test_a_sweep_runs_in_jobs_that_are_cancelled_at_its_end(study, slurm):
 def test_jobs_that_are_refused_end_the_sweep_with_the_reason(study, slurm, monkeypatch, caplog):
     monkeypatch.setenv("REFUSE", "gpu")
     with pytest.raises(BackendError, match="invalid partition specified: gpu"):
-        sweep(study, OVER, network="ring-2", cluster=str(slurm))
+        run_sweep(study, OVER, network="ring-2", cluster=str(slurm))
     assert "Traceback" not in caplog.text
     gc.collect()  # what was left open would complain
 
@@ -74,7 +74,7 @@ def test_jobs_that_are_refused_end_the_sweep_with_the_reason(study, slurm, monke
 def test_the_local_system_of_dask_jobqueue_works_too(study, tmp_path):
     file = tmp_path / "local.yaml"
     file.write_text("jobqueue: {local: {cores: 1, memory: 1GB, interface: lo}}")
-    assert sweep(study, OVER, network="ring-2", cluster=str(file)).simulated == 4
+    assert run_sweep(study, OVER, network="ring-2", cluster=str(file)).simulated == 4
     gc.collect()
 
 
@@ -95,7 +95,7 @@ def test_a_cluster_file_that_cannot_be_used_says_why(study, tmp_path, monkeypatc
     file = tmp_path / "cluster.yml"
     file.write_text(text)
     with pytest.raises(error, match=message):
-        sweep(study, OVER, network="ring-2", cluster=str(file))
+        run_sweep(study, OVER, network="ring-2", cluster=str(file))
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -103,16 +103,16 @@ def test_what_dask_jobqueue_misses_in_the_file_is_said(study, tmp_path):
     file = tmp_path / "local.yaml"
     file.write_text("jobqueue: {local: {memory: 1GB}}")
     with pytest.raises(ConfigError, match="cannot use 'local'"):
-        sweep(study, OVER, network="ring-2", cluster=str(file))
+        run_sweep(study, OVER, network="ring-2", cluster=str(file))
     gc.collect()
 
 
 def test_an_absent_cluster_file_is_named(study, tmp_path):
     with pytest.raises(ConfigError, match=r"absent\.yml"):
-        sweep(study, OVER, network="ring-2", cluster=str(tmp_path / "absent.yml"))
+        run_sweep(study, OVER, network="ring-2", cluster=str(tmp_path / "absent.yml"))
 
 
 def test_without_dask_jobqueue_the_error_says_what_to_install(study, slurm, monkeypatch):
     monkeypatch.setitem(sys.modules, "dask_jobqueue", None)
     with pytest.raises(BackendUnavailable, match=r"chakrascope\[dask\]"):
-        sweep(study, OVER, network="ring-2", cluster=str(slurm))
+        run_sweep(study, OVER, network="ring-2", cluster=str(slurm))

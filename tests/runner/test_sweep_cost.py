@@ -12,7 +12,7 @@ from workloads import coll, comp, workload
 
 from chakrascope.cli import main
 from chakrascope.errors import ConfigError
-from chakrascope.runner import Study, read_sweep, sweep
+from chakrascope.runner import Study, read_sweep, run_sweep
 from chakrascope.runner.sweep import Prices
 
 HOUR_NS = 3_600_000_000_000
@@ -35,45 +35,45 @@ def test_a_step_costs_its_part_of_an_hour_of_all_ranks(price, ranks, makespan_ns
 
 def test_the_cheapest_point_comes_first(study):
     prices = Prices(of={"ring-2": 40.0, "ring-8": 1.0})
-    found = sweep(study, OVER, prices=prices, least="cost", workers=0)
+    found = run_sweep(study, OVER, prices=prices, least="cost", workers=0)
     points = found.points
     assert points["cost"].is_monotonic_increasing
     assert points["network"].tolist()[0] == "ring-8"
     for row in points.itertuples():
         assert row.cost == pytest.approx(prices.of[row.network] * row.ranks * row.makespan_ns / HOUR_NS)
     limit = float(points["cost"].iloc[1])
-    quick = sweep(study, OVER, prices=prices, at_most={"cost": limit}, workers=0)
+    quick = run_sweep(study, OVER, prices=prices, at_most={"cost": limit}, workers=0)
     assert (quick.points["cost"].iloc[:2] <= limit).all()
 
 
 def test_other_prices_simulate_nothing_again(study):
-    first = sweep(study, OVER, prices=Prices(2.0), least="cost", workers=0)
-    again = sweep(study, OVER, prices=Prices(4.0), least="cost", workers=0)
+    first = run_sweep(study, OVER, prices=Prices(2.0), least="cost", workers=0)
+    again = run_sweep(study, OVER, prices=Prices(4.0), least="cost", workers=0)
     assert again.simulated == 0
     assert again.points["cost"].tolist() == pytest.approx((2 * first.points["cost"]).tolist())
     assert read_sweep(study, again.name).points["cost"].sum() == pytest.approx(again.points["cost"].sum())
-    assert sweep(study, OVER, workers=0).points["cost"].notna().all()
+    assert run_sweep(study, OVER, workers=0).points["cost"].notna().all()
 
 
 def test_a_search_finds_the_least_cost_within_a_limit(study):
     pytest.importorskip("optuna", reason="Optuna is not installed (the extra [search])")
-    every = sweep(study, OVER, prices=Prices(1.0), least="cost", workers=0, name="grid")
-    found = sweep(study, OVER, prices=Prices(1.0), least="cost", trials=12, workers=0, name="search")
+    every = run_sweep(study, OVER, prices=Prices(1.0), least="cost", workers=0, name="grid")
+    found = run_sweep(study, OVER, prices=Prices(1.0), least="cost", trials=12, workers=0, name="search")
     assert found.points["cost"].iloc[0] == every.points["cost"].iloc[0]
 
 
 def test_a_table_of_an_earlier_version_has_no_cost(study):
-    found = sweep(study, OVER, workers=0)
+    found = run_sweep(study, OVER, workers=0)
     pd.read_parquet(found.path).drop(columns="cost").to_parquet(found.path)
     assert read_sweep(study, found.name).points["cost"].isna().all()
 
 
 def test_no_price_is_assumed(study):
     with pytest.raises(ConfigError, match="needs prices"):
-        sweep(study, OVER, least="cost", workers=0)
+        run_sweep(study, OVER, least="cost", workers=0)
     with pytest.raises(ConfigError, match="'ring-8'"):
-        sweep(study, OVER, prices=Prices(of={"ring-2": 1.0}), workers=0)
-    assert sweep(study, OVER, workers=0).points["cost"].isna().all()
+        run_sweep(study, OVER, prices=Prices(of={"ring-2": 1.0}), workers=0)
+    assert run_sweep(study, OVER, workers=0).points["cost"].isna().all()
 
 
 def test_prices_are_read_as_they_are_typed(tmp_path):
@@ -101,7 +101,7 @@ def test_the_command_takes_prices(study, capfd):
 
 def test_a_sweep_is_shown_again_and_only_what_no_point_beats(study, capfd):
     prices = Prices(of={"ring-2": 1.0, "ring-8": 1.0})
-    found = sweep(study, OVER, prices=prices, workers=0)
+    found = run_sweep(study, OVER, prices=prices, workers=0)
     for options, expected in (([], 4), (["--front"], None)):
         with pytest.raises(SystemExit) as stop:
             main(["sweep", str(study.path), "--show", found.name, *options, "--format", "json"])

@@ -13,7 +13,7 @@ import pytest
 from workloads import coll, comp, workload
 
 from chakrascope.errors import BackendError, BackendUnavailable
-from chakrascope.runner import Study, sweep
+from chakrascope.runner import Study, run_sweep
 
 POINTS = 24
 
@@ -53,23 +53,23 @@ def test_a_worker_killed_midway_loses_and_repeats_nothing(study, cluster):
             threading.Timer(1.5, os.kill, (sleeper, signal.SIGCONT)).start()
             time.sleep(0.5)
 
-    found = sweep(
+    found = run_sweep(
         study, axes(POINTS), network="ring-2", cluster=cluster.scheduler_address, progress=kill_a_worker
     )
     assert killed
     assert (found.simulated, found.failed, len(found.points)) == (POINTS, 0, POINTS)
     assert sorted(found.points["network.latency"]) == list(range(1, POINTS + 1))
     assert found.points["id"].is_unique
-    here = sweep(study, axes(POINTS), network="ring-2", workers=0, name="here")
+    here = run_sweep(study, axes(POINTS), network="ring-2", workers=0, name="here")
     assert found.points["makespan_ns"].tolist() == here.points["makespan_ns"].tolist()
-    again = sweep(study, axes(POINTS), network="ring-2", cluster=cluster.scheduler_address)
+    again = run_sweep(study, axes(POINTS), network="ring-2", cluster=cluster.scheduler_address)
     assert (again.simulated, again.reused) == (0, POINTS)
 
 
 def test_failures_on_the_cluster_are_rows(study, cluster):
     study.add_workload(workload([coll(0, 64)], [comp(0, 1)]), "stuck")
     over = {"workload": ["job", "stuck"], "network.latency": [1, 2]}
-    found = sweep(study, over, network="ring-2", cluster=cluster.scheduler_address)
+    found = run_sweep(study, over, network="ring-2", cluster=cluster.scheduler_address)
     failed = found.points[found.points["state"] == "failed"]
     assert failed["workload"].tolist() == ["stuck", "stuck"]
     assert failed["error"].str.contains("rank 0").all()
@@ -81,8 +81,8 @@ def test_ctrl_c_gives_up_what_the_cluster_has_not_begun(study, cluster):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        sweep(study, axes(POINTS), network="ring-2", cluster=cluster.scheduler_address, progress=stop)
-    found = sweep(study, axes(POINTS), network="ring-2", cluster=cluster.scheduler_address)
+        run_sweep(study, axes(POINTS), network="ring-2", cluster=cluster.scheduler_address, progress=stop)
+    found = run_sweep(study, axes(POINTS), network="ring-2", cluster=cluster.scheduler_address)
     assert found.simulated < POINTS
     assert len(found.points) == POINTS
 
@@ -90,14 +90,14 @@ def test_ctrl_c_gives_up_what_the_cluster_has_not_begun(study, cluster):
 def test_a_scheduler_file_is_an_address_too(study, cluster, tmp_path):
     file = tmp_path / "scheduler.json"
     file.write_text(json.dumps({"address": cluster.scheduler_address}))
-    found = sweep(study, axes(2), network="ring-2", backend="fake", cluster=str(file))
+    found = run_sweep(study, axes(2), network="ring-2", backend="fake", cluster=str(file))
     assert found.simulated == 2
 
 
 def test_without_a_cluster_the_error_says_what_to_check(study, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(BackendUnavailable, match=r"chakrascope\[dask\]"):
-        sweep(study, axes(1), network="ring-2", cluster="tcp://127.0.0.1:1")
+        run_sweep(study, axes(1), network="ring-2", cluster="tcp://127.0.0.1:1")
 
 
 def test_an_address_without_a_scheduler_is_named(study, monkeypatch):
@@ -108,4 +108,4 @@ def test_an_address_without_a_scheduler_is_named(study, monkeypatch):
         ("absent.json", "no Dask scheduler file"),
     ):
         with pytest.raises(BackendError, match=hint):
-            sweep(study, axes(1), network="ring-2", cluster=address)
+            run_sweep(study, axes(1), network="ring-2", cluster=address)

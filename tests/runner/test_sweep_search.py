@@ -10,9 +10,8 @@ from workloads import coll, comp, workload
 
 from chakrascope.cli import main
 from chakrascope.errors import BackendUnavailable, ConfigError
-from chakrascope.runner import Study, sweep
-from chakrascope.runner.sweep import Range, grid, parse_axis
-from chakrascope.runner.sweep._goal import Goal
+from chakrascope.runner import Study, run_sweep
+from chakrascope.runner.sweep import Goal, Range, grid, parse_axis
 
 
 @pytest.fixture
@@ -45,9 +44,9 @@ def test_the_best_has_the_least_within_the_limits(goal, order):
 
 def test_a_goal_must_be_a_figure(study):
     with pytest.raises(ConfigError, match="makespan_ns"):
-        sweep(study, {"network": ["ring-2"]}, least="makespan", workers=0)
+        run_sweep(study, {"network": ["ring-2"]}, least="makespan", workers=0)
     with pytest.raises(ConfigError, match="rank_time_ns"):
-        sweep(study, {"network": ["ring-2"]}, at_most={"rank_time": 1}, workers=0)
+        run_sweep(study, {"network": ["ring-2"]}, at_most={"rank_time": 1}, workers=0)
 
 
 def test_ranges_are_read_as_typed():
@@ -75,7 +74,7 @@ def space():
 
 
 def search(study, trials, **changes):
-    return sweep(study, space(), trials=trials, network="ring-8", **{"workers": 0, **changes})
+    return run_sweep(study, space(), trials=trials, network="ring-8", **{"workers": 0, **changes})
 
 
 def test_a_search_finds_what_a_grid_would(study, optuna):
@@ -99,7 +98,7 @@ def test_a_search_repeats_itself_and_goes_on(study, optuna):
 def test_a_search_keeps_to_limits_and_survives_failures(study, optuna):
     axes = {"network": ["ring-8", "ring-2"], "network.bandwidth": Range(1, 400), "network.latency": [-1, 500]}
     limit = {"makespan_ns": 150_000}
-    found = sweep(study, axes, trials=20, least="rank_time_ns", at_most=limit, workers=1)
+    found = run_sweep(study, axes, trials=20, least="rank_time_ns", at_most=limit, workers=1)
     assert 0 < found.failed < 20
     assert found.points["makespan_ns"][0] <= limit["makespan_ns"]
     assert found.points["rank_time_ns"][0] == found.points["makespan_ns"][0] * found.points["ranks"][0]
@@ -108,7 +107,7 @@ def test_a_search_keeps_to_limits_and_survives_failures(study, optuna):
 def test_a_search_needs_optuna_and_axes(study, monkeypatch):
     for over, trials in (([{"network": "ring-8"}], 3), ({"network": []}, 3), ({"network": ["ring-8"]}, 0)):
         with pytest.raises(ConfigError, match="search"):
-            sweep(study, over, trials=trials, workers=0)
+            run_sweep(study, over, trials=trials, workers=0)
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(BackendUnavailable, match=r"chakrascope\[search\]"):
         search(study, 3)

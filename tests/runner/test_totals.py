@@ -6,7 +6,7 @@ import pytest
 from workloads import coll, comp, workload
 
 from chakrascope.runner import get_backend, prepare
-from chakrascope.runner.backends import NativeBackend
+from chakrascope.runner.backends._native import NativeBackend
 
 
 @pytest.mark.parametrize("backend", ["analytical-unaware", "analytical-aware", "replay"])

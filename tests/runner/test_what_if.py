@@ -12,9 +12,9 @@ from workloads import coll, comp, workload
 from chakrascope.converter import CollectiveType
 from chakrascope.errors import UsageError
 from chakrascope.runner import NetworkConfig, critical_path, get_backend, prepare
+from chakrascope.runner.analysis import Target, simulate_faster, targets, what_if
+from chakrascope.runner.analysis._what_if._network import with_faster_network
 from chakrascope.runner.config import PacketNetwork
-from chakrascope.runner.what_if import Target, simulate_faster, targets, what_if
-from chakrascope.runner.what_if._network import with_faster_network
 
 SIZE = 1 << 22
 

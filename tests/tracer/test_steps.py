@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakrascope.converter import convert
-from chakrascope.converter.steps import typical_steps
-from chakrascope.converter.trace_set import StepRange
+from chakrascope.converter.building._steps import typical_steps
+from chakrascope.converter.readers import StepRange
 from chakrascope.tracer import TraceSet
 
 pytestmark = pytest.mark.torch

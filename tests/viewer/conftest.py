@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chakrascope.viewer.state import StudyView
+from chakrascope.viewer import StudyView
 
 from .studies import make_study
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from chakrascope.converter import CollectiveType, EdgeKind, Graph, NodeType, Workload
 from chakrascope.runner import Study, get_backend, prepare
-from chakrascope.runner.result import COLUMNS
+from chakrascope.runner._result import COLUMNS
 
 HOSTILE = '<img src=x onerror="alert(1)"> \u202eevil & ' + "x" * 10_000
 LAYERS = 6

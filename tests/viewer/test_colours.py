@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from chakrascope.viewer.theme import KIND_COLOURS, ON_KIND_INK, PATH_COLOUR
+from chakrascope.viewer._theme import KIND_COLOURS, ON_KIND_INK, PATH_COLOUR
 
 # Machado, Oliveira and Fernandes (2009), severity 1: linear RGB as seen without one sort of cone.
 VISIONS = {

@@ -7,8 +7,9 @@ import pytest
 
 from chakrascope.converter import CollectiveType
 from chakrascope.runner import advice, collective_overview
-from chakrascope.viewer.queries import compare, network
-from chakrascope.viewer.state import StudyView
+from chakrascope.viewer import StudyView
+from chakrascope.viewer.queries import _compare as compare
+from chakrascope.viewer.queries import _network as network
 
 from .studies import LAYERS, ring_links
 

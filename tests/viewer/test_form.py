@@ -11,9 +11,20 @@ from hypothesis import strategies as st
 
 from chakrascope.runner import NetworkConfig, SystemConfig, list_presets, load_groups
 from chakrascope.viewer import create_app
-from chakrascope.viewer.queries.configure import ALGORITHMS, TOPOLOGIES, Dimension, Setup
-from chakrascope.viewer.queries.estimate import Load, duration_estimate, estimate_s, load_of
-from chakrascope.viewer.queries.form import Form, decode_form, encode_form, first_form
+from chakrascope.viewer.queries import (
+    ALGORITHMS,
+    TOPOLOGIES,
+    Dimension,
+    Form,
+    Setup,
+    decode_form,
+    duration_estimate,
+    encode_form,
+    estimate_s,
+    load_of,
+)
+from chakrascope.viewer.queries._estimate import Load
+from chakrascope.viewer.queries._form import first_form
 
 NAMES = ["older", "newest"]
 dimensions = st.builds(

@@ -6,10 +6,10 @@ import shutil
 import pytest
 
 from chakrascope.runner import ImportItem, Study, find_items
-from chakrascope.viewer import create_app
-from chakrascope.viewer.pages import imports as page_module
-from chakrascope.viewer.queries.imports import item_table, proposed_name
-from chakrascope.viewer.state import Selection, StudyView, Surroundings
+from chakrascope.viewer import StudyView, create_app
+from chakrascope.viewer._state import Selection, Surroundings
+from chakrascope.viewer.pages import _imports as page_module
+from chakrascope.viewer.queries import item_table, proposed_name
 
 from .conftest import serving
 from .studies import make_workload

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakrascope.viewer.queries.link_path import link_breakdown, why_no_links
-from chakrascope.viewer.state import OpenRun
+from chakrascope.viewer import OpenRun
+from chakrascope.viewer.queries import why_no_links
+from chakrascope.viewer.queries._link_path import link_breakdown
 
 from .studies import ring_links
 

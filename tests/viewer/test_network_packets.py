@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from chakrascope.viewer.pages import network
-from chakrascope.viewer.state import OpenRun, Selection, StudyView
+from chakrascope.viewer import OpenRun, StudyView
+from chakrascope.viewer._state import Selection
+from chakrascope.viewer.pages import _network as network
 
 from .studies import make_study
 

@@ -13,9 +13,9 @@ from plotly.utils import PlotlyJSONEncoder
 
 from chakrascope.runner import Job, JobStore, NetworkConfig, Study, SystemConfig, list_presets
 from chakrascope.viewer import create_app
-from chakrascope.viewer.pages.configure_form import read_setup
-from chakrascope.viewer.pages.jobs import job_list
-from chakrascope.viewer.queries.configure import COLLECTIVES, Setup, check, command_line, differences
+from chakrascope.viewer.pages._configure_form import read_setup
+from chakrascope.viewer.pages._jobs import job_list
+from chakrascope.viewer.queries import COLLECTIVES, Setup, check, command_line, differences
 
 from .conftest import serving
 from .studies import make_study

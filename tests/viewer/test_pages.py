@@ -3,8 +3,7 @@ import threading
 
 import pytest
 
-from chakrascope.viewer import create_app
-from chakrascope.viewer.state import StudyView
+from chakrascope.viewer import StudyView, create_app
 
 from .conftest import READY, serving, watched
 

@@ -8,20 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakrascope.viewer.pages import parts
-from chakrascope.viewer.queries import (
-    area,
-    chrome_trace,
-    details,
-    groups,
-    layers,
-    neighbourhood,
-    network,
-    path,
-    search,
-    slices,
-)
-from chakrascope.viewer.state import Selection
+from chakrascope.runner.analysis import _layers as layers
+from chakrascope.runner.analysis import _search as search
+from chakrascope.viewer._state import Selection
+from chakrascope.viewer.pages import _parts as parts
+from chakrascope.viewer.queries import _area as area
+from chakrascope.viewer.queries import _chrome_trace as chrome_trace
+from chakrascope.viewer.queries import _details as details
+from chakrascope.viewer.queries import _groups as groups
+from chakrascope.viewer.queries import _neighbourhood as neighbourhood
+from chakrascope.viewer.queries import _network as network
+from chakrascope.viewer.queries import _path as path
+from chakrascope.viewer.timeline import _slices as slices
 
 
 def test_window_over_everything_covers_every_node(run):

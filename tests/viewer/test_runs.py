@@ -5,10 +5,9 @@ import pytest
 
 from chakrascope.errors import StudyError
 from chakrascope.runner import Study
-from chakrascope.viewer import create_app
-from chakrascope.viewer.queries.runs import compared, run_table
-from chakrascope.viewer.state import StudyView
-from chakrascope.viewer.theme import run_text
+from chakrascope.viewer import StudyView, create_app
+from chakrascope.viewer._theme import run_text
+from chakrascope.viewer.queries import compared, run_table
 
 from .conftest import serving
 from .studies import HOSTILE, make_study, make_workload

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from chakrascope.viewer.pages.configure import _backends
-from chakrascope.viewer.queries.form import decode_form
+from chakrascope.viewer.pages._configure import _backends
+from chakrascope.viewer.queries import decode_form
 
 NOTED = "service://127.0.0.1:1/analytical-aware"
 

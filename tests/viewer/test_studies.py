@@ -8,8 +8,8 @@ import pytest
 from werkzeug.test import Client
 
 from chakrascope.runner import Shelf, Study, describe_study
-from chakrascope.viewer.access import require_token
-from chakrascope.viewer.site import Site
+from chakrascope.viewer._access import require_token
+from chakrascope.viewer._site import Site
 
 from .conftest import serving, watched
 from .studies import make_study

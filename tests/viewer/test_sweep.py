@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakrascope.runner import NetworkConfig, sweep
+from chakrascope.runner import NetworkConfig, run_sweep
 from chakrascope.viewer import create_app
-from chakrascope.viewer.queries import objectives as costs
-from chakrascope.viewer.queries import sweeps
-from chakrascope.viewer.sweep_charts import best_heat_map, frontier_scatter, parallel_coordinates
+from chakrascope.viewer.charts import best_heat_map, frontier_scatter, parallel_coordinates
+from chakrascope.viewer.queries import _objectives as costs
+from chakrascope.viewer.queries import _sweeps as sweeps
 
 from .conftest import serving
 from .studies import make_study
@@ -21,8 +21,8 @@ from .studies import make_study
 def swept(tmp_path_factory):
     study = make_study(tmp_path_factory.mktemp("sweep") / "study").study
     over = {"network.bandwidth": [1.0, 5.0, 0.0], "network": ["cpu-cluster-2", "cpu-cluster-8"]}
-    found = sweep(study, over, workers=0, keep=1, name="first")
-    sweep(study, {"network.latency": [5, 50]}, network="cpu-cluster-2", workers=0, name="second")
+    found = run_sweep(study, over, workers=0, keep=1, name="first")
+    run_sweep(study, {"network.latency": [5, 50]}, network="cpu-cluster-2", workers=0, name="second")
     return study, found.points
 
 

@@ -7,21 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakrascope.runner import JobStore, list_presets, read_sweep, sweep
+from chakrascope.runner import JobStore, list_presets, read_sweep, run_sweep
 from chakrascope.viewer import create_app
-from chakrascope.viewer.queries.configure import Setup, differences
-from chakrascope.viewer.queries.estimate import Load
-from chakrascope.viewer.queries.form import Form
-from chakrascope.viewer.queries.sweep_aim import Aim, decode_aim, encode_aim
-from chakrascope.viewer.queries.sweep_form import (
+from chakrascope.viewer.queries import (
+    Aim,
+    Form,
+    Setup,
     axis_names,
+    decode_aim,
     decode_axes,
+    differences,
+    encode_aim,
     encode_axes,
     plan_of,
     request_of,
-    setup_at,
     suggested,
 )
+from chakrascope.viewer.queries._estimate import Load
+from chakrascope.viewer.queries._sweep_form import setup_at
 
 from .conftest import serving
 from .studies import make_study
@@ -245,7 +248,7 @@ def test_points_added_while_others_were_drawn_are_drawn_too(page, mine):
     """Answers come in any order: one that shows fewer points than there are by then is not the last."""
 
     def swept(*bandwidths):
-        sweep(mine, {"network.bandwidth": bandwidths}, network="cpu-cluster-8", name="grown", workers=0)
+        run_sweep(mine, {"network.bandwidth": bandwidths}, network="cpu-cluster-8", name="grown", workers=0)
 
     swept(1, 2)
     with serving(create_app(mine)) as address:

@@ -1,9 +1,9 @@
 import pytest
 
 from chakrascope.errors import UsageError
-from chakrascope.runner.what_if import Target, sensitivity, simulate_faster, targets
-from chakrascope.viewer.queries.what_if import changes, drops
-from chakrascope.viewer.state import StudyView
+from chakrascope.runner.analysis import Target, sensitivity, simulate_faster, targets
+from chakrascope.viewer import StudyView
+from chakrascope.viewer.queries import changes, drops
 
 from .studies import LAYERS
 

@@ -13,12 +13,7 @@ from typing import Any
 
 from .abrupt_end import SaveAtThreadEnd, SaveOnAbruptEnd
 from .optimizers import OptimizerOrder
-from .process import (
-    at_process_end,
-    signals_deferred,
-    without_chatter,
-    write_or_overwrite,
-)
+from .process import at_process_end, signals_deferred, without_chatter, write_or_overwrite
 from .profilers import foreign_profiler_is_on, starting_ours
 from .recorder import Recorder
 from .sigterm import SaveOnSigterm

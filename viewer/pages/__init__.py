@@ -7,9 +7,37 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import compare, configure, critical_path, graph, imports, network, runs, summary, sweep, timeline
+from . import _compare as compare
+from . import _configure as configure
+from . import _critical_path as critical_path
+from . import _graph as graph
+from . import _imports as imports
+from . import _jobs as jobs
+from . import _network as network
+from . import _runs as runs
+from . import _studies as studies
+from . import _summary as summary
+from . import _sweep as sweep
+from . import _timeline as timeline
+from ._parts import card as card
+from ._parts import link_to as link_to
+from ._parts import no_workload as no_workload
+from ._parts import page_address as page_address
+from ._search import node_search as node_search
+from ._search import register_search as register_search
 
-__all__ = ["NEW_RUN_PATH", "PAGES"]
+__all__ = [
+    "NEW_RUN_PATH",
+    "PAGES",
+    "REGISTERED",
+    "STUDIES",
+    "card",
+    "link_to",
+    "no_workload",
+    "node_search",
+    "page_address",
+    "register_search",
+]
 
 NEW_RUN_PATH: str = configure.PATH
 
@@ -25,3 +53,7 @@ PAGES: tuple[Any, ...] = (
     configure,
     imports,
 )
+# What answers the browser: the pages, and the list of jobs that stands beside each of them.
+REGISTERED: tuple[Any, ...] = (*PAGES, jobs)
+# The page of a workspace, which shows no single study.
+STUDIES: Any = studies

@@ -5,5 +5,31 @@ from ._find import KINDS as KINDS
 from ._find import AstraSimProgram as AstraSimProgram
 from ._find import find_astra_sim as find_astra_sim
 from ._find import locate as locate
+from ._inputs import refuse_links as refuse_links
+from ._inputs import refuse_single as refuse_single
+from ._inputs import write_inputs as write_inputs
+from ._log import AstraSimLog as AstraSimLog
+from ._log import read_trace as read_trace
+from ._outcome import SHOWN_LINES as SHOWN_LINES
+from ._outcome import conclude as conclude
+from ._outcome import count_nodes as count_nodes
+from ._packets import refuse_endless as refuse_endless
+from ._packets import with_packets as with_packets
 
-__all__ = ["KINDS", "AstraSimBackend", "AstraSimProgram", "find_astra_sim", "locate"]
+__all__ = [
+    "KINDS",
+    "SHOWN_LINES",
+    "AstraSimBackend",
+    "AstraSimLog",
+    "AstraSimProgram",
+    "conclude",
+    "count_nodes",
+    "find_astra_sim",
+    "locate",
+    "read_trace",
+    "refuse_endless",
+    "refuse_links",
+    "refuse_single",
+    "with_packets",
+    "write_inputs",
+]

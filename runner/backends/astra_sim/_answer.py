@@ -10,9 +10,9 @@ import pandas as pd
 
 from ....converter import NodeType, Workload
 from ....errors import BackendError
-from ...collectives import collective_table
-from ...experiment import Experiment
-from ...result import COLUMNS, Result, empty_table
+from ..._experiment import Experiment
+from ..._result import COLUMNS, Result, empty_table
+from .._collectives import collective_table
 from ._log import AstraSimLog, RankReport
 
 __all__ = ["build_result", "infer_causes"]

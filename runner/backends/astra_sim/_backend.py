@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from ....errors import BackendError, BackendTimeout, Cancelled, SimulationStalled
+from ..._experiment import Experiment
+from ..._result import Result
 from ...config import PacketNetwork
-from ...experiment import Experiment
-from ...result import Result
 from .._base import Progress
 from .._process import backend_timeout_s, describe_exit, run_guarded
 from .._scratch import require_space, scratch_folder

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ....errors import ConfigError
-from ...config import NetworkConfig
-from ...config._fabric import Clos
+from ...config import Clos, NetworkConfig
 
 __all__ = ["htsim_topology"]
 

@@ -10,10 +10,9 @@ from pathlib import Path
 import yaml
 
 from ....errors import BackendError, ConfigError
-from ...config import NetworkConfig, PacketNetwork, SystemConfig
-from ...config._values import read_yaml
-from ...experiment import Experiment
-from ..native import device_links
+from ..._experiment import Experiment
+from ...config import NetworkConfig, PacketNetwork, SystemConfig, read_yaml
+from .._native import device_links
 from ._htsim import htsim_topology
 
 __all__ = ["TRACE_LIMIT_NODES", "refuse_links", "refuse_single", "write_inputs"]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ....errors import BackendError, SimulationStalled
-from ...experiment import Experiment
-from ...result import Result
+from ..._experiment import Experiment
+from ..._result import Result
 from ._answer import build_result
 from ._log import AstraSimLog, Trace
 

@@ -10,13 +10,12 @@ from typing import Any
 import pandas as pd
 
 from ....errors import BackendError
-from ...config import PacketNetwork
-from ...config._packet import OUTPUTS
-from ...experiment import Experiment
-from ...result import COLUMNS, Result, empty_table
+from ..._experiment import Experiment
+from ..._result import COLUMNS, Result, empty_table
+from ...config import OUTPUTS, PacketNetwork
 from .._base import Progress
 from .._flows import completion_times
-from ..native import NativeBackend
+from .._native import NativeBackend
 from ._log import AstraSimLog
 
 __all__ = ["packet_facts", "read_flows", "read_pauses", "refuse_endless", "with_packets"]

@@ -8,14 +8,13 @@ from typing import Any
 import pandas as pd
 
 from ....errors import BackendError
-from ...config import PacketNetwork
-from ...config._packet import NO_CONTROL
-from ...experiment import Experiment
-from ...result import COLUMNS, Result
+from ..._experiment import Experiment
+from ..._result import COLUMNS, Result
+from ...config import NO_CONTROL, PacketNetwork
 from .._base import Progress
 from .._flows import completion_times
+from .._native import NativeBackend
 from .._process import backend_timeout_s
-from ..native import NativeBackend
 from ._build import build_driver
 from ._driver import Arrival, LinkTotals, Message, PacketDriver
 

@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ....errors import ConfigError
-from ...config import PacketNetwork
-from ...config._packet_values import SETTINGS
-from ...config._units import parse_rate_bps
+from ...config import SETTINGS, PacketNetwork, parse_rate_bps
 
 __all__ = ["describe_network"]
 

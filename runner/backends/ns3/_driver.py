@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 
 from ....errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled
+from ..._result import COLUMNS
 from ...config import PacketNetwork
-from ...result import COLUMNS
 from .._process import describe_exit
 from ._commands import describe_network
 

@@ -9,16 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import BackendError, BackendTimeout, Cancelled, ConfigError
-from ...config import PacketNetwork
-from ...config._packet import OUTPUTS
-from ...experiment import Experiment
-from ...result import Result
+from ..._experiment import Experiment
+from ..._result import Result
+from ...config import OUTPUTS, PacketNetwork
 from .._base import Progress
 from .._process import backend_timeout_s
 from .._scratch import scratch_folder
-from ..astra_sim._log import AstraSimLog, read_trace
-from ..astra_sim._outcome import SHOWN_LINES, conclude, count_nodes
-from ..astra_sim._packets import refuse_endless, with_packets
+from ..astra_sim import (
+    SHOWN_LINES,
+    AstraSimLog,
+    conclude,
+    count_nodes,
+    read_trace,
+    refuse_endless,
+    with_packets,
+)
 from ._address import ServiceAddress
 from ._client import LOG_FILE, ServiceClient, plain
 from ._request import configuration, write_archive

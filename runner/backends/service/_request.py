@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from ....errors import ConfigError
-from ...config import NetworkConfig, PacketNetwork, SystemConfig
-from ...config._packet_values import SETTINGS
-from ...experiment import Experiment
-from ..astra_sim._inputs import refuse_links, refuse_single
+from ..._experiment import Experiment
+from ...config import SETTINGS, NetworkConfig, PacketNetwork, SystemConfig
+from ..astra_sim import refuse_links, refuse_single
 from ._messages import MESSAGES, message
 
 __all__ = ["BACKENDS", "KINDS", "configuration", "write_archive"]

@@ -18,8 +18,7 @@ import grpc
 import numpy as np
 
 from chakrascope.converter import Workload
-from chakrascope.runner import MemoryConfig, NetworkConfig, SystemConfig, prepare
-from chakrascope.runner.backends import get_backend
+from chakrascope.runner import MemoryConfig, NetworkConfig, SystemConfig, get_backend, prepare
 from chakrascope.runner.backends.service._messages import MESSAGES, message
 
 RUNNING, COMPLETED, FAILED, TERMINATED, INACTIVE = 1, 2, 3, 4, 5

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from workloads import coll, comp, workload
 
 from chakrascope.runner import NetworkConfig, prepare
-from chakrascope.runner.backends import ServiceBackend
-from chakrascope.runner.backends.service import ServiceAddress
+from chakrascope.runner.backends.service import ServiceAddress, ServiceBackend
 
 NETWORK = NetworkConfig(("Ring", "Switch"), (2, 2), (50.0, 46.57), (500.0, 21.3))
 

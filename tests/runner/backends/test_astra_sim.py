@@ -28,9 +28,15 @@ from chakrascope.errors import (
     ConfigError,
     SimulationStalled,
 )
-from chakrascope.runner import NetworkConfig, SystemConfig, critical_path, prepare
-from chakrascope.runner.backends import AstraSimBackend, AstraSimProgram, find_astra_sim, get_backend
-from chakrascope.runner.backends.astra_sim._log import AstraSimLog, Trace, log_lines, read_trace
+from chakrascope.runner import NetworkConfig, SystemConfig, critical_path, get_backend, prepare
+from chakrascope.runner.backends.astra_sim import (
+    AstraSimBackend,
+    AstraSimLog,
+    AstraSimProgram,
+    find_astra_sim,
+    read_trace,
+)
+from chakrascope.runner.backends.astra_sim._log import Trace, log_lines
 
 FAKE = Path(__file__).with_name("fake_astra_sim.py")
 NETWORK = NetworkConfig(("Switch",), (2,), (50.0,), (500.0,))

@@ -17,8 +17,8 @@ from workloads import coll, comp, workload
 from chakrascope.converter import NodeType
 from chakrascope.errors import BackendError, BackendTimeout, ChakrascopeError, ConfigError, SimulationStalled
 from chakrascope.runner import NetworkConfig, Result, prepare, simulate
-from chakrascope.runner.backends import AstraSimBackend, AstraSimProgram, find_astra_sim
-from chakrascope.runner.backends.astra_sim._inputs import write_inputs
+from chakrascope.runner.backends import write_inputs
+from chakrascope.runner.backends.astra_sim import AstraSimBackend, AstraSimProgram, find_astra_sim
 from chakrascope.runner.backends.astra_sim._packets import read_flows, read_pauses
 from chakrascope.runner.config import PacketNetwork
 

@@ -16,8 +16,8 @@ from workloads import coll, comp, workload
 
 from chakrascope.errors import BackendError, Cancelled
 from chakrascope.runner import prepare
-from chakrascope.runner.backends import AstraSimBackend, AstraSimProgram
-from chakrascope.runner.backends.ns3 import PacketDriver
+from chakrascope.runner.backends.astra_sim import AstraSimBackend, AstraSimProgram
+from chakrascope.runner.backends.ns3._driver import PacketDriver
 from chakrascope.runner.config import PacketNetwork
 
 FAKE = Path(__file__).with_name("fake_astra_sim.py")

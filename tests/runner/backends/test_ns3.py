@@ -13,8 +13,17 @@ from workloads import coll, comp, workload
 
 from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled, SimulationStalled
-from chakrascope.runner import NetworkConfig, Result, SystemConfig, critical_path, prepare, simulate
-from chakrascope.runner.backends import NativeBackend, Ns3Backend, get_backend
+from chakrascope.runner import (
+    NetworkConfig,
+    Result,
+    SystemConfig,
+    critical_path,
+    get_backend,
+    prepare,
+    simulate,
+)
+from chakrascope.runner.backends._native import NativeBackend
+from chakrascope.runner.backends.ns3 import Ns3Backend
 
 
 class DelayNetwork:

@@ -15,7 +15,9 @@ from packets import case_network, messages, read_cases, star
 
 from chakrascope.errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled, ConfigError
 from chakrascope.runner import NetworkConfig
-from chakrascope.runner.backends.ns3 import PacketDriver, build_driver, find_compiler, find_ns3
+from chakrascope.runner.backends.ns3 import find_compiler, find_ns3
+from chakrascope.runner.backends.ns3._build import build_driver
+from chakrascope.runner.backends.ns3._driver import PacketDriver
 from chakrascope.runner.config import PacketNetwork
 
 HEADER, ACK, PAYLOAD, DELAY_PS = 36, 48, 1000, 500_000

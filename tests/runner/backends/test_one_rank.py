@@ -7,7 +7,7 @@ from workloads import coll, comp, workload
 
 from chakrascope.errors import ConfigError
 from chakrascope.runner import NetworkConfig, prepare, simulate
-from chakrascope.runner.backends.astra_sim._inputs import write_inputs
+from chakrascope.runner.backends import write_inputs
 
 COMPUTE_NS = 5000
 REFUSED = "'alone' has one rank, and ASTRA-sim simulates two or more"

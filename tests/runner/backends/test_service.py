@@ -24,11 +24,11 @@ from chakrascope.runner import (
     Study,
     SystemConfig,
     critical_path,
+    get_backend,
     prepare,
+    run_sweep,
     simulate,
-    sweep,
 )
-from chakrascope.runner.backends import get_backend
 from chakrascope.runner.backends.service import _backend, _turn
 from chakrascope.runner.backends.service._messages import message
 from chakrascope.runner.backends.service._request import configuration
@@ -368,7 +368,7 @@ def test_a_foreign_simulation_is_never_stopped(service, tmp_path):
 
 
 def test_a_sweep_takes_a_service_in_turns(service, study):
-    found = sweep(
+    found = run_sweep(
         study,
         {"network.bandwidth": [10, 20, 40]},
         network=NETWORK,
@@ -378,7 +378,7 @@ def test_a_sweep_takes_a_service_in_turns(service, study):
     )
     assert found.points["state"].tolist() == ["done"] * 3
     assert not service.config.common_config.HasField("logging")
-    ours = sweep(study, {"network.bandwidth": [10, 20, 40]}, network=NETWORK, workers=0, keep=0)
+    ours = run_sweep(study, {"network.bandwidth": [10, 20, 40]}, network=NETWORK, workers=0, keep=0)
     assert sorted(found.points["makespan_ns"]) == sorted(ours.points["makespan_ns"])
 
 

@@ -24,8 +24,7 @@ from chakrascope.errors import (
     ChakrascopeError,
     SimulationStalled,
 )
-from chakrascope.runner.backends import ServiceBackend
-from chakrascope.runner.backends.service import ServiceAddress, ServiceClient, _backend
+from chakrascope.runner.backends.service import ServiceAddress, ServiceBackend, ServiceClient, _backend
 from chakrascope.runner.backends.service._messages import message
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra 'service')")

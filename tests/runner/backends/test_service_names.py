@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakrascope.errors import ConfigError
-from chakrascope.runner import backend_names, backend_report
-from chakrascope.runner.backends import configured_services, get_backend
-from chakrascope.runner.backends.service import ServiceAddress, parse_address
+from chakrascope.runner import backend_names, backend_report, get_backend
+from chakrascope.runner.backends.service import ServiceAddress, configured_services, parse_address
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 

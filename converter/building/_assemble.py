@@ -1,0 +1,294 @@
+"""Put one rank's pieces, communications and dependencies together as a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .._columns import which
+from ..chakra import CollectiveType, EdgeKind, Graph, NodeType, replay
+from ..readers import PHASES, Communication, HostTrace, Ops, Pieces, cut_pieces
+from ._costs import counts_whole, operator_cost
+from ._dependencies import data_dependencies, touching, wait_piece, with_settled_sends
+from ._window import Window
+
+__all__ = ["COMM_LANE", "assemble"]
+
+# The collectives of a group have a lane of their own, and so have the messages to or from a peer in it: on
+# the wire, messages only follow those in the same direction between the same two ranks.
+COMM_LANE, _MESSAGE_LANE = 100, 500
+# A later piece of an operator this short is added to its first one instead of becoming a node.
+_MERGED_BELOW_NS = 2_000
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """One of the `Pieces`; *place* is its number."""
+
+    place: int
+    start_ns: int
+    end_ns: int
+    op: int
+    next_op: int
+
+
+@dataclass
+class _Builder:
+    """A graph in the making, and when its nodes end when it is replayed.
+
+    *names*, *modules* and *phases* are the operators'; *costs* are those of the pieces that bear one.
+    """
+
+    window: Window
+    ops: Ops
+    costs: Mapping[int, tuple[int, int]]
+    names: list[str]
+    modules: list[str]
+    phases: list[str]
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    edges: list[tuple[int, int, int]] = field(default_factory=list)
+    node_of_op: dict[int, int] = field(default_factory=dict)
+    end_ns: list[int] = field(default_factory=list)
+    last_host: int = -1
+    last_comm: dict[int, int] = field(default_factory=dict)
+    message_lanes: dict[tuple[NodeType, int, int], int] = field(default_factory=dict)
+    wait_ns: int = 0
+
+    def add(self, node: dict[str, Any], start_ns: int, measured_start_ns: int) -> int:
+        """Append *node*, which starts at *start_ns* in the replay; return its id."""
+        node["node_id"] = len(self.nodes)
+        node["measured_start_ns"] = measured_start_ns - self.window.start_ns
+        node["step"] = self.window.step_at(measured_start_ns)
+        self.nodes.append(node)
+        self.end_ns.append(start_ns + node["duration_ns"])
+        return len(self.nodes) - 1
+
+    def host_end_ns(self) -> int:
+        return self.end_ns[self.last_host] if self.last_host >= 0 else 0
+
+    def add_host(self, piece: _Piece, begin_ns: int, waits: Sequence[int]) -> None:
+        """Append the part of *piece* from *begin_ns* on, after the communication nodes *waits*."""
+        ready = max([self.host_end_ns(), *(self.end_ns[comm] for comm in waits)])
+        self.wait_ns += ready - self.host_end_ns()
+        node = self._host_node(piece)
+        node["duration_ns"] = piece.end_ns - begin_ns
+        number = self.add(node, ready, begin_ns)
+        if self.last_host >= 0:
+            self.edges.append((self.last_host, number, EdgeKind.PROGRAM_ORDER))
+        self.edges += [(comm, number, EdgeKind.COMM_WAIT) for comm in waits]
+        self.last_host = number
+        if piece.op >= 0:
+            self.node_of_op.setdefault(piece.op, number)
+
+    def extend_host(self, piece: _Piece) -> bool:
+        """Add a short later piece of an operator to the newest node; return False if it needs its own."""
+        if piece.op not in self.node_of_op or piece.end_ns - piece.start_ns >= _MERGED_BELOW_NS:
+            return False
+        self.nodes[self.last_host]["duration_ns"] += piece.end_ns - piece.start_ns
+        self.end_ns[self.last_host] += piece.end_ns - piece.start_ns
+        return True
+
+    def _host_node(self, piece: _Piece) -> dict[str, Any]:
+        about = piece.op if piece.op >= 0 else piece.next_op
+        node: dict[str, Any] = {"type": NodeType.COMP, "stream": 0, "num_ops": 1, "tensor_size_bytes": 1}
+        if about >= 0:
+            node |= {"module": self.modules[about], "phase": self.phases[about]}
+        if piece.op >= 0:
+            node["num_ops"], node["tensor_size_bytes"] = self.costs.get(piece.place, (1, 1))
+            return node | {"name": self.names[about], "operator": self.names[about], "kind": "compute"}
+        name = f"host before {self.names[about]}" if about >= 0 else "host until the end of the step"
+        return node | {"name": name, "kind": "launch"}
+
+    def add_comm(self, comm: Communication, group: int) -> int:
+        """Append *comm*, issued by the newest host node; its duration lets it end when it was measured to."""
+        spec, lane = comm.spec, self._lane(comm, group)
+        before = self.last_comm.get(lane)
+        start = max(self.host_end_ns(), self.end_ns[before] if before is not None else 0)
+        end = min(comm.end_ns, self.window.end_ns) - self.window.start_ns
+        node = {
+            "name": _comm_name(comm),
+            "type": spec.node_type,
+            "duration_ns": max(1, end - start),
+            "comm_size_bytes": comm.size_bytes,
+            "group": group,
+            "stream": lane,
+            "operator": self.names[comm.op],
+            "module": self.modules[comm.op],
+            "phase": "communication",
+            "kind": "communication",
+        }
+        number = self.add(node | _endpoints(comm), start, int(self.ops.end_ns[comm.op]))
+        self.edges.append((self.last_host, number, EdgeKind.COMM_ISSUE))
+        if before is not None:
+            self.edges.append((before, number, EdgeKind.STREAM_ORDER))
+        if spec.node_type is not NodeType.COMM_RECV:
+            self.last_comm[lane] = number
+        return number
+
+    def _lane(self, comm: Communication, group: int) -> int:
+        if comm.spec.collective is not None:
+            return COMM_LANE + group
+        key = (comm.spec.node_type, group, comm.peer)
+        return self.message_lanes.setdefault(key, _MESSAGE_LANE + len(self.message_lanes))
+
+
+def _comm_name(comm: Communication) -> str:
+    if comm.spec.collective is not None:
+        return comm.spec.collective.name.lower()
+    return "send" if comm.spec.node_type is NodeType.COMM_SEND else "recv"
+
+
+def _endpoints(comm: Communication) -> dict[str, int]:
+    """Return the columns that say with whom *comm* is."""
+    if comm.spec.collective is not None:
+        return {"comm_type": int(comm.spec.collective)}
+    end = "comm_dst" if comm.spec.node_type is NodeType.COMM_SEND else "comm_src"
+    return {end: comm.peer, "comm_tag": comm.tag}
+
+
+def assemble(
+    rank: int,
+    window: Window,
+    ops: Ops,
+    comms: Sequence[Communication],
+    host: HostTrace,
+    *,
+    group_ids: Mapping[tuple[int, ...], int],
+) -> Graph:
+    """Return the graph of one rank.
+
+    The host thread is a chain of nodes: the self time of each operator, and the gaps between operators. A
+    communication hangs on the node that issued it and ends when it was measured to; the node that waited for
+    it depends on it, and the measured wait is nobody's duration.
+    """
+    pieces = cut_pieces(ops, window.start_ns, window.end_ns)
+    comms = with_settled_sends(comms, ops, pieces)
+    waits = _waits(ops, comms, pieces, host)
+    builder = _builder(window, ops, _costs(ops, pieces, host))
+    issued = {comm.op: index for index, comm in enumerate(comms)}
+    last_piece = {op: place for place, op in enumerate(pieces.op.tolist()) if op in issued}
+    node_of_comm: dict[int, int] = {}
+    columns = (pieces.start_ns, pieces.end_ns, pieces.op, pieces.next_op)
+    for place, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        piece = _Piece(place, *values)
+        waited = waits.get(place, [])
+        if waited:
+            done = max(comms[comm].end_ns for comm in waited)
+            begin = min(max(piece.start_ns, done), piece.end_ns)
+            builder.add_host(piece, begin, [node_of_comm[comm] for comm in waited if comm in node_of_comm])
+        elif not builder.extend_host(piece):
+            builder.add_host(piece, piece.start_ns, ())
+        if last_piece.get(piece.op) == place:
+            comm = issued[piece.op]
+            node_of_comm[comm] = builder.add_comm(comms[comm], group_ids.get(comms[comm].group_ranks, 0))
+    edges = [*builder.edges, *_data_edges(builder, ops, host)]
+    graph = Graph.build(rank, builder.nodes, edges)
+    graph.metadata["accounting"] = _accounting(graph, window, builder.wait_ns)
+    graph.metadata["notes"] = _notes(comms, group_ids)
+    return graph
+
+
+def _builder(window: Window, ops: Ops, costs: Mapping[int, tuple[int, int]]) -> _Builder:
+    return _Builder(
+        window,
+        ops,
+        costs,
+        names=ops.trace.names(ops.name),
+        modules=[ops.modules[number] for number in ops.module.tolist()],
+        phases=[PHASES[number] for number in ops.phase.tolist()],
+    )
+
+
+def _costs(ops: Ops, pieces: Pieces, host: HostTrace) -> dict[int, tuple[int, int]]:
+    """Return the cost of each operator that has one, by the piece whose node carries it.
+
+    That is the longest that becomes a node.
+    """
+    counted = _counted(ops)
+    lengths = (pieces.end_ns - pieces.start_ns).tolist()
+    bearers: dict[int, int] = {}
+    for place, op in enumerate(pieces.op.tolist()):
+        if op >= 0 and counted[op]:
+            best = bearers.setdefault(op, place)
+            if lengths[place] >= _MERGED_BELOW_NS and lengths[place] > lengths[best]:
+                bearers[op] = place
+    rows = host.rows(ops.record_id).tolist()
+    kinds = host.kind.tolist()
+    known: dict[int, tuple[int, int]] = {}
+    costs: dict[int, tuple[int, int]] = {}
+    for op, place in bearers.items():
+        if rows[op] >= 0:
+            kind = kinds[rows[op]]
+            if kind not in known:
+                known[kind] = operator_cost(host.kinds[kind])
+            costs[place] = known[kind]
+    return costs
+
+
+def _counted(ops: Ops) -> np.ndarray:
+    """Return which operators have a cost, so that no work is counted twice.
+
+    Some, such as a matrix product, are counted as a whole: of those inside each other the innermost, and
+    nothing inside it. Elsewhere the leaves are.
+    """
+    whole = which(ops.trace.texts, counts_whole)[ops.name].tolist()
+    parents = ops.parent.tolist()
+    holds_whole = [False] * len(ops)
+    for index in reversed(range(len(ops))):
+        if parents[index] >= 0:
+            holds_whole[parents[index]] |= whole[index] or holds_whole[index]
+    inside = [False] * len(ops)
+    for index, parent in enumerate(parents):
+        inside[index] = parent >= 0 and (inside[parent] or (whole[parent] and not holds_whole[parent]))
+    outermost = ~np.array(inside, dtype=bool) & ~np.array(holds_whole, dtype=bool)
+    counted: np.ndarray = outermost & (np.array(whole, dtype=bool) | ops.is_leaf.astype(bool))
+    return counted
+
+
+def _waits(ops: Ops, comms: Sequence[Communication], pieces: Pieces, host: HostTrace) -> dict[int, list[int]]:
+    """Return, by place of the piece, the communications it waited for."""
+    users = touching(ops, host, frozenset().union(*(comm.storages for comm in comms)))
+    waits: dict[int, list[int]] = {}
+    for index, comm in enumerate(comms):
+        place = wait_piece(comm, ops, pieces, users)
+        if place is not None:
+            waits.setdefault(place, []).append(index)
+    return waits
+
+
+def _data_edges(builder: _Builder, ops: Ops, host: HostTrace) -> list[tuple[int, int, int]]:
+    known = builder.node_of_op
+    return [
+        (known[writer], known[reader], EdgeKind.DATA)
+        for writer, reader in data_dependencies(ops, host).tolist()
+        if writer in known and reader in known and known[writer] < known[reader]
+    ]
+
+
+def _accounting(graph: Graph, window: Window, wait_ns: int) -> dict[str, int]:
+    """Return where the measured step went; what the replay misses or overshoots is unexplained."""
+    times = replay(graph)
+    on_host = graph.node_columns["stream"] < COMM_LANE
+    measured = window.end_ns - window.start_ns
+    replayed = int(times.end_ns[on_host].max(initial=0))
+    return {
+        "measured_step_ns": measured,
+        "node_ns": int(graph.node_columns["duration_ns"][on_host].sum()),
+        "wait_ns": wait_ns,
+        "explained_ns": min(measured, replayed),
+        "unexplained_ns": abs(measured - replayed),
+    }
+
+
+def _notes(comms: Sequence[Communication], group_ids: Mapping[tuple[int, ...], int]) -> list[str]:
+    """Return what the graph takes for granted about *comms*."""
+    notes = {comm.spec.note for comm in comms if comm.spec.note}
+    if any(comm.spec.collective is CollectiveType.BROADCAST for comm in comms):
+        notes.add("broadcasts take their measured time on any network, as in ASTRA-sim")
+    unlisted = sum(comm.group_ranks not in group_ids for comm in comms)
+    if unlisted:
+        notes.add(f"{unlisted} communications used a group the manifest does not list: all ranks are assumed")
+    return sorted(notes)

@@ -1,0 +1,278 @@
+"""From a trace set, or from loose trace files, to a workload: one graph a rank, as it was measured."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import TraceError
+from ..chakra import Graph, NodeType, Workload
+from ..readers import Files, RankEntry, RankTraces, TraceSet, find_rank_traces, read_trace_set
+from ._fake_world import pose_for_all
+from ._rank import OpenRank, StepsDiffer, open_ranks, rank_graph
+from ._steps import StepChoice, choose_steps, typical_steps
+
+__all__ = ["UNMARKED", "Progress", "StepChoice", "convert", "convert_files"]
+
+Progress = Callable[[int, int], None]
+_MAX_RANKS = 1_000_000
+# Below this, starting another process takes longer than it saves.
+_WORTH_PROCESSES_BYTES = 32 << 20
+_PEER_TYPES = (NodeType.COMM_SEND, NodeType.COMM_RECV)
+UNMARKED = "no step is marked in the traces: all that was recorded counts as one step"
+
+
+def convert(
+    trace_dir: Path, *, step: StepChoice = "median", progress: Progress | None = None, jobs: int | None = 1
+) -> Workload:
+    """Convert the trace set in *trace_dir* to a workload.
+
+    *step* is the index of a captured step, ``"median"`` for the one whose slowest rank is the median, or
+    ``"all"``. *progress* is called with (ranks done, ranks). *jobs* processes convert ranks at the same time
+    (None: as many as there are cores, if the files are large enough); with more than one, the caller's main
+    module must be safe to import. Raises `TraceError` for an unusable
+    trace set and `UsageError` for a step that was not captured.
+    """
+    trace_dir = Path(trace_dir)
+    manifest = read_trace_set(trace_dir)
+    entries = sorted(manifest.ranks, key=lambda entry: entry.rank)
+    stepless = [entry.rank for entry in entries if not entry.steps]
+    if manifest.partial and stepless:
+        raise TraceError(
+            f"{trace_dir} holds no whole step of rank {stepless[0]}: {manifest.why_partial}. "
+            "Let the script get through the captured steps (see --warmup and --steps) and capture again."
+        )
+    workload = _convert_a_step(trace_dir, manifest, step, progress=progress, jobs=jobs)
+    if not manifest.fake_world:
+        return workload
+    return pose_for_all(workload, manifest.world_size, entries[0].all_groups, str(trace_dir))
+
+
+def _convert_a_step(
+    folder: Path, manifest: TraceSet, step: StepChoice, *, progress: Progress | None, jobs: int | None
+) -> Workload:
+    """Convert *step*; instead of a median one that communicates unlike the detailed step, the next to it."""
+    timed = all(entry.structure_step is not None for entry in manifest.ranks)
+    choices: list[StepChoice] = [step]
+    if timed and step == "median":
+        choices += typical_steps([entry.steps for entry in manifest.ranks])[1:]
+    for choice in choices:
+        with suppress(StepsDiffer):
+            return _convert_set(folder, manifest, choice, timed=timed, progress=progress, jobs=jobs)
+    return _convert_set(folder, manifest, "median", timed=False, progress=progress, jobs=jobs)
+
+
+def _convert_set(
+    folder: Path,
+    manifest: TraceSet,
+    step: StepChoice,
+    *,
+    timed: bool,
+    progress: Progress | None,
+    jobs: int | None,
+) -> Workload:
+    """Convert the trace set; only its steps with a host trace of their own unless *timed*."""
+    entries = sorted(manifest.ranks, key=lambda entry: entry.rank)
+    ranks = [_of_entry(folder, entry, timed) for entry in entries]
+    known: dict[str, Any] = {"trace_set": folder.name, "torch_version": manifest.torch_version}
+    assumptions = _assumptions(manifest)
+    if not timed and any(entry.structure_step is not None for entry in entries):
+        assumptions.append(
+            "the steps differ in what they communicate, or a rank ended early: the step that was recorded in "
+            "detail was converted, and its operators are slower for it"
+        )
+    place = str(folder)
+    return _convert(ranks, step, place, known=known, assumptions=assumptions, progress=progress, jobs=jobs)
+
+
+def convert_files(
+    host_trace: Files | None = None,
+    device_trace: Files | None = None,
+    output: str | Path | None = None,
+    *,
+    linked_trace: Files | None = None,
+    step: StepChoice = "median",
+    progress: Progress | None = None,
+    jobs: int | None = 1,
+) -> Workload:
+    """Convert trace files that were captured by other means; returns the workload, written at *output*.
+
+    Each of *host_trace* and *device_trace* is a pattern with ``{rank}`` (and ``*``, ``?``), such as
+    ``et_{rank}.json.gz``, a folder or a pattern without, whose files tell their ranks, or the files of ranks
+    0, 1, ... in order; plain or gzip. Without host traces (None), costs and collectives follow from what the
+    device traces recorded, and data dependencies are unknown. *linked_trace*, or linked files as *host_trace*
+    alone, are what the public converter's linker wrote. *output* is the prefix of the files to write, None
+    for none. *step*, *progress* and *jobs* are those of `convert`. Raises `UsageError` for patterns that
+    match nothing or not the same ranks and for tar archives, `TraceError` for unusable files.
+    """
+    ranks = find_rank_traces(host_trace, device_trace, linked_trace)
+    place = str(ranks[0].device_path.parent)
+    known: dict[str, Any] = {"trace_set": ranks[0].device_path.parent.name, "torch_version": ""}
+    workload = _convert(ranks, step, place, known=known, assumptions=[], progress=progress, jobs=jobs)
+    if output is not None:
+        workload.save(output)
+    return workload
+
+
+def _convert(
+    ranks: Sequence[RankTraces],
+    step: StepChoice,
+    place: str,
+    *,
+    known: dict[str, Any],
+    assumptions: Sequence[str],
+    progress: Progress | None,
+    jobs: int | None,
+) -> Workload:
+    """Convert all *ranks*; *known* goes into the metadata as it is."""
+    with _without_collector():
+        processes = _processes(ranks, jobs)
+        opened = open_ranks(ranks, keep=processes == 1, threads=processes)
+        _refuse_swapped(opened)
+        chosen = choose_steps([rank.steps for rank in opened], step, place)
+        world_size = max(len(ranks), *(rank.world_size for rank in opened))
+        if world_size > _MAX_RANKS:
+            raise TraceError(f"{place}: a trace claims {world_size} ranks, which no job has. Capture again.")
+        graphs = []
+        for graph in _rank_graphs(opened, chosen, world_size, processes):
+            graphs.append(graph)
+            if progress is not None:
+                progress(len(graphs), len(ranks))
+    notes = [*assumptions]
+    if not all(rank.marked for rank in opened):
+        notes.append(UNMARKED)
+    graphs, groups = _with_common_groups(graphs)
+    if world_size > len(graphs):
+        notes.append(_stand_ins(graphs, groups, world_size, place, [rank.stated_rank for rank in opened]))
+    return Workload(
+        graphs=tuple(graphs),
+        program_of_rank=np.arange(world_size, dtype=np.int32) % len(graphs),
+        groups=groups,
+        metadata=_metadata(known, chosen, graphs, notes),
+    )
+
+
+def _processes(ranks: Sequence[RankTraces], jobs: int | None) -> int:
+    """Return in how many processes to convert *ranks*."""
+    if jobs is not None:
+        return min(jobs, len(ranks))
+    paths = (path for rank in ranks for path in (rank.host_path, rank.device_path) if path is not None)
+    size = sum(path.stat().st_size for path in paths if path.is_file())
+    return min(os.cpu_count() or 1, len(ranks)) if size >= _WORTH_PROCESSES_BYTES else 1
+
+
+def _rank_graphs(opened: Sequence[OpenRank], chosen: set[int], world_size: int, jobs: int) -> Iterator[Graph]:
+    """Yield the graph of each rank in order, made by up to *jobs* processes."""
+    if jobs < 2:
+        yield from (rank_graph(rank, chosen, world_size) for rank in opened)
+        return
+    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - slow to import, and seldom needed
+    from multiprocessing import get_context  # noqa: PLC0415 - as above
+
+    # Spawned, not forked: a fork of a process with threads (a server, torch) may never return.
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        yield from pool.map(rank_graph, opened, repeat(chosen), repeat(world_size))
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Keep the cyclic garbage collector off: it would walk millions of live records over and over."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _of_entry(folder: Path, entry: RankEntry, timed: bool) -> RankTraces:
+    """Return where the traces of a manifest's *entry* are; with its *timed* steps if it has such."""
+    structure = entry.structure_step
+    steps = entry.steps if timed or structure is None else [structure]
+    return RankTraces(
+        rank=entry.rank,
+        host_path=folder / str(entry.host_trace),
+        device_path=folder / str(entry.device_trace),
+        flight_path=folder / entry.flight_record if entry.flight_record else None,
+        groups={group.name: tuple(group.ranks) for group in entry.process_groups},
+        steps=tuple(steps),
+        structure=structure if timed else None,
+        device=entry.device,
+    )
+
+
+def _assumptions(manifest: TraceSet) -> list[str]:
+    if not manifest.partial:
+        return list(manifest.notes)
+    return [
+        *manifest.notes,
+        f"the capture is partial ({manifest.why_partial}); what it holds whole was converted",
+    ]
+
+
+def _with_common_groups(graphs: Sequence[Graph]) -> tuple[list[Graph], dict[int, tuple[int, ...]]]:
+    """Give the groups the same numbers on all ranks; each graph came with its own."""
+    own = [[tuple(ranks) for ranks in graph.metadata.pop("groups")] for graph in graphs]
+    ids = {ranks: number for number, ranks in enumerate(sorted({r for rs in own for r in rs}), start=1)}
+    result = []
+    for graph, groups in zip(graphs, own, strict=True):
+        table = np.array([0, *(ids[ranks] for ranks in groups)], dtype=np.int64)
+        result.append(graph.with_columns(group=table[graph.node_columns["group"]]))
+    return result, {number: ranks for ranks, number in ids.items()}
+
+
+def _refuse_swapped(opened: Sequence[OpenRank]) -> None:
+    """Raise `TraceError` for files that are of other ranks than they stand for, in another order."""
+    stated = [rank.stated_rank for rank in opened]
+    for rank in opened:
+        if rank.stated_rank not in (-1, rank.traces.rank) and stated != sorted(stated):
+            raise TraceError(
+                f"{rank.traces.device_path} is the trace of rank {rank.stated_rank}, but stands for rank "
+                f"{rank.traces.rank}. Give the files in the order of their ranks."
+            )
+
+
+def _stand_ins(
+    graphs: Sequence[Graph],
+    groups: dict[int, tuple[int, ...]],
+    world_size: int,
+    place: str,
+    stated: Sequence[int],
+) -> str:
+    """Return the assumption that the found ranks stand for all; raise `TraceError` where they cannot."""
+    peers = any(np.isin(graph.node_columns["type"], _PEER_TYPES).any() for graph in graphs)
+    if groups or peers:
+        raise TraceError(
+            f"{place} holds the traces of {len(graphs)} of the job's {world_size} ranks, and those "
+            "communicate in groups or pairs: they cannot stand for the others. Give the traces of all ranks."
+        )
+    others = min(stated) >= 0 and list(stated) != list(range(len(stated)))
+    named = f" ({', '.join(map(str, stated))})" if others else ""
+    return (
+        f"the traces of {len(graphs)} of {world_size} ranks were given{named}: they are repeated for the "
+        "others, as if all did the same"
+    )
+
+
+def _metadata(
+    known: dict[str, Any], chosen: set[int], graphs: Sequence[Graph], notes: Sequence[str]
+) -> dict[str, Any]:
+    """Return what the workload says about its origin; JSON-able."""
+    accounting = {str(graph.rank): graph.metadata["accounting"] for graph in graphs}
+    noted = sorted({note for graph in graphs for note in graph.metadata["notes"]})
+    return {
+        "captured": True,
+        **known,
+        "steps": sorted(chosen),
+        "measured_step_ns": {rank: figures["measured_step_ns"] for rank, figures in accounting.items()},
+        "accounting": accounting,
+        "assumptions": [*notes, *noted],
+    }

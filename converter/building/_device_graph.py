@@ -1,0 +1,308 @@
+"""The graph of a rank that drives a device: host threads, streams, and everything that ties them together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .._columns import spans
+from ..chakra import NODE_COLUMNS, Column, EdgeKind, Graph, execution_order, replay
+from ..linking import Bursts, Lane, Linked, bursts, data_edges, host_lanes, link
+from ..readers import DeviceTrace, HostTrace
+from ._device_costs import work_costs
+from ._device_nodes import DEVICE_LANE, NodeTable, WorkNodes
+from ._device_streams import StreamSlots, stream_slots
+from ._device_sync import coinciding_waits, stream_waits
+from ._host_nodes import HostNodes, Marks, host_nodes
+from ._host_waits import HostWait, host_waits
+from ._window import Window
+
+__all__ = ["DEVICE_LANE", "device_graph"]
+
+
+def device_graph(
+    rank: int,
+    trace: DeviceTrace,
+    host: HostTrace,
+    window: Window,
+    *,
+    groups: Mapping[str, tuple[int, ...]],
+    world_size: int,
+) -> Graph:
+    """Return the graph of one rank whose operators issue work to a device.
+
+    Every host thread is a chain of nodes, cut where it issues work or waits; every piece of device work is a
+    node on the lane of its stream. The groups of its communications are in ``metadata["groups"]``, a list of
+    rank lists that the ``group`` column counts from 1 on; 0 is all ranks.
+    """
+    span = (window.start_ns, window.end_ns)
+    lanes = host_lanes(trace, *span)
+    linked = link(trace, lanes, host, span, groups=groups, world_size=world_size)
+    table = NodeTable(trace, tuple(range(world_size)))
+    builder = _Builder(window, lanes, linked, table)
+    builder.add_hosts(host_waits(linked, trace, lanes))
+    waits = stream_waits(linked.launches, trace, lanes, host)
+    coinciding, held_ns = coinciding_waits(linked, waits)
+    costs = work_costs(trace, linked.launches, lanes, host)
+    builder.add_works([*waits, *coinciding], held_ns, data_edges(linked.launches, lanes, host), costs)
+    return builder.graph(rank)
+
+
+@dataclass
+class _Builder:
+    """A graph in the making: its nodes are numbered only at the end, in order of their measured start.
+
+    *issuer* is the node that issues each launch, *awaits* lists (launch, host node that waited for it).
+    """
+
+    window: Window
+    lanes: Sequence[Lane]
+    linked: Linked
+    table: NodeTable
+    edges: list[np.ndarray] = field(default_factory=list)
+    issuer: np.ndarray = field(init=False)
+    awaits: list[tuple[int, int]] = field(default_factory=list)
+    last_awaited: dict[int, tuple[int, int]] = field(default_factory=dict)
+    wait_ns: int = 0
+    gap_ns: int = 0
+
+    def __post_init__(self) -> None:
+        self.issuer = np.full(len(self.linked.launches), -1, dtype=np.int64)
+
+    def add_hosts(self, waits: Sequence[HostWait]) -> None:
+        """Append the host threads' nodes; those that wait for device work are tied to it in `add_works`."""
+        launches = self.linked.launches
+        main, *others = self.lanes
+        own_waits = {lane.number: [wait for wait in waits if wait.lane == lane.number] for lane in self.lanes}
+        points = np.unique(
+            np.concatenate(
+                [
+                    main.ops.start_ns,
+                    main.ops.end_ns,
+                    launches.cut_ns[launches.lane == 0],
+                    np.array([wait.start_ns for wait in own_waits[0]], dtype=np.int64),
+                ]
+            )
+        )
+        handed: list[_Handover] = []
+        free: list[tuple[int, int]] = []
+        for lane in others:
+            mine = launches.lane == lane.number
+            working = bursts(lane, launches.call_start_ns[mine], launches.call_end_ns[mine], points)
+            nodes, first = self._add_host(lane, own_waits[lane.number], _no_marks(), working)
+            columns = (working.start_ns, working.end_ns, nodes.burst_first + first, nodes.burst_last + first)
+            stretches = zip(*(column.tolist() for column in columns), working.handed_over, strict=True)
+            for start, end, begin, last, over in stretches:
+                if over:
+                    handed.append(_Handover(start, end, [begin], [last]))
+                else:
+                    free.append((start, begin))
+        merged = _merged(handed)
+        nodes, first = self._add_host(main, own_waits[0], _handover_marks(merged), None)
+        self.wait_ns = nodes.wait_ns
+        place = len(nodes.issuer) - len(merged)
+        for handover, issuer, resumed in zip(
+            merged, nodes.issuer[place:].tolist(), nodes.resumed[place:].tolist(), strict=True
+        ):
+            self._tie([(first + issuer, begin) for begin in handover.first], EdgeKind.AUTOGRAD)
+            self._tie([(last, first + resumed) for last in handover.last], EdgeKind.AUTOGRAD)
+        for time, number in free:
+            before = int(np.searchsorted(nodes.start_ns, time, side="right")) - 1
+            if before >= 0:
+                self._tie([(first + before, number)], EdgeKind.PROGRAM_ORDER)
+
+    def _add_host(
+        self, lane: Lane, waits: Sequence[HostWait], more: Marks, working: Bursts | None
+    ) -> tuple[HostNodes, int]:
+        """Append the nodes of *lane*, and return them and the number of the first."""
+        launches = self.linked.launches
+        issued = np.flatnonzero(launches.lane == lane.number)
+        cuts = launches.cut_ns[issued]
+        stops = Marks(
+            np.array([wait.start_ns for wait in waits], dtype=np.int64),
+            np.array([wait.resume_ns for wait in waits], dtype=np.int64),
+            np.array([bool(wait.sources) for wait in waits], dtype=bool),
+        )
+        marks = Marks.of(Marks(cuts, cuts, np.zeros(len(cuts), dtype=bool)), stops, more)
+        nodes = host_nodes(lane, marks, working)
+        first = self.table.add_host(lane, nodes)
+        numbers = first + np.arange(len(nodes.start_ns))
+        self._tie_arrays(numbers[:-1], numbers[1:], EdgeKind.PROGRAM_ORDER)
+        self.issuer[issued] = first + nodes.issuer[: len(issued)]
+        resumed = nodes.resumed[len(issued) : len(issued) + len(waits)].tolist()
+        self.awaits += [
+            (source, first + node)
+            for wait, node in zip(waits, resumed, strict=True)
+            for source in wait.sources
+        ]
+        return nodes, first
+
+    def _tie(self, pairs: Sequence[tuple[int, int]], kind: EdgeKind) -> None:
+        """Let the second node of each pair wait for the first."""
+        found = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        self._tie_arrays(found[:, 0], found[:, 1], kind)
+
+    def _tie_arrays(self, sources: np.ndarray, targets: np.ndarray, kind: EdgeKind | np.ndarray) -> None:
+        kinds = np.broadcast_to(np.asarray(kind, dtype=np.int64), len(sources))
+        self.edges.append(np.column_stack([sources, targets, kinds]))
+
+    def add_works(
+        self,
+        waits: Iterable[tuple[int, int]],
+        held_ns: Mapping[int, int],
+        data: np.ndarray,
+        costs: np.ndarray,
+    ) -> None:
+        """Append the device work in order of issue, with everything each piece waits for."""
+        launches = self.linked.launches
+        waited = np.unique(np.array(list(waits), dtype=np.int64).reshape(-1, 2), axis=0)
+        slots = stream_slots(self.linked, waited, held_ns)
+        self.gap_ns = int(slots.gap_ns.sum())
+        nodes = self.table.add_works(launches, self.lanes, slots.start_ns, slots.gap_ns, costs)
+        entry = nodes.entry()
+        issues = np.where(launches.is_comm, EdgeKind.COMM_ISSUE, EdgeKind.LAUNCH)
+        alone = np.ones(len(launches), dtype=np.int64)
+        self._tie_nodes((self.issuer, alone), entry, issues)
+        every = (nodes.first, nodes.count)
+        later = np.flatnonzero(slots.before >= 0)
+        self._tie_nodes(_some(every, slots.before[later]), _some(entry, later), EdgeKind.STREAM_ORDER)
+        self._tie_nodes(_some(every, waited[:, 0]), _some(entry, waited[:, 1]), self._wait_kind(waited[:, 0]))
+        late = np.flatnonzero(nodes.gap >= 0)
+        self._tie_nodes((nodes.gap[late], alone[late]), _some(every, late), EdgeKind.STREAM_ORDER)
+        fresh = data[~np.isin(data @ [len(launches), 1], waited @ [len(launches), 1])]
+        self._tie_nodes(_some(every, fresh[:, 0]), _some(every, fresh[:, 1]), EdgeKind.DATA)
+        self._await_works(slots, nodes)
+
+    def _tie_nodes(
+        self,
+        sources: tuple[np.ndarray, np.ndarray],
+        targets: tuple[np.ndarray, np.ndarray],
+        kind: EdgeKind | np.ndarray,
+    ) -> None:
+        """Let each of the targets' nodes wait for each of the sources'; both are first nodes and counts."""
+        (source, own), (target, other) = sources, targets
+        kinds = np.repeat(np.broadcast_to(np.asarray(kind, dtype=np.int64), len(source)), own * other)
+        pair = spans(np.zeros(len(source), dtype=np.int64), own * other)
+        width = np.repeat(other, own * other)
+        first, second = np.repeat(source, own * other), np.repeat(target, own * other)
+        self._tie_arrays(first + pair // width, second + pair % width, kinds)
+
+    def _await_works(self, slots: StreamSlots, nodes: WorkNodes) -> None:
+        """Let host nodes wait for the device work they waited for.
+
+        What the graph's device is early by when the wait ends, the host takes to notice, so that latencies
+        too short for a node do not add up over many waits.
+        """
+        pairs = np.array(self.awaits, dtype=np.int64).reshape(-1, 2)
+        work, node = pairs[:, 0], pairs[:, 1]
+        alone = np.ones(len(node), dtype=np.int64)
+        self._tie_nodes(_some((nodes.first, nodes.count), work), (node, alone), self._wait_kind(work))
+        ends, lags = self.linked.launches.end_ns[work].tolist(), slots.lag_ns[work].tolist()
+        last: dict[int, tuple[int, int]] = {}
+        for number, end, lag in zip(node.tolist(), ends, lags, strict=True):
+            last[number] = max(last.get(number, (0, 0)), (end, lag))
+        self.last_awaited = last
+
+    def _wait_kind(self, launch: np.ndarray) -> np.ndarray:
+        return np.where(self.linked.launches.is_comm[launch], EdgeKind.COMM_WAIT, EdgeKind.EVENT_SYNC)
+
+    def graph(self, rank: int) -> Graph:
+        """Return the graph, its nodes numbered in order of start."""
+        columns = self.table.columns()
+        starts = columns.pop("start_ns")
+        for node, (end, lag) in self.last_awaited.items():
+            if end >= starts[node]:
+                columns["duration_ns"][node] += lag
+        edges = np.concatenate(self.edges)
+        order = execution_order(starts, edges)
+        new = np.empty(len(order), dtype=np.int64)
+        new[order] = np.arange(len(order))
+        edges[:, :2] = new[edges[:, :2]]
+        placed = {name: column[order] for name, column in columns.items()}
+        nodes: dict[str, Column] = {**placed}
+        nodes |= {name: self.table.texts(placed[name]) for name in placed if NODE_COLUMNS[name][0] == "str"}
+        starts = starts[order]
+        nodes |= {
+            "node_id": np.arange(len(order)),
+            "measured_start_ns": starts - self.window.start_ns,
+            "step": self.window.steps_at(starts),
+        }
+        graph = Graph.of_columns(rank, nodes, edges)
+        graph.metadata["accounting"] = self._accounting(graph)
+        graph.metadata["groups"] = [list(ranks) for ranks in self.table.groups]
+        graph.metadata["notes"] = sorted(self.table.notes | self.linked.launches.notes | self._carried_note())
+        return graph
+
+    def _accounting(self, graph: Graph) -> dict[str, int]:
+        """Return where the measured step went; what the replay misses or overshoots is unexplained.
+
+        The step is the host's, from boundary to boundary. If the device finishes after the host, it is the
+        device's: from the end of what was issued before the step to the end of what was issued in it.
+        """
+        launches = self.linked.launches
+        late = int(launches.end_ns.max(initial=0)) - self.window.end_ns
+        carried = int(self.linked.carried.end_ns.max(initial=0)) - self.window.start_ns
+        measured = self.window.end_ns - self.window.start_ns
+        if late > 0:
+            measured += late - max(0, carried)
+        replayed = replay(graph).makespan_ns
+        main = graph.node_columns["stream"] == 0
+        busy = launches.end_ns - launches.start_ns
+        return {
+            "measured_step_ns": measured,
+            "node_ns": int(graph.node_columns["duration_ns"][main].sum()),
+            "wait_ns": self.wait_ns,
+            "device_compute_ns": int(busy[~launches.is_comm].sum()),
+            "device_comm_ns": int(busy[launches.is_comm].sum()),
+            "device_latency_ns": self.gap_ns,
+            "explained_ns": min(measured, replayed),
+            "unexplained_ns": abs(measured - replayed),
+        }
+
+    def _carried_note(self) -> set[str]:
+        if not len(self.linked.carried):
+            return set()
+        return {"device work issued before the first converted step is left out, although some ran in it"}
+
+
+def _some(nodes: tuple[np.ndarray, np.ndarray], launches: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first nodes and counts of some *launches*."""
+    return nodes[0][launches], nodes[1][launches]
+
+
+def _no_marks() -> Marks:
+    none = np.empty(0, dtype=np.int64)
+    return Marks(none, none, none.astype(bool))
+
+
+@dataclass
+class _Handover:
+    """Bursts of other threads that the main thread starts and waits for at once."""
+
+    start_ns: int
+    end_ns: int
+    first: list[int]
+    last: list[int]
+
+
+def _handover_marks(handovers: Sequence[_Handover]) -> Marks:
+    return Marks(
+        np.array([handover.start_ns for handover in handovers], dtype=np.int64),
+        np.array([handover.end_ns for handover in handovers], dtype=np.int64),
+        np.ones(len(handovers), dtype=bool),
+    )
+
+
+def _merged(handovers: Sequence[_Handover]) -> list[_Handover]:
+    """Return *handovers* in order, those that overlap as one."""
+    merged: list[_Handover] = []
+    for one in sorted(handovers, key=lambda item: (item.start_ns, item.end_ns)):
+        if merged and one.start_ns < merged[-1].end_ns:
+            merged[-1].end_ns = max(merged[-1].end_ns, one.end_ns)
+            merged[-1].first += one.first
+            merged[-1].last += one.last
+        else:
+            merged.append(one)
+    return merged

@@ -1,0 +1,92 @@
+"""Make the graphs of all ranks from that of rank 0, which one process recorded posing as one of many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ...errors import TraceError
+from ..chakra import Graph, NodeType, Workload
+
+__all__ = ["pose_for_all"]
+
+_MAX_PROGRAMS = 1024
+
+
+def pose_for_all(
+    workload: Workload, num_ranks: int, made_groups: Sequence[Sequence[int]], place: str
+) -> Workload:
+    """Return the workload of *num_ranks* ranks that all do what rank 0 of *workload* does.
+
+    *made_groups* are the ranks of every group the script made, in order; from them each rank gets the group
+    that is to it what rank 0's is to rank 0. Raises `TraceError` naming *place* where rank 0 cannot stand for
+    the others: it sends to single ranks, or made groups that leave ranks out.
+    """
+    (graph,) = workload.graphs
+    if graph.nodes["type"].isin([NodeType.COMM_SEND, NodeType.COMM_RECV]).any():
+        raise TraceError(
+            f"{place}: rank 0 exchanges messages with single ranks, as stages of a pipeline do, so it cannot "
+            "stand for the others. Capture this job on real ranks."
+        )
+    everyone = tuple(range(num_ranks))
+    families = {
+        number: [everyone] if ranks == everyone else _family(ranks, made_groups, num_ranks, place)
+        for number, ranks in workload.groups.items()
+    }
+    groups = sorted({ranks for family in families.values() for ranks in family} - {everyone})
+    numbers = {everyone: 0, **{ranks: number for number, ranks in enumerate(groups, start=1)}}
+    own = [_numbers_of(rank, families, numbers) for rank in range(num_ranks)]
+    programs = sorted(set(own))
+    if len(programs) > _MAX_PROGRAMS:
+        raise TraceError(
+            f"{place}: the {num_ranks} ranks need {len(programs)} different graphs, and {_MAX_PROGRAMS} is "
+            "the limit. Capture a fake world of fewer ranks."
+        )
+    index = {program: position for position, program in enumerate(programs)}
+    return Workload(
+        graphs=tuple(
+            _renumbered(graph, sorted(families), program, own.index(program)) for program in programs
+        ),
+        program_of_rank=np.array([index[program] for program in own], dtype=np.int32),
+        groups={number: ranks for ranks, number in numbers.items() if number},
+        metadata=workload.metadata,
+    )
+
+
+def _family(
+    ranks: tuple[int, ...], made_groups: Sequence[Sequence[int]], num_ranks: int, place: str
+) -> list[tuple[int, ...]]:
+    """Return the groups made together with that of *ranks* so that each rank is in one of them."""
+    made = [tuple(group) for group in made_groups]
+    first = made.index(tuple(sorted(ranks))) if tuple(sorted(ranks)) in made else len(made)
+    family: list[tuple[int, ...]] = []
+    covered: set[int] = set()
+    for group in made[first:]:
+        if covered & set(group):
+            break
+        family.append(group)
+        covered |= set(group)
+    if len(covered) < num_ranks:
+        raise TraceError(
+            f"{place}: the script made the group of ranks {', '.join(map(str, ranks))}, but none like it "
+            f"for every other of the {num_ranks} ranks, so rank 0 cannot stand for them. Capture this job on "
+            "real ranks."
+        )
+    return family
+
+
+def _numbers_of(
+    rank: int, families: Mapping[int, Sequence[tuple[int, ...]]], numbers: Mapping[tuple[int, ...], int]
+) -> tuple[int, ...]:
+    """Return the numbers of the groups that *rank* uses where rank 0 uses its own, in their order."""
+    return tuple(
+        next(numbers[group] for group in families[number] if rank in group) for number in sorted(families)
+    )
+
+
+def _renumbered(graph: Graph, old: Sequence[int], new: Sequence[int], rank: int) -> Graph:
+    table = np.arange(max(old, default=0) + 1, dtype=np.int64)
+    table[list(old)] = list(new)
+    nodes = graph.nodes.assign(group=table[graph.nodes["group"].to_numpy()])
+    return Graph(rank, nodes, graph.edges, graph.metadata, graph.extra)

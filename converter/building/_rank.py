@@ -1,0 +1,273 @@
+"""One rank's traces, and its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from ...errors import TraceError
+from .._columns import which
+from ..chakra import Graph
+from ..linking import lend_records, with_records
+from ..readers import (
+    COMM_OPS,
+    LINKED_LACKS,
+    Communication,
+    DeviceTrace,
+    Events,
+    Flight,
+    HostTrace,
+    Ops,
+    RankTraces,
+    StepRange,
+    Threads,
+    communications,
+    read_device_trace,
+    read_flight_record,
+    read_host_trace,
+    read_linked,
+    read_linked_host,
+    tensors,
+)
+from ._assemble import assemble
+from ._device_graph import DEVICE_LANE, device_graph
+from ._recorded_shapes import read_recorded_host, with_own_records
+from ._steps import annotated_steps, whole_trace
+from ._window import Window
+
+__all__ = ["LEFT_OUT", "OpenRank", "StepsDiffer", "open_ranks", "rank_graph", "read_rank"]
+
+LEFT_OUT = (
+    "communications that other threads than the training one issued, as hooks such as PowerSGD's do, are "
+    "left out: no network changes the time that was spent on them"
+)
+_HOST_DEVICES = frozenset({"", "cpu"})
+# Annotations of a library that communicates on GPUs only.
+_DEVICE_LIBRARY = "nccl:"
+_LOOKED_AT = 5_000
+# Compressed device traces up to this size together are read once and kept, others are read again.
+_KEPT_BYTES = 32 * 2**20
+
+
+class StepsDiffer(Exception):
+    """The steps do not communicate alike, so the one with a host trace cannot explain another."""
+
+
+class OpenRank(msgspec.Struct):
+    """A rank whose steps are known; *marked* tells that the trace marks them, else all of it counts as one.
+
+    *world_size* and *stated_rank* are what the trace says, 0 and -1 if it was not asked. *trace* is the
+    device trace if it had to be read for that and is small enough to keep, *host* what the same file told of
+    the host.
+    """
+
+    traces: RankTraces
+    steps: list[StepRange]
+    marked: bool = True
+    world_size: int = 0
+    stated_rank: int = -1
+    trace: DeviceTrace | None = None
+    host: HostTrace | None = None
+
+
+def open_ranks(ranks: Sequence[RankTraces], *, keep: bool, threads: int = 1) -> list[OpenRank]:
+    """Find the steps of all *ranks*, in their device traces where nothing else says.
+
+    Device traces read for that are kept for later if *keep* and they are not too large. Several *threads*
+    read at the same time.
+    """
+    small = len(ranks) == 1 or sum(_size(rank.device_path) for rank in ranks) < _KEPT_BYTES
+    opened = partial(_open, keep=keep and small)
+    if threads < 2:
+        return [*map(opened, ranks)]
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - slow to import, and seldom needed
+
+    with ThreadPoolExecutor(threads) as pool:
+        return [*pool.map(opened, ranks)]
+
+
+def _open(traces: RankTraces, *, keep: bool) -> OpenRank:
+    if traces.steps:
+        return OpenRank(traces, list(traces.steps))
+    trace, host = _device_trace(traces)
+    found = annotated_steps(trace)
+    steps = found or [whole_trace(trace)]
+    kept = (trace, host) if keep else (None, None)
+    return OpenRank(traces, steps, bool(found), trace.world_size, trace.rank, *kept)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
+    """Return the graph of one rank for the *chosen* steps.
+
+    Its ``metadata["groups"]`` lists the rank tuples that its ``group`` column counts from 1 on. Raises
+    `TraceError` for traces that cannot be used, `StepsDiffer` if only the structure step can.
+    """
+    traces = opened.traces
+    trace, host, lacking = read_rank(traces, opened.trace, opened.host)
+    opened.trace = opened.host = None
+    window = Window.of([step for step in opened.steps if step.index in chosen])
+    if traces.structure is not None:
+        trace, host = _with_lent_records(trace, host, traces.structure, window)
+    groups = {**host.groups, **trace.groups, **traces.groups}
+    if len(trace.works):
+        linked = with_records(trace, host)
+        graph = device_graph(traces.rank, linked, host, window, groups=groups, world_size=world_size)
+        _refuse_untied(traces, graph, trace)
+    else:
+        _refuse_lost_device(traces, trace, host)
+        graph = _host_graph(traces, trace, host, window, groups=groups, world_size=world_size)
+    graph.metadata["notes"] += lacking
+    return graph
+
+
+def _device_trace(traces: RankTraces) -> tuple[DeviceTrace, HostTrace | None]:
+    """Read the device trace, and of a linked trace that stands for both also the host trace."""
+    if traces.linked and traces.device_path == traces.host_path:
+        return read_linked(traces.device_path)
+    return read_device_trace(traces.device_path, with_arguments=traces.host_path is None), None
+
+
+def read_rank(
+    traces: RankTraces, trace: DeviceTrace | None = None, host: HostTrace | None = None
+) -> tuple[DeviceTrace, HostTrace, list[str]]:
+    """Return device and host trace of a rank, and sentences on what is lacking for want of better ones.
+
+    *trace* and *host* are what has been read before. Raises `TraceError` for unusable files.
+    """
+    if trace is None:
+        trace, host = _device_trace(traces)
+    if traces.host_path is None:
+        trace = with_own_records(trace)
+        host, lacking = read_recorded_host(trace)
+        return trace, host, [lacking]
+    if not traces.linked:
+        return trace, read_host_trace(traces.host_path), []
+    if host is not None:
+        return trace, host, [LINKED_LACKS]
+    return trace, read_linked_host(traces.host_path), []
+
+
+def _with_lent_records(
+    trace: DeviceTrace, host: HostTrace, structure: StepRange, window: Window
+) -> tuple[DeviceTrace, HostTrace]:
+    lent = lend_records(trace, host, structure, window.steps)
+    if lent is None:
+        raise StepsDiffer
+    return lent
+
+
+def _host_graph(
+    traces: RankTraces,
+    trace: DeviceTrace,
+    host: HostTrace,
+    window: Window,
+    *,
+    groups: dict[str, tuple[int, ...]],
+    world_size: int,
+) -> Graph:
+    """Return the graph of a rank that computes on the host itself."""
+    own = _busiest_thread(trace.events, window)
+    ops = Threads(trace).operators(own, window.start_ns, window.end_ns)
+    if not len(ops):
+        raise TraceError(
+            f"{traces.device_path}: rank {traces.rank} ran no operator in the chosen step. Its clock and its "
+            "manifest may disagree; choose another step or capture again."
+        )
+    comms = communications(ops, host, groups, _flights(traces))
+    everyone = tuple(range(world_size))
+    own_groups = sorted({comm.group_ranks for comm in comms} - {(), everyone})
+    ids = {(): 0, everyone: 0, **{ranks: number for number, ranks in enumerate(own_groups, start=1)}}
+    graph = assemble(traces.rank, window, ops, comms, host, group_ids=ids)
+    graph.metadata["groups"] = [list(ranks) for ranks in own_groups]
+    graph.metadata["notes"] += _unknown(traces, ops, comms, groups, world_size)
+    graph.metadata["notes"] += _left_out(trace.events, own, window, trace.texts)
+    return graph
+
+
+def _left_out(events: Events, own: np.ndarray, window: Window, texts: Sequence[str]) -> list[str]:
+    """Return what other threads than that of the events *own* communicated in the window."""
+    inside = (events.start_ns >= window.start_ns) & (events.start_ns < window.end_ns)
+    inside[own] = False
+    return [LEFT_OUT] if (inside & which(texts, COMM_OPS.__contains__)[events.name]).any() else []
+
+
+def _unknown(
+    traces: RankTraces,
+    ops: Ops,
+    comms: Sequence[Communication],
+    groups: Mapping[str, tuple[int, ...]],
+    world_size: int,
+) -> list[str]:
+    """Return what the traces do not tell of the communications among *ops*."""
+    notes = []
+    unsized = int(which(ops.trace.texts, COMM_OPS.__contains__)[ops.name].sum()) - len(comms)
+    if unsized:
+        notes.append(
+            "the traces do not tell what some communications move: they are left as computation of their "
+            "measured time, which no network changes"
+        )
+    several = any(1 < len(ranks) < world_size for ranks in groups.values())
+    if several and traces.flight_path is None and any(comm.group_ranks == () for comm in comms):
+        notes.append(
+            "the traces list several process groups but not which of them each collective used (a flight "
+            "record would): all ranks are assumed where that is unknown"
+        )
+    return notes
+
+
+def _refuse_lost_device(traces: RankTraces, trace: DeviceTrace, host: HostTrace) -> None:
+    """Raise `TraceError` if the rank used a device whose work the trace lacks: nothing would be right."""
+    named = traces.device if traces.device not in _HOST_DEVICES else _tensor_device(host)
+    if not named and any(text.startswith(_DEVICE_LIBRARY) for text in trace.texts):
+        named = "a GPU"
+    if named not in _HOST_DEVICES or len(trace.calls):
+        raise TraceError(
+            f"{traces.device_path}: rank {traces.rank} computed on {named or 'an accelerator'}, but the "
+            "trace holds no kernel. The profiler did not see the device: capture again with its activities "
+            "on, and with no other profiler attached."
+        )
+
+
+def _refuse_untied(traces: RankTraces, graph: Graph, trace: DeviceTrace) -> None:
+    """Raise `TraceError` if no device work could be tied to the host: the graph would lack it silently."""
+    if not (graph.node_columns["stream"] >= DEVICE_LANE).any():
+        raise TraceError(
+            f"{traces.device_path}: none of rank {traces.rank}'s {len(trace.works)} kernels and copies was "
+            "issued by a call in the chosen step. The trace lacks the runtime's calls (capture with CPU and "
+            "device activities together), or the step is not where its device work is."
+        )
+
+
+def _tensor_device(host: HostTrace) -> str:
+    """Return an accelerator that holds tensors, or "" if the host holds them all."""
+    for kind in np.unique(host.kind[:_LOOKED_AT]).tolist():
+        op = host.kinds[kind]
+        for tensor in [*op.inputs, *op.outputs] if tensors(op.inputs) or tensors(op.outputs) else []:
+            device = tensor[5] if isinstance(tensor, list) and len(tensor) == 6 else ""
+            if isinstance(device, str) and device.partition(":")[0] not in ("", "cpu", "meta"):
+                return device
+    return ""
+
+
+def _flights(traces: RankTraces) -> Sequence[Flight]:
+    if traces.flight_path is None or not traces.flight_path.exists():
+        return ()
+    return read_flight_record(traces.flight_path)
+
+
+def _busiest_thread(events: Events, window: Window) -> np.ndarray:
+    """Return the events of the thread that ran most operators in the window."""
+    inside = events.is_operator & (events.start_ns >= window.start_ns) & (events.start_ns < window.end_ns)
+    threads, first, count = np.unique(events.thread[inside], return_index=True, return_counts=True)
+    if not len(threads):
+        return np.empty(0, dtype=np.int64)
+    busiest = threads[np.lexsort((first, -count))[0]]
+    return np.flatnonzero(events.thread == busiest)

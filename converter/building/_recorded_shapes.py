@@ -1,0 +1,284 @@
+"""What a device trace tells of operators' arguments, for jobs of which there is no host trace.
+
+With ``record_shapes`` the profiler notes shapes, types and numbers of arguments, but neither which tensors
+they are nor what an operator returned. Collectives are named, and their tensors given once more with their
+type, by the annotation that their library adds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from .._columns import which
+from ..readers import (
+    COMM_OPS,
+    PARAMETERS,
+    CommArguments,
+    DeviceTrace,
+    Event,
+    HostOp,
+    HostTrace,
+    Kinds,
+    dtype_bytes,
+)
+from ._costs import returned_shape
+
+__all__ = ["read_recorded_host", "with_own_records"]
+
+_HOST = ("cpu_op", "user_annotation")
+_NCCL, _GLOO = "nccl:", "gloo:"
+_FUNCTIONAL = "_c10d_functional::"
+_WAIT_TENSOR = "_c10d_functional::wait_tensor"
+_COMMUNICATION = (PARAMETERS, _NCCL, _GLOO, _FUNCTIONAL)
+_MESSAGES = ("send", "recv")
+_MAX_ELEMENTS = 2**50
+# Types of tensors in lists are not recorded.
+_LIST_ELEMENT_BYTES = 4
+_TYPE_BYTES = {
+    "long int": 8, "short int": 2, "unsigned char": 1, "signed char": 1, "complex<float>": 8,
+    "complex<double>": 16, "complex<half>": 4, "unsigned int": 4, "unsigned short": 2, "unsigned long": 8,
+}  # fmt: skip
+_NOTHING = "[[], [], []]"
+_NO_SHAPES = (
+    "no host trace was given and the device trace has no shapes (record_shapes): costs and data dependencies "
+    "are unknown, and collectives whose size the device trace does not tell keep their measured time"
+)
+_SHAPES_ONLY = (
+    "no host trace was given: costs follow from the recorded shapes (returned tensors as large as the "
+    f"largest argument, elements of tensors in lists {_LIST_ELEMENT_BYTES} bytes), data dependencies are "
+    "unknown"
+)
+
+
+class _Kind(NamedTuple):
+    """What operators were called with that were called alike: *spelled* as the trace has it.
+
+    Of one that communicates, *moved* are the arguments of its library's annotation, *collective* is the name
+    in it or in the operator's own arguments; *message* is the peer and the bytes of a send or receive.
+    """
+
+    name: str
+    spelled: str = _NOTHING
+    moved: str = _NOTHING
+    collective: str = ""
+    message: tuple[int, int] | None = None
+
+
+class _RecordedKinds(Kinds):
+    """`Kinds` that are put together from what was recorded, when they are first asked for."""
+
+    def __init__(self, kinds: Sequence[_Kind]) -> None:
+        super().__init__([kind.name for kind in kinds], [""] * len(kinds), [""] * len(kinds))
+        self._kinds = kinds
+
+    def __getitem__(self, kind: int) -> HostOp:
+        if kind not in self._decoded:
+            self._decoded[kind] = _operator(self._kinds[kind])
+        return self._decoded[kind]
+
+
+def with_own_records(trace: DeviceTrace) -> DeviceTrace:
+    """Return *trace* with its events' external ids as record ids, if it is too old to have such."""
+    return trace if trace.events.record_id.any() else trace.with_records(trace.events.external_id)
+
+
+def read_recorded_host(trace: DeviceTrace) -> tuple[HostTrace, str]:
+    """Return what *trace* tells of operators' arguments, and what it does not tell.
+
+    It was read with arguments, and has record ids. Only a functional collective and its wait share a storage;
+    so no data dependency follows.
+    """
+    own, kinds = _called(trace)
+    relevant = which(trace.texts, lambda text: text in COMM_OPS or text.startswith(_COMMUNICATION))
+    events = replace(trace, events=trace.events.take(relevant[trace.events.name])).rows()
+    spelled = {
+        event.record_id: trace.arguments[event.arguments]
+        for event in events
+        if event.arguments >= 0 and event.record_id > 0
+    }
+    told = {
+        event.record_id: kind
+        for event, kind in _communications(events, spelled)
+        if kind.name == PARAMETERS or event.record_id in spelled or kind.message is not None
+    }
+    numbers: dict[_Kind, int] = {}
+    kind_of = {record: len(kinds) + numbers.setdefault(kind, len(numbers)) for record, kind in told.items()}
+    host = _host_trace(own | kind_of, [*kinds, *numbers], dict(_waited(events)))
+    return host, _SHAPES_ONLY if own else _NO_SHAPES
+
+
+def _called(trace: DeviceTrace) -> tuple[dict[int, int], list[_Kind]]:
+    """Return, by record, which of the kinds each operator with recorded arguments is, and those."""
+    events = trace.events
+    known = np.flatnonzero((events.arguments >= 0) & (events.record_id > 0))
+    records, first = np.unique(events.record_id[known], return_index=True)
+    calls = np.column_stack([events.name, events.arguments])[known[first]]
+    different, kind = np.unique(calls, axis=0, return_inverse=True)
+    kinds = [_Kind(trace.texts[name], trace.arguments[called]) for name, called in different.tolist()]
+    return dict(zip(records.tolist(), kind.ravel().tolist(), strict=True)), kinds
+
+
+def _host_trace(kind_of: Mapping[int, int], kinds: Sequence[_Kind], waited: Mapping[int, int]) -> HostTrace:
+    """Return the trace of these records; the pairs of *waited* (waiting, collective) share a storage."""
+    shared = {record: number for number, pair in enumerate(waited.items()) for record in pair}
+    records = np.array(sorted(kind_of), dtype=np.int64)
+    begin = np.array([shared.get(record, 0) for record in records.tolist()], dtype=np.int64)
+    end = begin + np.array([record in shared for record in records.tolist()], dtype=np.int64)
+    return HostTrace(
+        records=records,
+        kind=np.array([kind_of[record] for record in records.tolist()], dtype=np.int64),
+        thread=np.zeros(len(records), dtype=np.int64),
+        begin=begin,
+        end=end,
+        inputs_end=end,
+        first_end=end,
+        storages=np.arange(len(waited), dtype=np.int64),
+        kinds=_RecordedKinds(kinds),
+    )
+
+
+def _communications(events: Sequence[Event], spelled: Mapping[int, str]) -> Iterator[tuple[Event, _Kind]]:
+    """Yield the operators that communicate, and what they were called with."""
+    annotations = dict(_annotated(events))
+    messages = dict(_messages(events))
+    for event in events:
+        record = event.record_id
+        if event.name == PARAMETERS or event.name in COMM_OPS:
+            annotation, name = annotations.get(record, (0, "wait"))
+            stated = event.comm.collective if event.comm is not None else name
+            moved = spelled.get(annotation, _NOTHING)
+            own = spelled.get(record, _NOTHING)
+            yield event, _Kind(event.name, own, moved, stated, messages.get(record))
+
+
+def _annotated(events: Sequence[Event]) -> Iterator[tuple[int, tuple[int, str]]]:
+    """Yield, for operators that communicate, the annotation of the collective: its record id and name.
+
+    It is the next one by number; NCCL's on the operator's thread, gloo's on any.
+    """
+    opened: dict[str, list[Event]] = {}
+    latest = ""
+    for event in sorted(events, key=lambda event: event.record_id):
+        if event.name in COMM_OPS:
+            latest = event.thread
+            opened[latest] = [event]
+        elif event.name == PARAMETERS:
+            latest = event.thread
+            around = opened.get(latest, [])[-1:]
+            opened[latest] = [*(one for one in around if one.name in COMM_OPS), event]
+        elif event.name.startswith((_NCCL, _GLOO)):
+            thread = event.thread if event.name.startswith(_NCCL) else latest
+            for one in opened.pop(thread, []):
+                yield one.record_id, (event.record_id, event.name)
+
+
+def _messages(events: Sequence[Event]) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Yield, for sends and receives, the peer and the bytes that the parameters recorded in them state."""
+    around: dict[str, Event] = {}
+    for event in events:
+        if event.name in COMM_OPS:
+            around[event.thread] = event
+        elif event.comm is not None and event.comm.collective in _MESSAGES and event.thread in around:
+            outer = around[event.thread]
+            if event.start_ns < outer.end_ns and _message_bytes(event.comm):
+                yield outer.record_id, (event.comm.peer, _message_bytes(event.comm))
+
+
+def _message_bytes(comm: CommArguments) -> int:
+    return max(0, comm.in_elements, comm.out_elements) * dtype_bytes(comm.dtype)
+
+
+def _waited(events: Sequence[Event]) -> Iterator[tuple[int, int]]:
+    """Yield, for every wait of a functional collective, the operator that it waits for: the oldest."""
+    pending: deque[int] = deque()
+    issued_until: dict[str, int] = {}
+    for event in events:
+        if event.name == _WAIT_TENSOR:
+            if pending:
+                yield event.record_id, pending.popleft()
+        elif event.name.startswith(_FUNCTIONAL):
+            issued_until[event.thread] = event.end_ns
+        elif event.name in COMM_OPS and event.start_ns < issued_until.get(event.thread, 0):
+            pending.append(event.record_id)
+
+
+def _operator(kind: _Kind) -> HostOp:
+    """Return *kind* as a host trace has it."""
+    moved = [item for item in _inputs(kind.moved)[0] if _is_tensor(item)]
+    if kind.name == PARAMETERS:
+        return HostOp(kind.name, [moved, -1, ["", ""], 0, kind.collective, [], [], 0, 1, 0], [], "")
+    inputs, shapes = _inputs(kind.spelled)
+    spec = COMM_OPS.get(kind.name)
+    if spec is not None:
+        if kind.message is not None and not moved:
+            peer, size = kind.message
+            moved, inputs = [_tensor([size], 1)], [None, None, peer, 0]
+        if moved and 0 <= spec.sized_by < len(inputs):
+            inputs[spec.sized_by] = moved
+        return HostOp(kind.name, inputs, [], "", shapes)
+    if kind.name.endswith("_"):
+        return HostOp(kind.name, inputs, inputs[:1], "", shapes)
+    shape = returned_shape(kind.name, shapes, inputs)
+    width = max((item[4] for item in inputs if _is_tensor(item)), default=_LIST_ELEMENT_BYTES)
+    return HostOp(kind.name, inputs, [_tensor(shape, width)], "", shapes, [shape])
+
+
+def _inputs(spelled: str) -> tuple[list[Any], list[Any]]:
+    """Return arguments as host traces spell them, and their shapes."""
+    try:
+        shapes, types, values = msgspec.json.decode(spelled, type=list[list[Any]])
+    except msgspec.MsgspecError:
+        return [], []
+    inputs = [
+        _argument(shape, kind, value)
+        for shape, kind, value in zip_longest(shapes, types, values, fillvalue="")
+    ]
+    return inputs, shapes
+
+
+def _argument(shape: Any, kind: Any, value: Any) -> Any:
+    width = _type_bytes(kind) if isinstance(kind, str) else 0
+    if width and _is_shape(shape):
+        return _tensor(shape, width)
+    if isinstance(shape, list) and shape and all(_is_shape(one) for one in shape):
+        return [_tensor(one, _LIST_ELEMENT_BYTES) for one in shape]
+    return _number(value)
+
+
+def _tensor(shape: Sequence[int], width: int) -> list[Any]:
+    return [0, 0, 0, math.prod(shape), width, ""]
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 6 and value[5] == ""
+
+
+def _is_shape(value: Any) -> bool:
+    if not isinstance(value, list) or not all(type(size) is int and size >= 0 for size in value):
+        return False
+    return math.prod(value) < _MAX_ELEMENTS
+
+
+def _type_bytes(name: str) -> int:
+    """Return the bytes of an element of the C++ type *name*, 0 if it is no tensor's."""
+    plain = name.removeprefix("c10::").lower()
+    return _TYPE_BYTES.get(plain, 0) or dtype_bytes(plain)
+
+
+def _number(value: Any) -> Any:
+    """Return the number, truth value or list that *value* spells; the text itself if it is none of them."""
+    if not isinstance(value, str) or not value:
+        return None
+    try:
+        return json.loads(value.replace("True", "true").replace("False", "false"))
+    except ValueError:
+        return value

@@ -1,0 +1,45 @@
+"""Chakra graphs and workloads: the model, its order, and the ``.et`` files."""
+
+from __future__ import annotations
+
+from ._codec import decode_graph as decode_graph
+from ._codec import encode_graph as encode_graph
+from ._codec import read_et as read_et
+from ._cycles import shortest_cycle as shortest_cycle
+from ._cycles import unreachable as unreachable
+from ._graph import EDGE_COLUMNS as EDGE_COLUMNS
+from ._graph import NODE_COLUMNS as NODE_COLUMNS
+from ._graph import CollectiveType as CollectiveType
+from ._graph import Column as Column
+from ._graph import EdgeKind as EdgeKind
+from ._graph import Graph as Graph
+from ._graph import NodeType as NodeType
+from ._graph import TextColumn as TextColumn
+from ._order import dependencies as dependencies
+from ._order import execution_order as execution_order
+from ._replay import Replay as Replay
+from ._replay import replay as replay
+from ._schema import Node as Node
+from ._workload import Workload as Workload
+
+__all__ = [
+    "EDGE_COLUMNS",
+    "NODE_COLUMNS",
+    "CollectiveType",
+    "Column",
+    "EdgeKind",
+    "Graph",
+    "Node",
+    "NodeType",
+    "Replay",
+    "TextColumn",
+    "Workload",
+    "decode_graph",
+    "dependencies",
+    "encode_graph",
+    "execution_order",
+    "read_et",
+    "replay",
+    "shortest_cycle",
+    "unreachable",
+]

@@ -1,0 +1,17 @@
+"""Find what is wrong with traces and workloads, and show what is in them."""
+
+from __future__ import annotations
+
+from ._doctor import doctor as doctor
+from ._findings import Finding as Finding
+from ._inspection import inspect_node as inspect_node
+from ._inspection import inspect_workload as inspect_workload
+from ._inspection import load_workload as load_workload
+
+__all__ = [
+    "Finding",
+    "doctor",
+    "inspect_node",
+    "inspect_workload",
+    "load_workload",
+]

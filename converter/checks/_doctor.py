@@ -1,0 +1,153 @@
+"""Look a study, a trace set, trace files or a workload over before anything is simulated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...errors import ChakrascopeError, UsageError
+from ..building import LEFT_OUT, UNMARKED, annotated_steps, convert, convert_files, read_rank
+from ..chakra import Workload
+from ..readers import RankEntry, RankTraces, find_rank_traces, find_sides
+from ._findings import Finding, worst_first
+from ._inspection import load_workload
+from ._trace_checks import check_device, check_pair, check_trace_set
+from ._workload_checks import check_workload
+
+__all__ = ["doctor"]
+
+_UNEXPLAINED_SHARE = 0.03
+_KNOW_IT = (
+    "Nothing is wrong: know it when you read results. A capture by 'chakrascope trace', or host and device "
+    "trace together, tell most."
+)
+
+
+def doctor(target: str | Path) -> list[Finding]:
+    """Return what is wrong with *target*, worst first; [] if nothing is.
+
+    *target* is a study's folder, a trace set's folder, an ``.et`` file or the ``PREFIX`` of several
+    (``PREFIX.<rank>.et``), or traces that others captured: a file, a pattern with ``{rank}``, or a folder.
+    Never raises for what it finds; raises `UsageError` if *target* is none of them.
+    """
+    path = Path(target)
+    if (path / "study.json").is_file():
+        findings = _study(path)
+    elif (path / "manifest.json").exists():
+        findings = _trace_set(path)
+    elif path.name.endswith((".et", ".et.gz")) or any(path.parent.glob(f"{path.name}.*.et")):
+        findings = _workload(path)
+    elif sides := find_sides(str(target)):
+        findings = _trace_files(sides, str(target))
+    else:
+        raise UsageError(
+            f"{path} is no study (study.json), no trace set (manifest.json), no traces (Kineto or "
+            "ExecutionTraceObserver JSON) and no prefix of .et files. Give one of them."
+        )
+    return worst_first(findings)
+
+
+def _study(path: Path) -> list[Finding]:
+    """Check everything in a study: its trace sets and its workloads."""
+    sets = sorted(found.parent for found in path.glob("traces/*/manifest.json"))
+    findings = [finding for folder in sets for finding in _trace_set(folder)]
+    for folder in sorted(path.glob("traces/*")):
+        if folder.is_dir() and folder not in sets:
+            cause = "It has no manifest.json, so the capture never finished."
+            findings.append(Finding("warning", str(folder), cause, "Capture again, and delete this folder."))
+    for first in sorted(path.glob("workloads/*/workload.0.et")):
+        findings += _workload(first.with_name("workload"))
+    if not sets and not findings:
+        cause = "It holds no trace set."
+        findings.append(Finding("warning", str(path), cause, "Capture one with 'chakrascope trace'."))
+    return findings
+
+
+def _trace_set(folder: Path) -> list[Finding]:
+    """Check a trace set's files and, if they can be used, the graphs they become."""
+    findings = check_trace_set(folder)
+    if any(finding.severity == "error" for finding in findings):
+        return findings
+    try:
+        workload = convert(folder)
+    except ChakrascopeError as error:
+        return [*findings, Finding("error", str(folder), error.message, "See the message.")]
+    findings += check_workload(workload, str(folder))
+    findings += _unexplained(workload, str(folder))
+    if LEFT_OUT in workload.metadata["assumptions"]:
+        findings.append(
+            Finding("warning", str(folder), f"{LEFT_OUT[0].upper()}{LEFT_OUT[1:]}.", _WITHOUT_HOOKS)
+        )
+    return findings
+
+
+def _trace_files(sides: dict[str, str], place: str) -> list[Finding]:
+    """Check traces of others, and the graphs they become; what they do not tell is a note."""
+    host, device, linked = (sides.get(side) for side in ("host", "device", "linked"))
+    try:
+        ranks = find_rank_traces(host, device, linked)
+    except ChakrascopeError as error:
+        return [Finding("error", place, error.message, "Give the files that the message asks for.")]
+    findings = [finding for traces in ranks for finding in _rank_files(traces, alone=len(ranks) == 1)]
+    if any(finding.severity == "error" for finding in findings):
+        return findings
+    try:
+        workload = convert_files(host, device, linked_trace=linked)
+    except ChakrascopeError as error:
+        return [*findings, Finding("error", place, error.message, "See the message.")]
+    findings += check_workload(workload, place)
+    findings += _unexplained(workload, place)
+    findings += [
+        Finding("note", place, f"{note[0].upper()}{note[1:]}.", _KNOW_IT)
+        for note in workload.metadata["assumptions"]
+        if note != UNMARKED  # a finding about each trace already
+    ]
+    return findings
+
+
+def _rank_files(traces: RankTraces, *, alone: bool) -> list[Finding]:
+    """Check the traces of one rank; one that is *alone* may be of any rank."""
+    place = str(traces.device_path)
+    try:
+        device, host, _ = read_rank(traces)
+    except ChakrascopeError as error:
+        return [Finding("error", place, error.message, "Capture again, or leave the file out.")]
+    entry = RankEntry(device.rank if alone else traces.rank)
+    findings = list(check_device(entry, device, annotated_steps(device), place))
+    if traces.host_path is not None and traces.host_path != traces.device_path:
+        findings += check_pair(entry, host, device, traces.device_path.parent)
+    return findings
+
+
+_WITHOUT_HOOKS = "Capture the job without its communication hook to see what networks change."
+_WHY_ON_A_DEVICE = (
+    "Try another step, or all of them (--step all): alone, a step that the device works on while the host is "
+    "in the next begins with an idle device."
+)
+_WHY_ON_A_CPU = (
+    "Try another step: gloo works on two collectives of a group at a time, in the graph one follows the "
+    "other. Where a later one ended first, what waited for it starts late."
+)
+
+
+def _unexplained(workload: Workload, place: str) -> list[Finding]:
+    """Return a warning for each rank whose graph does not explain its measured step."""
+    findings = []
+    for rank, figures in workload.metadata["accounting"].items():
+        share = figures["unexplained_ns"] / max(1, figures["measured_step_ns"])
+        if share > _UNEXPLAINED_SHARE:
+            findings.append(
+                Finding(
+                    "warning",
+                    f"{place}, rank {rank}",
+                    f"The graph's replay differs from the measured step by {share:.1%}.",
+                    _WHY_ON_A_DEVICE if "device_compute_ns" in figures else _WHY_ON_A_CPU,
+                )
+            )
+    return findings
+
+
+def _workload(prefix: Path) -> list[Finding]:
+    try:
+        return check_workload(load_workload(prefix), str(prefix))
+    except ChakrascopeError as error:
+        return [Finding("error", str(prefix), error.message, "See the message.")]

@@ -1,0 +1,191 @@
+"""Checks on a trace set: can it be converted, and do its files belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import ChakrascopeError, TraceError
+from .._files import read_json
+from ..building import annotated_steps
+from ..readers import (
+    DeviceTrace,
+    HostTrace,
+    RankEntry,
+    StepRange,
+    TraceSet,
+    read_device_trace,
+    read_flight_record,
+    read_host_trace,
+)
+from ._findings import Finding
+
+__all__ = ["check_device", "check_pair", "check_trace_set"]
+
+_CAPTURE_AGAIN = "Capture again."
+_AGREEING_SHARE = 0.9
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """What is left of a rank's traces for comparing ranks."""
+
+    rank: int
+    steps: tuple[StepRange, ...]
+
+
+def check_trace_set(folder: Path) -> list[Finding]:
+    """Return what is wrong with the trace set in *folder*; reads each file once and keeps none."""
+    path = folder / "manifest.json"
+    try:
+        manifest = read_json(path, TraceSet)
+    except TraceError as error:
+        return [Finding("error", str(path), error.message, "Let a capture finish: it writes this file last.")]
+    findings = list(_check_manifest(manifest, path))
+    ranks = []
+    for entry in sorted(manifest.ranks, key=lambda entry: entry.rank):
+        rank, found = _check_rank(entry, folder)
+        findings += found
+        if rank is not None:
+            ranks.append(rank)
+    findings += _compare_ranks(ranks, folder)
+    return findings
+
+
+def _check_manifest(manifest: TraceSet, path: Path) -> Iterator[Finding]:
+    """Check that every rank is listed once, and that the capture ended well."""
+    listed = [entry.rank for entry in manifest.ranks]
+    for rank in sorted({rank for rank in listed if listed.count(rank) > 1}):
+        yield Finding("error", f"{path}, rank {rank}", "It is listed twice.", "Merge the captures into one.")
+    absent = manifest.world_size - len(set(listed) & set(range(min(manifest.world_size, 2**20))))
+    if absent > 0 and not manifest.fake_world:
+        yield Finding(
+            "error",
+            str(path),
+            f"{absent} of the job's {manifest.world_size} ranks left nothing.",
+            "Collect the folders of all hosts into one, or capture again if ranks died.",
+        )
+    if manifest.partial:
+        yield Finding(
+            "warning", str(path), f"The capture is partial: {manifest.why_partial}.", _CAPTURE_AGAIN
+        )
+
+
+def _check_rank(entry: RankEntry, folder: Path) -> tuple[_Rank | None, list[Finding]]:
+    """Check the files of one rank by themselves and against each other."""
+    findings: list[Finding] = []
+    host = device = None
+    for name, kind in ((entry.host_trace, "host"), (entry.device_trace, "device")):
+        place = f"{folder / name}" if name else f"{folder}, rank {entry.rank}"
+        if not name:
+            findings.append(Finding("error", place, f"There is no {kind} trace.", _CAPTURE_AGAIN))
+            continue
+        try:
+            if kind == "host":
+                host = read_host_trace(folder / name)
+            else:
+                device = read_device_trace(folder / name)
+        except ChakrascopeError as error:
+            findings.append(Finding("error", place, error.message, _CAPTURE_AGAIN))
+    if entry.flight_record is not None:
+        try:
+            read_flight_record(folder / entry.flight_record)
+        except ChakrascopeError as error:
+            cause = f"{error.message} Groups of gloo collectives may be unknown."
+            findings.append(Finding("warning", str(folder / entry.flight_record), cause, _CAPTURE_AGAIN))
+    if device is None:
+        return None, findings
+    steps = tuple(entry.steps or annotated_steps(device))
+    findings += check_device(entry, device, steps, f"{folder / str(entry.device_trace)}")
+    if host is not None:
+        findings += check_pair(entry, host, device, folder)
+    return _Rank(entry.rank, steps), findings
+
+
+def check_device(
+    entry: RankEntry, device: DeviceTrace, steps: Sequence[StepRange], place: str
+) -> Iterator[Finding]:
+    """Check that the device trace is of this rank and saw what it should."""
+    if device.rank >= 0 and device.rank != entry.rank:
+        yield Finding(
+            "error",
+            place,
+            f"It is the trace of rank {device.rank}, but stands for rank {entry.rank}.",
+            "Put the files of each rank in its own place.",
+        )
+    if not steps:
+        yield Finding(
+            "warning",
+            place,
+            "No step is marked: all that was recorded will count as one step.",
+            "Capture with 'chakrascope trace', or call the profiler's step() after each step.",
+        )
+    for step in steps:
+        starts = device.events.start_ns[device.events.is_operator]
+        if not ((starts >= step.start_ns) & (starts < step.end_ns)).any():
+            yield Finding(
+                "error",
+                f"{place}, step {step.index}",
+                "No operator ran in it by the trace's clock, so the clocks of manifest and trace disagree.",
+                _CAPTURE_AGAIN,
+            )
+    if not len(device.works) and (len(device.calls) or entry.device not in ("", "cpu")):
+        yield Finding(
+            "error",
+            place,
+            f"The rank computed on {entry.device or 'a device'}, but no kernel was recorded.",
+            "Capture again with device activities on, and with no other profiler attached.",
+        )
+
+
+def check_pair(entry: RankEntry, host: HostTrace, device: DeviceTrace, folder: Path) -> Iterator[Finding]:
+    """Check that both traces are of the same run: the records the device trace names are in the host's."""
+    covered, events = entry.structure_step, device.events
+    named = events.record_id > 0
+    if covered is not None:
+        named &= (events.start_ns >= covered.start_ns) & (events.start_ns < covered.end_ns)
+    if not named.any() or not len(host):
+        return
+    rows = host.rows(events.record_id[named])
+    names = np.array(device.texts, dtype=object)[events.name[named]]
+    equal = int((host.names()[rows[rows >= 0]] == names[rows >= 0]).sum())
+    if equal < _AGREEING_SHARE * named.sum():
+        yield Finding(
+            "error",
+            f"{folder}, rank {entry.rank}",
+            f"Host and device trace are of different runs: only {equal} of {named.sum()} recorded operators "
+            "have the same number and name in both.",
+            "Give the two files that were captured together.",
+        )
+
+
+def _compare_ranks(ranks: Sequence[_Rank], folder: Path) -> Iterator[Finding]:
+    """Check that the ranks have steps in common, at the same time."""
+    if len(ranks) < 2 or not all(rank.steps for rank in ranks):
+        return
+    common = set.intersection(*({step.index for step in rank.steps} for rank in ranks))
+    if not common:
+        yield Finding(
+            "error",
+            str(folder),
+            "The ranks have no captured step in common.",
+            "Capture more steps, all ranks in one job.",
+        )
+        return
+    index = min(common)
+    spans = {rank.rank: next(step for step in rank.steps if step.index == index) for rank in ranks}
+    first = min(spans, key=lambda rank: spans[rank].end_ns)
+    last = max(spans, key=lambda rank: spans[rank].start_ns)
+    apart = spans[last].start_ns - spans[first].end_ns
+    if apart > 0:
+        yield Finding(
+            "warning",
+            f"{folder}, ranks {first} and {last}",
+            f"In step {index} rank {first} had ended {apart / 1e6:.3f} ms before rank {last} began: their "
+            "clocks disagree, or the ranks do not work in step.",
+            "Only waits between ranks are affected: durations stay right. Synchronise the hosts' clocks to "
+            "compare measured times across ranks.",
+        )

@@ -1,0 +1,305 @@
+"""Checks on a workload: what would stop a simulation, or make it mean something else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..chakra import CollectiveType, EdgeKind, Graph, NodeType, Workload, shortest_cycle, unreachable
+from ._circular_waits import circular_wait
+from ._findings import Finding
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["check_workload"]
+
+_PEERS = (NodeType.COMM_SEND, NodeType.COMM_RECV)
+_COMM = (*_PEERS, NodeType.COMM_COLL)
+_NOT_SIMULATED = frozenset(
+    {
+        CollectiveType.REDUCE,
+        CollectiveType.GATHER,
+        CollectiveType.SCATTER,
+        CollectiveType.REDUCE_SCATTER_BLOCK,
+        CollectiveType.BARRIER,
+    }
+)
+_CONVERT_AGAIN = "Convert the traces again; if the file came from elsewhere, have it written again."
+_CONVERT_HERE = (
+    "mlc-chakra's converter wrote it. Convert what that was made from instead: 'chakrascope convert "
+    "--linked-trace LINKED.json -o PREFIX', or better the two traces before linking, with --host-trace and "
+    "--device-trace."
+)
+# What traces that do not name the groups of collectives make a workload assume.
+_UNNAMED = "all ranks are assumed"
+# Attributes that only the public converter copies from PyTorch's host traces.
+_PUBLIC_ATTRIBUTES = (b"fw_parent", b"op_schema")
+
+
+def check_workload(workload: Workload, place: str = "workload") -> list[Finding]:
+    """Return what is wrong with *workload*; *place* names it in the findings."""
+    findings: list[Finding] = []
+    for graph in workload.graphs:
+        findings += _check_graph(graph, f"{place}, rank {graph.rank}")
+    findings += _check_presence(workload, place)
+    findings += _check_groups(workload, place)
+    findings += _check_collectives(workload, place)
+    findings += _check_peers(workload, place)
+    if all(finding.severity != "error" for finding in findings):
+        findings += _check_waits(workload, place)
+    return findings
+
+
+def _check_graph(graph: Graph, place: str) -> Iterator[Finding]:
+    """Check one program by itself."""
+    if graph.nodes.empty:
+        yield Finding("error", place, "It has no nodes: there is nothing to simulate.", _CONVERT_AGAIN)
+        return
+    remedy = _CONVERT_HERE if _from_public_converter(graph) else _CONVERT_AGAIN
+    yield from _check_edges(graph, place, remedy)
+    yield from _check_nodes(graph, place, remedy)
+    yield from _check_dependents(graph, place, remedy)
+
+
+def _from_public_converter(graph: Graph) -> bool:
+    """Return whether the public converter made *graph* from PyTorch traces."""
+    return any(all(name in extra for name in _PUBLIC_ATTRIBUTES) for extra in graph.extra.values())
+
+
+def _check_edges(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
+    """Check that dependencies name nodes and do not go in circles."""
+    ids = graph.nodes["node_id"].to_numpy()
+    src, dst = (np.searchsorted(ids, graph.edges[end].to_numpy()) for end in ("src", "dst"))
+    known = np.take(ids, np.minimum(src, len(ids) - 1)) == graph.edges["src"].to_numpy()
+    if not known.all():
+        edge = graph.edges.iloc[int(np.argmin(known))]
+        yield Finding(
+            "error",
+            f"{place}, node {edge['dst']}",
+            f"It waits for node {edge['src']}, which does not exist ({(~known).sum()} such dependencies). "
+            "Simulators refuse the file.",
+            remedy,
+        )
+    src, dst = src[known], dst[known]
+    stuck = unreachable(len(ids), src, dst)
+    if stuck.any():
+        among = stuck[src] & stuck[dst]
+        cycle = shortest_cycle(src[among].tolist(), dst[among].tolist())
+        yield _cycle_finding(graph, cycle, int(stuck.sum()), place, remedy)
+
+
+def _cycle_finding(graph: Graph, cycle: Sequence[int], stuck: int, place: str, remedy: str) -> Finding:
+    """Return the finding for *cycle*, positions of nodes."""
+    nodes = graph.nodes.iloc[list(cycle)]
+    kinds = {(src, dst): EdgeKind(kind) for src, dst, kind in graph.edges.itertuples(index=False)}
+    ids, names = nodes["node_id"].tolist(), nodes["name"].tolist()
+    steps = []
+    for index, (node, name) in enumerate(zip(ids, names, strict=True)):
+        reason = kinds[ids[index - 1], node].name.lower().replace("_", " ")
+        steps.append(f"node {node} '{name}' waits for node {ids[index - 1]} ({reason})")
+    return Finding(
+        "error",
+        f"{place}, node {ids[0] if ids else '?'}",
+        f"Nodes wait for each other in a circle: {'; '.join(steps)}. {stuck} nodes never run.",
+        remedy,
+    )
+
+
+def _check_nodes(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
+    """Check types, sizes and places of single nodes."""
+    nodes = graph.nodes
+    comm, collective = nodes["type"].isin(_COMM), nodes["type"] == NodeType.COMM_COLL
+    peer, sizes = nodes["type"].isin(_PEERS), nodes["comm_size_bytes"]
+    unending = ((nodes["type"] == NodeType.COMM_SEND) & (nodes["comm_dst"] < 0)) | (
+        (nodes["type"] == NodeType.COMM_RECV) & (nodes["comm_src"] < 0)
+    )
+    unsimulated = nodes["comm_type"].isin([int(kind) for kind in _NOT_SIMULATED])
+    errors = {
+        "communication marked as a CPU operation, which ASTRA-sim refuses": comm & nodes["is_cpu_op"],
+        "communication without a size": comm & (sizes < 0),
+        "point-to-point messages of no bytes, on which ASTRA-sim stops": peer & (sizes == 0),
+        "receives without a source or sends without a destination": unending,
+        "collectives that do not say which": collective & (nodes["comm_type"] < 0),
+    }
+    warnings = {
+        "METADATA nodes, on which ASTRA-sim stops (they take no time here)": nodes["type"]
+        == NodeType.METADATA,
+        "nodes of type INVALID or of one that simulators do not know, on which ASTRA-sim hangs (they take no "
+        "time here)": nodes["type"] == NodeType.INVALID,
+        "collectives on which ASTRA-sim stops (only the native engine has them)": collective & unsimulated,
+    }
+    for severity, named in (("error", errors), ("warning", warnings)):
+        for what, found in named.items():
+            if found.any():
+                first = nodes.loc[found].iloc[0]
+                yield Finding(
+                    "error" if severity == "error" else "warning",
+                    f"{place}, node {first['node_id']} '{first['name']}'",
+                    f"The graph has {what}: {int(found.sum())} in all.",
+                    remedy,
+                )
+
+
+def _check_dependents(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
+    """Check that something waits for the device's work, where the host that issued it is in the graph too."""
+    nodes, sources = graph.nodes, graph.edges["src"]
+    work = nodes.loc[~nodes["is_cpu_op"] & (nodes["type"] >= NodeType.COMP), ["node_id", "stream"]]
+    if not nodes["is_cpu_op"].any() or work.empty or sources.isin(work["node_id"]).any():
+        return
+    if remedy != _CONVERT_HERE and not work["stream"].duplicated().any():
+        return  # nothing comes next on any stream
+    yield Finding(
+        "error",
+        place,
+        f"Nothing waits for the device's work ({len(work)} nodes), not even what comes next on it: a slower "
+        "network or device would change next to nothing.",
+        remedy,
+    )
+
+
+def _check_presence(workload: Workload, place: str) -> Iterator[Finding]:
+    """Check that ranks communicate at all."""
+    if workload.num_ranks > 1 and not workload.summary()["communication_nodes"]:
+        yield Finding(
+            "warning",
+            place,
+            f"The {workload.num_ranks} ranks never communicate, so no network can make a difference.",
+            "If the job does communicate, capture a step in which it does (with gradient accumulation, the "
+            "last of a cycle).",
+        )
+
+
+def _check_groups(workload: Workload, place: str) -> Iterator[Finding]:
+    """Check that the groups collectives name exist, have their members, and are in range."""
+    used = _collectives(workload)
+    for number, ranks in workload.groups.items():
+        outside = [rank for rank in ranks if not 0 <= rank < workload.num_ranks]
+        if outside or len(set(ranks)) < len(ranks):
+            what = f"rank {outside[0]}" if outside else "a rank twice"
+            yield Finding(
+                "error",
+                f"{place}, group {number}",
+                f"It lists {what}; the workload has ranks 0 to {workload.num_ranks - 1}.",
+                "Correct the groups file, or convert the traces again.",
+            )
+    for number in sorted(set(used["group"]) - {0}):
+        issuing = sorted(set(used.loc[used["group"] == number, "rank"].tolist()))
+        members = workload.groups.get(number)
+        strangers = [rank for rank in issuing if members is None or rank not in members]
+        if strangers:
+            state = "does not exist" if members is None else "has it not as a member"
+            yield Finding(
+                "error",
+                f"{place}, rank {strangers[0]}",
+                f"It communicates in group {number}, which {state}.",
+                "Give the groups file that belongs to these graphs, or convert the traces again.",
+            )
+
+
+def _collectives(workload: Workload) -> pd.DataFrame:
+    """Return the collectives of all ranks in program order: rank, node_id, name, comm_type, size, group."""
+    import pandas as pd  # noqa: PLC0415 - converting does without
+
+    columns = ["node_id", "name", "comm_type", "comm_size_bytes", "group"]
+    tables = []
+    for rank, program in enumerate(workload.program_of_rank.tolist()):
+        nodes = workload.graphs[program].nodes
+        tables.append(nodes.loc[nodes["type"] == NodeType.COMM_COLL, columns].assign(rank=rank))
+    table: pd.DataFrame = pd.concat(tables, ignore_index=True)
+    return table
+
+
+def _check_collectives(workload: Workload, place: str) -> Iterator[Finding]:
+    """Check that all members of a group issue the same collectives in the same order."""
+    for number, used in _collectives(workload).groupby("group"):
+        group = int(str(number))
+        members = workload.groups.get(group) or range(workload.num_ranks)
+        by_rank = {int(str(rank)): part for rank, part in used.groupby("rank")}
+        first, *others = [rank for rank in members if rank < workload.num_ranks]
+        for rank in others:
+            finding = _compare(by_rank.get(first), by_rank.get(rank), first, rank)
+            if finding is not None:
+                where = f"{place}, group {group}" if group else f"{place}, all ranks"
+                if not group and any(_UNNAMED in note for note in workload.metadata.get("assumptions", [])):
+                    finding += " They may be of different groups, which the traces do not name."
+                yield Finding(
+                    "error",
+                    where,
+                    finding,
+                    "Capture the same step on every rank; if the program does differ, simulate only steps "
+                    "in which it does not.",
+                )
+                break
+
+
+def _compare(ours: pd.DataFrame | None, theirs: pd.DataFrame | None, first: int, rank: int) -> str | None:
+    """Return in which way the collectives of two ranks differ, None if they do not."""
+    if ours is None or theirs is None:
+        lone, silent = (rank, first) if ours is None else (first, rank)
+        return f"Rank {lone} issues collectives and rank {silent} issues none."
+    for index, (mine, its) in enumerate(zip(_listed(ours), _listed(theirs), strict=False)):
+        uneven = mine[1] == its[1] == CollectiveType.ALL_TO_ALL  # what each rank sends may differ
+        if mine[1] != its[1] or (mine[2] != its[2] and not uneven):
+            return (
+                f"Collective {index} is {_described(mine)} on rank {first} (node {mine[0]}) but "
+                f"{_described(its)} on rank {rank} (node {its[0]})."
+            )
+    if len(ours) != len(theirs):
+        return f"Rank {first} issues {len(ours)} collectives, rank {rank} {len(theirs)}."
+    return None
+
+
+def _listed(table: pd.DataFrame) -> list[tuple[int, int, int]]:
+    """Return (node id, collective, bytes) of each row."""
+    columns = (table[name].tolist() for name in ("node_id", "comm_type", "comm_size_bytes"))
+    return list(zip(*columns, strict=True))
+
+
+def _described(collective: tuple[int, int, int]) -> str:
+    _, kind, size = collective
+    known = 0 <= kind < len(CollectiveType)
+    return f"{CollectiveType(kind).name.lower() if known else 'unknown'} of {size} bytes"
+
+
+def _check_peers(workload: Workload, place: str) -> Iterator[Finding]:
+    """Check that every send meets a receive of its size and tag."""
+    import pandas as pd  # noqa: PLC0415 - converting does without
+
+    tables = {NodeType.COMM_SEND: ("rank", "comm_dst"), NodeType.COMM_RECV: ("comm_src", "rank")}
+    counts = {}
+    for node_type, (source, target) in tables.items():
+        found = []
+        for rank, program in enumerate(workload.program_of_rank.tolist()):
+            nodes = workload.graphs[program].nodes
+            found.append(nodes.loc[nodes["type"] == node_type].assign(rank=rank))
+        table = pd.concat(found, ignore_index=True)
+        keys = [table[source].tolist(), table[target].tolist(), table["comm_tag"].tolist()]
+        counts[node_type] = pd.Series(zip(*keys, strict=True), dtype=object).value_counts()
+    sends, receives = counts[NodeType.COMM_SEND], counts[NodeType.COMM_RECV]
+    balance = sends.sub(receives, fill_value=0)
+    wrong = balance[balance != 0]
+    if len(wrong):
+        (source, target, tag), more = min(wrong.items(), key=lambda item: str(item[0]))
+        lacking = "receive" if more > 0 else "send"
+        yield Finding(
+            "error",
+            f"{place}, rank {target if more > 0 else source}",
+            f"{abs(int(more))} {lacking}(s) are missing for messages from rank {source} to rank {target} "
+            f"with tag {tag}; in all {len(wrong)} pairs of ranks do not match.",
+            "Capture the same step on every rank: with pipelines, steps must start and end together.",
+        )
+
+
+def _check_waits(workload: Workload, place: str) -> Iterator[Finding]:
+    """Check that ranks, sound by themselves, do not wait for each other in a circle."""
+    circle = circular_wait(workload)
+    if circle is not None:
+        yield Finding(
+            "error",
+            place,
+            f"{circle} Simulations stall there.",
+            "Convert the traces again; if the graphs came from elsewhere, have one of these nodes wait less.",
+        )

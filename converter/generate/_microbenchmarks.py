@@ -1,0 +1,153 @@
+"""Small workloads that exercise one thing: a collective, a message pattern, or overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...errors import UsageError, did_you_mean
+from ..chakra import CollectiveType, EdgeKind, Graph, NodeType, Workload
+
+__all__ = ["MICROBENCHMARKS", "microbenchmark"]
+
+_COMPUTE_LANE, _COMM_LANE, _RECEIVE_LANE = 0, 100, 101
+_MAX_RANKS = 65_536
+_MAX_BYTES = 2**62
+
+
+def microbenchmark(
+    pattern: str, num_ranks: int, size_bytes: int, *, repeats: int = 1, compute_ns: int = 0
+) -> Workload:
+    """Return the workload *pattern* (see `MICROBENCHMARKS`) on *num_ranks* ranks.
+
+    *size_bytes* is that of each operation by ASTRA-sim's conventions (of an all-gather, each rank's shard).
+    It is repeated *repeats* times, with *compute_ns* of computation before each; in ``overlap`` beside each.
+    Raises `UsageError` for an unknown pattern or impossible numbers.
+    """
+    if pattern not in MICROBENCHMARKS:
+        raise UsageError(f"There is no microbenchmark '{pattern}'{did_you_mean(pattern, MICROBENCHMARKS)}")
+    if not 2 <= num_ranks <= _MAX_RANKS or not 1 <= size_bytes <= _MAX_BYTES or repeats < 1 or compute_ns < 0:
+        raise UsageError(
+            f"A microbenchmark needs 2 to {_MAX_RANKS} ranks, at least 1 byte, at least 1 repeat and no "
+            "negative computation. Change the numbers."
+        )
+    program = MICROBENCHMARKS[pattern]
+    graphs: list[Graph] = []
+    programs = np.zeros(num_ranks, dtype=np.int32)
+    for rank in range(num_ranks if pattern in _BY_RANK else 1):
+        builder = _Program(rank, num_ranks, size_bytes, compute_ns)
+        for _ in range(repeats):
+            program(builder)
+        programs[rank] = len(graphs)
+        graphs.append(Graph.build(rank, builder.nodes, builder.edges))
+    metadata = {"source": f"microbenchmark {pattern}", "repeats": repeats, "size_bytes": size_bytes}
+    return Workload(tuple(graphs), programs, {}, metadata)
+
+
+@dataclass
+class _Program:
+    """The nodes of one rank so far; *tail* are those the next operation waits for."""
+
+    rank: int
+    num_ranks: int
+    size_bytes: int
+    compute_ns: int
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    edges: list[tuple[int, int, int]] = field(default_factory=list)
+    tail: list[int] = field(default_factory=list)
+
+    def add(self, columns: dict[str, Any], waits: Sequence[int]) -> int:
+        """Append a node after *waits*."""
+        number = len(self.nodes)
+        self.nodes.append({"node_id": number, "operator": columns["name"], **columns})
+        self.edges += [(source, number, int(EdgeKind.DATA)) for source in waits]
+        return number
+
+    def compute(self) -> None:
+        """Compute before what follows, if there is anything to compute."""
+        if self.compute_ns:
+            self.tail = [self.add(self._computation(), self.tail)]
+
+    def _computation(self) -> dict[str, Any]:
+        columns = {"name": "compute", "type": NodeType.COMP, "duration_ns": self.compute_ns}
+        return columns | {"stream": _COMPUTE_LANE, "num_ops": self.compute_ns, "tensor_size_bytes": 1}
+
+    def collective(self, kind: CollectiveType) -> int:
+        """Append a collective of all ranks."""
+        columns = {"name": kind.name.lower(), "type": NodeType.COMM_COLL, "comm_type": int(kind)}
+        return self.add(columns | self._communication(_COMM_LANE), self.tail)
+
+    def send(self, target: int) -> int:
+        """Append a message to *target*."""
+        columns = {"name": f"send to {target}", "type": NodeType.COMM_SEND, "comm_dst": target, "comm_tag": 0}
+        return self.add(columns | self._communication(_COMM_LANE), self.tail)
+
+    def receive(self, source: int) -> int:
+        """Append the receipt of a message from *source*."""
+        columns = {"name": f"receive from {source}", "type": NodeType.COMM_RECV, "comm_src": source}
+        return self.add(columns | {"comm_tag": 0} | self._communication(_RECEIVE_LANE), self.tail)
+
+    def _communication(self, lane: int) -> dict[str, Any]:
+        kind = {"kind": "communication", "phase": "communication"}
+        return {"comm_size_bytes": self.size_bytes, "stream": lane, **kind}
+
+
+def _collective(kind: CollectiveType) -> Callable[[_Program], None]:
+    def program(builder: _Program) -> None:
+        builder.compute()
+        builder.tail = [builder.collective(kind)]
+
+    return program
+
+
+def _overlap(builder: _Program) -> None:
+    """Let an all-reduce run beside computation; the next repeat waits for both."""
+    beside = builder.collective(CollectiveType.ALL_REDUCE)
+    builder.compute()
+    builder.tail = [*(node for node in builder.tail if node != beside), beside]
+
+
+def _ping_pong(builder: _Program) -> None:
+    """Send from rank 0 to rank 1 and back; the other ranks only compute."""
+    builder.compute()
+    if builder.rank == 0:
+        builder.tail = [builder.send(1)]
+        builder.tail = [builder.receive(1)]
+    elif builder.rank == 1:
+        builder.tail = [builder.receive(0)]
+        builder.tail = [builder.send(0)]
+    elif not builder.nodes:
+        builder.add({"name": "idle", "type": NodeType.COMP, "stream": _COMPUTE_LANE}, [])
+
+
+def _ring_shift(builder: _Program) -> None:
+    """Send to the next rank while receiving from the one before."""
+    builder.compute()
+    following, before = (builder.rank + 1) % builder.num_ranks, (builder.rank - 1) % builder.num_ranks
+    builder.tail = [builder.send(following), builder.receive(before)]
+
+
+def _incast(builder: _Program) -> None:
+    """Send from all ranks to rank 0 at once."""
+    builder.compute()
+    if builder.rank == 0:
+        builder.tail = [builder.receive(source) for source in range(1, builder.num_ranks)]
+    else:
+        builder.tail = [builder.send(0)]
+
+
+MICROBENCHMARKS: dict[str, Callable[[_Program], None]] = {
+    "all-gather": _collective(CollectiveType.ALL_GATHER),
+    "all-reduce": _collective(CollectiveType.ALL_REDUCE),
+    "all-to-all": _collective(CollectiveType.ALL_TO_ALL),
+    "broadcast": _collective(CollectiveType.BROADCAST),
+    "incast": _incast,
+    "overlap": _overlap,
+    "ping-pong": _ping_pong,
+    "reduce-scatter": _collective(CollectiveType.REDUCE_SCATTER),
+    "ring-shift": _ring_shift,
+}
+_BY_RANK = frozenset({"incast", "ping-pong", "ring-shift"})

@@ -1,0 +1,265 @@
+"""Which call of which host thread issued each piece of device work, and what it communicates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+
+import msgspec
+import numpy as np
+
+from .._columns import positions, which
+from .._native import last_writers
+from ..readers import (
+    CATEGORIES,
+    DeviceComm,
+    DeviceTrace,
+    HostTrace,
+    Works,
+    describe,
+    group_of,
+    is_communication,
+    peer_to_peer,
+)
+from ._host_lanes import Lane
+
+__all__ = ["MEMCPY", "Launches", "Linked", "data_edges", "link"]
+
+MEMCPY = CATEGORIES.index("memcpy")
+_ISSUED_WITHIN_NS = 5_000
+_PEER_OPS = frozenset({"c10d::send", "c10d::recv_"})
+_UNTOLD = (
+    "the trace does not tell what some communication kernels move: they keep their measured time on any "
+    "network"
+)
+
+
+class Launches(msgspec.Struct):
+    """Device work by columns, in order of issue, and when and where the host issued it.
+
+    *work* counts the trace's works, *queue* the *queues* (device and stream), *lane* the host thread, *op* is
+    the innermost operator on it (-1: none). The work may start once the host has come to *cut_ns*. *comms*
+    says, by launch, what it communicates: one collective, or several sends and receives of one kernel;
+    nothing for computation. *notes* say what could not be told.
+    """
+
+    work: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    category: np.ndarray
+    queue: np.ndarray
+    call_start_ns: np.ndarray
+    call_end_ns: np.ndarray
+    lane: np.ndarray
+    op: np.ndarray
+    cut_ns: np.ndarray
+    is_comm: np.ndarray
+    queues: list[tuple[int, int]]
+    comms: dict[int, list[DeviceComm]] = msgspec.field(default_factory=dict)
+    notes: set[str] = msgspec.field(default_factory=set)
+
+    def __len__(self) -> int:
+        return len(self.work)
+
+
+class Linked(msgspec.Struct, frozen=True):
+    """The work issued in the window, and the work that was *carried* into it.
+
+    *carried_queue* numbers the carried works' queues as the launches'. *overruns* tells that the device still
+    worked on what was issued when the host's step was over.
+    """
+
+    launches: Launches
+    carried: Works
+    carried_queue: np.ndarray
+    overruns: bool = False
+
+
+class _Issuers(msgspec.Struct, frozen=True):
+    """Where each work of a trace was issued: a call's number (-1: unknown), and its thread and times."""
+
+    number: np.ndarray
+    thread: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+
+
+def link(
+    trace: DeviceTrace,
+    lanes: Sequence[Lane],
+    host: HostTrace,
+    window: tuple[int, int],
+    *,
+    groups: Mapping[str, tuple[int, ...]],
+    world_size: int,
+) -> Linked:
+    """Match device work with the calls that issued it (by correlation) and the operators around them.
+
+    Work of traces that lack the call is matched with the operator of its ``External id``.
+    """
+    start_ns, end_ns = window
+    works, issuers = trace.works, _issuers(trace)
+    before = (issuers.number < 0) | (issuers.start_ns < start_ns)
+    carried = works.take(before & (works.end_ns >= start_ns) & (works.start_ns < end_ns))
+    lane_of = np.full(len(trace.texts), -1, dtype=np.int64)
+    for lane in lanes:
+        lane_of[lane.thread] = lane.number
+    issued = np.flatnonzero(~before & (issuers.start_ns < end_ns) & (lane_of[issuers.thread] >= 0))
+    issued = issued[np.lexsort((works.start_ns[issued], issuers.start_ns[issued]))]
+    queues, numbers = np.unique(
+        np.concatenate([np.column_stack([w.device, w.stream]) for w in (works.take(issued), carried)]),
+        axis=0,
+        return_inverse=True,
+    )
+    numbers = numbers.ravel()
+    own_lane, call_start = lane_of[issuers.thread[issued]], issuers.start_ns[issued]
+    op = np.full(len(issued), -1, dtype=np.int64)
+    for lane in lanes:
+        mine = own_lane == lane.number
+        op[mine] = lane.ops_at(call_start[mine])
+    communicates = which(trace.texts, is_communication)[works.name[issued]] & (works.category[issued] == 0)
+    launches = Launches(
+        work=issued,
+        start_ns=works.start_ns[issued],
+        end_ns=works.end_ns[issued],
+        category=works.category[issued],
+        queue=numbers[: len(issued)],
+        call_start_ns=call_start,
+        call_end_ns=issuers.end_ns[issued],
+        lane=own_lane,
+        op=op,
+        cut_ns=_cuts(works.take(issued), issuers, issued),
+        is_comm=communicates | (works.comm[issued] >= 0),
+        queues=[(device, stream) for device, stream in queues.tolist()],
+    )
+    _describe(launches, trace, lanes, host, groups=groups, world_size=world_size)
+    overruns = bool((launches.end_ns > end_ns).any())
+    return Linked(launches, carried, numbers[len(issued) :], overruns)
+
+
+def _issuers(trace: DeviceTrace) -> _Issuers:
+    """Return where each work was issued; of several calls with its correlation, by the first.
+
+    A runtime call may make a driver call with the same correlation.
+    """
+    calls, works, events = trace.calls, trace.works, trace.events
+    known = np.flatnonzero(calls.correlation > 0)
+    correlations, first = np.unique(calls.correlation[known], return_index=True)
+    found = positions(correlations, works.correlation)
+    call = np.where(found >= 0, known[first[found]] if len(first) else -1, -1)
+    operators = np.flatnonzero(events.is_operator)[::-1]
+    external, last = np.unique(events.external_id[operators], return_index=True)
+    at = positions(external, np.where((found < 0) & (works.external_id != 0), works.external_id, -1))
+    wanted = (found < 0) & (works.external_id != 0) & (at >= 0)
+    event = operators[last[at[wanted]]]
+    number = np.where(wanted, len(calls), call)
+    number[wanted] += event
+    thread, start, end = (_at(column, call) for column in (calls.thread, calls.start_ns, calls.end_ns))
+    thread[wanted] = events.thread[event]
+    start[wanted] = end[wanted] = events.start_ns[event]
+    return _Issuers(number, thread, start, end)
+
+
+def _at(column: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Return the values of *column* at *places*, 0 where a place is -1."""
+    values = np.zeros(len(places), dtype=np.int64)
+    values[places >= 0] = column[places[places >= 0]]
+    return values
+
+
+def _cuts(works: Works, issuers: _Issuers, issued: np.ndarray) -> np.ndarray:
+    """Return when the host had issued *works*: when the call returned, or the device began, if earlier.
+
+    A copy that ends within its call blocks the host, which had issued it long before.
+    """
+    call_start, call_end = issuers.start_ns[issued], issuers.end_ns[issued]
+    numbers, place = np.unique(issuers.number[issued], return_inverse=True)
+    began = np.full(len(numbers), np.iinfo(np.int64).max)
+    np.minimum.at(began, place, works.start_ns)
+    cut = np.minimum(call_end, np.maximum(call_start, began[place]))
+    blocks = (works.category == MEMCPY) & (works.end_ns <= call_end)
+    cuts: np.ndarray = np.where(blocks, np.minimum(cut, call_start + _ISSUED_WITHIN_NS), cut)
+    return cuts
+
+
+def _describe(
+    launches: Launches,
+    trace: DeviceTrace,
+    lanes: Sequence[Lane],
+    host: HostTrace,
+    *,
+    groups: Mapping[str, tuple[int, ...]],
+    world_size: int,
+) -> None:
+    """Fill in what the communication kernels among *launches* do."""
+    is_peer = which(trace.texts, _PEER_OPS.__contains__)
+    waiting_of = [dict.fromkeys(np.flatnonzero(is_peer[lane.ops.name]).tolist()) for lane in lanes]
+    for index in np.flatnonzero(launches.is_comm).tolist():
+        lane, waiting = lanes[launches.lane[index]], waiting_of[launches.lane[index]]
+        called = int(launches.call_start_ns[index])
+        around = lane.chain(called)
+        chain = [lane.ops[op] for op in around]
+        mine = [op for op in around if op in waiting] or _issued_before(waiting, lane, called)
+        work = trace.work(int(launches.work[index]))
+        comm = describe(work, chain, host, groups, world_size)
+        if comm is not None:
+            launches.comms[index] = [comm]
+            continue
+        ranks = group_of(work, chain, host, groups, world_size) or tuple(range(world_size))
+        told = (peer_to_peer(lane.ops[op], host, ranks) for op in mine)
+        launches.comms[index] = [comm for comm in told if comm is not None]
+        for op in mine:
+            del waiting[op]
+        if not launches.comms[index]:
+            launches.notes.add(_UNTOLD)
+
+
+def _issued_before(waiting: Iterable[int], lane: Lane, time_ns: int) -> list[int]:
+    """Return the sends and receives gathered before *time_ns*, when the kernel of a batch was issued."""
+    return list(takewhile(lambda op: bool(lane.ops.start_ns[op] <= time_ns), waiting))
+
+
+def data_edges(launches: Launches, lanes: Sequence[Lane], host: HostTrace) -> np.ndarray:
+    """Return (writer, reader) as indices into *launches*: the last writer of each storage that is read.
+
+    The work of one operator reads at its first and writes at its last piece. A pair that the measurement
+    contradicts (storage ids are addresses, which are reused) is left out.
+    """
+    first, last = _accesses(launches)
+    rows = host_rows(launches, lanes, host)[first]
+    reads, writes, storages = (
+        host.reads(rows).reshape(-1, 2),
+        host.writes(rows).reshape(-1, 2),
+        [host.storages],
+    )
+    size = len(host.storages)
+    for at in np.flatnonzero(np.isin(first, list(launches.comms))).tolist():
+        comms = launches.comms[int(first[at])]
+        if comms:
+            moved = sorted(frozenset().union(*(comm.storages for comm in comms)))
+            storages.append(np.array(moved, dtype=np.int64))
+            reads[at] = writes[at] = size, size + len(moved)
+            size += len(moved)
+    views = np.zeros(len(first), dtype=np.uint8)
+    source, target = last_writers(reads.ravel(), writes.ravel(), views, np.concatenate(storages))
+    pairs = np.column_stack([last[source], first[target]])
+    told: np.ndarray = pairs[launches.end_ns[pairs[:, 0]] <= launches.start_ns[pairs[:, 1]]]
+    return told
+
+
+def _accesses(launches: Launches) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first and last work of each operator with work, in order."""
+    fresh = np.ones(len(launches), dtype=bool)
+    same = (launches.lane[1:] == launches.lane[:-1]) & (launches.op[1:] == launches.op[:-1])
+    fresh[1:] = ~same | (launches.op[1:] < 0) | launches.is_comm[1:]
+    first = np.flatnonzero(fresh)
+    return first, np.append(first[1:], len(launches))[: len(first)] - 1
+
+
+def host_rows(launches: Launches, lanes: Sequence[Lane], host: HostTrace) -> np.ndarray:
+    """Return the host trace's row of each launch's operator, -1 for none."""
+    records = np.full(len(launches), -1, dtype=np.int64)
+    for lane in lanes:
+        mine = (launches.lane == lane.number) & (launches.op >= 0)
+        records[mine] = lane.ops.record_id[launches.op[mine]]
+    return host.rows(records)

@@ -1,0 +1,145 @@
+"""Host threads of a rank that drives a device: their operators, their pieces, and who hands over to whom."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from .._columns import Columns, groups_of, which
+from ..readers import DeviceTrace, Op, Ops, Pieces, Threads, cut_pieces
+
+__all__ = ["Bursts", "Lane", "bursts", "host_lanes"]
+
+_STEP = "ProfilerStep#"
+_BACKWARD = "autograd::engine::"
+
+
+class Lane(msgspec.Struct):
+    """One host thread within the window: operators in order of start, and pieces that cover its active time.
+
+    Lane 0 is the main thread, whose pieces cover the whole window. *thread* is the number of its name.
+    """
+
+    number: int
+    thread: int
+    ops: Ops
+    pieces: Pieces
+
+    def ops_at(self, times_ns: np.ndarray) -> np.ndarray:
+        """Return the innermost operator that runs at each of *times_ns*, -1 if none does."""
+        if not len(self.pieces):
+            return np.full(len(times_ns), -1, dtype=np.int64)
+        at = np.searchsorted(self.pieces.start_ns, times_ns, side="right") - 1
+        inside = (at >= 0) & (times_ns <= self.pieces.end_ns[at])
+        return np.where(inside, self.pieces.op[at], -1)
+
+    def chain(self, time_ns: int) -> list[int]:
+        """Return the operators around *time_ns*, innermost first."""
+        index = int(self.ops_at(np.array([time_ns]))[0])
+        found = []
+        while index >= 0:
+            found.append(index)
+            index = int(self.ops.parent[index])
+        return found
+
+    def operators(self, time_ns: int) -> list[Op]:
+        """Return the operators around *time_ns* as rows, innermost first."""
+        return [self.ops[index] for index in self.chain(time_ns)]
+
+
+class Bursts(Columns, frozen=True):
+    """Stretches in which a thread other than the main one works, in order.
+
+    *handed_over* tells that the main thread did nothing else meanwhile: it started the burst and waited for
+    it, as ``backward()`` does.
+    """
+
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    handed_over: np.ndarray
+
+
+def host_lanes(trace: DeviceTrace, start_ns: int, end_ns: int) -> list[Lane]:
+    """Return the threads that run operators or issue device work in the window, the main one first.
+
+    The main thread is the one that carries the step annotations, else the one with most operators that are
+    not autograd's.
+    """
+    events, calls = _by_thread(trace, start_ns, end_ns)
+    of_backward = which(trace.texts, lambda text: text.startswith(_BACKWARD))
+    main = _main_thread(trace, events, of_backward)
+    threads = Threads(trace)
+    lanes: list[Lane] = []
+    nothing = np.empty(0, dtype=np.int64)
+    for thread in sorted(
+        {*events, *calls, main} - {-1}, key=lambda number: (number != main, trace.texts[number])
+    ):
+        own_events, own_calls = events.get(thread, nothing), calls.get(thread, nothing)
+        begin, end = start_ns, end_ns
+        phase = "forward"
+        if thread != main:
+            own_events = own_events[trace.events.start_ns[own_events] >= start_ns]
+            if not len(own_calls) and not trace.events.is_operator[own_events].any():
+                continue
+            begin, end = _extent(trace, own_events, own_calls)
+            if of_backward[trace.events.name[own_events]].any():
+                phase = "backward"
+        ops = threads.operators(own_events, begin, end, phase=phase)
+        lanes.append(Lane(len(lanes), thread, ops, cut_pieces(ops, begin, end)))
+    return lanes
+
+
+def _by_thread(
+    trace: DeviceTrace, start_ns: int, end_ns: int
+) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
+    """Return the events that touch the window, and the calls that issue device work in it, by thread."""
+    events, calls = trace.events, trace.calls
+    touching = np.flatnonzero((events.start_ns < end_ns) & (events.end_ns >= start_ns))
+    inside = (calls.start_ns >= start_ns) & (calls.start_ns < end_ns)
+    issuing = np.flatnonzero(inside & np.isin(calls.correlation, trace.works.correlation))
+    return (
+        {thread: touching[part] for thread, part in groups_of(events.thread[touching]).items()},
+        {thread: issuing[part] for thread, part in groups_of(calls.thread[issuing]).items()},
+    )
+
+
+def _main_thread(trace: DeviceTrace, by_thread: dict[int, np.ndarray], of_backward: np.ndarray) -> int:
+    """Return the number of the main thread's name, -1 if there is no thread."""
+    events = trace.events
+    marks = which(trace.texts, lambda text: text.startswith(_STEP))[events.name]
+    if marks.any():
+        return int(events.thread[np.argmax(marks)])
+    counts = {
+        thread: int((events.is_operator[own] & ~of_backward[events.name[own]]).sum())
+        for thread, own in by_thread.items()
+    }
+    return max(sorted(counts, key=trace.texts.__getitem__), key=counts.__getitem__, default=-1)
+
+
+def _extent(trace: DeviceTrace, events: np.ndarray, calls: np.ndarray) -> tuple[int, int]:
+    """Return from when to when a thread other than the main one was active."""
+    starts = np.concatenate([trace.events.start_ns[events], trace.calls.start_ns[calls]])
+    ends = np.concatenate([trace.events.end_ns[events], trace.calls.end_ns[calls]])
+    return int(starts.min()), int(ends.max())
+
+
+def bursts(lane: Lane, call_start_ns: np.ndarray, call_end_ns: np.ndarray, main_points: np.ndarray) -> Bursts:
+    """Return the bursts of *lane*, a thread other than the main one.
+
+    The calls are those of it that issue work; *main_points* the sorted times at which an operator or call of
+    the main thread starts or ends: what lies between two of them, the main thread could wait for.
+    """
+    outermost = lane.ops.parent < 0
+    bare = lane.ops_at(call_start_ns) < 0
+    starts = np.concatenate([lane.ops.start_ns[outermost], call_start_ns[bare]])
+    ends = np.concatenate([lane.ops.end_ns[outermost], call_end_ns[bare]])
+    order = np.lexsort((ends, starts))
+    starts, ends = starts[order], ends[order]
+    after = np.searchsorted(main_points, starts, side="right")
+    alone = after == np.searchsorted(main_points, ends)
+    # A stretch joins the burst before it if both are handed over between the same points, or neither is.
+    joins = np.zeros(len(starts), dtype=bool)
+    joins[1:] = (alone[1:] == alone[:-1]) & (~alone[1:] | (after[1:] == after[:-1]))
+    first = np.flatnonzero(~joins)
+    last_ends = np.maximum.reduceat(ends, first) if len(first) else ends
+    return Bursts(starts[first], last_ends, alone[first])

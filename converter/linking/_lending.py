@@ -1,0 +1,91 @@
+"""Lend the records of a step that the host trace covers to steps that it does not.
+
+The observer behind the host trace slows operators down, small ones several times, so a capture has it on for
+one step only. Steps do the same things in the same order: the n-th operator of a thread is the same in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+
+import numpy as np
+
+from .._columns import groups_of, which
+from ..readers import COMM_OPS, DeviceTrace, HostTrace, StepRange
+
+__all__ = ["lend_records"]
+
+_GLOO = "gloo:"
+_STEP = "ProfilerStep#"
+_ALIGNED_AT_MOST = 1000  # beyond it this takes long, and the steps are hardly the same
+_NONE = np.empty(0, dtype=np.int64)
+_APART = 1 << 48  # between the record ids of one step and the next; they count from 1 in a process
+
+
+def lend_records(
+    trace: DeviceTrace, host: HostTrace, structure: StepRange, steps: Sequence[StepRange]
+) -> tuple[DeviceTrace, HostTrace] | None:
+    """Return *trace* and *host* so that the events of *steps* have records of *structure*.
+
+    None if the steps differ in what they communicate, so that a collective would remain without record;
+    computation without a counterpart merely has no record.
+    """
+    events = trace.events
+    communicates = which(trace.texts, COMM_OPS.__contains__)[events.name]
+    lenders = _lanes(trace, structure)
+    lent = events.record_id.copy()
+    rows, records = [np.arange(len(host))], [host.records]
+    for number, step in enumerate(steps, start=1):
+        for lane, indices in _lanes(trace, step).items():
+            own, lender = _pairs(events.name, lenders.get(lane, _NONE), indices)
+            lent[own] = events.record_id[lender] + number * _APART
+            found = host.rows(events.record_id[lender])
+            rows.append(found[found >= 0])
+            records.append(lent[own][found >= 0])
+            if communicates[np.setdiff1d(indices, own)].any():
+                return None
+    all_rows, all_records = np.concatenate(rows), np.concatenate(records)
+    _, first = np.unique(all_records, return_index=True)
+    return trace.with_records(lent), host.subset(all_rows[first], all_records[first])
+
+
+def _lanes(trace: DeviceTrace, step: StepRange) -> dict[int, np.ndarray]:
+    """Return the indices of the events in *step*, by thread, in the order in which they began.
+
+    Gloo's annotations, which may end on any of its threads, are one lane.
+    """
+    events = trace.events
+    is_step = which(trace.texts, lambda text: text.startswith(_STEP))[events.name]
+    of_gloo = which(trace.texts, lambda text: text.startswith(_GLOO))[events.name]
+    inside = (events.start_ns >= step.start_ns) & (events.start_ns < step.end_ns) & ~is_step
+    indices = np.flatnonzero(inside)
+    lanes = np.where(of_gloo, -1, events.thread)[indices]
+    return {lane: indices[part] for lane, part in groups_of(lanes).items()}
+
+
+def _pairs(names: np.ndarray, lenders: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return which of *own* is the same as which of *lenders*, by names in order."""
+    mine, theirs = names[own].tolist(), names[lenders].tolist()
+    head = _common(mine, theirs)
+    tail = _common(mine[head:][::-1], theirs[head:][::-1])
+    middle = _aligned(mine[head : len(mine) - tail], theirs[head : len(theirs) - tail])
+    pairs = [(i, i) for i in range(head)]
+    pairs += [(head + i, head + j) for i, j in middle]
+    pairs += [(len(mine) - i, len(theirs) - i) for i in range(tail, 0, -1)]
+    found = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return own[found[:, 0]], lenders[found[:, 1]]
+
+
+def _common(mine: Sequence[int], theirs: Sequence[int]) -> int:
+    """Return how many names both begin with."""
+    differs = (i for i, (one, other) in enumerate(zip(mine, theirs, strict=False)) if one != other)
+    return next(differs, min(len(mine), len(theirs)))
+
+
+def _aligned(mine: Sequence[int], theirs: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the positions of the same names in both, most of them, in order."""
+    if max(len(mine), len(theirs)) > _ALIGNED_AT_MOST:
+        return []
+    blocks = SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks()
+    return [(block.a + i, block.b + i) for block in blocks for i in range(block.size)]

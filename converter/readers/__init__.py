@@ -1,0 +1,95 @@
+"""Read what others wrote: host traces, device traces, linked traces, text workloads."""
+
+from __future__ import annotations
+
+from ._collectives import COMM_OPS as COMM_OPS
+from ._collectives import Communication as Communication
+from ._collectives import communications as communications
+from ._file_kinds import kind_of as kind_of
+from ._file_sets import Files as Files
+from ._file_sets import find_rank_traces as find_rank_traces
+from ._file_sets import find_sides as find_sides
+from ._host_trace import HostOp as HostOp
+from ._host_trace import HostTrace as HostTrace
+from ._host_trace import Kinds as Kinds
+from ._host_trace import read_host_trace as read_host_trace
+from ._host_trace import tensors as tensors
+from ._kineto import CATEGORIES as CATEGORIES
+from ._kineto import CommArguments as CommArguments
+from ._kineto import DeviceTrace as DeviceTrace
+from ._kineto import Event as Event
+from ._kineto import Events as Events
+from ._kineto import Works as Works
+from ._kineto import read_device_trace as read_device_trace
+from ._linked import LINKED_LACKS as LINKED_LACKS
+from ._linked import read_linked as read_linked
+from ._linked import read_linked_host as read_linked_host
+from ._nccl import PARAMETERS as PARAMETERS
+from ._nccl import DeviceComm as DeviceComm
+from ._nccl import describe as describe
+from ._nccl import dtype_bytes as dtype_bytes
+from ._nccl import group_of as group_of
+from ._nccl import is_communication as is_communication
+from ._nccl import parameters as parameters
+from ._nccl import peer_to_peer as peer_to_peer
+from ._rank_traces import RankTraces as RankTraces
+from ._text_workload import read_text_workload as read_text_workload
+from ._timeline import PHASES as PHASES
+from ._timeline import Op as Op
+from ._timeline import Ops as Ops
+from ._timeline import Pieces as Pieces
+from ._timeline import Threads as Threads
+from ._timeline import cut_pieces as cut_pieces
+from ._trace_set import Flight as Flight
+from ._trace_set import RankEntry as RankEntry
+from ._trace_set import StepRange as StepRange
+from ._trace_set import TraceSet as TraceSet
+from ._trace_set import read_flight_record as read_flight_record
+from ._trace_set import read_trace_set as read_trace_set
+
+__all__ = [
+    "CATEGORIES",
+    "COMM_OPS",
+    "LINKED_LACKS",
+    "PARAMETERS",
+    "PHASES",
+    "CommArguments",
+    "Communication",
+    "DeviceComm",
+    "DeviceTrace",
+    "Event",
+    "Events",
+    "Files",
+    "Flight",
+    "HostOp",
+    "HostTrace",
+    "Kinds",
+    "Op",
+    "Ops",
+    "Pieces",
+    "RankEntry",
+    "RankTraces",
+    "StepRange",
+    "Threads",
+    "TraceSet",
+    "Works",
+    "communications",
+    "cut_pieces",
+    "describe",
+    "dtype_bytes",
+    "find_rank_traces",
+    "find_sides",
+    "group_of",
+    "is_communication",
+    "kind_of",
+    "parameters",
+    "peer_to_peer",
+    "read_device_trace",
+    "read_flight_record",
+    "read_host_trace",
+    "read_linked",
+    "read_linked_host",
+    "read_text_workload",
+    "read_trace_set",
+    "tensors",
+]

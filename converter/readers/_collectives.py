@@ -1,0 +1,194 @@
+"""Which operators communicate, what they move, and when that really ended."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from .._columns import which
+from ..chakra import CollectiveType, NodeType
+from ._host_trace import HostOp, HostTrace, tensors
+from ._timeline import Op, Ops
+from ._trace_set import Flight
+
+__all__ = ["COMM_OPS", "Communication", "communications"]
+
+_GLOO = "gloo:"
+_BARRIER_BYTES = 64
+_FLIGHT_SLACK_NS = 100_000
+_LONGEST_CALL_NS = 20_000_000
+
+
+class CommOp(msgspec.Struct, frozen=True):
+    """How an operator communicates; *sized_by* is the argument whose bytes count (as in ASTRA-sim)."""
+
+    node_type: NodeType
+    collective: CollectiveType | None
+    sized_by: int
+    note: str = ""
+
+
+def _collective(kind: CollectiveType, sized_by: int, note: str = "") -> CommOp:
+    return CommOp(NodeType.COMM_COLL, kind, sized_by, note)
+
+
+# Simulators accept five collectives; the others are written as the nearest of them, and the note is kept.
+COMM_OPS: Mapping[str, CommOp] = {
+    "c10d::allreduce_": _collective(CollectiveType.ALL_REDUCE, 0),
+    "c10d::allreduce_coalesced_": _collective(CollectiveType.ALL_REDUCE, 0),
+    "c10d::_allgather_base_": _collective(CollectiveType.ALL_GATHER, 1),
+    "c10d::allgather_": _collective(CollectiveType.ALL_GATHER, 1),
+    "c10d::allgather_coalesced_": _collective(CollectiveType.ALL_GATHER, 1),
+    "c10d::allgather_into_tensor_coalesced_": _collective(CollectiveType.ALL_GATHER, 1),
+    "c10d::_reduce_scatter_base_": _collective(CollectiveType.REDUCE_SCATTER, 1),
+    "c10d::reduce_scatter_": _collective(CollectiveType.REDUCE_SCATTER, 1),
+    "c10d::reduce_scatter_tensor_coalesced_": _collective(CollectiveType.REDUCE_SCATTER, 1),
+    "c10d::alltoall_base_": _collective(CollectiveType.ALL_TO_ALL, 1),
+    "c10d::alltoall_": _collective(CollectiveType.ALL_TO_ALL, 1),
+    "c10d::broadcast_": _collective(CollectiveType.BROADCAST, 0),
+    "c10d::scatter_": _collective(CollectiveType.BROADCAST, 0, "scatter is written as a broadcast"),
+    "c10d::gather_": _collective(CollectiveType.ALL_GATHER, 1, "gather is written as an all-gather"),
+    "c10d::reduce_": _collective(CollectiveType.ALL_REDUCE, 0, "reduce is written as an all-reduce"),
+    "c10d::barrier": _collective(
+        CollectiveType.ALL_REDUCE, -1, f"a barrier is written as an all-reduce of {_BARRIER_BYTES} bytes"
+    ),
+    "c10d::send": CommOp(NodeType.COMM_SEND, None, 0),
+    "c10d::recv_": CommOp(NodeType.COMM_RECV, None, 0),
+}
+
+
+class Communication(msgspec.Struct):
+    """One communication of this rank: the operator that issued it and what it does.
+
+    *awaited_ns* is when the thread had waited for it, where that is another moment than its end.
+    """
+
+    op: int
+    spec: CommOp
+    size_bytes: int
+    group_ranks: tuple[int, ...]
+    peer: int
+    tag: int
+    end_ns: int
+    storages: frozenset[int] = frozenset()
+    awaited_ns: int | None = None
+
+
+def communications(
+    ops: Ops,
+    host: HostTrace,
+    groups: Mapping[str, tuple[int, ...]],
+    flights: Sequence[Flight],
+) -> list[Communication]:
+    """Return the communications *ops* issue, in order.
+
+    The trace's annotations of gloo (of any thread) have record ids that follow directly on those of their
+    operators; *groups* maps names to global ranks, () meaning all.
+    """
+    ends = _Ends.of(ops)
+    flights_of = {
+        is_p2p: [flight for flight in flights if flight.is_p2p == is_p2p] for is_p2p in (False, True)
+    }
+    found = []
+    for index in ends.issuing.tolist():
+        op = ops[index]
+        record = host.operator(op.record_id)
+        if record is None:
+            continue
+        alike = flights_of[COMM_OPS[op.name].collective is None]
+        group = _group(index, ops, host, groups, alike)
+        comm = _communication(index, op, record, group, ends.measured(op))
+        found.append(replace(comm, storages=host.storages_of(op.record_id)))
+    return found
+
+
+class _Ends(msgspec.Struct, frozen=True):
+    """When gloo's annotations ended, by record id; *records* are those of the *issuing* operators."""
+
+    issuing: np.ndarray
+    records: np.ndarray
+    annotations: np.ndarray
+    end_ns: np.ndarray
+
+    @classmethod
+    def of(cls, ops: Ops) -> _Ends:
+        texts, events = ops.trace.texts, ops.trace.events
+        own = events.take(which(texts, lambda text: text.startswith(_GLOO))[events.name])
+        order = np.argsort(own.record_id, kind="stable")
+        issuing = np.flatnonzero(which(texts, COMM_OPS.__contains__)[ops.name])
+        return cls(issuing, np.sort(ops.record_id[issuing]), own.record_id[order], own.end_ns[order])
+
+    def measured(self, op: Op) -> int:
+        """Return when the communication of *op* ended: its last annotation before the next one's record."""
+        following = int(np.searchsorted(self.records, op.record_id, side="right"))
+        limit = self.records[following] if following < len(self.records) else 2**63 - 1
+        first, last = np.searchsorted(self.annotations, [op.record_id, limit])
+        return int(self.end_ns[first:last].max(initial=-1)) if last > first else op.end_ns
+
+
+def _communication(index: int, op: Op, record: HostOp, group: tuple[int, ...], end_ns: int) -> Communication:
+    spec = COMM_OPS[op.name]
+    sized = tensors(_argument(record.inputs, spec.sized_by)) if spec.sized_by >= 0 else []
+    if not sized and spec.sized_by >= 0:
+        sized = tensors(record.inputs)
+    peer = tag = -1
+    if spec.node_type is not NodeType.COMM_COLL:
+        local, tag = int(_argument(record.inputs, 2)), int(_argument(record.inputs, 3))
+        peer = group[local] if 0 <= local < len(group) else local
+    return Communication(
+        op=index,
+        spec=spec,
+        size_bytes=sum(tensor.size_bytes for tensor in sized) if spec.sized_by >= 0 else _BARRIER_BYTES,
+        group_ranks=group,
+        peer=peer,
+        tag=tag,
+        end_ns=end_ns,
+    )
+
+
+def _argument(values: list[Any], index: int) -> Any:
+    """Return argument *index*; one the trace lacks counts as 0."""
+    value = values[index] if index < len(values) else 0
+    return value if isinstance(value, (int, list)) else 0
+
+
+def _group(
+    index: int,
+    ops: Ops,
+    host: HostTrace,
+    groups: Mapping[str, tuple[int, ...]],
+    flights: Sequence[Flight],
+) -> tuple[int, ...]:
+    """Return the ranks of the group operator *index* used; () is all ranks.
+
+    With gloo the operator itself does not say: the functional collective around it does (its last text
+    argument), else the flight record (by time).
+    """
+    name: str | None = None
+    outer = ops[index].parent
+    while name is None and outer >= 0:
+        record = host.operator(ops[outer].record_id)
+        if record is not None and record.name.startswith("_c10d_functional::"):
+            name = next((str(value) for value in reversed(record.inputs) if isinstance(value, str)), None)
+        outer = ops[outer].parent
+    return groups.get(name or _flight_group(ops[index], flights) or "", ())
+
+
+def _flight_group(op: Op, flights: Sequence[Flight]) -> str | None:
+    """Return the group of the flight that encloses *op*, was enqueued during it, or is nearest to it."""
+    at = bisect_left(flights, op.start_ns - _LONGEST_CALL_NS, key=lambda flight: flight.time_created_ns)
+    best: tuple[int, str] | None = None
+    for flight in flights[at:]:
+        if flight.time_created_ns > op.end_ns + _FLIGHT_SLACK_NS:
+            break
+        if flight.time_created_ns <= op.start_ns <= flight.time_ended_ns:
+            return flight.process_group[0]
+        away = max(0, op.start_ns - flight.time_created_ns, flight.time_created_ns - op.end_ns)
+        if away <= _FLIGHT_SLACK_NS and (best is None or away < best[0]):
+            best = (away, flight.process_group[0])
+    return best[1] if best else None

@@ -1,0 +1,185 @@
+"""Find the trace files that others captured: patterns with ``{rank}``, folders, or lists of files."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...errors import UsageError
+from ._file_kinds import kind_of, stated_rank
+from ._rank_traces import RankTraces
+
+__all__ = ["Files", "find_rank_traces", "find_sides"]
+
+_RANK = "{rank}"
+_MAX_RANKS = 1_000_000
+_JSON_NAMES = ("*.json", "*.json.gz")
+# What a folder is searched for.
+_KINDS = {"device": ("device",), "host": ("host", "linked"), "linked": ("linked",)}
+
+Files = str | Sequence[str | Path]
+
+
+def find_rank_traces(
+    host_trace: Files | None, device_trace: Files | None, linked_trace: Files | None = None
+) -> list[RankTraces]:
+    """Return the traces of ranks 0, 1, ...; the arguments are those of `convert_files`.
+
+    Raises `UsageError` when a pattern matches nothing, ranks are missing or differ between host and device
+    traces, a host trace has no device trace and is no linked one, or a file is an archive.
+    """
+    if linked_trace is not None:
+        if host_trace is not None or device_trace is not None:
+            raise UsageError("A linked trace holds both sides. Give it alone, or host and device traces.")
+        found = _by_rank(linked_trace, "linked")
+        return _complete([RankTraces(rank, path, path, linked=True) for rank, path in found.items()])
+    hosts = _by_rank(host_trace, "host") if host_trace is not None else {}
+    linked = {rank for rank, path in hosts.items() if kind_of(path) == "linked"}
+    if device_trace is None:
+        return _complete(_linked_only(hosts, linked))
+    devices = _by_rank(device_trace, "device")
+    lonely = sorted(set(hosts) ^ set(devices)) if host_trace is not None else []
+    if lonely:
+        side = "host" if lonely[0] in hosts else "device"
+        raise UsageError(
+            f"Rank {lonely[0]} has only a {side} trace ({(hosts | devices)[lonely[0]]}); every rank needs "
+            "both. Give the missing file or narrow the patterns."
+        )
+    return _complete(
+        [RankTraces(rank, hosts.get(rank), path, linked=rank in linked) for rank, path in devices.items()]
+    )
+
+
+def find_sides(target: str) -> dict[str, str]:
+    """Return as which of ``host``, ``device`` and ``linked`` trace *target* can be given; {} if as none.
+
+    *target* is a trace file, a pattern or a folder. In a folder, host and device traces are taken together,
+    and linked ones only if there are no device traces.
+    """
+    path = Path(target)
+    if path.is_dir():
+        kinds = {kind_of(file) for name in _JSON_NAMES for file in path.glob(name)}
+        sides = ["host", "device"] if "device" in kinds else ["linked"]
+        return {side: target for side in sides if side in kinds} or dict.fromkeys(kinds & {"host"}, target)
+    files = _matching(target, "trace").values() if _RANK in target else _listed(target, "device")
+    kind = next((kind_of(file) for file in files if file.is_file()), "other")
+    return {kind: target} if kind in _KINDS else {}
+
+
+def _linked_only(hosts: dict[int, Path], linked: set[int]) -> list[RankTraces]:
+    """Return the traces of *hosts*, which must be linked ones, for want of device traces."""
+    unlinked = sorted(set(hosts) - linked)
+    if unlinked or not hosts:
+        which = f" ({hosts[unlinked[0]]})" if unlinked else ""
+        raise UsageError(
+            f"A host trace{which} holds no times. Give the device traces of the same run (Kineto JSON) with "
+            "--device-trace; they can be converted without host traces, but not the other way round."
+        )
+    return [RankTraces(rank, path, path, linked=True) for rank, path in hosts.items()]
+
+
+def _complete(found: list[RankTraces]) -> list[RankTraces]:
+    """Return *found* in order of ranks; raise `UsageError` unless they count from 0 without gaps."""
+    ranks = {traces.rank for traces in found}
+    absent = sorted(set(range(max(ranks) + 1)) - ranks) if max(ranks) < _MAX_RANKS else [0]
+    if absent:
+        raise UsageError(
+            f"There are traces of rank {max(ranks)} but none of rank {absent[0]}. Ranks count from 0 "
+            "without gaps; add the missing files."
+        )
+    return sorted(found, key=lambda traces: traces.rank)
+
+
+def _by_rank(files: Files, side: str) -> dict[int, Path]:
+    """Return the files of one side by rank."""
+    if isinstance(files, str) and _RANK in files:
+        found = _matching(files, side)
+    elif isinstance(files, str) and not Path(files).is_file():
+        found = _by_own_word(_listed(files, side), side)
+    else:
+        listed = [files] if isinstance(files, str) else list(files)
+        found = {rank: Path(path) for rank, path in enumerate(listed)}
+    if not found:
+        raise UsageError(f"No {side} trace was given. Give a pattern such as 'et_{{rank}}.json.gz'.")
+    for path in found.values():
+        _refuse(path, side)
+    return found
+
+
+def _listed(files: str, side: str) -> list[Path]:
+    """Return the traces of one side in the folder *files*, or what matches it; itself if that is nothing."""
+    if Path(files).is_dir():
+        listed = [path for name in _JSON_NAMES for path in Path(files).glob(name)]
+        found = [path for path in listed if kind_of(path) in _KINDS[side]]
+    else:
+        found = [Path(name) for name in glob.glob(files)]
+    return sorted(found) or [Path(files)]
+
+
+def _by_own_word(paths: Sequence[Path], side: str) -> dict[int, Path]:
+    """Return *paths* by the ranks that the traces or their names state.
+
+    Of a job of which only some ranks are there, they count from 0 on; they will stand for the others.
+    """
+    if len(paths) == 1:
+        return {0: paths[0]}
+    stated: dict[int, Path] = {}
+    for path in paths:
+        rank = stated_rank(path)
+        if rank is None or rank in stated:
+            why = (
+                f"is of rank {rank}, like {stated[rank]}"
+                if rank in stated
+                else "does not say of which rank it is"
+            )
+            raise UsageError(
+                f"The {side} trace {path} {why}. Give one file of each rank, or a pattern with {_RANK} where "
+                "the names have it."
+            )
+        stated[rank] = path
+    return {number: stated[rank] for number, rank in enumerate(sorted(stated))}
+
+
+def _matching(pattern: str, side: str) -> dict[int, Path]:
+    """Return the files that *pattern* matches, by the number that stands for ``{rank}``."""
+    if pattern.count(_RANK) > 1:
+        raise UsageError(f"The pattern '{pattern}' has {_RANK} more than once. Use it once, and * elsewhere.")
+    before, after = pattern.split(_RANK)
+    expression = re.compile(glob_expression(before) + r"(\d{1,9})" + glob_expression(after))
+    found: dict[int, Path] = {}
+    for name in sorted(glob.glob(f"{before}[0-9]*{after}")):
+        match = expression.fullmatch(name)
+        if match is None:
+            continue
+        rank = int(match[1])
+        if rank in found:
+            raise UsageError(
+                f"The pattern '{pattern}' matches two {side} traces of rank {rank}: {found[rank]} and "
+                f"{name}. Narrow it."
+            )
+        found[rank] = Path(name)
+    if not found:
+        raise UsageError(
+            f"No file matches '{pattern}'. {_RANK} stands for the rank's number and * for anything; check "
+            "the folder and quote the pattern."
+        )
+    return found
+
+
+def glob_expression(pattern: str) -> str:
+    """Return a regular expression for the wildcards ``*`` and ``?`` of *pattern*, within one folder."""
+    parts = {"*": "[^/]*", "?": "[^/]"}
+    return "".join(parts.get(character, re.escape(character)) for character in pattern)
+
+
+def _refuse(path: Path, side: str) -> None:
+    """Raise for a file that is absent or an archive."""
+    if not path.is_file():
+        raise UsageError(f"The {side} trace {path} does not exist. Check the name.")
+    if kind_of(path) == "archive":
+        command = "unzip" if path.name.endswith(".zip") else "tar xf"
+        raise UsageError(
+            f"{path} is an archive, not a trace. Unpack it with '{command} {path}' and give the files inside."
+        )

@@ -1,0 +1,273 @@
+"""Host traces: the JSON of PyTorch's ExecutionTraceObserver, which knows tensors and groups but no times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from ...errors import TraceFormatError
+from .._columns import positions
+from .._files import stream
+from .._native import HostReader
+
+__all__ = ["HostOp", "HostTrace", "Kinds", "Tensor", "host_trace", "read_host_trace", "tensors"]
+
+_TENSOR_FIELDS = 6
+_decode = msgspec.json.Decoder(list[list[Any]]).decode
+
+
+class Tensor(msgspec.Struct, frozen=True, gc=False):
+    """A tensor argument: which storage it lies in, and its size."""
+
+    storage: int
+    size_bytes: int
+
+
+class HostOp(msgspec.Struct, frozen=True):
+    """What an operator was called with, as the trace spells it, and its schema.
+
+    Operators that are alike but for the identity of their tensors share one: in a trace read from a file,
+    tensors have number, storage and offset 0 here; `HostTrace.storages` has the storages.
+    """
+
+    name: str
+    inputs: list[Any]
+    outputs: list[Any]
+    schema: str
+    shapes: list[Any] = []
+    output_shapes: list[Any] = []
+
+
+class Kinds:
+    """What the operators of a trace were called with; the arguments are decoded when they are asked for."""
+
+    def __init__(
+        self, names: Sequence[str], schemas: Sequence[str], arguments: Sequence[str], place: str = ""
+    ) -> None:
+        self.names, self._schemas, self._arguments, self._place = names, schemas, arguments, place
+        self.changing = np.array(["!" in schema for schema in schemas], dtype=bool)
+        self._decoded: dict[int, HostOp] = {}
+
+    def renamed(self, pairs: Sequence[Sequence[int]], names: Sequence[str]) -> Kinds:
+        """Return the kinds of *pairs*: a kind of these, and the number of its name (-1: its own)."""
+        return Kinds(
+            [self.names[kind] if name < 0 else names[name] for kind, name in pairs],
+            [self._schemas[kind] for kind, _ in pairs],
+            [self._arguments[kind] for kind, _ in pairs],
+            self._place,
+        )
+
+    def __getitem__(self, kind: int) -> HostOp:
+        found = self._decoded.get(kind)
+        if found is None:
+            try:
+                inputs, outputs, shapes, output_shapes = _decode(self._arguments[kind])
+            except (msgspec.MsgspecError, RecursionError) as error:
+                raise TraceFormatError(
+                    f"{self._place}: the arguments of an operator '{self.names[kind]}' cannot be read "
+                    f"({error}). Capture again."
+                ) from error
+            found = HostOp(self.names[kind], inputs, outputs, self._schemas[kind], shapes, output_shapes)
+            self._decoded[kind] = found
+        return found
+
+
+class HostTrace(msgspec.Struct, frozen=True):
+    """The operators of one rank by record-function id, and the groups it listed (empty ranks: all).
+
+    *records* are the ids in order, and row i of the other columns is about record i: *kind* is its place in
+    *kinds* (what an operator was called with, and whether its schema says that it changes an argument),
+    *thread* numbers the process's threads in a way that the device trace does not share. Its storages are
+    ``storages[begin[i]:end[i]]``, inputs first, which end at *inputs_end*, those of the first at *first_end*.
+    """
+
+    records: np.ndarray
+    kind: np.ndarray
+    thread: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+    inputs_end: np.ndarray
+    first_end: np.ndarray
+    storages: np.ndarray
+    kinds: Kinds
+    groups: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    schema: str = ""
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def rows(self, record_ids: np.ndarray) -> np.ndarray:
+        """Return the row of each of *record_ids*, -1 for those that are unknown."""
+        return positions(self.records, record_ids)
+
+    def operator(self, record_id: int) -> HostOp | None:
+        """Return what the operator with *record_id* was called with, None if it is unknown."""
+        row = self._row(record_id)
+        return self.kinds[int(self.kind[row])] if row >= 0 else None
+
+    def storages_of(self, record_id: int, *, first_input: bool = False) -> frozenset[int]:
+        """Return the storages of all tensors of the operator with *record_id*, or of its first input."""
+        row = self._row(record_id)
+        if row < 0:
+            return frozenset()
+        end = self.first_end if first_input else self.end
+        return frozenset(self.storages[self.begin[row] : end[row]].tolist())
+
+    def names(self) -> np.ndarray:
+        """Return the name of each operator."""
+        names: np.ndarray = np.array(self.kinds.names, dtype=object)[self.kind]
+        return names
+
+    def changing(self) -> np.ndarray:
+        """Return whether each operator's schema says that it changes an argument."""
+        changing: np.ndarray = self.kinds.changing[self.kind]
+        return changing
+
+    def reads(self, rows: np.ndarray) -> np.ndarray:
+        """Return, for each of *rows*, where the storages of its inputs begin and end, alternately.
+
+        Those of row -1 are none.
+        """
+        return self._slices(rows, self.begin, self.inputs_end)
+
+    def writes(self, rows: np.ndarray) -> np.ndarray:
+        """Return, as `reads`, the storages of the outputs.
+
+        Those of an operator that has none and changes an argument are the first argument's.
+        """
+        in_place = (self.inputs_end == self.end) & self.changing()
+        begin = np.where(in_place, self.begin, self.inputs_end)
+        return self._slices(rows, begin, np.where(in_place, self.first_end, self.end))
+
+    def _slices(self, rows: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+        bounds = np.zeros((len(rows), 2), dtype=np.int64)
+        known = rows >= 0
+        bounds[known] = np.column_stack([begin, end])[rows[known]]
+        return bounds.ravel()
+
+    def renamed(self, names: Mapping[int, str]) -> HostTrace:
+        """Return this trace with other *names* of some records."""
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names.values()))}
+        given = [numbers.get(names.get(record, ""), -1) for record in self.records.tolist()]
+        pairs = np.column_stack([self.kind, given]).astype(np.int64)
+        different, kind = np.unique(pairs, axis=0, return_inverse=True)
+        return replace(self, kind=kind.ravel(), kinds=self.kinds.renamed(different.tolist(), list(numbers)))
+
+    def subset(self, rows: np.ndarray, records: np.ndarray) -> HostTrace:
+        """Return the trace of *rows* under the ids *records*, in any order."""
+        rows = rows[np.argsort(records, kind="stable")]
+        columns = ("kind", "thread", "begin", "end", "inputs_end", "first_end")
+        return replace(
+            self, records=np.sort(records), **{name: getattr(self, name)[rows] for name in columns}
+        )
+
+    def _row(self, record_id: int) -> int:
+        return int(self.rows(np.array([record_id], dtype=np.int64))[0])
+
+
+def read_host_trace(path: Path) -> HostTrace:
+    """Read the ExecutionTraceObserver JSON at *path* (plain or gzip), schemas 1.0.1 to 1.1.x."""
+    reader = HostReader()
+    stream(path, reader)
+    texts, kinds, columns = reader.texts(), reader.kinds(), reader.operators()
+    bounds, records = columns.pop("bounds"), columns.pop("record_id")
+    groups: dict[str, tuple[int, ...]] = {}
+    for listed in reader.group_lists():
+        groups.update(_listed_groups(listed))
+    trace = HostTrace(
+        records=records,
+        begin=bounds[:-1],
+        end=bounds[1:],
+        kinds=Kinds(
+            [texts[number] for number in kinds["name"].tolist()],
+            [texts[number] for number in kinds["schema"].tolist()],
+            [texts[number] for number in kinds["arguments"].tolist()],
+            str(path),
+        ),
+        groups=groups,
+        schema=reader.schema(),
+        **columns,
+    )
+    # Of several records with one id, the last in the file counts.
+    order = np.argsort(records, kind="stable")
+    last = np.append(np.diff(records[order]) != 0, True)[: len(order)]
+    return trace.subset(order[last], records[order[last]])
+
+
+def host_trace(operators: Mapping[int, HostOp]) -> HostTrace:
+    """Return the trace that consists of *operators*, by record-function id; their tensors have storages."""
+    records = sorted(operators)
+    kinds: dict[tuple[str, str, str], int] = {}
+    storages: list[int] = []
+    rows: list[tuple[int, ...]] = []
+    for record in records:
+        op = operators[record]
+        first, inputs, outputs = tensors(op.inputs[:1]), tensors(op.inputs), tensors(op.outputs)
+        begin, ends = len(storages), len(storages) + len(inputs)
+        arguments = [_anonymous(op.inputs), _anonymous(op.outputs), op.shapes, op.output_shapes]
+        kind = (op.name, op.schema, json.dumps(arguments))
+        storages += [tensor.storage for tensor in [*inputs, *outputs]]
+        rows.append((kinds.setdefault(kind, len(kinds)), begin, len(storages), ends, begin + len(first)))
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 5).T
+    return HostTrace(
+        records=np.array(records, dtype=np.int64),
+        kind=columns[0],
+        thread=np.zeros(len(records), dtype=np.int64),
+        begin=columns[1],
+        end=columns[2],
+        inputs_end=columns[3],
+        first_end=columns[4],
+        storages=np.array(storages, dtype=np.int64),
+        kinds=Kinds(
+            [name for name, _, _ in kinds], [schema for _, schema, _ in kinds], [a for _, _, a in kinds]
+        ),
+    )
+
+
+def _anonymous(value: Any) -> Any:
+    """Return *value* with tensors that have no identity."""
+    if type(value) is not list:
+        return value
+    return [0, 0, 0, *value[3:]] if _is_tensor(value) else [_anonymous(part) for part in value]
+
+
+def tensors(value: Any) -> list[Tensor]:
+    """Return every tensor in *value*, an argument or a list of them, however nested."""
+    found: list[Tensor] = []
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if type(item) is not list:
+            continue
+        if _is_tensor(item):
+            _, storage, _, elements, width, _ = item
+            found.append(Tensor(storage, max(0, elements) * max(0, width)))
+        else:
+            pending += [part for part in reversed(item) if type(part) is list]
+    return found
+
+
+def _is_tensor(item: list[Any]) -> bool:
+    """Return whether *item* is (tensor, storage, offset, elements, bytes an element, device)."""
+    return (
+        len(item) == _TENSOR_FIELDS
+        and type(item[5]) is str
+        and type(item[1]) is type(item[3]) is type(item[4]) is int
+    )
+
+
+def _listed_groups(arguments: bytes) -> dict[str, tuple[int, ...]]:
+    """Return the groups in the list PyTorch notes when an observer starts; anything odd counts as absent."""
+    try:
+        inputs = json.loads(arguments)
+        values = inputs if isinstance(inputs, list) else inputs["values"]
+        listed = json.loads(values[0])
+        return {str(group["pg_name"]): tuple(int(rank) for rank in group["ranks"]) for group in listed}
+    except (IndexError, KeyError, TypeError, ValueError, RecursionError):
+        return {}

@@ -1,0 +1,376 @@
+"""Device traces: the Kineto JSON of ``torch.profiler``, of any PyTorch since 2022 and any accelerator."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from ...errors import TraceFormatError
+from .._columns import Columns, which
+from .._files import stream
+from .._native import DeviceReader
+
+__all__ = [
+    "Call",
+    "Calls",
+    "CommArguments",
+    "Comms",
+    "DeviceTrace",
+    "Event",
+    "Events",
+    "Sync",
+    "Syncs",
+    "Work",
+    "Works",
+    "device_trace",
+    "read_device_trace",
+]
+
+# What a device did, by number.
+CATEGORIES = ("kernel", "memcpy", "memset")
+# An annotation, but made in the profiler's quick way, which files it as an operator.
+_MODULE = "chakrascope::module "
+_MAX_BASE_NS = 2**61
+_MAX_NS = 2**63
+
+
+class _Distributed(msgspec.Struct):
+    rank: int = -1
+    world_size: int = 0
+    pg_config: Any = None
+
+
+class CommArguments(NamedTuple):
+    """What the trace says about a communication; -1, 0 or "" where it says nothing.
+
+    Element counts are the rank's own; *group_ranks* are global ranks and empty when cut short.
+    """
+
+    collective: str
+    in_elements: int
+    out_elements: int
+    dtype: str
+    group_size: int
+    group_name: str
+    group_ranks: tuple[int, ...]
+    peer: int = -1
+
+
+class Event(NamedTuple):
+    """One operator or annotation on a host thread; times are Unix nanoseconds.
+
+    *arguments* is a place in the trace's, -1 if nothing was recorded.
+    """
+
+    name: str
+    is_operator: bool
+    thread: str
+    start_ns: int
+    end_ns: int
+    record_id: int
+    sequence: int
+    external_id: int = 0
+    comm: CommArguments | None = None
+    arguments: int = -1
+
+
+class Call(NamedTuple):
+    """One call of the accelerator's runtime on a host thread."""
+
+    name: str
+    thread: str
+    start_ns: int
+    end_ns: int
+    correlation: int
+    external_id: int
+
+
+class Work(NamedTuple):
+    """One thing a device did: *category* is one of `CATEGORIES`."""
+
+    name: str
+    category: str
+    device: int
+    stream: int
+    start_ns: int
+    end_ns: int
+    correlation: int
+    external_id: int
+    size_bytes: int
+    comm: CommArguments | None
+
+
+class Sync(NamedTuple):
+    """One recorded synchronisation: *stream* (or the host) waits for *on_stream*.
+
+    *record_correlation* is the call that recorded the event waited for, *correlation* the waiting call; -1
+    where the trace does not say.
+    """
+
+    kind: str
+    stream: int
+    on_stream: int
+    correlation: int
+    record_correlation: int
+
+
+class Events(Columns, frozen=True):
+    """`Event` by columns; texts are numbers of the trace's texts, *comm* a row of its `Comms` or -1.
+
+    *arguments* counts the trace's.
+    """
+
+    name: np.ndarray
+    is_operator: np.ndarray
+    thread: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    record_id: np.ndarray
+    sequence: np.ndarray
+    external_id: np.ndarray
+    comm: np.ndarray
+    arguments: np.ndarray
+
+
+class Calls(Columns, frozen=True):
+    """`Call` by columns; texts are numbers of the trace's texts."""
+
+    name: np.ndarray
+    thread: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    correlation: np.ndarray
+    external_id: np.ndarray
+
+
+class Works(Columns, frozen=True):
+    """`Work` by columns; *category* is a place in `CATEGORIES`, *comm* a row of the trace's `Comms` or -1."""
+
+    name: np.ndarray
+    category: np.ndarray
+    device: np.ndarray
+    stream: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    correlation: np.ndarray
+    external_id: np.ndarray
+    size_bytes: np.ndarray
+    comm: np.ndarray
+
+
+class Syncs(Columns, frozen=True):
+    """`Sync` by columns."""
+
+    kind: np.ndarray
+    stream: np.ndarray
+    on_stream: np.ndarray
+    correlation: np.ndarray
+    record_correlation: np.ndarray
+
+
+class Comms(Columns, frozen=True):
+    """`CommArguments` by columns; *group_ranks* is a list as text."""
+
+    collective: np.ndarray
+    in_elements: np.ndarray
+    out_elements: np.ndarray
+    dtype: np.ndarray
+    group_size: np.ndarray
+    group_name: np.ndarray
+    group_ranks: np.ndarray
+    peer: np.ndarray
+
+
+class DeviceTrace(msgspec.Struct, frozen=True):
+    """One rank's host events (in order of start, enclosing ones first), calls and device work.
+
+    *rank* and *world_size* are -1 and 0 in traces of jobs that were not distributed; *groups* are the process
+    groups the trace lists, by name. *arguments* are what operators were called with, if that was asked for:
+    JSON arrays of shapes, types and values.
+    """
+
+    events: Events
+    calls: Calls
+    works: Works
+    syncs: Syncs
+    comms: Comms
+    texts: list[str]
+    rank: int = -1
+    world_size: int = 0
+    groups: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    arguments: Sequence[str] = ()
+
+    def names(self, numbers: np.ndarray) -> list[str]:
+        """Return the texts of *numbers*."""
+        return [self.texts[number] for number in numbers.tolist()]
+
+    def comm(self, row: int) -> CommArguments | None:
+        """Return what *row* of the communications says; None for row -1."""
+        if row < 0:
+            return None
+        values = self.comms.row(row)
+        for column in ("collective", "dtype", "group_name", "group_ranks"):
+            values[column] = self.texts[values[column]]
+        return CommArguments(**values | {"group_ranks": _ranks(values["group_ranks"])})
+
+    def rows(self) -> list[Event]:
+        """Return all events as rows, for those who have the time."""
+        columns: dict[str, list[Any]] = {name: getattr(self.events, name).tolist() for name in Event._fields}
+        columns |= {name: [self.texts[number] for number in columns[name]] for name in ("name", "thread")}
+        columns["comm"] = [self.comm(row) for row in columns["comm"]]
+        return [Event(*values) for values in zip(*columns.values(), strict=True)]
+
+    def work(self, index: int) -> Work:
+        """Return work *index* as a row."""
+        values = self.works.row(index)
+        values |= {"name": self.texts[values["name"]], "category": CATEGORIES[values["category"]]}
+        return Work(**values | {"comm": self.comm(values["comm"])})
+
+    def with_records(self, record_ids: np.ndarray) -> DeviceTrace:
+        """Return this trace with other record-function ids of its events."""
+        return replace(self, events=replace(self.events, record_id=record_ids))
+
+
+def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrace:
+    """Read the Kineto JSON at *path* (plain or gzip), if wanted with what operators were called with.
+
+    Raises `TraceFormatError` when it is truncated, of another kind or without any operator.
+    """
+    reader = DeviceReader(with_arguments)
+    stream(path, reader)
+    about, texts = reader.about(), reader.texts()
+    base = _base_ns(about, path)
+    info = _distributed(about)
+    events, calls, works = Events(**reader.events()), Calls(**reader.calls()), Works(**reader.works())
+    for table in (events, calls, works):
+        if len(table) and int(table.end_ns.max()) + base >= _MAX_NS:
+            raise TraceFormatError(f"{path} has an event of an impossible time. Capture again.")
+        table.start_ns[:] += base
+        table.end_ns[:] += base
+    is_module = which(texts, lambda text: text.startswith(_MODULE))
+    events = replace(events, is_operator=events.is_operator.astype(bool) & ~is_module[events.name])
+    if not events.is_operator.any():
+        raise TraceFormatError(
+            f"{path} holds no operator (cpu_op) event: it is not a PyTorch profiler trace, or nothing ran "
+            "while it was taken. Capture again, with CPU activities on."
+        )
+    trace = DeviceTrace(events, calls, works, Syncs(**reader.syncs()), Comms(**reader.comms()), texts)
+    groups = _listed_groups(info)
+    return replace(
+        _sorted(trace),
+        rank=info.rank,
+        world_size=info.world_size,
+        groups=groups,
+        arguments=reader.arguments(),
+    )
+
+
+def _sorted(trace: DeviceTrace) -> DeviceTrace:
+    """Return *trace* with its tables in their order."""
+    events, calls, works = trace.events, trace.calls, trace.works
+    return replace(
+        trace,
+        events=events.take(np.lexsort((-events.end_ns, events.start_ns))),
+        calls=calls.take(np.argsort(calls.start_ns, kind="stable")),
+        works=works.take(np.lexsort((works.correlation, works.end_ns, works.start_ns))),
+    )
+
+
+def device_trace(
+    events: Sequence[Event],
+    calls: Sequence[Call] = (),
+    works: Sequence[Work] = (),
+    *,
+    rank: int = -1,
+    world_size: int = 0,
+    groups: Mapping[str, tuple[int, ...]] | None = None,
+) -> DeviceTrace:
+    """Return the trace that consists of these rows, in any order."""
+    numbers: dict[str, int] = {}
+    told: list[CommArguments] = []
+    trace = DeviceTrace(
+        events=_columns(Events, Event, events, numbers, told),
+        calls=_columns(Calls, Call, calls, numbers, told),
+        works=_columns(Works, Work, works, numbers, told),
+        syncs=_columns(Syncs, Sync, [], numbers, told),
+        comms=_columns(Comms, CommArguments, told, numbers, []),
+        texts=[],
+        rank=rank,
+        world_size=world_size,
+        groups=dict(groups or {}),
+    )
+    return _sorted(replace(trace, texts=list(numbers)))
+
+
+def _columns(
+    table: Any, row_type: Any, rows: Sequence[Any], numbers: dict[str, int], told: list[CommArguments]
+) -> Any:
+    """Return *rows* as *table*; their texts are numbered, their communications are put into *told*."""
+
+    def plain(name: str, value: Any) -> Any:
+        if name == "category":
+            return CATEGORIES.index(value)
+        if name == "group_ranks":
+            value = str(list(value))
+        if name == "comm":
+            told.extend([] if value is None else [value])
+            return -1 if value is None else len(told) - 1
+        return numbers.setdefault(value, len(numbers)) if isinstance(value, str) else value
+
+    names = row_type._fields
+    return table(
+        **{
+            name: np.array([plain(name, getattr(row, name)) for row in rows], dtype=_dtype(name))
+            for name in names
+        }
+    )
+
+
+def _dtype(column: str) -> type:
+    return bool if column == "is_operator" else np.int64
+
+
+def _base_ns(about: Mapping[str, str], path: Path) -> int:
+    """Return the time that those of the trace count from."""
+    try:
+        base = msgspec.json.decode(about.get("baseTimeNanoseconds", "0"), type=int)
+    except msgspec.MsgspecError:
+        base = -1
+    if not 0 <= base < _MAX_BASE_NS:
+        told = about["baseTimeNanoseconds"]
+        raise TraceFormatError(f"{path} has an impossible base time ({told} ns). Capture again.")
+    return base
+
+
+def _distributed(about: Mapping[str, str]) -> _Distributed:
+    """Return what the trace says about its job; anything odd counts as absent."""
+    try:
+        found = msgspec.json.decode(about.get("distributedInfo", "null"), type=_Distributed | None)
+    except msgspec.MsgspecError:
+        return _Distributed()
+    return found or _Distributed()
+
+
+def _listed_groups(info: _Distributed) -> dict[str, tuple[int, ...]]:
+    """Return the groups the trace lists; anything odd counts as absent."""
+    listed = info.pg_config if isinstance(info.pg_config, list) else []
+    groups = {}
+    for item in listed:
+        if isinstance(item, Mapping) and isinstance(item.get("ranks"), list):
+            groups[str(item.get("pg_name"))] = tuple(r for r in item["ranks"] if isinstance(r, int))
+    return groups
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    """Return the ranks that *text*, such as ``"[0, 1]"``, lists; none when the trace cut the list short."""
+    try:
+        ranks = ast.literal_eval(text) if "..." not in text else None
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ()
+    return tuple(ranks) if isinstance(ranks, list) and all(type(rank) is int for rank in ranks) else ()

@@ -1,0 +1,201 @@
+"""Linked traces: a host trace into which the public converter's linker wrote times and device work.
+
+Such a file has a host trace's nodes under new numbers; those found in the device trace carry a start and a
+length, and every kernel and copy follows as a copy of the operator that issued it. It lacks the runtime's
+calls, memory sets, bytes of copies, synchronisations, and the times of the step marks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from ...errors import TraceFormatError
+from .._files import read_json
+from ._host_trace import HostTrace, read_host_trace, tensors
+from ._kineto import Call, DeviceTrace, Event, Work, device_trace
+from ._nccl import PARAMETERS, parameters
+
+__all__ = ["LINKED_LACKS", "read_linked", "read_linked_host"]
+
+LINKED_LACKS = (
+    "linked traces were converted, which lack the runtime's calls: an operator issues its work when it "
+    "returns, or when the work began; where the host waited for the device is known for copies only, and "
+    "memory sets are missing"
+)
+
+_STEP = "ProfilerStep#"
+_MODULE = "chakrascope::module "
+_USER_SCOPE = 7
+_CATEGORIES = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
+# What a thread calls where it lets a stream wait for a collective.
+_STREAM_WAIT = "cudaStreamWaitEvent"
+# Copies for which the host waits, by what the device calls them.
+_BLOCKING = ("DtoH", "Pageable")
+_MAX_MICROSECONDS = 2.0**52
+
+
+_Id = Annotated[int, msgspec.Meta(ge=-1, le=2**62)]
+
+
+class _Attribute(msgspec.Struct, gc=False):
+    name: str
+    value: Any = None
+
+
+class _RawNode(msgspec.Struct, gc=False):
+    """A node of the file, device work if it has a *cat*; *ts* and *inclusive_dur* are microseconds."""
+
+    id: _Id
+    name: str
+    ctrl_deps: _Id = -1
+    attrs: list[_Attribute] = msgspec.field(default_factory=list)
+    ts: Any = None
+    inclusive_dur: Any = None
+    cat: str = ""
+    stream: Any = -1
+
+    def attribute(self, name: str, default: int) -> int:
+        """Return an integer attribute."""
+        value = next((item.value for item in self.attrs if item.name == name), default)
+        return value if _fits(value) else default
+
+
+def _fits(value: Any) -> bool:
+    """Return whether *value* is an integer of 64 bits."""
+    return isinstance(value, int) and -(2**63) <= value < 2**63
+
+
+class _Document(msgspec.Struct):
+    nodes: list[_RawNode]
+
+
+def read_linked_host(path: Path) -> HostTrace:
+    """Read the operators, with their arguments, of the linked trace at *path* (plain or gzip).
+
+    Raises as `read_host_trace`.
+    """
+    return _host(path, read_json(path, _Document).nodes)
+
+
+def read_linked(path: Path) -> tuple[DeviceTrace, HostTrace]:
+    """Read what the linked trace at *path* (plain or gzip) has of the device trace, and of the host trace.
+
+    An operator is taken to have issued its work when it returned, or when the work began, if earlier.
+    Raises `TraceFormatError` if the file is no linked trace, or the linker matched nothing.
+    """
+    nodes = sorted(read_json(path, _Document).nodes, key=lambda node: node.id)
+    spans = {node.id: span for node in nodes if (span := _span(node, path)) is not None}
+    on_host = [node for node in nodes if not node.cat and node.id in spans]
+    if not on_host:
+        raise TraceFormatError(
+            f"{path} holds no time of any operator: it is no linked trace, or its linker matched nothing (it "
+            "needs record-function ids in both traces). Give the two original traces with --host-trace and "
+            "--device-trace."
+        )
+    host = _host(path, nodes)
+    events = [_event(node, spans[node.id]) for node in on_host]
+    events += _steps(nodes, spans)
+    issuers = {node.id: node for node in on_host}
+    pairs = [
+        _issued(node, issuers[node.ctrl_deps], spans, host)
+        for node in nodes
+        if node.cat in _CATEGORIES and node.id in spans and node.ctrl_deps in issuers
+    ]
+    calls = [*(call for call, _ in pairs), *_waits(events, host)]
+    works = [work for _, work in pairs]
+    world_size = _world_size(events, host)
+    return device_trace(events, calls, works, world_size=world_size, groups=host.groups), host
+
+
+def _host(path: Path, nodes: Sequence[_RawNode]) -> HostTrace:
+    names = {node.attribute("rf_id", 0): node.name for node in nodes if not node.cat}
+    # A kernel shares its operator's id, but has a name of its own.
+    return read_host_trace(path).renamed(names)
+
+
+def _span(node: _RawNode, path: Path) -> tuple[int, int] | None:
+    """Return start and end of *node* in nanoseconds; None if the linker found no time for it."""
+    if node.ts is None or node.inclusive_dur is None:
+        return None
+    try:
+        if abs(node.ts) < _MAX_MICROSECONDS and 0 <= node.inclusive_dur < _MAX_MICROSECONDS:
+            start = round(node.ts * 1000)
+            return start, start + round(node.inclusive_dur * 1000)
+    except TypeError:
+        pass
+    raise TraceFormatError(
+        f"{path}: node {node.id} '{node.name}' has an impossible time ({node.ts!r}, {node.inclusive_dur!r}). "
+        "Link the traces again, or give the original ones with --host-trace and --device-trace."
+    )
+
+
+def _event(node: _RawNode, span: tuple[int, int]) -> Event:
+    return Event(
+        node.name,
+        node.attribute("scope", 0) != _USER_SCOPE and not node.name.startswith(_MODULE),
+        str(node.attribute("tid", 0)),
+        *span,
+        node.attribute("rf_id", 0),
+        node.attribute("seq_id", -1),
+        node.id,
+    )
+
+
+def _steps(nodes: Sequence[_RawNode], spans: Mapping[int, tuple[int, int]]) -> list[Event]:
+    """Return the steps' marks: from the first operator in a step to that of the next, or to its own last."""
+    within: dict[int, int] = {}
+    extents: dict[int, tuple[int, int]] = {}
+    marks = {node.id: node for node in nodes if node.name.startswith(_STEP)}
+    for node in nodes:
+        step = node.id if node.id in marks else within.get(node.ctrl_deps, -1)
+        if step < 0:
+            continue
+        within[node.id] = step
+        if not node.cat and node.id in spans:
+            start, end = spans[node.id]
+            first, last = extents.get(step, (start, end))
+            extents[step] = (min(first, start), max(last, end))
+    order = sorted(extents, key=lambda step: extents[step])
+    ends = [max(extents[step][1], extents[after][0]) for step, after in pairwise(order)]
+    ends += [extents[step][1] for step in order[-1:]]
+    return [
+        Event(marks[step].name, False, str(marks[step].attribute("tid", 0)), extents[step][0], end, 0, -1)
+        for step, end in zip(order, ends, strict=True)
+    ]
+
+
+def _issued(
+    node: _RawNode, issuer: _RawNode, spans: Mapping[int, tuple[int, int]], host: HostTrace
+) -> tuple[Call, Work]:
+    """Return the device work *node*, and the call within *issuer* that must have issued it."""
+    start, end = spans[node.id]
+    begin, returned = spans[issuer.id]
+    moved = _CATEGORIES[node.cat] != "kernel"
+    if moved and not any(word in node.name for word in _BLOCKING):
+        returned = min(returned, max(begin, start))
+    call = Call(issuer.name, str(issuer.attribute("tid", 0)), begin, returned, node.id, issuer.id)
+    record = host.operator(issuer.attribute("rf_id", 0))
+    arguments = [*tensors(record.inputs), *tensors(record.outputs)] if record is not None and moved else []
+    size = min((tensor.size_bytes for tensor in arguments), default=-1)
+    stream = node.stream if _fits(node.stream) else -1
+    category = _CATEGORIES[node.cat]
+    return call, Work(node.name, category, 0, stream, start, end, node.id, issuer.id, size, None)
+
+
+def _waits(events: Sequence[Event], host: HostTrace) -> Iterator[Call]:
+    """Yield the calls that let a stream wait for a collective, as far as operators tell of them."""
+    for event in events:
+        stated = parameters(host.operator(event.record_id)) if event.name == PARAMETERS else None
+        if stated is not None and stated.name == "wait":
+            yield Call(_STREAM_WAIT, event.thread, event.start_ns, event.end_ns, -1, event.external_id)
+
+
+def _world_size(events: Sequence[Event], host: HostTrace) -> int:
+    """Return how many ranks the largest group of a recorded collective has, 0 without any."""
+    stated = (parameters(host.operator(event.record_id)) for event in events if event.name == PARAMETERS)
+    return max((found.world for found in stated if found is not None), default=0)

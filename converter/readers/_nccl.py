@@ -1,0 +1,274 @@
+"""What a communication kernel moves: from its own arguments, its operator's, or at worst its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ..chakra import CollectiveType, NodeType
+from ._collectives import COMM_OPS
+from ._host_trace import HostOp, HostTrace, tensors
+from ._kineto import CommArguments, Work
+from ._timeline import Op
+
+__all__ = ["PARAMETERS", "DeviceComm", "describe", "is_communication", "parameters", "peer_to_peer"]
+
+PARAMETERS = "record_param_comms"
+# Kernels of NCCL and of AMD's RCCL, which keeps the names.
+_KERNEL = re.compile(r"(?i)^(?:void )?(?:nccl|rccl)(?:Dev)?Kernel|^mscclKernel")
+_KERNEL_KINDS = (
+    ("allreduce", re.compile(r"(?i)all_?reduce")),
+    ("allgather", re.compile(r"(?i)all_?gather")),
+    ("reduce_scatter", re.compile(r"(?i)reduce_?scatter")),
+    ("broadcast", re.compile(r"(?i)broadcast")),
+    ("reduce", re.compile(r"(?i)reduce")),
+)
+_SUFFIXES = re.compile(r"(_coalesced|_base|_into_tensor|_tensor|_oop|_single|_sparse|_uneven|_inplace)+$")
+_SPELLINGS = {
+    "all_reduce": "allreduce",
+    "all_gather": "allgather",
+    "allgatherv": "allgather",
+    "reducescatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "alltoallv": "all_to_all",
+    "all_to_allv": "all_to_all",
+    "bcast": "broadcast",
+    "recvanysource": "recv",
+}
+_BARRIER_BYTES = 64
+_DTYPE_BYTES = {
+    "float": 4, "double": 8, "half": 2, "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "int": 4,
+    "long": 8, "short": 2, "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "int32": 4, "int64": 8,
+    "complexfloat": 8, "complexdouble": 16, "complexhalf": 4, "uint16": 2, "uint32": 4, "uint64": 8,
+}  # fmt: skip
+_PEER_OPS = {"c10d::send": NodeType.COMM_SEND, "c10d::recv_": NodeType.COMM_RECV}
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    """A collective as simulators know it, and which side's bytes count (as in ASTRA-sim)."""
+
+    collective: CollectiveType
+    sized_by_output: bool = False
+    note: str = ""
+
+
+_KINDS = {
+    "allreduce": _Kind(CollectiveType.ALL_REDUCE),
+    "allgather": _Kind(CollectiveType.ALL_GATHER),
+    "reduce_scatter": _Kind(CollectiveType.REDUCE_SCATTER),
+    "all_to_all": _Kind(CollectiveType.ALL_TO_ALL),
+    "broadcast": _Kind(CollectiveType.BROADCAST),
+    "scatter": _Kind(CollectiveType.BROADCAST, True, "scatter is written as a broadcast"),
+    "gather": _Kind(CollectiveType.ALL_GATHER, False, "gather is written as an all-gather"),
+    "reduce": _Kind(CollectiveType.ALL_REDUCE, False, "reduce is written as an all-reduce"),
+    "barrier": _Kind(
+        CollectiveType.ALL_REDUCE,
+        note=f"a barrier is written as an all-reduce of {_BARRIER_BYTES} bytes",
+    ),
+}
+
+
+class DeviceComm(msgspec.Struct, frozen=True):
+    """One communication on a device: a collective, or a send or receive with a *peer* (a global rank).
+
+    *group_ranks* is () for all ranks; *sequence* is the number by which the program waits for it, -1 unknown;
+    *storages* are those of its tensors. *notes* say what had to be assumed.
+    """
+
+    node_type: NodeType
+    collective: CollectiveType | None
+    size_bytes: int
+    group_ranks: tuple[int, ...]
+    peer: int = -1
+    tag: int = -1
+    sequence: int = -1
+    storages: frozenset[int] = frozenset()
+    notes: tuple[str, ...] = ()
+
+
+class Parameters(msgspec.Struct, frozen=True):
+    """The arguments of a ``record_param_comms``; *name* ``wait`` marks a wait for *sequence*."""
+
+    name: str
+    sequence: int = -1
+    group_name: str = ""
+    tensors_in: list[Any] = msgspec.field(default_factory=list)
+    world: int = 0
+
+
+def is_communication(kernel: str) -> bool:
+    """Return whether a kernel of that name is one of a collective library."""
+    return _KERNEL.match(kernel) is not None
+
+
+def parameters(record: HostOp | None) -> Parameters | None:
+    """Read the arguments of a ``record_param_comms`` node: [tensors,] sequence, group, rank, name, ..."""
+    if record is None or record.name != PARAMETERS:
+        return None
+    values = list(record.inputs)
+    moved: list[Any] = []
+    if values and isinstance(values[0], list):
+        moved = [values.pop(0)]
+    at = next((index for index, value in enumerate(values) if isinstance(value, str)), None)
+    if at is None:
+        return None
+    group = next((value for value in values[:at] if isinstance(value, list)), [])
+    first = values[0]
+    if isinstance(first, list):  # torch 2.6 and later: (sequence, is point to point)
+        first = first[0] if first else -1
+        group = next((value for value in values[1:at] if isinstance(value, list)), [])
+    return Parameters(
+        name=values[at],
+        sequence=first if isinstance(first, int) else -1,
+        group_name=str(group[0]) if group else "",
+        tensors_in=moved,
+        world=values[-1] if isinstance(values[-1], int) else 0,
+    )
+
+
+def describe(
+    work: Work,
+    chain: Sequence[Op],
+    host: HostTrace,
+    groups: Mapping[str, tuple[int, ...]],
+    world_size: int,
+) -> DeviceComm | None:
+    """Return what the kernel *work* communicates; None when nothing tells.
+
+    *chain* are the operators around its launch, innermost first; *groups* map names to global ranks, () being
+    all. Point-to-point kernels are described by `peer_to_peer`.
+    """
+    holder, stated = _parameters_of(chain, host)
+    record = host.operator(holder) if holder is not None else None
+    arguments = work.comm or next((op.comm for op in chain if op.comm is not None), None)
+    name = _normal(arguments.collective if arguments else stated.name if stated else _by_kernel(work.name))
+    kind = _KINDS.get(name)
+    if kind is None:
+        return None
+    ranks, notes = _members(arguments, stated, groups, world_size)
+    size = _size(kind, name, arguments, record)
+    if size < 0:
+        size = _size_by_operator(chain, host)
+    if size < 0:
+        return None
+    return DeviceComm(
+        NodeType.COMM_COLL,
+        kind.collective,
+        size,
+        ranks,
+        sequence=stated.sequence if stated else -1,
+        storages=host.storages_of(holder) if holder is not None else frozenset(),
+        notes=(*notes, kind.note) if kind.note else notes,
+    )
+
+
+def peer_to_peer(
+    op: Op,
+    host: HostTrace,
+    ranks: tuple[int, ...],
+) -> DeviceComm | None:
+    """Return the send or receive that operator *op* asks for; peers are numbered within *ranks*."""
+    record = host.operator(op.record_id)
+    node_type = _PEER_OPS.get(op.name)
+    if record is None or node_type is None:
+        return None
+    local, tag = (_integer(record.inputs, index) for index in (2, 3))
+    moved = tensors(record.inputs[0] if record.inputs else [])
+    return DeviceComm(
+        node_type,
+        None,
+        sum(tensor.size_bytes for tensor in moved),
+        ranks,
+        peer=ranks[local] if 0 <= local < len(ranks) else local,
+        tag=max(0, tag),
+        storages=host.storages_of(op.record_id, first_input=True),
+    )
+
+
+def group_of(
+    work: Work,
+    chain: Sequence[Op],
+    host: HostTrace,
+    groups: Mapping[str, tuple[int, ...]],
+    world_size: int,
+) -> tuple[int, ...]:
+    """Return the global ranks of the group *work* communicates in; () for all."""
+    _, stated = _parameters_of(chain, host)
+    arguments = work.comm or next((op.comm for op in chain if op.comm is not None), None)
+    return _members(arguments, stated, groups, world_size)[0]
+
+
+def _parameters_of(chain: Sequence[Op], host: HostTrace) -> tuple[int | None, Parameters | None]:
+    """Return the record of the innermost ``record_param_comms`` around a launch, and what it states."""
+    for op in chain:
+        stated = parameters(host.operator(op.record_id))
+        if stated is not None:
+            return op.record_id, stated
+    return None, None
+
+
+def _normal(name: str) -> str:
+    """Return one spelling for the many names of a collective."""
+    plain = _SUFFIXES.sub("", name.lower().removeprefix("nccl:").strip("_"))
+    return _SPELLINGS.get(plain, plain)
+
+
+def _by_kernel(kernel: str) -> str:
+    """Return the collective a kernel's own name tells; send-receive kernels tell none."""
+    return next((name for name, pattern in _KERNEL_KINDS if pattern.search(kernel)), "")
+
+
+def _members(
+    arguments: CommArguments | None,
+    stated: Parameters | None,
+    groups: Mapping[str, tuple[int, ...]],
+    world_size: int,
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Return the ranks of the group, () for all, and what that assumes."""
+    if arguments is not None and arguments.group_ranks:
+        return arguments.group_ranks, ()
+    name = (arguments.group_name if arguments else "") or (stated.group_name if stated else "")
+    if name in groups:
+        return groups[name], ()
+    size = arguments.group_size if arguments else stated.world if stated else 0
+    if size == world_size:
+        return (), ()
+    return (), ("the trace names no process group for some collectives: all ranks are assumed",)
+
+
+def _size(kind: _Kind, name: str, arguments: CommArguments | None, record: HostOp | None) -> int:
+    """Return the bytes that count for *kind*, -1 if neither source tells."""
+    if name == "barrier":
+        return _BARRIER_BYTES
+    if arguments is not None:
+        elements = arguments.out_elements if kind.sized_by_output else arguments.in_elements
+        width = dtype_bytes(arguments.dtype)
+        if elements >= 0 and width:
+            return elements * width
+    if record is None:
+        return -1
+    moved = tensors(record.outputs if kind.sized_by_output else record.inputs[:1])
+    return sum(tensor.size_bytes for tensor in moved) if moved else -1
+
+
+def _size_by_operator(chain: Sequence[Op], host: HostTrace) -> int:
+    """Return the bytes that the ``c10d`` operator around a launch moves, -1 if there is none."""
+    for op in chain:
+        spec, record = COMM_OPS.get(op.name), host.operator(op.record_id)
+        if spec is not None and record is not None and 0 <= spec.sized_by < len(record.inputs):
+            return sum(tensor.size_bytes for tensor in tensors(record.inputs[spec.sized_by]))
+    return -1
+
+
+def dtype_bytes(name: str) -> int:
+    """Return the bytes of one element of PyTorch's type *name*, 0 if unknown."""
+    plain = name.lower()
+    return 1 if plain.startswith("float8") else _DTYPE_BYTES.get(plain, 0)
+
+
+def _integer(values: Sequence[Any], index: int) -> int:
+    value = values[index] if index < len(values) else -1
+    return value if isinstance(value, int) else -1

@@ -1,0 +1,263 @@
+"""ASTRA-sim 1.0 text workloads: layers with compute times and collectives, unrolled into Chakra graphs.
+
+The file names a parallelism, the number of layers, and a line a layer: name, a reserved number, then time,
+collective and bytes of the forward pass, of the input gradient and of the weight gradient, and an update
+time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from ...errors import UsageError, WorkloadFormatError, did_you_mean
+from ..chakra import CollectiveType, Graph, Workload
+from ._training_loop import Collective, Layer, Loop, Pass, unroll
+
+__all__ = ["read_text_workload"]
+
+_EVERYONE, _NOBODY, _NEAR, _FAR = "everyone", "nobody", "consecutive ranks", "ranks far apart"
+
+
+class _Policy(msgspec.Struct, frozen=True):
+    """Which ranks share a layer's activations (*model*) and its weights (*data*), and the backward order."""
+
+    model: str
+    data: str
+    input_gradient_first: bool = True
+
+
+_POLICIES = {
+    "DATA": _Policy(_NOBODY, _EVERYONE, input_gradient_first=False),
+    "MODEL": _Policy(_EVERYONE, _NOBODY),
+    "MICRO": _Policy(_NOBODY, _EVERYONE),
+    "HYBRID_DATA_MODEL": _Policy(_NEAR, _FAR),
+    "HYBRID_MODEL_DATA": _Policy(_FAR, _NEAR),
+    "HYBRID_CUSTOMIZED": _Policy(_NEAR, _FAR),
+    "HYBRID_TRANSFORMER": _Policy(_NEAR, _FAR),
+    "HYBRID_TRANSFORMER_FWD_IN_BCKWD": _Policy(_NEAR, _FAR),
+    "HYBRID_DLRM": _Policy(_EVERYONE, _EVERYONE, input_gradient_first=False),
+    "HYBRID_DLRM_ENHANCED": _Policy(_EVERYONE, _EVERYONE, input_gradient_first=False),
+    "TRANSFORMER": _Policy(_NEAR, _FAR),
+    "TRANSFORMER_FWD_IN_BCKWD": _Policy(_NEAR, _FAR),
+    "DLRM": _Policy(_EVERYONE, _EVERYONE, input_gradient_first=False),
+}
+# What a layer of a customized workload can be.
+_LAYER_POLICIES = ("DATA", "MODEL", "HYBRID_DATA_MODEL", "HYBRID_MODEL_DATA")
+_COLLECTIVES = {
+    "NONE": None,
+    "ALLREDUCE": CollectiveType.ALL_REDUCE,
+    "ALLGATHER": CollectiveType.ALL_GATHER,
+    "ALLTOALL": CollectiveType.ALL_TO_ALL,
+    "REDUCESCATTER": CollectiveType.REDUCE_SCATTER,
+}
+_COLUMNS = 12
+_MAX_NUMBER = 2**62
+
+
+class _Header(msgspec.Struct, frozen=True):
+    """The first line: the policy, and what follows it."""
+
+    policy: str
+    model_group: int | None
+    last_bottom: int
+    checkpoints: tuple[int, ...]
+    initiates: tuple[int, ...]
+
+
+def read_text_workload(
+    path: str | Path,
+    num_ranks: int,
+    *,
+    passes: int = 1,
+    model_group: int | None = None,
+    ns_per_unit: int = 1,
+) -> Workload:
+    """Read an ASTRA-sim 1.0 text workload for *num_ranks* ranks and *passes* training steps.
+
+    *model_group* is how many ranks share a layer in hybrid policies: consecutive ones, but in
+    ``HYBRID_MODEL_DATA`` those far apart; in ``HYBRID_CUSTOMIZED``, where each layer has a policy, it is how
+    many consecutive ranks are a group. By default it is what the file says, else all collectives span all
+    ranks. A unit of compute time is *ns_per_unit* nanoseconds (ASTRA-sim 1.0's cycles are 1 ns; the public
+    converter takes them for microseconds, 1000). Raises `WorkloadFormatError` with the line for a damaged
+    file and `UsageError` for impossible numbers of ranks.
+    """
+    path = Path(path)
+    header, layers = _read(path, ns_per_unit)
+    if num_ranks < 1 or passes < 1 or ns_per_unit < 1:
+        raise UsageError(
+            "A workload needs at least one rank, one pass and 1 ns a unit. Give positive numbers."
+        )
+    size = model_group or header.model_group or num_ranks
+    if _POLICIES[header.policy].model not in (_NEAR, _FAR):
+        size = num_ranks
+    if size < 1 or num_ranks % size:
+        raise UsageError(
+            f"{path} works in model-parallel groups of {size} ranks, and {num_ranks} is no multiple of that. "
+            f"Choose a multiple of {size} ranks, or another model group."
+        )
+    spanning = model_group is None and header.model_group is None
+    near, far = _groups(num_ranks, num_ranks // size if _POLICIES[header.policy].model == _FAR else size)
+    if spanning:
+        near = far = [tuple(range(num_ranks))]
+    groups = sorted({*near, *far} - {tuple(range(num_ranks))})
+    ids = {tuple(range(num_ranks)): 0, **{ranks: number for number, ranks in enumerate(groups, start=1)}}
+    programs: dict[tuple[int, int], int] = {}
+    graphs: list[Graph] = []
+    program_of_rank = np.empty(num_ranks, dtype=np.int32)
+    for rank in range(num_ranks):
+        key = (_group_of(rank, near, ids), _group_of(rank, far, ids))
+        if key not in programs:
+            programs[key] = len(graphs)
+            graphs.append(unroll(rank, _loop(header, layers, passes, *key)))
+        program_of_rank[rank] = programs[key]
+    return Workload(
+        tuple(graphs),
+        program_of_rank,
+        {number: ranks for ranks, number in ids.items() if number},
+        {
+            "source": path.name,
+            "policy": header.policy,
+            "assumptions": _assumptions(header, spanning=spanning),
+        },
+    )
+
+
+def _groups(num_ranks: int, size: int) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Return the groups of *size* consecutive ranks, and those of the ranks that far apart."""
+    near = [tuple(range(start, start + size)) for start in range(0, num_ranks, size)]
+    far = [tuple(range(first, num_ranks, size)) for first in range(size)]
+    return near, far
+
+
+def _group_of(rank: int, groups: Sequence[tuple[int, ...]], ids: dict[tuple[int, ...], int]) -> int:
+    """Return the number of the group *rank* is in, -1 if it is alone there."""
+    own = next(ranks for ranks in groups if rank in ranks)
+    return ids[own] if len(own) > 1 else -1
+
+
+def _loop(header: _Header, layers: Sequence[tuple[Layer, str]], passes: int, near: int, far: int) -> Loop:
+    """Return the training loop of a rank in the groups *near* and *far*; the only rank if both are -1."""
+    groups = {_EVERYONE: max(-1, min(0, max(near, far))), _NOBODY: -1, _NEAR: near, _FAR: far}
+    dlrm = "DLRM" in header.policy
+    return Loop(
+        layers=[
+            replace(
+                layer, model_group=groups[_POLICIES[policy].model], data_group=groups[_POLICIES[policy].data]
+            )
+            for layer, policy in layers
+        ],
+        passes=passes,
+        input_gradient_first=_POLICIES[header.policy].input_gradient_first,
+        only_weight_collectives=header.policy == "MICRO",
+        last_bottom=header.last_bottom if dlrm else None,
+        checkpoints=header.checkpoints,
+        initiates=header.initiates,
+    )
+
+
+def _assumptions(header: _Header, *, spanning: bool) -> list[str]:
+    notes = ["weight update times of the text workload are left out, as in the public converter"]
+    if spanning and _POLICIES[header.policy].model in (_NEAR, _FAR):
+        notes.append(
+            "the text workload does not say which ranks share a layer: all its collectives span all ranks"
+        )
+    return notes
+
+
+def _read(path: Path, ns_per_unit: int) -> tuple[_Header, list[tuple[Layer, str]]]:
+    """Read header and layers with their policies; raises `WorkloadFormatError` naming the line."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise WorkloadFormatError(f"{path} cannot be read: {error.strerror}. Check the name.") from error
+    except UnicodeDecodeError as error:
+        raise WorkloadFormatError(f"{path} is no text workload: it is not text. Check the name.") from error
+    rows = [(number, line.split()) for number, line in enumerate(lines, start=1) if line.strip()]
+    if len(rows) < 2:
+        raise _damaged(path, len(lines), "it ends before its layers")
+    header = _header(path, rows[0][1])
+    count = _number(path, rows[1][0], rows[1][1][0])
+    if len(rows) - 2 < count or not count:
+        raise _damaged(path, len(lines), f"{count} layers are announced, {len(rows) - 2} follow")
+    layers = [
+        (_layer(path, number, row, ns_per_unit), _layer_policy(path, number, row, header.policy))
+        for number, row in rows[2 : 2 + count]
+    ]
+    if header.last_bottom >= count or any(at >= count for at in (*header.checkpoints, *header.initiates)):
+        raise _damaged(path, 1, f"it names a layer beyond the last, {count - 1}")
+    return header, layers
+
+
+def _header(path: Path, words: list[str]) -> _Header:
+    """Read the first line."""
+    policy = words[0].upper()
+    if policy not in _POLICIES:
+        raise _damaged(path, 1, f"'{words[0]}' is no parallelism{did_you_mean(policy, _POLICIES)}")
+    named: dict[str, list[int]] = {}
+    key = ""
+    for word in words[1:]:
+        if word.endswith(":"):
+            key = word[:-1]
+            named[key] = []
+        else:
+            named.setdefault(key, []).append(_number(path, 1, word))
+    own_group = named.get("model_parallel_NPU_group", [])
+    return _Header(
+        policy,
+        own_group[0] if own_group else None,
+        named[""][0] if named.get("") and "DLRM" in policy else 0,
+        _counted(path, named.get("checkpoints", [])),
+        _counted(path, named.get("checkpoint_initiates", [])),
+    )
+
+
+def _counted(path: Path, numbers: list[int]) -> tuple[int, ...]:
+    """Return a list that begins with its own length."""
+    if numbers and numbers[0] != len(numbers) - 1:
+        raise _damaged(path, 1, f"{numbers[0]} checkpoints are announced, {len(numbers) - 1} follow")
+    return tuple(numbers[1:])
+
+
+def _layer(path: Path, line: int, row: list[str], ns_per_unit: int) -> Layer:
+    """Read one layer's line."""
+    if len(row) < _COLUMNS:
+        raise _damaged(path, line, f"a layer has {_COLUMNS} columns, this has {len(row)}")
+    passes = []
+    for at in (2, 5, 8):
+        name = row[at + 1].upper()
+        if name not in _COLLECTIVES:
+            raise _damaged(path, line, f"'{row[at + 1]}' is no collective{did_you_mean(name, _COLLECTIVES)}")
+        kind, size = _COLLECTIVES[name], _number(path, line, row[at + 2])
+        collective = Collective(kind, size) if kind is not None and size else None
+        passes.append(Pass(_number(path, line, row[at]) * ns_per_unit, collective))
+    forward, input_gradient, weight_gradient = passes
+    return Layer(row[0], forward, input_gradient, weight_gradient)
+
+
+def _layer_policy(path: Path, line: int, row: list[str], policy: str) -> str:
+    """Return the policy of one layer: its own, in the last column, if the workload is customized."""
+    if policy != "HYBRID_CUSTOMIZED" or len(row) <= _COLUMNS:
+        return policy
+    own = row[_COLUMNS].upper()
+    if own not in _LAYER_POLICIES:
+        raise _damaged(
+            path, line, f"'{row[_COLUMNS]}' is no layer's parallelism{did_you_mean(own, _LAYER_POLICIES)}"
+        )
+    return own
+
+
+def _number(path: Path, line: int, word: str) -> int:
+    if not (word.isascii() and word.isdecimal()) or len(word) > 19 or int(word) > _MAX_NUMBER:
+        raise _damaged(path, line, f"'{word}' is not a number of at least 0")
+    return int(word)
+
+
+def _damaged(path: Path, line: int, what: str) -> WorkloadFormatError:
+    return WorkloadFormatError(
+        f"{path}, line {line}: {what}. The file is no ASTRA-sim 1.0 text workload, or is damaged; correct it."
+    )

@@ -1,0 +1,141 @@
+"""One host thread as consecutive pieces: every nanosecond is one operator's or a gap's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import msgspec
+import numpy as np
+
+from .._columns import Columns
+from .._native import Nesting, cut
+from ._kineto import CommArguments, DeviceTrace
+
+__all__ = ["PHASES", "Op", "Ops", "Pieces", "Threads", "cut_pieces"]
+
+# By number, those of the native part.
+PHASES = ("forward", "backward", "optimizer", "other")
+_IGNORED, _OPERATOR, _BACKWARD, _ANNOTATION, _MODULE, _OPTIMIZER, _DATA_LOADER = range(7)
+_MODULE_PREFIX = "chakrascope::module "
+_BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
+_COMM_ANNOTATION = "gloo:"
+# Annotations that tell more than that something is inside them.
+_ANNOTATIONS = {_MODULE_PREFIX: _MODULE, "Optimizer.": _OPTIMIZER, "enumerate(DataLoader)": _DATA_LOADER}
+
+
+class Op(msgspec.Struct, frozen=True):
+    """An operator on the thread, clipped to the window and to the operator around it."""
+
+    name: str
+    record_id: int
+    start_ns: int
+    end_ns: int
+    parent: int
+    comm: CommArguments | None
+
+
+class Pieces(Columns, frozen=True):
+    """Stretches of a thread: self time of *op*, or (``op`` -1) time outside any; *next_op* follows."""
+
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    op: np.ndarray
+    next_op: np.ndarray
+
+
+class Ops(msgspec.Struct, frozen=True, dict=True):
+    """The operators of one thread in order of start.
+
+    *event* counts the trace's events, *module* the *modules* (0: none), *phase* the `PHASES`; *parent* is the
+    operator around one, -1 for none.
+    """
+
+    trace: DeviceTrace
+    modules: Sequence[str]
+    event: np.ndarray
+    parent: np.ndarray
+    module: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    phase: np.ndarray
+    is_leaf: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.event)
+
+    def __getitem__(self, index: int) -> Op:
+        event = int(self.event[index])
+        events, trace = self.trace.events, self.trace
+        return Op(
+            trace.texts[int(events.name[event])],
+            int(events.record_id[event]),
+            int(self.start_ns[index]),
+            int(self.end_ns[index]),
+            int(self.parent[index]),
+            trace.comm(int(events.comm[event])),
+        )
+
+    @cached_property
+    def name(self) -> np.ndarray:
+        """The number of each operator's name among the trace's texts."""
+        names: np.ndarray = self.trace.events.name[self.event]
+        return names
+
+    @cached_property
+    def record_id(self) -> np.ndarray:
+        """The record-function id of each operator."""
+        records: np.ndarray = self.trace.events.record_id[self.event]
+        return records
+
+
+class Threads:
+    """Finds the operators of a trace's threads, one after the other.
+
+    Nesting is by time, since recorded parents are wrong with gloo. Annotations become context (module,
+    phase), never operators; gloo's own may overlap what follows and are left out. A backward operator's
+    module is that of the forward operator with its autograd sequence number, on whichever thread that ran.
+    """
+
+    def __init__(self, trace: DeviceTrace) -> None:
+        self._trace = trace
+        self._nesting = Nesting()
+        numbers = {"": 0}
+        roles = np.full((2, len(trace.texts)), _ANNOTATION, dtype=np.uint8)
+        self._module = np.zeros(len(trace.texts), dtype=np.int32)
+        for number, text in enumerate(trace.texts):
+            roles[1, number] = _BACKWARD if text.startswith(_BACKWARD_PREFIX) else _OPERATOR
+            if text.startswith(_COMM_ANNOTATION):
+                roles[:, number] = _IGNORED
+            for prefix, role in _ANNOTATIONS.items():
+                if text.startswith(prefix):
+                    roles[0, number] = role
+            if text.startswith(_MODULE_PREFIX):
+                module = text[len(_MODULE_PREFIX) :]
+                self._module[number] = numbers.setdefault(module, len(numbers))
+        self._modules = list(numbers)
+        self._roles = roles
+
+    def operators(self, events: np.ndarray, start_ns: int, end_ns: int, *, phase: str = "forward") -> Ops:
+        """Return the operators among *events* (of one thread, in order) that touch the given stretch.
+
+        *phase* is that of operators that nothing encloses.
+        """
+        own = self._trace.events.take(events)
+        columns = self._nesting.operators(
+            own.start_ns,
+            own.end_ns,
+            own.sequence,
+            self._roles[own.is_operator.astype(np.int8), own.name],
+            self._module[own.name],
+            start_ns,
+            end_ns,
+            PHASES.index(phase),
+        )
+        columns["event"] = events[columns["event"]]
+        return Ops(self._trace, self._modules, **columns)
+
+
+def cut_pieces(ops: Ops, start_ns: int, end_ns: int) -> Pieces:
+    """Return the pieces of the window in order; they touch, and together are the window."""
+    return Pieces(**cut(ops.start_ns, ops.end_ns, start_ns, end_ns))

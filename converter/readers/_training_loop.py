@@ -1,0 +1,192 @@
+"""Unroll a training loop over layers into a graph, as ASTRA-sim 1.0 went through its text workloads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ..chakra import CollectiveType, EdgeKind, Graph, NodeType
+
+__all__ = ["Collective", "Layer", "Loop", "Pass", "unroll"]
+
+_COMPUTE_LANE, _COMM_LANE = 0, 100
+
+
+class Collective(msgspec.Struct, frozen=True):
+    """A collective and its bytes, by ASTRA-sim's conventions."""
+
+    kind: CollectiveType
+    size_bytes: int
+
+
+class Pass(msgspec.Struct, frozen=True):
+    """One pass through a layer: how long it computes, and what it communicates then."""
+
+    duration_ns: int
+    collective: Collective | None
+
+
+class Layer(msgspec.Struct, frozen=True):
+    """A layer's forward pass, gradient of its input, and gradient of its weights.
+
+    Forward and input-gradient collectives are in *model_group*, those of weights in *data_group*; a negative
+    group has no other member.
+    """
+
+    name: str
+    forward: Pass
+    input_gradient: Pass
+    weight_gradient: Pass
+    model_group: int = 0
+    data_group: int = 0
+
+
+class Loop(msgspec.Struct, frozen=True):
+    """What one rank trains, *passes* times.
+
+    With *last_bottom* the first layer's collectives overlap layers 1 to *last_bottom*, as a recommender's
+    embedding does. When the backward pass reaches a layer of *initiates*, everything since the last of
+    *checkpoints* is computed forward again. With *only_weight_collectives* nothing else happens, all at once.
+    """
+
+    layers: Sequence[Layer]
+    passes: int
+    input_gradient_first: bool
+    only_weight_collectives: bool = False
+    last_bottom: int | None = None
+    checkpoints: Sequence[int] = ()
+    initiates: Sequence[int] = ()
+
+
+class _Unrolled(msgspec.Struct):
+    """The graph so far. *tail* are the nodes that the next computation waits for."""
+
+    loop: Loop
+    nodes: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    edges: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
+    tail: list[int] = msgspec.field(default_factory=list)
+    weights: dict[int, int] = msgspec.field(default_factory=dict)
+    step: int = 0
+
+    def compute(self, layer: Layer, what: str, duration_ns: int, waits: Sequence[int]) -> int:
+        """Append a computation after *waits*."""
+        phase = "forward" if what.startswith("forward") else "backward"
+        columns = {
+            "type": NodeType.COMP,
+            "name": f"{layer.name} {what}",
+            "duration_ns": duration_ns,
+            "stream": _COMPUTE_LANE,
+            "operator": what,
+            "phase": phase,
+        }
+        return self._add(columns, layer, waits, EdgeKind.DATA)
+
+    def communicate(
+        self, layer: Layer, what: str, collective: Collective | None, group: int, waits: Sequence[int]
+    ) -> int | None:
+        """Append a collective after *waits*; None if there is none, or nobody to have it with."""
+        if collective is None or group < 0:
+            return None
+        columns = {
+            "type": NodeType.COMM_COLL,
+            "name": f"{layer.name} {what} {collective.kind.name.lower()}",
+            "comm_type": int(collective.kind),
+            "comm_size_bytes": collective.size_bytes,
+            "group": group,
+            "stream": _COMM_LANE + group,
+            "operator": what,
+            "phase": "communication",
+            "kind": "communication",
+        }
+        return self._add(columns, layer, waits, EdgeKind.DATA)
+
+    def _add(self, columns: dict[str, Any], layer: Layer, waits: Sequence[int], kind: EdgeKind) -> int:
+        number = len(self.nodes)
+        self.nodes.append({**columns, "node_id": number, "module": layer.name, "step": self.step})
+        self.edges += [(source, number, int(kind)) for source in sorted(set(waits))]
+        return number
+
+    def forward(self, first: int, last: int, *, again: bool = False) -> None:
+        """Go forward through layers *first* to *last*, each after the one before."""
+        loop, what = self.loop, "forward again" if again else "forward"
+        embedding: int | None = None
+        for index in range(first, last + 1):
+            layer = loop.layers[index]
+            waits = [*self.tail, *([self.weights[index]] if index in self.weights else [])]
+            if loop.last_bottom is not None and index == loop.last_bottom + 1 and embedding is not None:
+                waits.append(embedding)
+            node = self.compute(layer, what, layer.forward.duration_ns, waits)
+            comm = self.communicate(layer, what, layer.forward.collective, layer.model_group, [node])
+            overlapped = loop.last_bottom is not None and index == 0
+            embedding = comm if overlapped else embedding
+            self.tail = [node] if comm is None or overlapped else [comm]
+
+    def backward(self) -> None:
+        """Go backward through all layers."""
+        loop = self.loop
+        embedding: int | None = None
+        for index in reversed(range(len(loop.layers))):
+            if index in loop.initiates:
+                self.forward(
+                    max([at for at in loop.checkpoints if at <= index], default=0), index, again=True
+                )
+            if loop.last_bottom is not None and index == 0 and embedding is not None:
+                self.tail.append(embedding)
+            if loop.input_gradient_first:
+                self._input_first(index)
+            else:
+                self._weights_first(index)
+            if loop.last_bottom is not None and index == loop.last_bottom + 1:
+                first = loop.layers[0]
+                embedding = self.communicate(
+                    first, "input gradient", first.input_gradient.collective, first.model_group, self.tail
+                )
+
+    def _input_first(self, index: int) -> None:
+        """Compute the input's gradient, then the weights' while that one is communicated."""
+        layer = self.loop.layers[index]
+        node = self.compute(layer, "input gradient", layer.input_gradient.duration_ns, self.tail)
+        comm = None
+        if index:
+            collective = layer.input_gradient.collective
+            comm = self.communicate(layer, "input gradient", collective, layer.model_group, [node])
+        weights = self._weights(index, [node])
+        self.tail = [weights] if comm is None else [weights, comm]
+
+    def _weights_first(self, index: int) -> None:
+        """Compute the weights' gradient, then, while that one is communicated, the input's."""
+        layer = self.loop.layers[index]
+        self.tail = [self._weights(index, self.tail)]
+        if index:
+            node = self.compute(layer, "input gradient", layer.input_gradient.duration_ns, self.tail)
+            comm = None
+            if self.loop.last_bottom is None:
+                collective = layer.input_gradient.collective
+                comm = self.communicate(layer, "input gradient", collective, layer.model_group, [node])
+            self.tail = [node if comm is None else comm]
+
+    def _weights(self, index: int, waits: Sequence[int]) -> int:
+        """Append the weight gradient of layer *index* and its collective, which the next step waits for."""
+        layer = self.loop.layers[index]
+        node = self.compute(layer, "weight gradient", layer.weight_gradient.duration_ns, waits)
+        collective = layer.weight_gradient.collective
+        comm = self.communicate(layer, "weight gradient", collective, layer.data_group, [node])
+        self.weights[index] = node if comm is None else comm
+        return node
+
+
+def unroll(rank: int, loop: Loop) -> Graph:
+    """Return the graph of *loop* on *rank*; a step's forward pass waits for the weights of the last one."""
+    unrolled = _Unrolled(loop)
+    for step in range(loop.passes):
+        unrolled.step = step
+        if loop.only_weight_collectives:
+            for layer in loop.layers:
+                collective = layer.weight_gradient.collective
+                unrolled.communicate(layer, "weight gradient", collective, layer.data_group, [])
+            continue
+        unrolled.forward(0, len(loop.layers) - 1)
+        unrolled.backward()
+    return Graph.build(rank, unrolled.nodes, unrolled.edges)

@@ -1,0 +1,179 @@
+"""What is simulated: a workload, the configurations, a backend and its options, with a content hash."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..converter import Workload, encode_graph, read_et
+from ..errors import ConfigError, WorkloadError
+from .config import MemoryConfig, NetworkConfig, SystemConfig, digests, without_paths
+
+__all__ = ["Experiment", "WorkloadSource"]
+
+SEMANTICS = ("astra-sim", "trace")
+
+
+@dataclass(frozen=True, eq=False)
+class WorkloadSource:
+    """The programs of a workload, in memory or as ``PREFIX.<rank>.et`` files on disk.
+
+    *programs* are the distinct programs, each the bytes of an .et file or the path of one, and
+    *program_of_rank* (int32) says which of them each rank runs.
+    """
+
+    programs: tuple[bytes | str, ...]
+    program_of_rank: npt.NDArray[np.int32]
+    prefix: Path | None = None
+    loaded: Workload | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_model(cls, workload: Workload) -> WorkloadSource:
+        """Return the source of a loaded workload, each distinct graph encoded once."""
+        programs = tuple(encode_graph(graph) for graph in workload.graphs)
+        ranks = np.asarray(workload.program_of_rank, dtype=np.int32)
+        return cls(programs, ranks, loaded=workload, metadata=workload.metadata)
+
+    @classmethod
+    def of_prefix(cls, prefix: str | Path, num_ranks: int) -> WorkloadSource:
+        """Return the source of the files ``PREFIX.0.et`` to ``PREFIX.<num_ranks - 1>.et``.
+
+        Files with the same content become one program; that there are files of more ranks is an assumption in
+        the metadata. Raises `WorkloadError` if one is missing.
+        """
+        paths = [f"{prefix}.{rank}.et" for rank in range(num_ranks)]
+        missing = next((path for path in paths if not Path(path).is_file()), None)
+        if missing:
+            raise WorkloadError(
+                f"The workload file {missing} does not exist, but the network has {num_ranks} ranks and "
+                f"each needs one; choose a network with as many ranks as {prefix}.*.et files."
+            )
+        index: dict[str, int] = {}
+        distinct: list[bytes | str] = []
+        ranks = np.empty(num_ranks, dtype=np.int32)
+        for rank, path in enumerate(paths):
+            digest = _digest_file(path)
+            if digest not in index:
+                index[digest] = len(distinct)
+                distinct.append(read_et(path) if _is_gzip(path) else path)
+            ranks[rank] = index[digest]
+        metadata: dict[str, Any] = {}
+        if Path(f"{prefix}.{num_ranks}.et").is_file():
+            metadata["assumptions"] = [
+                f"There are workload files of more ranks than the {num_ranks} of the network: only the first "
+                f"{num_ranks} were simulated, as ASTRA-sim does."
+            ]
+        return cls(tuple(distinct), ranks, prefix=Path(prefix), metadata=metadata)
+
+    @property
+    def num_ranks(self) -> int:
+        """The number of ranks."""
+        return len(self.program_of_rank)
+
+    @functools.cached_property
+    def model(self) -> Workload:
+        """The workload as a model, read from disk at first use."""
+        if self.loaded is not None:
+            return self.loaded
+        if self.prefix is None:
+            raise WorkloadError("The workload was given as bare programs and has no model; pass a Workload.")
+        return Workload.load(self.prefix)
+
+    @functools.cached_property
+    def content_hash(self) -> str:
+        """The hash of every rank's program."""
+        digests = [
+            hashlib.sha256(program).hexdigest() if isinstance(program, bytes) else _digest_file(program)
+            for program in self.programs
+        ]
+        lines = "\n".join(digests[index] for index in self.program_of_rank)
+        return hashlib.sha256(lines.encode()).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """One simulation to run. Two experiments with the same `content_hash` have the same result.
+
+    *groups* maps an id above 0 to global ranks. *semantics* is ``astra-sim`` (three slots a rank, durations
+    in microseconds) or ``trace`` (one slot a captured lane, durations in ns). *assumptions* are sentences for
+    the result's provenance, such as those of a scaled-out workload.
+    """
+
+    workload: WorkloadSource
+    system: SystemConfig
+    network: NetworkConfig
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    groups: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    backend: str = "analytical-unaware"
+    num_queues_per_dim: int = 1
+    injection_scale: float = 1.0
+    rendezvous: bool = False
+    semantics: str = "astra-sim"
+    assumptions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.num_queues_per_dim < 1:
+            raise ConfigError(
+                f"The number of queues a dimension must be 1 or more, not {self.num_queues_per_dim}."
+            )
+        if self.semantics not in SEMANTICS:
+            raise ConfigError(f"semantics must be one of {', '.join(SEMANTICS)}, not '{self.semantics}'.")
+        for group, members in self.groups.items():
+            outside = [rank for rank in members if not 0 <= rank < self.workload.num_ranks]
+            if outside:
+                raise ConfigError(
+                    f"Group {group} names rank {outside[0]}, but the last rank is "
+                    f"{self.workload.num_ranks - 1}; correct the groups or the network's npus_count."
+                )
+
+    @functools.cached_property
+    def content_hash(self) -> str:
+        """The hash of everything that decides the result: 16 hexadecimal digits."""
+        algorithms = digests(self.system)
+        # What algorithms hold decides the result, and not where they are or what they are called.
+        system = {key: value for key, value in self.system.to_dict().items() if "custom" not in key}
+        content = self.describe() | {"workload": self.workload.content_hash, "custom": algorithms}
+        content |= {"system": system} if algorithms else {}
+        encoded = json.dumps(content, sort_keys=True, default=str).encode()
+        return hashlib.sha256(encoded).hexdigest()[:16]
+
+    def describe(self) -> dict[str, Any]:
+        """Return the configurations and options as plain JSON."""
+        return {
+            "backend": self.backend,
+            "system": without_paths(self.system.to_dict()),
+            "network": self.network.to_dict(),
+            "memory": self.memory.to_dict(),
+            "groups": {str(group): list(members) for group, members in sorted(self.groups.items())},
+            "options": self.options(),
+        }
+
+    def options(self) -> dict[str, Any]:
+        """Return what ASTRA-sim takes on its command line, and the semantics."""
+        return {
+            "num_queues_per_dim": self.num_queues_per_dim,
+            "injection_scale": self.injection_scale,
+            "rendezvous": self.rendezvous,
+            "semantics": self.semantics,
+        }
+
+
+def _is_gzip(path: str) -> bool:
+    with Path(path).open("rb") as file:
+        return file.read(2) == b"\x1f\x8b"
+
+
+def _digest_file(path: str) -> str:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as error:
+        raise WorkloadError(f"The file {path} cannot be read ({error.strerror}); check the path.") from error

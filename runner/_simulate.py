@@ -1,0 +1,200 @@
+"""Simulate a workload on a cluster, every part given as a path, a preset's name or a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..converter import Workload
+from ..errors import ConfigError, WorkloadError
+from ._experiment import Experiment, WorkloadSource
+from ._result import Result
+from .backends import Progress, get_backend
+from .config import MemoryConfig, NetworkConfig, SystemConfig, list_presets, load_groups
+
+__all__ = [
+    "choose_groups",
+    "is_captured",
+    "load_memory",
+    "load_network",
+    "load_source",
+    "load_system",
+    "prepare",
+    "simulate",
+]
+
+
+def simulate(  # noqa: PLR0917 - the order of ASTRA-sim's files
+    workload: Workload | str | Path,
+    system: SystemConfig | str | Path,
+    network: NetworkConfig | str | Path | None,
+    memory: MemoryConfig | str | Path | None = None,
+    groups: Mapping[int, tuple[int, ...]] | str | Path | None = None,
+    backend: str = "analytical-unaware",
+    *,
+    num_queues_per_dim: int = 1,
+    injection_scale: float = 1.0,
+    rendezvous: bool = False,
+    semantics: str | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Run *workload* on the cluster and return what happened, in integer nanoseconds.
+
+    *workload* is a model or the ``PREFIX`` of ``PREFIX.<rank>.et``; the configurations are models, paths of
+    ASTRA-sim's files, or names of presets. A captured workload with fewer ranks than the network is scaled
+    out data-parallel. Raises `ConfigError`, `WorkloadError` and `BackendError` with what to do next.
+    """
+    experiment = prepare(
+        workload,
+        system,
+        network,
+        memory,
+        groups,
+        backend,
+        num_queues_per_dim=num_queues_per_dim,
+        injection_scale=injection_scale,
+        rendezvous=rendezvous,
+        semantics=semantics,
+    )
+    return get_backend(backend).run(experiment, progress)
+
+
+def prepare(  # noqa: PLR0917 - as simulate
+    workload: Workload | str | Path,
+    system: SystemConfig | str | Path,
+    network: NetworkConfig | str | Path | None,
+    memory: MemoryConfig | str | Path | None = None,
+    groups: Mapping[int, tuple[int, ...]] | str | Path | None = None,
+    backend: str = "analytical-unaware",
+    *,
+    num_queues_per_dim: int = 1,
+    injection_scale: float = 1.0,
+    rendezvous: bool = False,
+    semantics: str | None = None,
+) -> Experiment:
+    """Return the experiment that `simulate` would run with the same arguments, everything loaded."""
+    get_backend(backend)
+    loaded_network = load_network(workload, network, backend)
+    source, captured = load_source(workload, loaded_network.num_ranks)
+    return Experiment(
+        workload=source,
+        system=load_system(system, loaded_network.dimensions),
+        network=loaded_network,
+        memory=load_memory(memory),
+        groups=choose_groups(groups, source),
+        backend=backend,
+        num_queues_per_dim=num_queues_per_dim,
+        injection_scale=injection_scale,
+        rendezvous=rendezvous,
+        semantics=semantics or ("trace" if captured else "astra-sim"),
+        assumptions=tuple(source.metadata.get("assumptions", [])),
+    )
+
+
+def load_network(
+    workload: Workload | str | Path, network: NetworkConfig | str | Path | None, backend: str
+) -> NetworkConfig:
+    """Return the network; a replay has no network, so its size is that of the workload."""
+    if backend == "replay":
+        ranks = workload.num_ranks if isinstance(workload, Workload) else _count_files(workload)
+        return NetworkConfig(("Switch",), (max(ranks, 1),), (1.0,), (0.0,), name="measured")
+    if network is None:
+        raise ConfigError(f"The backend '{backend}' needs a network: a YAML file, or one of the presets.")
+    if isinstance(network, NetworkConfig):
+        return network
+    if _is_preset("network", network):
+        return NetworkConfig.preset(str(network))
+    return NetworkConfig.load(network)
+
+
+def _is_preset(kind: str, name: str | Path) -> bool:
+    """Return whether *name* means a preset: a bare word that is no file."""
+    path = Path(name)
+    return isinstance(name, str) and path.name == name and not path.suffix and not path.is_file()
+
+
+def load_system(system: SystemConfig | str | Path, dimensions: int) -> SystemConfig:
+    """Return the system of that name or path, for a network of so many *dimensions*."""
+    if isinstance(system, SystemConfig):
+        return system
+    if _is_preset("system", system):
+        return SystemConfig.preset(str(system), dimensions)
+    return SystemConfig.load(system)
+
+
+def load_memory(memory: MemoryConfig | str | Path | None) -> MemoryConfig:
+    """Return the memory configuration of that name or path; without one there is no remote memory."""
+    if memory is None or isinstance(memory, MemoryConfig):
+        return memory or MemoryConfig()
+    return MemoryConfig.preset(str(memory)) if _is_preset("memory", memory) else MemoryConfig.load(memory)
+
+
+def choose_groups(
+    groups: Mapping[int, tuple[int, ...]] | str | Path | None, source: WorkloadSource
+) -> dict[int, tuple[int, ...]]:
+    """Return the groups: those given, else those of the workload or the file beside it."""
+    if isinstance(groups, (str, Path)):
+        return load_groups(groups)
+    if groups is not None:
+        return {int(key): tuple(members) for key, members in groups.items()}
+    if source.loaded is not None:
+        return {int(key): tuple(members) for key, members in source.loaded.groups.items()}
+    beside = Path(f"{source.prefix}.groups.json")
+    return load_groups(beside) if beside.is_file() else {}
+
+
+def load_source(workload: Workload | str | Path, num_ranks: int) -> tuple[WorkloadSource, bool]:
+    """Return the programs of *num_ranks* ranks, and whether the workload was captured."""
+    if isinstance(workload, Workload):
+        return _scaled(workload, num_ranks), is_captured(workload.metadata)
+    metadata = _metadata(workload)
+    available = _count_files(workload)
+    expected = metadata.get("num_ranks", available)
+    if isinstance(expected, int) and available < expected:
+        raise WorkloadError(
+            f"The workload {workload} has {expected} ranks, but {workload}.{available}.et is missing; "
+            "convert the traces again."
+        )
+    # ASTRA-sim ignores files of further ranks; a captured job is never cut without a word.
+    if 0 < available != num_ranks and is_captured(metadata):
+        return _scaled(Workload.load(workload), num_ranks), True
+    return WorkloadSource.of_prefix(workload, num_ranks), is_captured(metadata)
+
+
+def _scaled(workload: Workload, num_ranks: int) -> WorkloadSource:
+    if workload.num_ranks > num_ranks:
+        raise ConfigError(
+            f"The workload has {workload.num_ranks} ranks but the network only {num_ranks}; choose a network "
+            f"whose npus_count multiply to a multiple of {workload.num_ranks} "
+            f"({', '.join(list_presets('network'))})."
+        )
+    if workload.num_ranks < num_ranks:
+        workload = workload.scale_out(num_ranks)
+    return WorkloadSource.of_model(workload)
+
+
+def _count_files(prefix: str | Path) -> int:
+    count = 0
+    while Path(f"{prefix}.{count}.et").is_file():
+        count += 1
+    return count
+
+
+def _metadata(prefix: str | Path) -> dict[str, object]:
+    path = Path(f"{prefix}.workload.json")
+    if not path.is_file():
+        return {}
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise WorkloadError(
+            f"The workload description {path} is damaged ({error}); convert the traces again."
+        ) from error
+    return data if isinstance(data, dict) else {}
+
+
+def is_captured(metadata: Mapping[str, object]) -> bool:
+    """Return whether the metadata of a workload say that it comes from measured traces."""
+    inner = metadata.get("metadata", metadata)
+    return isinstance(inner, Mapping) and any(key in inner for key in ("measured_step_ns", "trace_set"))

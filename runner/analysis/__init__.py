@@ -1,0 +1,81 @@
+"""Every answer computed from results: critical path, slack, advice, layers, comparisons, what-if."""
+
+from ._advice import Advice as Advice
+from ._advice import advice as advice
+from ._collective_overview import collective_overview as collective_overview
+from ._compare import Comparison as Comparison
+from ._compare import compare as compare
+from ._critical_path import BREAKDOWNS as BREAKDOWNS
+from ._critical_path import CriticalPath as CriticalPath
+from ._critical_path import critical_path as critical_path
+from ._critical_path import human_size as human_size
+from ._critical_path import human_time as human_time
+from ._differences import collective_differences as collective_differences
+from ._differences import error_distribution as error_distribution
+from ._differences import flow_differences as flow_differences
+from ._differences import node_differences as node_differences
+from ._differences import rank_differences as rank_differences
+from ._divergence import Parting as Parting
+from ._divergence import parting as parting
+from ._layers import cut_names as cut_names
+from ._layers import layer_table as layer_table
+from ._links import Matrix as Matrix
+from ._links import endpoint as endpoint
+from ._links import link_dimensions as link_dimensions
+from ._links import link_table as link_table
+from ._links import switch_loads as switch_loads
+from ._links import traffic as traffic
+from ._measured import measured_result as measured_result
+from ._search import Words as Words
+from ._search import found_nodes as found_nodes
+from ._search import search_nodes as search_nodes
+from ._slack import slack as slack
+from ._summary import TIME_FORMULA as TIME_FORMULA
+from ._summary import Summary as Summary
+from ._summary import summarize as summarize
+from ._what_if import Target as Target
+from ._what_if import sensitivity as sensitivity
+from ._what_if import simulate_faster as simulate_faster
+from ._what_if import targets as targets
+from ._what_if import what_if as what_if
+
+__all__ = [
+    "BREAKDOWNS",
+    "TIME_FORMULA",
+    "Advice",
+    "Comparison",
+    "CriticalPath",
+    "Matrix",
+    "Parting",
+    "Summary",
+    "Target",
+    "Words",
+    "advice",
+    "collective_differences",
+    "collective_overview",
+    "compare",
+    "critical_path",
+    "cut_names",
+    "endpoint",
+    "error_distribution",
+    "flow_differences",
+    "found_nodes",
+    "human_size",
+    "human_time",
+    "layer_table",
+    "link_dimensions",
+    "link_table",
+    "measured_result",
+    "node_differences",
+    "parting",
+    "rank_differences",
+    "search_nodes",
+    "sensitivity",
+    "simulate_faster",
+    "slack",
+    "summarize",
+    "switch_loads",
+    "targets",
+    "traffic",
+    "what_if",
+]

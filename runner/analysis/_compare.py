@@ -1,0 +1,186 @@
+"""Compare several results of one workload with the first of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import cached_property
+
+import pandas as pd
+
+from ...converter import Workload
+from ...errors import ConfigError
+from .._result import Result
+from ._collective_overview import collective_overview
+from ._critical_path import CriticalPath, critical_path
+from ._differences import (
+    collective_differences,
+    error_distribution,
+    flow_differences,
+    node_differences,
+    rank_differences,
+)
+from ._divergence import parting
+from ._summary import rank_times
+
+__all__ = ["Comparison", "compare"]
+
+_MEANS = ("compute_ns", "exposed_comm_ns", "overlap_ns", "idle_ns")
+
+
+class Comparison:
+    """Results against the first of them, the base; each table is computed when first asked for.
+
+    Times are ns; the column ``result`` names the result that a row holds against the base.
+    """
+
+    def __init__(self, results: Sequence[Result], workload: Workload, labels: Sequence[str]) -> None:
+        self.results = tuple(results)
+        self.labels = tuple(labels)
+        self._workload = workload
+
+    @cached_property
+    def overview(self) -> pd.DataFrame:
+        """A row a result: its makespan, and the means over its ranks of the times that add up to it."""
+        base = self.results[0].makespan_ns
+        rows = []
+        for name, result in zip(self.labels, self.results, strict=True):
+            delta = result.makespan_ns - base
+            times = rank_times(result)
+            rows.append(
+                {"result": name, "backend": result.backend, "makespan_ns": result.makespan_ns}
+                | {"delta_ns": delta, "relative": delta / max(base, 1)}
+                | {column: round(times[column].mean()) for column in _MEANS}
+            )
+        table: pd.DataFrame = pd.DataFrame(rows)
+        return table
+
+    @cached_property
+    def kinds(self) -> pd.DataFrame:
+        """The critical path of each result by kind: ``result, key, duration_ns, share``."""
+        parts = [path.breakdown("kind") for path in self._paths]
+        for name, part in zip(self.labels, parts, strict=True):
+            part.insert(0, "result", name)
+        table: pd.DataFrame = pd.concat(parts, ignore_index=True)
+        return table
+
+    @cached_property
+    def ranks(self) -> pd.DataFrame:
+        """The ranks, with the times of both."""
+        return self._against_base(rank_differences)
+
+    @cached_property
+    def nodes(self) -> pd.DataFrame:
+        """Every node, aligned by its id."""
+        return self._against_base(lambda base, other: node_differences(base, other, self._facts))
+
+    @cached_property
+    def collectives(self) -> pd.DataFrame:
+        """Every collective, aligned by the ids of its nodes; means over the ranks."""
+        described = collective_overview(self.results[0], self._facts, self._paths[0])
+        return self._against_base(lambda base, other: collective_differences(base, other, described))
+
+    @cached_property
+    def flows(self) -> pd.DataFrame:
+        """Every message, aligned by source, destination, size and order."""
+        return self._against_base(flow_differences)
+
+    @cached_property
+    def errors(self) -> pd.DataFrame:
+        """How the relative errors are distributed: of nodes by kind, collectives by operation, flows."""
+        parts = [
+            self._errors_of(of, table, by, other)
+            for other in range(1, len(self.results))
+            for of, table, by in (
+                ("nodes", self.nodes, "kind"),
+                ("collectives", self.collectives, "operation"),
+                ("flows", self.flows.assign(all="all"), "all"),
+            )
+        ]
+        errors: pd.DataFrame = pd.concat(parts, ignore_index=True)
+        return errors
+
+    def _errors_of(self, of: str, table: pd.DataFrame, by: str, other: int) -> pd.DataFrame:
+        """Return the distribution of one result's errors; ``unaligned`` counts what only one of both has."""
+        own = table[table["result"] == self.labels[other]]
+        found = error_distribution(own, by)
+        both = [self.results[0], self.results[other]]
+        count = sum(_count(of, result) for result in both) - 2 * len(own)
+        found.insert(0, "result", self.labels[other])
+        found.insert(1, "of", of)
+        found["unaligned"] = count
+        found["worst_is"] = [_place(of, table.loc[row]) for row in found.pop("at")]
+        return found
+
+    @cached_property
+    def paths(self) -> pd.DataFrame:
+        """Where each critical path parts from the base's."""
+        rows = []
+        for name, path in zip(self.labels[1:], self._paths[1:], strict=True):
+            found = asdict(parting(self._paths[0], path))
+            del found["same"]
+            renamed = {"segments_in_common": found.pop("segments"), "parts_at_ns": found.pop("at_ns")}
+            rows.append({"result": name} | renamed | found)
+        table: pd.DataFrame = pd.DataFrame(rows)
+        return table
+
+    @cached_property
+    def _facts(self) -> pd.DataFrame:
+        columns = ["rank", "node_id", "name", "kind", "module", "phase"]
+        facts: pd.DataFrame = self._workload.node_table()[columns]
+        return facts
+
+    @cached_property
+    def _paths(self) -> list[CriticalPath]:
+        return [critical_path(result, self._workload) for result in self.results]
+
+    def _against_base(self, differ: Callable[[Result, Result], pd.DataFrame]) -> pd.DataFrame:
+        tables = []
+        for name, other in zip(self.labels[1:], self.results[1:], strict=True):
+            table = differ(self.results[0], other)
+            table.insert(0, "result", name)
+            tables.append(table)
+        joined: pd.DataFrame = pd.concat(tables, ignore_index=True)
+        return joined
+
+
+def compare(results: Sequence[Result], workload: Workload, labels: Sequence[str] | None = None) -> Comparison:
+    """Compare *results* of the same *workload* with the first of them.
+
+    *labels* name the results, by default after their backends. Raises `ConfigError` for fewer than two
+    results, and for results of different numbers of ranks.
+    """
+    if len(results) < 2:
+        raise ConfigError("A comparison needs at least two results; run the study with another backend too.")
+    sizes = {len(result.ranks) for result in results}
+    if len(sizes) > 1:
+        raise ConfigError(
+            f"The results have different numbers of ranks ({', '.join(map(str, sorted(sizes)))}), so that "
+            "their ranks and nodes cannot be aligned; compare runs on networks of one size."
+        )
+    names = labels if labels is not None else _distinct([result.backend for result in results])
+    if len(set(names)) < len(results):
+        raise ConfigError(f"The labels {', '.join(names)} do not tell {len(results)} results apart.")
+    return Comparison(results, workload, names)
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Return *names* with a number behind those that come again."""
+    seen: dict[str, int] = {}
+    found = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return found
+
+
+def _count(of: str, result: Result) -> int:
+    return result.collectives["collective"].nunique() if of == "collectives" else len(getattr(result, of))
+
+
+def _place(of: str, row: pd.Series) -> str:
+    if of == "nodes":
+        return f"{row['name']} (node {row['node_id']} of rank {row['rank']})"
+    if of == "collectives":
+        return f"collective {row['collective']} of {row['size_bytes']} bytes, group {row['group']}"
+    return f"{row['src']} to {row['dst']}, {row['bytes']} bytes, number {row['turn'] + 1}"

@@ -1,0 +1,130 @@
+"""What differs between two results: rank by rank, node by node, collective by collective, flow by flow.
+
+Each table has the base's time, the other's, and of what is aligned one to one ``delta_ns`` and ``relative``,
+the difference over the base's time (over 1 ns where that is 0).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from .._result import Result
+from ._summary import rank_times
+
+__all__ = [
+    "collective_differences",
+    "error_distribution",
+    "flow_differences",
+    "node_differences",
+    "rank_differences",
+]
+
+_NODE = ["rank", "node_id"]
+_DIFFERENCE = ["base_ns", "other_ns", "delta_ns", "relative"]
+_NODE_FACTS = ["name", "kind", "module", "phase"]
+_QUANTILES = {"p05": 0.05, "median": 0.5, "p95": 0.95}
+
+
+def rank_differences(base: Result, other: Result) -> pd.DataFrame:
+    """Return the ranks both results have: each figure of `rank_times` of both, and the finish's error."""
+    table: pd.DataFrame = rank_times(base).merge(rank_times(other), on="rank", suffixes=("_base", "_other"))
+    delta = table["finish_ns_other"] - table["finish_ns_base"]
+    compared: pd.DataFrame = table.assign(
+        delta_ns=delta, relative=delta / table["finish_ns_base"].clip(lower=1)
+    )
+    return compared
+
+
+def node_differences(base: Result, other: Result, facts: pd.DataFrame) -> pd.DataFrame:
+    """Return every node of the ranks both results have, the greatest difference of duration first.
+
+    *facts* has the name, kind, module and phase of ``rank, node_id``.
+    """
+    table = _durations(base).merge(_durations(other), on=_NODE, suffixes=("_base", "_other"))
+    table = table.rename(columns={"duration_ns_base": "base_ns", "duration_ns_other": "other_ns"})
+    described = table.merge(facts[[*_NODE, *_NODE_FACTS]], on=_NODE, how="left")
+    return _worst_first(_with_difference(described))
+
+
+def _durations(result: Result) -> pd.DataFrame:
+    nodes = result.nodes
+    table: pd.DataFrame = nodes[_NODE].assign(duration_ns=nodes["end_ns"] - nodes["start_ns"])
+    return table
+
+
+def collective_differences(base: Result, other: Result, described: pd.DataFrame) -> pd.DataFrame:
+    """Return every collective of *base*, its mean duration over the ranks both results have, worst first.
+
+    *described* is the base's `collective_overview`. Collectives are aligned by the ids of their nodes;
+    ``transfer_base_ns`` and ``transfer_other_ns`` leave the waiting for other ranks out.
+    """
+    columns = [*_NODE, "start_ns", "end_ns", "transfer_ns"]
+    calls = base.collectives[["collective", *columns]].merge(
+        other.collectives[columns], on=_NODE, suffixes=("", "_other")
+    )
+    calls["base_ns"] = calls["end_ns"] - calls["start_ns"]
+    calls["other_ns"] = calls["end_ns_other"] - calls["start_ns_other"]
+    table = calls.groupby("collective", as_index=False).agg(
+        ranks=("rank", "size"),
+        base_ns=("base_ns", "mean"),
+        other_ns=("other_ns", "mean"),
+        transfer_base_ns=("transfer_ns", "mean"),
+        transfer_other_ns=("transfer_ns_other", "mean"),
+    )
+    whole = table.columns.drop("collective")
+    table[whole] = table[whole].round().astype(np.int64)
+    facts = described[["collective", "operation", "module", "group", "size_bytes", "rank", "node_id"]]
+    return _worst_first(_with_difference(table).merge(facts, on="collective"))
+
+
+def flow_differences(base: Result, other: Result) -> pd.DataFrame:
+    """Return the messages both results have, the greatest difference of completion time first.
+
+    A message is the same if source, destination and size are, and as many such messages started before it
+    (``turn``). Backends that do not simulate messages record none.
+    """
+    keys = ["src", "dst", "bytes", "turn"]
+    table = _completions(base).merge(_completions(other), on=keys, suffixes=("_base", "_other"))
+    table = table.rename(columns={"completion_ns_base": "base_ns", "completion_ns_other": "other_ns"})
+    return _worst_first(_with_difference(table))
+
+
+def _completions(result: Result) -> pd.DataFrame:
+    flows = result.flows.sort_values(["start_ns", "end_ns"], kind="stable")
+    table: pd.DataFrame = flows[["src", "dst", "bytes", "start_ns"]].assign(
+        turn=flows.groupby(["src", "dst", "bytes"]).cumcount(),
+        completion_ns=flows["end_ns"] - flows["start_ns"],
+    )
+    return table
+
+
+def error_distribution(differences: pd.DataFrame, by: str) -> pd.DataFrame:
+    """Return how the relative errors of *differences* are distributed, a row a value of the column *by*.
+
+    Columns: ``key, count, mean, p05, median, p95, worst``, and ``at``, the row of the worst. What took
+    at most 1 ns in the base is left out: no error is small beside nothing.
+    """
+    rows = []
+    lasting = differences[differences["base_ns"] > 1]
+    for key, part in lasting.groupby(by, sort=True, observed=True):
+        errors = part["relative"]
+        quantiles = {name: errors.quantile(share, "nearest") for name, share in _QUANTILES.items()}
+        at = int(errors.abs().to_numpy().argmax())
+        worst = {"worst": errors.iloc[at], "at": part.index[at]}
+        rows.append({"key": str(key), "count": len(part), "mean": errors.mean(), **quantiles, **worst})
+    table: pd.DataFrame = pd.DataFrame(rows, columns=["key", "count", "mean", *_QUANTILES, "worst", "at"])
+    return table
+
+
+def _with_difference(table: pd.DataFrame) -> pd.DataFrame:
+    delta = table["other_ns"] - table["base_ns"]
+    result: pd.DataFrame = table.assign(delta_ns=delta, relative=delta / table["base_ns"].clip(lower=1))
+    return result
+
+
+def _worst_first(table: pd.DataFrame) -> pd.DataFrame:
+    order = (-table["delta_ns"].abs()).argsort(kind="stable")
+    lead = [name for name in table.columns if name not in _DIFFERENCE]
+    ordered: pd.DataFrame = table.iloc[order].reset_index(drop=True)[[*lead, *_DIFFERENCE]]
+    return ordered

@@ -1,0 +1,112 @@
+"""Describe the links of a result: how busy each was, and who sent how much to whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from .._result import Result
+
+__all__ = ["Matrix", "endpoint", "link_dimensions", "link_table", "switch_loads", "traffic"]
+
+_MATRIX_CELLS = 64
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Values with a label a row and a column."""
+
+    rows: list[str]
+    columns: list[str]
+    values: npt.NDArray[np.float64]
+
+
+def endpoint(number: int, num_ranks: int) -> str:
+    """Return what an end of a link is called: numbers beyond the ranks are switches."""
+    return f"rank {number}" if number < num_ranks else f"switch {number - num_ranks}"
+
+
+def link_table(result: Result) -> pd.DataFrame:
+    """Return a row a link, the busiest first.
+
+    ``share`` is the part of the step in which it carried data, ``bytes_per_ns`` its mean speed while it did,
+    ``queue_ns`` the time messages waited for it, summed over messages.
+    """
+    ranks, links = len(result.ranks), result.links
+    table: pd.DataFrame = links.assign(
+        source=[endpoint(number, ranks) for number in links["src"]],
+        target=[endpoint(number, ranks) for number in links["dst"]],
+        dimension=_dimension_of(result),
+        share=links["busy_ns"] / max(1, result.makespan_ns),
+        bytes_per_ns=links["bytes"] / links["busy_ns"].clip(lower=1),
+    )
+    ordered: pd.DataFrame = table.sort_values(
+        ["busy_ns", "src", "dst"], ascending=[False, True, True], ignore_index=True
+    )
+    return ordered
+
+
+def link_dimensions(links: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a network dimension of what :func:`link_table` returns: traffic and the busiest link."""
+    table: pd.DataFrame = links.groupby("dimension", as_index=False).agg(
+        links=("bytes", "size"),
+        bytes=("bytes", "sum"),
+        busiest=("share", "max"),
+        mean=("share", "mean"),
+        queue_ns=("queue_ns", "sum"),
+    )
+    return table
+
+
+def _dimension_of(result: Result) -> npt.NDArray[np.int64]:
+    """Return the dimension (from 1) each link lies in: the one in which its ends' coordinates differ.
+
+    Links of a switch count to the first dimension; 0 stands for a network whose shape is not known.
+    """
+    links = result.links
+    sizes = [int(size) for size in result.provenance.get("network", {}).get("npus_count", [])]
+    if not sizes:
+        return np.zeros(len(links), np.int64)
+    source, target = links["src"].to_numpy(np.int64), links["dst"].to_numpy(np.int64)
+    found = np.ones(len(links), np.int64)
+    for dimension, size in enumerate(sizes, start=1):
+        found = np.where(source % size != target % size, dimension, found)
+        source, target = source // size, target // size
+    return found
+
+
+def switch_loads(result: Result) -> pd.DataFrame | None:
+    """Return what each rank sends to and receives from its switches, or None if ranks are linked directly.
+
+    Columns ``rank``, ``direction`` (sends, receives), ``busy_ns``, ``bytes`` and ``share`` of the step.
+    """
+    links, ranks = result.links, len(result.ranks)
+    sends, receives = links["src"] < ranks, links["dst"] < ranks
+    if (sends & receives).any() or not len(links):
+        return None
+    table = links.assign(
+        rank=links["src"].where(sends, links["dst"]), direction=np.where(sends, "sends", "receives")
+    )[sends | receives]
+    sums = table.groupby(["rank", "direction"], as_index=False)[["busy_ns", "bytes"]].sum()
+    loads: pd.DataFrame = sums.assign(share=sums["busy_ns"] / max(1, result.makespan_ns))
+    return loads
+
+
+def traffic(result: Result, column: str) -> Matrix:
+    """Return the sums of *column* of the links from each end to each; big networks as blocks of ranks."""
+    links, ranks = result.links, len(result.ranks)
+    ends = max(ranks, int(links[["src", "dst"]].to_numpy().max()) + 1 if len(links) else 0)
+    block = -(-ends // _MATRIX_CELLS)
+    size = -(-ends // block) if ends else 0
+    values = np.zeros((size, size))
+    np.add.at(values, (links["src"] // block, links["dst"] // block), links[column])
+    labels = [_block_label(first, block, ends, ranks) for first in range(0, ends, block)]
+    return Matrix([f"from {label}" for label in labels], [f"to {label}" for label in labels], values)
+
+
+def _block_label(first: int, block: int, ends: int, ranks: int) -> str:
+    last = min(first + block, ends) - 1
+    return endpoint(first, ranks) if last == first else f"{endpoint(first, ranks)}-{last}"

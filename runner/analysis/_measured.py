@@ -1,0 +1,26 @@
+"""The measurement as one more result to compare with."""
+
+from __future__ import annotations
+
+from ...converter import Workload
+from ...errors import ConfigError
+from .._result import Result
+from .._simulate import is_captured, prepare
+from ..backends import get_backend
+
+__all__ = ["measured_result"]
+
+
+def measured_result(workload: Workload) -> Result:
+    """Return what was measured when *workload* was captured: every node at its measured time.
+
+    Of a workload that was scaled out, each replica takes the time of the ranks it was made from. Raises
+    `ConfigError` for a workload that does not come from a measurement.
+    """
+    if not is_captured(workload.metadata):
+        raise ConfigError(
+            "The workload does not come from a measurement, so there is nothing measured to compare with; "
+            "compare runs only, or capture the job with 'chakrascope trace'."
+        )
+    experiment = prepare(workload, "default", None, backend="replay")
+    return get_backend("replay").run(experiment)

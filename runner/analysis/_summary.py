@@ -1,0 +1,108 @@
+"""Answer the first question, what bounds the step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from ...converter import Workload
+from .._result import Result
+from ._critical_path import CriticalPath, critical_path, human_time
+
+__all__ = ["TIME_FORMULA", "Summary", "rank_times", "summarize"]
+
+TIME_FORMULA = (
+    "compute + exposed communication + idle = the step; exposed communication is what no computation covers: "
+    "communication - overlap"
+)
+
+_ALMOST_ALL = 0.995
+_PHRASES = {
+    "communication": "communication",
+    "compute": "computation",
+    "launch": "host work (Python, dispatch, launches)",
+    "memory": "remote memory",
+    "wait": "waiting for peers",
+    "idle": "idle time",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """What bounds a step. *headline* is one sentence; *kinds* is the critical path by kind.
+
+    *ranks* has a row a rank: ``compute_ns, exposed_comm_ns, overlap_ns, idle_ns, finish_ns``, where compute,
+    exposed communication and idle time (here: until the last rank finishes) add up to the makespan.
+    """
+
+    headline: str
+    makespan_ns: int
+    kinds: pd.DataFrame
+    ranks: pd.DataFrame
+    path: CriticalPath
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary as plain JSON."""
+        return {
+            "headline": self.headline,
+            "makespan_ns": self.makespan_ns,
+            "critical_path_by_kind": self.kinds.to_dict(orient="records"),
+            "ranks": self.ranks.to_dict(orient="records"),
+        }
+
+
+def summarize(result: Result, workload: Workload) -> Summary:
+    """Return what bounds the step of *result*, whose programs are *workload*'s."""
+    path = critical_path(result, workload)
+    kinds = path.breakdown("kind")
+    return Summary(_headline(path, kinds), result.makespan_ns, kinds, rank_times(result), path)
+
+
+def _headline(path: CriticalPath, kinds: pd.DataFrame) -> str:
+    if path.segments.empty:
+        return "The step takes no time: every node has a duration of 0."
+    top = kinds.iloc[0]
+    share = f"{100 * float(top['share']):.0f} %"
+    cause = _PHRASES.get(top["key"], top["key"])
+    lead = f"The step of {human_time(path.makespan_ns)} is bound by {cause}: {share}"
+    return f"{lead} of the critical path; {_contributor(path, str(top['key']))}."
+
+
+def _contributor(path: CriticalPath, kind: str) -> str:
+    """Return the largest contributor to *kind*: what it is, where it was issued and which rank came last."""
+    part = path.segments[path.segments["kind"] == kind]
+    column = "collective" if kind == "communication" else "operator"
+    totals = part.groupby(column)["duration_ns"].sum().sort_values(ascending=False, kind="stable")
+    name = str(totals.index[0])
+    own = part[part[column] == name]
+    largest = own.sort_values("duration_ns", ascending=False, kind="stable").iloc[0]
+    total = human_time(int(totals.iloc[0])) + (f" in {len(own)} segments" if len(own) > 1 else "")
+    text = f"the largest contributor is {name or largest['name']} ({total}){_place(own)}"
+    return text + (f"; its largest piece: {_lower(largest['reason'])}" if kind == "communication" else "")
+
+
+def _place(segments: pd.DataFrame) -> str:
+    """Return where most of *segments* come from: a phase of a module, with its share unless that is all."""
+    totals = segments.groupby(["phase", "module"])["duration_ns"].sum()
+    key: Any = totals.idxmax()
+    phase, module = str(key[0]) if key[0] in {"forward", "backward", "optimizer"} else "", str(key[1])
+    place = " of ".join(word for word in (phase, module) if word)
+    share = float(totals.max()) / max(int(totals.sum()), 1)
+    if not place:
+        return ""
+    return f" in {place}" if share > _ALMOST_ALL else f", {100 * share:.0f} % of it in {place}"
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:].rstrip(".")
+
+
+def rank_times(result: Result) -> pd.DataFrame:
+    """Return the time of each rank, split so that compute + exposed communication + idle is the makespan."""
+    busy = (result.ranks["compute_ns"] + result.ranks["comm_ns"] - result.ranks["overlap_ns"]).clip(lower=0)
+    table: pd.DataFrame = result.ranks[["rank", "finish_ns", "compute_ns", "overlap_ns"]].copy()
+    table["exposed_comm_ns"] = result.ranks["comm_ns"] - result.ranks["overlap_ns"]
+    table["idle_ns"] = result.makespan_ns - busy
+    return table

@@ -1,0 +1,103 @@
+"""Change a network: a dimension with more bandwidth or less latency, or one link of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ....errors import UsageError
+from ...config import NetworkConfig, PacketNetwork
+from ._target import Target
+
+__all__ = ["with_faster_network"]
+
+_LINK = re.compile(r"(\d+)-(\d+)")
+_PACKETS = ("ns3", "astra-sim:ns3")
+
+
+def with_faster_network(network: NetworkConfig, backend: str, target: Target, times: float) -> NetworkConfig:
+    """Return *network* with the target *times* as fast, where the *backend* looks for it.
+
+    Raises `UsageError` if it has no such dimension or link.
+    """
+    if target.what == "link":
+        return _with_faster_link(network, backend, target, times)
+    if not (target.name.isdigit() and int(target.name) < network.dimensions):
+        known = ", ".join(f"{target.what}:{dimension}" for dimension in range(network.dimensions))
+        raise UsageError(
+            f"The network '{network.name}' has no dimension '{target.name[:20]}', counted from 0; choose "
+            f"from {known}."
+        )
+    if _link_list(network, backend):
+        raise UsageError(
+            f"The network '{network.name}' is a list of links, so its dimensions have no speed of their own "
+            f"for '{backend}'; change a link (link:0-8)."
+        )
+    factors = [times if dimension == int(target.name) else 1.0 for dimension in range(network.dimensions)]
+    pairs = zip(getattr(network, target.what), factors, strict=True)
+    if target.what == "bandwidth":
+        return dataclasses.replace(network, bandwidth=tuple(value * factor for value, factor in pairs))
+    return dataclasses.replace(network, latency=tuple(value / factor for value, factor in pairs))
+
+
+def _link_list(network: NetworkConfig, backend: str) -> bool:
+    part = network.unknown.get("packet")
+    listed = bool(network.links) or (isinstance(part, Mapping) and "links" in part)
+    return listed and backend in (*_PACKETS, "analytical-aware")
+
+
+def _with_faster_link(network: NetworkConfig, backend: str, target: Target, times: float) -> NetworkConfig:
+    match = _LINK.fullmatch(target.name)
+    if match is None:
+        raise UsageError(f"'{target.name[:60]}' is no link; write the numbers of its ends, such as link:0-8.")
+    ends = {int(match[1]), int(match[2])}
+    if backend in _PACKETS:
+        return _with_packet_link(network, ends, times)
+    part = network.unknown.get("packet")
+    own_graph = bool(network.links) or (isinstance(part, Mapping) and ("links" in part or "fabric" in part))
+    if backend != "analytical-aware" or not own_graph:
+        raise UsageError(
+            f"'{backend}' does not know single links of the network '{network.name}', which is described by "
+            "its dimensions; change one of them (bandwidth:0), or ask a run on 'ns3'."
+        )
+    packets = isinstance(part, Mapping) and ("links" in part or "fabric" in part)
+    links = PacketNetwork.of(network).device_links() if packets else network.links
+    changed = [
+        [a, b, rate * (times if {a, b} == ends else 1.0), delay] for a, b, rate, delay in _found(links, ends)
+    ]
+    # The list takes the place of the fabric, whose switches have the same numbers.
+    others = {key: value for key, value in network.unknown.items() if key != "packet"}
+    return dataclasses.replace(network, unknown=others | {"links": changed})
+
+
+def _found(links: Any, ends: set[int]) -> Any:
+    if not any({link[0], link[1]} == ends for link in links):
+        raise UsageError(
+            f"The network has no link between {' and '.join(map(str, sorted(ends)))}; switches are numbered "
+            "after the ranks, and 'chakrascope links STUDY' lists all links."
+        )
+    return links
+
+
+def _with_packet_link(network: NetworkConfig, ends: set[int], times: float) -> NetworkConfig:
+    """Return *network* with its packet-level topology written out, and the link between *ends* changed."""
+    packet = PacketNetwork.of(network)
+    order = {node: place for place, node in enumerate((*packet.hosts, *sorted(packet.switches)))}
+    _found([(order[link.a], order[link.b]) for link in packet.links], ends)
+    links = [
+        [
+            link.a,
+            link.b,
+            f"{round(link.rate_bps * (times if {order[link.a], order[link.b]} == ends else 1))}bps",
+            f"{link.delay_ps}ps",
+            link.loss,
+        ]
+        for link in packet.links
+    ]
+    topology = {"nodes": packet.nodes, "switches": list(packet.switches), "links": links}
+    settings = {
+        key: dict(value) if isinstance(value, Mapping) else value for key, value in packet.settings.items()
+    }
+    return dataclasses.replace(network, unknown={**network.unknown, "packet": settings | topology})

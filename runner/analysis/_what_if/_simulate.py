@@ -1,0 +1,72 @@
+"""Simulate a changed experiment: once, or once for each thing that could be faster."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import pandas as pd
+
+from ....errors import UsageError
+from ..._experiment import Experiment, WorkloadSource
+from ..._result import Result
+from ...backends import Progress, get_backend
+from ._network import with_faster_network
+from ._target import MEASURED, NETWORK, Target
+from ._workload import with_faster_nodes, without_edge
+
+__all__ = ["sensitivity", "simulate_faster", "what_if"]
+
+
+def what_if(
+    experiment: Experiment, changes: Sequence[tuple[Target, float]], progress: Progress | None = None
+) -> Result:
+    """Simulate *experiment* with all *changes*: each a target, and how many times as fast it is to be.
+
+    A collective has that much less data; an edge is dropped, whatever its number. Raises `UsageError` for a
+    target that the experiment does not have, or that cannot change its result.
+    """
+    for target, times in changes:
+        experiment = _changed(experiment, target, times)
+    return get_backend(experiment.backend).run(experiment, progress)
+
+
+def simulate_faster(experiment: Experiment, target: Target, times: float) -> int:
+    """Return the makespan (ns) when *target* is *times* as fast as in *experiment*; below 1 is slower."""
+    return what_if(experiment, [(target, times)]).makespan_ns
+
+
+def sensitivity(
+    experiment: Experiment,
+    makespan_ns: int,
+    chosen: Sequence[Target],
+    times: float = 1.1,
+    simulate: Callable[[Experiment, Target, float], int] = simulate_faster,
+) -> pd.DataFrame:
+    """Return a row a target of what the step takes when it alone is *times* as fast, most helpful first."""
+    rows = [(target.label, target.key, simulate(experiment, target, times)) for target in chosen]
+    table = pd.DataFrame(rows, columns=["target", "key", "makespan_ns"])
+    table["delta_ns"] = table["makespan_ns"] - makespan_ns
+    table["relative"] = table["delta_ns"] / max(1, makespan_ns)
+    ordered: pd.DataFrame = table.sort_values("makespan_ns", kind="stable", ignore_index=True)
+    return ordered
+
+
+def _changed(experiment: Experiment, target: Target, times: float) -> Experiment:
+    if not 0.01 <= times <= 1000:
+        raise UsageError(f"Something can be 0.01 to 1000 times as fast, not {times:g} times.")
+    measured = experiment.backend in MEASURED
+    if target.what in NETWORK:
+        if measured:
+            raise UsageError(
+                f"A run of '{experiment.backend}' has no network that could change; simulate the workload on "
+                "one, and ask that run."
+            )
+        network = with_faster_network(experiment.network, experiment.backend, target, times)
+        return dataclasses.replace(experiment, network=network)
+    model = experiment.workload.model
+    if target.what == "edge":
+        changed = without_edge(model, *target.edge)
+    else:
+        changed = with_faster_nodes(model, target, times, measured=measured)
+    return dataclasses.replace(experiment, workload=WorkloadSource.of_model(changed))

@@ -1,0 +1,98 @@
+"""What could change: its name in an address or on a command line, and what there is of it on a path."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pandas as pd
+
+from ....errors import UsageError
+from .._critical_path import CriticalPath
+
+__all__ = ["MEASURED", "NETWORK", "Target", "targets"]
+
+MEASURED = ("replay", "fake")
+"""Backends without a network: communication takes the duration it has in the workload."""
+NETWORK = ("bandwidth", "latency", "link")
+COLUMNS = ("operator", "module", "kind")
+_EDGE = re.compile(r"(\d+)/(\d+)-(\d+)")
+_WAYS = (
+    "operator:NAME, module:NAME, kind:KIND, collective:TYPE, bandwidth:DIMENSION, latency:DIMENSION, "
+    "link:FROM-TO or edge:RANK/FROM-TO"
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """One thing that could change: *what* it is, and its *name* among those.
+
+    Nodes with a *name* as their ``operator``, ``module`` or ``kind``; a ``collective`` by its type or as the
+    critical path describes it; the ``bandwidth`` or ``latency`` of a network dimension (from 0), a ``link``
+    ("0-8"), or one dependency, an ``edge`` ("0/17-23": of rank 0, from node 17 to node 23).
+    """
+
+    what: str
+    name: str
+
+    @property
+    def label(self) -> str:
+        """The target in words."""
+        if self.what in ("bandwidth", "latency"):
+            better = "more bandwidth" if self.what == "bandwidth" else "less latency"
+            return f"network dimension {int(self.name) + 1}: {better}"
+        if self.what == "collective":
+            return f"{self.name}: less data"
+        if self.what == "edge":
+            rank, source, target = self.edge
+            return f"node {target} of rank {rank} without waiting for node {source}"
+        return "host work" if self == Target("kind", "launch") else f"{self.what} {self.name}"
+
+    @property
+    def key(self) -> str:
+        """The target as one text, which :meth:`parse` reads."""
+        return f"{self.what}:{self.name}"
+
+    @property
+    def edge(self) -> tuple[int, int, int]:
+        """The rank, source and target of an edge."""
+        return _read_edge(self.name)
+
+    @classmethod
+    def parse(cls, key: str) -> Target:
+        """Return the target written as *key*; raises `UsageError` for anything else."""
+        what, _, name = key.partition(":")
+        if what not in (*COLUMNS, *NETWORK, "collective", "edge") or not name:
+            raise UsageError(f"'{key[:60]}' is nothing that could change; write {_WAYS}.")
+        if what == "edge":
+            _read_edge(name)
+        return cls(what, name)
+
+
+def _read_edge(name: str) -> tuple[int, int, int]:
+    match = _EDGE.fullmatch(name)
+    if match is None:
+        raise UsageError(f"'{name[:60]}' is no edge; write RANK/FROM-TO with two node ids, such as 0/17-23.")
+    rank, source, target = (int(text) for text in match.groups())
+    return rank, source, target
+
+
+def targets(path: CriticalPath, backend: str, dimensions: int, count: int = 5) -> list[Target]:
+    """Return what could be faster: the *path*'s largest contributors, and the network."""
+    # Only a replay takes the duration of a communication from the workload.
+    kinds = ["compute", "memory"] + ["communication"] * (backend in MEASURED)
+    scaled = path.segments[path.segments["kind"].isin(kinds)]
+    found = [Target(what, name) for what in ("operator", "module") for name in _largest(scaled, what, count)]
+    if (path.segments["kind"] == "launch").any():
+        found.append(Target("kind", "launch"))
+    if backend not in MEASURED:
+        collectives = path.segments[~path.segments["collective"].str.match("(send|recv) of ")]
+        found += [Target("collective", name) for name in _largest(collectives, "collective", count)]
+        for dimension in range(dimensions):
+            found += [Target("bandwidth", str(dimension)), Target("latency", str(dimension))]
+    return found
+
+
+def _largest(segments: pd.DataFrame, column: str, count: int) -> list[str]:
+    named = segments[segments[column] != ""]
+    return [str(name) for name in named.groupby(column)["duration_ns"].sum().nlargest(count).index]

@@ -1,0 +1,81 @@
+"""A backend without an engine, for tests: every rank runs its nodes one after the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...converter import Graph, NodeType
+from .._experiment import Experiment
+from .._result import COLUMNS, Result
+from ._base import Progress
+from ._collectives import collective_table
+
+__all__ = ["FakeBackend"]
+
+
+class FakeBackend:
+    """Runs every rank's nodes in id order, each for its duration; deterministic and free of the network.
+
+    *communication_ns*, if given, replaces the duration of every communication node.
+    """
+
+    def __init__(self, communication_ns: int | None = None) -> None:
+        self.communication_ns = communication_ns
+
+    def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
+        """Return the result of running the programs in id order."""
+        workload = experiment.workload.model
+        frames = [
+            self._rank_nodes(rank, workload.graphs[program])
+            for rank, program in enumerate(experiment.workload.program_of_rank)
+        ]
+        nodes = pd.concat(frames, ignore_index=True).astype(COLUMNS["nodes"])
+        ranks = pd.DataFrame([_rank_row(rank, frame) for rank, frame in enumerate(frames)])
+        if progress is not None:
+            progress(int(ranks["finish_ns"].max()), len(ranks))
+        return Result(
+            backend=experiment.backend,
+            makespan_ns=int(ranks["finish_ns"].max()),
+            ranks=ranks.astype(COLUMNS["ranks"]),
+            nodes=nodes[list(COLUMNS["nodes"])],
+            collectives=collective_table(nodes, workload),
+            provenance=experiment.describe(),
+        )
+
+    def _rank_nodes(self, rank: int, graph: Graph) -> pd.DataFrame:
+        durations = graph.nodes["duration_ns"].to_numpy().clip(min=1)
+        is_comm = graph.nodes["type"].to_numpy() >= NodeType.COMM_SEND
+        if self.communication_ns is not None:
+            durations = np.where(is_comm, self.communication_ns, durations)
+        ends = np.cumsum(durations)
+        ids = graph.nodes["node_id"].to_numpy()
+        table: pd.DataFrame = pd.DataFrame(
+            {
+                "rank": rank,
+                "node_id": ids,
+                "start_ns": ends - durations,
+                "end_ns": ends,
+                "cause_node": np.concatenate([[-1], ids[:-1]]),
+                "cause_is_dependency": False,
+                "origin_rank": rank,
+                "origin_node": ids,
+                "is_comm": is_comm,
+            }
+        )
+        return table
+
+
+def _rank_row(rank: int, frame: pd.DataFrame) -> dict[str, Any]:
+    durations = frame["end_ns"] - frame["start_ns"]
+    communication = int(durations[frame["is_comm"]].sum())
+    return {
+        "rank": rank,
+        "finish_ns": int(frame["end_ns"].max()),
+        "exposed_comm_ns": communication,
+        "compute_ns": int(durations.sum()) - communication,
+        "comm_ns": communication,
+        "overlap_ns": 0,
+    }

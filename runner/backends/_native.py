@@ -1,0 +1,308 @@
+"""The backends of our own engine: congestion-unaware, congestion-aware, and the replay of a measurement."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...errors import BackendError, BackendUnavailable
+from .._experiment import Experiment
+from .._result import Result
+from ..config import NetworkConfig, PacketNetwork, read_per_node
+from ._base import Progress
+from ._collectives import collective_table
+from ._stall import stall_error
+
+__all__ = ["ExternalNetwork", "NativeBackend", "ReplayBackend", "device_links"]
+
+ExternalNetwork = Callable[[list[tuple[int, int, int, int, int]], int], list[tuple[int, int]]]
+"""Takes messages (id, source, destination, bytes, ns) and a time in ns (-1: none); simulates until something
+arrives but not past that time; returns what arrived in that instant (id, ns)."""
+
+
+class NativeBackend:
+    """The analytical network: links without queues, or with them if *congestion_aware* (one dimension)."""
+
+    def __init__(self, *, congestion_aware: bool, replay_only: bool = False) -> None:
+        self.congestion_aware = congestion_aware
+        self.replay_only = replay_only
+
+    def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
+        """Simulate *experiment*; raises `SimulationStalled` if ranks are left waiting for each other."""
+        return self.simulate(experiment, progress)
+
+    def totals(self, experiment: Experiment, progress: Progress | None = None) -> Result:
+        """Simulate *experiment* for its makespan and ranks alone: the result has no other tables.
+
+        Making those takes several times as long as a small simulation. A kind of backend that runs in its
+        own way gives its whole result.
+        """
+        if type(self).run is not NativeBackend.run:
+            return self.run(experiment, progress)
+        with _within_memory(experiment):
+            return _result(experiment, self._output(experiment, progress, None, totals=True), totals=True)
+
+    def simulate(
+        self, experiment: Experiment, progress: Progress | None, network: ExternalNetwork | None = None
+    ) -> Result:
+        """Simulate *experiment*, its messages carried by *network* instead of the analytical one if given."""
+        with _within_memory(experiment):
+            return _result(experiment, self._output(experiment, progress, network))
+
+    def _output(
+        self,
+        experiment: Experiment,
+        progress: Progress | None,
+        network: ExternalNetwork | None,
+        *,
+        totals: bool = False,
+    ) -> Any:
+        engine = _engine()
+        config = self._config(engine, experiment)
+        config.record_nodes = config.record_links = not totals
+        if network is not None:
+            config.external_network = network
+        source = experiment.workload
+        output = engine.simulate(config, list(source.programs), source.program_of_rank, progress)
+        if len(output.unfinished):
+            raise stall_error(output.unfinished, source.num_ranks)
+        if output.nodes_executed == 0:
+            raise BackendError(
+                "The simulation executed no node at all; check that the workload is not empty."
+            )
+        return output
+
+    def _config(self, engine: Any, experiment: Experiment) -> Any:
+        config = engine.Config()
+        _set_network(config, experiment, self.congestion_aware)
+        _set_system(config, experiment)
+        memory = experiment.memory
+        config.memory_type = memory.memory_type
+        config.remote_mem_latency = memory.remote_mem_latency
+        config.remote_mem_bw = memory.remote_mem_bw
+        config.num_nodes = memory.num_nodes
+        config.num_npus_per_node = memory.num_npus_per_node
+        config.groups = {int(group): list(members) for group, members in experiment.groups.items()}
+        config.semantics = experiment.semantics
+        # ASTRA-sim replays a broadcast and refuses the others; a captured job deserves better.
+        config.native_collectives = experiment.semantics == "trace"
+        config.replay_only = self.replay_only or bool(experiment.system.replay_only)
+        return config
+
+
+class ReplayBackend(NativeBackend):
+    """Every node takes its measured duration, so the answer is the measured step."""
+
+    def __init__(self) -> None:
+        super().__init__(congestion_aware=False, replay_only=True)
+
+
+@contextlib.contextmanager
+def _within_memory(experiment: Experiment) -> Iterator[None]:
+    """Turn a `MemoryError` of the block into an error that says what needs less."""
+    try:
+        yield
+    except MemoryError as error:
+        raise BackendError(
+            f"There is not enough memory to simulate {experiment.workload.num_ranks} ranks; simulate fewer, "
+            "without congestion (ranks that behave alike are simulated once), or on a larger machine."
+        ) from error
+
+
+def _engine() -> Any:
+    try:
+        from .. import engine  # noqa: PLC0415 - the rest of the package works without the compiled module
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"The simulation engine is not installed ({error}); install the package again."
+        ) from error
+    if not hasattr(engine, "Config"):
+        raise BackendUnavailable("The simulation engine is not built; run 'make build' in the checkout.")
+    return engine
+
+
+def _set_network(config: Any, experiment: Experiment, congestion_aware: bool) -> None:
+    network = experiment.network
+    config.topology = list(network.topology)
+    config.npus_count = list(network.npus_count)
+    config.bandwidth = list(network.bandwidth)
+    config.latency = list(network.latency)
+    config.congestion_aware = congestion_aware
+    config.links = device_links(network) if congestion_aware else []
+    config.num_queues_per_dim = experiment.num_queues_per_dim
+    config.rendezvous = experiment.rendezvous
+
+
+def device_links(network: NetworkConfig) -> list[tuple[int, int, float, float]]:
+    """Return the network's own links, or those of its packet-level topology; none means its dimensions."""
+    part = network.unknown.get("packet")
+    own_topology = isinstance(part, Mapping) and ("links" in part or "fabric" in part)
+    return list(PacketNetwork.of(network).device_links() if own_topology else network.links)
+
+
+_PLAIN = (
+    "preferred_dataset_splits",
+    "active_chunks_per_dimension",
+    "local_reduction_delay",
+    "local_mem_bw",
+    "peak_perf",
+    "roofline_enabled",
+    "track_local_mem",
+    "collective_optimization",
+    "scheduling_policy",
+    "intra_dimension_policy",
+    "inter_dimension_policy",
+    "L",
+    "o",
+    "g",
+    "G",
+)
+# A table of this many node times takes some 300 MB.
+_MOST_NODE_ROWS = 5_000_000
+_LISTS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
+
+
+def _set_system(config: Any, experiment: Experiment) -> None:
+    """Copy the keys the file has; the engine's own defaults are ASTRA-sim's for absent ones."""
+    system = experiment.system
+    for name in _PLAIN:
+        value = getattr(system, name)
+        if value is not None:
+            setattr(config, name, value)
+    if system.endpoint_delay is not None:
+        # Only a delay that is given is scaled; the default of 10 ns is not.
+        config.endpoint_delay = int(system.endpoint_delay * experiment.injection_scale)
+    for name in _LISTS:
+        for suffix in ("_implementation", "_implementation_custom"):
+            value = getattr(system, name + suffix)
+            if value is not None:
+                setattr(config, name + suffix, list(value))
+    config.model_shared_bus = system.model_shared_bus == 1
+    config.custom_base = str(system.folder)
+    if system.per_node_custom_implementation is not None:
+        config.per_node_custom_implementation = read_per_node(system)
+
+
+def _nodes(output: Any) -> pd.DataFrame:
+    """Return the node times; of ranks that behave alike, each gets those of the one that was simulated.
+
+    Where that would be more rows than a reader can use, only the simulated ranks have rows.
+    """
+    simulated: pd.DataFrame = pd.DataFrame(
+        {
+            "rank": output.node_rank,
+            "node_id": output.node_id,
+            "start_ns": output.node_start_ns,
+            "end_ns": output.node_end_ns,
+            "cause_node": output.node_cause,
+            "cause_is_dependency": np.asarray(output.node_cause_is_dependency, dtype=bool),
+            "origin_rank": output.node_origin_rank,
+            "origin_node": output.node_origin_node,
+        }
+    )
+    if not output.folded or int(output.nodes_executed) > _MOST_NODE_ROWS:
+        return simulated
+    rows = simulated.groupby("rank").indices
+    chosen = [rows.get(rank, np.empty(0, dtype=np.int64)) for rank in output.rank_representative.tolist()]
+    nodes: pd.DataFrame = simulated.iloc[np.concatenate(chosen)].reset_index(drop=True)
+    ranks = np.arange(len(chosen), dtype=np.int32).repeat([len(part) for part in chosen])
+    itself = (nodes["origin_rank"] == nodes["rank"]) & (nodes["origin_node"] == nodes["node_id"])
+    nodes["origin_rank"] = np.where(itself, ranks, nodes["origin_rank"]).astype(np.int32)
+    nodes["rank"] = ranks
+    return nodes
+
+
+def _result(experiment: Experiment, output: Any, *, totals: bool = False) -> Result:
+    ranks = pd.DataFrame(
+        {
+            "rank": np.arange(experiment.workload.num_ranks, dtype=np.int64),
+            "finish_ns": output.rank_finish_ns,
+            "exposed_comm_ns": output.rank_exposed_comm_ns,
+            "compute_ns": output.rank_compute_ns,
+            "comm_ns": output.rank_comm_ns,
+            "overlap_ns": output.rank_overlap_ns,
+        }
+    )
+    if output.folded:
+        ranks["representative"] = output.rank_representative
+    if experiment.system.roofline_enabled:
+        # Shares of the time of the compute nodes (ASTRA-sim prints percentages), and operations a byte.
+        for name in ("compute_bound", "compute_utilization", "memory_utilization", "operation_intensity"):
+            ranks[name] = getattr(output, f"rank_{name}")
+    tables = {} if totals else _tables(experiment, output)
+    return Result(
+        backend=experiment.backend,
+        makespan_ns=int(output.makespan_ns),
+        ranks=ranks,
+        **tables,
+        provenance=_provenance(experiment, output),
+    )
+
+
+def _tables(experiment: Experiment, output: Any) -> dict[str, pd.DataFrame]:
+    nodes = _nodes(output)
+    links = pd.DataFrame(
+        {
+            name: getattr(output, f"link_{name}")
+            for name in ("src", "dst", "bytes", "busy_ns", "queue_ns", "messages")
+        }
+    )
+    collectives = collective_table(nodes, experiment.workload.model)
+    return {"nodes": nodes, "collectives": collectives, "links": links}
+
+
+def _provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
+    warnings = [*experiment.system.warnings, *_short_lists(experiment)]
+    skipped = int(output.nodes_total) - int(output.nodes_executed)
+    if skipped:
+        warnings.append(
+            f"{skipped} of {output.nodes_total} nodes were never executed: they wait in a circle."
+        )
+    return experiment.describe() | {
+        "network_name": experiment.network.name,
+        "system_name": experiment.system.name,
+        "experiment_hash": experiment.content_hash,
+        "workload_hash": experiment.workload.content_hash,
+        "versions": {"chakrascope": _version()},
+        "ignored_keys": [
+            *experiment.system.ineffective(),
+            *experiment.network.warnings,
+            *experiment.memory.warnings,
+        ],
+        "warnings": warnings,
+        "assumptions": list(experiment.assumptions),
+        "nodes_total": int(output.nodes_total),
+        "nodes_executed": int(output.nodes_executed),
+        "events": int(output.events),
+        "folded": bool(output.folded),
+        "ranks_simulated": len(np.unique(output.rank_representative)),
+        "finish_order": output.finish_order.tolist(),
+    }
+
+
+def _short_lists(experiment: Experiment) -> list[str]:
+    """Return a sentence for each algorithm list that leaves out dimensions: its collective shrinks."""
+    sentences = []
+    for name in _LISTS:
+        value = getattr(experiment.system, f"{name}_implementation")
+        short = value is not None and 0 < len(value) < experiment.network.dimensions
+        if short and not value[-1].startswith("one"):
+            sentences.append(
+                f"'{name.replace('_', '-')}-implementation' names {len(value)} of "
+                f"{experiment.network.dimensions} dimensions: the collective runs only inside these."
+            )
+    return sentences
+
+
+@lru_cache
+def _version() -> str:
+    try:
+        return version("chakrascope")
+    except PackageNotFoundError:
+        return "unknown (not installed)"

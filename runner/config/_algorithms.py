@@ -1,0 +1,146 @@
+"""Custom algorithms of a system: their files, what they hold, and copies that travel with a study."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ...errors import ConfigError
+from ._system import SystemConfig
+from ._values import read_yaml, write_atomically
+
+__all__ = ["copied_into", "digests", "has_algorithms", "kept_in", "read_per_node", "without_paths"]
+
+_COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
+_PER_NODE = "per_node_custom_implementation"
+
+
+def has_algorithms(system: SystemConfig) -> bool:
+    """Return whether *system* names files of algorithms."""
+    return bool(_names(system))
+
+
+def without_paths(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the mapping of a system's file with the names of its algorithms but not their folders."""
+    shown = dict(plain)
+    for key in (f"{name.replace('_', '-')}-implementation-custom" for name in _COLLECTIVES):
+        if key in shown:
+            shown[key] = [Path(name).name for name in shown[key]]
+    key = _PER_NODE.replace("_", "-")
+    if key in shown:
+        shown[key] = Path(shown[key]).name
+    return shown
+
+
+def digests(system: SystemConfig) -> dict[str, str]:
+    """Return a hash of the content of each algorithm of *system*, by the collective or node it is for."""
+    found = {}
+    for use, name in _names(system).items():
+        lines = [f"{number} {_digest(file)}" for number, file in sorted(_files(system, name).items())]
+        found[use] = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return found
+
+
+def copied_into(system: SystemConfig, folder: Path, inside: str = "algorithms") -> SystemConfig:
+    """Return *system* as *folder* holds it, the files of its algorithms copied into *inside* of that.
+
+    Raises `ConfigError` for an algorithm without files.
+    """
+    changes: dict[str, Any] = {}
+    per_node = {}
+    lead = f"{inside}/" if inside else ""
+    for use, name in _names(system).items():
+        _copy(system, name, folder / inside, use)
+        if use.startswith("node-"):
+            per_node[int(use.removeprefix("node-"))] = f"{lead}{use}"
+        else:
+            changes[f"{use}_implementation_custom"] = (f"{lead}{use}",)
+    if per_node:
+        write_atomically(folder / inside / "nodes.yml", yaml.safe_dump(per_node))
+        changes[_PER_NODE] = f"{lead}nodes.yml"
+    return replace(system, folder=folder, **changes)
+
+
+def kept_in(folder: Path, system: SystemConfig) -> tuple[SystemConfig, str]:
+    """Return *system* with its algorithms in *folder*, under a name made of what they hold, and that name.
+
+    They appear there whole or not at all, and once. A system without algorithms has the name "".
+    """
+    if not has_algorithms(system):
+        return system, ""
+    content = "\n".join(f"{use} {digest}" for use, digest in sorted(digests(system).items()))
+    name = hashlib.sha256(content.encode()).hexdigest()[:16]
+    target, temporary = folder / name, folder / f".{name}.{os.getpid()}.tmp"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    kept = copied_into(system, temporary, "")
+    try:
+        temporary.rename(target)
+    except OSError:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if not target.is_dir():
+            raise
+    return replace(kept, folder=target), name
+
+
+def read_per_node(system: SystemConfig) -> dict[int, str]:
+    """Return which node ids have which algorithm; raises `ConfigError` if the YAML does not say so."""
+    path = system.folder / str(getattr(system, _PER_NODE))
+    data = read_yaml(path, "list of single nodes' custom algorithms")
+    try:
+        return {int(key): str(value) for key, value in data.items()}
+    except ValueError as error:
+        raise ConfigError(
+            f"The custom algorithms of single nodes in {path} cannot be read ({error}); "
+            "the file must map node ids to names."
+        ) from error
+
+
+def _names(system: SystemConfig) -> dict[str, str]:
+    """Return the algorithms by their use: the collective, or ``node-ID``."""
+    found = {}
+    for collective in _COLLECTIVES:
+        names = getattr(system, f"{collective}_implementation_custom")
+        if names:
+            found[collective] = names[0]
+    if getattr(system, _PER_NODE) is not None:
+        found |= {f"node-{node}": name for node, name in read_per_node(system).items()}
+    return found
+
+
+def _files(system: SystemConfig, name: str) -> dict[int, Path]:
+    """Return the files NAME.N.et by their N."""
+    prefix = system.folder / name
+    pattern = re.compile(rf"{re.escape(prefix.name)}\.(\d+)\.et")
+    places = prefix.parent.iterdir() if prefix.parent.is_dir() else ()
+    matches = [(pattern.fullmatch(file.name), file) for file in places]
+    return {int(match[1]): file for match, file in matches if match}
+
+
+def _copy(system: SystemConfig, name: str, folder: Path, use: str) -> None:
+    files = _files(system, name)
+    if not files:
+        raise ConfigError(
+            f"The custom algorithm '{name}' has no files {system.folder / name}.N.et, one for each position "
+            "N; they are looked for relative to the system configuration."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, file in files.items():
+        shutil.copyfile(file, folder / f"{use}.{number}.et")
+
+
+def _digest(file: Path) -> str:
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(
+            f"The custom algorithm {file} cannot be read ({error.strerror}); check the path."
+        ) from error

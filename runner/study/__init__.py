@@ -1,0 +1,33 @@
+"""The study on disk, the workspace of several, their runs and notes, and what is imported into them."""
+
+from __future__ import annotations
+
+from ._archive import experiment_archive as experiment_archive
+from ._names import check_name as check_name
+from ._runs import run_name as run_name
+from ._runs import run_table as run_table
+from ._study import RunInfo as RunInfo
+from ._study import Study as Study
+from ._workspace import Shelf as Shelf
+from ._workspace import StudyInfo as StudyInfo
+from ._workspace import describe_study as describe_study
+from .imports import ImportItem as ImportItem
+from .imports import check_item as check_item
+from .imports import find_items as find_items
+from .imports import import_item as import_item
+
+__all__ = [
+    "ImportItem",
+    "RunInfo",
+    "Shelf",
+    "Study",
+    "StudyInfo",
+    "check_item",
+    "check_name",
+    "describe_study",
+    "experiment_archive",
+    "find_items",
+    "import_item",
+    "run_name",
+    "run_table",
+]

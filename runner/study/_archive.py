@@ -1,0 +1,73 @@
+"""Put everything ASTRA-sim needs for an experiment into one zip file."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+from .._experiment import Experiment
+from ..backends import write_inputs
+
+__all__ = ["experiment_archive"]
+
+_MOST_WORKLOAD_BYTES = 128 << 20
+_TIME = (1980, 1, 1, 0, 0, 0)  # the same experiment gives the same bytes
+_README = """\
+The inputs of one simulation, as ASTRA-sim 2 reads them; start it in this folder:
+
+    {program} {options}
+
+{workload}
+The same with Chakrascope:
+
+    {command}
+"""
+_WITH_WORKLOAD = "workload/ holds one Chakra graph a rank.\n"
+_WITHOUT_WORKLOAD = (
+    "The graphs of the {ranks} ranks are not here, as they have {size:,} MB; put them into workload/ as "
+    "workload.RANK.et.\n"
+)
+
+
+def experiment_archive(experiment: Experiment, command: str) -> bytes:
+    """Return a zip with the files of *experiment* and a README that tells how to run them.
+
+    *command* is the line of Chakrascope that does the same. Graphs of more than 128 MB together stay out.
+    Raises `ConfigError` for files the experiment names that are not there.
+    """
+    size = _workload_bytes(experiment)
+    fits = size <= _MOST_WORKLOAD_BYTES
+    kind = "ns3" if experiment.backend.endswith("ns3") else "analytical-unaware"
+    buffer = BytesIO()
+    with tempfile.TemporaryDirectory(prefix="chakrascope-") as name:
+        folder = Path(name)
+        options = write_inputs(experiment, kind, folder, trace=False)
+        workload = _WITH_WORKLOAD if fits else _WITHOUT_WORKLOAD
+        readme = _README.format(
+            program="AstraSim_NS3" if kind == "ns3" else "AstraSim_Analytical_Congestion_Unaware",
+            options=shlex.join(options),
+            workload=workload.format(ranks=experiment.workload.num_ranks, size=size >> 20),
+            command=command,
+        )
+        (folder / "README.txt").write_text(readme, encoding="utf-8")
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+            for file in sorted(folder.rglob("*")):
+                inner = file.relative_to(folder)
+                wanted = inner.parts[0] != "workload" or (fits and not inner.name.startswith("program"))
+                if file.is_file() and wanted:
+                    entry = zipfile.ZipInfo(inner.as_posix(), _TIME)
+                    entry.compress_type = zipfile.ZIP_DEFLATED
+                    archive.writestr(entry, file.read_bytes())
+    return buffer.getvalue()
+
+
+def _workload_bytes(experiment: Experiment) -> int:
+    source = experiment.workload
+    sizes = [
+        len(program) if isinstance(program, bytes) else Path(program).stat().st_size
+        for program in source.programs
+    ]
+    return sum(sizes[index] for index in source.program_of_rank)

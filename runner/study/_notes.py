@@ -1,0 +1,103 @@
+"""Keep what people write about a run or a study beside what was computed, which never changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ...errors import StudyError
+
+__all__ = [
+    "LABEL_LENGTH",
+    "NOTE_LENGTH",
+    "TAG_LENGTH",
+    "checked_label",
+    "checked_note",
+    "checked_tags",
+    "read_note",
+    "write_note",
+]
+
+LABEL_LENGTH = 120
+NOTE_LENGTH = 4_000
+TAG_LENGTH = 40
+_MOST_TAGS = 20
+_NAME = "note.json"
+_lock = threading.Lock()
+
+
+def checked_label(text: str) -> str:
+    """Return *text* as one line without outer blanks; raises `StudyError` if it is too long or not text."""
+    return _checked(" ".join(text.split()), "label", LABEL_LENGTH)
+
+
+def checked_note(text: str) -> str:
+    """Return *text* without outer blanks; raises `StudyError` if it is too long or not text."""
+    return _checked(text.strip(), "note", NOTE_LENGTH)
+
+
+def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    """Return *tags* without blanks around, each once, in order; raises `StudyError` for too many or long."""
+    found = sorted({_checked(" ".join(tag.split()), "tag", TAG_LENGTH) for tag in tags} - {""})
+    if len(found) > _MOST_TAGS:
+        raise StudyError(f"There are {len(found)} tags; give at most {_MOST_TAGS}.")
+    return tuple(found)
+
+
+def read_note(folder: Path) -> dict[str, Any]:
+    """Return the ``label``, ``note`` and ``tags`` written about *folder*; any may be absent.
+
+    A damaged file costs no more than itself: the note then says so.
+    """
+    try:
+        data = json.loads((folder / _NAME).read_text(encoding="utf-8"))
+        texts = {
+            "label": checked_label(data["label"]),
+            "note": checked_note(data["note"]),
+            "tags": checked_tags(data.get("tags", ())),
+        }
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, StudyError) as error:
+        return {"note": f"({_NAME} of {folder.name} is damaged: {error}; write the note again)"}
+    return {key: text for key, text in texts.items() if text}
+
+
+def write_note(folder: Path, label: str | None, note: str | None, tags: Iterable[str] | None = None) -> None:
+    """Replace *label*, *note* and *tags* of *folder*; None leaves one as it is, an empty one removes it.
+
+    A reader sees the old texts or the new ones. Raises `StudyError` if the folder is gone meanwhile.
+    """
+    asked = {
+        "label": None if label is None else checked_label(label),
+        "note": None if note is None else checked_note(note),
+        "tags": None if tags is None else checked_tags(tags),
+    }
+    # Beside the folder, not in it: one that was deleted meanwhile must not come back with only a note.
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.note.tmp")
+    with _lock:
+        texts = {"label": "", "note": "", "tags": ()} | read_note(folder)
+        texts |= {key: text for key, text in asked.items() if text is not None}
+        try:
+            temporary.write_text(json.dumps(texts, indent=2) + "\n", encoding="utf-8")
+            temporary.replace(folder / _NAME)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise StudyError(
+                f"The note of {folder.name} cannot be written ({error.strerror}); was it deleted, and may "
+                "you write to the study?"
+            ) from error
+
+
+def _checked(text: str, what: str, most: int) -> str:
+    if len(text) > most:
+        raise StudyError(f"The {what} has {len(text):,} characters; write at most {most:,}.")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise StudyError(f"The {what} is not Unicode text ({error}); write it again.") from error
+    return text

@@ -1,0 +1,57 @@
+"""List the runs of a study, and find among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from ._study import RunInfo
+
+__all__ = ["run_name", "run_table"]
+
+_COLUMNS = [
+    "id",
+    "label",
+    "backend",
+    "network",
+    "ranks",
+    "makespan_ns",
+    "created",
+    "workload",
+    "tags",
+    "note",
+]
+# Characters that turn round what stands beside a name; text of any script reads as it should without them.
+_NO_TURNS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd")
+
+
+def run_name(info: RunInfo) -> str:
+    """Return what a run is called: its label, or that it is the measurement."""
+    plain = f"{info.backend} on {info.network}"
+    if info.backend == "replay" and info.label in ("", plain):
+        return "measured (replay)"
+    return (info.label or plain).translate(_NO_TURNS)
+
+
+def run_table(runs: Sequence[RunInfo], find: str = "") -> pd.DataFrame:
+    """Return a row a run that has *find* in any of its texts, the newest first; ``created`` is UTC."""
+    rows = [
+        {
+            "id": info.id,
+            "label": run_name(info),
+            "backend": info.backend,
+            "network": info.network,
+            "ranks": info.num_ranks,
+            "makespan_ns": info.makespan_ns,
+            "created": info.created[:19].replace("T", " "),
+            "workload": info.workload,
+            "tags": ", ".join(info.tags),
+            "note": info.note,
+        }
+        for info in sorted(runs, key=lambda info: (info.created, info.id), reverse=True)
+    ]
+    wanted = find.casefold()
+    kept = [row for row in rows if any(wanted in str(value).casefold() for value in row.values())]
+    table: pd.DataFrame = pd.DataFrame(kept, columns=_COLUMNS)
+    return table

@@ -1,0 +1,404 @@
+"""A study: one folder with trace sets, workloads and runs, that can be moved and renamed freely."""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from ...converter import Workload
+from ...errors import StudyError, did_you_mean
+from .._experiment import Experiment, WorkloadSource
+from .._result import Result
+from .._writing import writing
+from ..config import MemoryConfig, NetworkConfig, SystemConfig, copied_into, load_groups, write_atomically
+from ._notes import LABEL_LENGTH, NOTE_LENGTH, TAG_LENGTH, read_note, write_note
+
+__all__ = ["RunInfo", "Study"]
+
+_FORMAT = "chakrascope-study"
+_RUN_TYPES = {
+    **dict.fromkeys(("backend", "network", "created", "label", "workload"), str),
+    **dict.fromkeys(("makespan_ns", "num_ranks"), int),
+}
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """One finished run; *id* is the content hash of its experiment, *created* an ISO time (UTC).
+
+    *label*, *note* and *tags* are what people call it and wrote about it: see `Study.annotate`.
+    """
+
+    id: str
+    backend: str
+    network: str
+    makespan_ns: int
+    created: str
+    label: str
+    workload: str
+    num_ranks: int
+    note: str = ""
+    tags: tuple[str, ...] = ()
+
+
+class Study:
+    """A study folder. Nothing inside holds an absolute path, and every run is whole or absent."""
+
+    LABEL_LENGTH = LABEL_LENGTH
+    NOTE_LENGTH = NOTE_LENGTH
+    TAG_LENGTH = TAG_LENGTH
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: str | Path) -> Study:
+        """Return the study at *path*, making the folder if it is not one yet.
+
+        Raises `StudyError` if something else is there that is not an empty folder.
+        """
+        folder = Path(path)
+        if (folder / "study.json").is_file():
+            return cls.open(folder)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise StudyError(f"{folder} exists and is not a study; choose a new folder, or an empty one.")
+        head = {"format": _FORMAT, "version": 1, "created": _now()}
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / "study.json", json.dumps(head, indent=2) + "\n")
+        except OSError as error:
+            raise StudyError(
+                f"The study {folder} cannot be made ({error.strerror}); choose a folder you may write to."
+            ) from error
+        return cls(folder)
+
+    def discard_empty(self, trace_dir: Path) -> None:
+        """Remove the folder *trace_dir* of a capture that left nothing, and the study if it holds no more."""
+        traces = trace_dir.parent
+        for folder in (trace_dir, traces):
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+        if [item.name for item in self.path.iterdir()] == ["study.json"]:
+            shutil.rmtree(self.path)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Study:
+        """Return the study at *path*; raises `StudyError` if there is none."""
+        folder = Path(path)
+        head = _read_json(folder / "study.json", f"{folder} is not a study: it has no readable study.json")
+        if head.get("format") != _FORMAT or head.get("version") != 1:
+            raise StudyError(
+                f"{folder}/study.json is not of a study this version can read; use a newer chakrascope."
+            )
+        return cls(folder)
+
+    def trace_sets(self) -> list[str]:
+        """Return the names of the trace sets that have a manifest, oldest first."""
+        found = list((self.path / "traces").glob("*/manifest.json"))
+        return [file.parent.name for file in sorted(found, key=lambda file: (file.stat().st_mtime_ns, file))]
+
+    def latest_trace_set(self) -> Path:
+        """Return the folder of the newest trace set; raises `StudyError` if nothing was captured yet."""
+        names = self.trace_sets()
+        if not names:
+            raise StudyError(
+                f"The study {self.path} has no trace set yet; capture one with 'chakrascope trace'."
+            )
+        return self.path / "traces" / names[-1]
+
+    def new_trace_dir(self, name: str | None = None) -> Path:
+        """Make and return a fresh folder for a trace set, called *name* or after the next free number."""
+        root = self.path / "traces"
+        root.mkdir(parents=True, exist_ok=True)
+        number = 1
+        while True:
+            candidate = root / (name or f"capture-{number}")
+            try:
+                candidate.mkdir()
+            except FileExistsError as error:
+                if name:
+                    raise StudyError(
+                        f"The study {self.path} already has a trace set '{name}'; choose another."
+                    ) from error
+                number += 1
+            else:
+                return candidate
+
+    def workloads(self) -> list[str]:
+        """Return the names of the workloads, oldest first."""
+        found = list((self.path / "workloads").glob("*/workload.workload.json"))
+        return [file.parent.name for file in sorted(found, key=lambda file: (file.stat().st_mtime_ns, file))]
+
+    def workload_prefix(self, name: str | None = None) -> Path:
+        """Return the PREFIX of the workload *name*, or of the newest; `StudyError` if there is none."""
+        names = self.workloads()
+        if not names:
+            raise StudyError(
+                f"The study {self.path} has no workload yet; make one with 'chakrascope convert'."
+            )
+        chosen = name or names[-1]
+        if chosen not in names:
+            raise StudyError(f"The study {self.path} has no workload '{chosen}'{did_you_mean(chosen, names)}")
+        return self.path / "workloads" / chosen / "workload"
+
+    def workload(self, name: str | None = None) -> Workload:
+        """Return the workload *name*, or the newest."""
+        return Workload.load(self.workload_prefix(name))
+
+    def add_workload(self, workload: Workload, name: str) -> Path:
+        """Save *workload* as *name*, replacing one of that name, and return its PREFIX.
+
+        A workload that runs belong to is not replaced by another: the new one is then called ``name-2``.
+        """
+        root = self.path / "workloads"
+        temporary = root / f".{name}.{os.getpid()}.tmp"
+        shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            with writing(root / name):
+                temporary.mkdir(parents=True)
+                workload.save(temporary / "workload")
+                folder = self._folder_for(temporary, root / name)
+                shutil.rmtree(folder, ignore_errors=True)
+                temporary.rename(folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        return folder / "workload"
+
+    def _folder_for(self, saved: Path, wanted: Path) -> Path:
+        """Return *wanted*, or the next name whose runs, if it has any, simulated what is in *saved*."""
+        used = {info.workload for info in self._infos()}
+        number, folder = 1, wanted
+        while folder.name in used and folder.is_dir() and not _same_programs(saved, folder):
+            number += 1
+            folder = wanted.with_name(f"{wanted.name}-{number}")
+        return folder
+
+    def import_workload(
+        self, prefix: str | Path, groups: str | Path | None = None, name: str | None = None
+    ) -> Path:
+        """Copy the workload ``PREFIX.<rank>.et`` into the study and return its PREFIX there.
+
+        *groups* is a file of communicator groups, if it is not beside them; *name* is else that of *prefix*.
+        """
+        workload = Workload.load(prefix)
+        if groups is not None:
+            workload = replace(workload, groups=load_groups(groups))
+        return self.add_workload(workload, name or Path(prefix).name)
+
+    def runs(self) -> list[RunInfo]:
+        """Return the finished runs, oldest first."""
+        return sorted(self._infos(), key=lambda info: (info.created, info.id))
+
+    def run_info(self, run_id: str | None = None) -> RunInfo:
+        """Return the run whose id is, or alone begins with, *run_id*; without one the newest."""
+        runs = self.runs()
+        if not runs:
+            raise StudyError(f"The study {self.path} has no run yet; make one with 'chakrascope run'.")
+        if run_id is None:
+            return runs[-1]
+        found = [info for info in runs if info.id.startswith(run_id)]
+        if len(found) != 1:
+            raise StudyError(
+                f"The study {self.path} has {len(found) or 'no'} runs whose id begins with '{run_id}'"
+                f"{did_you_mean(run_id, [info.id for info in runs])}"
+            )
+        return found[0]
+
+    def result(self, run_id: str | None = None) -> Result:
+        """Return the result of a run, found as by `run_info`."""
+        return Result.load(self.path / "runs" / self.run_info(run_id).id)
+
+    def run_workload(self, run_id: str | None = None) -> Workload:
+        """Return the workload a run simulated, scaled out as it was."""
+        info = self.run_info(run_id)
+        workload = self.workload(info.workload or None)
+        return workload if workload.num_ranks == info.num_ranks else workload.scale_out(info.num_ranks)
+
+    def experiment(self, run_id: str | None = None) -> Experiment:
+        """Return the experiment of a run, from the files in its folder, ready to run again."""
+        info = self.run_info(run_id)
+        folder = self.path / "runs" / info.id
+        stored = _read_json(folder / "experiment.json", f"The run {info.id} has no readable experiment.json")
+        inputs: dict[str, Any] = {
+            "workload": WorkloadSource.of_model(self.run_workload(info.id)),
+            "system": SystemConfig.load(folder / "system.json"),
+            "network": NetworkConfig.load(folder / "network.yml"),
+            "memory": MemoryConfig.load(folder / "memory.json"),
+        }
+        try:
+            groups = {int(key): tuple(members) for key, members in stored["groups"].items()}
+            return Experiment(**inputs, groups=groups, backend=stored["backend"], **stored["options"])
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise StudyError(
+                f"{folder / 'experiment.json'} is damaged ({error!r}); delete the folder and run it again."
+            ) from error
+
+    def has_run(self, experiment: Experiment) -> bool:
+        """Return whether the study already holds the result of *experiment*."""
+        return (self.path / "runs" / experiment.content_hash / "run.json").is_file()
+
+    def add_run(
+        self, experiment: Experiment, result: Result, *, label: str = "", workload: str | None = None
+    ) -> str:
+        """Keep *result* as the run of *experiment* of the workload named *workload*; returns the run's id.
+
+        The folder appears whole or not at all. A run that is already there is left as it is.
+        """
+        run_id = experiment.content_hash
+        folder = self.path / "runs" / run_id
+        if folder.exists():
+            return run_id
+        temporary = folder.with_name(f".{run_id}.{os.getpid()}.tmp")
+        shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            with writing(folder):
+                result.write_into(temporary)
+                _write_inputs(temporary, experiment)
+                info = self._new_info(experiment, result, label, workload)
+                write_atomically(temporary / "run.json", json.dumps(info, indent=2) + "\n")
+                try:
+                    temporary.rename(folder)
+                except OSError:
+                    if not folder.exists():
+                        raise
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        return run_id
+
+    def _new_info(
+        self, experiment: Experiment, result: Result, label: str, workload: str | None
+    ) -> dict[str, Any]:
+        name = workload or self._workload_name(experiment)
+        return {
+            "backend": experiment.backend,
+            "network": experiment.network.name,
+            "makespan_ns": result.makespan_ns,
+            "created": _now(),
+            "label": label or f"{experiment.backend} on {experiment.network.name}",
+            "workload": name,
+            "num_ranks": experiment.workload.num_ranks,
+        }
+
+    def _workload_name(self, experiment: Experiment) -> str:
+        """Return which of the study's workloads the experiment ran: its own prefix's, else the newest."""
+        prefix = experiment.workload.prefix
+        if prefix is not None and prefix.parent.name in self.workloads():
+            return prefix.parent.name
+        names = self.workloads()
+        return names[-1] if names else ""
+
+    def annotate(
+        self,
+        run_id: str,
+        *,
+        label: str | None = None,
+        note: str | None = None,
+        tags: Iterable[str] | None = None,
+    ) -> RunInfo:
+        """Call the run *run_id* by another *label*, write a *note* about it, tag it, and return it so.
+
+        None leaves a text as it is; an empty label gives the run back its first one. The result itself never
+        changes. Raises `StudyError` if there is no such run, or a text is too long.
+        """
+        folder = self._run_folder(run_id)
+        write_note(folder, label, note, tags)
+        return self._info(folder)
+
+    def workload_ranks(self, name: str) -> int:
+        """Return how many ranks the workload *name* has, without reading its graphs."""
+        prefix = self.workload_prefix(name)
+        document = _read_json(
+            prefix.with_name(f"{prefix.name}.workload.json"),
+            f"The workload '{name}' of {self.path} is damaged",
+        )
+        try:
+            return int(document["num_ranks"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise StudyError(
+                f"The workload '{name}' of {self.path} does not say its ranks ({error}); convert it again."
+            ) from error
+
+    def delete_run(self, run_id: str) -> None:
+        """Delete the run *run_id*, which must be its whole id; it is gone at once or still whole.
+
+        The same experiment can be simulated again. Raises `StudyError` if there is no such run.
+        """
+        folder = self._run_folder(run_id)
+        doomed = folder.with_name(f".{run_id}.{os.getpid()}.deleted")
+        shutil.rmtree(doomed, ignore_errors=True)
+        try:
+            folder.rename(doomed)
+        except OSError as error:
+            raise StudyError(
+                f"The run {run_id} cannot be deleted ({error.strerror}); was it deleted meanwhile, and "
+                "may you write to the study?"
+            ) from error
+        shutil.rmtree(doomed, ignore_errors=True)
+
+    def _run_folder(self, run_id: str) -> Path:
+        known = [info.id for info in self._infos()]
+        if run_id not in known:
+            raise StudyError(f"The study {self.path} has no run '{run_id}'{did_you_mean(run_id, known)}")
+        return self.path / "runs" / run_id
+
+    def _infos(self) -> Iterator[RunInfo]:
+        for file in (self.path / "runs").glob("[!.]*/run.json"):
+            try:
+                yield self._info(file.parent)
+            except StudyError:  # noqa: PERF203 - a study has few runs
+                if file.exists():  # otherwise the run was deleted while we looked
+                    raise
+
+    def _info(self, folder: Path) -> RunInfo:
+        data = _read_json(folder / "run.json", f"The run {folder.name} of the study is damaged")
+        try:
+            wrong = [key for key, kind in _RUN_TYPES.items() if not isinstance(data.get(key), kind)]
+            if not wrong:
+                return RunInfo(id=folder.name, **data | read_note(folder))
+            problem = f"no {wrong[0]} of a run"
+        except TypeError as error:
+            problem = str(error)
+        raise StudyError(f"{folder / 'run.json'} is damaged ({problem}); delete the folder and run it again.")
+
+
+def _write_inputs(folder: Path, experiment: Experiment) -> None:
+    """Write the configurations as ASTRA-sim reads them, so that a run can be repeated there too."""
+    copied_into(experiment.system, folder).save(folder / "system.json")
+    experiment.network.save(folder / "network.yml")
+    experiment.memory.save(folder / "memory.json")
+    description = experiment.describe()
+    if description["groups"]:
+        write_atomically(folder / "groups.json", json.dumps(description["groups"]) + "\n")
+    stored = {key: description[key] for key in ("backend", "groups", "options")}
+    stored["workload_hash"] = experiment.workload.content_hash
+    stored["assumptions"] = list(experiment.assumptions)
+    write_atomically(folder / "experiment.json", json.dumps(stored, indent=2) + "\n")
+
+
+def _same_programs(one: Path, other: Path) -> bool:
+    """Return whether two workload folders hold the same graphs."""
+    names = sorted(file.name for file in one.glob("*.et"))
+    if names != sorted(file.name for file in other.glob("*.et")):
+        return False
+    return all(filecmp.cmp(one / name, other / name, shallow=False) for name in names)
+
+
+def _read_json(path: Path, problem: str) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, RecursionError, ValueError) as error:
+        raise StudyError(f"{problem} ({error}); check the path.") from error
+    if not isinstance(data, dict):
+        raise StudyError(f"{problem}: {path} does not hold a JSON object; restore it or delete its folder.")
+    return data
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="microseconds")

@@ -1,0 +1,156 @@
+"""Several studies together: those somebody names, and those that lie in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pandas as pd
+
+from ...errors import ChakrascopeError, StudyError, did_you_mean
+from ._names import check_name
+from ._notes import read_note, write_note
+from ._study import Study
+
+__all__ = ["Shelf", "StudyInfo", "describe_study", "study_info"]
+
+_COLUMNS = ["name", "tags", "workloads", "ranks", "runs", "shortest_ns", "changed", "note", "problem"]
+
+
+@dataclass(frozen=True)
+class StudyInfo:
+    """A study in one line. *note* and *tags* are what people wrote about it.
+
+    *ranks* are those of its newest workload (0 without), *shortest_ns* is the shortest step that was
+    simulated (-1 without), *changed* the ISO time (UTC) of the last change, *problem* why it cannot be read.
+    """
+
+    name: str
+    workloads: int = 0
+    ranks: int = 0
+    runs: int = 0
+    shortest_ns: int = -1
+    changed: str = ""
+    note: str = ""
+    tags: tuple[str, ...] = ()
+    problem: str = ""
+
+
+class Shelf:
+    """The studies at *folders*, each of which is a study or holds studies.
+
+    What lies in a folder is looked up whenever it is asked for. Raises `StudyError` for a folder that is
+    neither there nor holds studies.
+    """
+
+    def __init__(self, *folders: str | Path) -> None:
+        self._folders = [Path(folder) for folder in folders]
+        for folder in self._folders:
+            if not folder.is_dir():
+                raise StudyError(f"{folder} is no folder; give a study, or a folder that holds studies.")
+
+    @property
+    def is_one_study(self) -> bool:
+        """Whether there is one study and no folder that others could come to."""
+        return len(self._folders) == 1 and _is_study(self._folders[0])
+
+    def studies(self) -> dict[str, Study]:
+        """Return the studies by name, in order of name; of two of one name the later is called *name*-2."""
+        found: dict[str, Study] = {}
+        for path in self._paths():
+            name, number = path.name, 1
+            while name in found:
+                number += 1
+                name = f"{path.name}-{number}"
+            found[name] = Study(path)
+        return dict(sorted(found.items(), key=lambda item: (item[0].casefold(), item[0])))
+
+    def _paths(self) -> list[Path]:
+        paths: list[Path] = []
+        for folder in self._folders:
+            inner = (
+                [folder] if _is_study(folder) else sorted(path.parent for path in folder.glob("*/study.json"))
+            )
+            paths += [path.resolve() for path in inner if not path.name.startswith(".")]
+        return list(dict.fromkeys(paths))
+
+    def study(self, name: str) -> Study:
+        """Return the study *name*; raises `StudyError` if there is none."""
+        studies = self.studies()
+        if name not in studies:
+            raise StudyError(f"There is no study '{name[:80]}' here{did_you_mean(name, studies)}")
+        return studies[name]
+
+    def infos(self) -> list[StudyInfo]:
+        """Return each study in one line, in order of name; one that is damaged says so."""
+        return [_info(name, study) for name, study in self.studies().items()]
+
+    def table(self) -> pd.DataFrame:
+        """Return a row a study; ``changed`` is UTC to the second, ``shortest_ns`` -1 without a simulation."""
+        rows = [
+            vars(info) | {"tags": ", ".join(info.tags), "changed": info.changed[:19].replace("T", " ")}
+            for info in self.infos()
+        ]
+        table: pd.DataFrame = pd.DataFrame(rows, columns=_COLUMNS)
+        return table
+
+    @property
+    def home(self) -> Path | None:
+        """Where new studies go: the first folder that holds studies, if there is one."""
+        return next((folder for folder in self._folders if not _is_study(folder)), None)
+
+    def create(self, name: str) -> Study:
+        """Make a study *name* in :attr:`home`.
+
+        Raises `StudyError` for a name that is taken or cannot be one.
+        """
+        check_name(name, "a study")
+        if self.home is None:
+            raise StudyError(
+                "There is no folder for new studies; start the viewer with one that holds studies."
+            )
+        if (self.home / name).exists():
+            raise StudyError(f"There is a '{name}' already; choose another name.")
+        return Study.create(self.home / name)
+
+
+def describe_study(study: Study, *, note: str | None = None, tags: Iterable[str] | None = None) -> None:
+    """Write a *note* about *study* and tag it; None leaves one as it is.
+
+    Raises `StudyError` for texts that are too long.
+    """
+    write_note(study.path.resolve(), None, note, tags)
+
+
+def study_info(study: Study) -> StudyInfo:
+    """Return *study* in one line; raises `StudyError` if something in it is damaged."""
+    folder = study.path.resolve()
+    runs, names = study.runs(), study.workloads()
+    simulated = [run.makespan_ns for run in runs if run.backend != "replay"]
+    parts = [folder / name for name in ("", "study.json", "note.json", "runs", "traces", "workloads")]
+    changed = max(part.stat().st_mtime for part in parts if part.exists())
+    about = read_note(folder)
+    return StudyInfo(
+        name=folder.name,
+        workloads=len(names),
+        ranks=study.workload_ranks(names[-1]) if names else 0,
+        runs=len(runs),
+        shortest_ns=min(simulated, default=-1),
+        changed=datetime.fromtimestamp(changed, timezone.utc).isoformat(timespec="seconds"),
+        note=about.get("note", ""),
+        tags=about.get("tags", ()),
+    )
+
+
+def _is_study(folder: Path) -> bool:
+    return (folder / "study.json").is_file()
+
+
+def _info(name: str, study: Study) -> StudyInfo:
+    try:
+        info = study_info(Study.open(study.path))
+    except (ChakrascopeError, OSError) as error:
+        return StudyInfo(name, problem=str(error))
+    return StudyInfo(**vars(info) | {"name": name})

@@ -1,0 +1,13 @@
+"""What lies in a folder that a study can take in: trace sets, trace files of others, Chakra graphs."""
+
+from ._bring import check_item as check_item
+from ._bring import import_item as import_item
+from ._find import ImportItem as ImportItem
+from ._find import find_items as find_items
+
+__all__ = [
+    "ImportItem",
+    "check_item",
+    "find_items",
+    "import_item",
+]

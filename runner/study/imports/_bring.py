@@ -1,0 +1,108 @@
+"""Look over what is to be imported, and take it into a study."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from ....converter import Finding, Workload, convert, convert_files, doctor
+from ....converter.building import Progress
+from ....errors import ChakrascopeError
+from .._names import check_name
+from .._study import Study
+from ._find import ImportItem, find_item
+
+__all__ = ["check_item", "import_item"]
+
+# Below this, starting another process takes longer than it saves.
+_WORTH_PROCESSES_BYTES = 32 << 20
+
+
+def check_item(folder: Path, identity: str, progress: Progress) -> list[Finding]:
+    """Return what the doctor finds in the item *identity* of *folder*; places are relative to *folder*.
+
+    Raises `StudyError` if the item is gone, has changed or may not be imported.
+    """
+    item = find_item(folder, identity)
+    progress(0, item.ranks)
+    try:
+        found = _findings(folder, item, progress)
+    except ChakrascopeError as error:
+        found = [Finding("error", item.place, error.message, "See the message.")]
+    return [_without(folder, finding) for finding in found]
+
+
+def _findings(folder: Path, item: ImportItem, progress: Progress) -> list[Finding]:
+    if item.kind != "traces":
+        return doctor(folder / item.place)
+    with tempfile.TemporaryDirectory(prefix="chakrascope-") as name:
+        prefix = Path(name) / Path(item.place).name
+        _convert_files(folder, item, progress).save(prefix)
+        return [_without(Path(name), finding) for finding in doctor(prefix)]
+
+
+def import_item(study: Study, folder: Path, identity: str, name: str, progress: Progress) -> str:
+    """Make the item *identity* of *folder* a workload of *study* and return its name.
+
+    A trace set is copied into the study first. The workload is called *name*, or *name*-2 and so on where
+    that is taken. Raises `StudyError` for a name that cannot be one, `TraceError` and `WorkloadError` for
+    what cannot be converted; the study is then as it was.
+    """
+    check_name(name, "a workload")
+    item = find_item(folder, identity)
+    progress(0, item.ranks)
+    chosen = _free_name(study, name)
+    if item.kind == "graphs":
+        prefix = study.add_workload(Workload.load(folder / item.place), chosen)
+    elif item.kind == "traces":
+        prefix = study.add_workload(_convert_files(folder, item, progress), chosen)
+    else:
+        prefix = _import_trace_set(study, folder, item, chosen, progress)
+    return prefix.parent.name
+
+
+def _import_trace_set(study: Study, folder: Path, item: ImportItem, name: str, progress: Progress) -> Path:
+    """Copy the trace set into the study and convert it there; without a workload the copy goes again."""
+    root = study.path / "traces"
+    copied = root / f".{name}.{os.getpid()}.tmp"
+    shutil.rmtree(copied, ignore_errors=True)
+    try:
+        for file in item.files:
+            target = copied / Path(file).relative_to(item.place)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(folder / file, target, follow_symlinks=False)
+        workload = convert(copied, progress=progress, jobs=_processes(item))
+        workload = replace(workload, metadata=workload.metadata | {"trace_set": name})
+        copied.rename(root / name)
+    finally:
+        shutil.rmtree(copied, ignore_errors=True)
+    return study.add_workload(workload, name)
+
+
+def _convert_files(folder: Path, item: ImportItem, progress: Progress) -> Workload:
+    hosts = [folder / file for file in item.host_files] or None
+    devices = [folder / file for file in item.files]
+    return convert_files(hosts, devices, progress=progress, jobs=_processes(item))
+
+
+def _processes(item: ImportItem) -> int:
+    return (os.cpu_count() or 1) if item.size_bytes >= _WORTH_PROCESSES_BYTES else 1
+
+
+def _free_name(study: Study, name: str) -> str:
+    """Return *name*, with a number after it if the study has a workload or trace set of that name."""
+    taken = {path.name for kind in ("workloads", "traces") for path in (study.path / kind).glob("*")}
+    names = (name if number == 1 else f"{name}-{number}" for number in range(1, len(taken) + 2))
+    return next(candidate for candidate in names if candidate not in taken)
+
+
+def _without(folder: Path, finding: Finding) -> Finding:
+    """Return *finding* with places below *folder* as they are seen from there."""
+    texts = (
+        text.replace(f"{folder}/", "").replace(str(folder), ".")
+        for text in (finding.place, finding.cause, finding.remedy)
+    )
+    return Finding(finding.severity, *texts)

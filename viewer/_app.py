@@ -1,0 +1,200 @@
+"""Assemble the application: one shell, one page at a time, one selection shared by all of them."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+
+from ..errors import ChakrascopeError
+from ..runner import Study
+from . import _downloads as downloads
+from . import _perfetto as perfetto
+from . import _routes as routes
+from . import pages
+from ._shell import frame, new_dash
+from ._state import Selection, StudyView, Surroundings
+from ._theme import duration_text, run_options
+from .pages import card, link_to, no_workload, node_search, page_address, register_search
+
+__all__ = ["create_app"]
+
+
+def create_app(
+    study: Study, *, warm: bool = False, near: Surroundings | None = None, prefix: str = "/"
+) -> Dash:
+    """Return the viewer of *study*, ready to be served below the path *prefix*.
+
+    *near* says what else it is served with, and where it may import from. A run is read when a page first
+    asks for it; with *warm*, the newest one is at once, in the background.
+    """
+    app = new_dash(prefix)
+    view = StudyView(study, near)
+    app.layout = lambda: _shell(view)
+    _register_address(app, view)
+    _register_shell(app, view)
+    for page in pages.REGISTERED:
+        page.register(app, view)
+    routes.register(app.server, view)
+    perfetto.register(app.server)
+    downloads.register(app.server, view)
+    if warm:
+        threading.Thread(target=view.warm, daemon=True).start()
+    return app
+
+
+def _shell(view: StudyView) -> dmc.MantineProvider:
+    runs = dmc.Select(
+        id="run-select",
+        data=run_options(view.runs()),
+        placeholder="no run yet",
+        allowDeselect=False,
+        searchable=True,
+        className="run-select",
+        **{"aria-label": "Run shown"},
+    )
+    stores = [dcc.Store(id="selection"), dcc.Store(id="run")]
+    navigation = [html.Nav(id="nav", **{"aria-label": "Pages"}), html.Div(id="selected")]
+    return frame(_studies(view), [node_search(), runs], stores, navigation)
+
+
+def _studies(view: StudyView) -> list[Any]:
+    """Return the choice of the study shown, where there are several."""
+    shelf = view.near.shelf
+    if shelf is None:
+        return []
+    choice = dmc.Select(
+        id="study-select",
+        data=list(shelf.studies()),
+        value=view.near.name,
+        allowDeselect=False,
+        searchable=True,
+        w=210,
+        **{"aria-label": "Study shown"},
+    )
+    # Two levels up from any page of a study; a page of another application, so no link within this one.
+    return [dmc.Group([html.A("Studies", href="../../", className="text-link"), choice], gap="sm")]
+
+
+def _register_address(app: Dash, view: StudyView) -> None:
+    """Keep what is shown and the address the same."""
+
+    @app.callback(
+        Output("selection", "data"), Output("run", "data"), Output("run-select", "value"),
+        Input("url", "search"), State("run", "data"), State("selection", "data"),
+    )  # fmt: skip
+    def read_address(search: str | None, shown: str | None, selected: Any) -> tuple[Any, Any, Any]:
+        """Read the selection out of the address; what has not changed sets nothing off."""
+        selection = Selection.parse(search)
+        run = view.resolve(selection.run)
+        data = {"run": run, "rank": selection.rank, "node": selection.node}
+        same = run == shown
+        return no_update if data == selected else data, no_update if same else run, no_update if same else run
+
+    @app.callback(
+        Output("url", "search", allow_duplicate=True), Input("run-select", "value"), State("url", "search"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def choose_run(run: str | None, search: str | None) -> Any:
+        """Write the chosen run into the address, keeping the selected node."""
+        selection = Selection.parse(search)
+        if not run or run == view.resolve(selection.run):
+            return no_update
+        return selection.with_run(run).search
+
+    @app.callback(
+        Output("url", "search", allow_duplicate=True), Input("clear-selection", "n_clicks"),
+        State("url", "search"), prevent_initial_call=True,
+    )  # fmt: skip
+    def clear(clicks: int | None, search: str | None) -> Any:
+        """Select nothing."""
+        return Selection.parse(search).with_node(-1, -1).search if clicks else no_update
+
+
+def _register_shell(app: Dash, view: StudyView) -> None:
+    """Draw what surrounds the pages, and the page itself."""
+    register_search(app, view)
+
+    @app.callback(Output("nav", "children"), Input("url", "pathname"), Input("url", "search"))
+    def navigation(pathname: str | None, search: str | None) -> list[Any]:
+        """Draw the links; each carries the selection along."""
+        return [
+            dcc.Link(
+                page.TITLE,
+                href=page_address(page.PATH, search or ""),
+                className="nav-link active" if _path(pathname) == page.PATH else "nav-link",
+            )
+            for page in pages.PAGES
+        ]
+
+    @app.callback(
+        Output("page", "children"), Input("url", "pathname"), Input("run", "data"), Input("dark", "checked"),
+        State("url", "search"),
+    )  # fmt: skip
+    def show_page(pathname: str | None, run: str | None, dark: bool, search: str | None) -> Any:
+        """Lay out the page of the address, or say what is missing and what to do."""
+        page = _page(view, _path(pathname), run, "dark" if dark else "light", search)
+        view.shown.set()
+        return page
+
+    @app.callback(Output("selected", "children"), Input("selection", "data"))
+    def show_selected(selection: dict[str, Any] | None) -> Any:
+        """Name the selected node beside every page."""
+        return _selected(view, selection or {})
+
+    if view.near.shelf is not None:
+        app.clientside_callback(
+            ClientsideFunction("chakrascope", "openStudy"),
+            Output("study-select", "data-opened"),
+            Input("study-select", "value"),
+            State("url", "pathname"),
+            prevent_initial_call=True,
+        )
+
+
+def _selected(view: StudyView, selection: dict[str, Any]) -> Any:
+    run, rank, node_id = selection.get("run"), selection.get("rank", -1), selection.get("node", -1)
+    node = view.open(run).node(rank, node_id) if run and node_id >= 0 else None
+    if node is None:
+        return None
+    return html.Div(
+        [
+            dmc.Text("Selected on every page", size="xs", c="dimmed"),
+            dmc.Text(str(node["name"])[:80], size="sm", fw=600, className="selected-name"),
+            dmc.Text(f"rank {rank} · node {node_id}", size="xs"),
+            dmc.Text(duration_text(int(node["end_ns"] - node["start_ns"])), size="xs"),
+            dmc.Button("Clear", id="clear-selection", size="compact-xs", variant="default", mt=4),
+        ],
+        className="selected-card",
+    )
+
+
+def _path(pathname: str | None) -> str:
+    """Return the page's own path, without that of the study it is served below."""
+    return "/" + (pathname or "").rpartition("/")[2]
+
+
+def _page(view: StudyView, pathname: str, run: str | None, scheme: str, search: str | None) -> Any:
+    page = next((page for page in pages.PAGES if pathname == page.PATH), None)
+    if page is None:
+        return _notice("No such page", "Choose one from the list on the left.")
+    try:
+        if not getattr(page, "NEEDS_RUN", True):
+            return page.layout(view, Selection.parse(search), scheme)
+        if not run and not view.study.workloads():
+            return html.Div(no_workload(""), id="notice")
+        if not run:
+            return _notice(
+                "This study has no run yet",
+                "Simulate its workload in the browser, or with `chakrascope run STUDY --network ...`.",
+                link_to("Make a run", pages.NEW_RUN_PATH, ""),
+            )
+        return page.layout(view.open(run), Selection.parse(search), scheme)
+    except ChakrascopeError as error:
+        return _notice("This run cannot be shown", error.message)
+
+
+def _notice(title: str, text: str, *more: Any) -> html.Div:
+    return html.Div(card(title, dmc.Text(text, mb="xs"), *more), id="notice")

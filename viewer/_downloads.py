@@ -1,0 +1,51 @@
+"""Give out the files of ASTRA-sim, of what a page has configured, as one zip."""
+
+from __future__ import annotations
+
+from flask import Flask, Response, abort, request
+
+from ..errors import ChakrascopeError
+from ..runner import Experiment, experiment_archive, sweep_experiment, sweep_names
+from ._state import StudyView
+from .queries import command_line, decode_form, experiment_of
+
+__all__ = ["register"]
+
+
+def register(server: Flask, view: StudyView) -> None:
+    """Add the routes to *server*; all of them only read."""
+
+    @server.get("/export/new-run.zip")
+    def new_run() -> Response:
+        workloads = view.study.workloads()
+        if not workloads:
+            abort(404)
+        form = decode_form(request.args.get("setup", ""), workloads)
+        backend = form.backends[0] if form.backends else "analytical-unaware"
+        command = command_line(form.setup, form.backends, form.workload)
+        try:
+            experiment = experiment_of(form.setup, view.study.workload_prefix(form.workload), backend)
+            return _zip(experiment, command, "new-run.zip")
+        except ChakrascopeError as error:
+            return _refusal(error)
+
+    @server.get("/export/point.zip")
+    def point() -> Response:
+        name, identity = request.args.get("sweep", ""), request.args.get("point", "")
+        if name not in sweep_names(view.study):
+            abort(404)
+        try:
+            experiment = sweep_experiment(view.study, name, identity)
+            command = "chakrascope run STUDY --network network.yml --system system.json --memory memory.json"
+            return _zip(experiment, f"{command} --backend {experiment.backend}", "point.zip")
+        except ChakrascopeError as error:
+            return _refusal(error)
+
+
+def _zip(experiment: Experiment, command: str, name: str) -> Response:
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(experiment_archive(experiment, command), mimetype="application/zip", headers=headers)
+
+
+def _refusal(error: ChakrascopeError) -> Response:
+    return Response(error.message, status=400, mimetype="text/plain; charset=utf-8")

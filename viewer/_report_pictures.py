@@ -1,0 +1,132 @@
+"""Draw the pictures of the report: the critical path and the timeline as SVG, which needs no script."""
+
+from __future__ import annotations
+
+from html import escape
+
+import numpy as np
+import pandas as pd
+
+from ._state import OpenRun
+from ._theme import KINDS, PATH_COLOUR, duration_text, kind_colour
+from .queries import strip
+from .timeline import SliceIndex
+
+__all__ = ["path_picture", "timeline_note", "timeline_picture"]
+
+_WIDTH, _ROW, _LABEL, _LANE_LABEL, _TICKS = 1000, 22, 70, 215, 4
+# A lane is drawn in so many columns, so that the file stays small enough to mail.
+_COLUMNS, _MOST_LANES = 400, 32
+
+
+def path_picture(run: OpenRun) -> str:
+    """Return the critical path of *run* as bars over time, a row a rank it visits."""
+    table = strip(run.path)
+    ranks = sorted(table["rank"].unique())
+    row_of = {rank: row for row, rank in enumerate(ranks)}
+    scale = (_WIDTH - _LABEL) / max(1, run.path.makespan_ns)
+    labels = "".join(f'<text x="0" y="{row * _ROW + 15}">rank {rank}</text>' for rank, row in row_of.items())
+    bars = "".join(
+        f'<rect x="{_LABEL + row["start_ns"] * scale:.2f}" y="{row_of[row["rank"]] * _ROW + 2}" '
+        f'width="{max(0.3, row["duration_ns"] * scale):.2f}" height="{_ROW - 4}" '
+        f'fill="{kind_colour(str(row["kind"]))}"/>'
+        for row in table.to_dict("records")
+    )
+    title = f"The critical path over time, on {len(ranks)} ranks"
+    return _picture(title, _LABEL, _ROW * len(ranks), run.path.makespan_ns, labels + bars)
+
+
+def timeline_picture(run: OpenRun) -> str:
+    """Return what every rank did, a row a lane, with the critical path; of many ranks those it visits."""
+    index, ranks = _shown(run)
+    lanes = index.lanes[index.lanes["rank"].isin(ranks)]
+    row_of = {int(lane): row for row, lane in enumerate(lanes.index)}
+    until = max(run.result.makespan_ns, index.makespan_ns, 1)
+    scale = (_WIDTH - _LANE_LABEL) / until
+    parts = [_lane_labels(lanes)]
+    for lane, row in row_of.items():
+        batch = index.window(0, until, _COLUMNS, (lane, lane + 1))
+        faint = ' opacity=".55"' if bool(lanes.loc[lane, "measured"]) else ""
+        for code in np.unique(batch.kind):
+            own = batch.kind == code
+            shape = _boxes(batch.start_ns[own] * scale, batch.end_ns[own] * scale, row)
+            parts.append(f'<path d="{shape}" fill="{kind_colour(KINDS[code])}"{faint}/>')
+    parts.append(_path_line(run, index, row_of, scale))
+    title = f"What {len(ranks)} of {run.info.num_ranks} ranks did over time"
+    return _picture(title, _LANE_LABEL, _ROW * len(row_of), until, "".join(parts))
+
+
+def timeline_note(run: OpenRun) -> str:
+    """Return in words what :func:`timeline_picture` shows."""
+    index, ranks = _shown(run)
+    some = f" of {len(ranks)} of the {run.info.num_ranks} ranks" if len(ranks) < run.info.num_ranks else ""
+    pale = ", first as measured (pale), then as simulated" if index.lanes["measured"].any() else ""
+    return f"A row a stream{some}{pale}. The line is the critical path."
+
+
+def _shown(run: OpenRun) -> tuple[SliceIndex, list[int]]:
+    """Return the lanes drawn: measured ones too if all fit, else as many ranks as do, the path's first."""
+    index = run.measured_slices if run.is_measured and run.info.backend != "replay" else run.slices
+    if len(index.lanes) > _MOST_LANES:
+        index = run.slices
+    on_path = run.path.segments.groupby("rank")["duration_ns"].sum().sort_values(ascending=False)
+    order = [*on_path.index, *(rank for rank in index.lanes["rank"].unique() if rank not in on_path.index)]
+    sizes = index.lanes.groupby("rank").size()
+    kept = [rank for rank in order if rank in sizes.index]
+    fitting = sizes[kept].cumsum() <= _MOST_LANES
+    return index, sorted(int(rank) for rank in (fitting[fitting].index if fitting.any() else kept[:1]))
+
+
+def _lane_labels(lanes: pd.DataFrame) -> str:
+    texts, before = [], None
+    for row, lane in enumerate(lanes.to_dict("records")):
+        rank = f"rank {lane['rank']}" if lane["rank"] != before else ""
+        before = lane["rank"]
+        label = f"{lane['label']}{' (measured)' if lane['measured'] else ''}"
+        y = row * _ROW + 15
+        texts.append(f'<text x="0" y="{y}">{rank}</text><text x="52" y="{y}">{escape(str(label))}</text>')
+    return "".join(texts)
+
+
+def _boxes(starts: np.ndarray, ends: np.ndarray, row: int) -> str:
+    """Return boxes from *starts* to *ends* on a row as one SVG path."""
+    tall = _ROW - 6
+    widths = np.maximum(ends - starts, 0.4)
+    return "".join(
+        f"M{_LANE_LABEL + start:.1f} {row * _ROW + 2}h{width:.1f}v{tall}h-{width:.1f}z"
+        for start, width in zip(starts.tolist(), widths.tolist(), strict=True)
+    )
+
+
+def _path_line(run: OpenRun, index: SliceIndex, row_of: dict[int, int], scale: float) -> str:
+    table = strip(run.path, _COLUMNS)
+    lanes = index.lanes_of(table["rank"].to_numpy(np.int64), table["node_id"].to_numpy(np.int64))
+    pieces, open_line = [], False
+    for lane, start, duration in zip(
+        lanes.tolist(), table["start_ns"].tolist(), table["duration_ns"].tolist(), strict=True
+    ):
+        if lane not in row_of:
+            open_line = False
+            continue
+        y = row_of[lane] * _ROW + _ROW - 3
+        x = _LANE_LABEL + start * scale
+        pieces.append(f"{'L' if open_line else 'M'}{x:.1f} {y}H{x + duration * scale:.1f}")
+        open_line = True
+    return f'<path d="{"".join(pieces)}" fill="none" stroke="{PATH_COLOUR}" stroke-width="2"/>'
+
+
+def _picture(title: str, left: int, height: int, until_ns: int, content: str) -> str:
+    """Return *content* above an axis of time, which begins *left* of it; *title* is for who cannot see it."""
+    ticks = []
+    for number in range(_TICKS + 1):
+        x = left + (_WIDTH - left) * number / _TICKS
+        side = ' class="end"' if number == _TICKS else ""
+        text = duration_text(until_ns * number / _TICKS) if number else "0"
+        ticks.append(
+            f'<path d="M{x:.1f} {height}v4" class="tick"/>'
+            f'<text x="{x:.1f}" y="{height + 16}"{side}>{text}</text>'
+        )
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {height + 20}" role="img" aria-label="{escape(title)}">'
+        f"{content}{''.join(ticks)}</svg>"
+    )

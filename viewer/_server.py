@@ -1,0 +1,88 @@
+"""Serve the viewer on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from flask import Flask
+from werkzeug.serving import make_server
+
+from ..errors import ChakrascopeError
+from ..runner import Shelf, Study
+from ._access import is_loopback, new_token, require_token, serve_only
+from ._app import create_app
+from ._site import Site
+from ._state import Surroundings
+
+__all__ = ["serve"]
+
+_LAST_PORT = 65535
+
+
+def serve(
+    what: Study | Shelf,
+    host: str = "127.0.0.1",
+    port: int = 8050,
+    *,
+    import_from: Path | None = None,
+    ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve a study, or all on a shelf, until interrupted.
+
+    *ready* is called with the address once connections are accepted. What can be converted in the folder
+    *import_from* may be taken into the studies. Port 0 takes any free port. On an address that other machines
+    reach, the viewer answers only those who open the address given to *ready*, which then holds a secret
+    token. Raises ChakrascopeError if the port cannot be opened.
+    """
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    token = "" if is_loopback(host) else new_token()
+    application = _application(what, import_from, lambda server: _guard(server, host, token))
+    secret = f"?token={token}" if token else ""
+    with _listen(host, port) as listener:
+        server = make_server(host, port, application, threaded=True, fd=listener.fileno())
+        if ready is not None:
+            shown = f"[{host}]" if ":" in host else host
+            ready(f"http://{shown}:{listener.getsockname()[1]}/{secret}")
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
+        server.server_close()
+
+
+def _application(
+    what: Study | Shelf, import_from: Path | None, guard: Callable[[Flask], None]
+) -> Flask | Site:
+    if isinstance(what, Shelf):
+        return Site(what, import_from, guard)
+    flask: Flask = create_app(what, warm=True, near=Surroundings(import_from=import_from)).server
+    guard(flask)
+    return flask
+
+
+def _guard(server: Flask, host: str, token: str) -> None:
+    """Restrict who is answered: programs of this machine, or browsers that once showed the *token*."""
+    if token:
+        require_token(server, token)
+    else:
+        serve_only(server, (host, "localhost", "127.0.0.1", "::1"))
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket; opened here because the web server ends the process if it cannot."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen()
+    except (OSError, OverflowError) as error:
+        listener.close()
+        other = port + 1 if 0 < port < _LAST_PORT else 8050
+        raise ChakrascopeError(
+            f"The viewer cannot listen on {host}:{port} ({error}). Stop the program that uses the port, "
+            f"or choose another: --port {other}, or --port 0 for any free one."
+        ) from error
+    return listener

@@ -1,0 +1,114 @@
+"""What surrounds every page, of one study or of several: settings, the head, how errors are told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import ClientsideFunction, Dash, Input, Output, dcc, html, no_update, set_props
+
+from ..errors import ChakrascopeError
+from ._access import protect
+
+__all__ = ["frame", "new_dash"]
+
+_log = logging.getLogger(__name__)
+_PATIENCE_MS = 300
+
+
+def new_dash(prefix: str = "/") -> Dash:
+    """Return an application without pages; browsers reach it below *prefix*, which ends in a slash."""
+    app = Dash(
+        __name__,
+        title="Chakrascope",
+        update_title="",
+        serve_locally=True,
+        suppress_callback_exceptions=True,
+        compress=True,
+        assets_folder="assets",
+        routes_pathname_prefix="/",
+        requests_pathname_prefix=prefix,
+        on_error=_report_error,
+    )
+    # Flask-Compress leaves the files it streams open; they are our own few assets, a few kB each.
+    app.server.config["COMPRESS_STREAMS"] = False
+    app.clientside_callback(
+        ClientsideFunction("chakrascope", "firstScheme"), Output("dark", "checked"), Input("dark", "id")
+    )
+    app.clientside_callback(
+        ClientsideFunction("chakrascope", "scheme"),
+        Output("mantine", "forceColorScheme"),
+        Input("dark", "checked"),
+    )
+    protect(app)
+    return app
+
+
+def frame(
+    titles: Sequence[Any], tools: Sequence[Any], stores: Sequence[Any], navigation: Any = None
+) -> dmc.MantineProvider:
+    """Return what surrounds a page: *titles* after the product's name, *tools* at the right of the head."""
+    name = [html.Span(className="logo-mark"), dmc.Text("Chakrascope", fw=700, size="lg")]
+    # Checked as the system or the user says (assets/01_scheme.js), before any page is drawn.
+    switch = dmc.Switch(id="dark", label="Dark")
+    head = dmc.Group(
+        [
+            dmc.Group([dmc.Group(name, gap=8, wrap="nowrap"), *titles], gap="lg", wrap="nowrap"),
+            dmc.Group([*tools, switch], gap="lg", wrap="nowrap", justify="flex-end", className="tools"),
+        ],
+        justify="space-between",
+        wrap="nowrap",
+        h="100%",
+        px="md",
+    )
+    side = [] if navigation is None else [dmc.AppShellNavbar(navigation, p="xs")]
+    bar = {} if navigation is None else {"navbar": {"width": 190, "breakpoint": 0}}
+    return dmc.MantineProvider(
+        id="mantine",
+        theme={"primaryColor": "blue", "fontFamily": "system-ui, sans-serif"},
+        defaultColorScheme="auto",
+        children=[
+            dcc.Location(id="url", refresh=False),
+            *stores,
+            dmc.NotificationContainer(id="notifications", position="bottom-right"),
+            html.A("To the content", href="#page", className="skip-link"),
+            dmc.AppShell(
+                [dmc.AppShellHeader(head), *side, dmc.AppShellMain(_page())],
+                header={"height": 56},
+                padding="md",
+                **bar,
+            ),
+        ],
+    )
+
+
+def _page() -> dcc.Loading:
+    """Return the place of a page, which says so while one takes long, such as one whose run is still read."""
+    told = html.Div([html.I(className="spinner"), "Reading the run…"], id="loading", role="status")
+    return dcc.Loading(
+        html.Div(id="page", tabIndex="-1"),
+        custom_spinner=told,
+        # Only a page that is being made, not a part of one that is; and no flicker where that takes no time.
+        target_components={"page": "children"},
+        delay_show=_PATIENCE_MS,
+        # What was there before stays, but cannot be taken for what is asked for.
+        overlay_style={"visibility": "visible", "opacity": 0.35, "pointerEvents": "none"},
+        parent_className="page-holder",
+    )
+
+
+def _report_error(error: Exception) -> Any:
+    """Tell the user what a click met; whatever the page showed before stays."""
+    if isinstance(error, ChakrascopeError):
+        title, text = "That is not possible", error.message
+    else:
+        _log.exception("an error in the viewer", exc_info=error)
+        title, text = (
+            "An error in the viewer itself",
+            f"{type(error).__name__}; the terminal shows the details.",
+        )
+    note = {"action": "show", "title": title, "message": text, "color": "red", "autoClose": False}
+    set_props("notifications", {"sendNotifications": [note]})
+    return no_update

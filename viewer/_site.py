@@ -1,0 +1,90 @@
+"""Several studies in one server: their list at ``/``, and the viewer of each below ``/study/NAME/``."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from dash import Dash, html
+from flask import Flask, Response
+
+from ..runner import Shelf
+from ._app import create_app
+from ._routes import table_file
+from ._shell import frame, new_dash
+from ._state import Surroundings
+from .pages import STUDIES
+from .queries import study_table
+
+__all__ = ["Site"]
+
+_BELOW = "/study/"
+_MOST_OPEN = 16
+
+
+class Site:
+    """The WSGI application of the studies on *shelf*.
+
+    A study is an application of its own, so that nobody's selection can be taken for one of another study;
+    it is made when it is first asked for. *guard* is called with each Flask application before it answers.
+    """
+
+    def __init__(
+        self, shelf: Shelf, import_from: Path | None = None, guard: Callable[[Flask], object] = bool
+    ) -> None:
+        self._shelf = shelf
+        self._shared = Surroundings(shelf=shelf, import_from=import_from)
+        self._guard = guard
+        self._front = _front(shelf)
+        guard(self._front.server)
+        self._open: OrderedDict[tuple[str, Path], Flask] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        """Answer a request, of WSGI."""
+        path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
+        name, slash, rest = path.removeprefix(_BELOW).partition("/")
+        study = self._study(name) if slash and path.startswith(_BELOW) else None
+        if study is not None:
+            environ["SCRIPT_NAME"] = environ.get("SCRIPT_NAME", "") + f"{_BELOW}{quote(name, safe='')}"
+            environ["PATH_INFO"] = f"/{rest}".encode().decode("latin-1")
+        answer: Iterable[bytes] = (study or self._front.server)(environ, start_response)
+        return answer
+
+    def _study(self, name: str) -> Flask | None:
+        """Return the viewer of the study *name*, or ``None`` if there is no such study."""
+        study = self._shelf.studies().get(name)
+        if study is None:
+            return None
+        key = (name, study.path)
+        with self._lock:
+            if key not in self._open:
+                self._open[key] = self._viewer(name)
+            self._open.move_to_end(key)
+            while len(self._open) > _MOST_OPEN:
+                self._open.popitem(last=False)
+            return self._open[key]
+
+    def _viewer(self, name: str) -> Flask:
+        shared = self._shared
+        near = Surroundings(name, shared.shelf, shared.import_from, shared.open_runs, shared.lock)
+        prefix = f"{_BELOW}{quote(name, safe='')}/"
+        server: Flask = create_app(self._shelf.study(name), near=near, prefix=prefix).server
+        self._guard(server)
+        return server
+
+
+def _front(shelf: Shelf) -> Dash:
+    app = new_dash()
+    app.layout = lambda: frame([], [], [html.Div(id="nav")])
+    STUDIES.register(app, shelf)
+
+    @app.server.get("/export/studies.<extension>")
+    def export(extension: str) -> Response:
+        return table_file(study_table(shelf), "studies", extension)
+
+    return app

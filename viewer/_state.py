@@ -1,0 +1,329 @@
+"""Keep what a page needs to know: the selection, whose home is the address, and the runs held open."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+from urllib.parse import parse_qs, urlencode
+
+import numpy as np
+import pandas as pd
+
+from ..converter import Workload
+from ..errors import ChakrascopeError, StudyError
+from ..runner import (
+    CriticalPath,
+    Experiment,
+    Result,
+    RunInfo,
+    Shelf,
+    Study,
+    Summary,
+    collective_overview,
+    slack,
+    summarize,
+)
+from ..runner.analysis import Words, layer_table, sensitivity, targets
+from .timeline import SliceIndex
+
+__all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView", "Surroundings"]
+
+# Settings of single pages that an address may hold: the run compared against, the breakdown, what might
+# change and how many times as fast, the graph's edges, folding and hops, the filter of the runs, what is
+# imported, what a sweep goes over and what it is to find, what is set against the time, the form of a new
+# run, the sweep; of the timeline, whether the measured lanes are shown, and the window in ns.
+OPTIONS = (
+    "against",
+    "aim",
+    "by",
+    "change",
+    "edges",
+    "find",
+    "fold",
+    "hops",
+    "item",
+    "measured",
+    "over",
+    "pareto",
+    "setup",
+    "sweep",
+    "t0",
+    "t1",
+    "times",
+)
+_OPTION_LENGTH = 200
+_LONG_OPTIONS = {"aim": 1_200, "over": 2_000, "setup": 6_000}
+_OPEN_RUNS = 4
+_NOBODY_COMES_S, _FETCHED_S = 30.0, 3.0
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the user looks at: a run and, if any, one node of one rank. Its home is the page's address.
+
+    *options* are the settings of single pages, such as the breakdown shown, as (name, value) pairs.
+    """
+
+    run: str = ""
+    rank: int = -1
+    node: int = -1
+    options: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, search: str | None) -> Selection:
+        """Return the selection written in a query string; whatever is missing or malformed is left out."""
+        query = parse_qs((search or "").lstrip("?"))
+        return cls(
+            run=query.get("run", [""])[0],
+            rank=_natural(query.get("rank", [""])[0]),
+            node=_natural(query.get("node", [""])[0]),
+            options=tuple((name, _cut(name, query[name][0])) for name in OPTIONS if name in query),
+        )
+
+    @property
+    def search(self) -> str:
+        """The query string that :meth:`parse` reads back."""
+        fields: dict[str, Any] = {"run": self.run} if self.run else {}
+        if self.has_node:
+            fields |= {"rank": self.rank, "node": self.node}
+        fields |= dict(self.options)
+        return f"?{urlencode(fields)}" if fields else ""
+
+    @property
+    def has_node(self) -> bool:
+        """Whether one node of one rank is selected."""
+        return self.rank >= 0 and self.node >= 0
+
+    def option(self, name: str, default: str = "") -> str:
+        """Return the setting *name* of a page, one of :data:`OPTIONS`."""
+        return dict(self.options).get(name, default)
+
+    def with_node(self, rank: int, node: int) -> Selection:
+        """Return this selection moved to *node* of *rank*."""
+        return replace(self, rank=int(rank), node=int(node))
+
+    def with_run(self, run: str) -> Selection:
+        """Return this selection moved to *run*."""
+        return replace(self, run=run)
+
+    def with_option(self, name: str, value: str) -> Selection:
+        """Return this selection with the setting *name*, one of :data:`OPTIONS`, changed or left out."""
+        settings = dict(self.options) | {name: _cut(name, value)}
+        return replace(self, options=tuple((key, settings[key]) for key in OPTIONS if settings.get(key)))
+
+
+class ComputedOnce(Generic[Value]):
+    """A property computed when first asked for, by one thread while others wait, and then kept."""
+
+    def __init__(self, compute: Callable[[Any], Value]) -> None:
+        self._compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Value:
+        # Found here only until the value stands among the instance's attributes, which come first.
+        with instance.lock:
+            if self._name not in vars(instance):
+                vars(instance)[self._name] = self._compute(instance)
+            value: Value = vars(instance)[self._name]
+            return value
+
+
+class OpenRun:
+    """One run with everything the pages derive from it, each computed when first asked for.
+
+    Runs are content-hashed, so nothing here can go stale but the label and note in *info*.
+    """
+
+    def __init__(self, view: StudyView, info: RunInfo, result: Result, workload: Workload) -> None:
+        self.view = view
+        self.info = info
+        self.result = result
+        self.workload = workload
+        self.lock = threading.RLock()
+
+    @ComputedOnce
+    def nodes(self) -> pd.DataFrame:
+        """Return every executed node: simulated interval and causes beside what the workload says of it."""
+        described = self.workload.node_table()
+        keys = ["rank", "node_id"]
+        joined: pd.DataFrame = self.result.nodes.merge(described, on=keys, how="left", validate="1:1")
+        return joined
+
+    @ComputedOnce
+    def summary(self) -> Summary:
+        """Return what bounds the run's step."""
+        return summarize(self.result, self.workload)
+
+    @property
+    def path(self) -> CriticalPath:
+        """The critical path of the run."""
+        return self.summary.path
+
+    @ComputedOnce
+    def collectives(self) -> pd.DataFrame:
+        """Return every collective of the run, as :func:`collective_overview` returns them."""
+        return collective_overview(self.result, self.nodes, self.path)
+
+    @ComputedOnce
+    def slices(self) -> SliceIndex:
+        """Return the timeline's index of :attr:`nodes`."""
+        return SliceIndex(self.nodes)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the workload says when its nodes ran in the trace it comes from."""
+        return any((graph.nodes["measured_start_ns"] >= 0).any() for graph in self.workload.graphs)
+
+    @ComputedOnce
+    def measured_slices(self) -> SliceIndex:
+        """Return the timeline's index of :attr:`nodes`, each as measured above each as simulated."""
+        return SliceIndex(self.nodes, measured=True)
+
+    @ComputedOnce
+    def elasticity(self) -> pd.DataFrame:
+        """Return what 10 % more speed of each large contributor gives; simulates the run once for each."""
+        dimensions = len(self.result.provenance.get("network", {}).get("topology", []))
+        chosen = targets(self.path, self.info.backend, dimensions)
+        return sensitivity(self.experiment(), self.result.makespan_ns, chosen, 1.1)
+
+    @ComputedOnce
+    def layers(self) -> pd.DataFrame:
+        """Return what each module takes, as :func:`layer_table` does."""
+        return layer_table(self.nodes, self.path)
+
+    @ComputedOnce
+    def words(self) -> Words:
+        """Return the words that :attr:`nodes` are found by."""
+        return Words.of(self.nodes)
+
+    @ComputedOnce
+    def slack_ns(self) -> pd.Series:
+        """Return the slack of each of :attr:`nodes`; empty if the backend's records do not tell."""
+        try:
+            found: pd.Series = slack(self.result, self.workload)["slack_ns"]
+        except ChakrascopeError:
+            return pd.Series(dtype="int64")
+        return found
+
+    def experiment(self) -> Experiment:
+        """Return what was simulated, ready to be simulated again; not kept, as it holds every program."""
+        return self.view.study.experiment(self.info.id)
+
+    def node(self, rank: int, node_id: int) -> dict[str, Any] | None:
+        """Return one executed node as a dict, or None if the run has no such node."""
+        row = self.row(rank, node_id)
+        return None if row < 0 else {str(key): value for key, value in self.nodes.iloc[row].items()}
+
+    def row(self, rank: int, node_id: int) -> int:
+        """Return which row of :attr:`nodes` a node is, or -1 if the run has no such node."""
+        nodes = self.nodes
+        found = np.flatnonzero((nodes["rank"].to_numpy() == rank) & (nodes["node_id"].to_numpy() == node_id))
+        return int(found[0]) if len(found) else -1
+
+    def slack_of(self, rank: int, node_id: int) -> int | None:
+        """Return how many ns later a node could end without making the step longer; None if unknown."""
+        row = self.row(rank, node_id)
+        return int(self.slack_ns.iloc[row]) if 0 <= row < len(self.slack_ns) else None
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the viewer of one study shares with those of others it is served with.
+
+    *shelf* are these studies, among which it is called *name*; *import_from* is the folder it may import
+    from. Runs are held open for all of them together, so that memory does not grow with the studies.
+    """
+
+    name: str = ""
+    shelf: Shelf | None = None
+    import_from: Path | None = None
+    open_runs: OrderedDict[tuple[Path, str], OpenRun] = field(default_factory=OrderedDict, repr=False)
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+
+class StudyView:
+    """A study as the pages see it: a list of runs and a few of them held open."""
+
+    def __init__(self, study: Study, near: Surroundings | None = None) -> None:
+        self.study = study
+        self.near = near or Surroundings()
+        self._open = self.near.open_runs
+        self._lock = self.near.lock
+        self.shown = threading.Event()
+
+    def runs(self) -> list[RunInfo]:
+        """Return what is known of every run in the study, the newest last."""
+        return list(self.study.runs())
+
+    def warm(self) -> None:
+        """Read the newest run and what its pages need, so that the first of them opens at once.
+
+        What only later pages need waits until one was :attr:`shown` and its charts were fetched, or nobody
+        has come for a while: it would take its time from the first. A damaged run is left to the page that
+        shows it, which says what is wrong.
+        """
+        with contextlib.suppress(ChakrascopeError):
+            newest = self.resolve("")
+            if newest:
+                run = self.open(newest)
+                run.collectives, run.layers  # noqa: B018 - asked for only to have them made, as below
+                if self.shown.wait(_NOBODY_COMES_S):
+                    time.sleep(_FETCHED_S)
+                run.slices, run.slack_ns  # noqa: B018
+
+    def workload_ranks(self, name: str) -> int:
+        """Return how many ranks the workload *name* of the study has, without reading its graphs."""
+        return self.study.workload_ranks(name)
+
+    def resolve(self, run_id: str) -> str:
+        """Return *run_id* if the study has it, else the newest run, else an empty string."""
+        known = [info.id for info in self.runs()]
+        if run_id in known:
+            return run_id
+        return known[-1] if known else ""
+
+    def annotate(self, run_id: str, label: str, note: str, tags: Sequence[str] = ()) -> None:
+        """Keep the *label*, the *note* and the *tags* of a run; see `Study.annotate`."""
+        info = self.study.annotate(run_id, label=label, note=note, tags=tags)
+        with self._lock:
+            if (self.study.path, run_id) in self._open:
+                self._open[self.study.path, run_id].info = info
+
+    def delete(self, run_id: str) -> None:
+        """Delete a run, and show nobody what memory holds of it."""
+        self.study.delete_run(run_id)
+        with self._lock:
+            self._open.pop((self.study.path, run_id), None)
+
+    def open(self, run_id: str) -> OpenRun:
+        """Return the run, from memory if it was used lately; only ids the study lists are accepted."""
+        key = (self.study.path, run_id)
+        with self._lock:
+            if key in self._open:
+                self._open.move_to_end(key)
+                return self._open[key]
+            info = next((info for info in self.runs() if info.id == run_id), None)
+            if info is None:
+                raise StudyError("This study has no such run; choose one from the run selector.")
+            self._open[key] = OpenRun(self, info, self.study.result(run_id), self.study.run_workload(run_id))
+            while len(self._open) > _OPEN_RUNS:
+                self._open.popitem(last=False)
+            return self._open[key]
+
+
+def _cut(name: str, value: str) -> str:
+    return value[: _LONG_OPTIONS.get(name, _OPTION_LENGTH)]
+
+
+def _natural(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else -1

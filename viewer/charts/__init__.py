@@ -1,0 +1,41 @@
+"""The figures of the pages."""
+
+from __future__ import annotations
+
+from ._charts import breakdown_bar as breakdown_bar
+from ._charts import contributors_bar as contributors_bar
+from ._charts import graph as graph
+from ._charts import heat_map as heat_map
+from ._charts import path_strip as path_strip
+from ._charts import ranks_bar as ranks_bar
+from ._charts import topology_sketch as topology_sketch
+from ._comparison import difference_histogram as difference_histogram
+from ._comparison import difference_scatter as difference_scatter
+from ._comparison import paths_bars as paths_bars
+from ._comparison import runs_bar as runs_bar
+from ._network import link_map as link_map
+from ._network import loads_bar as loads_bar
+from ._network import use_map as use_map
+from ._sweep import best_heat_map as best_heat_map
+from ._sweep import frontier_scatter as frontier_scatter
+from ._sweep import parallel_coordinates as parallel_coordinates
+
+__all__ = [
+    "best_heat_map",
+    "breakdown_bar",
+    "contributors_bar",
+    "difference_histogram",
+    "difference_scatter",
+    "frontier_scatter",
+    "graph",
+    "heat_map",
+    "link_map",
+    "loads_bar",
+    "parallel_coordinates",
+    "path_strip",
+    "paths_bars",
+    "ranks_bar",
+    "runs_bar",
+    "topology_sketch",
+    "use_map",
+]

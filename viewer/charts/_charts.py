@@ -1,0 +1,264 @@
+"""Build every Plotly chart through one door, so that no page can offer to upload a customer's figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from dash import dcc
+
+from .._theme import KIND_LABELS, ON_KIND_INK, duration_text, kind_colour, share_text
+from ..queries import Dimension, Matrix
+
+__all__ = [
+    "breakdown_bar",
+    "contributors_bar",
+    "graph",
+    "heat_map",
+    "literal",
+    "path_strip",
+    "ranks_bar",
+    "shades",
+    "short",
+    "styled",
+    "topology_sketch",
+]
+
+# Plotly's own defaults show a button that sends the figure to a hosted service.
+_PRIVATE_CONFIG: dict[str, Any] = {
+    "showSendToCloud": False,
+    "plotlyServerURL": "",
+    "displaylogo": False,
+    "responsive": True,
+    "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"],
+}
+_FEW_RANKS = 8
+_MOST_LABELS = 80
+_INK = {"light": "#1f2933", "dark": "#d5dbe1"}
+_GRID = {"light": "#e4e8ec", "dark": "#3a4148"}
+
+
+def graph(figure: go.Figure, **properties: Any) -> dcc.Graph:
+    """Return the only kind of chart component the pages use: nothing in it reaches another host."""
+    config = {**_PRIVATE_CONFIG, "displayModeBar": properties.pop("mode_bar", False)}
+    return dcc.Graph(figure=figure, config=config, style={"height": figure.layout.height}, **properties)
+
+
+def breakdown_bar(breakdown: pd.DataFrame, scheme: str) -> go.Figure:
+    """Return one stacked horizontal bar of *breakdown* (key, duration_ns, share) by kind."""
+    figure = go.Figure()
+    for row in breakdown.to_dict("records"):
+        kind, fraction = str(row["key"]), float(row["share"])
+        label, share = KIND_LABELS.get(kind, kind), share_text(fraction)
+        figure.add_bar(
+            x=[row["duration_ns"]],
+            y=[""],
+            orientation="h",
+            name=label,
+            marker_color=kind_colour(kind),
+            text=f"{label}<br>{share}" if fraction >= 0.06 else "",
+            insidetextanchor="middle",
+            textangle=0,
+            textfont_color=ON_KIND_INK,
+            hovertemplate=f"{label}<br>{duration_text(row['duration_ns'])} ({share})<extra></extra>",
+        )
+    figure.update_layout(barmode="stack", height=96, showlegend=False)
+    figure.update_xaxes(visible=False, range=[0, max(1, int(breakdown["duration_ns"].sum()))])
+    figure.update_yaxes(visible=False)
+    return styled(figure, scheme, margin={"l": 0, "r": 0, "t": 4, "b": 4})
+
+
+def contributors_bar(
+    breakdown: pd.DataFrame, scheme: str, colour: str = "#3b82c4", *, narrow: bool = False
+) -> go.Figure:
+    """Return horizontal bars of the keys of *breakdown* in its order, the first on top, at most 15.
+
+    *narrow* leaves the figures beside the bars the room they need in half a page.
+    """
+    shown = breakdown.head(15)
+    names = [KIND_LABELS.get(key, str(key).removesuffix(", all ranks")) for key in shown["key"]]
+    labels = [short(name, 30 if narrow else 48) or "(none)" for name in names]
+    figure = go.Figure(
+        go.Bar(
+            x=shown["share"],
+            y=list(range(len(shown))),
+            orientation="h",
+            marker_color=[_bar_colour(row, colour) for row in shown.to_dict("records")],
+            text=[
+                f"{share_text(s)} · {duration_text(d)}"
+                for s, d in zip(shown["share"], shown["duration_ns"], strict=True)
+            ],
+            textposition="outside",
+            cliponaxis=False,
+            hovertext=[literal(str(key)) for key in shown["key"]],
+            hovertemplate="%{hovertext}<br>%{text}<extra></extra>",
+        )
+    )
+    figure.update_layout(height=48 + 28 * max(1, len(shown)))
+    figure.update_xaxes(
+        visible=False, range=[0, (2.4 if narrow else 1.3) * float(shown["share"].max() if len(shown) else 1)]
+    )
+    figure.update_yaxes(
+        tickvals=list(range(len(shown))),
+        ticktext=[literal(t) for t in labels],
+        autorange="reversed",
+        automargin=True,
+    )
+    return styled(figure, scheme, margin={"l": 8, "r": 8, "t": 8, "b": 8})
+
+
+def _bar_colour(row: dict[Any, Any], otherwise: str) -> str:
+    kind = row["key"] if row["key"] in KIND_LABELS else row.get("kind")
+    return kind_colour(kind) if kind in KIND_LABELS else otherwise
+
+
+def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
+    """Return one bar a rank of its compute, exposed communication and idle time; together the step."""
+    figure = go.Figure()
+    parts = (
+        ("compute_ns", "compute", "Compute"),
+        ("exposed_comm_ns", "communication", "Exposed communication"),
+        ("idle_ns", "idle", "Idle"),
+    )
+    for column, kind, label in parts:
+        figure.add_bar(
+            x=ranks["rank"],
+            y=ranks[column] / 1e6,
+            name=label,
+            marker={"color": kind_colour(kind), "line_width": 0},
+            customdata=[duration_text(value) for value in ranks[column]],
+            hovertemplate=f"rank %{{x}}<br>{label}: %{{customdata}}<extra></extra>",
+        )
+    figure.update_layout(barmode="stack", height=328, bargap=0.2)
+    figure.update_layout(
+        legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left",
+                "traceorder": "normal"}
+    )  # fmt: skip
+    # Few bars leave room rather than fill the page.
+    figure.update_xaxes(
+        title="rank", dtick=max(1, len(ranks) // 16), range=[-0.5, max(_FEW_RANKS, len(ranks)) - 0.5]
+    )
+    figure.update_yaxes(ticksuffix=" ms", showgrid=True)
+    return styled(figure, scheme, margin={"l": 8, "r": 8, "t": 30, "b": 40})
+
+
+def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
+    """Return the path as bars over time, one row a rank; *strip* as :func:`queries.path.strip` returns it."""
+    figure = go.Figure()
+    for kind, part in strip.groupby("kind", sort=False):
+        figure.add_bar(
+            x=part["duration_ns"] / 1e6,
+            base=part["start_ns"] / 1e6,
+            y=[f"rank {rank}" for rank in part["rank"]],
+            orientation="h",
+            name=KIND_LABELS.get(str(kind), str(kind)),
+            marker={"color": kind_colour(str(kind)), "line_width": 0},
+            customdata=list(
+                zip(part["rank"], part["node_id"], map(duration_text, part["duration_ns"]), strict=True)
+            ),
+            hovertext=[literal(short(str(name), 80)) for name in part["name"]],
+            hovertemplate="%{hovertext}<br>%{y}, %{customdata[2]}<extra></extra>",
+        )
+    ranks = sorted(strip["rank"].unique())
+    figure.update_layout(modebar={"bgcolor": "rgba(0,0,0,0)", "color": "#9aa3ad", "activecolor": "#3b82c4"})
+    figure.update_layout(barmode="overlay", bargap=0.25, height=110 + 22 * len(ranks), hovermode="closest")
+    figure.update_layout(legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"})
+    figure.update_yaxes(
+        categoryorder="array", categoryarray=[f"rank {r}" for r in reversed(ranks)], automargin=True
+    )
+    figure.update_xaxes(ticksuffix=" ms")
+    return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 36, "b": 40})
+
+
+def topology_sketch(dimensions: Sequence[Dimension], scheme: str) -> go.Figure:
+    """Return a drawing of one group of ranks in each of *dimensions*, at most 16 of its ranks."""
+    figure = go.Figure()
+    for number, dimension in enumerate(dimensions):
+        count = max(1, min(dimension.size, 16))
+        angles = 2 * np.pi * np.arange(count) / count
+        x, y = 3.0 * number + np.sin(angles), np.cos(angles)
+        pairs = _links(dimension.topology, count)
+        centre = (3.0 * number, 0.0)
+        ends = [((x[a], y[a]), (x[b], y[b]) if b >= 0 else centre) for a, b in pairs]
+        figure.add_scatter(
+            x=[value for a, b in ends for value in (a[0], b[0], None)],
+            y=[value for a, b in ends for value in (a[1], b[1], None)],
+            mode="lines", line={"color": "#9aa3ad", "width": 1}, hoverinfo="skip",
+        )  # fmt: skip
+        figure.add_scatter(x=x, y=y, mode="markers", marker={"size": 9, "color": "#3b82c4"}, hoverinfo="skip")
+        if dimension.topology == "Switch":
+            square = {"size": 15, "color": "#e08214", "symbol": "square"}
+            figure.add_scatter(x=[centre[0]], y=[centre[1]], mode="markers", marker=square, hoverinfo="skip")
+        shown = f" ({count} drawn)" if count < dimension.size else ""
+        text = f"{number + 1}: {dimension.topology} of {dimension.size}{shown}"
+        figure.add_annotation(x=centre[0], y=-1.45, text=text, showarrow=False)
+    figure.update_layout(height=230, showlegend=False)
+    figure.update_xaxes(visible=False, range=[-1.6, 3 * len(dimensions) - 1.4])
+    figure.update_yaxes(visible=False, range=[-1.7, 1.2], scaleanchor="x")
+    return styled(figure, scheme, margin={"l": 0, "r": 0, "t": 0, "b": 0})
+
+
+def _links(topology: str, count: int) -> list[tuple[int, int]]:
+    """Return the links among *count* ranks as pairs of indices; -1 is the switch in the middle."""
+    if topology == "Switch":
+        return [(rank, -1) for rank in range(count)]
+    if topology == "Ring":
+        return [(rank, (rank + 1) % count) for rank in range(count)]
+    return [(a, b) for a in range(count) for b in range(a)]
+
+
+def heat_map(matrix: Matrix, texts: Any, scheme: str) -> go.Figure:
+    """Return a heat map of *matrix*; *texts* says each value with its unit."""
+    figure = go.Figure(
+        go.Heatmap(
+            z=matrix.values,
+            x=matrix.columns,
+            y=matrix.rows,
+            customdata=texts,
+            text=texts,
+            texttemplate="%{text}" if matrix.values.size <= _MOST_LABELS else "",
+            colorscale=shades(scheme),
+            showscale=False,
+            xgap=1,
+            ygap=1,
+            hovertemplate="%{y}, %{x}: %{customdata}<extra></extra>",
+        )
+    )
+    figure.update_layout(height=120 + 18 * min(40, max(10, len(matrix.rows))))
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_xaxes(side="top", automargin=True, tickangle=-45)
+    return styled(figure, scheme, margin={"l": 8, "r": 8, "t": 8, "b": 8})
+
+
+def shades(scheme: str) -> list[list[Any]]:
+    """Return the colours of a heat map, from nothing to the most."""
+    if scheme == "dark":
+        return [[0, "rgba(59,130,196,0.06)"], [0.001, "#17324d"], [1, "#9fd0ff"]]
+    return [[0, "rgba(59,130,196,0.06)"], [0.001, "#cfe3f4"], [1, "#08488a"]]
+
+
+def styled(figure: go.Figure, scheme: str, margin: dict[str, int]) -> go.Figure:
+    """Return *figure* with the ink, grid and margins of all charts."""
+    figure.update_layout(
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"color": _INK[scheme], "size": 13, "family": "system-ui, sans-serif"},
+        margin=margin,
+        uniformtext={"minsize": 11, "mode": "hide"},
+    )
+    figure.update_xaxes(gridcolor=_GRID[scheme], zerolinecolor=_GRID[scheme])
+    figure.update_yaxes(gridcolor=_GRID[scheme], zeroline=False, showgrid=False, ticklabelstandoff=5)
+    return figure
+
+
+def short(text: str, limit: int = 36) -> str:
+    """Return *text* cut in its middle to at most about *limit* characters."""
+    return text if len(text) <= limit else f"{text[: limit // 2 - 1]}…{text[-limit // 2 :]}"
+
+
+def literal(text: str) -> str:
+    """Return *text* so that Plotly shows it as it is: its labels otherwise obey a subset of HTML."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

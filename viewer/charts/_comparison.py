@@ -1,0 +1,129 @@
+"""Build the charts of the page Compare: totals, both critical paths, and every node against its like."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from .._theme import KIND_LABELS, PATH_COLOUR, duration_text, kind_colour
+from ._charts import literal, short, styled
+
+__all__ = ["difference_histogram", "difference_scatter", "paths_bars", "runs_bar"]
+
+
+def runs_bar(runs: list[tuple[str, pd.DataFrame]], scheme: str) -> go.Figure:
+    """Return one stacked bar a run of its critical path by kind (key, duration_ns), the first run on top."""
+    labels = [f"{number}. {literal(short(label, 44))}" for number, (label, _) in enumerate(runs, start=1)]
+    figure = go.Figure()
+    for kind in KIND_LABELS:
+        durations = [int(kinds.loc[kinds["key"] == kind, "duration_ns"].sum()) for _, kinds in runs]
+        if not any(durations):
+            continue
+        figure.add_bar(
+            x=[duration / 1e6 for duration in durations],
+            y=labels,
+            orientation="h",
+            name=KIND_LABELS[kind],
+            marker_color=kind_colour(kind),
+            customdata=[duration_text(duration) for duration in durations],
+            hovertemplate=f"{KIND_LABELS[kind]}: %{{customdata}}<extra></extra>",
+        )
+    figure.update_layout(barmode="stack", height=100 + 40 * len(runs), bargap=0.3)
+    figure.update_layout(legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"})
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_xaxes(ticksuffix=" ms")
+    return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 36})
+
+
+def paths_bars(strip: pd.DataFrame, labels: tuple[str, str], scheme: str) -> go.Figure:
+    """Return two critical paths below each other, what only one of them does apart from what both do.
+
+    *strip* is as :func:`queries.path.paths_strip` returns it.
+    """
+    figure = go.Figure()
+    for apart, name, colour in (
+        (False, "on both paths", "#9aa3ad"),
+        (True, "on this path only", PATH_COLOUR),
+    ):
+        part = strip[strip["apart"] == apart]
+        figure.add_bar(
+            x=part["duration_ns"] / 1e6,
+            base=part["start_ns"] / 1e6,
+            y=[literal(short(labels[number], 40)) for number in part["path"]],
+            orientation="h",
+            name=name,
+            marker={"color": colour, "line_width": 0},
+            customdata=list(zip(part["rank"], part["node_id"], part["path"], strict=True)),
+            hovertext=[
+                f"{literal(short(str(row.name), 60))}, rank {row.rank}<br>{duration_text(row.duration_ns)}"
+                for row in part[["name", "rank", "duration_ns"]].itertuples(index=False)
+            ],
+            hovertemplate="%{hovertext}<extra></extra>",
+        )
+    figure.update_layout(modebar={"bgcolor": "rgba(0,0,0,0)", "color": "#9aa3ad", "activecolor": "#3b82c4"})
+    figure.update_layout(barmode="overlay", bargap=0.35, height=170, hovermode="closest")
+    figure.update_layout(legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"})
+    names = [literal(short(label, 40)) for label in labels]
+    figure.update_yaxes(categoryorder="array", categoryarray=names[::-1], automargin=True)
+    figure.update_xaxes(ticksuffix=" ms")
+    return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 30})
+
+
+def difference_scatter(nodes: pd.DataFrame, scheme: str, most: int = 3000) -> go.Figure:
+    """Return each node's duration in one run over that in the other, both logarithmic; the worst *most*."""
+    figure = go.Figure()
+    shown = nodes.head(most)
+    for kind, part in shown.groupby("kind", sort=False):
+        figure.add_scatter(
+            x=part["base_ns"].clip(lower=1) / 1e3,
+            y=part["other_ns"].clip(lower=1) / 1e3,
+            mode="markers",
+            name=KIND_LABELS.get(str(kind), str(kind)),
+            marker={"color": kind_colour(str(kind)), "size": 6, "opacity": 0.7},
+            hovertext=[
+                f"{literal(short(str(row.name), 60))}<br>rank {row.rank}, node {row.node_id}<br>"
+                f"{duration_text(row.base_ns)} → {duration_text(row.other_ns)}"
+                for row in part.itertuples(index=False)
+            ],
+            hovertemplate="%{hovertext}<extra></extra>",
+        )
+    if len(shown):
+        ends = [f(shown[["base_ns", "other_ns"]].clip(lower=1).to_numpy()) / 1e3 for f in (np.min, np.max)]
+        figure.add_scatter(
+            x=ends,
+            y=ends,
+            mode="lines",
+            line={"color": "#9aa3ad", "dash": "dot"},
+            name="equal",
+            hoverinfo="skip",
+        )
+    figure.update_layout(height=340, legend={"orientation": "h", "y": 1, "yanchor": "bottom"})
+    figure.update_xaxes(type="log", title="this run (µs)", dtick=1)
+    figure.update_yaxes(type="log", title="other run (µs)", dtick=1)
+    return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 40})
+
+
+def difference_histogram(nodes: pd.DataFrame, scheme: str) -> go.Figure:
+    """Return how many of the nodes that differ do so by how much, relative to this run, in steps."""
+    edges = [-np.inf, -0.5, -0.2, -0.1, -0.02, 0.02, 0.1, 0.2, 0.5, 1.0, np.inf]
+    labels = ["< −50 %", "−50 to −20", "−20 to −10", "−10 to −2", "±2 %", "2 to 10", "10 to 20", "20 to 50",
+              "50 to 100", "> 100 %"]  # fmt: skip
+    nodes = nodes[nodes["delta_ns"] != 0]
+    place = pd.cut(nodes["relative"], edges, labels=labels)
+    figure = go.Figure()
+    for kind, part in nodes.groupby("kind", sort=False):
+        counts = place.loc[part.index].value_counts().reindex(labels).fillna(0)
+        figure.add_bar(
+            x=labels,
+            y=counts.to_numpy(),
+            name=KIND_LABELS.get(str(kind), str(kind)),
+            marker_color=kind_colour(str(kind)),
+            hovertemplate="%{x}: %{y:,} nodes<extra></extra>",
+        )
+    figure.update_layout(
+        barmode="stack", height=340, legend={"orientation": "h", "y": 1, "yanchor": "bottom"}
+    )
+    figure.update_xaxes(title="other run takes longer by", tickangle=-35, type="category")
+    figure.update_yaxes(title="nodes", showgrid=True)
+    return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 40})

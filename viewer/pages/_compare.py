@@ -1,0 +1,255 @@
+"""Compare: the run shown against others, in total, by rank, by collective and node by node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, html, no_update
+
+from ...errors import ChakrascopeError
+from ...runner import error_distribution
+from .._state import OpenRun, Selection, StudyView
+from .._theme import duration_text, run_name, run_text
+from ..charts import difference_histogram, difference_scatter, graph, paths_bars, runs_bar
+from ..queries import (
+    collective_differences,
+    node_differences,
+    paths_part,
+    paths_strip,
+    rank_differences,
+    run_overview,
+    same_nodes,
+)
+from ._parts import (
+    card,
+    column,
+    empty,
+    export_links,
+    kind_column,
+    node_address,
+    option_address,
+    select_rows,
+    table_card,
+    text_column,
+)
+
+__all__ = ["MOST_RUNS", "PATH", "TITLE", "layout", "register"]
+
+PATH, TITLE = "/compare", "Compare"
+MOST_RUNS = 6
+_OVERVIEW = [
+    text_column("label", "Run", flex=3, minWidth=230),
+    {"field": "backend", "headerName": "Backend", "minWidth": 150},
+    {"field": "network", "headerName": "Network", "minWidth": 130},
+    column("ranks", "Ranks", maxWidth=84),
+    column("makespan_ns", "Step (ms)", "ms"),
+    column("delta_ns", "Difference (ms)", "±ms", minWidth=104),
+    column("relative", "Relative", "±%"),
+    column("exposed_comm_ns", "Exposed comm. (ms)", "ms", minWidth=110),
+]
+_DELTAS = [
+    column("delta_ns", "Difference (ms)", "±ms", minWidth=100),
+    column("relative", "Relative", "±%"),
+]
+_NODES = [
+    column("rank", "Rank", maxWidth=80),
+    column("node_id", "Node", maxWidth=90),
+    text_column("name", "Name", flex=3),
+    kind_column(),
+    text_column("module", "Module"),
+    column("base_ns", "This run (ms)", "ms"),
+    column("other_ns", "Other (ms)", "ms"),
+    *_DELTAS,
+]
+_COLLECTIVES = [
+    column("collective", "#", maxWidth=70),
+    {"field": "operation", "headerName": "Operation", "minWidth": 130},
+    text_column("module", "Issued in"),
+    column("size_bytes", "Size", "bytes", minWidth=100),
+    column("base_ns", "This run (ms)", "ms"),
+    column("other_ns", "Other (ms)", "ms"),
+    *_DELTAS,
+    column("transfer_base_ns", "Transfer, this (ms)", "ms", minWidth=96),
+    column("transfer_other_ns", "Transfer, other (ms)", "ms", minWidth=96),
+]
+_RANKS = [
+    column("rank", "Rank", maxWidth=80),
+    *(
+        column(f"{field}_{side}", f"{name}, {which} (ms)", "ms", minWidth=100)
+        for field, name in (
+            ("finish_ns", "Finish"), ("compute_ns", "Compute"), ("exposed_comm_ns", "Exposed comm."),
+            ("idle_ns", "Idle"),
+        )
+        for side, which in (("base", "this"), ("other", "other"))
+    ),
+]  # fmt: skip
+
+
+_ERRORS = [
+    kind_column("key"),
+    column("count", "Nodes", "count"),
+    *(
+        column(field, name, "±%", minWidth=96)
+        for field, name in (
+            ("mean", "Mean"), ("p05", "5th percentile"), ("median", "Median"), ("p95", "95th percentile"),
+            ("worst", "Worst"),
+        )
+    ),
+]  # fmt: skip
+_ERRORS_NOTE = "How much longer nodes take in the other run, relative to this one, every node counted once."
+
+
+def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
+    """Return the page for *run*; what it is compared with is chosen there and kept in the address."""
+    view = run.view
+    others = [info for info in reversed(view.runs()) if info.id != run.info.id]
+    chosen = _against(view, run, selection)
+    return dmc.Stack(
+        [
+            dmc.Title(TITLE, order=2),
+            dmc.MultiSelect(
+                id="compare-against",
+                label=f"Compare {run_text(run.info)} with",
+                data=[{"value": info.id, "label": run_text(info)} for info in others],
+                value=chosen,
+                maxValues=MOST_RUNS,
+                placeholder="choose one or more runs",
+                searchable=True,
+            ),
+            html.Div(_comparison(run, chosen, scheme), id="comparison"),
+        ],
+        gap="md",
+    )
+
+
+def _against(view: StudyView, run: OpenRun, selection: Selection) -> list[str]:
+    """Return the runs of the address; without any, the measured replay, else the newest other run."""
+    infos = [info for info in view.runs() if info.id != run.info.id]
+    known = {info.id for info in infos}
+    asked = [name for name in selection.option("against").split(",") if name in known]
+    if asked or not infos:
+        return asked[:MOST_RUNS]
+    measured = [info for info in infos if info.backend == "replay" and info.workload == run.info.workload]
+    return [(measured or infos)[-1].id]
+
+
+def _comparison(run: OpenRun, against: list[str], scheme: str) -> Any:
+    if not against:
+        text = (
+            "This study has no other run, or none is chosen. Make one on the page New run, or on the command "
+        )
+        return empty(text + "line: chakrascope run STUDY --backend replay --backend analytical-unaware ...")
+    others = [run.view.open(name) for name in against]
+    return dmc.Stack([_totals([run, *others], scheme), *_against_first(run, others[0], scheme)], gap="md")
+
+
+def _totals(runs: list[OpenRun], scheme: str) -> dmc.Stack:
+    overview = run_overview(runs)
+    bars = [(run_name(run.info), run.summary.kinds) for run in runs]
+    query = {"run": runs[0].info.id, "against": ",".join(run.info.id for run in runs[1:])}
+    return dmc.Stack(
+        [
+            card(
+                "Critical path by kind",
+                graph(runs_bar(bars, scheme), id="compare-bars"),
+                note="The run shown comes first; differences are against it.",
+                exports=export_links("kinds", **query),
+            ),
+            table_card("Runs", "overview", overview, _OVERVIEW, scheme, query=query),
+        ],
+        gap="md",
+    )
+
+
+def _against_first(run: OpenRun, other: OpenRun, scheme: str) -> list[Any]:
+    query = {"run": run.info.id, "against": other.info.id}
+    parts: list[Any] = [dmc.Title(f"In detail: against {run_name(other.info)}", order=3, size="h4")]
+    if not same_nodes(run, other):
+        text = (
+            "The two runs simulate different workloads, so their nodes are not the same; only totals compare."
+        )
+        return [*parts, dmc.Alert(text, color="yellow", variant="light")]
+    nodes = node_differences(run, other)
+    ranks = rank_differences(run, other)
+    return [
+        *parts,
+        _paths_card(run, other, scheme),
+        _nodes_card(run, other, nodes, scheme),
+        table_card("Collectives", "collective-differences", collective_differences(run, other), _COLLECTIVES,
+                   scheme, query=query, selects=True, most=320,
+                   note="Aligned by node id; means over the common ranks; greatest difference first."),
+        table_card("Errors", "error-distribution", error_distribution(nodes, "kind"), _ERRORS, scheme,
+                   query=query, note=_ERRORS_NOTE),
+        table_card("Worst nodes", "node-differences", nodes[nodes["delta_ns"] != 0].head(500), _NODES, scheme,
+                   query=query, selects=True,
+                   note="The nodes whose duration differs most, at most 500; the export has all of them."),
+        table_card("Ranks", "rank-differences", ranks, _RANKS, scheme, query=query,
+                   most=360),
+    ]  # fmt: skip
+
+
+def _paths_card(run: OpenRun, other: OpenRun, scheme: str) -> dmc.Paper:
+    labels = (f"1. {run_name(run.info)}", f"2. {run_name(other.info)}")
+    bars = paths_bars(paths_strip(run.path, other.path), labels, scheme)
+    return card(
+        "Where the critical paths part",
+        dmc.Text(paths_part(run, other), id="paths-part", mb="xs"),
+        graph(bars, id="paths-strip", mode_bar=True),
+        note="Grey goes over nodes that are on both paths, whenever they run. Select a bar to find its node.",
+        exports=export_links("paths", run=run.info.id, against=other.info.id),
+    )
+
+
+def _nodes_card(run: OpenRun, other: OpenRun, nodes: Any, scheme: str) -> dmc.Paper:
+    same = int((nodes["delta_ns"] == 0).sum())
+    total = duration_text(int(nodes["delta_ns"].abs().sum()))
+    shared = min(run.info.num_ranks, other.info.num_ranks)
+    text = (
+        f"{len(nodes):,} nodes of {shared} common ranks: {same:,} take exactly as long in both; the others "
+        f"differ by {total} in sum. On the diagonal: equal. The bars count those that differ."
+    )
+    return card(
+        "Every node, this run against the other",
+        dmc.SimpleGrid(
+            [
+                graph(difference_scatter(nodes, scheme), id="compare-scatter"),
+                graph(difference_histogram(nodes, scheme)),
+            ],
+            cols=2,
+        ),
+        note=text,
+        exports=export_links("node-differences", run=run.info.id, against=other.info.id),
+    )
+
+
+def register(app: Dash, view: StudyView) -> None:
+    """Wire the choice of runs and the selection of a row."""
+    select_rows(app, "collective-differences")
+    select_rows(app, "node-differences")
+
+    @app.callback(
+        Output("url", "search", allow_duplicate=True), Input("paths-strip", "clickData"),
+        State("url", "search"), State("run", "data"), prevent_initial_call=True,
+    )  # fmt: skip
+    def select_bar(click: dict[str, Any] | None, search: str | None, run: str) -> Any:
+        if not click:
+            return no_update
+        rank, node, _ = click["points"][0]["customdata"]
+        return node_address(search, run, rank, node)
+
+    @app.callback(
+        Output("comparison", "children"), Output("url", "search", allow_duplicate=True),
+        Input("compare-against", "value"), State("run", "data"), State("dark", "checked"),
+        State("url", "search"), prevent_initial_call=True,
+    )  # fmt: skip
+    def compare(against: list[str] | None, run: str, dark: bool, search: str | None) -> tuple[Any, Any]:
+        known = {info.id for info in view.runs()}
+        chosen = [name for name in against or [] if name in known][:MOST_RUNS]
+        shown = view.open(run)
+        default = ",".join(_against(view, shown, Selection.parse(search)))
+        address = option_address(search, run, "against", ",".join(chosen), default)
+        try:
+            return _comparison(shown, chosen, "dark" if dark else "light"), address
+        except ChakrascopeError as error:
+            return dmc.Alert(error.message, color="red", variant="light"), no_update

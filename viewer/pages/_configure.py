@@ -1,0 +1,271 @@
+"""New run: choose a platform, change what the customer has otherwise, and simulate while you watch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+import dash_mantine_components as dmc
+from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+
+from ...runner import backend_names, backend_report, list_presets
+from .._state import Selection, StudyView
+from ..charts import graph, topology_sketch
+from ..queries import (
+    Finding,
+    Form,
+    Setup,
+    check,
+    command_line,
+    decode_form,
+    differences,
+    duration_estimate,
+    encode_form,
+    estimate_s,
+    load_of,
+)
+from ._configure_form import dimension_rows, meanings, read_setup, system_fields
+from ._configure_start import register_start
+from ._jobs import jobs_card
+from ._parts import card, empty, link_to, no_workload, option_address, page_address
+
+__all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
+
+PATH, TITLE = "/new-run", "New run"
+NEEDS_RUN = False
+_LABEL_LENGTH = 120
+_COLOURS = {"error": "red", "warning": "yellow", "note": "gray"}
+_HIDDEN_BACKENDS = ("fake",)
+
+
+def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
+    """Return the page as its address has it; it needs a workload but no run."""
+    names = view.study.workloads()
+    if not names:
+        return no_workload(selection.search)
+    form = decode_form(selection.option("setup"), names)
+    return dmc.Stack(
+        [
+            dmc.Title(TITLE, order=2),
+            dcc.Store(id="new-written", data=selection.option("setup")),
+            html.Div(_form(form, names, scheme), id="new-form"),
+            _elsewhere(),
+        ],
+        gap="md",
+    )
+
+
+def _form(form: Form, names: Sequence[str], scheme: str) -> dmc.Stack:
+    setup = form.setup
+    return dmc.Stack(
+        [
+            _choices(form, names),
+            jobs_card("Started here"),
+            dmc.SimpleGrid([
+                card("Check", html.Div(id="findings", **{"aria-live": "polite"})),
+                card("Topology", html.Div(graph(topology_sketch(setup.dimensions, scheme)), id="sketch"),
+                     note="One group of ranks in each dimension, the innermost first."),
+            ], cols=2),
+            card("Network", html.Div(dimension_rows(setup.dimensions), id="dimension-rows"),
+                 note="Dimension 1 is the innermost, such as the links inside a host. The last columns: the "
+                 "algorithm by which each collective goes through the dimension."),
+            card("System", html.Div(system_fields(setup.system), id="system-fields")),
+            meanings(),
+        ],
+        gap="md",
+    )  # fmt: skip
+
+
+def _choices(form: Form, names: Sequence[str]) -> dmc.Paper:
+    preset = {"w": 240, "allowDeselect": False, "searchable": True}
+    return card(
+        "What to simulate, and on what",
+        dmc.Group(
+            [
+                dmc.Select(id="new-workload", label="Workload", data=[*names], value=form.workload, **preset),
+                dmc.Select(id="new-network", label="Platform preset", data=list_presets("network"),
+                           value=form.setup.network_preset, **preset),
+                dmc.Select(id="new-system", label="System preset", data=list_presets("system"),
+                           value=form.setup.system_preset, **preset),
+                dmc.NumberInput(id="new-dimensions", label="Network dimensions", min=1, max=4, w=150,
+                                value=len(form.setup.dimensions), allowDecimal=False),
+            ],
+            align="end",
+        ),
+        _backends(form.backends),
+        dmc.Group(
+            [
+                dmc.TextInput(id="new-label", label="Name of the run", placeholder="optional", w=320,
+                              value=form.label, debounce=True),
+                dmc.Button("Simulate", id="new-start"),
+                dmc.Text(id="new-estimate", size="sm", c="dimmed"),
+                dmc.Text(id="new-blocker", size="sm", c="red", className="finding"),
+                html.Div(id="new-message"),
+            ],
+            align="end",
+            mt="xs",
+        ),
+        note="A preset is a start: below, change what the customer has otherwise. The address holds it all.",
+    )  # fmt: skip
+
+
+def _backends(chosen: Sequence[str]) -> dmc.MultiSelect:
+    """Return the choice of backends; those this machine lacks are listed but cannot be chosen."""
+    report = [row for row in backend_report() if row["backend"] not in _HIDDEN_BACKENDS]
+    data = [
+        {"value": row["backend"], "label": row["backend"], "disabled": row["usable"] == "no"}
+        for row in report
+    ]
+    told = "; ".join(f"{row['backend']}: {row['what']}" for row in report if row["usable"] != "no")
+    return dmc.MultiSelect(
+        id="new-backends", label="Backends", data=data, mt="xs", value=[*chosen], description=told
+    )
+
+
+def _elsewhere() -> dmc.Paper:
+    return card(
+        "The same elsewhere",
+        dmc.Group(
+            [
+                dmc.Button("network.yml", id="new-yaml", variant="default", size="xs"),
+                dmc.Button("system.json", id="new-json", variant="default", size="xs"),
+                html.Span(id="new-zip"),
+                html.Span(id="new-sweep"),
+            ],
+            mb="xs",
+        ),
+        dmc.Code(id="new-command", block=True),
+        dcc.Download(id="new-download"),
+        note="The files as ASTRA-sim reads them, in the zip with the workload, and the command that does the "
+        "same; where nothing differs from the presets it names these.",
+    )
+
+
+def register(app: Dash, view: StudyView) -> None:
+    """Wire the form, its address, its checks and starting."""
+    _register_fields(app)
+    _register_examination(app, view)
+    _register_address(app, view)
+    register_start(app, view)
+
+
+def _register_fields(app: Dash) -> None:
+    @app.callback(
+        Output("dimension-rows", "children"), Output("system-fields", "children"),
+        Output("new-dimensions", "value"), Input("new-network", "value"), Input("new-system", "value"),
+        Input("new-dimensions", "value"), State({"form": "dimension", "field": ALL, "number": ALL}, "value"),
+        State({"form": "system", "field": ALL}, "value"), prevent_initial_call=True,
+    )  # fmt: skip
+    def rebuild(network: str, system: str, count: Any, _fields: Any, _system: Any) -> tuple[Any, Any, Any]:
+        """Fill the form from the presets, or change the number of dimensions and keep what was entered."""
+        if set(ctx.triggered_prop_ids.values()) == {"new-dimensions"}:
+            setup = read_setup(ctx.states_list[0], ctx.states_list[1], network, system)
+            wanted = min(4, max(1, int(count or 1)))
+            if wanted == len(setup.dimensions):
+                return no_update, no_update, no_update
+            return dimension_rows(setup.with_count(wanted).dimensions), no_update, no_update
+        if len(ctx.triggered_prop_ids) > 1:
+            # The whole form was laid out anew, as its address has it.
+            return no_update, no_update, no_update
+        setup = Setup.of_presets(network, system)
+        return dimension_rows(setup.dimensions), system_fields(setup.system), len(setup.dimensions)
+
+
+# What the form holds, as callbacks read it; `_read` makes sense of it.
+_FIELDS = (
+    Input({"form": "dimension", "field": ALL, "number": ALL}, "value"),
+    Input({"form": "system", "field": ALL}, "value"),
+    Input("new-workload", "value"),
+    Input("new-backends", "value"),
+)
+
+
+def _read(workload: str, backends: list[str] | None, network: str, system: str, label: Any = "") -> Form:
+    """Return the form in the fields of :data:`_FIELDS`, inside of a callback that has them as inputs."""
+    setup = read_setup(ctx.inputs_list[0], ctx.inputs_list[1], network, system)
+    chosen = tuple(name for name in backends or [] if name in backend_names())
+    return Form(workload, setup, chosen, str(label or "")[:_LABEL_LENGTH])
+
+
+def _register_examination(app: Dash, view: StudyView) -> None:
+    @app.callback(
+        Output("findings", "children"), Output("sketch", "children"), Output("new-command", "children"),
+        Output("new-start", "disabled"), Output("new-blocker", "children"), *_FIELDS,
+        State("new-network", "value"), State("new-system", "value"), State("dark", "checked"),
+    )  # fmt: skip
+    def examine(
+        _fields: Any, _system: Any, workload: str, backends: list[str], network: str, system: str, dark: bool
+    ) -> tuple[Any, ...]:
+        """Check what was entered, and draw it."""
+        form = _read(workload, backends, network, system)
+        setup = form.setup
+        found = check(setup, view.workload_ranks(workload), form.backends)
+        sketch = graph(topology_sketch(setup.dimensions, "dark" if dark else "light"))
+        blocker = next((finding.text for finding in found if finding.level == "error"), "")
+        newest = view.study.workloads()[-1]
+        command = command_line(setup, form.backends, "" if workload == newest else workload)
+        return _findings(found, differences(setup)), sketch, command, bool(blocker), blocker
+
+    @app.callback(
+        Output("new-estimate", "children"), *_FIELDS, State("new-network", "value"),
+        State("new-system", "value"),
+    )  # fmt: skip
+    def estimate(
+        _fields: Any, _system: Any, workload: str, backends: list[str], network: str, system: str
+    ) -> str:
+        """Say how long it would take; apart from the checks, which need not wait for the workload."""
+        form = _read(workload, backends, network, system)
+        found = check(form.setup, view.workload_ranks(workload), form.backends)
+        if any(finding.level == "error" for finding in found):
+            return ""
+        load = load_of(view.study.workload_prefix(workload))
+        seconds = [estimate_s(form.setup, load, backend) for backend in form.backends]
+        return f"Takes {duration_estimate(seconds)}, give or take a factor of two."
+
+
+def _findings(found: list[Finding], changed: list[str]) -> Any:
+    lines = [
+        dmc.Group([dmc.Badge(item.level, color=_COLOURS[item.level], variant="light", className="level"),
+                   dmc.Text(item.text, size="sm", className="finding")], gap="xs", wrap="nowrap")
+        for item in found
+    ]  # fmt: skip
+    title = dmc.Text("Different from the presets", size="sm", fw=600, mt="xs")
+    items = dmc.List([dmc.ListItem(text) for text in changed], size="sm") if changed else empty("Nothing.")
+    return dmc.Stack([*lines, title, items], gap=4)
+
+
+def _register_address(app: Dash, view: StudyView) -> None:
+    """Keep the form and the address the same, whichever of them changes."""
+
+    @app.callback(
+        Output("url", "search", allow_duplicate=True), Output("new-written", "data"),
+        Output("new-zip", "children"), Output("new-sweep", "children"), *_FIELDS,
+        Input("new-label", "value"), State("new-network", "value"),
+        State("new-system", "value"), State("url", "search"), State("run", "data"),
+        prevent_initial_call="initial_duplicate",
+    )  # fmt: skip
+    def write(  # noqa: PLR0917 - one argument a field of the form
+        _fields: Any, _system: Any, workload: str, backends: list[str], label: Any, network: str, system: str,
+        search: str | None, run: str | None,
+    ) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+        """Write the form into the address, and into those of the zip file and of a sweep."""
+        text = encode_form(_read(workload, backends, network, system, label), view.study.workloads())
+        address = page_address("/export/new-run.zip", f"?{urlencode({'setup': text})}" if text else "")
+        link = html.A("All files as a zip", href=address, className="text-link", download="new-run.zip")
+        onward = Selection.parse(search).with_option("setup", text).search
+        sweep = link_to("Sweep over its settings", "/sweep", onward)
+        return option_address(search, run or "", "setup", text, ""), text, link, sweep
+
+    @app.callback(
+        Output("new-form", "children"), Output("new-written", "data", allow_duplicate=True),
+        Input("url", "search"), State("new-written", "data"), State("dark", "checked"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def follow(search: str | None, written: str | None, dark: bool) -> tuple[Any, Any]:
+        """Lay the form out again when the address changes otherwise, such as by the button Back."""
+        text = Selection.parse(search).option("setup")
+        if text == (written or ""):
+            return no_update, no_update
+        names = view.study.workloads()
+        return _form(decode_form(text, names), names, "dark" if dark else "light"), text

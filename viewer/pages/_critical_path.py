@@ -1,0 +1,192 @@
+"""Critical path: the chain of segments across ranks whose lengths sum to the step exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, html, no_update
+
+from ...runner import BREAKDOWNS
+from .._state import OpenRun, Selection, StudyView
+from .._theme import duration_text, share_text
+from ..charts import contributors_bar, graph, path_strip
+from ..queries import NO_NETWORK, TABLES, longest_with_slack, segment_table, slack_shares, strip, why_no_links
+from ._parts import (
+    MOST_ROWS,
+    card,
+    column,
+    empty,
+    export_links,
+    kind_column,
+    node_address,
+    option_address,
+    select_rows,
+    table_card,
+    text_column,
+)
+from ._what_if import register_what_if, what_if_card
+
+__all__ = ["PATH", "TITLE", "layout", "register"]
+
+PATH, TITLE = "/critical-path", "Critical path"
+_COLUMNS = [
+    column("segment", "#", maxWidth=80),
+    column("rank", "Rank", minWidth=72, maxWidth=84),
+    text_column("name", "Name", minWidth=140, flex=3),
+    kind_column(),
+    column("start_ns", "Start (ms)", "ms", maxWidth=110),
+    column("duration_ns", "Duration (ms)", "ms", minWidth=118, maxWidth=130, sort="desc"),
+    column("share", "Share", "%", maxWidth=90),
+    text_column("module", "Module", minWidth=100),
+    text_column("reason", "Why it had to wait", minWidth=170, flex=4),
+]
+_MOST_SLACK = 1_000
+# The order people ask in; what the runner knows beyond it comes last.
+_ASKED = ("kind", "operator", "module", "collective", "rank", "phase")
+_BREAKDOWNS = [
+    *sorted(BREAKDOWNS, key=lambda by: _ASKED.index(by) if by in _ASKED else len(_ASKED)),
+    "network",
+    "link",
+]
+_LINK_NOTE = (
+    "Each communication is walked back from its end, from the message that came last to what its sender had "
+    "waited for: where two ranks are not linked directly, a message's way is more than one link."
+)
+_SLACK = [
+    column("rank", "Rank", minWidth=72, maxWidth=84),
+    column("node_id", "Node", maxWidth=90),
+    text_column("name", "Name", minWidth=180, flex=3),
+    kind_column(),
+    text_column("module", "Module"),
+    column("start_ns", "Start (ms)", "ms", maxWidth=110),
+    column("duration_ns", "Duration (ms)", "ms", minWidth=116, maxWidth=130, sort="desc"),
+    column("slack_ns", "Slack (ms)", "ms", maxWidth=110),
+]
+_SLACK_NOTE = (
+    "How much later a node could end before the step took longer, everything else as it is. Shown are the "
+    "longest nodes that are off the critical path; the export has all nodes, the most critical first."
+)
+
+
+def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
+    """Return the page for *run*."""
+    segments = segment_table(run.path)
+    rows = (
+        segments if len(segments) <= MOST_ROWS else segments.nlargest(MOST_ROWS, "duration_ns").sort_index()
+    )
+    by = _known(selection.option("by"))
+    step = duration_text(run.result.makespan_ns)
+    note = (
+        f"{len(segments):,} segments, numbered in time order, make up exactly the step, {step}. "
+        "The longest come first; select the heading # for the order in time."
+    )
+    if len(rows) < len(segments):
+        note += f" The longest {len(rows):,} are shown, the export has all."
+    return dmc.Stack(
+        [
+            dmc.Title(TITLE, order=2),
+            card("Across ranks", graph(path_strip(strip(run.path), scheme), id="strip", mode_bar=True),
+                 exports=export_links("segments", run=run.info.id),
+                 note="The chain of work that makes the step as long as it is, on the rank that does it. "
+                 "Select a bar or a row to find it on the timeline and in the graph."),
+            card(
+                "Contributors",
+                dmc.SegmentedControl(id="breakdown-by", data=[*_BREAKDOWNS], value=by, mb="xs"),
+                html.Div(_breakdown(run, by, scheme), id="breakdown"),
+            ),
+            what_if_card(run, selection),
+            table_card("Segments", "segments", rows, _COLUMNS, scheme, query={"run": run.info.id}, note=note,
+                       most=560, selects=True, row_id="segment"),
+            # Filled when the page stands, as the slack of a large run takes a while.
+            html.Div(id="slack"),
+        ],
+        gap="md",
+    )  # fmt: skip
+
+
+def _known(by: str | None) -> str:
+    return by if by in _BREAKDOWNS else "kind"
+
+
+def _slack(run: OpenRun, scheme: str) -> Any:
+    if run.slack_ns.empty:
+        text = f"The records of '{run.info.backend}' do not tell the slack of its nodes."
+        return card("Slack", empty(text))
+    spare = longest_with_slack(run.nodes, run.slack_ns, _MOST_SLACK)
+    critical, soon = slack_shares(run.nodes, run.slack_ns, run.result.makespan_ns // 100)
+    text = (
+        f"{share_text(critical)} of all ranks' work has no slack, {share_text(soon)} at most 1 % of the "
+        "step: what a faster critical path would run into next."
+    )
+    return table_card("Slack", "slack", spare, _SLACK, scheme, query={"run": run.info.id},
+                      note=f"{text} {_SLACK_NOTE}", selects=True)  # fmt: skip
+
+
+def _breakdown(run: OpenRun, by: str, scheme: str) -> Any:
+    missing = why_no_links(run.result) if by == "link" else ""
+    if missing:
+        return empty(missing)
+    table = TABLES[f"by-{by}"](run).sort_values("duration_ns", ascending=False)
+    # By parts of the network, the rest would leave no room for what was asked for.
+    rest = table["key"].astype(str) == NO_NETWORK
+    bars = graph(contributors_bar(table[~rest], scheme))
+    note = (
+        f"{share_text(float(table.loc[rest, 'share'].sum()))} of the path is {NO_NETWORK}. "
+        if rest.any()
+        else ""
+    )
+    note += _LINK_NOTE if by == "link" else ""
+    told = [dmc.Text(note, size="sm", c="dimmed")] if note else []
+    return html.Div([*told, bars, export_links(f"by-{by}", run=run.info.id)])
+
+
+def register(app: Dash, view: StudyView) -> None:
+    """Wire the breakdown selector and the selection of a segment."""
+    select_rows(app, "segments")
+    select_rows(app, "slack")
+    register_what_if(app, view)
+
+    @app.callback(
+        Output("breakdown", "children"), Output("url", "search", allow_duplicate=True),
+        Input("breakdown-by", "value"), State("run", "data"), State("dark", "checked"),
+        State("url", "search"), prevent_initial_call=True,
+    )  # fmt: skip
+    def break_down(by: str, run: str, dark: bool, search: str | None) -> tuple[Any, Any]:
+        address = option_address(search, run, "by", _known(by), "kind")
+        return _breakdown(view.open(run), _known(by), "dark" if dark else "light"), address
+
+    @app.callback(
+        Output("slack", "children"), Input("slack", "id"), State("run", "data"), State("dark", "checked")
+    )
+    def show_slack(_id: str, run: str, dark: bool) -> Any:
+        return _slack(view.open(run), "dark" if dark else "light")
+
+    @app.callback(
+        Output("url", "search", allow_duplicate=True), Input("strip", "clickData"), State("url", "search"),
+        State("run", "data"), prevent_initial_call=True,
+    )  # fmt: skip
+    def select_bar(click: dict[str, Any] | None, search: str | None, run: str) -> Any:
+        if not click:
+            return no_update
+        rank, node, _ = click["points"][0]["customdata"]
+        return node_address(search, run, rank, node)
+
+    @app.callback(
+        Output("segments-table", "selectedRows"), Output("segments-table", "scrollTo"),
+        Input("selection", "data"), Input("segments-table", "id"), State("segments-table", "selectedRows"),
+    )  # fmt: skip
+    def show_selected(selection: dict[str, Any] | None, _id: str, shown: list[dict[str, Any]] | None) -> Any:
+        return _selected_row(view, selection or {}, shown or [])
+
+
+def _selected_row(view: StudyView, selection: dict[str, Any], shown: list[dict[str, Any]]) -> tuple[Any, Any]:
+    rank, node = selection.get("rank", -1), selection.get("node", -1)
+    if not selection.get("run") or node < 0 or any(r["rank"] == rank and r["node_id"] == node for r in shown):
+        return no_update, no_update
+    segments = view.open(selection["run"]).path.segments
+    found = segments[(segments["rank"] == rank) & (segments["node_id"] == node)]
+    if found.empty:
+        return {"ids": []}, no_update
+    row = str(found.iloc[0]["segment"])
+    return {"ids": [row]}, {"rowId": row, "rowPosition": "middle"}

@@ -1,0 +1,157 @@
+"""Graph: what a node waits for and what waits for it; or modules, phases, streams or ranks as a whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dash_cytoscape as cyto
+import dash_mantine_components as dmc
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+
+from .._state import OpenRun, Selection, StudyView
+from .._theme import EDGE_KINDS
+from ..queries import FEW_HOPS, FOLDS, MOST_HOPS, edge_kinds, focus_of, fold_of, hops_of
+from ._graph_drawing import Drawing, draw, stylesheet
+from ._parts import card, details_list, export_links, kind_legend, link_to, node_address, option_address
+
+__all__ = ["PATH", "TITLE", "layout", "register"]
+
+PATH, TITLE = "/graph", "Graph"
+_DRAWN = ("nodes", "edges")
+_FITTED = {"name": "preset", "fit": True, "padding": 30}
+
+
+def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
+    """Return the page for *run*, centred on the selected node or the path's longest segment."""
+    drawing = draw(run, selection)
+    # Its "responsive" mode measures the graph after it was taken down, which throws.
+    drawn = cyto.Cytoscape(
+        id="graph", elements=drawing.elements, layout=_FITTED, style={"width": "100%", "height": "100%"},
+        stylesheet=stylesheet(scheme), minZoom=0.1, maxZoom=3, responsive=False,
+    )  # fmt: skip
+    label = "Drawing of the graph; the neighbours of the selected node are listed beside it as links"
+    return html.Div(
+        [
+            dmc.Title(drawing.title, order=2, size="h3", id="graph-title"),
+            _controls(selection),
+            html.Div([kind_legend(), _edge_legend()], className="legends"),
+            html.Div(
+                [
+                    html.Div([drawn, dcc.Store(id="graph-sink")], className="graph-holder", role="group",
+                             **{"aria-label": label}),
+                    card("Selected", html.Div(_side(run, selection, drawing), id="graph-details"),
+                         className="graph-side"),
+                ],
+                className="graph-area",
+            ),
+        ],
+        className="full-height",
+    )  # fmt: skip
+
+
+def _side(run: OpenRun, selection: Selection, drawing: Drawing) -> list[Any]:
+    """Return the facts of the focus, and its neighbours as links that select them."""
+    rank, _ = focus_of(run, selection)
+    parts: list[Any] = [details_list(drawing.details)]
+    for title, before in (("Waits for", True), ("Awaited by", False)):
+        near = [found for found in drawing.neighbours if found.before == before]
+        links = []
+        for found in near:
+            search = selection.with_run(run.info.id).with_node(rank, found.node_id).search
+            text = f"{found.name[:60]}, node {found.node_id}"
+            links.append(html.Li([link_to(text, PATH, search), f" ({found.why})"]))
+        if links:
+            parts += [html.H4(title, className="side-title"), html.Ul(links, className="side-list")]
+    return [*parts, *_exports(run, selection)] if drawing.elements else parts
+
+
+def _exports(run: OpenRun, selection: Selection) -> list[Any]:
+    """Return links that export what is drawn."""
+    rank, node = focus_of(run, selection)
+    asked = {"run": run.info.id, "rank": str(rank), "node": str(node)}
+    asked |= {name: value for name in ("fold", "hops", "edges") if (value := selection.option(name))}
+    links = [html.Li([part.capitalize(), ": ", export_links(f"graph-{part}", **asked)]) for part in _DRAWN]
+    return [html.H4("What is drawn", className="side-title"), html.Ul(links, className="side-list")]
+
+
+def _controls(selection: Selection) -> dmc.Group:
+    folds = [{"value": key, "label": label} for key, label in FOLDS.items()]
+    kinds = [{"value": str(kind), "label": label} for kind, (label, _, _) in EDGE_KINDS.items()]
+    return dmc.Group(
+        [
+            dmc.SegmentedControl(id="graph-fold", data=folds, value=fold_of(selection.option("fold")),
+                                 size="xs", **{"aria-label": "What the graph shows"}),
+            dmc.NumberInput(id="graph-hops", value=hops_of(selection.option("hops")), min=1, max=MOST_HOPS,
+                            w=100, size="xs", suffix=" hops", allowDecimal=False,
+                            **{"aria-label": "Hops around the node"}),
+            dmc.MultiSelect(id="graph-edges", data=kinds, size="xs", miw=220, clearable=True,
+                            value=[str(kind) for kind in edge_kinds(selection.option("edges"))]
+                            if selection.option("edges") else [],
+                            placeholder="edges: all kinds", **{"aria-label": "Kinds of edges shown"}),
+        ],
+        gap="sm",
+    )  # fmt: skip
+
+
+def _edge_legend() -> html.Div:
+    items = [
+        html.Span(
+            [html.I(className="edge", style={"borderTop": f"2px {line} {colour}"}), label],
+            className="legend-item",
+        )
+        for label, colour, line in EDGE_KINDS.values()
+    ]
+    on_path = html.Span([html.I(className="on-path"), "on the critical path"], className="legend-item")
+    return html.Div([*items, on_path], className="legend")
+
+
+def register(app: Dash, view: StudyView) -> None:
+    """Wire the controls, tapping a node, and following the selection."""
+
+    @app.callback(
+        Output("url", "search", allow_duplicate=True), Input("graph", "tapNodeData"), State("run", "data"),
+        State("url", "search"), prevent_initial_call=True,
+    )  # fmt: skip
+    def tap(data: dict[str, Any] | None, run: str, search: str | None) -> Any:
+        if not data:
+            return no_update
+        return node_address(search, run, data["rank"], data["node"])
+
+    @app.callback(
+        Output("url", "search", allow_duplicate=True), Input("graph-hops", "value"), State("run", "data"),
+        State("url", "search"), prevent_initial_call=True,
+    )  # fmt: skip
+    def widen(hops: Any, run: str, search: str | None) -> Any:
+        return option_address(search, run, "hops", str(hops_of(hops)), str(FEW_HOPS))
+
+    @app.callback(
+        Output("url", "search", allow_duplicate=True), Input("graph-fold", "value"), State("run", "data"),
+        State("url", "search"), prevent_initial_call=True,
+    )  # fmt: skip
+    def fold(value: str, run: str, search: str | None) -> Any:
+        return option_address(search, run, "fold", value, "nodes")
+
+    @app.callback(
+        Output("url", "search", allow_duplicate=True), Input("graph-edges", "value"), State("run", "data"),
+        State("url", "search"), prevent_initial_call=True,
+    )  # fmt: skip
+    def filter_edges(kinds: list[str] | None, run: str, search: str | None) -> Any:
+        return option_address(search, run, "edges", ",".join(sorted(kinds or [])), "")
+
+    @app.callback(
+        Output("graph", "elements"), Output("graph-title", "children"), Output("graph-details", "children"),
+        Input("url", "search"), State("url", "pathname"), State("run", "data"), prevent_initial_call=True,
+    )  # fmt: skip
+    def redraw(search: str | None, pathname: str | None, run: str | None) -> Any:
+        # While the page is being left, its graph must not be drawn again: it is about to be taken away.
+        if not run or not (pathname or "").endswith(PATH):
+            return no_update, no_update, no_update
+        shown, selection = view.open(run), Selection.parse(search)
+        drawing = draw(shown, selection)
+        return drawing.elements, drawing.title, _side(shown, selection, drawing)
+
+    app.clientside_callback(
+        ClientsideFunction("chakrascope", "fitGraph"),
+        Output("graph-sink", "data"),
+        Input("graph", "elements"),
+    )

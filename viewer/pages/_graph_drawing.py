@@ -1,0 +1,249 @@
+"""What the graph page draws: elements and style of Cytoscape, a title, and the facts beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from .._state import OpenRun, Selection
+from .._theme import EDGE_KINDS, KIND_LABELS, PATH_COLOUR, duration_text, kind_colour, share_text
+from ..queries import (
+    Groups,
+    Neighbour,
+    causes,
+    edge_kinds,
+    edges_of,
+    focus_of,
+    fold_of,
+    folded,
+    hops_of,
+    neighbourhood,
+    neighbours,
+    node_details,
+)
+
+__all__ = ["Drawing", "draw", "stylesheet"]
+
+_TITLES = {
+    "modules": "Modules of rank {}",
+    "phases": "Phases of rank {}",
+    "streams": "Streams of rank {}",
+    "ranks": "Ranks, and whom they waited for",
+}
+_COLUMN, _ROW = 150, 84
+_GROUP_COLUMN, _GROUP_ROW = 150, 110
+_FEW_EDGES = 30
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Cytoscape's *elements*, a *title*, (label, text) pairs about the focus, and what it is joined to."""
+
+    elements: list[dict[str, Any]]
+    title: str
+    details: list[tuple[str, str]]
+    neighbours: list[Neighbour]
+
+
+def draw(run: OpenRun, selection: Selection) -> Drawing:
+    """Return the drawing of what *selection* asks for: a node's surroundings, or a graph folded."""
+    rank, focus = focus_of(run, selection)
+    node = run.node(rank, focus)
+    if node is None:
+        return Drawing([], "No node of this run takes time", [], [])
+    edges = edges_of(run, rank, edge_kinds(selection.option("edges")))
+    fold = fold_of(selection.option("fold"))
+    if fold != "nodes":
+        return _folded(run, rank, focus, edges, fold)
+    return _around(run, node, edges, hops_of(selection.option("hops")))
+
+
+def _around(run: OpenRun, node: dict[str, Any], edges: pd.DataFrame, hops: int) -> Drawing:
+    rank, focus = int(node["rank"]), int(node["node_id"])
+    cut = neighbourhood(edges, focus, hops)
+    described = run.workload.graphs[int(run.workload.program_of_rank[rank])].nodes.set_index("node_id")
+    on_path = set(run.path.segments.loc[run.path.segments["rank"] == rank, "node_id"])
+    along = causes(run, rank)
+    middle = cut.nodes.groupby("layer")["row"].transform("max") / 2
+    elements = [
+        _node_element(row, described.loc[row["node_id"]], rank, focus, on_path)
+        for row in cut.nodes.assign(row=cut.nodes["row"] - middle).to_dict("records")
+    ]
+    elements += [_edge_element(row, along) for row in cut.edges.to_dict("records")]
+    elements += _late_peer(run, node, cut.nodes, middle)
+    more = f" (nearest {len(cut.nodes)} nodes)" if cut.cut else ""
+    title = f"Around {_short(str(node['name']), 40)}, node {focus} of rank {rank}{more}"
+    details = node_details(node, run.slack_of(rank, focus))
+    return Drawing(elements, title, details, neighbours(edges, described["name"], focus))
+
+
+def _late_peer(
+    run: OpenRun, node: dict[str, Any], drawn: pd.DataFrame, middle: pd.Series
+) -> list[dict[str, Any]]:
+    """Return the rank that came last to the focus' communication, with an edge; nothing if it was its own."""
+    rank, focus = int(node["rank"]), int(node["node_id"])
+    other, its_node = int(node["origin_rank"]), int(node["origin_node"])
+    peer = run.node(other, its_node) if other != rank else None
+    if peer is None:
+        return []
+    here = drawn[drawn["node_id"] == focus].iloc[0]
+    top = -float(middle.max() if len(middle) else 0) - 1
+    label = f"rank {other} came last\n{_short(str(peer['name']), 20)}"
+    return [
+        {
+            "data": {"id": f"{other}:{its_node}", "rank": other, "node": its_node, "label": label,
+                     "colour": kind_colour(str(peer["kind"]))},
+            "position": {"x": (int(here["layer"]) - 1) * _COLUMN, "y": round(top * _ROW)},
+            "classes": "peer",
+        },
+        {"data": {"source": f"{other}:{its_node}", "target": str(focus), "label": "came last",
+                  "colour": PATH_COLOUR, "line": "dashed"}},
+    ]  # fmt: skip
+
+
+def _folded(run: OpenRun, rank: int, focus: int, edges: pd.DataFrame, fold: str) -> Drawing:
+    groups = folded(run, rank, fold, edges)
+    chosen = int(groups.group_of.get(run.row(rank, focus), -1))
+    largest = max(1, int(groups.nodes["duration_ns"].max()))
+    told = "told" if len(groups.edges) <= _FEW_EDGES else ""
+    elements = [_group_element(row, chosen, largest) for row in groups.nodes.to_dict("records")]
+    elements += [
+        {"data": {"source": f"g{row['src']}", "target": f"g{row['dst']}", "label": row["label"],
+                  "colour": "#9aa3ad", "line": "solid"}, "classes": told}
+        for row in groups.edges.to_dict("records")
+    ]  # fmt: skip
+    return Drawing(elements, _TITLES[fold].format(rank), _group_details(groups, chosen, run), [])
+
+
+def _group_element(row: dict[Any, Any], chosen: int, largest: int) -> dict[str, Any]:
+    marks = (("group", True), ("focus", row["group"] == chosen), ("path", row["on_path_ns"] > 0))
+    share = (row["duration_ns"] / largest) ** 0.5
+    return {
+        "data": {
+            "id": f"g{row['group']}",
+            "rank": int(row["rank"]),
+            "node": int(row["node_id"]),
+            "label": f"{_short(str(row['name']), 22)}\n{_band(row)}{duration_text(row['duration_ns'])}",
+            "colour": kind_colour(str(row["kind"])),
+            "size": round(16 + 44 * share),
+        },
+        "position": {"x": round(row["column"] * _GROUP_COLUMN), "y": round(row["row"] * _GROUP_ROW)},
+        "classes": " ".join(name for name, on in marks if on),
+    }
+
+
+def _band(row: dict[Any, Any]) -> str:
+    return f"{row['band']}, " if row["band"] else ""
+
+
+def _group_details(groups: Groups, chosen: int, run: OpenRun) -> list[tuple[str, str]]:
+    found = groups.nodes[groups.nodes["group"] == chosen]
+    if found.empty:
+        return []
+    row = found.iloc[0]
+    pairs = [
+        ("Group", str(row["name"])),
+        ("Phase", str(row["band"])),
+        ("Nodes", f"{row['count']:,}"),
+        ("Together", duration_text(int(row["duration_ns"]))),
+        ("On the path", f"{duration_text(int(row['on_path_ns']))} "
+         f"({share_text(row['on_path_ns'] / max(1, run.result.makespan_ns))})"),
+        ("Mostly", KIND_LABELS.get(str(row["kind"]), str(row["kind"]))),
+        ("Longest node", f"{row['node_id']} of rank {row['rank']}"),
+    ]  # fmt: skip
+    return [(label, text) for label, text in pairs if text]
+
+
+def _short(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-(limit // 2 - 1) :]}"
+
+
+def _node_element(row: dict[Any, Any], node: Any, rank: int, focus: int, on_path: set[int]) -> dict[str, Any]:
+    number = int(row["node_id"])
+    marks = (("focus", number == focus), ("path", number in on_path))
+    return {
+        "data": {
+            "id": str(number),
+            "rank": rank,
+            "node": number,
+            "label": _short(str(node["name"]), 20),
+            "colour": kind_colour(str(node["kind"])),
+        },
+        "position": {"x": int(row["layer"]) * _COLUMN, "y": round(float(row["row"]) * _ROW)},
+        "classes": " ".join(name for name, on in marks if on),
+    }
+
+
+def _edge_element(row: dict[Any, Any], along: set[tuple[int, int]]) -> dict[str, Any]:
+    label, colour, style = EDGE_KINDS.get(int(row["kind"]), EDGE_KINDS[8])
+    source, target = int(row["src"]), int(row["dst"])
+    return {
+        "data": {
+            "source": str(source),
+            "target": str(target),
+            "label": label,
+            "colour": colour,
+            "line": style,
+        },
+        "classes": "path" if (source, target) in along else "",
+    }
+
+
+def stylesheet(scheme: str) -> list[dict[str, Any]]:
+    """Return Cytoscape's style for a colour scheme, ``light`` or ``dark``."""
+    ink, paper = ("#d5dbe1", "#242424") if scheme == "dark" else ("#1f2933", "#ffffff")
+    edge = {
+        "width": 1.6,
+        "line-color": "data(colour)",
+        "line-style": "data(line)",
+        "target-arrow-color": "data(colour)",
+        "target-arrow-shape": "triangle",
+        "arrow-scale": 0.8,
+        "curve-style": "bezier",
+    }
+    node = {
+        "label": "data(label)",
+        "background-color": "data(colour)",
+        "color": ink,
+        "font-size": 12,
+        "text-wrap": "wrap",
+        "text-max-width": 128,
+        "width": 26,
+        "height": 26,
+        "text-valign": "bottom",
+        "text-margin-y": 4,
+        "text-background-color": paper,
+        "text-background-opacity": 0.8,
+        "text-background-padding": 1,
+        "shape": "round-rectangle",
+    }
+    focus = {"border-width": 4, "border-color": ink, "font-weight": "bold"}
+    return [
+        {"selector": "node", "style": node},
+        {"selector": "edge", "style": edge},
+        {
+            "selector": "edge:selected, .told",
+            "style": {
+                "label": "data(label)",
+                "color": ink,
+                "font-size": 11,
+                "text-background-color": paper,
+                "text-background-opacity": 0.85,
+            },
+        },
+        {
+            "selector": ".group",
+            "style": {"width": "data(size)", "height": "data(size)", "font-size": 13},
+        },
+        {"selector": "node.path", "style": {"border-width": 3, "border-color": PATH_COLOUR}},
+        {"selector": "edge.path", "style": {"width": 4, "underlay-color": PATH_COLOUR,
+                                            "underlay-opacity": 0.35, "underlay-padding": 2}},
+        {"selector": "edge:selected", "style": {"width": 4}},
+        {"selector": ".peer", "style": {"border-width": 2, "border-style": "dashed",
+                                        "border-color": PATH_COLOUR}},
+        {"selector": ".focus", "style": focus},
+        {"selector": ".focus[!size]", "style": {"width": 34, "height": 34}},
+        {"selector": ".focus.path", "style": {"border-color": PATH_COLOUR}},
+    ]  # fmt: skip

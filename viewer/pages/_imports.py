@@ -1,0 +1,222 @@
+"""Import: look over what lies in the folder the viewer was given, and take it into the study."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, html, no_update
+
+from ...converter import Finding
+from ...runner import ImportItem, ImportRequest, JobStore, find_items
+from .._state import Selection, StudyView
+from .._theme import bytes_text
+from ..queries import item_table, proposed_name
+from ._jobs import jobs_card
+from ._parts import (
+    SINGLE_ROW,
+    card,
+    column,
+    details_list,
+    empty,
+    export_links,
+    fitting,
+    option_address,
+    table,
+    text_column,
+)
+
+__all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
+
+PATH, TITLE = "/import", "Import"
+NEEDS_RUN = False
+_TABLE_HEIGHT = 380
+_MOST_FINDINGS = 100
+_MOST_FILES = 4
+_COLOURS = {"error": "red", "warning": "yellow", "note": "gray"}
+_KINDS = {
+    "trace set": "What `chakrascope trace` leaves: a folder with a manifest.json and two traces a rank.",
+    "traces": "Host and device traces captured by other means: et_0.json.gz and kineto_0.json.gz, and so on.",
+    "graphs": "Chakra graphs, one a rank: job.0.et, job.1.et, and so on.",
+}
+_COLUMNS = [
+    text_column("place", "What", flex=3, minWidth=220),
+    {"field": "kind", "headerName": "Kind", "minWidth": 100, "maxWidth": 120},
+    column("ranks", "Ranks", maxWidth=90),
+    column("files", "Files", maxWidth=90),
+    column("size_bytes", "Size", "bytes", maxWidth=120),
+    text_column("problem", "Why it cannot be imported", minWidth=160),
+]
+
+
+def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
+    """Return the page, or how to give the viewer a folder to import from."""
+    folder = view.near.import_from
+    if folder is None:
+        return dmc.Stack([dmc.Title(TITLE, order=2), _nowhere()], gap="md")
+    items = find_items(folder)
+    rows = item_table(items)
+    if rows.empty:
+        return dmc.Stack([dmc.Title(TITLE, order=2), _nothing()], gap="md")
+    chosen = selection.option("item")
+    grid = table(
+        "imports-table", rows, _COLUMNS, scheme, height=fitting(len(rows), _TABLE_HEIGHT),
+        getRowId="params.data.id", rowSelection=SINGLE_ROW,
+    )  # fmt: skip
+    grid.selectedRows = {"ids": [chosen]} if chosen else []
+    note = "Select one to look it over; nothing changes before Import is pressed. Links are not followed."
+    return dmc.Stack(
+        [
+            dmc.Title(TITLE, order=2),
+            card("What lies in the folder to import from", grid, note=note, exports=export_links("imports")),
+            html.Div(_details(_item(items, chosen)), id="import-details"),
+            jobs_card("Started here"),
+        ],
+        gap="md",
+    )
+
+
+def _nowhere() -> Any:
+    text = (
+        "Say at its start from which folder the viewer may import; browsers only choose from what lies there:"
+    )
+    code = "chakrascope view STUDY --import-from FOLDER"
+    return card(
+        "There is no folder to import from", dmc.Text(text, mb="xs"), dmc.Code(code, block=True), _kinds()
+    )
+
+
+def _nothing() -> Any:
+    text = "Put one of these into it, at most four folders deep, and reload this page:"
+    return card("The folder to import from holds nothing to import", dmc.Text(text, mb="xs"), _kinds())
+
+
+def _kinds() -> html.Div:
+    return html.Div(details_list(list(_KINDS.items())), style={"marginTop": "12px"})
+
+
+def _item(items: Sequence[ImportItem], identity: str) -> ImportItem | None:
+    return next((item for item in items if item.id == identity), None)
+
+
+def _details(item: ImportItem | None) -> Any:
+    """Return the panel about the selected item; its findings come with the jobs."""
+    if item is None:
+        return None
+    if item.problem:
+        return card(
+            item.place, dmc.Alert(f"It cannot be imported: {item.problem}.", color="red", variant="light")
+        )
+    more = len(item.files) + len(item.host_files) - _MOST_FILES
+    named = ", ".join([*item.files, *item.host_files][:_MOST_FILES]) + (
+        f" and {more:,} more" if more > 0 else ""
+    )
+    facts = [("Kind", f"{item.kind}: {_KINDS[item.kind]}"), ("Ranks", f"{item.ranks:,}"),
+             ("Size", bytes_text(item.size_bytes)), ("Files", named)]  # fmt: skip
+    if item.kind == "traces" and not item.host_files:
+        facts.append(("Host traces", "none: costs and data dependencies will be unknown"))
+    buttons = dmc.Group(
+        [
+            dmc.Button("Look it over", id="import-look", variant="default"),
+            dmc.TextInput(id="import-name", label="Name of the workload", value=proposed_name(item), w=320,
+                          debounce=True),
+            dmc.Button("Import", id="import-go", disabled=True),
+            dmc.Text(id="import-told", size="sm", c="dimmed", **{"aria-live": "polite"}),
+        ],
+        align="end", mt="sm",
+    )  # fmt: skip
+    return card(item.place, details_list(facts), buttons, html.Div(id="import-findings"))
+
+
+def _findings(found: Sequence[Finding] | None) -> Any:
+    if found is None:
+        return empty("Not looked over yet. Looking it over converts it once, and says what is wrong with it.")
+    if not found:
+        return dmc.Alert("Nothing is wrong with it.", color="green", variant="light", mt="sm")
+    lines = [
+        dmc.Group([
+            dmc.Badge(each.severity, color=_COLOURS[each.severity], variant="light", className="level"),
+            dmc.Text(f"{each.place}: {each.cause} {each.remedy}", size="sm", className="finding"),
+        ], gap="xs", wrap="nowrap", align="start")
+        for each in found[:_MOST_FINDINGS]
+    ]  # fmt: skip
+    more = [empty(f"and {len(found) - _MOST_FINDINGS:,} more")] if len(found) > _MOST_FINDINGS else []
+    return dmc.Stack([*lines, *more], gap=4, mt="sm")
+
+
+def register(app: Dash, view: StudyView) -> None:
+    """Wire the choice, looking over, and importing; without a folder there is nothing to wire."""
+    if view.near.import_from is not None:
+        _register_choice(app, view, view.near.import_from)
+        _register_work(app, view, view.near.import_from)
+
+
+def _register_choice(app: Dash, view: StudyView, folder: Path) -> None:
+    jobs = JobStore(view.study)
+
+    @app.callback(
+        Output("url", "search", allow_duplicate=True), Input("imports-table", "selectedRows"),
+        State("url", "search"), State("run", "data"), prevent_initial_call=True,
+    )  # fmt: skip
+    def choose(rows: Any, search: str | None, run: str | None) -> Any:
+        """Keep the chosen item in the address."""
+        row = rows[0] if isinstance(rows, list) and rows and isinstance(rows[0], dict) else {}
+        return option_address(search, run or "", "item", str(row.get("id", "")), "") if row else no_update
+
+    @app.callback(
+        Output("import-details", "children"), Input("url", "search"), State("url", "pathname"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def show(search: str | None, pathname: str | None) -> Any:
+        """Show the item of the address."""
+        if not (pathname or "").endswith(PATH):
+            return no_update
+        return _details(_item(find_items(folder), Selection.parse(search).option("item")))
+
+    @app.callback(
+        Output("import-findings", "children"), Output("import-go", "disabled"), Input("jobs-seen", "data"),
+        Input("import-name", "id"), State("url", "search"),
+    )  # fmt: skip
+    def tell(_seen: Any, _shown: Any, search: str | None) -> tuple[Any, bool]:
+        """Show what was found so far; what is wrong beyond use cannot be imported."""
+        item = _known_item(folder, search)
+        found = jobs.findings(ImportRequest(str(folder.resolve()), item.id)) if item else None
+        blocked = found is None or any(each.severity == "error" for each in found)
+        return _findings(found), blocked
+
+
+def _register_work(app: Dash, view: StudyView, folder: Path) -> None:
+    jobs = JobStore(view.study)
+    place = str(folder.resolve())
+
+    @app.callback(
+        Output("import-told", "children"), Input("import-look", "n_clicks"), State("url", "search"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def look(clicks: int | None, search: str | None) -> Any:
+        """Have the item looked over by a process of its own."""
+        item = _known_item(folder, search)
+        if not clicks or item is None:
+            return no_update
+        jobs.submit_import(ImportRequest(place, item.id), label=item.place)
+        return "A job looks it over."
+
+    @app.callback(
+        Output("import-told", "children", allow_duplicate=True), Input("import-go", "n_clicks"),
+        State("import-name", "value"), State("url", "search"), prevent_initial_call=True,
+    )  # fmt: skip
+    def take_in(clicks: int | None, name: Any, search: str | None) -> Any:
+        """Have the item imported by a process of its own, under the name that was entered."""
+        item = _known_item(folder, search)
+        if not clicks or item is None:
+            return no_update
+        jobs.submit_import(ImportRequest(place, item.id, str(name or "").strip()), label=item.place)
+        return "A job imports it. You may close this page meanwhile."
+
+
+def _known_item(folder: Path, search: str | None) -> ImportItem | None:
+    """Return the item of the address, if the folder holds it and it may be imported."""
+    item = _item(find_items(folder), Selection.parse(search).option("item"))
+    return item if item is not None and not item.problem else None

@@ -1,0 +1,149 @@
+"""The jobs of a study as several pages show them: how far each is, its log, and a way to stop it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+
+from ...errors import ChakrascopeError
+from ...runner import Job, JobStore
+from .._state import Selection, StudyView
+from .._theme import duration_text, run_options
+from ._parts import card, empty, page_address
+
+__all__ = ["job_list", "jobs_card", "register"]
+
+_POLL_MS = 700
+_COLOURS = {"queued": "gray", "running": "blue", "done": "green", "failed": "red", "cancelled": "yellow"}
+_MOST_SHOWN = 30
+_WHOLE = {
+    "simulation": "ranks finished",
+    "sweep": "points done",
+    "check": "ranks done",
+    "import": "ranks done",
+}
+
+
+def jobs_card(title: str) -> dmc.Paper:
+    """Return the list of jobs, which keeps itself up to date; a page may have one."""
+    return card(
+        title,
+        dcc.Store(id="jobs-seen"),
+        dcc.Store(id="job-asked"),  # set by 07_jobs.js
+        dcc.Interval(id="jobs-clock", interval=_POLL_MS),
+        html.Div(id="job-list", **{"aria-live": "polite"}),
+        dmc.Modal(
+            dmc.Code(id="job-log", block=True), id="job-log-shown", title="Log", opened=False, size="xl"
+        ),
+    )
+
+
+def register(app: Dash, view: StudyView) -> None:
+    """Wire the list, for every page that has one."""
+    jobs = JobStore(view.study)
+
+    @app.callback(
+        Output("job-list", "children"), Output("run-select", "data"), Output("jobs-seen", "data"),
+        Input("jobs-clock", "n_intervals"), Input("job-asked", "data"), State("jobs-seen", "data"),
+    )  # fmt: skip
+    def look(_ticks: int | None, asked: Any, seen: Any) -> tuple[Any, Any, Any]:
+        """Show how far every job is; a click asks one to stop."""
+        if ctx.triggered_id == "job-asked" and asked and asked["action"] == "cancel":
+            jobs.cancel(int(asked["job"]))
+        try:
+            jobs.resume()
+            listed = jobs.jobs()[::-1]
+        except ChakrascopeError as error:
+            # Told in its place: this is asked again and again, and would be a notification each time.
+            return dmc.Alert(error.message, color="red", variant="light"), no_update, no_update
+        state = [[job.id, job.state, job.done, job.simulated_ns] for job in listed]
+        if state == seen:
+            return no_update, no_update, no_update
+        runs = view.runs()
+        return job_list(listed, {info.id for info in runs}), run_options(runs), state
+
+    @app.callback(
+        Output("job-log", "children"), Output("job-log-shown", "opened"), Output("job-log-shown", "title"),
+        Input("job-asked", "data"), prevent_initial_call=True,
+    )  # fmt: skip
+    def show_log(asked: Any) -> tuple[Any, Any, Any]:
+        """Show the last of what a job printed."""
+        if not asked or asked["action"] != "log":
+            return no_update, no_update, no_update
+        number = int(asked["job"])
+        return jobs.log(number) or "It has printed nothing.", True, f"Log of job {number}"
+
+
+def job_list(jobs: Sequence[Job], known_runs: set[str]) -> Any:
+    """Return one panel a job, the newest first; *known_runs* are the ids of the runs that still exist."""
+    if not jobs:
+        return empty(
+            "None yet. A job goes on when this page is closed, and is listed here when it comes back."
+        )
+    more = len(jobs) - _MOST_SHOWN
+    older = [empty(f"{more:,} older ones: chakrascope jobs STUDY")] if more > 0 else []
+    return dmc.Stack([*(_job(job, known_runs) for job in jobs[:_MOST_SHOWN]), *older], gap="xs")
+
+
+def _job(job: Job, known_runs: set[str]) -> dmc.Paper:
+    started = datetime.fromtimestamp(job.created, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    head: list[Any] = [
+        dmc.Badge(job.state, color=_COLOURS.get(job.state, "gray"), variant="light"),
+        dmc.Text(_name(job), fw=600, size="sm", className="finding"),
+        dmc.Text(f"{started}{_lasted(job)}", size="xs", c="dimmed"),
+        _button("Log", "log", job),
+    ]
+    if job.is_active:
+        head.append(_button("Cancel", "cancel", job))
+    if job.state == "done":
+        head += _result(job, known_runs)
+    parts: list[Any] = [dmc.Group(head, gap="sm")]
+    if job.is_active:
+        done = 100 * job.done / max(1, job.total)
+        parts += [dmc.Progress(value=done, size="sm", mt=6, animated=job.state == "running"),
+                  dmc.Text(_progress(job), size="xs", c="dimmed")]  # fmt: skip
+    if job.message:
+        parts.append(dmc.Text(job.message, size="sm", mt=4, className="finding"))
+    return dmc.Paper(parts, withBorder=True, p="xs", radius="sm", className="job")
+
+
+def _name(job: Job) -> str:
+    if job.kind == "simulation":
+        return job.label or f"{job.backend} on {job.network}"
+    if job.kind == "sweep":
+        return f"Sweep {job.label}".rstrip()
+    return f"{'Import of' if job.kind == 'import' else 'Look at'} {job.label}"
+
+
+def _lasted(job: Job) -> str:
+    if not job.started:
+        return ""
+    return f", {duration_text(1e9 * ((job.ended or time.time()) - job.started))}"
+
+
+def _button(text: str, action: str, job: Job) -> dmc.Button:
+    style = {"size": "compact-xs", "variant": "default", "aria-label": f"{text} of job {job.id}"}
+    return dmc.Button(text, **style, **{"data-job-action": action, "data-job": str(job.id)})
+
+
+def _result(job: Job, known_runs: set[str]) -> list[Any]:
+    """Return the link to what a job that is done has made, if it is still there."""
+    if job.kind == "simulation" and job.experiment in known_runs:
+        address = page_address("/", Selection(job.experiment).search)
+        return [dcc.Link("Open the result", href=address, className="text-link")]
+    if job.kind == "import":
+        return [dcc.Link("Simulate it", href=page_address("/new-run", ""), className="text-link")]
+    return []
+
+
+def _progress(job: Job) -> str:
+    if job.state == "queued":
+        return "Waits for its turn: one job of a study works at a time."
+    done = f"{job.done:,} of {job.total:,} {_WHOLE.get(job.kind, 'done')}"
+    simulated = f", {duration_text(job.simulated_ns)} simulated so far" if job.kind == "simulation" else ""
+    return done + simulated

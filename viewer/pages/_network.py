@@ -1,0 +1,205 @@
+"""Network: every collective with its bandwidth and skew, every link with its load, who sent to whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dash_mantine_components as dmc
+import numpy as np
+from dash import Dash, Input, Output, State, html
+
+from .._state import OpenRun, Selection, StudyView
+from .._theme import bytes_text, duration_text, share_text
+from ..charts import graph, heat_map, loads_bar, use_map
+from ..charts import link_map as link_chart
+from ..queries import (
+    TRAFFIC,
+    link_dimensions,
+    link_map,
+    link_table,
+    packet_facts,
+    switch_loads,
+    traffic_of,
+    use_over_time,
+)
+from ._parts import card, column, details_list, empty, export_links, select_rows, table_card, text_column
+
+__all__ = ["PATH", "TITLE", "layout", "register"]
+
+PATH, TITLE = "/network", "Network"
+_COLLECTIVES = [
+    column("collective", "#", minWidth=50, maxWidth=64),
+    {"field": "operation", "headerName": "Operation", "minWidth": 116},
+    text_column("module", "Issued in", minWidth=90),
+    column("ranks", "Ranks", minWidth=70, maxWidth=90),
+    column("size_bytes", "Size", "bytes", minWidth=90),
+    column("start_ns", "First arrival (ms)", "ms", minWidth=92),
+    column("skew_ns", "Skew (ms)", "ms", minWidth=74),
+    column("transfer_ns", "Transfer (ms)", "ms", minWidth=84),
+    column("algorithm_bytes_per_ns", "Algorithm (GB/s)", "GB/s", minWidth=92),
+    column("bus_bytes_per_ns", "Bus (GB/s)", "GB/s", minWidth=78),
+    column("on_path_ns", "On critical path (ms)", "ms", minWidth=92),
+]
+_COLLECTIVES_NOTE = (
+    "Skew: from the first rank's arrival to the last one's. Transfer: the longest any rank spent in it once "
+    "everybody it needed had come. Algorithm bandwidth: size over transfer (an all_gather counts the whole "
+    "result). Bus bandwidth: what a ring of as many ranks moves over each link, to hold against the "
+    "hardware's figure: all_reduce × 2(n−1)/n; all_gather, reduce_scatter, all_to_all × (n−1)/n. "
+    "GB/s: 10⁹ bytes a second."
+)
+_LINKS = [
+    {"field": "source", "headerName": "From", "minWidth": 90},
+    {"field": "target", "headerName": "To", "minWidth": 90},
+    column("dimension", "Dim.", maxWidth=84),
+    column("share", "Busy", "%"),
+    column("busy_ns", "Busy (ms)", "ms"),
+    column("bytes", "Carried", "bytes", minWidth=100),
+    column("messages", "Messages", "count"),
+    column("bytes_per_ns", "Speed while busy (GB/s)", "GB/s", minWidth=110),
+    column("queue_ns", "Queueing (ms)", "ms", minWidth=96),
+]
+_LINKS_NOTE = (
+    "Busy: the part of the step in which the link carried data. Queueing: how long messages waited for it, "
+    "summed over all messages; only backends that model congestion have it."
+)
+_TRAFFIC = {"busy_ns": "Busy time", "bytes": "Bytes", "flows": "Bytes, end to end"}
+
+
+def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
+    """Return the page for *run*."""
+    del selection
+    query = {"run": run.info.id}
+    return dmc.Stack(
+        [
+            dmc.Title(TITLE, order=2),
+            dmc.Text(_verdict(run), id="network-verdict"),
+            table_card("Collectives", "collectives", run.collectives, _COLLECTIVES, scheme, query=query,
+                       note=_COLLECTIVES_NOTE, selects=True, most=380),
+            *_links(run, scheme),
+        ],
+        gap="md",
+    )  # fmt: skip
+
+
+def _verdict(run: OpenRun) -> str:
+    if run.collectives.empty:
+        return "This run communicates nothing."
+    on_path = int(run.collectives["on_path_ns"].sum())
+    share = share_text(on_path / max(1, run.result.makespan_ns))
+    text = (
+        f"{len(run.collectives):,} collectives take {duration_text(on_path)} ({share}) of the critical path."
+    )
+    links = run.result.links
+    if links.empty:
+        return text
+    busiest = link_table(run.result).iloc[0]
+    where = f"{busiest['source']} to {busiest['target']}"
+    return f"{text} The busiest link, {where}, carries data in {share_text(busiest['share'])} of the step."
+
+
+def _links(run: OpenRun, scheme: str) -> list[Any]:
+    if run.result.links.empty:
+        text = (
+            f"The backend '{run.info.backend}' records no links; 'analytical-aware' does, and 'ns3' records "
+            "them over time, with queues and pauses."
+        )
+        return [card("Links", empty(text)), *_packets(run)]
+    links = link_table(run.result)
+    return [
+        _dimensions(run, links),
+        *_map(run, links, scheme),
+        *_use(run, scheme),
+        _matrix(run, scheme),
+        *_packets(run),
+        table_card("Links", "links", links, _LINKS, scheme, query={"run": run.info.id}, note=_LINKS_NOTE),
+    ]
+
+
+def _map(run: OpenRun, links: Any, scheme: str) -> list[Any]:
+    drawn = link_map(run.result, links)
+    if drawn is None:
+        return []
+    note = (
+        "Ranks on a circle, switches inside; each link in the colour of its busier direction. Point at the "
+        "middle of a link to read it."
+    )
+    chart = graph(link_chart(drawn, scheme), id="link-map")
+    return [card("Topology", chart, note=note, exports=export_links("links", run=run.info.id))]
+
+
+def _use(run: OpenRun, scheme: str) -> list[Any]:
+    use = use_over_time(run.result)
+    if use is None:
+        return []
+    note = "The links that carried most, the busiest first. GB/s: 10⁹ bytes a second."
+    chart = graph(use_map(use, scheme), id="link-use")
+    return [card("Links over time", chart, note=note, exports=export_links("link-use", run=run.info.id))]
+
+
+def _packets(run: OpenRun) -> list[Any]:
+    facts = packet_facts(run.result.provenance)
+    if not facts:
+        return []
+    return [card("Queues, pauses and flows", details_list(facts), id="packets",
+                 exports=export_links("flows", run=run.info.id),
+                 note="Of all ports and messages; the export has every message.")]  # fmt: skip
+
+
+def _matrix(run: OpenRun, scheme: str) -> dmc.Paper:
+    known = [of for of in TRAFFIC if of != "flows" or not run.result.flows.empty]
+    choices = [{"value": of, "label": _TRAFFIC[of]} for of in known]
+    return card(
+        "Who sends to whom",
+        dmc.SegmentedControl(id="traffic-shown", data=choices, value="busy_ns", size="xs", mb="xs"),
+        html.Div(_traffic(run, "busy_ns", scheme), id="traffic"),
+        note="Over the links of the network, hop by hop: what each rank sends to and receives from its "
+        "switch, or, where ranks are linked directly, rows send and columns receive.",
+    )
+
+
+def _traffic(run: OpenRun, of: str, scheme: str) -> list[Any]:
+    """Return the picture of who sends to whom, and links that export what it shows."""
+    loads = None if of == "flows" else switch_loads(run.result)
+    if loads is not None:
+        return [graph(loads_bar(loads, of, scheme)), export_links("loads", run=run.info.id)]
+    matrix = traffic_of(run.result, of)
+    text = duration_text if of == "busy_ns" else lambda value: bytes_text(int(value))
+    labels = np.vectorize(text, otypes=[object])(matrix.values)
+    return [graph(heat_map(matrix, labels, scheme)), export_links(f"traffic-{of}", run=run.info.id)]
+
+
+def _dimensions(run: OpenRun, links: Any) -> dmc.Paper:
+    network = run.result.provenance.get("network", {})
+    shape = dict(
+        enumerate(zip(network.get("topology", []), network.get("npus_count", []), strict=False), start=1)
+    )
+    head = ["Dimension", "Shape", "Links", "Carried", "Busiest link", "Mean", "Queueing"]
+    rows = []
+    for row in link_dimensions(links).to_dict("records"):
+        kind, size = shape.get(int(row["dimension"]), ("", ""))
+        rows.append(
+            [
+                int(row["dimension"]), f"{kind} of {size}" if kind else "", f"{row['links']:,}",
+                bytes_text(int(row["bytes"])), share_text(row["busiest"]), share_text(row["mean"]),
+                duration_text(row["queue_ns"]),
+            ]
+        )  # fmt: skip
+    return card(
+        "By dimension",
+        dmc.Table(data={"head": head, "body": rows}, id="dimensions", striped=True),
+        note="Busiest and mean: part of the step in which links carry data.",
+        exports=export_links("dimensions", run=run.info.id),
+    )
+
+
+def register(app: Dash, view: StudyView) -> None:
+    """Wire the choice of what the matrix shows, and the selection of a collective."""
+    select_rows(app, "collectives")
+
+    @app.callback(
+        Output("traffic", "children"), Input("traffic-shown", "value"), State("run", "data"),
+        State("dark", "checked"), prevent_initial_call=True,
+    )  # fmt: skip
+    def show(shown: str, run: str, dark: bool) -> Any:
+        of = shown if shown in TRAFFIC else "busy_ns"
+        return _traffic(view.open(run), of, "dark" if dark else "light")

@@ -1,0 +1,256 @@
+"""Pieces that several pages share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+import dash_ag_grid as dag
+import dash_mantine_components as dmc
+import pandas as pd
+from dash import Dash, Input, Output, State, dcc, html, no_update
+
+from .._state import Selection
+from .._theme import KIND_LABELS, KINDS, kind_colour
+
+__all__ = [
+    "MOST_ROWS",
+    "SINGLE_ROW",
+    "card",
+    "column",
+    "details_list",
+    "empty",
+    "export_links",
+    "fitting",
+    "kind_column",
+    "kind_legend",
+    "link_to",
+    "no_workload",
+    "node_address",
+    "option_address",
+    "page_address",
+    "records",
+    "select_rows",
+    "table",
+    "table_card",
+    "text_column",
+]
+
+_DARK_GRID = {
+    "function": "themeQuartz.withParams({backgroundColor: '#242424', foregroundColor: '#d5dbe1', "
+    "headerBackgroundColor: '#2e2e2e', borderColor: '#424242', browserColorScheme: 'dark'})"
+}
+SINGLE_ROW = {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True}
+# Unit of a numeric column -> the function of assets/05_tables.js that formats it.
+_FORMATS = {
+    "ms": "inMilliseconds",
+    "±ms": "inSignedMilliseconds",
+    "%": "inPercent",
+    "±%": "inSignedPercent",
+    "±%2": "inSignedFinePercent",
+    "GB/s": "inRate",
+    "count": "inThousands",
+    "bytes": "inBytes",
+}
+MOST_ROWS = 5_000
+_MOST_TEXT = 300
+
+
+def card(
+    title: str, *children: Any, note: str = "", exports: html.Span | None = None, **properties: Any
+) -> dmc.Paper:
+    """Return a titled panel; *note* explains in small print how to read it, *exports* gives out its data."""
+    heading: list[Any] = [dmc.Title(title, order=3, size="h5", mb=4)]
+    if exports is not None:
+        heading = [dmc.Group([*heading, exports], justify="space-between", align="start")]
+    if note:
+        heading.append(dmc.Text(note, size="sm", c="dimmed", mb=8))
+    return dmc.Paper([*heading, *children], withBorder=True, p="md", radius="md", **properties)
+
+
+def empty(text: str) -> dmc.Text:
+    """Return what stands where there is nothing to show; *text* says why and what to do."""
+    return dmc.Text(text, size="sm", c="dimmed", className="empty")
+
+
+def kind_legend(kinds: Iterable[str] = KINDS) -> html.Div:
+    """Return the colours of *kinds* with their names."""
+    shown = set(kinds)
+    return html.Div(
+        [
+            html.Span(
+                [html.I(style={"background": kind_colour(kind)}), KIND_LABELS[kind]], className="legend-item"
+            )
+            for kind in KINDS
+            if kind in shown
+        ],
+        className="legend",
+    )
+
+
+def details_list(pairs: list[tuple[str, str]]) -> html.Dl:
+    """Return (label, text) pairs as a description list."""
+    return html.Dl([html.Div([html.Dt(label), html.Dd(text)]) for label, text in pairs], className="details")
+
+
+def no_workload(search: str) -> dmc.Paper:
+    """Return what a page shows of a study that has nothing to simulate yet: how to come by it."""
+    code = "chakrascope trace -o STUDY -- torchrun --nproc-per-node 2 train.py\nchakrascope convert STUDY"
+    return card(
+        "This study has no workload yet",
+        dmc.Text("Capture a training job and convert it, then reload this page:", mb="xs"),
+        dmc.Code(code, block=True, mb="xs"),
+        dmc.Text(["Or take in traces or graphs that exist already: ", link_to("Import", "/import", search)]),
+    )
+
+
+def link_to(text: str, path: str, search: str) -> dcc.Link:
+    """Return a link to another page that carries the selection along."""
+    return dcc.Link(text, href=page_address(path, search), className="text-link")
+
+
+def page_address(path: str, search: str) -> str:
+    """Return the address of a page of the same study, as seen from any of its pages.
+
+    It is relative, as the viewer serves each of several studies below a path of its own.
+    """
+    return f".{path}{search}"
+
+
+def export_links(name: str, **query: str) -> html.Span:
+    """Return links that download the whole table *name* (see queries.tables) of a run."""
+    asked = urlencode(query)
+    links: list[Any] = []
+    for label, extension in (("CSV", "csv"), ("Parquet", "parquet")):
+        address = page_address(f"/export/{name}.{extension}", f"?{asked}" if asked else "")
+        links.append(html.A(label, href=address, download=f"{name}.{extension}", className="text-link"))
+    return html.Span(["Export ", links[0], " · ", links[1]], className="exports")
+
+
+def column(field: str, name: str, unit: str = "", **more: Any) -> dict[str, Any]:
+    """Return a numeric column; *unit* is a key of ``_FORMATS`` or empty for a plain number."""
+    made: dict[str, Any] = {"field": field, "headerName": name, "type": "rightAligned", "minWidth": 84}
+    if unit:
+        made["valueFormatter"] = {"function": f"{_FORMATS[unit]}(params.value)"}
+    return made | more
+
+
+def kind_column(field: str = "kind") -> dict[str, Any]:
+    """Return a column of kinds of work, called as in the legends."""
+    return {"field": field, "headerName": "Kind", "minWidth": 136, "maxWidth": 150, "refData": KIND_LABELS}
+
+
+def text_column(field: str, name: str, **more: Any) -> dict[str, Any]:
+    """Return a column of text, whole in a tooltip where it is cut."""
+    return {"field": field, "headerName": name, "minWidth": 110, "flex": 2, "tooltipField": field} | more
+
+
+def table(
+    identity: str, rows: pd.DataFrame, columns: list[dict[str, Any]], scheme: str, **options: Any
+) -> dag.AgGrid:
+    """Return a sortable, filterable table of the first rows of *rows*; *options* go to the grid."""
+    height = options.pop("height", "420px")
+    named = {"getRowId": options.pop("getRowId")} if "getRowId" in options else {}
+    default = {"sortable": True, "filter": options.pop("filter", True), "resizable": True, "minWidth": 70}
+    default |= {"wrapHeaderText": True, "suppressHeaderMenuButton": True, "suppressHeaderFilterButton": True}
+    grid: dict[str, Any] = {
+        "rowHeight": 32,
+        "headerHeight": 44,
+        "animateRows": False,
+        "enableCellTextSelection": True,
+        "tooltipShowDelay": 400,
+    }
+    if scheme == "dark":
+        grid["theme"] = _DARK_GRID
+    return dag.AgGrid(
+        id=identity,
+        rowData=records(rows),
+        columnDefs=columns,
+        defaultColDef=default,
+        columnSize="responsiveSizeToFit",
+        style={"height": height},
+        **named,
+        dashGridOptions=grid | options,
+    )
+
+
+def table_card(
+    title: str,
+    name: str,
+    rows: pd.DataFrame,
+    columns: list[dict[str, Any]],
+    scheme: str,
+    *,
+    query: Mapping[str, str],
+    note: str = "",
+    most: int = 420,
+    selects: bool = False,
+    row_id: str = "",
+) -> dmc.Paper:
+    """Return a panel with the table *name* of queries.tables and links that export it whole.
+
+    It is as high as its rows, at most *most* pixels. With *selects*, a row can be chosen;
+    :func:`select_rows` wires that to the node it stands for; *row_id* is the column that identifies rows.
+    """
+    options: dict[str, Any] = {"height": fitting(len(rows), most)}
+    if selects:
+        options["rowSelection"] = SINGLE_ROW
+    if row_id:
+        options["getRowId"] = f"'' + params.data.{row_id}"
+    known = f"{len(rows):,} rows"
+    shown = known if len(rows) <= MOST_ROWS else f"{MOST_ROWS:,} of {known}"
+    head = dmc.Group([dmc.Title(title, order=3, size="h5"), dmc.Text(shown, size="sm", c="dimmed")], gap="sm")
+    parts: list[Any] = [dmc.Group([head, export_links(name, **query)], justify="space-between", mb=4)]
+    if note:
+        parts.append(dmc.Text(note, size="sm", c="dimmed", mb=8))
+    parts.append(table(f"{name}-table", rows, columns, scheme, **options) if len(rows) else empty("No rows."))
+    return dmc.Paper(parts, withBorder=True, p="md", radius="md")
+
+
+def fitting(rows: int, most: int) -> str:
+    """Return the height that shows *rows* rows of a table, at most *most* pixels."""
+    return f"{min(most, 48 + 32 * max(1, rows))}px"
+
+
+def select_rows(app: Dash, name: str) -> None:
+    """Let choosing a row of the table *name* select the node in its columns ``rank`` and ``node_id``."""
+
+    @app.callback(
+        Output("url", "search", allow_duplicate=True), Input(f"{name}-table", "selectedRows"),
+        State("url", "search"), State("run", "data"), prevent_initial_call=True,
+    )  # fmt: skip
+    def select(rows: Any, search: str | None, run: str) -> Any:
+        # A mapping comes back when it was a page that chose the row, following the selection.
+        chosen = rows[0] if isinstance(rows, list) and rows else None
+        return node_address(search, run, chosen["rank"], chosen["node_id"]) if chosen else no_update
+
+
+def node_address(search: str | None, run: str, rank: Any, node: Any) -> Any:
+    """Return the address *search* with *node* of *rank* selected, or no update if it says so already."""
+    if int(node) < 0:
+        return no_update
+    address = Selection.parse(search).with_run(run).with_node(int(rank), int(node)).search
+    return no_update if address == (search or "") else address
+
+
+def option_address(search: str | None, run: str, name: str, value: str, default: str) -> Any:
+    """Return the address *search* with the setting *name* changed, or no update if it says so already."""
+    selection = Selection.parse(search)
+    if selection.option(name, default) == value:
+        return no_update
+    return selection.with_run(run).with_option(name, value).search
+
+
+def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the first rows as a table shows them: cut where no screen can; the export has them whole."""
+    rows = rows.head(MOST_ROWS)
+    texts = rows.select_dtypes(include=["object", "string"]).columns
+    cut = rows.assign(**{name: pd.Series([*map(_cut, rows[name])], rows.index, object) for name in texts})
+    made: list[dict[str, Any]] = cut.to_dict("records")
+    return made
+
+
+def _cut(value: Any) -> Any:
+    """Return text cut; numbers stay numbers, also beside missing ones, as they are sorted and formatted."""
+    return value[:_MOST_TEXT] if isinstance(value, str) else value

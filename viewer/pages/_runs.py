@@ -1,0 +1,244 @@
+"""Runs: every run of the study, to find, name, open, compare and delete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+import pandas as pd
+from dash import Dash, Input, Output, Patch, State, ctx, html, no_update
+
+from ...runner import RunInfo
+from .._state import Selection, StudyView
+from .._theme import run_options, run_text
+from ..queries import compared, run_table
+from . import _compare as compare
+from ._notes import note_editor, tag_list
+from ._parts import (
+    card,
+    column,
+    export_links,
+    fitting,
+    link_to,
+    no_workload,
+    option_address,
+    page_address,
+    records,
+    table,
+    text_column,
+)
+
+__all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
+
+PATH, TITLE = "/runs", "Runs"
+NEEDS_RUN = False
+_MOST_NAMED = 8
+_TABLE_HEIGHT = 620
+_COLUMNS = [
+    text_column("label", "Label", flex=4, minWidth=200, cellRenderer="RunLink"),
+    {"field": "backend", "headerName": "Backend", "minWidth": 162, "maxWidth": 170},
+    text_column("network", "Network", minWidth=124, maxWidth=170),
+    column("ranks", "Ranks", maxWidth=76),
+    column("makespan_ns", "Step (ms)", "ms", minWidth=84, maxWidth=120),
+    {"field": "created", "headerName": "Created (UTC)", "minWidth": 148, "maxWidth": 156,
+     "valueFormatter": {"function": "toTheMinute(params.value)"}},
+    text_column("workload", "Workload", minWidth=92, maxWidth=130),
+    text_column("tags", "Tags", flex=2, minWidth=90),
+    text_column("note", "Note", flex=3, minWidth=120),
+]  # fmt: skip
+
+
+def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
+    """Return the page, or what to do where the study has no run."""
+    runs = view.runs()
+    if not runs:
+        return _nothing(view)
+    rows = run_table(runs)
+    grid = table(
+        "runs-table", rows, _columns(rows), scheme,
+        height=fitting(len(rows), _TABLE_HEIGHT), getRowId="params.data.id",
+        quickFilterText=selection.option("find"),
+        # Selecting all selects what the filter shows: nobody deletes what they do not see.
+        rowSelection={"mode": "multiRow", "selectAll": "filtered", "enableClickSelection": True},
+        selectionColumnDef={"width": 46, "maxWidth": 46},
+    )  # fmt: skip
+    head = dmc.Group([dmc.Title(TITLE, order=2), export_links("runs")], justify="space-between")
+    note = "Click a label to open the run; tick runs to compare, name or delete them."
+    return dmc.Stack(
+        [head, card(f"Runs of {view.study.path.resolve().name[:80]}", _tools(selection), grid, note=note),
+         note_editor("runs", "Label, tags and note of the run", labelled=True), _question()],
+        gap="md",
+    )  # fmt: skip
+
+
+def _columns(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the columns; that of the workload only where runs differ in it, to leave room for labels."""
+    alike = rows["workload"].nunique() < 2
+    return [each for each in _COLUMNS if not (alike and each["field"] == "workload")]
+
+
+def _nothing(view: StudyView) -> Any:
+    if not view.study.workloads():
+        return no_workload("")
+    text = "Simulate its workload in the browser, or with: chakrascope run STUDY --network PRESET"
+    return card("This study has no run yet", dmc.Text(text, mb="xs"), link_to("Make a run", "/new-run", ""))
+
+
+def _tools(selection: Selection) -> dmc.Group:
+    buttons = [
+        ("runs-compare", "Compare", {}),
+        ("runs-edit", "Label, tags, note", {"variant": "default"}),
+        ("runs-delete", "Delete", {"variant": "outline", "color": "red"}),
+    ]
+    find = dmc.TextInput(
+        id="runs-find",
+        placeholder="Filter by any column",
+        value=selection.option("find"),
+        debounce=300,
+        w=300,
+        **{"aria-label": "Filter"},
+    )
+    told = dmc.Text(id="runs-told", size="sm", c="dimmed", **{"aria-live": "polite"})
+    made = [dmc.Button(text, id=name, disabled=True, **style) for name, text, style in buttons]
+    return dmc.Group([find, *made, told], gap="sm", mb="sm")
+
+
+def _question() -> dmc.Modal:
+    buttons = [
+        dmc.Button("Keep", id="runs-keep", variant="default"),
+        dmc.Button("Delete for good", id="runs-sure", color="red"),
+    ]
+    parts = [html.Div(id="runs-doomed"), dmc.Group(buttons, justify="flex-end", mt="md")]
+    return dmc.Modal(parts, id="runs-question", title="Delete?", opened=False)
+
+
+def _chosen(view: StudyView, rows: Any) -> list[RunInfo]:
+    """Return those runs the study has whose ids the browser sent with *rows*."""
+    listed = rows if isinstance(rows, list) else []
+    asked = [row.get("id") for row in listed if isinstance(row, dict)]
+    return [info for info in view.runs() if info.id in asked]
+
+
+def register(app: Dash, view: StudyView) -> None:
+    """Wire the filter, what can be done with the ticked runs, and the two dialogues."""
+    _register_table(app, view)
+    _register_editor(app, view)
+    _register_deletion(app, view)
+
+
+def _register_table(app: Dash, view: StudyView) -> None:
+    @app.callback(
+        Output("runs-table", "dashGridOptions"), Output("url", "search", allow_duplicate=True),
+        Input("runs-find", "value"), State("run", "data"), State("url", "search"), prevent_initial_call=True,
+    )  # fmt: skip
+    def find(text: str | None, run: str | None, search: str | None) -> tuple[Any, Any]:
+        """Show the rows that hold *text*, and keep it in the address."""
+        options = Patch()
+        options["quickFilterText"] = text or ""
+        return options, option_address(search, run or "", "find", text or "", "")
+
+    @app.callback(
+        Output("runs-compare", "disabled"), Output("runs-edit", "disabled"),
+        Output("runs-delete", "disabled"), Output("runs-told", "children"),
+        Input("runs-table", "selectedRows"),
+    )  # fmt: skip
+    def tick(rows: Any) -> tuple[bool, bool, bool, str]:
+        """Offer what can be done with as many runs."""
+        count = len(_chosen(view, rows))
+        too_many = count > compare.MOST_RUNS + 1
+        told = f"At most {compare.MOST_RUNS + 1} runs are compared." if too_many else f"{count} ticked"
+        return count < 2 or too_many, count != 1, count == 0, told if count else ""
+
+    @app.callback(
+        Output("url", "pathname", allow_duplicate=True), Output("url", "search", allow_duplicate=True),
+        Input("runs-compare", "n_clicks"), State("runs-table", "selectedRows"), prevent_initial_call=True,
+    )  # fmt: skip
+    def go(clicks: int | None, rows: Any) -> tuple[Any, Any]:
+        """Open the ticked runs on the page Compare."""
+        chosen = [info.id for info in _chosen(view, rows)]
+        if not clicks or not 2 <= len(chosen) <= compare.MOST_RUNS + 1:
+            return no_update, no_update
+        base, others = compared(view.runs(), chosen)
+        return page_address(compare.PATH, ""), Selection(base).with_option("against", ",".join(others)).search
+
+
+def _register_editor(app: Dash, view: StudyView) -> None:
+    @app.callback(
+        Output("runs-editor", "opened"), Output("runs-label", "value"), Output("runs-note", "value"),
+        Output("runs-tags", "value"),
+        Input("runs-edit", "n_clicks"), State("runs-table", "selectedRows"), prevent_initial_call=True,
+    )  # fmt: skip
+    def edit(clicks: int | None, rows: Any) -> tuple[Any, Any, Any, Any]:
+        """Ask for the texts of the ticked run."""
+        chosen = _chosen(view, rows)
+        if not clicks or len(chosen) != 1:
+            return (no_update,) * 4
+        return True, chosen[0].label, chosen[0].note, list(chosen[0].tags)
+
+    @app.callback(
+        Output("runs-editor", "opened", allow_duplicate=True),
+        Output("runs-table", "rowData", allow_duplicate=True),
+        Output("run-select", "data", allow_duplicate=True), Input("runs-save", "n_clicks"),
+        State("runs-table", "selectedRows"), State("runs-label", "value"), State("runs-note", "value"),
+        State("runs-tags", "value"), prevent_initial_call=True,
+    )  # fmt: skip
+    def save(clicks: int | None, rows: Any, label: Any, note: Any, tags: Any) -> tuple[Any, Any, Any]:
+        """Keep them; what the study refuses is told, and the dialogue stays with what was typed."""
+        chosen = _chosen(view, rows)
+        if not clicks or len(chosen) != 1:
+            return no_update, no_update, no_update
+        view.annotate(chosen[0].id, str(label or ""), str(note or ""), tag_list(tags))
+        return False, _rows(view), run_options(view.runs())
+
+
+def _rows(view: StudyView) -> list[dict[str, Any]]:
+    return records(run_table(view.runs()))
+
+
+def _register_deletion(app: Dash, view: StudyView) -> None:
+    @app.callback(
+        Output("runs-question", "opened"), Output("runs-doomed", "children"),
+        Input("runs-delete", "n_clicks"), Input("runs-keep", "n_clicks"), State("runs-table", "selectedRows"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def ask(clicks: int | None, _keep: int | None, rows: Any) -> tuple[Any, Any]:
+        """Name what would be deleted."""
+        chosen = _chosen(view, rows)
+        if ctx.triggered_id == "runs-keep":
+            return False, no_update
+        return (True, _doomed(chosen)) if clicks and chosen else (no_update, no_update)
+
+    @app.callback(
+        Output("runs-question", "opened", allow_duplicate=True),
+        Output("runs-table", "rowData", allow_duplicate=True), Output("runs-table", "selectedRows"),
+        Output("run-select", "data", allow_duplicate=True), Output("run", "data", allow_duplicate=True),
+        Output("run-select", "value", allow_duplicate=True), Output("url", "search", allow_duplicate=True),
+        Input("runs-sure", "n_clicks"), State("runs-table", "selectedRows"), State("run", "data"),
+        State("url", "search"), prevent_initial_call=True,
+    )  # fmt: skip
+    def delete(clicks: int | None, rows: Any, shown: str | None, search: str | None) -> tuple[Any, ...]:
+        """Delete the ticked runs; if the one shown everywhere is among them, the newest takes its place."""
+        if not clicks:
+            return (no_update,) * 7
+        chosen = [info.id for info in _chosen(view, rows)]
+        for run_id in chosen:
+            view.delete(run_id)
+        left: tuple[Any, ...] = (False, _rows(view), [], run_options(view.runs()))
+        if shown not in chosen:
+            return *left, no_update, no_update, no_update
+        newest = view.resolve("")
+        address = Selection(newest, options=Selection.parse(search).options).search
+        return *left, newest, newest or None, address
+
+
+def _doomed(chosen: Sequence[RunInfo]) -> Any:
+    count = "this run" if len(chosen) == 1 else f"these {len(chosen)} runs"
+    more = [dmc.ListItem(f"and {len(chosen) - _MOST_NAMED} more")] if len(chosen) > _MOST_NAMED else []
+    named = [dmc.ListItem(run_text(info), className="finding") for info in chosen[:_MOST_NAMED]]
+    text = "What is deleted cannot be brought back; the workload stays, and can be simulated again."
+    return html.Div([
+        dmc.Text(f"The results, labels and notes of {count} will be deleted:", mb="xs"),
+        dmc.List([*named, *more], size="sm"),
+        dmc.Text(text, mt="xs", size="sm", c="dimmed"),
+    ])  # fmt: skip

@@ -1,0 +1,283 @@
+"""Sweep: which settings give the shortest step, and what each is worth; and starting one."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+import dash_mantine_components as dmc
+import pandas as pd
+from dash import Dash, Input, Output, State, dcc, html, no_update
+
+from ...errors import ChakrascopeError
+from ...runner import Sweep, read_sweep, sweep_names
+from ...runner.sweep import Goal
+from .._state import Selection, StudyView
+from .._theme import duration_text
+from ..charts import best_heat_map, frontier_scatter, graph, parallel_coordinates
+from ..queries import (
+    LEAST,
+    aim_goal,
+    answered,
+    best_by,
+    best_point,
+    decode_aim,
+    figure_text,
+    known_goal,
+    more_is_cheaper,
+    objectives,
+    setting_title,
+    swept_settings,
+    value_text,
+    worth_their_cost,
+)
+from ._jobs import jobs_card
+from ._parts import (
+    card,
+    column,
+    empty,
+    export_links,
+    fitting,
+    no_workload,
+    option_address,
+    page_address,
+    table,
+    text_column,
+)
+from ._sweep_start import register_start, start_card
+
+__all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
+
+PATH, TITLE = "/sweep", "Sweep"
+NEEDS_RUN = False
+_RANKS_NOTE = (
+    " Where a captured workload is scaled out, each rank brings its own batch: more ranks then do more work "
+    "in the same step."
+)
+_FIGURES = [
+    column("ranks", "Ranks", maxWidth=90),
+    column("makespan_ns", "Step (ms)", "ms"),
+    column("exposed_comm_ns", "Exposed comm. (ms)", "ms", minWidth=110),
+    column("comm_ns", "Comm. (ms)", "ms", minWidth=90),
+    {"field": "state", "headerName": "State", "minWidth": 84, "maxWidth": 100},
+    text_column("error", "Error"),
+]
+_COST = column(
+    "cost", "Cost of a step", minWidth=110, valueFormatter={"function": "inFourDigits(params.value)"}
+)
+
+
+def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
+    """Return the page: a new sweep, the jobs, and the sweep of the address; it needs no run."""
+    names = sweep_names(view.study)
+    if not names and not view.study.workloads():
+        return no_workload(selection.search)
+    shown = _shown(names, selection)
+    choice = dmc.Select(
+        id="sweep-name", data=names, value=shown or None, allowDeselect=False, w=320,
+        placeholder="no sweep yet", **{"aria-label": "Sweep shown"},
+    )  # fmt: skip
+    can_begin = bool(view.study.workloads())
+    begin = [html.A("New sweep", href="#sweep-new", className="text-link")] if names and can_begin else []
+    parts: list[Any] = [
+        dmc.Group([dmc.Title(TITLE, order=2), dmc.Group([*begin, choice])], justify="space-between"),
+        dcc.Store(id="sweep-stamp", data=_stamp(view, shown)),
+        html.Div(_sweep(view, shown, scheme, selection), id="sweep"),
+    ]
+    if can_begin:
+        # A study without sweeps begins with starting one; others with the answers.
+        place = 3 if names else 2
+        parts[place:place] = [start_card(view, selection), jobs_card("Started here")]
+    return dmc.Stack(parts, gap="md")
+
+
+def _shown(names: list[str], selection: Selection) -> str:
+    asked = selection.option("sweep")
+    return asked if asked in names else names[-1] if names else ""
+
+
+def _stamp(view: StudyView, name: str) -> str:
+    """Return what changes whenever the points of the sweep *name* do: text, as browsers round."""
+    file = view.study.path / "sweeps" / name / "points.parquet"
+    return f"{file.stat().st_mtime_ns} {name}" if name and file.is_file() else ""
+
+
+def _sweep(view: StudyView, name: str, scheme: str, selection: Selection) -> Any:
+    if not name:
+        return empty("No sweep yet: choose axes above, or use `chakrascope sweep STUDY --over ...`.")
+    try:
+        found = read_sweep(view.study, name)
+    except ChakrascopeError as error:
+        return dmc.Alert(error.message, color="red", variant="light")
+    points = answered(found.points)
+    goal = known_goal(found.points, aim_goal(decode_aim(selection.option("aim"))))
+    if points.empty:
+        return card("No point of this sweep has an answer yet", _points(found, goal, scheme))
+    settings = swept_settings(found.points)
+    parts: list[Any] = [_best(view, name, points, settings, goal)]
+    if len(settings) > 1:
+        parts.append(_heat(name, points, settings, scheme))
+    objective = selection.option("pareto")
+    charts = [_pareto(name, points, settings, objective, scheme)] if objectives(points) else []
+    if settings:
+        note = "A line a point, the fastest on top: where blue lines meet, a setting matters."
+        lines = graph(parallel_coordinates(points, settings, scheme))
+        charts.append(card("All settings at once", lines, note=note))
+    parts.append(dmc.SimpleGrid(charts, cols={"base": 1, "xl": 2}))
+    return dmc.Stack([*parts, _points(found, goal, scheme)], gap="md")
+
+
+def _best(view: StudyView, name: str, points: pd.DataFrame, settings: list[str], goal: Goal) -> Any:
+    best, within = best_point(points, goal)
+    chosen = (
+        ", ".join(f"{setting_title(each)} = {value_text(best[each])}" for each in settings)
+        or "its only point"
+    )
+    value = figure_text(goal.least, best[goal.least])
+    limits = " within the limits" if goal.at_most else ""
+    text = f"{LEAST[goal.least].capitalize()}{limits} is {value}, with {chosen}"
+    if not within:
+        text = f"No point keeps to the limits; next to them is {value}, with {chosen}"
+    if goal.least == "makespan_ns":
+        longest = int(points["makespan_ns"].max()) / max(1, int(best["makespan_ns"]))
+        text += f"; the longest is {longest:.2f} times it."
+    else:
+        text += f"; the step takes {duration_text(int(best['makespan_ns']))}."
+    query = urlencode({"sweep": name, "point": best["id"]})
+    zipped = page_address("/export/point.zip", f"?{query}")
+    links: list[Any] = [
+        html.A("Its files as a zip", href=zipped, className="text-link", download="point.zip")
+    ]
+    if best["id"] in {info.id for info in view.runs()}:
+        address = page_address("/", Selection(str(best["id"])).search)
+        links.insert(0, dcc.Link("Open this run", href=address, className="text-link"))
+    return html.Div(
+        [dmc.Title(text, order=3, size="h4", id="sweep-best"), html.Div(links, className="link-row")]
+    )
+
+
+def _heat(name: str, points: pd.DataFrame, settings: list[str], scheme: str) -> dmc.Paper:
+    row, column_ = settings[1], settings[0]
+    matrix = best_by(points, row, column_)
+    note = f"The shortest step for each {setting_title(row)} (rows) and {setting_title(column_)} (columns)."
+    exports = export_links("sweep-pairs", sweep=name)
+    return card(
+        "Two settings against each other", graph(best_heat_map(matrix, scheme)), note=note, exports=exports
+    )
+
+
+def _pareto(name: str, points: pd.DataFrame, settings: list[str], objective: str, scheme: str) -> dmc.Paper:
+    names = objectives(points)
+    against = objective if objective in names else names[0]
+    title = setting_title(against)
+    least = "the largest" if more_is_cheaper(against) else "the smallest"
+    note = f"Marked: the shortest step for what it costs; of {title}, {least} costs least."
+    note += _RANKS_NOTE if against == "ranks" else ""
+    scatter = frontier_scatter(
+        points.assign(best=worth_their_cost(points, against)), settings, against, scheme
+    )
+    choice = dmc.Select(
+        id="sweep-pareto", value=against, allowDeselect=False, w=220, size="xs",
+        data=[{"value": each, "label": setting_title(each)} for each in names],
+        **{"aria-label": "What the step is set against"},
+    )  # fmt: skip
+    exports = export_links("sweep-front", sweep=name, against=against)
+    return card("What speed costs", choice, graph(scatter), note=note, exports=exports)
+
+
+def _points(found: Sweep, goal: Goal, scheme: str) -> dmc.Paper:
+    settings = [text_column(name, setting_title(name)) for name in swept_settings(found.points)]
+    # Columns of settings have dots in their names, which the table would take for nested fields.
+    renamed = {name: name.replace(".", " ") for name in found.points.columns}
+    for made in settings:
+        made |= {"field": renamed[made["field"]], "tooltipField": renamed[made["field"]]}
+    rows = goal.best_first(found.points).rename(columns=renamed).drop(columns="settings")
+    rows = rows.astype(object).where(rows.notna(), None)
+    height = fitting(len(rows), 460)
+    head = dmc.Group([dmc.Text(f"{found.failed:,} failed", size="sm", c="dimmed"),
+                      export_links("sweep", sweep=found.name)], justify="space-between", mb=4)  # fmt: skip
+    columns = [*settings, *_figures(found.points)]
+    grid = table("sweep-table", rows, columns, scheme, height=height)
+    return card(f"All {len(rows):,} points, best first", head, grid)
+
+
+def _figures(points: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the columns of figures; that of the cost where prices made one."""
+    return _FIGURES if points["cost"].isna().all() else [*_FIGURES[:2], _COST, *_FIGURES[2:]]
+
+
+def register(app: Dash, view: StudyView) -> None:
+    """Wire the choice of a sweep, its growing, and the start of a new one."""
+    register_start(app, view)
+    _register_choice(app, view)
+    _register_growth(app, view)
+
+
+def _register_choice(app: Dash, view: StudyView) -> None:
+    @app.callback(
+        Output("sweep", "children"), Output("url", "search", allow_duplicate=True),
+        Output("sweep-stamp", "data"), Input("sweep-name", "value"), State("dark", "checked"),
+        State("run", "data"), State("url", "search"), State("sweep-stamp", "data"), prevent_initial_call=True,
+    )  # fmt: skip
+    def show(
+        name: str | None, dark: bool, run: str | None, search: str | None, seen: Any
+    ) -> tuple[Any, Any, Any]:
+        """Show the chosen sweep, and keep it in the address."""
+        if not name or _stamp(view, name) == seen:
+            return no_update, no_update, no_update
+        scheme, selection = "dark" if dark else "light", Selection.parse(search)
+        drawn = _sweep(view, name, scheme, selection)
+        return drawn, option_address(search, run or "", "sweep", name, ""), _stamp(view, name)
+
+    @app.callback(
+        Output("sweep", "children", allow_duplicate=True), Output("url", "search", allow_duplicate=True),
+        Input("sweep-pareto", "value"), State("sweep-name", "value"), State("dark", "checked"),
+        State("run", "data"), State("url", "search"), prevent_initial_call=True,
+    )  # fmt: skip
+    def set_against(
+        objective: str, name: str, dark: bool, run: str | None, search: str | None
+    ) -> tuple[Any, Any]:
+        """Set the step against something else."""
+        first = objectives(answered(read_sweep(view.study, name).points))[0]
+        address = option_address(search, run or "", "pareto", objective, first)
+        if address is no_update:
+            return no_update, no_update
+        asked = Selection.parse(search).with_option("pareto", objective)
+        return _sweep(view, name, "dark" if dark else "light", asked), address
+
+
+def _register_growth(app: Dash, view: StudyView) -> None:
+    @app.callback(
+        Output("sweep-name", "data"), Output("sweep-name", "value"),
+        Output("sweep", "children", allow_duplicate=True),
+        Output("sweep-stamp", "data", allow_duplicate=True),
+        Input("jobs-seen", "data"), State("sweep-name", "data"), State("sweep-name", "value"),
+        State("sweep-stamp", "data"), State("dark", "checked"), State("url", "search"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def grow(
+        _jobs: Any, listed: list[str], shown: str | None, seen: Any, dark: bool, search: str | None
+    ) -> tuple[Any, Any, Any, Any]:
+        """List a sweep that a job has begun, show it, and follow its points."""
+        names = sweep_names(view.study)
+        fresh = [name for name in names if name not in (listed or [])]
+        if fresh:
+            return names, fresh[-1], no_update, no_update
+        stamp = _stamp(view, shown or "")
+        if stamp == seen:
+            return (no_update,) * 4
+        drawn = _sweep(view, shown or "", "dark" if dark else "light", Selection.parse(search))
+        return no_update, no_update, drawn, stamp
+
+    @app.callback(
+        Output("sweep", "children", allow_duplicate=True),
+        Output("sweep-stamp", "data", allow_duplicate=True), Input("sweep-stamp", "data"),
+        State("sweep-name", "value"), State("dark", "checked"), State("url", "search"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def catch_up(seen: Any, shown: str | None, dark: bool, search: str | None) -> tuple[Any, Any]:
+        """Draw what was added while the sweep was being drawn; answers may come in any order."""
+        stamp = _stamp(view, shown or "")
+        if stamp == seen:
+            return no_update, no_update
+        return _sweep(view, shown or "", "dark" if dark else "light", Selection.parse(search)), stamp

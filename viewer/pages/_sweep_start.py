@@ -1,0 +1,215 @@
+"""Starting a sweep: what it begins from, what it goes over, and what that amounts to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
+
+from ...runner import JobStore, sweep_names
+from .._state import Selection, StudyView
+from ..queries import (
+    LEAST,
+    MOST_AXES,
+    MOST_TRIALS,
+    Aim,
+    Form,
+    Plan,
+    axis_names,
+    decode_aim,
+    decode_axes,
+    decode_form,
+    differences,
+    duration_estimate,
+    encode_aim,
+    encode_axes,
+    load_of,
+    made_aim,
+    plan_of,
+    request_of,
+    suggested,
+)
+from ._parts import card, link_to, option_address
+
+__all__ = ["register_start", "start_card"]
+
+_NAME_LENGTH = 80
+_MOST_KEPT = 20
+
+
+def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
+    """Return the form of a new sweep as the address has it; the study has a workload."""
+    form = decode_form(selection.option("setup"), view.study.workloads())
+    names = axis_names(form.setup)
+    axes = decode_axes(selection.option("over"), names)
+    rows = [_axis(number, axes, names) for number in range(MOST_AXES)]
+    aim = decode_aim(selection.option("aim"))
+    start = dmc.Group(
+        [
+            dmc.TextInput(id="sweep-title", label="Name of the sweep", value=_free_name(view), w=240,
+                          debounce=True),
+            dmc.NumberInput(id="sweep-keep", label="Best points to keep as runs", value=1, min=0,
+                            max=_MOST_KEPT, w=210, allowDecimal=False),
+            dmc.Button("Start the sweep", id="sweep-go", disabled=True),
+            html.Div(id="sweep-plan", **{"aria-live": "polite"}),
+        ],
+        align="end", mt="sm",
+    )  # fmt: skip
+    change = link_to("Change that on the page New run", "/new-run", selection.search)
+    begins = dmc.Text(["It begins from ", html.B(_begins(form)), ". ", change], size="sm")
+    return card(
+        "New sweep",
+        begins,
+        dmc.SimpleGrid(rows, cols=2, spacing="sm", mt="xs"),
+        _aim_fields(aim),
+        start,
+        html.Div(id="sweep-told", **{"aria-live": "polite"}),
+        note="Every combination of the values is simulated, from the setup of the page New run on; or, with "
+        "a number of points to try, those that Optuna chooses by what it learned from the ones before.",
+        id="sweep-new",
+    )
+
+
+def _aim_fields(aim: Aim) -> dmc.SimpleGrid:
+    """Return the fields that say what makes a point the best, as the command line has them."""
+    figures = [{"value": name, "label": title} for name, title in LEAST.items()]
+    return dmc.SimpleGrid(
+        [
+            dmc.Select(id="sweep-least", label="Best is", data=figures, value=aim.least, allowDeselect=False),
+            dmc.TextInput(id="sweep-limits", label="Within limits", value=aim.limits, debounce=True,
+                          placeholder="such as ranks=64, cost=0.1"),
+            dmc.TextInput(id="sweep-prices", label="Price of a rank for an hour", value=aim.prices,
+                          placeholder="2.5, or hgx-h100-8=3", debounce=True),
+            dmc.NumberInput(id="sweep-trials", label="Points to try", value=aim.trials or "", min=1,
+                            max=MOST_TRIALS, placeholder="all combinations", allowDecimal=False,
+                            debounce=True),
+        ],
+        cols={"base": 2, "lg": 4}, spacing="sm", mt="xs",
+    )  # fmt: skip
+
+
+def _begins(form: Form) -> str:
+    changes = len(differences(form.setup))
+    changed = f" with {changes} change{'' if changes == 1 else 's'}" if changes else ""
+    backend = form.backends[0] if form.backends else "analytical-unaware"
+    return f"{form.workload} on {form.setup.network_preset}{changed}, by {backend}"
+
+
+def _axis(number: int, axes: Sequence[tuple[str, str]], names: dict[str, str]) -> dmc.Group:
+    key, values = axes[number] if number < len(axes) else ("", "")
+    return dmc.Group(
+        [
+            dmc.Select(id={"form": "axis", "field": "key", "number": number}, value=key or None,
+                       data=[{"value": name, "label": title} for name, title in names.items()],
+                       label=f"Axis {number + 1}", placeholder="nothing", clearable=True, searchable=True,
+                       w=270),
+            dmc.TextInput(id={"form": "axis", "field": "values", "number": number}, value=values,
+                          label="Values, with commas between", style={"flex": 1}, debounce=True),
+        ],
+        wrap="nowrap", gap="xs",
+    )  # fmt: skip
+
+
+def _free_name(view: StudyView) -> str:
+    taken = set(sweep_names(view.study))
+    return next(name for number in range(1, len(taken) + 2) if (name := f"sweep-{number}") not in taken)
+
+
+# The axes as callbacks read them.
+_KEYS = {"form": "axis", "field": "key", "number": ALL}
+_VALUES = {"form": "axis", "field": "values", "number": ALL}
+# The aim as callbacks read it, in the order of `_aim`.
+_AIM = ("sweep-least", "sweep-limits", "sweep-prices", "sweep-trials")
+
+
+def register_start(app: Dash, view: StudyView) -> None:
+    """Wire the axes, what they amount to, and the start."""
+    _register_axes(app, view)
+    _register_go(app, view)
+
+
+def _form(view: StudyView, search: str | None) -> Form:
+    return decode_form(Selection.parse(search).option("setup"), view.study.workloads())
+
+
+def _register_axes(app: Dash, view: StudyView) -> None:
+    @app.callback(
+        Output(_VALUES, "value"), Input(_KEYS, "value"), State(_VALUES, "value"), State("url", "search"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def suggest(keys: list[str | None], values: list[str], search: str | None) -> Any:
+        """Propose values for an axis that was just chosen, and none for one that was given up."""
+        if not isinstance(ctx.triggered_id, dict) or len(ctx.triggered_prop_ids) != 1:
+            return [no_update] * len(keys)
+        number, form = int(ctx.triggered_id["number"]), _form(view, search)
+        key = keys[number]
+        proposed = suggested(form.setup, key) if key in axis_names(form.setup) else ""
+        return [proposed if index == number else no_update for index in range(len(values))]
+
+    @app.callback(
+        Output("sweep-plan", "children"), Output("sweep-go", "disabled"),
+        Output("url", "search", allow_duplicate=True), Input(_KEYS, "value"), Input(_VALUES, "value"),
+        *(Input(field, "value") for field in _AIM), State("url", "search"), State("run", "data"),
+        prevent_initial_call="initial_duplicate",
+    )  # fmt: skip
+    def examine(keys: list[str | None], values: list[str], *rest: Any) -> tuple[Any, bool, Any]:
+        """Say how many points that makes and how long they take, and keep it in the address."""
+        *fields, search, run = rest
+        aim = _aim(fields)
+        axes = [(key or "", text or "") for key, text in zip(keys, values, strict=True)]
+        plan = _plan(view, _form(view, search), axes, aim)
+        told = encode_axes([axis for axis in axes if axis[0]])
+        asked = Selection.parse(search)
+        if asked.option("aim") != encode_aim(aim):
+            search = asked.with_run(run or "").with_option("aim", encode_aim(aim)).search
+            return _shown(plan), bool(plan.problem), Selection.parse(search).with_option("over", told).search
+        return _shown(plan), bool(plan.problem), option_address(search, run or "", "over", told, "")
+
+
+def _aim(fields: Sequence[Any]) -> Aim:
+    least, limits, prices, trials = fields
+    return made_aim(least=least, limits=limits, prices=prices, trials=trials)
+
+
+def _plan(view: StudyView, form: Form, axes: Sequence[tuple[str, str]], aim: Aim) -> Plan:
+    return plan_of(form, axes, load_of(view.study.workload_prefix(form.workload)), aim)
+
+
+def _shown(plan: Plan) -> Any:
+    if plan.problem:
+        return dmc.Text(
+            plan.problem, size="sm", c="red" if plan.over or plan.points else "dimmed", className="finding"
+        )
+    takes = f"{duration_estimate([plan.seconds])}, give or take a factor of two"
+    points = f"{plan.points:,} points{' of a search' if plan.trials else ''}"
+    return dmc.Text(f"{points}, {takes}. {plan.note}", size="sm", className="finding")
+
+
+def _register_go(app: Dash, view: StudyView) -> None:
+    jobs = JobStore(view.study)
+
+    @app.callback(
+        Output("sweep-told", "children"), Input("sweep-go", "n_clicks"),
+        State(_KEYS, "value"), State(_VALUES, "value"), State("sweep-title", "value"),
+        State("sweep-keep", "value"), *(State(field, "value") for field in _AIM), State("url", "search"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def go(
+        clicks: int | None, keys: list[str | None], values: list[str], title: Any, keep: Any, *rest: Any
+    ) -> Any:
+        """Hand the sweep to a process of its own; what was typed is read and checked here again."""
+        if not clicks:
+            return no_update
+        *fields, search = rest
+        form = _form(view, search)
+        axes = [(key or "", text or "") for key, text in zip(keys, values, strict=True)]
+        plan = _plan(view, form, axes, _aim(fields))
+        if plan.problem:
+            return dmc.Alert(plan.problem, color="red", variant="light", mt="sm")
+        name = str(title or "").strip()[: _NAME_LENGTH + 1] or _free_name(view)
+        kept = min(_MOST_KEPT, max(0, int(keep))) if isinstance(keep, (int, float)) else 1
+        jobs.submit_sweep(request_of(form, plan, name, kept), label=name)
+        told = f"The sweep '{name}' was started. You may close this page meanwhile."
+        return dmc.Text(told, size="sm", mt="sm")

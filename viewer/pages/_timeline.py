@@ -1,0 +1,82 @@
+"""Timeline: every rank's lanes on one canvas, the critical path drawn over them."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+import dash_mantine_components as dmc
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
+
+from .. import _perfetto as perfetto
+from .._state import OpenRun, Selection, StudyView
+from ._parts import kind_legend, option_address, page_address
+
+__all__ = ["PATH", "TITLE", "layout", "register"]
+
+PATH, TITLE = "/timeline", "Timeline"
+_HELP = (
+    "W/S or Ctrl+wheel zoom · A/D or drag pan · wheel scrolls · click selects · Shift+drag sums up an area · "
+    ", . step along a lane · [ ] walk to the cause and back · F all · P path on, off"
+)
+
+
+def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
+    """Return the page; the canvas fetches its own data for *run*."""
+    return dmc.Stack(
+        [
+            dmc.Group([dmc.Title("Timeline", order=2), _controls(run, selection)], justify="space-between"),
+            html.Div([kind_legend(), dmc.Text(_HELP, size="xs", c="dimmed", id="timeline-help")],
+                     className="legends"),
+            html.Div(
+                html.Canvas(
+                    id="timeline-canvas", tabIndex="0", role="application",
+                    **{"aria-label": "Timeline of all ranks", "aria-describedby": "timeline-help"},
+                ),
+                id="timeline",
+                className="timeline",
+                **{"data-run": run.info.id, "data-scheme": scheme},
+            ),
+            dcc.Store(id="timeline-sink"),
+            html.Div("Select a slice to see what it is.", id="timeline-details", className="node-details",
+                     **{"aria-live": "polite"}),
+        ],
+        gap="xs",
+    )  # fmt: skip
+
+
+def _controls(run: OpenRun, selection: Selection) -> dmc.Group:
+    query = f"?{urlencode({'run': run.info.id})}"
+    export = html.A("Export for Perfetto", href=page_address("/export/timeline.json", query),
+                    download="timeline.json", className="text-link", title="" if perfetto.is_available()
+                    else perfetto.MISSING)  # fmt: skip
+    links: list[Any] = [export]
+    if perfetto.is_available():
+        links = [html.A("Open in Perfetto", href=page_address("/perfetto", query), target="_blank",
+                        className="text-link"), export]  # fmt: skip
+    measured = dmc.Switch(
+        id="timeline-measured", label="Measured above simulated", disabled=not run.is_measured,
+        checked=run.is_measured and selection.option("measured") == "1",
+        description=None if run.is_measured else "this workload was not captured",
+    )  # fmt: skip
+    return dmc.Group([measured, *links], gap="lg")
+
+
+def register(app: Dash, view: StudyView) -> None:
+    """Hand the selection to the canvas whenever it or the page changes; keep the switch in the address."""
+    del view
+    app.clientside_callback(
+        ClientsideFunction("chakrascope", "timeline"),
+        Output("timeline-sink", "data"),
+        Input("timeline", "data-run"),
+        Input("timeline", "data-scheme"),
+        Input("timeline-measured", "checked"),
+        Input("selection", "data"),
+    )
+
+    @app.callback(
+        Output("url", "search", allow_duplicate=True), Input("timeline-measured", "checked"),
+        State("run", "data"), State("url", "search"), prevent_initial_call=True,
+    )  # fmt: skip
+    def keep(measured: bool, run: str, search: str | None) -> Any:
+        return option_address(search, run, "measured", "1" if measured else "", "")

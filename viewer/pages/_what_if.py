@@ -1,0 +1,128 @@
+"""The part of the critical-path page that simulates the step again with one thing faster, or gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, html, no_update
+
+from .._state import OpenRun, Selection, StudyView
+from .._theme import duration_text, share_text
+from ..queries import Target, changes, drops, simulate_faster
+from ._parts import card, column, empty, option_address, table_card, text_column
+
+__all__ = ["register_what_if", "what_if_card"]
+
+_BACKENDS = ("analytical-unaware", "analytical-aware", "replay", "fake")
+_NOTE = (
+    "Simulates the step again, so the answer counts whatever becomes critical next. Times as fast: 2 halves "
+    "a duration, a latency or what a collective carries, and doubles a bandwidth; below 1 is slower. Select "
+    "a node to ask what the step would take if it did not wait for another."
+)
+_COLUMNS = [
+    text_column("target", "10 % faster, it alone", flex=4, minWidth=220),
+    column("makespan_ns", "Step (ms)", "ms", minWidth=100),
+    column("delta_ns", "Difference (ms)", "±ms", minWidth=110),
+    column("relative", "Relative", "±%2", minWidth=90),
+]
+
+
+def what_if_card(run: OpenRun, selection: Selection) -> dmc.Paper:
+    """Return the card for *run*: what to change, by how much, and what that gains."""
+    if run.info.backend not in _BACKENDS:
+        text = (
+            f"A run of {run.info.backend} takes too long to repeat at a click. Choose an analytical run, or "
+            "ask on the command line: chakrascope what-if STUDY --run "
+        )
+        return card("What if", empty(f"{text}{run.info.id} --faster bandwidth:0=2"))
+    options = _options(run, selection.rank, selection.node)
+    known = [choice["value"] for group in options for choice in group["items"]]
+    asked = selection.option("change")
+    return card(
+        "What if",
+        dmc.Group(
+            [
+                dmc.Select(id="what-if-target", label="This were", data=options, searchable=True,
+                           className="what-if-target", maxDropdownHeight=360,
+                           value=asked if asked in known else next(iter(known), None)),
+                dmc.NumberInput(id="what-if-times", label="times as fast", value=_times(selection), w=130,
+                                min=0.01, max=1000),
+                dmc.Button("Simulate", id="what-if-go"),
+                dmc.Button("10 % faster, each in turn", id="what-if-all", variant="default"),
+            ],
+            align="end",
+        ),
+        html.Div(id="what-if-answer", **{"aria-live": "polite"}),
+        html.Div(id="what-if-table"),
+        note=_NOTE,
+    )  # fmt: skip
+
+
+def _times(selection: Selection) -> float:
+    try:
+        return float(selection.option("times", "2"))
+    except ValueError:
+        return 2.0
+
+
+def _options(run: OpenRun, rank: int, node_id: int) -> list[dict[str, Any]]:
+    """Return what may change as the groups of a list; the waits of the selected node come first."""
+    groups: dict[str, list[dict[str, str]]] = {}
+    titles = {"edge": "Waits of the selected node", "operator": "Operators", "module": "Modules",
+              "kind": "Host", "collective": "Collectives", "link": "Links"}  # fmt: skip
+    for target in [*drops(run, rank, node_id), *changes(run)]:
+        option = {"value": target.key, "label": target.label}
+        groups.setdefault(titles.get(target.what, "Network"), []).append(option)
+    return [{"group": title, "items": items} for title, items in groups.items()]
+
+
+def _answer(run: OpenRun, target: Target, times: float) -> Any:
+    before = run.result.makespan_ns
+    after = simulate_faster(run.experiment(), target, times)
+    gain = before - after
+    verb = "saves" if gain >= 0 else "costs"
+    how = "" if target.what == "edge" else f", {times:g} times as fast"
+    text = (
+        f"{target.label}{how}: the step takes {duration_text(after)} instead of "
+        f"{duration_text(before)}; that {verb} {duration_text(abs(gain))} ({share_text(abs(gain) / before)})."
+    )
+    return dmc.Text(text, mt="sm", fw=600)
+
+
+def register_what_if(app: Dash, view: StudyView) -> None:
+    """Wire the two buttons, each out of use while it simulates, and keep the question in the address."""
+
+    @app.callback(
+        Output("what-if-answer", "children"), Output("url", "search", allow_duplicate=True),
+        Input("what-if-go", "n_clicks"), State("what-if-target", "value"), State("what-if-times", "value"),
+        State("run", "data"), State("url", "search"), prevent_initial_call=True,
+        running=[(Output("what-if-go", "loading"), True, False)],
+    )  # fmt: skip
+    def simulate(clicks: int | None, key: str | None, times: Any, run: str, search: str | None) -> Any:
+        if not clicks or not key or not isinstance(times, (int, float)):
+            return no_update, no_update
+        answer = _answer(view.open(run), Target.parse(key), float(times))
+        asked = Selection.parse(search).with_option("times", f"{times:g}").search
+        return answer, option_address(asked, run, "change", key, "")
+
+    @app.callback(
+        Output("what-if-table", "children"), Input("what-if-all", "n_clicks"), State("run", "data"),
+        State("dark", "checked"), prevent_initial_call=True,
+        running=[(Output("what-if-all", "loading"), True, False)],
+    )  # fmt: skip
+    def simulate_each(clicks: int | None, run: str, dark: bool) -> Any:
+        if not clicks:
+            return no_update
+        table = view.open(run).elasticity
+        return table_card("10 % faster, each in turn", "elasticity", table, _COLUMNS,
+                          "dark" if dark else "light", query={"run": run}, most=480)  # fmt: skip
+
+    @app.callback(
+        Output("what-if-target", "data"), Input("selection", "data"), State("what-if-target", "id"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def offer_waits(selection: dict[str, Any] | None, _id: str) -> Any:
+        if not selection or not selection.get("run"):
+            return no_update
+        return _options(view.open(selection["run"]), selection["rank"], selection["node"])

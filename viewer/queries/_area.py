@@ -1,0 +1,47 @@
+"""Sum up an area of the timeline: what fills it, as measured and as simulated."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from .._theme import KIND_LABELS, duration_text
+
+__all__ = ["area_overview", "area_table"]
+
+
+def area_overview(nodes: pd.DataFrame, inside: pd.DataFrame, span_ns: int) -> list[tuple[str, str]]:
+    """Return how wide an area is, what it holds and how its time splits by kind, as (label, text) pairs.
+
+    *inside* is what `SliceIndex.area` returns for it, *nodes* what the index was made of.
+    """
+    shown = inside[~inside["measured"]] if len(inside) else inside
+    facts = nodes[["kind", "rank"]].iloc[shown["row"]].assign(inside_ns=shown["inside_ns"].to_numpy())
+    pairs = [
+        ("Width", duration_text(span_ns)),
+        ("Slices", f"{len(facts):,} of {facts['rank'].nunique():,} ranks"),
+    ]
+    for kind, part in facts.groupby("kind", sort=False):
+        total = duration_text(int(part["inside_ns"].sum()))
+        pairs.append((KIND_LABELS.get(str(kind), str(kind)), f"{total} in {len(part):,} slices"))
+    return pairs
+
+
+def area_table(nodes: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
+    """Return a row an operator in an area, that with most simulated time first.
+
+    Columns ``operator``, ``kind``, ``slices``, ``total_ns``, ``mean_ns``, ``longest_ns`` and, as measured,
+    ``measured_ns``; times are those inside the area.
+    """
+    facts = nodes[["operator", "name", "kind"]].iloc[inside["row"]].reset_index(drop=True)
+    named = facts["operator"].where(facts["operator"] != "", facts["name"])
+    table = inside.reset_index(drop=True).assign(operator=named, kind=facts["kind"])
+    keys = ["operator", "kind"]
+    found = table[~table["measured"]].groupby(keys)["inside_ns"].agg(
+        slices="size", total_ns="sum", mean_ns="mean", longest_ns="max"
+    )  # fmt: skip
+    measured = table[table["measured"]].groupby(keys)["inside_ns"].sum().rename("measured_ns")
+    joined = found.join(measured, how="outer").fillna(0).round().astype("int64").reset_index()
+    ordered: pd.DataFrame = joined.sort_values(
+        ["total_ns", "measured_ns"], ascending=False, kind="stable", ignore_index=True
+    )
+    return ordered

@@ -1,0 +1,77 @@
+"""Write a run as a Chrome trace, which Perfetto and chrome://tracing open."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from ...runner import CriticalPath
+from ..timeline import SliceIndex
+
+__all__ = ["chrome_trace"]
+
+_BATCH = 5_000
+
+
+def chrome_trace(nodes: pd.DataFrame, index: SliceIndex, path: CriticalPath) -> Iterator[str]:
+    """Yield the pieces of one JSON document: a process a rank, a thread a lane, and the critical path.
+
+    *nodes* are the run's nodes and *index* was made of them. Times are in µs, as the format has it, with
+    three digits, so that no nanosecond is lost.
+    """
+    yield '{"displayTimeUnit": "ns", "traceEvents": [\n'
+    yield ",\n".join(json.dumps(event) for event in _names(index.lanes))
+    lanes = index.lanes_of(nodes["rank"].to_numpy("int64"), nodes["node_id"].to_numpy("int64")).tolist()
+    for first in range(0, len(nodes), _BATCH):
+        rows = nodes.iloc[first : first + _BATCH].to_dict("records")
+        events = (_slice(row, lane) for row, lane in zip(rows, lanes[first:], strict=False))
+        yield "".join(",\n" + json.dumps(event) for event in events)
+    number = int(index.lanes["rank"].max()) + 1 if len(index.lanes) else 0
+    yield "".join(",\n" + json.dumps(event) for event in _process(number, "Critical path"))
+    for row in path.segments.to_dict("records"):
+        yield ",\n" + json.dumps(_segment(row, number))
+    yield "\n]}\n"
+
+
+def _names(lanes: pd.DataFrame) -> list[dict[str, Any]]:
+    events = [event for rank in lanes["rank"].unique() for event in _process(int(rank), f"rank {rank}")]
+    events += [
+        {
+            "ph": "M",
+            "name": "thread_name",
+            "pid": int(row["rank"]),
+            "tid": lane,
+            "args": {"name": row["label"]},
+        }
+        for lane, row in enumerate(lanes.to_dict("records"))
+    ]
+    return events
+
+
+def _process(number: int, name: str) -> list[dict[str, Any]]:
+    return [
+        {"ph": "M", "name": "process_name", "pid": number, "args": {"name": name}},
+        {"ph": "M", "name": "process_sort_index", "pid": number, "args": {"sort_index": number}},
+    ]
+
+
+def _times(row: dict[Any, Any]) -> dict[str, Any]:
+    start, end = int(row["start_ns"]), int(row["end_ns"])
+    return {"ph": "X", "ts": start / 1000, "dur": (end - start) / 1000}
+
+
+def _slice(row: dict[Any, Any], lane: int) -> dict[str, Any]:
+    facts = {
+        key: row[key] for key in ("module", "operator", "phase") if isinstance(row[key], str) and row[key]
+    }
+    about = {"name": str(row["name"]), "cat": str(row["kind"]), "pid": int(row["rank"]), "tid": lane}
+    return {**about, **_times(row), "args": {"node": int(row["node_id"]), **facts}}
+
+
+def _segment(row: dict[Any, Any], number: int) -> dict[str, Any]:
+    about = {"name": str(row["name"]), "cat": str(row["kind"]), "pid": number, "tid": 0}
+    facts = {"rank": int(row["rank"]), "node": int(row["node_id"]), "reason": str(row["reason"])}
+    return {**about, **_times(row), "args": facts}

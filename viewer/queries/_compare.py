@@ -1,0 +1,98 @@
+"""Compare runs: in total, rank by rank, and node by node where they simulate the same workload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from ...runner import collective_differences as compare_collectives
+from ...runner import flow_differences as compare_flows
+from ...runner import node_differences as compare_nodes
+from ...runner import parting
+from ...runner import rank_differences as compare_ranks
+from .._state import OpenRun
+from .._theme import duration_text, run_name, share_text
+
+__all__ = [
+    "collective_differences",
+    "flow_differences",
+    "node_differences",
+    "paths_part",
+    "rank_differences",
+    "run_kinds",
+    "run_overview",
+    "same_nodes",
+]
+
+_PLACE_LENGTH = 120
+
+
+def run_overview(runs: Sequence[OpenRun]) -> pd.DataFrame:
+    """Return a row a run; ``delta_ns`` and ``relative`` are against the first of *runs*."""
+    base = runs[0].result.makespan_ns
+    rows = [
+        {
+            "run": run.info.id,
+            "label": run_name(run.info),
+            "backend": run.info.backend,
+            "network": run.info.network,
+            "ranks": run.info.num_ranks,
+            "makespan_ns": run.result.makespan_ns,
+            "delta_ns": run.result.makespan_ns - base,
+            "relative": run.result.makespan_ns / max(1, base) - 1,
+            "exposed_comm_ns": int(run.summary.ranks["exposed_comm_ns"].max()),
+        }
+        for run in runs
+    ]
+    table: pd.DataFrame = pd.DataFrame(rows)
+    return table
+
+
+def run_kinds(runs: Sequence[OpenRun]) -> pd.DataFrame:
+    """Return the critical path of each of *runs* by kind: ``run, label, key, duration_ns, share``."""
+    parts = [run.summary.kinds.assign(run=run.info.id, label=run_name(run.info)) for run in runs]
+    columns = ["run", "label", "key", "duration_ns", "share"]
+    table: pd.DataFrame = pd.concat(parts, ignore_index=True)[columns]
+    return table
+
+
+def same_nodes(base: OpenRun, other: OpenRun) -> bool:
+    """Return whether node ids mean the same in both runs: they come from one workload of the study."""
+    return base.info.workload == other.info.workload
+
+
+def rank_differences(base: OpenRun, other: OpenRun) -> pd.DataFrame:
+    """Return the ranks both runs have, with each figure of both (suffixes ``_base`` and ``_other``)."""
+    return compare_ranks(base.result, other.result)
+
+
+def node_differences(base: OpenRun, other: OpenRun) -> pd.DataFrame:
+    """Return every node of the ranks both runs have, the greatest difference of duration first."""
+    return compare_nodes(base.result, other.result, base.nodes)
+
+
+def collective_differences(base: OpenRun, other: OpenRun) -> pd.DataFrame:
+    """Return every collective of the base run, aligned by its nodes' ids, the greatest difference first."""
+    return compare_collectives(base.result, other.result, base.collectives)
+
+
+def flow_differences(base: OpenRun, other: OpenRun) -> pd.DataFrame:
+    """Return every message of both runs, the greatest difference of completion time first."""
+    return compare_flows(base.result, other.result)
+
+
+def paths_part(base: OpenRun, other: OpenRun) -> str:
+    """Return in words how far the two critical paths go together, and where each goes then."""
+    found = parting(base.path, other.path)
+    if found.same:
+        return f"Both critical paths go through the same {found.segments:,} segments."
+    together = f"share their first {found.segments:,} segments, until {duration_text(found.at_ns)}; then"
+    start = f"The critical paths {together if found.segments else 'part at once:'}"
+    places = f"this run goes to {_cut(found.base_goes_to)}, the other to {_cut(found.other_goes_to)}"
+    return f"{start} {places}. {share_text(found.on_both)} of this run's path lies on the other's too."
+
+
+def _cut(place: str) -> str:
+    """Shorten a long name in the middle: which node it is stands at the end."""
+    return place if len(place) <= _PLACE_LENGTH else f"{place[:60]} … {place[-40:]}"

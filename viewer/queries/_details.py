@@ -1,0 +1,121 @@
+"""Describe one node in words and units: everything that is known of it, and where its neighbours lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from ...converter import CollectiveType, NodeType
+from .._theme import EDGE_KINDS, KIND_LABELS, PATH_COLOUR, bytes_text, duration_text, instant_text
+from ..timeline import SliceIndex
+
+__all__ = ["flows", "node_details"]
+
+
+def node_details(node: Mapping[str, Any], slack_ns: int | None = None) -> list[tuple[str, str]]:
+    """Return what is known of an executed *node* as (label, text) pairs; what is unknown is left out."""
+    comm_type = int(node.get("comm_type", -1))
+    pairs = [
+        ("Name", _text(node, "name")),
+        ("Rank", str(node["rank"])),
+        ("Node", f"{node['node_id']} ({_type(node)})"),
+        ("Kind", KIND_LABELS.get(_text(node, "kind"), _text(node, "kind"))),
+        *_times(node),
+        ("Slack", "" if slack_ns is None else slack_text(slack_ns)),
+        ("Operator", _text(node, "operator")),
+        ("Module", _text(node, "module")),
+        ("Phase", _text(node, "phase")),
+        ("Collective", CollectiveType(comm_type).name.lower() if comm_type >= 0 else ""),
+        ("Message size", bytes_text(_number(node, "comm_size_bytes"))),
+        ("Group", _group(int(node.get("group", 0))) if comm_type >= 0 else ""),
+        ("From, to", _ends(node)),
+        ("Operations", f"{_number(node, 'num_ops'):,}" if _number(node, "num_ops") > 0 else ""),
+        ("Tensors", bytes_text(_number(node, "tensor_size_bytes"))),
+        ("Stream", _known(node, "stream")),
+        ("Step", _known(node, "step")),
+        ("Waited for", _cause(node)),
+    ]
+    return [(label, text) for label, text in pairs if text]
+
+
+def slack_text(slack_ns: int) -> str:
+    """Return how much later a node could end, in words."""
+    return "none: later here, later at the end" if slack_ns == 0 else f"{duration_text(slack_ns)} to spare"
+
+
+def flows(
+    edges: pd.DataFrame, index: SliceIndex, node: Mapping[str, Any], count: int = 24
+) -> list[dict[str, Any]]:
+    """Return where the nodes lie that *node* waits for (``before``) and that wait for it, *count* each.
+
+    A rank that came late to a collective counts as one of the former.
+    """
+    found = []
+    rank, number = int(node["rank"]), int(node["node_id"])
+    for here, there, before in (("dst", "src", True), ("src", "dst", False)):
+        near = edges[edges[here] == number].head(count)
+        for other, kind in zip(near[there].tolist(), near["kind"].tolist(), strict=True):
+            colour = EDGE_KINDS.get(int(kind), EDGE_KINDS[8])[1]
+            found.append((index.lane_of(rank, int(other)), before, colour))
+    origin = int(node["origin_rank"])
+    if origin != rank:
+        lane, start, _ = index.lane_of(origin, int(node["origin_node"]))
+        # What the others wait for is its start, so the arrow leaves from there.
+        found.append(((lane, start, start), True, PATH_COLOUR))
+    return [
+        {"lane": lane, "start_ns": start, "end_ns": end, "before": before, "colour": colour}
+        for (lane, start, end), before, colour in found
+        if lane >= 0
+    ]
+
+
+def _times(node: Mapping[str, Any]) -> list[tuple[str, str]]:
+    simulated, measured = int(node["end_ns"] - node["start_ns"]), _number(node, "duration_ns")
+    began = _number(node, "measured_start_ns")
+    at = f" from {instant_text(began)}" if began >= 0 else ""
+    change = (simulated - measured) / measured if measured > 0 else 0.0
+    changed = f" ({change:+.1%} simulated)" if abs(change) >= 0.0005 else ""
+    return [
+        ("Simulated", f"{duration_text(simulated)} from {instant_text(int(node['start_ns']))}"),
+        ("Measured", f"{duration_text(measured)}{at}{changed}" if measured > 0 else ""),
+    ]
+
+
+def _type(node: Mapping[str, Any]) -> str:
+    return NodeType(int(node.get("type", 0))).name
+
+
+def _ends(node: Mapping[str, Any]) -> str:
+    source, target, tag = (_number(node, f"comm_{name}") for name in ("src", "dst", "tag"))
+    if source < 0 and target < 0:
+        return ""
+    return f"rank {source} to rank {target}" + (f", tag {tag}" if tag >= 0 else "")
+
+
+def _number(node: Mapping[str, Any], key: str) -> int:
+    return int(node.get(key, -1))
+
+
+def _known(node: Mapping[str, Any], key: str) -> str:
+    return str(_number(node, key)) if _number(node, key) >= 0 else ""
+
+
+def _text(node: Mapping[str, Any], key: str) -> str:
+    value = node.get(key, "")
+    return value if isinstance(value, str) else ""
+
+
+def _group(number: int) -> str:
+    return "all ranks" if number == 0 else f"group {number}"
+
+
+def _cause(node: Mapping[str, Any]) -> str:
+    cause = int(node.get("cause_node", -1))
+    if cause < 0:
+        return "nothing: it started at time 0"
+    why = "a dependency" if node.get("cause_is_dependency") else "its lane was busy"
+    origin = int(node.get("origin_rank", node["rank"]))
+    late = f"; its end was set by rank {origin}, which came last" if origin != int(node["rank"]) else ""
+    return f"node {cause} ({why}){late}"

@@ -1,0 +1,139 @@
+"""Estimate how long a simulation will take, from how many messages it has to carry."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ...converter import CollectiveType, Workload
+from ._configure import COLLECTIVES, Setup
+
+__all__ = ["Load", "duration_estimate", "estimate_s", "load_of"]
+
+# Measured on one core of a busy 2-core machine: what a process takes to begin, to read a node, an event of
+# our engine, a row of its result, and a packet over one link on ns-3.
+_START_S = 2.0
+_NODE_S = 1e-4
+_EVENT_S = 1 / 5e6
+_ROW_S = 4e-6
+_PACKET_S = 4e-6
+_PACKET_BYTES = 1000
+_EVENTS_A_MESSAGE = 2.5
+_NETWORK_OF = {
+    CollectiveType.ALL_REDUCE: "all-reduce",
+    CollectiveType.ALL_GATHER: "all-gather",
+    CollectiveType.REDUCE_SCATTER: "reduce-scatter",
+    CollectiveType.ALL_TO_ALL: "all-to-all",
+}
+_TREE = "doubleBinaryTree"
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a workload asks of a simulator: *nodes* of *programs* different programs, of *ranks* ranks.
+
+    *collectives* are (collective's name, how many a rank, their bytes together) of the average rank.
+    """
+
+    ranks: int
+    programs: int
+    nodes: int
+    collectives: tuple[tuple[str, float, float], ...]
+
+
+def load_of(prefix: Path) -> Load:
+    """Return the load of the workload at *prefix*, from memory if it was asked for lately."""
+    stat = prefix.with_name(f"{prefix.name}.workload.json").stat()
+    return _load(prefix, stat.st_mtime_ns)
+
+
+@lru_cache(16)
+def _load(prefix: Path, _changed: int) -> Load:
+    nodes, ranks = _nodes_of(prefix)
+    programs = max(1, int(nodes["rank"].nunique()))
+    totals: dict[str, tuple[float, float]] = {}
+    for kind, sizes in nodes[nodes["comm_type"] >= 0].groupby("comm_type")["comm_size_bytes"]:
+        name = _NETWORK_OF.get(CollectiveType(int(kind)), "all-reduce")
+        count, size = totals.get(name, (0.0, 0.0))
+        totals[name] = count + len(sizes) / programs, size + float(np.maximum(sizes, 0).sum()) / programs
+    collectives = tuple((name, *totals[name]) for name in COLLECTIVES if name in totals)
+    return Load(ranks, programs, len(nodes), collectives)
+
+
+def _nodes_of(prefix: Path) -> tuple[pd.DataFrame, int]:
+    """Return what each node of each program sends, and the ranks; from the table beside the graphs if any."""
+    columns = ["rank", "comm_type", "comm_size_bytes"]
+    table = prefix.with_name(f"{prefix.name}.nodes.parquet")
+    head = prefix.with_name(f"{prefix.name}.workload.json")
+    try:
+        ranks = int(json.loads(head.read_text(encoding="utf-8"))["num_ranks"])
+        return pd.read_parquet(table, columns=columns), ranks
+    except (OSError, ValueError, KeyError, TypeError):
+        workload = Workload.load(prefix)
+        parts = [graph.nodes.assign(rank=number)[columns] for number, graph in enumerate(workload.graphs)]
+        return pd.concat(parts, ignore_index=True), workload.num_ranks
+
+
+def estimate_s(setup: Setup, load: Load, backend: str) -> float:
+    """Return about how many seconds *backend* will take, its process and the keeping of the run included.
+
+    It is the right order of magnitude where collectives span all ranks; groups make it an upper bound.
+    """
+    ranks = load.ranks if backend == "replay" else setup.num_ranks
+    nodes = load.nodes / load.programs * ranks
+    # Ranks that behave alike are simulated once, unless they compete for links or walk trees.
+    trees = any(_TREE in dimension.algorithms for dimension in setup.dimensions)
+    simulated = ranks if backend != "analytical-unaware" or trees else min(ranks, load.programs)
+    messages = 0.0 if backend == "replay" else sum(_messages(setup, *each) for each in load.collectives)
+    events = simulated * (2 * nodes / ranks + messages)
+    read_s = _START_S + _NODE_S * load.nodes + _ROW_S * nodes
+    return read_s + _EVENT_S * events + _PACKET_S * _packets(setup, load, backend)
+
+
+def _messages(setup: Setup, collective: str, count: float, _size: float) -> float:
+    """Return the events for all messages one rank sends for *count* of a *collective*."""
+    chunks = float(setup.system.get("preferred-dataset-splits") or 1)
+    index = COLLECTIVES.index(collective)
+    phases = 2 if collective == "all-reduce" else 1
+    events = 0.0
+    for dimension in setup.dimensions:
+        algorithm = dimension.algorithms[index]
+        steps = (
+            math.log2(dimension.size) if "alving" in algorithm or algorithm == _TREE else dimension.size - 1
+        )
+        events += phases * steps * _EVENTS_A_MESSAGE * (1 + _hops(dimension.topology))
+    return count * chunks * events
+
+
+def _hops(topology: str) -> int:
+    return 2 if topology == "Switch" else 1
+
+
+def _packets(setup: Setup, load: Load, backend: str) -> float:
+    """Return how often a packet crosses a link; 0 for backends that know no packets."""
+    if not backend.endswith("ns3"):
+        return 0.0
+    crossings = 0.0
+    for name, _count, size in load.collectives:
+        share = size
+        for dimension in setup.dimensions:
+            moved = (2 if name == "all-reduce" else 1) * share * (dimension.size - 1) / dimension.size
+            crossings += moved / _PACKET_BYTES * _hops(dimension.topology)
+            share /= dimension.size
+    return crossings * setup.num_ranks
+
+
+def duration_estimate(seconds: Sequence[float]) -> str:
+    """Return how long jobs of so many *seconds*, one after the other, will take, in words."""
+    total = sum(seconds)
+    for scale, unit in ((3600, "h"), (60, "min")):
+        if total >= 2 * scale:
+            return f"about {total / scale:.0f} {unit}"
+    return f"about {max(1, round(total))} s"

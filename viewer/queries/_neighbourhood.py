@@ -1,0 +1,112 @@
+"""Cut the part of a dependency graph around one node that a person can read, and lay it out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from .._theme import EDGE_KINDS
+
+__all__ = ["Neighbour", "Neighbourhood", "neighbourhood", "neighbours"]
+
+Ints = npt.NDArray[np.int64]
+_SWEEPS = 4
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """Nodes (node_id, hops, layer, row), edges (src, dst, kind); ``cut`` says that the limit bit."""
+
+    nodes: pd.DataFrame
+    edges: pd.DataFrame
+    cut: bool
+
+
+def neighbourhood(edges: pd.DataFrame, focus: int, hops: int, limit: int = 300) -> Neighbourhood:
+    """Return the nodes at most *hops* edges from *focus*, at most *limit*, in a layered layout."""
+    src, dst = edges["src"].to_numpy(np.int64), edges["dst"].to_numpy(np.int64)
+    distance, cut = _reach(src, dst, focus, hops, limit)
+    ids = np.array(list(distance), dtype=np.int64)
+    inside = np.isin(src, ids) & np.isin(dst, ids)
+    kept = edges[inside].reset_index(drop=True)
+    layers = _layers(ids, kept["src"].to_numpy(np.int64), kept["dst"].to_numpy(np.int64))
+    nodes = pd.DataFrame({"node_id": ids, "hops": list(distance.values()), "layer": layers})
+    nodes = nodes.sort_values(["layer", "hops", "node_id"], kind="stable").reset_index(drop=True)
+    nodes["row"] = _rows(nodes, kept)
+    return Neighbourhood(nodes, kept, cut)
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A direct neighbour: whether it comes *before*, which it is, and why there is an edge."""
+
+    before: bool
+    node_id: int
+    name: str
+    why: str
+
+
+def neighbours(edges: pd.DataFrame, names: pd.Series, focus: int, count: int = 8) -> list[Neighbour]:
+    """Return the nodes that *focus* waits for, and those that wait for it, at most *count* of each.
+
+    *names* gives the name of each node id.
+    """
+    found = []
+    for before, here, there in ((True, "dst", "src"), (False, "src", "dst")):
+        near = edges[edges[here] == focus].head(count)
+        for kind, (node, name) in zip(near["kind"], names.reindex(near[there]).items(), strict=True):
+            found.append(
+                Neighbour(before, int(str(node)), str(name), EDGE_KINDS.get(int(kind), EDGE_KINDS[8])[0])
+            )
+    return found
+
+
+def _reach(src: Ints, dst: Ints, focus: int, hops: int, limit: int) -> tuple[dict[int, int], bool]:
+    distance, front = {focus: 0}, np.array([focus])
+    for hop in range(1, hops + 1):
+        near = np.union1d(dst[np.isin(src, front)], src[np.isin(dst, front)])
+        fresh = [int(node) for node in near if int(node) not in distance]
+        for node in fresh:
+            if len(distance) >= limit:
+                return distance, True
+            distance[node] = hop
+        front = np.array(fresh, dtype=np.int64)
+    return distance, False
+
+
+def _layers(ids: Ints, src: Ints, dst: Ints) -> list[int]:
+    """Return the longest path that leads to each node inside the cut; every edge goes to a later layer."""
+    waiting = {int(node): 0 for node in ids}
+    after: dict[int, list[int]] = {int(node): [] for node in ids}
+    for a, b in zip(src.tolist(), dst.tolist(), strict=True):
+        waiting[b] += 1
+        after[a].append(b)
+    layer = dict.fromkeys(waiting, 0)
+    ready = [node for node, count in waiting.items() if count == 0]
+    while ready:
+        node = ready.pop()
+        for follower in after[node]:
+            layer[follower] = max(layer[follower], layer[node] + 1)
+            waiting[follower] -= 1
+            if waiting[follower] == 0:
+                ready.append(follower)
+    return [layer[int(node)] for node in ids]
+
+
+def _rows(nodes: pd.DataFrame, edges: pd.DataFrame) -> list[int]:
+    """Return a row for each node so that few edges cross: each stands where its neighbours do on average."""
+    near: dict[int, list[int]] = {int(node): [] for node in nodes["node_id"]}
+    for a, b in zip(edges["src"].tolist(), edges["dst"].tolist(), strict=True):
+        near[a].append(b)
+        near[b].append(a)
+    layers = [part["node_id"].tolist() for _, part in nodes.groupby("layer")]
+    row = {node: place for layer in layers for place, node in enumerate(layer)}
+    for _ in range(_SWEEPS):
+        for layer in layers:
+            wish = {n: sum(row[m] for m in near[n]) / len(near[n]) if near[n] else row[n] for n in layer}
+            ordered = sorted((wish[node], row[node], node) for node in layer)
+            row |= {node: place for place, (_, _, node) in enumerate(ordered)}
+    return [row[int(node)] for node in nodes["node_id"]]

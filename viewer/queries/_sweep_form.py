@@ -1,0 +1,268 @@
+"""What a sweep is to go over: the axes a form offers, their values as typed, and what that amounts to."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...errors import ChakrascopeError, ConfigError
+from ...runner import SweepRequest, list_presets
+from ...runner.sweep import Goal, Prices, Range, grid, parse_axis
+from ._configure import ALGORITHMS, COLLECTIVES, TOPOLOGIES, Setup, check, differences
+from ._estimate import Load, estimate_s
+from ._form import Form
+from ._sweep_aim import Aim, checked_aim
+
+__all__ = [
+    "MOST_AXES",
+    "Plan",
+    "axis_names",
+    "decode_axes",
+    "encode_axes",
+    "plan_of",
+    "request_of",
+    "setup_at",
+    "suggested",
+]
+
+MOST_AXES = 4
+_MOST_POINTS = 5_000
+_MOST_TRIED = 200
+_TEXT_LENGTH = 400
+_FIELDS = {"topology": "shape", "npus_count": "size", "bandwidth": "bandwidth", "latency": "latency"}
+_UNITS = {"npus_count": "ranks", "bandwidth": "GiB/s", "latency": "ns"}
+_SYSTEM = {
+    "system.preferred-dataset-splits": "Chunks",
+    "system.active-chunks-per-dimension": "Active chunks",
+    "system.endpoint-delay": "Endpoint delay (ns)",
+    "system.local-mem-bw": "Memory bandwidth (GB/s)",
+    "system.peak-perf": "Peak performance (TFLOP/s)",
+    "system.collective-optimization": "Collective optimization",
+}
+_CHOICES: Mapping[str, Sequence[str]] = {
+    "topology": TOPOLOGIES,
+    "collective-optimization": ("baseline", "localBWAware"),
+    **{f"{name}-implementation": ALGORITHMS for name in COLLECTIVES},
+}
+
+Over = Mapping[str, Sequence[Any] | Range]
+"""The values, or for a search a range of numbers, of each key."""
+Axes = Sequence[tuple[str, str]]
+"""Pairs of a key, such as ``network.bandwidth[0]``, and its values as somebody typed them."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What *points* a sweep has and about how many *seconds* it takes; *problem* says why it cannot start.
+
+    *note* is worth knowing before. The best point is that of *goal*, and costs what *prices* say; with
+    *trials*, a search chooses the points.
+    """
+
+    over: Over
+    points: int = 0
+    seconds: float = 0.0
+    problem: str = ""
+    note: str = ""
+    goal: Goal = field(default_factory=Goal)
+    prices: Prices = field(default_factory=Prices)
+    trials: int = 0
+
+
+def axis_names(setup: Setup) -> dict[str, str]:
+    """Return the keys that can be swept over, from *setup* on, with what people call them."""
+    one = len(setup.dimensions) == 1
+    names = {}
+    for index in range(len(setup.dimensions)):
+        for name, title in _FIELDS.items():
+            unit = f" ({_UNITS[name]})" if name in _UNITS else ""
+            place, key = ("", "") if one else (f" of dimension {index + 1}", f"[{index}]")
+            names[f"network.{name}{key}"] = f"{title.capitalize()}{place}{unit}"
+    names |= {f"system.{name}-implementation": f"Algorithm of {name}" for name in COLLECTIVES}
+    names |= _SYSTEM
+    if not differences(setup):
+        names["network"] = "Platform preset"
+    return names
+
+
+def suggested(setup: Setup, key: str) -> str:
+    """Return values to begin with for the axis *key*."""
+    part, _, field = key.partition(".")
+    name, _, index = field.rstrip("]").partition("[")
+    if part == "network" and not field:
+        presets = list_presets("network")
+        return ", ".join(presets[:3])
+    if name in _CHOICES:
+        return ", ".join(_CHOICES[name])
+    if part == "network":
+        dimension = setup.dimensions[int(index or 0)]
+        base = dimension.size if name == "npus_count" else getattr(dimension, name)
+        return ", ".join(_plain(base * factor) for factor in (0.5, 1, 2, 4) if base * factor >= 1 or base < 2)
+    base = float(setup.system.get(name) or 1)
+    return ", ".join(_plain(base * factor) for factor in (1, 2, 4))
+
+
+def _plain(number: float) -> str:
+    return f"{number:.6g}" if not float(number).is_integer() else str(int(number))
+
+
+def encode_axes(axes: Axes) -> str:
+    """Return *axes* as text for an address, ``""`` for none."""
+    told = [list(axis) for axis in axes if any(axis)]
+    return json.dumps(told, separators=(",", ":"), ensure_ascii=False) if told else ""
+
+
+def decode_axes(text: str, names: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the axes that :func:`encode_axes` wrote; what makes no sense is left out."""
+    try:
+        told = json.loads(text) if text else []
+    except (ValueError, RecursionError):
+        return []
+    pairs = (
+        [item for item in told if isinstance(item, list) and len(item) == 2] if isinstance(told, list) else []
+    )
+    return [
+        (key, values[:_TEXT_LENGTH])
+        for key, values in pairs[:MOST_AXES]
+        if isinstance(key, str) and isinstance(values, str) and (key in names or not key)
+    ]
+
+
+def plan_of(form: Form, axes: Axes, load: Load, aim: Aim = Aim()) -> Plan:  # noqa: B008 - it is frozen
+    """Return what a sweep over *axes* from *form* on amounts to, whose best point is that of *aim*."""
+    over: Over = {}
+    try:
+        over = _values(axes, axis_names(form.setup), search=bool(aim.trials))
+        if not over:
+            return Plan({}, problem="Choose something to sweep over, and its values.")
+        goal, prices = checked_aim(aim, over, _network_name(form.setup), form.setup.network_preset)
+    except ChakrascopeError as error:
+        return Plan(over, problem=error.message)
+    plan = Plan(over, aim.trials or _count(over), goal=goal, prices=prices, trials=aim.trials)
+    if plan.points > _MOST_POINTS:
+        text = (
+            f"{plan.points:,} points are more than {_MOST_POINTS:,}; use fewer values, or the command line."
+        )
+        return replace(plan, problem=text)
+    return _estimated(form, plan, load)
+
+
+def _count(over: Over) -> int:
+    return math.prod(len(values) for values in over.values() if not isinstance(values, Range))
+
+
+def _few(values: Sequence[Any] | Range) -> Sequence[Any]:
+    """Return the first, the middle and the last of what a search chooses from."""
+    if not isinstance(values, Range):
+        return list(dict.fromkeys([values[0], values[len(values) // 2], values[-1]]))
+    middle = (values.low + values.high) / 2
+    whole = isinstance(values.low, int) and isinstance(values.high, int)
+    return [values.low, int(middle) if whole else middle, values.high]
+
+
+def _estimated(form: Form, plan: Plan, load: Load) -> Plan:
+    points = grid({key: _few(values) for key, values in plan.over.items()} if plan.trials else plan.over)
+    backend = form.backends[0] if form.backends else "analytical-unaware"
+    tried = points[:: max(1, len(points) // _MOST_TRIED)]
+    setups = [setup_at(form.setup, point) for point in tried]
+    problems = [
+        found[0].text for each in setups if (found := check(each, load.ranks, [backend]))[0].level == "error"
+    ]
+    if len(problems) == len(tried):
+        return replace(plan, problem=f"No point can run: {problems[0]}")
+    # Each process begins once, and simulates many points.
+    start_s = estimate_s(form.setup, load, "replay")
+    each_s = sum(max(0.02, estimate_s(setup, load, backend) - start_s) for setup in setups) / len(tried)
+    seconds = start_s + plan.points * each_s / min(plan.points, os.cpu_count() or 1)
+    note = (
+        f"About {round(100 * len(problems) / len(tried))} % of them cannot run: {problems[0]}"
+        if problems
+        else ""
+    )
+    return replace(plan, seconds=seconds, note=note)
+
+
+def _values(axes: Axes, names: Mapping[str, str], *, search: bool) -> dict[str, Sequence[Any] | Range]:
+    """Return the values of each axis, ranges only for a *search*; raises `ConfigError` for other things."""
+    over: dict[str, Sequence[Any] | Range] = {}
+    for key, text in axes:
+        if not key or not text.strip():
+            continue
+        if key not in names or key in over:
+            raise ConfigError(f"'{key}' is chosen twice, or cannot be swept over here; choose another.")
+        _, values = parse_axis(f"{key}={text}")
+        if isinstance(values, Range) and not search:
+            raise ConfigError(
+                f"{names[key]}: list its values, such as 25, 50, 100; a range is for a search, which needs "
+                "the number of points to try."
+            )
+        _check_values(key, names[key], _few(values) if isinstance(values, Range) else values)
+        over[key] = values if isinstance(values, Range) else list(dict.fromkeys(values))
+    return over
+
+
+def _check_values(key: str, title: str, values: Sequence[Any]) -> None:
+    """Raise `ConfigError` for a value of the wrong kind, in particular for a path in place of a preset."""
+    name = key.rpartition(".")[2].partition("[")[0]
+    allowed = list_presets("network") if key == "network" else _CHOICES.get(name)
+    for value in values:
+        if allowed is not None and value not in allowed:
+            raise ConfigError(f"{title} cannot be '{str(value)[:60]}'; choose from {', '.join(allowed)}.")
+        if allowed is None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise ConfigError(f"{title}: '{str(value)[:60]}' is no number; write 25, 50, 100.")
+
+
+def setup_at(setup: Setup, point: Mapping[str, Any]) -> Setup:
+    """Return *setup* as it is at one *point* of a sweep."""
+    if "network" in point:
+        setup = Setup.of_presets(point["network"], setup.system_preset)
+    dimensions, system = list(setup.dimensions), dict(setup.system)
+    for key, value in point.items():
+        part, _, field = key.partition(".")
+        name, _, index = field.rstrip("]").partition("[")
+        if part == "network" and field:
+            attribute = "size" if name == "npus_count" else name
+            dimensions = [
+                replace(each, **{attribute: value}) if index in ("", str(place)) else each
+                for place, each in enumerate(dimensions)
+            ]
+        elif name.endswith("-implementation"):
+            place = COLLECTIVES.index(name.removesuffix("-implementation"))
+            dimensions = [
+                replace(each, algorithms=(*each.algorithms[:place], value, *each.algorithms[place + 1 :]))
+                for each in dimensions
+            ]
+        elif part == "system":
+            system[name] = value
+    return replace(setup, dimensions=tuple(dimensions), system=system)
+
+
+def _network_name(setup: Setup) -> str:
+    return setup.network_preset + (" (changed)" if differences(setup) else "")
+
+
+def request_of(form: Form, plan: Plan, name: str, keep: int) -> SweepRequest:
+    """Return what a job needs to do the sweep of *plan*; a preset stays one, to fit any network."""
+    setup = form.setup
+    return SweepRequest(
+        over={
+            key: {"low": values.low, "high": values.high} if isinstance(values, Range) else values
+            for key, values in plan.over.items()
+        },
+        workload=form.workload,
+        system=setup.system_mapping() if differences(setup) else setup.system_preset,
+        network=setup.network_mapping(),
+        network_name=_network_name(setup),
+        backend=form.backends[0] if form.backends else "analytical-unaware",
+        name=name,
+        keep=keep,
+        least=plan.goal.least,
+        at_most=dict(plan.goal.at_most),
+        price=plan.prices.every,
+        prices=dict(plan.prices.of),
+        trials=plan.trials or None,
+    )

@@ -1,0 +1,30 @@
+"""Name what could change in a step that is simulated again: the questions of the command `what-if`."""
+
+from __future__ import annotations
+
+from ...runner.analysis import Target, link_table, simulate_faster, targets
+from .._state import OpenRun
+
+__all__ = ["Target", "changes", "drops", "simulate_faster"]
+
+_LINKS, _EDGES = 5, 12
+_SINGLE_LINKS = ("ns3", "astra-sim:ns3")
+
+
+def changes(run: OpenRun) -> list[Target]:
+    """Return what of *run* could be faster: the path's contributors, the network and, if known, its links."""
+    network = run.result.provenance.get("network", {})
+    found = targets(run.path, run.info.backend, len(network.get("topology", [])))
+    if network.get("links") or run.info.backend in _SINGLE_LINKS:
+        busiest = link_table(run.result).drop_duplicates(["src", "dst"]).head(_LINKS)
+        found += [Target("link", f"{row['src']}-{row['dst']}") for row in busiest.to_dict("records")]
+    return found
+
+
+def drops(run: OpenRun, rank: int, node_id: int) -> list[Target]:
+    """Return the edges that a node of *run* waits along, as targets; none for a node it does not have."""
+    if run.row(rank, node_id) < 0:
+        return []
+    edges = run.workload.graphs[int(run.workload.program_of_rank[rank])].edges
+    sources = edges.loc[edges["dst"] == node_id, "src"].head(_EDGES)
+    return [Target("edge", f"{rank}/{source}-{node_id}") for source in sources]
