@@ -144,7 +144,7 @@ def test_only_one_door_makes_charts():
         for file in Path(viewer.__file__).parent.rglob("*.py")
         if "dcc.Graph(" in file.read_text(encoding="utf-8")
     ]
-    assert makers == ["charts.py"]
+    assert makers == ["_charts.py"]
 
 
 @pytest.mark.parametrize("script", ASSETS, ids=lambda path: path.name)
