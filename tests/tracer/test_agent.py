@@ -1,6 +1,8 @@
 """The agent's pure parts: whose step ends a round, and which module is the outermost; without torch."""
 
 import json
+import subprocess
+import sys
 import types
 
 import pytest
@@ -140,3 +142,19 @@ def test_where_no_new_file_can_be_made_an_existing_one_is_overwritten(tmp_path):
     (tmp_path / ".other.json.tmp").mkdir()
     with pytest.raises(OSError, match="other"):
         write_or_overwrite(tmp_path / "other.json", b"{}")
+
+
+def test_an_interrupt_while_the_process_ends_does_not_cost_the_capture():
+    """Ctrl-C twice: the second may come before saving has begun to hold signals back."""
+    code = (
+        "from chakrascope.tracer._agent.process import at_process_end\n"
+        "calls = []\n"
+        "def save():\n"
+        "    calls.append(1)\n"
+        "    if len(calls) == 1:\n"
+        "        raise KeyboardInterrupt\n"
+        "    print('saved')\n"
+        "at_process_end(save)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("saved\n", "")

@@ -243,13 +243,14 @@ class Agent:
         """Save what was captured; do nothing when that is done or this process is a fork."""
         if self.pid != os.getpid() or self.finished:
             return
-        self.finished = True
-        if self._waited_for_profiler:
-            self._add_reason("the script's own torch.profiler was recording until its end")
-        if self._other_thread_trained:
-            self.notes.append(OTHER_THREAD_NOTE)
-        recorder, self.recorder = self.recorder, None
         with signals_deferred():
+            # Only here: what a signal ended before this is begun again.
+            self.finished = True
+            if self._waited_for_profiler:
+                self._add_reason("the script's own torch.profiler was recording until its end")
+            if self._other_thread_trained:
+                self.notes.append(OTHER_THREAD_NOTE)
+            recorder, self.recorder = self.recorder, None
             if recorder is not None:
                 self._save(recorder)
             self._write_status()

@@ -82,10 +82,20 @@ def _check_whole(file: Path) -> None:
 
 
 def at_process_end(function: Callable[[], None]) -> None:
-    """Call *function* when this process ends in order; forked workers run no ``atexit`` functions."""
-    atexit.register(function)
+    """Call *function* when this process ends in order; forked workers run no ``atexit`` functions.
+
+    *function* is called again if an interrupt (Ctrl-C) ends it, so it must be safe to repeat.
+    """
+
+    def undisturbed() -> None:
+        try:
+            function()
+        except KeyboardInterrupt:  # another Ctrl-C of a process that is ending anyway
+            function()
+
+    atexit.register(undisturbed)
     if multiprocessing.parent_process() is not None:
-        multiprocessing.util.Finalize(None, function, exitpriority=100)
+        multiprocessing.util.Finalize(None, undisturbed, exitpriority=100)
 
 
 @contextlib.contextmanager
