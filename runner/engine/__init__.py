@@ -1,14 +1,65 @@
-"""The compiled simulation engine: event queue, ranks, collectives and analytical networks."""
+"""The compiled simulation engine: event queue, ranks, collectives and analytical networks.
+
+It alone knows the words of a configuration and what works on what: TOPOLOGIES of a dimension, COLLECTIVES
+that a system configures, as its keys name them, and the ALGORITHMS of one dimension, or WHOLE_ALGORITHMS of
+all ranks at once, of which the WINDOWED_ALGORITHMS may have a number behind their name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from ... import errors
-from ._engine import Config, Output
+from ._engine import (
+    ALGORITHMS,
+    COLLECTIVES,
+    TOPOLOGIES,
+    WHOLE_ALGORITHMS,
+    WINDOWED_ALGORITHMS,
+    Config,
+    Output,
+    is_algorithm,
+)
+from ._engine import refusals as _refusals
 from ._engine import simulate as _simulate
 
-__all__ = ["Config", "Output", "simulate"]
+__all__ = [
+    "ALGORITHMS",
+    "COLLECTIVES",
+    "TOPOLOGIES",
+    "WHOLE_ALGORITHMS",
+    "WINDOWED_ALGORITHMS",
+    "Collective",
+    "Config",
+    "Output",
+    "is_algorithm",
+    "refusals",
+    "simulate",
+]
+
+
+class Collective(NamedTuple):
+    """A collective to ask the engine about.
+
+    *comm_type* is its number in Chakra's schema, *group* a key of `Config.groups` or 0 for all ranks.
+    Bit d of *involved* says whether dimension d takes part.
+    """
+
+    comm_type: int
+    group: int = 0
+    size_bytes: int = 1 << 20
+    involved: int = 0x0F
+    node_id: int = 0
+
+
+def refusals(config: Config, collectives: Iterable[Collective]) -> list[str]:
+    """Return what a simulation with *config* would raise at each collective, "" where it would run.
+
+    The engine plans each collective as it would to simulate it. Raises `ConfigError` where *config* allows
+    no simulation at all.
+    """
+    return _refusals(errors, config, [tuple(each) for each in collectives])
 
 
 def simulate(

@@ -95,3 +95,13 @@ def simulate(
     program_of_rank: Sequence[int],
     progress: Callable[[int, int], bool] | None,
 ) -> Output: ...
+def refusals(
+    errors: ModuleType, config: Config, collectives: Sequence[tuple[int, int, int, int, int]]
+) -> list[str]: ...
+def is_algorithm(name: str) -> bool: ...
+
+TOPOLOGIES: tuple[str, ...]
+COLLECTIVES: tuple[str, ...]
+ALGORITHMS: tuple[str, ...]
+WHOLE_ALGORITHMS: tuple[str, ...]
+WINDOWED_ALGORITHMS: tuple[str, ...]

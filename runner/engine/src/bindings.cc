@@ -13,7 +13,10 @@
 #include <sstream>
 #include <unordered_map>
 
+#include "collective/implementation.h"
+#include "collective/refusals.h"
 #include "errors.h"
+#include "network/topology.h"
 #include "simulation/simulation.h"
 
 namespace nb = nanobind;
@@ -242,29 +245,90 @@ void raise_named(const nb::object& classes, const char* name, const std::excepti
     PyErr_SetObject(nb::object(classes.attr(name)).ptr(), to_text(error.what()).ptr());
 }
 
+// Run a function of the engine, its exceptions raised as the package's.
+template <class Function>
+auto translated(const nb::object& errors, Function function) {
+    try {
+        return function();
+    } catch (const ConfigError& error) {
+        raise_named(errors, "ConfigError", error);
+    } catch (const WorkloadFormatError& error) {
+        raise_named(errors, "WorkloadFormatError", error);
+    } catch (const DependencyError& error) {
+        raise_named(errors, "DependencyError", error);
+    } catch (const Cancelled& error) {
+        raise_named(errors, "Cancelled", error);
+    }
+    throw nb::python_error();
+}
+
+// A collective as Python names it: its number in Chakra's schema, its group and bytes, the dimensions that
+// take part as bits, and the id of its node.
+using AskedCollective = std::tuple<int, std::int64_t, std::uint64_t, std::uint8_t, std::uint64_t>;
+
+std::vector<std::string> refusals(const Config& config, const std::vector<AskedCollective>& asked) {
+    std::vector<Node> nodes;
+    for (const auto& [type, group, size, involved, id] : asked) {
+        Node& node = nodes.emplace_back();
+        node.id = id;
+        node.type = NodeType::Coll;
+        node.comm_type = static_cast<CommType>(type);
+        node.group = group;
+        node.comm_size = size;
+        node.involved_dims = involved;
+    }
+    const nb::gil_scoped_release release;
+    return find_refusals(config, nodes);
+}
+
+bool is_algorithm(const std::string& name) {
+    try {
+        parse_algorithm(name, "");
+        return true;
+    } catch (const ConfigError&) {
+        return false;
+    }
+}
+
+template <class Names>
+nb::tuple to_tuple(const Names& names) {
+    nb::list list;
+    for (const auto& name : names) list.append(nb::cast(std::string(name)));
+    return nb::tuple(list);
+}
+
+// The words of configurations that the engine knows.
+void bind_names(nb::module_& module) {
+    std::vector<std::string> collectives;
+    for (std::size_t kind = 0; kind < kConfigured; ++kind)
+        collectives.push_back(key_name_of(static_cast<Collective>(kind)));
+    module.attr("TOPOLOGIES") = to_tuple(kTopologies);
+    module.attr("COLLECTIVES") = to_tuple(collectives);
+    module.attr("ALGORITHMS") = to_tuple(algorithm_names(false));
+    module.attr("WHOLE_ALGORITHMS") = to_tuple(algorithm_names(true));
+    module.attr("WINDOWED_ALGORITHMS") = to_tuple(windowed_algorithms());
+    module.def("is_algorithm", &is_algorithm, nb::arg("name"));
+}
+
 }  // namespace
 
 NB_MODULE(_engine, module) {
     module.doc() = "Simulate Chakra execution traces on an analytical network.";
     bind_config(module);
     bind_output(module);
+    bind_names(module);
     module.def(
         "simulate",
         [](const nb::object& errors, const Config& config, const nb::list& programs,
            const std::vector<std::int32_t>& program_of_rank, const nb::object& progress) {
-            try {
-                return run(config, programs, program_of_rank, progress);
-            } catch (const ConfigError& error) {
-                raise_named(errors, "ConfigError", error);
-            } catch (const WorkloadFormatError& error) {
-                raise_named(errors, "WorkloadFormatError", error);
-            } catch (const DependencyError& error) {
-                raise_named(errors, "DependencyError", error);
-            } catch (const Cancelled& error) {
-                raise_named(errors, "Cancelled", error);
-            }
-            throw nb::python_error();
+            return translated(errors, [&] { return run(config, programs, program_of_rank, progress); });
         },
         nb::arg("errors"), nb::arg("config"), nb::arg("programs"), nb::arg("program_of_rank"),
         nb::arg("progress").none());
+    module.def(
+        "refusals",
+        [](const nb::object& errors, const Config& config, const std::vector<AskedCollective>& collectives) {
+            return translated(errors, [&] { return refusals(config, collectives); });
+        },
+        nb::arg("errors"), nb::arg("config"), nb::arg("collectives"));
 }

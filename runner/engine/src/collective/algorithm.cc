@@ -7,11 +7,11 @@
 namespace chakrascope {
 namespace {
 
-void require_power_of_two(const Stream& stream, const char* algorithm) {
-    const Ring& ring = stream.phase().ring;
+void require_power_of_two(const Phase& phase, const char* algorithm) {
+    const Ring& ring = phase.ring;
     if (ring.power_of_two()) return;
     throw ConfigError(std::string(algorithm) + " needs a power of two of ranks, but the " +
-                      name_of(stream.phase().kind) + " has " + std::to_string(ring.count) +
+                      name_of(phase.kind) + " has " + std::to_string(ring.count) +
                       " in one dimension; use ring or direct there.");
 }
 
@@ -51,19 +51,36 @@ void Algorithm::bundle(bool processed, bool send_back, Side side, std::uint64_t 
 
 void Algorithm::finish() { rank_.scheduler().proceed(stream_); }
 
-std::unique_ptr<Algorithm> make_algorithm(Rank& rank, Stream& stream) {
-    const Phase& phase = stream.phase();
-    if (phase.custom != nullptr) return make_custom(rank, stream);
-    if (is_rooted(phase.kind)) return make_rooted(rank, stream);
+void require_works(const Phase& phase, const Config& config, CustomAlgorithms& customs) {
+    if (phase.custom != nullptr) {
+        customs.require_works(phase, config.num_ranks());
+        return;
+    }
+    if (is_rooted(phase.kind)) return;
     switch (phase.implementation.algorithm) {
         case Implementation::Algorithm::HalvingDoubling:
             if (phase.kind == Collective::AllToAll) {
                 throw ConfigError("halvingDoubling cannot run an all_to_all; use ring or direct for it.");
             }
-            if (!pairs_up(phase)) require_power_of_two(stream, "halvingDoubling");
+            if (!pairs_up(phase)) require_power_of_two(phase, "halvingDoubling");
+            return;
+        case Implementation::Algorithm::DoubleBinaryTree:
+            require_power_of_two(phase, "doubleBinaryTree");
+            return;
+        default:
+            return;
+    }
+}
+
+std::unique_ptr<Algorithm> make_algorithm(Rank& rank, Stream& stream) {
+    const Phase& phase = stream.phase();
+    require_works(phase, rank.cluster().config, rank.cluster().customs);
+    if (phase.custom != nullptr) return make_custom(rank, stream);
+    if (is_rooted(phase.kind)) return make_rooted(rank, stream);
+    switch (phase.implementation.algorithm) {
+        case Implementation::Algorithm::HalvingDoubling:
             return make_halving_doubling(rank, stream);
         case Implementation::Algorithm::DoubleBinaryTree:
-            require_power_of_two(stream, "doubleBinaryTree");
             return make_double_binary_tree(rank, stream);
         default:
             return make_ring_or_direct(rank, stream);

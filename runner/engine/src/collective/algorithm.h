@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <memory>
 
+#include "../config.h"
 #include "../event_queue.h"
+#include "custom.h"
 #include "stream.h"
 
 namespace chakrascope {
@@ -47,7 +49,11 @@ std::unique_ptr<Algorithm> make_double_binary_tree(Rank& rank, Stream& stream);
 std::unique_ptr<Algorithm> make_rooted(Rank& rank, Stream& stream);
 std::unique_ptr<Algorithm> make_custom(Rank& rank, Stream& stream);
 
-// Make the algorithm of the stream's current phase; raises ConfigError where it cannot run on the ring.
+// Raise what keeps the algorithm of the phase from running on the phase's ring: ConfigError, or for a custom
+// algorithm's file also WorkloadFormatError or DependencyError.
+void require_works(const Phase& phase, const Config& config, CustomAlgorithms& customs);
+
+// Make the algorithm of the stream's current phase; raises as `require_works`.
 std::unique_ptr<Algorithm> make_algorithm(Rank& rank, Stream& stream);
 
 }  // namespace chakrascope

@@ -43,10 +43,10 @@ class Custom final : public Algorithm {
         Mailbox& mailbox = rank_.cluster().mailbox;
         const Callback done = bind<&Custom::completed>(this, id);
         if (node.type == NodeType::Send) {
-            const std::int32_t to = peer(node.comm_dst, node);
+            const std::int32_t to = peer(node.comm_dst);
             mailbox.send({tag, rank_.id(), to, node.comm_size}, {rank_.id(), to}, done);
         } else if (node.type == NodeType::Recv) {
-            mailbox.receive({tag, peer(node.comm_src, node), rank_.id(), node.comm_size}, done);
+            mailbox.receive({tag, peer(node.comm_src), rank_.id(), node.comm_size}, done);
         } else {
             const std::uint64_t duration = node.duration_micros == 0 ? 1 : node.duration_micros * 1000;
             rank_.cluster().events.after(rank_.id(), duration, done);
@@ -54,14 +54,7 @@ class Custom final : public Algorithm {
     }
 
     // Ranks in the file are positions in the listed members of the group.
-    std::int32_t peer(std::int64_t position, const Node& node) const {
-        const std::int64_t members =
-            ring_.members == nullptr ? rank_.cluster().config.num_ranks() : ring_.count;
-        if (position < 0 || position >= members) {
-            throw WorkloadFormatError(program_->name + ": node " + std::to_string(node.id) + " names rank " +
-                                      std::to_string(position) + ", but the collective has " +
-                                      std::to_string(members) + " ranks. Write the algorithm for this many.");
-        }
+    std::int32_t peer(std::int64_t position) const {
         return ring_.members == nullptr ? static_cast<std::int32_t>(position) : ring_.members[position];
     }
 
@@ -142,6 +135,19 @@ std::shared_ptr<const CustomProgram> CustomAlgorithms::get(const std::string& pr
     auto& known = programs_[path];
     if (known == nullptr) known = std::make_shared<const CustomProgram>(read_custom(path));
     return known;
+}
+
+void CustomAlgorithms::require_works(const Phase& phase, std::int64_t ranks) {
+    const std::shared_ptr<const CustomProgram> program = get(*phase.custom, phase.ring.position);
+    const std::int64_t members = phase.ring.members == nullptr ? ranks : phase.ring.count;
+    for (const auto& [id, node] : program->nodes) {
+        if (node.type == NodeType::Comp) continue;
+        const std::int64_t peer = node.type == NodeType::Send ? node.comm_dst : node.comm_src;
+        if (peer >= 0 && peer < members) continue;
+        throw WorkloadFormatError(program->name + ": node " + std::to_string(id) + " names rank " +
+                                  std::to_string(peer) + ", but the collective has " +
+                                  std::to_string(members) + " ranks. Write the algorithm for this many.");
+    }
 }
 
 std::unique_ptr<Algorithm> make_custom(Rank& rank, Stream& stream) {

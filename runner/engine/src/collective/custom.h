@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "../workload/program.h"
+#include "stream.h"
 
 namespace chakrascope {
 
@@ -25,6 +26,9 @@ class CustomAlgorithms {
 
     // Return the algorithm of a position; raises ConfigError, WorkloadFormatError or DependencyError.
     std::shared_ptr<const CustomProgram> get(const std::string& prefix, std::int32_t position);
+
+    // Raise what `get` raises, and WorkloadFormatError where the algorithm is for more members than these.
+    void require_works(const Phase& phase, std::int64_t ranks);
 
   private:
     std::string base_;

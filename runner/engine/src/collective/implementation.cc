@@ -10,25 +10,38 @@ namespace {
 constexpr std::array<const char*, 8> kNames = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
                                                "broadcast",  "reduce",         "gather",     "scatter"};
 
+struct Named {
+    const char* name;
+    Implementation::Algorithm algorithm;
+    bool whole = false;
+    bool windowed = false;
+};
+
+// Every algorithm there is, but for those in files.
+constexpr std::array<Named, 7> kAlgorithms = {{
+    {"ring", Implementation::Algorithm::Ring},
+    {"direct", Implementation::Algorithm::Direct, false, true},
+    {"halvingDoubling", Implementation::Algorithm::HalvingDoubling},
+    {"doubleBinaryTree", Implementation::Algorithm::DoubleBinaryTree},
+    {"oneRing", Implementation::Algorithm::Ring, true},
+    {"oneDirect", Implementation::Algorithm::Direct, true, true},
+    {"oneHalvingDoubling", Implementation::Algorithm::HalvingDoubling, true},
+}};
+
 std::string key_of(std::size_t kind) {
-    std::string key = kNames[kind];
-    for (char& letter : key) letter = letter == '_' ? '-' : letter;
-    return key + "-implementation";
+    return key_name_of(static_cast<Collective>(kind)) + "-implementation";
 }
 
-bool take_prefix(std::string_view& text, std::string_view prefix) {
-    if (!text.starts_with(prefix)) return false;
-    text.remove_prefix(prefix.size());
-    return true;
-}
-
-// Read at most five characters of digits after the algorithm's name, as ASTRA-sim does.
-std::int32_t read_window(std::string_view digits, const std::string& name) {
-    if (digits.empty()) return -1;
+// Read the first five characters of what follows the algorithm's name as a number, as ASTRA-sim does.
+std::int32_t read_window(std::string_view text, const std::string& name) {
+    if (text.empty()) return -1;
     std::int32_t window = 0;
-    digits = digits.substr(0, 5);
+    const std::string_view digits = text.substr(0, 5);
     const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), window);
-    if (problem != std::errc() || window == 0 || window < -1) {
+    const bool number = problem == std::errc() &&
+                        text.find_first_not_of("0123456789", static_cast<std::size_t>(end - text.data())) ==
+                            std::string_view::npos;
+    if (!number || window == 0 || window < -1) {
         throw ConfigError(
             "The collective algorithm '" + name +
             "' has no valid window; write 'direct' for all peers or 'direct4' for four at a time.");
@@ -36,29 +49,15 @@ std::int32_t read_window(std::string_view digits, const std::string& name) {
     return window;
 }
 
-Implementation parse(const std::string& name, const std::string& key) {
-    using Algorithm = Implementation::Algorithm;
-    std::string_view rest = name;
-    Implementation implementation;
-    implementation.whole = take_prefix(rest, "one");
-    if (implementation.whole ? rest == "Ring" : rest == "ring") return implementation;
-    if (take_prefix(rest, implementation.whole ? "Direct" : "direct")) {
-        implementation.algorithm = Algorithm::Direct;
-        implementation.window = read_window(rest, name);
-        return implementation;
+// "ring, direct, directN, ... and oneHalvingDoubling".
+std::string known_algorithms() {
+    std::string known;
+    for (const Named& each : kAlgorithms) {
+        if (!known.empty()) known += &each == &kAlgorithms.back() ? " and " : ", ";
+        known += each.name;
+        if (each.windowed) known += std::string(", ") + each.name + "N";
     }
-    if (implementation.whole ? rest == "HalvingDoubling" : rest == "halvingDoubling") {
-        implementation.algorithm = Algorithm::HalvingDoubling;
-        return implementation;
-    }
-    if (name == "doubleBinaryTree") {
-        implementation.algorithm = Algorithm::DoubleBinaryTree;
-        return implementation;
-    }
-    throw ConfigError(
-        "'" + key + "' names the unknown algorithm '" + name +
-        "'; known are ring, direct, directN, halvingDoubling, doubleBinaryTree, oneRing, oneDirect, "
-        "oneDirectN and oneHalvingDoubling.");
+    return known;
 }
 
 std::vector<Implementation> parse_list(const std::vector<std::string>& names, std::size_t dimensions,
@@ -70,7 +69,7 @@ std::vector<Implementation> parse_list(const std::vector<std::string>& names, st
     }
     std::vector<Implementation> list;
     for (const std::string& name : names) {
-        list.push_back(parse(name, key));
+        list.push_back(parse_algorithm(name, key));
         if (list.back().whole) break;
     }
     return list;
@@ -79,6 +78,40 @@ std::vector<Implementation> parse_list(const std::vector<std::string>& names, st
 }  // namespace
 
 const char* name_of(Collective kind) { return kNames[static_cast<std::size_t>(kind)]; }
+
+std::string key_name_of(Collective kind) {
+    std::string key = name_of(kind);
+    for (char& letter : key) letter = letter == '_' ? '-' : letter;
+    return key;
+}
+
+Implementation parse_algorithm(const std::string& name, const std::string& key) {
+    for (const Named& each : kAlgorithms) {
+        const std::string_view known = each.name;
+        if (name == known) return {each.algorithm, -1, each.whole};
+        if (each.windowed && name.starts_with(known))
+            return {each.algorithm, read_window(std::string_view(name).substr(known.size()), name),
+                    each.whole};
+    }
+    throw ConfigError("'" + key + "' names the unknown algorithm '" + name + "'; known are " +
+                      known_algorithms() + ".");
+}
+
+std::vector<std::string> algorithm_names(bool whole) {
+    std::vector<std::string> names;
+    for (const Named& each : kAlgorithms) {
+        if (each.whole == whole) names.emplace_back(each.name);
+    }
+    return names;
+}
+
+std::vector<std::string> windowed_algorithms() {
+    std::vector<std::string> names;
+    for (const Named& each : kAlgorithms) {
+        if (each.windowed) names.emplace_back(each.name);
+    }
+    return names;
+}
 
 Implementations::Implementations(const Config& config)
     : config_(config),

@@ -35,6 +35,16 @@ struct Implementation {
     bool whole = false;        // one ring through all ranks instead of one per dimension
 };
 
+// The name of a configured collective in the keys of the system configuration, such as "all-reduce".
+std::string key_name_of(Collective kind);
+
+// Return the algorithm of a name that stands under a key; raises ConfigError for a name that is none.
+Implementation parse_algorithm(const std::string& name, const std::string& key);
+// The names of the algorithms of one dimension, or of those through all ranks at once; a window, as in
+// direct4, may follow those of `windowed_algorithms`.
+std::vector<std::string> algorithm_names(bool whole);
+std::vector<std::string> windowed_algorithms();
+
 // What runs one collective: either a list of algorithms, one per dimension, or a custom algorithm's prefix.
 struct Choice {
     const std::vector<Implementation>* native = nullptr;

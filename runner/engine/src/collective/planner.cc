@@ -31,14 +31,57 @@ Ring ring_of(const Config& config, std::int32_t rank, std::size_t dimension,
     return {rank - position * stride, stride, count, position};
 }
 
-Planner::Planner(const Config& config, std::int32_t rank)
-    : config_(config), rank_(rank), pointers_(config.topology.size()), order_(config) {
+Planner::Planner(const Config& config, const Groups& groups, const Implementations& implementations,
+                 std::int32_t rank)
+    : config_(config),
+      groups_(groups),
+      implementations_(implementations),
+      rank_(rank),
+      pointers_(config.topology.size()),
+      order_(config) {
     for (Pointers& pointers : pointers_) pointers.last = config.num_queues_per_dim / 2;
     for (auto& uses : tree_uses_) uses.assign(config.topology.size(), 0);
 }
 
-std::vector<Phase> Planner::plan(Kind kind, const std::vector<Implementation>& list, std::uint8_t involved,
-                                 std::uint64_t index, std::uint64_t chunk) {
+// A group keeps the implementation of its first collective of a kind.
+Choice Planner::choose(const CollectiveRequest& request) {
+    if (is_rooted(request.kind)) return {};
+    const auto key =
+        request.group * static_cast<std::int64_t>(kConfigured) + static_cast<std::int64_t>(request.kind);
+    const auto known = choices_.find(key);
+    if (request.group != 0 && known != choices_.end()) return known->second;
+    return choices_[key] = implementations_.choose(request.kind, request.node_id);
+}
+
+// Cut into equal chunks; the last one is as large as the others, and none is smaller than a byte a rank. A
+// custom algorithm takes all at once.
+Planner::Chunks Planner::split(const CollectiveRequest& request, const Choice& choice) const {
+    const auto splits = static_cast<std::uint64_t>(config_.preferred_dataset_splits);
+    const auto ranks = static_cast<std::uint64_t>(config_.num_ranks());
+    const std::uint64_t chunk = request.size / splits;
+    if (choice.custom != nullptr) return {request.size, 1};
+    if (request.kind == Kind::AllGather || is_rooted(request.kind)) {
+        if (request.size == 0) return {0, 0};
+        if (chunk == 0) return {request.size, 1};
+    } else if (ranks > chunk) {
+        return {ranks, splits};
+    }
+    return {chunk, (request.size + chunk - 1) / chunk};
+}
+
+std::vector<Phase> Planner::plan(const CollectiveRequest& request, const Choice& choice, std::uint64_t index,
+                                 std::uint64_t turn, std::uint64_t chunk) {
+    if (is_rooted(request.kind)) return plan_rooted(request, chunk);
+    if (choice.custom != nullptr) return plan_custom(request, *choice.custom);
+    if (groups_.is_everyone(request.group)) {
+        const std::uint8_t involved = request.group == 0 ? request.involved : 0xFF;
+        return plan_everyone(request.kind, *choice.native, involved, index, chunk);
+    }
+    return plan_group(request.kind, *choice.native, groups_.ring(request.group, rank_), turn, chunk);
+}
+
+std::vector<Phase> Planner::plan_everyone(Kind kind, const std::vector<Implementation>& list,
+                                          std::uint8_t involved, std::uint64_t index, std::uint64_t chunk) {
     const std::vector<Dimension> visited = dimensions(kind, list, involved);
     if (order_.active() && kind != Kind::AllToAll) return ordered_phases(kind, visited, index, chunk);
     return phases(kind, visited, chunk);
@@ -80,11 +123,25 @@ std::vector<Phase> Planner::plan_group(Kind kind, const std::vector<Implementati
     return phases(kind, {{0, implementation, ring, turn % 2 == 0}}, chunk);
 }
 
-std::vector<Phase> Planner::plan_rooted(Kind kind, const Ring& ring, std::int32_t root, std::uint64_t chunk) {
+std::vector<Phase> Planner::plan_rooted(const CollectiveRequest& request, std::uint64_t chunk) {
+    const bool everyone = request.group == 0;
+    const Ring all{0, 1, static_cast<std::int32_t>(config_.num_ranks()), rank_};
+    const Ring ring = everyone ? all : groups_.ring(request.group, rank_);
     if (ring.count < 2) return {};
-    std::vector<Phase> phases = this->phases(kind, {{0, Implementation{}, ring, true}}, chunk);
-    phases.front().root = root;
+    std::vector<Phase> phases = this->phases(request.kind, {{0, Implementation{}, ring, true}}, chunk);
+    if (request.root >= 0) {
+        phases.front().root = everyone ? request.root : groups_.ring(request.group, request.root).position;
+    }
     return phases;
+}
+
+std::vector<Phase> Planner::plan_custom(const CollectiveRequest& request, const std::string& prefix) const {
+    Phase phase;
+    phase.kind = request.kind;
+    phase.custom = &prefix;
+    if (!groups_.members(request.group).empty()) phase.ring = groups_.ring(request.group, rank_);
+    phase.ring.position = groups_.sorted_position(request.group, rank_);
+    return {phase};
 }
 
 std::vector<Planner::Dimension> Planner::dimensions(Kind kind, const std::vector<Implementation>& list,

@@ -1,13 +1,16 @@
-// Turns one chunk of a collective into phases: which dimensions it visits, in which order, through which
-// queues.
+// Turns a collective into chunks, and each chunk into phases: which dimensions it visits, in which order,
+// through which queues, by which algorithm.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "../config.h"
+#include "../workload/groups.h"
 #include "dimension_order.h"
+#include "request.h"
 #include "stream.h"
 
 namespace chakrascope {
@@ -18,18 +21,20 @@ Ring ring_of(const Config& config, std::int32_t rank, std::size_t dimension,
 
 class Planner {
   public:
-    Planner(const Config& config, std::int32_t rank);
+    struct Chunks {
+        std::uint64_t size;
+        std::uint64_t count;
+    };
 
-    // Plan chunk number `index` of a collective of all ranks; bit d of `involved` says whether dimension d
-    // takes part.
-    std::vector<Phase> plan(Collective kind, const std::vector<Implementation>& list, std::uint8_t involved,
-                            std::uint64_t index, std::uint64_t chunk);
-    // Plan a chunk of a collective of a communicator group; `turn` counts the chunks of the group.
-    std::vector<Phase> plan_group(Collective kind, const std::vector<Implementation>& list, const Ring& ring,
-                                  std::uint64_t turn, std::uint64_t chunk);
+    Planner(const Config& config, const Groups& groups, const Implementations& implementations,
+            std::int32_t rank);
 
-    // Plan a chunk of a collective with a root, over a ring of all its members.
-    std::vector<Phase> plan_rooted(Collective kind, const Ring& ring, std::int32_t root, std::uint64_t chunk);
+    // Return what runs the collective; raises ConfigError when nothing is configured.
+    Choice choose(const CollectiveRequest& request);
+    Chunks split(const CollectiveRequest& request, const Choice& choice) const;
+    // Plan chunk number `index` of the request, chunk number `turn` of its group.
+    std::vector<Phase> plan(const CollectiveRequest& request, const Choice& choice, std::uint64_t index,
+                            std::uint64_t turn, std::uint64_t chunk);
 
   private:
     // Positions of the three ways to walk through the queues of a dimension.
@@ -44,6 +49,15 @@ class Planner {
         bool max_tree;
     };
 
+    // Plan a chunk of a collective of all ranks; bit d of `involved` says whether dimension d takes part.
+    std::vector<Phase> plan_everyone(Collective kind, const std::vector<Implementation>& list,
+                                     std::uint8_t involved, std::uint64_t index, std::uint64_t chunk);
+    // Plan a chunk of a collective of a communicator group; `turn` counts the chunks of the group.
+    std::vector<Phase> plan_group(Collective kind, const std::vector<Implementation>& list, const Ring& ring,
+                                  std::uint64_t turn, std::uint64_t chunk);
+    // Plan a chunk of a collective with a root, over a ring of all its members.
+    std::vector<Phase> plan_rooted(const CollectiveRequest& request, std::uint64_t chunk);
+    std::vector<Phase> plan_custom(const CollectiveRequest& request, const std::string& prefix) const;
     std::vector<Dimension> dimensions(Collective kind, const std::vector<Implementation>& list,
                                       std::uint8_t involved);
     // Phases in the order of a policy that is not ASTRA-sim's.
@@ -56,9 +70,12 @@ class Planner {
     void assign_queue(Phase& phase, std::int32_t dimension, Walk walk);
 
     const Config& config_;
+    const Groups& groups_;
+    const Implementations& implementations_;
     const std::int32_t rank_;
     std::vector<Pointers> pointers_;
     DimensionOrder order_;
+    std::unordered_map<std::int64_t, Choice> choices_;
     std::array<std::vector<std::uint32_t>, kConfigured> tree_uses_;
 };
 

@@ -19,7 +19,9 @@ std::int64_t stream_tag(std::int64_t group, std::uint64_t turn) {
 
 }  // namespace
 
-StreamScheduler::StreamScheduler(Rank& rank) : rank_(rank), planner_(rank.cluster().config, rank.id()) {
+StreamScheduler::StreamScheduler(Rank& rank)
+    : rank_(rank),
+      planner_(rank.cluster().config, rank.cluster().groups, rank.cluster().implementations, rank.id()) {
     const Config& config = rank.cluster().config;
     const auto queues = static_cast<std::size_t>(config.num_queues_per_dim);
     concurrency_ = (static_cast<std::size_t>(config.active_chunks_per_dimension) + queues - 1) / queues;
@@ -27,81 +29,23 @@ StreamScheduler::StreamScheduler(Rank& rank) : rank_(rank), planner_(rank.cluste
 }
 
 bool StreamScheduler::launch(const CollectiveRequest& request) {
-    const Choice& choice = choose(request);
-    const Chunks chunks = split(request);
+    const Choice choice = planner_.choose(request);
+    const Planner::Chunks chunks = planner_.split(request, choice);
     const std::int64_t priority = next_priority(request);
     std::uint64_t& turn = streams_of_group_[request.group];
-    const std::uint64_t streams = choice.custom != nullptr ? 1 : chunks.count;
-    if (streams == 0) return false;
+    if (chunks.count == 0) return false;
     CollectiveRun* run = nullptr;
-    for (std::uint64_t i = 0; i < streams; ++i) {
-        std::vector<Phase> phases = plan(request, choice, i, turn, chunks.size);
+    for (std::uint64_t i = 0; i < chunks.count; ++i) {
+        std::vector<Phase> phases = planner_.plan(request, choice, i, turn, chunks.size);
         if (phases.empty()) return false;
         if (run == nullptr)
-            run = &(runs_[request.node] = {request.node, request.group, streams, priority, ++serials_, {}});
+            run = &(
+                runs_[request.node] = {request.node, request.group, chunks.count, priority, ++serials_, {}});
         Stream& stream = create(*run, std::move(phases), stream_tag(request.group, turn));
         ++turn;
         proceed(stream);
     }
     return true;
-}
-
-// Cut into equal chunks; the last one is as large as the others, and none is smaller than a byte a rank.
-StreamScheduler::Chunks StreamScheduler::split(const CollectiveRequest& request) const {
-    const Config& config = rank_.cluster().config;
-    const auto splits = static_cast<std::uint64_t>(config.preferred_dataset_splits);
-    const auto ranks = static_cast<std::uint64_t>(config.num_ranks());
-    std::uint64_t chunk = request.size / splits;
-    if (request.kind == Collective::AllGather || is_rooted(request.kind)) {
-        if (request.size == 0) return {0, 0};
-        if (chunk == 0) return {request.size, 1};
-    } else if (ranks > chunk) {
-        return {ranks, splits};
-    }
-    return {chunk, (request.size + chunk - 1) / chunk};
-}
-
-// A group keeps the implementation of its first collective of a kind.
-const Choice& StreamScheduler::choose(const CollectiveRequest& request) {
-    static const Choice kNothing;
-    if (is_rooted(request.kind)) return kNothing;
-    const Cluster& cluster = rank_.cluster();
-    const auto key =
-        request.group * static_cast<std::int64_t>(kConfigured) + static_cast<std::int64_t>(request.kind);
-    if (request.group == 0) {
-        return choices_[key] = cluster.implementations.choose(request.kind, request.node_id);
-    }
-    const auto known = choices_.find(key);
-    if (known != choices_.end()) return known->second;
-    return choices_[key] = cluster.implementations.choose(request.kind, request.node_id);
-}
-
-std::vector<Phase> StreamScheduler::plan(const CollectiveRequest& request, const Choice& choice,
-                                         std::uint64_t index, std::uint64_t turn, std::uint64_t chunk) {
-    const Groups& groups = rank_.cluster().groups;
-    const bool everyone = groups.is_everyone(request.group);
-    if (is_rooted(request.kind)) {
-        const Ring all{0, 1, static_cast<std::int32_t>(rank_.cluster().config.num_ranks()), rank_.id()};
-        const Ring ring = request.group == 0 ? all : groups.ring(request.group, rank_.id());
-        const std::int32_t root = request.root < 0     ? 0
-                                  : request.group == 0 ? request.root
-                                                       : groups.ring(request.group, request.root).position;
-        return planner_.plan_rooted(request.kind, ring, root, chunk);
-    }
-    if (choice.custom != nullptr) {
-        Phase phase;
-        phase.kind = request.kind;
-        phase.custom = choice.custom;
-        if (!groups.members(request.group).empty()) phase.ring = groups.ring(request.group, rank_.id());
-        phase.ring.position = groups.sorted_position(request.group, rank_.id());
-        return {phase};
-    }
-    if (everyone) {
-        return planner_.plan(request.kind, *choice.native, request.group == 0 ? request.involved : 0xFF,
-                             index, chunk);
-    }
-    return planner_.plan_group(request.kind, *choice.native, groups.ring(request.group, rank_.id()), turn,
-                               chunk);
 }
 
 std::int64_t StreamScheduler::next_priority(const CollectiveRequest& request) {

@@ -15,18 +15,6 @@ namespace chakrascope {
 
 class Rank;
 
-// A collective as one rank asks for it.
-struct CollectiveRequest {
-    std::uint32_t node = 0;  // index in the rank's program
-    std::uint64_t node_id = 0;
-    Collective kind = Collective::AllReduce;
-    std::int64_t group = 0;
-    std::uint64_t size = 0;
-    std::uint8_t involved = 0xFF;
-    std::int64_t priority = 0;
-    std::int32_t root = -1;  // the rank that is the root, -1 for the first member
-};
-
 class StreamScheduler {
   public:
     explicit StreamScheduler(Rank& rank);
@@ -42,16 +30,7 @@ class StreamScheduler {
         std::size_t running = 0;
         TickWatch watch;
     };
-    struct Chunks {
-        std::uint64_t size;
-        std::uint64_t count;
-    };
 
-    Chunks split(const CollectiveRequest& request) const;
-    const Choice& choose(const CollectiveRequest& request);
-    // Plan chunk number `index` of the request, chunk number `turn` of its group.
-    std::vector<Phase> plan(const CollectiveRequest& request, const Choice& choice, std::uint64_t index,
-                            std::uint64_t turn, std::uint64_t chunk);
     // Whether the stream is served after another that has not started either.
     bool yields(const Stream& stream, const Stream& other) const;
     std::int64_t next_priority(const CollectiveRequest& request);
@@ -71,7 +50,6 @@ class StreamScheduler {
     std::vector<Queue> queues_;
     std::unordered_map<std::uint32_t, CollectiveRun> runs_;
     std::unordered_map<std::int64_t, std::uint64_t> streams_of_group_;
-    std::unordered_map<std::int64_t, Choice> choices_;
     std::int64_t priorities_ = 0;
     std::uint64_t serials_ = 0;
     Mover mover_;  // what the current event began with

@@ -1,6 +1,7 @@
 // The directed links of a network, and which of them a message takes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -8,6 +9,9 @@
 #include "../config.h"
 
 namespace chakrascope {
+
+// What a dimension can look like.
+inline constexpr std::array<const char*, 3> kTopologies = {"Ring", "FullyConnected", "Switch"};
 
 struct Link {
     std::int32_t source;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "../errors.h"
+#include "../network/topology.h"
 #include "cluster.h"
 #include "stalls.h"
 
@@ -23,9 +24,12 @@ void check_network(const Config& config) {
     for (std::size_t d = 0; d < dimensions; ++d) {
         const std::string where = " of network dimension " + std::to_string(d);
         const std::string& name = config.topology[d];
-        if (name != "Ring" && name != "FullyConnected" && name != "Switch") {
-            throw ConfigError("The topology '" + name + "'" + where +
-                              " is unknown; known are Ring, FullyConnected and Switch.");
+        if (std::find(kTopologies.begin(), kTopologies.end(), name) == kTopologies.end()) {
+            std::string known = kTopologies.front();
+            for (std::size_t i = 1; i < kTopologies.size(); ++i)
+                known += (i + 1 == kTopologies.size() ? " and " : ", ") + std::string(kTopologies[i]);
+            throw ConfigError("The topology '" + name + "'" + where + " is unknown; known are " + known +
+                              ".");
         }
         // A rank on its own has one dimension of size 1, which joins it to nobody.
         if (config.npus_count[d] < (dimensions == 1 ? 1 : 2))
@@ -197,10 +201,14 @@ std::optional<Output> run(const Config& config, const Fold* fold, const Fold::Pr
 
 }  // namespace
 
-Output simulate(const Config& config, const std::vector<std::shared_ptr<const Program>>& programs,
-                const std::vector<std::int32_t>& program_of_rank, const Progress& progress) {
+void check_config(const Config& config) {
     check_network(config);
     check_system(config);
+}
+
+Output simulate(const Config& config, const std::vector<std::shared_ptr<const Program>>& programs,
+                const std::vector<std::int32_t>& program_of_rank, const Progress& progress) {
+    check_config(config);
     check_ranks(config, programs.size(), program_of_rank);
     if (const auto fold = Fold::find(config, programs, program_of_rank)) {
         if (auto output = run(config, fold.get(), programs, program_of_rank, progress))

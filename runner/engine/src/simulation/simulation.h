@@ -45,6 +45,9 @@ struct Output {
 // Called now and then with the simulated time and the number of finished ranks; false cancels.
 using Progress = std::function<bool(std::int64_t, std::int32_t)>;
 
+// Raise ConfigError for a network or a system that no workload can be simulated on.
+void check_config(const Config& config);
+
 // Simulate; program_of_rank names the program of each rank. Raises ConfigError, WorkloadFormatError,
 // DependencyError or Cancelled.
 Output simulate(const Config& config, const std::vector<std::shared_ptr<const Program>>& programs,

@@ -1,7 +1,6 @@
 #include "rank.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "../errors.h"
 #include "../simulation/cluster.h"
@@ -10,37 +9,6 @@ namespace chakrascope {
 namespace {
 
 constexpr std::uint64_t kPointToPointTags = 500'000'000;
-
-// The collective that a node's type is simulated as; nothing where it takes its recorded time.
-std::optional<Collective> simulated_kind(CommType type, const Config& config) {
-    switch (type) {
-        case CommType::AllReduce:
-        case CommType::Barrier:
-            return Collective::AllReduce;
-        case CommType::AllGather:
-            return Collective::AllGather;
-        case CommType::AllToAll:
-            return Collective::AllToAll;
-        case CommType::ReduceScatter:
-        case CommType::ReduceScatterBlock:
-            return Collective::ReduceScatter;
-        default:
-            break;
-    }
-    if (!config.native_collectives) return std::nullopt;
-    switch (type) {
-        case CommType::Broadcast:
-            return Collective::Broadcast;
-        case CommType::Reduce:
-            return Collective::Reduce;
-        case CommType::Gather:
-            return Collective::Gather;
-        case CommType::Scatter:
-            return Collective::Scatter;
-        default:
-            return std::nullopt;
-    }
-}
 
 bool is_compute(const Node& node) { return node.type == NodeType::Comp && !node.is_cpu; }
 
@@ -258,21 +226,12 @@ void Rank::receive(std::uint32_t index) {
 void Rank::collective(std::uint32_t index) {
     const Node& node = program_.nodes[index];
     require(node, kHasCommType, "comm_type");
-    CollectiveRequest request;
-    request.node = index;
-    request.node_id = node.id;
-    request.group = node.group;
-    request.size = node.comm_size;
-    request.involved = node.involved_dims;
-    request.priority = node.comm_priority;
-    const auto kind = simulated_kind(node.comm_type, cluster_.config);
-    if (!kind) {
+    auto request = request_of(node, cluster_.config);
+    if (!request) {
         cluster_.events.after(id_, duration(node), bind<&Rank::complete>(this, index));
         return;
     }
-    request.kind = *kind;
-    // A barrier is an all-reduce of the smallest size there is.
-    if (node.comm_type == CommType::Barrier) request.size = 0;
+    request->node = index;
     if (node.comm_type != CommType::Barrier) require(node, kHasCommSize, "comm_size");
     if (!cluster_.groups.contains(node.group)) {
         refuse(node, "uses the communicator group " + std::to_string(node.group) + ", which does not exist");
@@ -281,13 +240,13 @@ void Rank::collective(std::uint32_t index) {
         refuse(node, "uses the communicator group " + std::to_string(node.group) +
                          ", of which the rank is no member");
     }
-    if (is_rooted(request.kind) && (node.has & kHasSrc) != 0) {
-        request.root = checked_peer(node, node.comm_src);
-        if (cluster_.groups.sorted_position(node.group, request.root) < 0) {
+    if (is_rooted(request->kind) && (node.has & kHasSrc) != 0) {
+        request->root = checked_peer(node, node.comm_src);
+        if (cluster_.groups.sorted_position(node.group, request->root) < 0) {
             refuse(node, "has a root (comm_src) that is no member of its group");
         }
     }
-    if (!scheduler_.launch(request)) cluster_.events.after(id_, 0, bind<&Rank::complete>(this, index));
+    if (!scheduler_.launch(*request)) cluster_.events.after(id_, 0, bind<&Rank::complete>(this, index));
 }
 
 void Rank::require(const Node& node, std::uint16_t attribute, const char* name) const {

@@ -1,0 +1,82 @@
+#include "refusals.h"
+
+#include <map>
+
+#include "../errors.h"
+#include "../simulation/simulation.h"
+#include "../workload/groups.h"
+#include "algorithm.h"
+#include "planner.h"
+
+namespace chakrascope {
+namespace {
+
+// Plans what ranks would run, and asks of each phase what the simulation asks before it starts it.
+class Inspector {
+  public:
+    explicit Inspector(const Config& config)
+        : config_(config), groups_(config), implementations_(config), customs_(config.custom_base) {}
+
+    std::string refusal(const Node& node) {
+        // Every node then takes its recorded time.
+        if (config_.replay_only) return "";
+        const auto request = request_of(node, config_);
+        if (!request) return "";
+        if (!groups_.contains(node.group))
+            return "There is no communicator group " + std::to_string(node.group) + "; correct the groups.";
+        try {
+            inspect(*request);
+        } catch (const ConfigError& error) {
+            return error.what();
+        } catch (const WorkloadFormatError& error) {
+            return error.what();
+        } catch (const DependencyError& error) {
+            return error.what();
+        }
+        return "";
+    }
+
+  private:
+    // The members' rings differ in nothing but the place; only a custom algorithm is another one in each.
+    void inspect(const CollectiveRequest& request) {
+        const auto& members = groups_.members(request.group);
+        const auto count =
+            request.group == 0 ? config_.num_ranks() : static_cast<std::int64_t>(members.size());
+        for (std::int64_t place = 0; place < count; ++place) {
+            const auto rank = static_cast<std::int32_t>(
+                request.group == 0 ? place : members[static_cast<std::size_t>(place)]);
+            if (!inspect(request, rank)) return;
+        }
+    }
+
+    // Return whether the other members have to be asked, too.
+    bool inspect(const CollectiveRequest& request, std::int32_t rank) {
+        Planner& planner =
+            planners_.try_emplace(rank, config_, groups_, implementations_, rank).first->second;
+        const Choice choice = planner.choose(request);
+        const Planner::Chunks chunks = planner.split(request, choice);
+        if (chunks.count > 0) {
+            for (const Phase& phase : planner.plan(request, choice, 0, 0, chunks.size))
+                require_works(phase, config_, customs_);
+        }
+        return choice.custom != nullptr;
+    }
+
+    const Config& config_;
+    const Groups groups_;
+    const Implementations implementations_;
+    CustomAlgorithms customs_;
+    std::map<std::int32_t, Planner> planners_;
+};
+
+}  // namespace
+
+std::vector<std::string> find_refusals(const Config& config, const std::vector<Node>& collectives) {
+    check_config(config);
+    Inspector inspector(config);
+    std::vector<std::string> refusals;
+    for (const Node& node : collectives) refusals.push_back(inspector.refusal(node));
+    return refusals;
+}
+
+}  // namespace chakrascope

@@ -1,0 +1,199 @@
+"""What the engine says of a collective before it is simulated, against what the simulation then does."""
+
+from __future__ import annotations
+
+import math
+
+import et
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import build
+from chakrascope.converter import CollectiveType
+from chakrascope.errors import ConfigError, WorkloadFormatError
+from chakrascope.runner import engine
+
+REFUSALS = (ConfigError, WorkloadFormatError)
+CONFIGURED = ("ALL_REDUCE", "REDUCE_SCATTER", "ALL_GATHER", "ALL_TO_ALL", "BARRIER", "REDUCE_SCATTER_BLOCK")
+KINDS = (*CONFIGURED, "BROADCAST", "REDUCE", "GATHER", "SCATTER")
+NAMES = (*engine.ALGORITHMS, *engine.WHOLE_ALGORITHMS, "direct2", "oneDirect3")
+
+
+def asked(chosen, kind, group=0, size=4096, **more):
+    """Return what the engine says of one collective."""
+    [answer] = engine.refusals(chosen, [engine.Collective(CollectiveType[kind], group, size, **more)])
+    return answer
+
+
+def simulated(chosen, kind, group=0, size=4096):
+    """Return what the simulation of the collective raises, "" if it ends."""
+    ranks = math.prod(chosen.npus_count)
+    members = chosen.groups.get(group, range(ranks))
+    facts = {"pg_name": str(group)} if group else {}
+    taking_part = et.program([build.coll(0, size, comm_type=kind, **facts)])
+    others = et.program([build.comp(0)])
+    try:
+        output = engine.simulate(chosen, [taking_part, others], [int(r not in members) for r in range(ranks)])
+    except REFUSALS as error:
+        return error.message
+    assert output.unfinished == []
+    return ""
+
+
+def everywhere(name, counts, **more):
+    lists = {
+        f"{collective.replace('-', '_')}_implementation": [name] * len(counts)
+        for collective in engine.COLLECTIVES
+    }
+    count = len(counts)
+    network = {"topology": ["Switch"] * count, "bandwidth": [50.0] * count, "latency": [500.0] * count}
+    return build.config(npus_count=list(counts), **network, **lists, **more)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "ranks", "words"),
+    [
+        # Six ranks pair up in every round of an all-gather, nine do not.
+        ("ALL_GATHER", "halvingDoubling", 6, ""),
+        ("ALL_GATHER", "halvingDoubling", 9, "needs a power of two"),
+        ("ALL_TO_ALL", "halvingDoubling", 8, "cannot run an all_to_all"),
+        ("ALL_REDUCE", "halvingDoubling", 6, "needs a power of two"),
+        ("ALL_REDUCE", "halvingDoubling", 8, ""),
+        ("ALL_TO_ALL", "doubleBinaryTree", 8, ""),
+        ("ALL_GATHER", "doubleBinaryTree", 6, "needs a power of two"),
+        ("ALL_TO_ALL", "direct", 7, ""),
+        ("BARRIER", "doubleBinaryTree", 6, "needs a power of two"),
+        ("BROADCAST", "doubleBinaryTree", 6, ""),
+    ],
+)
+def test_the_answer_is_the_simulations(kind, name, ranks, words):
+    chosen = everywhere(name, [ranks], native_collectives=True)
+    assert words in asked(chosen, kind)
+    assert asked(chosen, kind) == simulated(chosen, kind)
+
+
+def test_a_group_is_asked_for_its_own_size():
+    chosen = everywhere("doubleBinaryTree", [8], groups={1: [0, 1, 2], 2: [4, 5, 6, 7]})
+    kinds = [engine.Collective(CollectiveType.ALL_REDUCE, group) for group in (0, 1, 2)]
+    assert ["3 in one" in answer for answer in engine.refusals(chosen, kinds)] == [False, True, False]
+    assert "no communicator group 7" in asked(chosen, "ALL_REDUCE", 7)
+
+
+def test_dimensions_that_take_no_part_are_not_asked():
+    chosen = everywhere("halvingDoubling", [6, 4])
+    assert "power of two" in asked(chosen, "ALL_REDUCE")
+    assert asked(chosen, "ALL_REDUCE", involved=0b10) == ""
+
+
+def test_replay_refuses_nothing():
+    assert asked(everywhere("halvingDoubling", [6], replay_only=True), "ALL_TO_ALL") == ""
+
+
+def test_what_allows_no_simulation_is_raised():
+    with pytest.raises(ConfigError, match="unknown algorithm 'rign'"):
+        asked(everywhere("rign", [4]), "ALL_REDUCE")
+    with pytest.raises(ConfigError, match="known are Ring, FullyConnected and Switch"):
+        asked(build.config(topology=["Torus"]), "ALL_REDUCE")
+
+
+def test_a_collective_without_algorithm_names_its_key():
+    chosen = build.config(all_to_all_implementation=[])
+    assert "'all-to-all-implementation'" in asked(chosen, "ALL_TO_ALL", node_id=7)
+    assert "Node 7" in asked(chosen, "ALL_TO_ALL", node_id=7)
+
+
+def custom(folder, *, ranks, positions, peer=lambda place, ranks: (place + 1) % ranks):
+    """Return a configuration whose all-reduce sends once around; files for some *positions* only."""
+    for place in positions:
+        nodes = [build.send(0, 0, peer(place, ranks)), build.recv(1, (place - 1) % ranks, 0)]
+        (folder / f"round.{place}.et").write_bytes(et.program(nodes))
+    return build.config(
+        npus_count=[ranks], all_reduce_implementation_custom=["round"], custom_base=str(folder)
+    )
+
+
+def test_every_file_of_a_custom_algorithm_is_asked_for(tmp_path):
+    chosen = custom(tmp_path, ranks=4, positions=range(4))
+    assert asked(chosen, "ALL_REDUCE") == simulated(chosen, "ALL_REDUCE") == ""
+    (tmp_path / "round.2.et").unlink()
+    assert asked(chosen, "ALL_REDUCE") == simulated(chosen, "ALL_REDUCE")
+    assert "round.2.et cannot be read" in asked(chosen, "ALL_REDUCE")
+
+
+def test_a_custom_algorithm_for_more_ranks_is_refused(tmp_path):
+    chosen = custom(tmp_path, ranks=4, positions=range(4), peer=lambda _place, _ranks: 5)
+    assert "names rank 5, but the collective has 4 ranks" in asked(chosen, "ALL_REDUCE")
+    assert asked(chosen, "ALL_REDUCE") == simulated(chosen, "ALL_REDUCE")
+
+
+@st.composite
+def cases(draw):
+    """Return the settings of a configuration, and a collective of all its ranks or of one of its groups."""
+    counts = draw(st.lists(st.integers(2, 9), min_size=1, max_size=3).filter(lambda c: math.prod(c) <= 48))
+    ranks = math.prod(counts)
+    members = draw(st.lists(st.integers(0, ranks - 1), unique=True, min_size=1, max_size=ranks))
+    lists = {
+        f"{name.replace('-', '_')}_implementation": draw(
+            st.lists(st.sampled_from(NAMES), max_size=len(counts) + 1)
+        )
+        for name in engine.COLLECTIVES
+    }
+    chosen = {
+        "topology": [draw(st.sampled_from(engine.TOPOLOGIES)) for _ in counts],
+        "npus_count": counts,
+        "bandwidth": [50.0] * len(counts),
+        "latency": [500.0] * len(counts),
+        "groups": {1: members},
+        "native_collectives": draw(st.booleans()),
+        "collective_optimization": draw(st.sampled_from(["baseline", "localBWAware"])),
+        "inter_dimension_policy": draw(st.sampled_from(["ascending", "round-robin", "greedy"])),
+        "preferred_dataset_splits": draw(st.integers(1, 3)),
+    }
+    return (
+        chosen | lists,
+        draw(st.sampled_from(KINDS)),
+        draw(st.sampled_from([0, 1])),
+        draw(st.integers(0, 9000)),
+    )
+
+
+@settings(max_examples=200)
+@given(cases())
+def test_asking_and_simulating_agree(case):
+    changes, kind, group, size = case
+    chosen = build.config(**changes)
+    try:
+        answer = asked(chosen, kind, group, size)
+    except ConfigError as error:
+        answer = error.message
+    assert answer == simulated(chosen, kind, group, size)
+
+
+@given(
+    st.one_of(
+        st.sampled_from(NAMES),
+        st.from_regex(r"(one)?(ring|Ring|direct|Direct|halvingDoubling)(-?\d{0,7}[a-z]?)?", fullmatch=True),
+    )
+)
+@example("direct0")
+@example("direct-1")
+@example("direct-5")
+@example("direct12abc")
+@example("oneDoubleBinaryTree")
+def test_a_name_is_an_algorithm_exactly_if_a_configuration_may_use_it(name):
+    try:
+        asked(build.config(all_reduce_implementation=[name]), "ALL_REDUCE")
+        taken = True
+    except ConfigError:
+        taken = False
+    assert engine.is_algorithm(name) is taken
+
+
+def test_the_names_are_those_the_parser_knows():
+    assert engine.ALGORITHMS == ("ring", "direct", "halvingDoubling", "doubleBinaryTree")
+    assert engine.WHOLE_ALGORITHMS == ("oneRing", "oneDirect", "oneHalvingDoubling")
+    assert engine.WINDOWED_ALGORITHMS == ("direct", "oneDirect")
+    assert engine.COLLECTIVES == ("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
+    assert set(engine.TOPOLOGIES) == {"Ring", "FullyConnected", "Switch"}
+    assert all(engine.is_algorithm(f"{name}16") for name in engine.WINDOWED_ALGORITHMS)
