@@ -9,6 +9,7 @@ from ._base import register_family as register_family
 from ._fake import FakeBackend as FakeBackend
 from ._native import NativeBackend as NativeBackend
 from ._native import ReplayBackend as ReplayBackend
+from ._native import engine_config as engine_config
 from ._report import backend_report as backend_report
 from .astra_sim import KINDS as _ASTRA_SIM_KINDS
 from .astra_sim import AstraSimBackend as AstraSimBackend
@@ -34,6 +35,7 @@ __all__ = [
     "backend_names",
     "backend_report",
     "configured_services",
+    "engine_config",
     "find_astra_sim",
     "get_backend",
     "register",

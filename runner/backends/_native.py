@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...errors import BackendError, BackendUnavailable
+from ...errors import BackendError
+from .. import engine
 from .._experiment import Experiment
 from .._result import Result
 from ..config import NetworkConfig, PacketNetwork, read_per_node
@@ -19,7 +20,7 @@ from ._base import Progress
 from ._collectives import collective_table
 from ._stall import stall_error
 
-__all__ = ["ExternalNetwork", "NativeBackend", "ReplayBackend", "device_links"]
+__all__ = ["ExternalNetwork", "NativeBackend", "ReplayBackend", "device_links", "engine_config"]
 
 ExternalNetwork = Callable[[list[tuple[int, int, int, int, int]], int], list[tuple[int, int]]]
 """Takes messages (id, source, destination, bytes, ns) and a time in ns (-1: none); simulates until something
@@ -63,8 +64,9 @@ class NativeBackend:
         *,
         totals: bool = False,
     ) -> Any:
-        engine = _engine()
-        config = self._config(engine, experiment)
+        config = engine_config(
+            experiment, congestion_aware=self.congestion_aware, replay_only=self.replay_only
+        )
         config.record_nodes = config.record_links = not totals
         if network is not None:
             config.external_network = network
@@ -77,23 +79,6 @@ class NativeBackend:
                 "The simulation executed no node at all; check that the workload is not empty."
             )
         return output
-
-    def _config(self, engine: Any, experiment: Experiment) -> Any:
-        config = engine.Config()
-        _set_network(config, experiment, self.congestion_aware)
-        _set_system(config, experiment)
-        memory = experiment.memory
-        config.memory_type = memory.memory_type
-        config.remote_mem_latency = memory.remote_mem_latency
-        config.remote_mem_bw = memory.remote_mem_bw
-        config.num_nodes = memory.num_nodes
-        config.num_npus_per_node = memory.num_npus_per_node
-        config.groups = {int(group): list(members) for group, members in experiment.groups.items()}
-        config.semantics = experiment.semantics
-        # ASTRA-sim replays a broadcast and refuses the others; a captured job deserves better.
-        config.native_collectives = experiment.semantics == "trace"
-        config.replay_only = self.replay_only or bool(experiment.system.replay_only)
-        return config
 
 
 class ReplayBackend(NativeBackend):
@@ -115,16 +100,25 @@ def _within_memory(experiment: Experiment) -> Iterator[None]:
         ) from error
 
 
-def _engine() -> Any:
-    try:
-        from .. import engine  # noqa: PLC0415 - the rest of the package works without the compiled module
-    except ImportError as error:
-        raise BackendUnavailable(
-            f"The simulation engine is not installed ({error}); install the package again."
-        ) from error
-    if not hasattr(engine, "Config"):
-        raise BackendUnavailable("The simulation engine is not built; run 'make build' in the checkout.")
-    return engine
+def engine_config(
+    experiment: Experiment, *, congestion_aware: bool = False, replay_only: bool = False
+) -> engine.Config:
+    """Return what the engine is told of *experiment*, all but its programs."""
+    config = engine.Config()
+    _set_network(config, experiment, congestion_aware)
+    _set_system(config, experiment)
+    memory = experiment.memory
+    config.memory_type = memory.memory_type
+    config.remote_mem_latency = memory.remote_mem_latency
+    config.remote_mem_bw = memory.remote_mem_bw
+    config.num_nodes = memory.num_nodes
+    config.num_npus_per_node = memory.num_npus_per_node
+    config.groups = {int(group): list(members) for group, members in experiment.groups.items()}
+    config.semantics = experiment.semantics
+    # ASTRA-sim replays a broadcast and refuses the others; a captured job deserves better.
+    config.native_collectives = experiment.semantics == "trace"
+    config.replay_only = replay_only or bool(experiment.system.replay_only)
+    return config
 
 
 def _set_network(config: Any, experiment: Experiment, congestion_aware: bool) -> None:
@@ -165,7 +159,7 @@ _PLAIN = (
 )
 # A table of this many node times takes some 300 MB.
 _MOST_NODE_ROWS = 5_000_000
-_LISTS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
+_LISTS = tuple(name.replace("-", "_") for name in engine.COLLECTIVES)
 
 
 def _set_system(config: Any, experiment: Experiment) -> None:
@@ -292,7 +286,7 @@ def _short_lists(experiment: Experiment) -> list[str]:
     for name in _LISTS:
         value = getattr(experiment.system, f"{name}_implementation")
         short = value is not None and 0 < len(value) < experiment.network.dimensions
-        if short and not value[-1].startswith("one"):
+        if short and not value[-1].startswith(engine.WHOLE_ALGORITHMS):
             sentences.append(
                 f"'{name.replace('_', '-')}-implementation' names {len(value)} of "
                 f"{experiment.network.dimensions} dimensions: the collective runs only inside these."

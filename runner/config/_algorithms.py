@@ -14,12 +14,12 @@ from typing import Any
 import yaml
 
 from ...errors import ConfigError
+from ..engine import COLLECTIVES
 from ._system import SystemConfig
 from ._values import read_yaml, write_atomically
 
 __all__ = ["copied_into", "digests", "has_algorithms", "kept_in", "read_per_node", "without_paths"]
 
-_COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
 _PER_NODE = "per_node_custom_implementation"
 
 
@@ -31,7 +31,7 @@ def has_algorithms(system: SystemConfig) -> bool:
 def without_paths(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Return the mapping of a system's file with the names of its algorithms but not their folders."""
     shown = dict(plain)
-    for key in (f"{name.replace('_', '-')}-implementation-custom" for name in _COLLECTIVES):
+    for key in (f"{name}-implementation-custom" for name in COLLECTIVES):
         if key in shown:
             shown[key] = [Path(name).name for name in shown[key]]
     key = _PER_NODE.replace("_", "-")
@@ -107,7 +107,7 @@ def read_per_node(system: SystemConfig) -> dict[int, str]:
 def _names(system: SystemConfig) -> dict[str, str]:
     """Return the algorithms by their use: the collective, or ``node-ID``."""
     found = {}
-    for collective in _COLLECTIVES:
+    for collective in (name.replace("-", "_") for name in COLLECTIVES):
         names = getattr(system, f"{collective}_implementation_custom")
         if names:
             found[collective] = names[0]

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from ...errors import ConfigError
+from ..engine import TOPOLOGIES
 from . import _values as values
 from ._packet_files import read_packet_files
 from ._presets import preset_path
@@ -18,7 +19,6 @@ from ._values import shown
 
 __all__ = ["NetworkConfig"]
 
-TOPOLOGIES = ("FullyConnected", "Ring", "Switch")
 _KEYS = ("topology", "npus_count", "bandwidth", "latency")
 # Keys of ours that the analytical backends have no use for: they are no spelling mistakes.
 _EXTENSIONS = ("htsim-topology", "links", "packet")

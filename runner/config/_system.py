@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, did_you_mean
+from ..engine import ALGORITHMS, COLLECTIVES, WHOLE_ALGORITHMS, is_algorithm
 from . import _values as values
 from ._presets import preset_path
 
@@ -20,19 +20,6 @@ OPTIMIZATIONS = ("baseline", "localBWAware")
 # Ours: what ASTRA-sim's keys of like names once chose.
 INTRA_POLICIES = ("FIFO", "less-remaining-phase-first", "reduce-first", "smallest-first")
 INTER_POLICIES = ("ascending", "greedy", "round-robin")
-COLLECTIVES = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
-ALGORITHMS = (
-    "direct",
-    "doubleBinaryTree",
-    "halvingDoubling",
-    "oneDirect",
-    "oneHalvingDoubling",
-    "oneRing",
-    "ring",
-)
-_ALGORITHM = re.compile(
-    r"(oneRing|ring|oneHalvingDoubling|halvingDoubling|doubleBinaryTree|(oneDirect|direct)(-?\d{1,5})?\d*)"
-)
 INEFFECTIVE = {
     "boost-mode": "no part of ASTRA-sim 2 reads it",
     "intra-dimension-scheduling": "ASTRA-sim 2 always goes first in, first out; see 'intra-dimension-policy'",
@@ -126,7 +113,7 @@ class SystemConfig:
         changes = {}
         for key in _LISTS:
             current = getattr(self, _attribute(key))
-            if current is not None and len(current) == 1 and not current[0].startswith("one"):
+            if current is not None and len(current) == 1 and not current[0].startswith(WHOLE_ALGORITHMS):
                 changes[_attribute(key)] = current * dimensions
         return replace(self, **changes)
 
@@ -202,6 +189,7 @@ def _custom(value: Any, key: str, where: str) -> tuple[str, ...]:
 
 
 def _algorithm(name: str, key: str, where: str) -> str:
-    if not _ALGORITHM.fullmatch(name):
-        raise ConfigError(f"{where}: '{key}' cannot be '{name}'{did_you_mean(name, ALGORITHMS)}")
+    if not is_algorithm(name):
+        known = (*ALGORITHMS, *WHOLE_ALGORITHMS)
+        raise ConfigError(f"{where}: '{key}' cannot be '{name}'{did_you_mean(name, known)}")
     return name

@@ -11,18 +11,26 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ... import errors
-from ._engine import (
-    ALGORITHMS,
-    COLLECTIVES,
-    TOPOLOGIES,
-    WHOLE_ALGORITHMS,
-    WINDOWED_ALGORITHMS,
-    Config,
-    Output,
-    is_algorithm,
-)
-from ._engine import refusals as _refusals
-from ._engine import simulate as _simulate
+
+try:
+    from ._engine import (
+        ALGORITHMS,
+        COLLECTIVES,
+        TOPOLOGIES,
+        WHOLE_ALGORITHMS,
+        WINDOWED_ALGORITHMS,
+        Config,
+        Output,
+        is_algorithm,
+    )
+    from ._engine import collectives as _collectives
+    from ._engine import refusals as _refusals
+    from ._engine import simulate as _simulate
+except ImportError as error:
+    raise ImportError(
+        f"The simulation engine is not built ({error}). Run 'pip install .' in the checkout, or install the "
+        "package again."
+    ) from error
 
 __all__ = [
     "ALGORITHMS",
@@ -33,6 +41,7 @@ __all__ = [
     "Collective",
     "Config",
     "Output",
+    "collectives",
     "is_algorithm",
     "refusals",
     "simulate",
@@ -53,19 +62,28 @@ class Collective(NamedTuple):
     node_id: int = 0
 
 
+def collectives(programs: Sequence[bytes | str], apart: Iterable[int] = ()) -> list[Collective]:
+    """Return the collectives of *programs*, content or path of `.et` files, that may get different answers.
+
+    Of those that differ in nothing but their size there is the first, and each whose node id is in *apart*.
+    Raises as `simulate` for a program that is none.
+    """
+    return [Collective(*each) for each in _collectives(errors, list(programs), list(apart))]
+
+
 def refusals(config: Config, collectives: Iterable[Collective]) -> list[str]:
     """Return what a simulation with *config* would raise at each collective, "" where it would run.
 
     The engine plans each collective as it would to simulate it. Raises `ConfigError` where *config* allows
     no simulation at all.
     """
-    return _refusals(errors, config, [tuple(each) for each in collectives])
+    return _refusals(errors, config, list(collectives))
 
 
 def simulate(
     config: Config,
     programs: Sequence[bytes | str],
-    program_of_rank: Sequence[int],
+    program_of_rank: Iterable[int],
     progress: Callable[[int, int], bool] | None = None,
 ) -> Output:
     """Simulate *programs*, content or path of `.et` files, one of them on each rank.

@@ -95,6 +95,9 @@ def simulate(
     program_of_rank: Sequence[int],
     progress: Callable[[int, int], bool] | None,
 ) -> Output: ...
+def collectives(
+    errors: ModuleType, programs: Sequence[bytes | str], apart: Sequence[int]
+) -> list[tuple[int, int, int, int, int]]: ...
 def refusals(
     errors: ModuleType, config: Config, collectives: Sequence[tuple[int, int, int, int, int]]
 ) -> list[str]: ...

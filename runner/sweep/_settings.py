@@ -15,6 +15,7 @@ from .._experiment import Experiment, WorkloadSource
 from .._simulate import choose_groups, load_memory, load_network, load_source, load_system
 from ..backends import get_backend
 from ..config import MemoryConfig, NetworkConfig, SystemConfig
+from ..engine import COLLECTIVES, WHOLE_ALGORITHMS
 from ..study import Study
 from ._space import Settings
 
@@ -34,9 +35,7 @@ _SYSTEM_KEYS = [
     for item in fields(SystemConfig)
     if item.name not in ("unknown", "folder", "name")
 ]
-_ALGORITHMS = tuple(
-    f"{name}-implementation" for name in ("all-gather", "all-reduce", "all-to-all", "reduce-scatter")
-)
+_ALGORITHMS = tuple(f"{name}-implementation" for name in sorted(COLLECTIVES))
 _CUSTOMS = tuple(f"{name}-custom" for name in _ALGORITHMS)
 _MEMORY_KEYS = ("memory-type", "num-nodes", "num-npus-per-node", "remote-mem-bw", "remote-mem-latency")
 _KEYS = {
@@ -206,7 +205,7 @@ def _entries(key: str, value: Any, dimensions: int) -> int:
     """Return how many entries a scalar becomes in the system's *key*; 0 if it stays one value."""
     name = key.partition("[")[0]
     # An algorithm called one... spans all dimensions by itself.
-    if name in _CUSTOMS or (name in _ALGORITHMS and str(value).startswith("one")):
+    if name in _CUSTOMS or (name in _ALGORITHMS and str(value).startswith(WHOLE_ALGORITHMS)):
         return 1
     return dimensions if name in _ALGORITHMS else 0
 

@@ -12,6 +12,7 @@ import numpy as np
 from ....errors import ConfigError
 from ..._experiment import Experiment
 from ...config import SETTINGS, NetworkConfig, PacketNetwork, SystemConfig
+from ...engine import COLLECTIVES
 from ..astra_sim import refuse_links, refuse_single
 from ._messages import MESSAGES, message
 
@@ -30,7 +31,7 @@ _TOPOLOGIES = {"Ring": 1, "FullyConnected": 2, "Switch": 3}
 # The service knows fewer algorithms than ASTRA-sim.
 _ALGORITHMS = ("direct", "oneDirect", "oneRing", "ring")
 _ALL_REDUCE = ("doubleBinaryTree", *_ALGORITHMS)
-_COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
+_COLLECTIVES = tuple(name.replace("-", "_") for name in COLLECTIVES)
 _UNSCALED_ENDPOINT_DELAY_NS = 10
 _CHUNK_BYTES = 1 << 20
 _HPCC = 3

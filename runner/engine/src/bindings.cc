@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <unordered_map>
 
@@ -281,6 +282,20 @@ std::vector<std::string> refusals(const Config& config, const std::vector<AskedC
     return find_refusals(config, nodes);
 }
 
+std::vector<AskedCollective> collectives(const nb::list& sources, const std::vector<std::uint64_t>& apart) {
+    const auto programs = load_programs(sources);
+    const nb::gil_scoped_release release;
+    const std::set<std::uint64_t> ids(apart.begin(), apart.end());
+    std::set<AskedCollective> found;
+    for (const auto& program : std::set(programs.begin(), programs.end())) {
+        for (const Node& node : distinct_collectives(*program, ids)) {
+            found.emplace(static_cast<int>(node.comm_type), node.group, node.comm_size, node.involved_dims,
+                          node.id);
+        }
+    }
+    return {found.begin(), found.end()};
+}
+
 bool is_algorithm(const std::string& name) {
     try {
         parse_algorithm(name, "");
@@ -325,6 +340,12 @@ NB_MODULE(_engine, module) {
         },
         nb::arg("errors"), nb::arg("config"), nb::arg("programs"), nb::arg("program_of_rank"),
         nb::arg("progress").none());
+    module.def(
+        "collectives",
+        [](const nb::object& errors, const nb::list& programs, const std::vector<std::uint64_t>& apart) {
+            return translated(errors, [&] { return collectives(programs, apart); });
+        },
+        nb::arg("errors"), nb::arg("programs"), nb::arg("apart"));
     module.def(
         "refusals",
         [](const nb::object& errors, const Config& config, const std::vector<AskedCollective>& collectives) {

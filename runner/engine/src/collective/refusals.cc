@@ -1,6 +1,7 @@
 #include "refusals.h"
 
 #include <map>
+#include <tuple>
 
 #include "../errors.h"
 #include "../simulation/simulation.h"
@@ -70,6 +71,18 @@ class Inspector {
 };
 
 }  // namespace
+
+std::vector<Node> distinct_collectives(const Program& program, const std::set<std::uint64_t>& apart) {
+    std::set<std::tuple<CommType, std::int64_t, std::uint8_t, bool>> seen;
+    std::vector<Node> distinct;
+    for (const Node& node : program.nodes) {
+        if (node.type != NodeType::Coll) continue;
+        const bool fresh =
+            seen.emplace(node.comm_type, node.group, node.involved_dims, node.comm_size > 0).second;
+        if (fresh || apart.contains(node.id)) distinct.push_back(node);
+    }
+    return distinct;
+}
 
 std::vector<std::string> find_refusals(const Config& config, const std::vector<Node>& collectives) {
     check_config(config);

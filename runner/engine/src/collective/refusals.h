@@ -1,6 +1,8 @@
 // Which collectives of a workload cannot run as configured, without simulating it.
 #pragma once
 
+#include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -8,6 +10,10 @@
 #include "../workload/program.h"
 
 namespace chakrascope {
+
+// Return the collectives of a program that may get different answers: of those of one kind, group, set of
+// dimensions, and size 0 or above, the first. Those of `apart` stand for themselves.
+std::vector<Node> distinct_collectives(const Program& program, const std::set<std::uint64_t>& apart);
 
 // Return for each collective what a simulation raises when it comes to it, "" where it runs. Raises
 // ConfigError where nothing can be simulated at all.
