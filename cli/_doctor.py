@@ -13,9 +13,9 @@ from ..converter import Finding, doctor
 from ..runner import backend_report
 from ._output import console, format_option, print_frame
 
-__all__ = ["doctor_command", "print_findings"]
+__all__ = ["FINDING_COLUMNS", "doctor_command", "print_findings"]
 
-_COLUMNS = ["severity", "place", "cause", "remedy"]
+FINDING_COLUMNS = ["severity", "place", "cause", "remedy"]
 
 
 @click.command("doctor")
@@ -35,7 +35,7 @@ def doctor_command(target: str, output_format: str) -> int:
         print_findings(findings, target)
     else:
         rows = [finding.to_dict() for finding in findings]
-        print_frame(pd.DataFrame(rows, columns=_COLUMNS), output_format, title=f"Findings in {target}")
+        print_frame(pd.DataFrame(rows, columns=FINDING_COLUMNS), output_format, title=f"Findings in {target}")
     return int(any(finding.severity == "error" for finding in findings))
 
 
@@ -50,6 +50,7 @@ def print_findings(findings: Iterable[Finding], target: str) -> None:
         console.print(
             f"  [{colours[finding.severity]}]{finding.severity}[/]: {escape(finding.cause)}", soft_wrap=True
         )
-        console.print(f"  [dim]→ {escape(finding.remedy)}[/]", soft_wrap=True)
+        if finding.remedy:
+            console.print(f"  [dim]→ {escape(finding.remedy)}[/]", soft_wrap=True)
     if not place:
         console.print(f"[green]✓[/] nothing is wrong with {target}")

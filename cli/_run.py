@@ -229,7 +229,7 @@ def _only_check(study_folder: Path | None, workload: str | None, target: Target,
             "out --check."
         )
     prefix = study.workload_prefix(workload)
-    return print_check(study, prefix, [*target.experiments(prefix)], output_format)
+    return print_check(prefix, [*target.experiments(prefix)], output_format)
 
 
 def _check(

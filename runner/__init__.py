@@ -7,13 +7,16 @@ from ._simulate import prepare as prepare
 from ._simulate import simulate as simulate
 from .analysis import BREAKDOWNS as BREAKDOWNS
 from .analysis import Advice as Advice
+from .analysis import Communication as Communication
 from .analysis import Comparison as Comparison
 from .analysis import CriticalPath as CriticalPath
 from .analysis import Parting as Parting
 from .analysis import Summary as Summary
 from .analysis import advice as advice
+from .analysis import check_setup as check_setup
 from .analysis import collective_differences as collective_differences
 from .analysis import collective_overview as collective_overview
+from .analysis import communication_of as communication_of
 from .analysis import compare as compare
 from .analysis import critical_path as critical_path
 from .analysis import error_distribution as error_distribution
@@ -59,6 +62,7 @@ __all__ = [
     "BREAKDOWNS",
     "Advice",
     "Backend",
+    "Communication",
     "Comparison",
     "CriticalPath",
     "Experiment",
@@ -83,8 +87,10 @@ __all__ = [
     "advice",
     "backend_names",
     "backend_report",
+    "check_setup",
     "collective_differences",
     "collective_overview",
+    "communication_of",
     "compare",
     "critical_path",
     "describe_study",

@@ -20,6 +20,7 @@ __all__ = [
     "load_network",
     "load_source",
     "load_system",
+    "load_workload_head",
     "prepare",
     "simulate",
 ]
@@ -192,6 +193,13 @@ def _metadata(prefix: str | Path) -> dict[str, object]:
             f"The workload description {path} is damaged ({error}); convert the traces again."
         ) from error
     return data if isinstance(data, dict) else {}
+
+
+def load_workload_head(prefix: str | Path) -> tuple[int, bool]:
+    """Return how many ranks the workload at *prefix* has, and whether it was captured."""
+    metadata = _metadata(prefix)
+    expected = metadata.get("num_ranks")
+    return expected if isinstance(expected, int) else _count_files(prefix), is_captured(metadata)
 
 
 def is_captured(metadata: Mapping[str, object]) -> bool:

@@ -281,10 +281,6 @@ class StudyView:
                     time.sleep(_FETCHED_S)
                 run.slices, run.slack_ns  # noqa: B018
 
-    def workload_ranks(self, name: str) -> int:
-        """Return how many ranks the workload *name* of the study has, without reading its graphs."""
-        return self.study.workload_ranks(name)
-
     def resolve(self, run_id: str) -> str:
         """Return *run_id* if the study has it, else the newest run, else an empty string."""
         known = [info.id for info in self.runs()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ._doctor import doctor as doctor
 from ._findings import Finding as Finding
+from ._findings import worst_first as worst_first
 from ._inspection import inspect_node as inspect_node
 from ._inspection import inspect_workload as inspect_workload
 from ._inspection import load_workload as load_workload
@@ -14,4 +15,5 @@ __all__ = [
     "inspect_node",
     "inspect_workload",
     "load_workload",
+    "worst_first",
 ]

@@ -1,4 +1,4 @@
-"""What the doctor finds."""
+"""What looking over traces, a workload or a configuration finds."""
 
 from __future__ import annotations
 
@@ -16,14 +16,20 @@ _ORDER = {"error": 0, "warning": 1, "note": 2}
 class Finding:
     """Something that is wrong, or worth knowing.
 
-    An *error* makes results wrong or impossible, a *warning* may, a *note* does not. *place* is a file, rank
-    or node, *cause* what is the matter there, *remedy* what to do about it.
+    An *error* makes results wrong or impossible, a *warning* may, a *note* does not. *place* is a file, rank,
+    node or part of a configuration, *cause* what is the matter there, *remedy* what to do about it, ``""``
+    where there is nothing to do or the cause says it.
     """
 
     severity: Severity
     place: str
     cause: str
-    remedy: str
+    remedy: str = ""
+
+    @property
+    def text(self) -> str:
+        """The cause and the remedy, for where the place is known."""
+        return f"{self.cause} {self.remedy}".rstrip()
 
     def to_dict(self) -> dict[str, str]:
         """Return the finding as a JSON-able mapping."""

@@ -2,6 +2,9 @@
 
 from ._advice import Advice as Advice
 from ._advice import advice as advice
+from ._checks import Communication as Communication
+from ._checks import check_setup as check_setup
+from ._checks import communication_of as communication_of
 from ._collective_overview import collective_overview as collective_overview
 from ._compare import Comparison as Comparison
 from ._compare import compare as compare
@@ -43,6 +46,7 @@ __all__ = [
     "BREAKDOWNS",
     "TIME_FORMULA",
     "Advice",
+    "Communication",
     "Comparison",
     "CriticalPath",
     "Matrix",
@@ -51,8 +55,10 @@ __all__ = [
     "Target",
     "Words",
     "advice",
+    "check_setup",
     "collective_differences",
     "collective_overview",
+    "communication_of",
     "compare",
     "critical_path",
     "cut_names",

@@ -316,11 +316,13 @@ def test_a_run_is_checked_and_estimated_before_it_is_made(study, capfd):
     before = [run.id for run in study.runs()]
     options = ["--network", "hgx-h100-8", "--backend", "analytical-aware", "--backend", "replay", "--check"]
     said = json.loads(answer(capfd, "run", study.path, *options, "--format", "json"))
-    assert {found["level"] for found in said["findings"]} == {"note"}
-    assert "repeated 2 times" in said["findings"][0]["text"]
+    assert {found["severity"] for found in said["findings"]} == {"note"}
+    assert "repeated 2 times" in said["findings"][0]["cause"]
     assert set(said["estimate_s"]) == {"analytical-aware", "replay"}
     assert "give or take" in answer(capfd, "run", study.path, *options)
-    assert answer(capfd, "run", study.path, *options, "--format", "csv").startswith("level,text")
+    assert answer(capfd, "run", study.path, *options, "--format", "csv").startswith(
+        "severity,place,cause,remedy"
+    )
     assert [run.id for run in study.runs()] == before
 
 

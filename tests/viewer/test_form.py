@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakrascope.runner import NetworkConfig, SystemConfig, list_presets, load_groups
+from chakrascope.runner.engine import ALGORITHMS, TOPOLOGIES
 from chakrascope.viewer import create_app
 from chakrascope.viewer.queries import (
-    ALGORITHMS,
-    TOPOLOGIES,
     Dimension,
     Form,
     Setup,

@@ -11,14 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plotly.utils import PlotlyJSONEncoder
 
-from chakrascope.runner import Job, JobStore, NetworkConfig, Study, SystemConfig, list_presets
+from chakrascope.runner import (
+    Job,
+    JobStore,
+    NetworkConfig,
+    Study,
+    SystemConfig,
+    communication_of,
+    list_presets,
+)
+from chakrascope.runner.engine import COLLECTIVES
 from chakrascope.viewer import create_app
 from chakrascope.viewer.pages._configure_form import read_setup
 from chakrascope.viewer.pages._jobs import job_list
-from chakrascope.viewer.queries import COLLECTIVES, Setup, check, command_line, differences
+from chakrascope.viewer.queries import Setup, check, command_line, differences
 
 from .conftest import serving
-from .studies import make_study
+from .studies import make_study, make_workload
 
 # A ring of so many ranks and chunks that messages queue for minutes.
 LONG = {
@@ -35,8 +44,12 @@ def setup_of(network="cpu-cluster-8", **changes):
     return dataclasses.replace(setup, dimensions=(first, *setup.dimensions[1:]))
 
 
+def found_in(setup, ranks, backends):
+    return check(setup, communication_of(make_workload(ranks)), backends)
+
+
 def levels(found):
-    return [finding.level for finding in found]
+    return [finding.severity for finding in found]
 
 
 @pytest.mark.parametrize("network", list_presets("network"))
@@ -59,11 +72,11 @@ def test_change_is_told_and_leaves_the_preset_out_of_the_command():
 
 
 def test_ranks_must_be_a_multiple_of_the_workloads():
-    assert "error" not in levels(check(setup_of(), 8, ["replay"]))
-    assert "repeated 4 times" in check(setup_of(), 2, ["replay"])[0].text
-    assert levels(check(setup_of(), 3, ["replay"]))[0] == "error"
-    assert levels(check(setup_of(), 16, ["replay"]))[0] == "error"
-    assert "65,536" in check(setup_of(size=1 << 20), 2, ["replay"])[0].text
+    assert "error" not in levels(found_in(setup_of(), 8, ["replay"]))
+    assert "repeated 4 times" in found_in(setup_of(), 2, ["replay"])[0].text
+    assert levels(found_in(setup_of(), 3, ["replay"]))[0] == "error"
+    assert levels(found_in(setup_of(), 16, ["replay"]))[0] == "error"
+    assert "65,536" in found_in(setup_of(size=1 << 20), 2, ["replay"])[0].text
 
 
 @pytest.mark.parametrize(
@@ -78,8 +91,8 @@ def test_ranks_must_be_a_multiple_of_the_workloads():
     ],
 )
 def test_what_cannot_run_is_an_error_that_says_why(changes, words):
-    found = check(setup_of(**changes), 2, ["analytical-unaware"])
-    assert found[0].level == "error"
+    found = found_in(setup_of(**changes), 2, ["analytical-unaware"])
+    assert found[0].severity == "error"
     assert words in found[0].text
 
 
@@ -89,7 +102,7 @@ def test_other_keys_of_a_network_are_kept():
 
 
 def test_without_backend_nothing_can_run():
-    assert levels(check(setup_of(), 2, []))[0] == "error"
+    assert levels(found_in(setup_of(), 2, []))[0] == "error"
 
 
 @given(st.integers(1, 4), st.integers(2, 64))

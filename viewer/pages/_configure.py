@@ -9,11 +9,11 @@ from urllib.parse import urlencode
 import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from ...runner import backend_names, backend_report, list_presets
+from ...converter import Finding
+from ...runner import backend_names, backend_report, communication_of, list_presets
 from .._state import Selection, StudyView
 from ..charts import graph, topology_sketch
 from ..queries import (
-    Finding,
     Form,
     Setup,
     check,
@@ -200,9 +200,9 @@ def _register_examination(app: Dash, view: StudyView) -> None:
         """Check what was entered, and draw it."""
         form = _read(workload, backends, network, system)
         setup = form.setup
-        found = check(setup, view.workload_ranks(workload), form.backends)
+        found = check(setup, communication_of(view.study.workload_prefix(workload)), form.backends)
         sketch = graph(topology_sketch(setup.dimensions, "dark" if dark else "light"))
-        blocker = next((finding.text for finding in found if finding.level == "error"), "")
+        blocker = next((finding.text for finding in found if finding.severity == "error"), "")
         newest = view.study.workloads()[-1]
         command = command_line(setup, form.backends, "" if workload == newest else workload)
         return _findings(found, differences(setup)), sketch, command, bool(blocker), blocker
@@ -216,18 +216,21 @@ def _register_examination(app: Dash, view: StudyView) -> None:
     ) -> str:
         """Say how long it would take; apart from the checks, which need not wait for the workload."""
         form = _read(workload, backends, network, system)
-        found = check(form.setup, view.workload_ranks(workload), form.backends)
-        if any(finding.level == "error" for finding in found):
+        prefix = view.study.workload_prefix(workload)
+        found = check(form.setup, communication_of(prefix), form.backends)
+        if any(finding.severity == "error" for finding in found):
             return ""
-        load = load_of(view.study.workload_prefix(workload))
+        load = load_of(prefix)
         seconds = [estimate_s(form.setup, load, backend) for backend in form.backends]
         return f"Takes {duration_estimate(seconds)}, give or take a factor of two."
 
 
 def _findings(found: list[Finding], changed: list[str]) -> Any:
     lines = [
-        dmc.Group([dmc.Badge(item.level, color=_COLOURS[item.level], variant="light", className="level"),
-                   dmc.Text(item.text, size="sm", className="finding")], gap="xs", wrap="nowrap")
+        dmc.Group([
+            dmc.Badge(item.severity, color=_COLOURS[item.severity], variant="light", className="level"),
+            dmc.Text(f"{item.place[0].upper()}{item.place[1:]}: {item.text}", size="sm", className="finding"),
+        ], gap="xs", wrap="nowrap")
         for item in found
     ]  # fmt: skip
     title = dmc.Text("Different from the presets", size="sm", fw=600, mt="xs")

@@ -8,7 +8,8 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import html
 
-from ..queries import ALGORITHMS, COLLECTIVES, SYSTEM_FIELDS, TOPOLOGIES, Dimension, Setup
+from ...runner.engine import ALGORITHMS, COLLECTIVES, TOPOLOGIES
+from ..queries import SYSTEM_FIELDS, Dimension, Setup
 
 __all__ = ["dimension_rows", "meanings", "read_setup", "system_fields"]
 

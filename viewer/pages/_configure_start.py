@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 import yaml
 from dash import ALL, Dash, Input, Output, State, ctx, no_update
 
-from ...runner import JobStore, backend_names
+from ...runner import JobStore, backend_names, communication_of
 from .._state import StudyView
 from ..queries import Setup, check, experiment_of
 from ._configure_form import read_setup
@@ -44,12 +44,13 @@ def register_start(app: Dash, view: StudyView) -> None:
             return no_update
         setup = read_setup(ctx.states_list[0], ctx.states_list[1], network, system)
         chosen = [name for name in backends or [] if name in backend_names()]
-        found = check(setup, view.workload_ranks(workload), chosen)
-        blocker = next((finding.text for finding in found if finding.level == "error"), "")
+        prefix = view.study.workload_prefix(workload)
+        found = check(setup, communication_of(prefix), chosen)
+        blocker = next((finding.text for finding in found if finding.severity == "error"), "")
         if blocker:
             return dmc.Alert(blocker, color="red", variant="light")
         for backend in chosen:
-            experiment = experiment_of(setup, view.study.workload_prefix(workload), backend)
+            experiment = experiment_of(setup, prefix, backend)
             jobs.submit(experiment, label=_label(label, backend), workload=workload)
         return dmc.Text("Started. You may close this page meanwhile.", size="sm")
 

@@ -8,7 +8,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
 
-from ...runner import JobStore, sweep_names
+from ...runner import JobStore, communication_of, sweep_names
 from .._state import Selection, StudyView
 from ..queries import (
     LEAST,
@@ -174,7 +174,8 @@ def _aim(fields: Sequence[Any]) -> Aim:
 
 
 def _plan(view: StudyView, form: Form, axes: Sequence[tuple[str, str]], aim: Aim) -> Plan:
-    return plan_of(form, axes, load_of(view.study.workload_prefix(form.workload)), aim)
+    prefix = view.study.workload_prefix(form.workload)
+    return plan_of(form, axes, load_of(prefix), communication_of(prefix), aim)
 
 
 def _shown(plan: Plan) -> Any:

@@ -10,11 +10,7 @@ from ._compare import paths_part as paths_part
 from ._compare import rank_differences as rank_differences
 from ._compare import run_overview as run_overview
 from ._compare import same_nodes as same_nodes
-from ._configure import ALGORITHMS as ALGORITHMS
-from ._configure import COLLECTIVES as COLLECTIVES
-from ._configure import TOPOLOGIES as TOPOLOGIES
 from ._configure import Dimension as Dimension
-from ._configure import Finding as Finding
 from ._configure import Setup as Setup
 from ._configure import check as check
 from ._configure import command_line as command_line
@@ -107,8 +103,6 @@ from ._what_if import drops as drops
 from ._what_if import simulate_faster as simulate_faster
 
 __all__ = [
-    "ALGORITHMS",
-    "COLLECTIVES",
     "COMPARISONS",
     "FEW_HOPS",
     "FOLDS",
@@ -121,11 +115,9 @@ __all__ = [
     "SWEEP_TABLES",
     "SYSTEM_FIELDS",
     "TABLES",
-    "TOPOLOGIES",
     "TRAFFIC",
     "Aim",
     "Dimension",
-    "Finding",
     "Form",
     "Groups",
     "LinkMap",

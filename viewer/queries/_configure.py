@@ -1,4 +1,4 @@
-"""Check a configuration before it runs, and say how it differs from the preset it began as."""
+"""A configuration as a form holds it: what stands against it, and how it differs from its presets."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ...converter import Finding
 from ...errors import ConfigError
-from ...runner import Experiment, NetworkConfig, SystemConfig, prepare
+from ...runner import Communication, Experiment, NetworkConfig, SystemConfig, check_setup, prepare
+from ...runner.engine import COLLECTIVES
 
 __all__ = [
-    "ALGORITHMS",
-    "COLLECTIVES",
-    "TOPOLOGIES",
     "Dimension",
-    "Finding",
     "Setup",
     "check",
     "command_line",
@@ -25,11 +23,6 @@ __all__ = [
     "experiment_of",
 ]
 
-TOPOLOGIES = ("Switch", "Ring", "FullyConnected")
-COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
-ALGORITHMS = ("ring", "direct", "halvingDoubling", "doubleBinaryTree")
-_POWERS_OF_TWO = ("halvingDoubling", "doubleBinaryTree")
-_GIB = 1 << 30
 _MOST_RANKS = 65_536
 
 
@@ -42,14 +35,6 @@ class Dimension:
     bandwidth: float
     latency: float
     algorithms: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something about a setup; *level* is error (it cannot run), warning or note."""
-
-    level: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -117,65 +102,17 @@ class Setup:
         return {**self.system, **lists}
 
 
-def check(setup: Setup, workload_ranks: int, backends: Sequence[str]) -> list[Finding]:
+def check(setup: Setup, workload: Communication, backends: Sequence[str]) -> list[Finding]:
     """Return what stands against running *setup*, and what to know before, the errors first."""
     try:
-        NetworkConfig.from_mapping(setup.network_mapping(), "The network")
-        SystemConfig.from_mapping(setup.system_mapping(), "The system")
+        network = NetworkConfig.from_mapping(setup.network_mapping(), "The network")
+        system = SystemConfig.from_mapping(setup.system_mapping(), "The system")
     except ConfigError as error:
-        return [Finding("error", error.message)]
-    found = [_ranks(setup.num_ranks, workload_ranks), *_algorithms(setup), *_bandwidths(setup)]
-    if not backends:
-        found.append(Finding("error", "No backend is chosen; choose at least one."))
-    levels = ("error", "warning", "note")
-    return sorted(found, key=lambda finding: levels.index(finding.level))
-
-
-def _ranks(ranks: int, workload_ranks: int) -> Finding:
-    if ranks > _MOST_RANKS:
-        text = (
-            f"{ranks:,} ranks are more than the {_MOST_RANKS:,} a browser may ask for; use the command line."
-        )
-        return Finding("error", text)
-    if ranks == workload_ranks:
-        return Finding("note", f"The sizes multiply to {ranks} ranks, as many as the workload has.")
-    if ranks > workload_ranks and ranks % workload_ranks == 0:
-        text = (
-            f"The sizes multiply to {ranks} ranks: the {workload_ranks} ranks of the workload are repeated "
-            f"{ranks // workload_ranks} times, as data parallelism would, each with its own batch."
-        )
-        return Finding("note", text)
-    text = (
-        f"The sizes multiply to {ranks} ranks, but the workload has {workload_ranks}; "
-        f"make the product a multiple of {workload_ranks}."
-    )
-    return Finding("error", text)
-
-
-def _algorithms(setup: Setup) -> list[Finding]:
-    found = []
-    for number, dimension in enumerate(setup.dimensions, start=1):
-        needing = sorted({name for name in dimension.algorithms if name in _POWERS_OF_TWO})
-        if needing and dimension.size & (dimension.size - 1):
-            text = (
-                f"{' and '.join(needing)} pair ranks up and need a power of two; "
-                f"dimension {number} has {dimension.size}."
-            )
-            found.append(Finding("error", text))
-    return found
-
-
-def _bandwidths(setup: Setup) -> list[Finding]:
-    found = []
-    for number, dimension in enumerate(setup.dimensions, start=1):
-        per_ns = dimension.bandwidth * _GIB / 1e9
-        text = f"Dimension {number}: {per_ns:.4g} GB/s = {8 * per_ns:.4g} Gb/s a link and direction."
-        found.append(Finding("note", text))
-    inner, outer = setup.dimensions[0], setup.dimensions[-1]
-    if outer.bandwidth > inner.bandwidth:
-        text = "The last dimension is faster than the first; usually the first is inside a host, the fastest."
-        found.append(Finding("warning", text))
-    return found
+        return [Finding("error", "configuration", error.message)]
+    if setup.num_ranks > _MOST_RANKS:
+        cause = f"{setup.num_ranks:,} ranks are more than the {_MOST_RANKS:,} a browser may ask for."
+        return [Finding("error", "network", cause, "Use the command line.")]
+    return check_setup(network, system, workload, backends)
 
 
 def differences(setup: Setup) -> list[str]:

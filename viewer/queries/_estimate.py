@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 
 from ...converter import CollectiveType, Workload
-from ._configure import COLLECTIVES, Setup
+from ...runner.engine import COLLECTIVES
+from ._configure import Setup
 
 __all__ = ["Load", "duration_estimate", "estimate_s", "load_of"]
 

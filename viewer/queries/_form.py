@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...runner import backend_names, list_presets
-from ._configure import COLLECTIVES, Dimension, Setup
+from ...runner.engine import COLLECTIVES
+from ._configure import Dimension, Setup
 
 __all__ = ["SYSTEM_FIELDS", "Form", "decode_form", "encode_form", "first_form"]
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import ChakrascopeError, ConfigError
-from ...runner import SweepRequest, list_presets
+from ...runner import Communication, SweepRequest, list_presets
+from ...runner.engine import ALGORITHMS, COLLECTIVES, TOPOLOGIES
 from ...runner.sweep import Goal, Prices, Range, grid, parse_axis
-from ._configure import ALGORITHMS, COLLECTIVES, TOPOLOGIES, Setup, check, differences
+from ._configure import Setup, check, differences
 from ._estimate import Load, estimate_s
 from ._form import Form
 from ._sweep_aim import Aim, checked_aim
@@ -132,7 +133,13 @@ def decode_axes(text: str, names: Mapping[str, str]) -> list[tuple[str, str]]:
     ]
 
 
-def plan_of(form: Form, axes: Axes, load: Load, aim: Aim = Aim()) -> Plan:  # noqa: B008 - it is frozen
+def plan_of(
+    form: Form,
+    axes: Axes,
+    load: Load,
+    workload: Communication,
+    aim: Aim = Aim(),  # noqa: B008 - it is frozen
+) -> Plan:
     """Return what a sweep over *axes* from *form* on amounts to, whose best point is that of *aim*."""
     over: Over = {}
     try:
@@ -148,7 +155,7 @@ def plan_of(form: Form, axes: Axes, load: Load, aim: Aim = Aim()) -> Plan:  # no
             f"{plan.points:,} points are more than {_MOST_POINTS:,}; use fewer values, or the command line."
         )
         return replace(plan, problem=text)
-    return _estimated(form, plan, load)
+    return _estimated(form, plan, load, workload)
 
 
 def _count(over: Over) -> int:
@@ -164,13 +171,13 @@ def _few(values: Sequence[Any] | Range) -> Sequence[Any]:
     return [values.low, int(middle) if whole else middle, values.high]
 
 
-def _estimated(form: Form, plan: Plan, load: Load) -> Plan:
+def _estimated(form: Form, plan: Plan, load: Load, workload: Communication) -> Plan:
     points = grid({key: _few(values) for key, values in plan.over.items()} if plan.trials else plan.over)
     backend = form.backends[0] if form.backends else "analytical-unaware"
     tried = points[:: max(1, len(points) // _MOST_TRIED)]
     setups = [setup_at(form.setup, point) for point in tried]
     problems = [
-        found[0].text for each in setups if (found := check(each, load.ranks, [backend]))[0].level == "error"
+        found[0].text for each in setups if (found := check(each, workload, [backend]))[0].severity == "error"
     ]
     if len(problems) == len(tried):
         return replace(plan, problem=f"No point can run: {problems[0]}")

@@ -1,0 +1,170 @@
+"""Check a configuration before it runs: what stands against it, and what to know before.
+
+Which collective algorithm works on what only the engine knows: it plans every collective of the workload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from ...converter import CollectiveType, Finding, Workload
+from ...converter.checks import worst_first
+from ...errors import ChakrascopeError
+from .. import engine
+from .._experiment import Experiment, WorkloadSource
+from .._simulate import choose_groups, is_captured, load_workload_head
+from ..backends import engine_config
+from ..config import NetworkConfig, SystemConfig, read_per_node
+
+__all__ = ["Communication", "check_setup", "communication_of"]
+
+# These replay durations or answer at once: they plan no collective.
+_PLAN_NOTHING = ("fake", "replay")
+
+
+@dataclass(frozen=True, eq=False)
+class Communication:
+    """What a workload communicates: its programs, its *groups* of ranks, and whether it was *captured*.
+
+    One that *repeats* is never cut, but repeated on a larger network, as all but foreign files are.
+    """
+
+    source: WorkloadSource
+    groups: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    captured: bool = True
+    repeats: bool = True
+    _known: dict[tuple[frozenset[int], frozenset[int]], list[engine.Collective]] = field(
+        default_factory=dict, repr=False
+    )
+
+    @property
+    def num_ranks(self) -> int:
+        """The number of ranks."""
+        return self.source.num_ranks
+
+    def collectives(self, num_ranks: int, apart: frozenset[int] = frozenset()) -> list[engine.Collective]:
+        """Return the distinct collectives of the first *num_ranks* ranks; nodes in *apart* are all listed."""
+        used = frozenset(self.source.program_of_rank[:num_ranks].tolist())
+        if (used, apart) not in self._known:
+            programs = [self.source.programs[number] for number in sorted(used)]
+            self._known[used, apart] = engine.collectives(programs, apart)
+        return self._known[used, apart]
+
+    def groups_on(self, num_ranks: int) -> dict[int, tuple[int, ...]]:
+        """Return the groups as a simulation of *num_ranks* ranks has them.
+
+        Of a workload that is repeated, a group of all ranks grows; the others exist once in every block, and
+        those of the first stand for them.
+        """
+        if num_ranks <= self.num_ranks:
+            return dict(self.groups)
+        everyone = tuple(range(num_ranks))
+        return {
+            key: everyone if len(members) == self.num_ranks else members
+            for key, members in self.groups.items()
+        }
+
+
+def communication_of(workload: Workload | str | Path) -> Communication:
+    """Return what *workload*, a model or the PREFIX of files, communicates.
+
+    What was asked for lately and has not changed comes from memory. Raises `WorkloadError` for a workload
+    that cannot be read.
+    """
+    if isinstance(workload, Workload):
+        source = WorkloadSource.of_model(workload)
+        return Communication(source, choose_groups(None, source), is_captured(workload.metadata))
+    prefix = Path(workload)
+    files = [prefix.with_name(f"{prefix.name}.{end}") for end in ("workload.json", "groups.json", "0.et")]
+    return _communication(prefix, tuple(file.stat().st_mtime_ns if file.exists() else 0 for file in files))
+
+
+@lru_cache(16)
+def _communication(prefix: Path, _changed: tuple[int, ...]) -> Communication:
+    num_ranks, captured = load_workload_head(prefix)
+    source = WorkloadSource.of_prefix(prefix, num_ranks)
+    return Communication(source, choose_groups(None, source), captured, repeats=captured)
+
+
+def check_setup(
+    network: NetworkConfig, system: SystemConfig, workload: Communication, backends: Sequence[str]
+) -> list[Finding]:
+    """Return what stands against simulating *workload* on *backends*, and what to know, the errors first."""
+    found = [_ranks(network, workload), *_bandwidths(network)]
+    if not backends:
+        found.append(Finding("error", "backends", "No backend is chosen.", "Choose at least one."))
+    plans = not backends or any(name not in _PLAN_NOTHING for name in backends)
+    if plans and found[0].severity != "error":
+        found += _refusals(network, system, workload)
+    return worst_first(found)
+
+
+def _ranks(network: NetworkConfig, workload: Communication) -> Finding:
+    ranks, known = network.num_ranks, workload.num_ranks
+    told = f"The sizes multiply to {ranks:,} rank{'s' if ranks > 1 else ''}"
+    if ranks == known:
+        return Finding("note", "network", f"{told}, as many as the workload has.")
+    if not workload.repeats and ranks < known:
+        cause = f"{told}, but the workload has {known:,}: only the first {ranks:,} are simulated."
+        return Finding("warning", "network", cause, f"Make the product {known:,} to simulate all.")
+    if workload.repeats and ranks % known == 0:
+        cause = (
+            f"{told}: the {known:,} of the workload are repeated {ranks // known:,} times, as data "
+            "parallelism would, each with its own batch."
+        )
+        return Finding("note", "network", cause)
+    remedy = f"Make the product {'a multiple of ' if workload.repeats else ''}{known:,}."
+    return Finding("error", "network", f"{told}, but the workload has {known:,}.", remedy)
+
+
+def _refusals(network: NetworkConfig, system: SystemConfig, workload: Communication) -> Iterator[Finding]:
+    """Yield what the engine refuses: collectives of one kind and size together, the first one's reason."""
+    ranks = network.num_ranks
+    groups = workload.groups_on(ranks)
+    try:
+        experiment = Experiment(
+            workload=WorkloadSource((), np.zeros(ranks, dtype=np.int32)),
+            system=system,
+            network=network,
+            groups=groups,
+            semantics="trace" if workload.captured else "astra-sim",
+        )
+        special = {} if system.per_node_custom_implementation is None else read_per_node(system)
+        asked = workload.collectives(ranks, frozenset(special))
+        answers = engine.refusals(engine_config(experiment), asked)
+    except ChakrascopeError as error:
+        yield Finding("error", "configuration", error.message)
+        return
+    refused: dict[tuple[int, int], list[tuple[engine.Collective, str]]] = {}
+    for collective, answer in zip(asked, answers, strict=True):
+        size = len(groups.get(collective.group, ())) or ranks
+        if answer:
+            refused.setdefault((collective.comm_type, size), []).append((collective, answer))
+    for (comm_type, size), those in refused.items():
+        yield Finding("error", _place(comm_type, size, [each.group for each, _ in those]), those[0][1])
+
+
+def _place(comm_type: int, size: int, groups: Sequence[int]) -> str:
+    name = f"{CollectiveType(comm_type).name.lower()} of {size:,} ranks"
+    named = [str(group) for group in dict.fromkeys(groups) if group]
+    if not named:
+        return name
+    more = f" and {len(named) - 1:,} more" if len(named) > 1 else ""
+    return f"{name} (group {named[0]}{more})"
+
+
+def _bandwidths(network: NetworkConfig) -> Iterator[Finding]:
+    rates = network.bandwidth_bytes_per_ns
+    for number, rate in enumerate(rates, start=1):
+        cause = f"{rate:.4g} GB/s = {8 * rate:.4g} Gb/s a link and direction."
+        yield Finding("note", f"dimension {number}", cause)
+    if rates[-1] > rates[0]:
+        cause = (
+            "The last dimension is faster than the first; usually the first is inside a host, the fastest."
+        )
+        yield Finding("warning", "network", cause)

@@ -1,0 +1,166 @@
+"""What is said of a configuration before it runs, against what running it does."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from workloads import coll, comp, workload
+
+from chakrascope.converter import CollectiveType
+from chakrascope.errors import BackendError, ConfigError, UsageError, WorkloadError
+from chakrascope.runner import NetworkConfig, SystemConfig, check_setup, communication_of, engine, simulate
+
+UNAWARE = "analytical-unaware"
+# Those that do not work everywhere come twice.
+NAMES = (*engine.ALGORITHMS, *engine.WHOLE_ALGORITHMS, "direct2", "halvingDoubling", "doubleBinaryTree")
+
+KINDS = (
+    CollectiveType.ALL_REDUCE,
+    CollectiveType.ALL_GATHER,
+    CollectiveType.REDUCE_SCATTER,
+    CollectiveType.ALL_TO_ALL,
+    CollectiveType.BARRIER,
+    CollectiveType.BROADCAST,
+)
+
+
+def network(*sizes, topology="Switch"):
+    count = len(sizes)
+    return NetworkConfig((topology,) * count, sizes, (50.0,) * count, (500.0,) * count)
+
+
+def system(**lists):
+    """Return a system with these algorithms, the ring for the collectives that are not named."""
+    keys = {f"{name}-implementation": ["ring"] for name in engine.COLLECTIVES}
+    given_keys = {f"{name.replace('_', '-')}-implementation": names for name, names in lists.items()}
+    return SystemConfig.from_mapping(keys | given_keys, "test")
+
+
+def job(kind, ranks, groups=None, *, group=0, captured=True, size=1 << 16):
+    """Return a workload whose ranks run one collective, those outside of its group a computation."""
+    members = (groups or {}).get(group, range(ranks))
+    programs = [
+        [coll(0, size, comm_type=kind, group=group)] if rank in members else [comp(0, 1000)]
+        for rank in range(ranks)
+    ]
+    metadata = {"measured_step_ns": {"0": 1000}} if captured else {}
+    return workload(*programs, groups=groups, metadata=metadata)
+
+
+def errors(work, net, sys, backends=(UNAWARE,)):
+    found = check_setup(net, sys, communication_of(work), backends)
+    return [finding.text for finding in found if finding.severity == "error"]
+
+
+def refusal(work, net, sys):
+    """Return what simulating raises, "" if it ends."""
+    try:
+        simulate(work, sys, net)
+    except (ConfigError, BackendError, UsageError, WorkloadError) as error:
+        return error.message
+    return ""
+
+
+def test_six_ranks_gather_by_halving_and_doubling():
+    work, sys = job(CollectiveType.ALL_GATHER, 6), system(all_gather=["halvingDoubling"])
+    assert refusal(work, network(6), sys) == ""
+    assert errors(work, network(6), sys) == []
+
+
+def test_eight_ranks_do_not_exchange_all_to_all_by_halving_and_doubling():
+    work, sys = job(CollectiveType.ALL_TO_ALL, 8), system(all_to_all=["halvingDoubling"])
+    [said] = errors(work, network(8), sys)
+    assert said == refusal(work, network(8), sys)
+    assert "cannot run an all_to_all" in said
+
+
+def test_what_the_workload_does_not_do_is_no_error():
+    work, sys = job(CollectiveType.ALL_REDUCE, 8), system(all_to_all=["halvingDoubling"])
+    assert errors(work, network(8), sys) == []
+
+
+def test_a_group_counts_with_its_own_size_and_those_alike_are_told_once():
+    groups = {1: (0, 1, 2), 2: (3, 4, 5)}
+    first, second = (coll(0, 1 << 16, group=group) for group in groups)
+    work = workload(*[[first]] * 3, *[[second]] * 3, [comp(0, 1)], [comp(0, 1)], groups=groups)
+    found = check_setup(
+        network(8), system(all_reduce=["doubleBinaryTree"]), communication_of(work), [UNAWARE]
+    )
+    assert [finding.place for finding in found if finding.severity == "error"] == [
+        "all_reduce of 3 ranks (group 1 and 1 more)"
+    ]
+
+
+def test_a_group_of_all_ranks_grows_with_the_network():
+    work = job(CollectiveType.ALL_REDUCE, 2, {1: (0, 1)}, group=1)
+    trees = system(all_reduce=["doubleBinaryTree"])
+    assert errors(work, network(4), trees) == []
+    [said] = errors(work, network(6), trees)
+    assert said == refusal(work, network(6), trees)
+
+
+def test_replaying_asks_nothing_of_the_algorithms():
+    work, sys = job(CollectiveType.ALL_TO_ALL, 8), system(all_to_all=["halvingDoubling"])
+    assert errors(work, network(8), sys, ["replay"]) == []
+    assert len(errors(work, network(8), sys, ["replay", UNAWARE])) == 1
+    assert errors(work, network(8), system(), []) == ["No backend is chosen. Choose at least one."]
+
+
+def test_of_a_workload_that_was_not_captured_fewer_ranks_run_but_never_more(tmp_path):
+    job(CollectiveType.ALL_REDUCE, 4, captured=False).save(tmp_path / "w")
+    found = check_setup(network(2), system(), communication_of(tmp_path / "w"), [UNAWARE])
+    assert found[0].severity == "warning"
+    assert refusal(tmp_path / "w", network(2), system()) == ""
+    assert errors(tmp_path / "w", network(8), system()) == [
+        "The sizes multiply to 8 ranks, but the workload has 4. Make the product 4."
+    ]
+    assert refusal(tmp_path / "w", network(8), system()) != ""
+
+
+def test_algorithms_of_single_nodes_are_asked_for_too(tmp_path):
+    nodes = tmp_path / "nodes.yml"
+    nodes.write_text("1: absent\n")
+    both = [coll(0, 1 << 16), coll(1, 1 << 16, after=[0])]
+    sys = SystemConfig.from_mapping(
+        {"all-reduce-implementation": ["ring"], "per-node-custom-implementation": str(nodes)}, "test"
+    )
+    work = workload(both, both)
+    [said] = errors(work, network(2), sys)
+    assert said == refusal(work, network(2), sys)
+    assert "absent.0.et cannot be read" in said
+
+
+def test_a_workload_that_changed_is_read_again(tmp_path):
+    prefix = tmp_path / "w"
+    job(CollectiveType.ALL_REDUCE, 2).save(prefix)
+    assert communication_of(prefix) is communication_of(prefix)
+    before = communication_of(prefix)
+    job(CollectiveType.ALL_TO_ALL, 4).save(prefix)
+    assert (before.num_ranks, communication_of(prefix).num_ranks) == (2, 4)
+
+
+@st.composite
+def cases(draw):
+    """Return a workload with a collective of all ranks or of a group, a network, and a system."""
+    sizes = draw(st.sampled_from([(6,), (8,), (9,), (12,), (2, 3), (4, 4), (6, 2), (2, 2, 3), (7, 2)]))
+    ranks = math.prod(sizes)
+    smaller = [number for number in range(1, ranks) if ranks % number == 0]
+    own = draw(st.sampled_from([ranks, ranks, ranks, *smaller[-2:], ranks + 1]))
+    members = tuple(draw(st.permutations(range(own)))[: draw(st.integers(1, own))])
+    names = st.lists(st.sampled_from(NAMES), min_size=1, max_size=len(sizes))
+    lists = {name.replace("-", "_"): draw(names) for name in engine.COLLECTIVES}
+    group, captured = draw(st.sampled_from([0, 1])), draw(st.booleans())
+    work = job(draw(st.sampled_from(KINDS)), own, {1: members}, group=group, captured=captured)
+    return work, network(*sizes, topology=draw(st.sampled_from(engine.TOPOLOGIES))), system(**lists)
+
+
+@settings(max_examples=100)
+@given(cases())
+def test_an_error_is_told_exactly_where_a_simulation_refuses(case):
+    work, net, sys = case
+    said, raised = errors(work, net, sys), refusal(work, net, sys)
+    assert len(said) == (raised != "")
+    if said and communication_of(work).num_ranks == net.num_ranks:
+        assert said == [raised]
