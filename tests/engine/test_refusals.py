@@ -197,3 +197,14 @@ def test_the_names_are_those_the_parser_knows():
     assert engine.COLLECTIVES == ("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
     assert set(engine.TOPOLOGIES) == {"Ring", "FullyConnected", "Switch"}
     assert all(engine.is_algorithm(f"{name}16") for name in engine.WINDOWED_ALGORITHMS)
+
+
+def test_of_collectives_that_differ_in_their_size_alone_the_first_is_asked_for():
+    kinds = [("ALL_REDUCE", 64), ("ALL_REDUCE", 128), ("ALL_GATHER", 0), ("ALL_GATHER", 8), ("ALL_GATHER", 9)]
+    program = et.program(
+        [build.comp(9), *(build.coll(i, size, comm_type=k) for i, (k, size) in enumerate(kinds))]
+    )
+    assert sorted(each.node_id for each in engine.collectives([program, program])) == [0, 2, 3]
+    assert sorted(each.node_id for each in engine.collectives([program], apart=[1])) == [0, 1, 2, 3]
+    with pytest.raises(WorkloadFormatError):
+        engine.collectives([b"\x05none"])
