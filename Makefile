@@ -8,7 +8,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := $(shell git ls-files -co --exclude-standard errors tracer converter runner viewer cli CMakeLists.txt pyproject.toml 2>/dev/null)
+SOURCES := $(shell git ls-files -co --exclude-standard errors support tracer converter runner viewer cli CMakeLists.txt pyproject.toml 2>/dev/null)
 
 DEMO_STUDY ?= demo-study
 DEMO_SERVE ?= 1
@@ -40,7 +40,7 @@ format: .stamps/dev
 	git ls-files '*.cc' '*.h' | xargs -r $(BIN)/clang-format -i
 
 types: .stamps/dev
-	cd $(VENV) && bin/mypy --config-file ../pyproject.toml $(addprefix -p chakrascope.,errors tracer converter runner viewer cli)
+	cd $(VENV) && bin/mypy --config-file ../pyproject.toml $(addprefix -p chakrascope.,errors support tracer converter runner viewer cli)
 
 # For this machine's Python and processor, or those of PYTHON=...; torch is the customer's own. A wheel of ns-3 exists for x86-64 only.
 wheels: | $(BIN)/python

@@ -1,0 +1,204 @@
+"""Quantities for people: one way to write each, one way to read it.
+
+Everything is written with three significant digits in the largest unit that keeps it at one or above: what
+rounds up to the next unit is written in that. Below the first unit that is a whole number as it is. There is
+never an exponent. Ties round up, by the same operations as the viewer's ``02_units.js``, which must agree.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+__all__ = [
+    "bandwidth_text",
+    "bytes_text",
+    "change_text",
+    "count_text",
+    "duration_text",
+    "instant_text",
+    "parse_bandwidth",
+    "parse_duration",
+    "parse_size",
+    "share_text",
+]
+
+_DURATIONS = ("ns", "µs", "ms", "s")
+_BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
+_RATES = {  # how many of the first unit make a byte a nanosecond, and one of each unit the next
+    "GB/s": (10**9, 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")),
+    "Gb/s": (8 * 10**9, 1000, ("b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s")),
+    "GiB/s": (10**9, 1024, ("B/s", "KiB/s", "MiB/s", "GiB/s", "TiB/s")),
+}
+_MOST_DECIMALS = 9
+
+
+def duration_text(duration_ns: float) -> str:
+    """Return a duration (ns) such as ``12.3 ms``."""
+    return _text(duration_ns, 1000, _DURATIONS)
+
+
+def instant_text(time_ns: float, resolution_ns: float = 1000) -> str:
+    """Return a point in time (ns) such as ``1,234.567 ms``, so fine that *resolution_ns* shows."""
+    decimals = min(max(0, 6 - math.floor(math.log10(resolution_ns))), _MOST_DECIMALS)
+    return f"{_sign(time_ns)}{_digits(_rounded(abs(time_ns), 10**6, decimals), decimals)} ms"
+
+
+def bytes_text(size_bytes: float) -> str:
+    """Return a size (bytes) such as ``12.3 MiB``."""
+    return _text(size_bytes, 1024, _BYTES)
+
+
+def bandwidth_text(bytes_per_ns: float, unit: Literal["GB/s", "Gb/s", "GiB/s"] = "GB/s") -> str:
+    """Return a bandwidth (bytes/ns) such as ``12.3 GB/s``; *unit* tells whether bits, or binary prefixes."""
+    scale, step, names = _RATES[unit]
+    return _text(float(bytes_per_ns) * scale, step, names)
+
+
+def share_text(share: float) -> str:
+    """Return a part of one such as ``12.3 %``; only nothing is 0.0 % and only all of it 100.0 %."""
+    per_mille = _rounded(share, 1, 3)
+    if per_mille == 0 and share > 0:
+        return "<0.1 %"
+    return ">99.9 %" if per_mille == 1000 and share < 1 else f"{_digits(per_mille, 1)} %"
+
+
+def change_text(relative: float) -> str:
+    """Return a relative change such as ``+12.3 %`` or ``-0.42 %``: with two digits below one per cent."""
+    decimals = 2 if _rounded(abs(relative), 1, 4) < 100 else 1
+    digits = _rounded(abs(relative), 1, decimals + 2)
+    sign = "" if digits == 0 else "+" if relative > 0 else "-"
+    return f"{sign}{_digits(digits, decimals)} %"
+
+
+def count_text(count: int, noun: str, plural: str = "") -> str:
+    """Return how many there are of *noun*: ``1 rank``, ``8 ranks``; a *plural* that is irregular is given."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def _text(value: float, step: int, units: tuple[str, ...]) -> str:
+    """Return *value*, given in the first of *units*, in the one that suits; each is *step* of the last."""
+    size, scale = float(abs(value)), 1
+    if size == math.floor(size) and size < step:
+        return f"{_sign(value)}{size:,.0f} {units[0]}"
+    for unit in units:
+        for decimals in (2, 1, 0):
+            number = _rounded(size, scale, decimals)
+            if number < 1000 or (decimals == 0 and (number < step or unit == units[-1])):
+                if unit == units[0]:  # less than one of it: there is no smaller unit
+                    while number < 100 and decimals < _MOST_DECIMALS:
+                        decimals += 1  # noqa: PLW2901 - the digits that are left
+                        number = _rounded(size, scale, decimals)
+                return f"{_sign(value)}{_digits(number, decimals)} {unit}"
+        scale *= step
+    raise AssertionError("the last unit takes any number")
+
+
+def _rounded(size: float, scale: int, decimals: int) -> int:
+    """Return *size* / *scale* in units of the last of the *decimals*; halves go up."""
+    return math.floor(float(size) * 10.0**decimals / scale + 0.5)
+
+
+def _digits(number: int, decimals: int) -> str:
+    """Return *number* with its last *decimals* behind the point, and commas between thousands."""
+    whole, rest = divmod(number, 10**decimals)
+    return f"{whole:,}.{rest:0{decimals}}" if decimals else f"{whole:,}"
+
+
+def _sign(value: float) -> str:
+    return "-" if value < 0 else ""
+
+
+# What people type. Numbers as everybody writes them, in full: no more than keeps a hostile one small.
+_QUANTITY = re.compile(
+    r"((?:\d{1,3}(?:,\d{3}){1,8}|\d{1,30})(?:\.\d{0,30})?|\.\d{1,30})((?:[eE][+-]?\d{1,2})?)\s*([^\s\d]*)",
+    re.ASCII,
+)
+_SHOWN_LENGTH = 40
+_DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_PREFIXES = _DECIMAL | {f"{name}i": 1 << (10 * power) for power, name in enumerate("KMGT", start=1)}
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """How a kind of quantity is read: what each of its units is in the unit of the answer."""
+
+    name: str
+    units: Mapping[str, Fraction]
+    examples: str
+    prefix_alone: bool = False  # whether "25M" may stand for 25M of the unit of a bare number
+
+    def read(self, value: str | float, bare: str) -> Fraction:
+        """Return what *value* means; a number alone is in the unit *bare*. Raises `ValueError`."""
+        match = None if isinstance(value, bool) else _QUANTITY.fullmatch(str(value).strip())
+        if match is not None:
+            number, exponent, unit = match.groups()
+            scale = self.units.get(unit or bare)
+            if scale is None and self.prefix_alone:
+                scale = self.units.get(unit + bare)
+            if scale is not None:
+                return Fraction(number.replace(",", "") + exponent) * scale
+        text = str(value)
+        text = text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}…"
+        raise ValueError(
+            f"{text!r} is not a {self.name}: write a number from 0 on and its unit, such as {self.examples}; "
+            f"a number alone is in {bare}."
+        )
+
+
+_DURATION = _Kind(
+    "duration",
+    {
+        "fs": Fraction(1, 10**6),
+        "ps": Fraction(1, 1000),
+        "ns": Fraction(1),
+        **dict.fromkeys(("us", "µs", "μs"), Fraction(1000)),  # the sign for micro, and the Greek letter
+        "ms": Fraction(10**6),
+        "s": Fraction(10**9),
+    },
+    "500ns, 1.5 us, 0.2 ms or 2s",
+)
+_SIZE = _Kind(
+    "size",
+    {f"{prefix}B": Fraction(factor) for prefix, factor in _PREFIXES.items()},
+    "25MB, 25 MiB or 4096 B",
+    prefix_alone=True,
+)
+_BANDWIDTH = _Kind(
+    "bandwidth",
+    {
+        f"{prefix}{end}": Fraction(factor, 10**9 * bits)
+        for prefix, factor in _PREFIXES.items()
+        for end, bits in {"B/s": 1, "Bps": 1, "b/s": 8, "bps": 8, "bit/s": 8}.items()
+    },
+    "10GB/s, 9.3 GiB/s, 80 Gb/s or 80Gbps",
+    prefix_alone=True,
+)
+
+
+def parse_duration(value: str | float, *, bare: str = "ns") -> Fraction:
+    """Return a duration in ns, exactly; a number alone is in the unit *bare*.
+
+    Raises `ValueError` with a sentence on what is accepted, also for what is negative or no number.
+    """
+    return _DURATION.read(value, bare)
+
+
+def parse_size(value: str | float, *, bare: str = "B") -> int:
+    """Return a size in bytes, rounded to a whole one; a number alone is in the unit *bare*.
+
+    Raises `ValueError` with a sentence on what is accepted, also for what is negative or no number.
+    """
+    return round(_SIZE.read(value, bare))
+
+
+def parse_bandwidth(value: str | float, *, bare: str = "GB/s") -> Fraction:
+    """Return a bandwidth in bytes/ns, exactly; a number alone is in the unit *bare*.
+
+    Raises `ValueError` with a sentence on what is accepted, also for what is negative or no number.
+    """
+    return _BANDWIDTH.read(value, bare)
