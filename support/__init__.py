@@ -5,7 +5,16 @@ Nothing here imports more than Python's standard library.
 
 from __future__ import annotations
 
-from ._files import is_temporary, new_file, new_folder, remove_folder, remove_leftovers, write_file, writing
+from ._files import (
+    is_temporary,
+    new_file,
+    new_folder,
+    remove_folder,
+    remove_leftovers,
+    sync_files,
+    write_file,
+    writing,
+)
 from ._units import (
     bandwidth_text,
     bytes_text,
@@ -35,6 +44,7 @@ __all__ = [
     "remove_folder",
     "remove_leftovers",
     "share_text",
+    "sync_files",
     "write_file",
     "writing",
 ]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CaptureError, TraceError, UsageError
+from ..support import new_file
 from ._checks import prepare_folder
 from ._merge import MISSING, missing_ranks, write_manifest
 from ._trace_set import FILE_KEYS, MANIFEST_NAME, TraceSet
@@ -90,8 +91,8 @@ def _check_ranks(trace_sets: Sequence[TraceSet]) -> None:
 def _copy_files(trace_set: TraceSet, out: Path) -> None:
     for name in (rank.get(key) for rank in trace_set.ranks for key in FILE_KEYS):
         if name is not None:
-            shutil.copyfile(trace_set.path / name, out / f".{name}.tmp")
-            (out / f".{name}.tmp").replace(out / name)
+            with new_file(out / name, sync=False) as temporary:  # the manifest's writer syncs all
+                shutil.copyfile(trace_set.path / name, temporary)
 
 
 def _manifest(trace_sets: Sequence[TraceSet]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
-import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CaptureError, CommandFailed, NothingCaptured
+from ..support import new_file
 from ._trace_set import FILE_KEYS, FORMAT, MANIFEST_NAME, VERSION, TraceSet
 
 __all__ = ["MISSING", "merge", "missing_ranks", "read_statuses", "write_manifest"]
@@ -174,9 +174,12 @@ def _salvage(out: Path, entry: dict[str, Any]) -> None:
     if entry["host_trace"] is None and raw.stat().st_size > 0:
         name = f"rank{entry['rank']}.host.json.gz"
         with contextlib.suppress(OSError):  # no space for it: that rank is missing
-            with raw.open("rb") as source, gzip.open(out / f".{name}.tmp", "wb", compresslevel=3) as target:
+            with (
+                new_file(out / name, sync=False) as temporary,
+                raw.open("rb") as source,
+                gzip.open(temporary, "wb", compresslevel=3) as target,
+            ):
                 shutil.copyfileobj(source, target, 1 << 20)
-            os.replace(out / f".{name}.tmp", out / name)
             entry["host_trace"] = name
     raw.unlink()
 

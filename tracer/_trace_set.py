@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import TraceError, TraceFormatError
+from ..support import sync_files, write_file
 
 __all__ = ["MANIFEST_NAME", "TraceSet"]
 
@@ -76,10 +77,10 @@ class TraceSet:
         return cls(path, manifest)
 
     def save(self) -> None:
-        """Write the manifest under a temporary name and move it into place."""
-        temporary = self.path / f".{MANIFEST_NAME}.tmp"
-        temporary.write_text(json.dumps(self.manifest, indent=1) + "\n", encoding="utf-8")
-        os.replace(temporary, self.path / MANIFEST_NAME)
+        """Write the manifest, whole or not at all, once the files it names are on the disk."""
+        names = (rank.get(key) for rank in self.ranks for key in FILE_KEYS)
+        sync_files(self.path / name for name in names if name is not None)
+        write_file(self.path / MANIFEST_NAME, json.dumps(self.manifest, indent=1) + "\n")
 
 
 def _read_manifest(file: Path) -> dict[str, Any]:

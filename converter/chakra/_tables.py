@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from ...support import new_file
 from .._native import ParquetWriter
 from ._graph import EDGE_COLUMNS, NODE_COLUMNS, Column, Graph, TextColumn
 
@@ -32,8 +32,7 @@ def save_tables(prefix: Path, graphs: Sequence[Graph], digests: Sequence[str]) -
 def _write(path: Path, graphs: Sequence[Graph], dtypes: Mapping[str, str], columns: str) -> None:
     """Write the *columns* of all *graphs*, the rank first, as one file, atomically."""
     writer = ParquetWriter([("rank", "int64"), *dtypes.items()])
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
+    with new_file(path) as temporary, temporary.open("wb") as file:
         for graph in graphs:
             own = getattr(graph, columns)
             count = len(next(iter(own.values())))
@@ -41,7 +40,6 @@ def _write(path: Path, graphs: Sequence[Graph], dtypes: Mapping[str, str], colum
             for name in dtypes:
                 file.write(_written(writer, own[name]))
         file.write(writer.finish())
-    os.replace(temporary, path)
 
 
 def _written(writer: ParquetWriter, column: Column) -> bytes:

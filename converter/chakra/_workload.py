@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import UsageError, WorkloadError, WorkloadFormatError
+from ...support import new_file, remove_leftovers, sync_files, write_file
 from ._codec import decode_graph, read_et
 from ._encode import encoded_pieces
 from ._graph import EdgeKind, Graph, NodeType
@@ -82,14 +82,16 @@ class Workload:
         """Write the ``.et`` files, groups, tables and, last, the metadata, each atomically."""
         prefix = Path(prefix)
         prefix.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(prefix.parent)
         digests = []
         for program, graph in enumerate(self.graphs):
             ranks = np.flatnonzero(self.program_of_rank == program).tolist()
             path, *others = (_beside(prefix, f".{rank}.et") for rank in ranks)
             digests.append(_write_graph(graph, path, others))
+        sync_files(_beside(prefix, f".{rank}.et") for rank in range(self.num_ranks))
         groups = _beside(prefix, ".groups.json")
         if self.groups:
-            _write(groups, json.dumps({str(key): list(value) for key, value in self.groups.items()}).encode())
+            write_file(groups, json.dumps({str(key): list(value) for key, value in self.groups.items()}))
         else:
             groups.unlink(missing_ok=True)
         document = {
@@ -99,7 +101,7 @@ class Workload:
             "tables": save_tables(prefix, self.graphs, digests),
             **self.metadata,
         }
-        _write(_beside(prefix, ".workload.json"), json.dumps(document, indent=1, sort_keys=True).encode())
+        write_file(_beside(prefix, ".workload.json"), json.dumps(document, indent=1, sort_keys=True))
 
     def scale_out(self, num_ranks: int) -> Workload:
         """Return this workload replicated as data parallelism would, on *num_ranks* ranks.
@@ -252,22 +254,12 @@ def _reasoned(graph: Graph, kinds: pd.DataFrame | None) -> Graph:
 def _write_graph(graph: Graph, path: Path, others: Sequence[Path]) -> str:
     """Write the file of *graph* to *path* and the *others*, each atomically; return its SHA-256."""
     digest = hashlib.sha256()
-    with _temporary(path).open("wb") as file:
-        for piece in encoded_pieces(graph):
-            digest.update(piece)
-            file.write(piece)
-    for other in others:
-        shutil.copyfile(_temporary(path), _temporary(other))
-        os.replace(_temporary(other), other)
-    os.replace(_temporary(path), path)
+    with new_file(path, sync=False) as temporary:  # `save` syncs all of them together
+        with temporary.open("wb") as file:
+            for piece in encoded_pieces(graph):
+                digest.update(piece)
+                file.write(piece)
+        for other in others:
+            with new_file(other, sync=False) as copy:
+                shutil.copyfile(temporary, copy)
     return digest.hexdigest()
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write *data* to *path* atomically."""
-    _temporary(path).write_bytes(data)
-    os.replace(_temporary(path), path)
-
-
-def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")

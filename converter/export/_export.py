@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError, did_you_mean
+from ...support import new_file
 from ..chakra import NODE_COLUMNS, EdgeKind, Graph, NodeType, Workload, replay
 
 __all__ = ["EXPORT_FORMATS", "export_graph"]
@@ -33,14 +33,9 @@ def export_graph(workload: Workload, path: str | Path, file_format: str, *, rank
         raise UsageError(f"There is no rank {rank}: the workload has ranks 0 to {workload.num_ranks - 1}.")
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            for part in EXPORT_FORMATS[file_format](workload, rank):
-                file.write(part)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with new_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        for part in EXPORT_FORMATS[file_format](workload, rank):
+            file.write(part)
     return path
 
 

@@ -1,6 +1,7 @@
 """The agent's pure parts: whose step ends a round, and which module is the outermost; without torch."""
 
 import json
+import os
 import subprocess
 import sys
 import types
@@ -136,10 +137,10 @@ def test_a_wrapper_of_someone_else_s_around_ours_is_left_in_place(torch, counted
 def test_where_no_new_file_can_be_made_an_existing_one_is_overwritten(tmp_path):
     file = tmp_path / "status.json"
     write_or_overwrite(file, b'{"closed": false}')
-    (tmp_path / ".status.json.tmp").mkdir()  # where the new one would be written first
+    (tmp_path / f".status.json.{os.getpid()}.tmp").mkdir()  # where the new one would be written first
     write_or_overwrite(file, b'{"closed": 1}')
     assert json.loads(file.read_bytes()) == {"closed": 1}
-    (tmp_path / ".other.json.tmp").mkdir()
+    (tmp_path / f".other.json.{os.getpid()}.tmp").mkdir()
     with pytest.raises(OSError, match="other"):
         write_or_overwrite(tmp_path / "other.json", b"{}")
 

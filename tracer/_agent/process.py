@@ -36,11 +36,21 @@ DEFERRED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write *data* under a temporary name and move it to *path*."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
+    with _new_file(path) as temporary:
         temporary.write_bytes(data)
-        os.replace(temporary, path)
-    except OSError:
+
+
+@contextlib.contextmanager
+def _new_file(path: Path) -> Iterator[Path]:
+    """Do as `support.new_file`, which a job's Python may be without: the agent is loaded by its path alone.
+
+    Nothing is synced while the job waits: the launcher does that before it writes the manifest.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
@@ -62,13 +72,12 @@ def compress(raw: Path, target: Path) -> None:
 
     """
     _check_whole(raw)
-    temporary = target.with_name(f".{target.name}.tmp")
-    try:
-        with raw.open("rb") as source, gzip.open(temporary, "wb", compresslevel=3) as sink:
-            shutil.copyfileobj(source, sink, 1 << 20)
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with (
+        _new_file(target) as temporary,
+        raw.open("rb") as source,
+        gzip.open(temporary, "wb", compresslevel=3) as sink,
+    ):
+        shutil.copyfileobj(source, sink, 1 << 20)
     raw.unlink()
 
 
