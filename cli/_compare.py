@@ -12,6 +12,7 @@ from ..errors import UsageError
 from ..runner import Comparison, Study, compare, measured_result
 from ..runner.analysis import TIME_FORMULA
 from ..runner.study import run_name
+from ..support import new_file
 from ._output import console, error_console, format_option, print_frame, print_json
 
 __all__ = ["compare_command"]
@@ -124,9 +125,8 @@ def _comparable(study: Study, at_least: int) -> list[str]:
 def _write(comparison: Comparison, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in VIEWS:
-        temporary = folder / f".{name}.parquet.tmp"
-        getattr(comparison, name).to_parquet(temporary, index=False)
-        temporary.replace(folder / f"{name}.parquet")
+        with new_file(folder / f"{name}.parquet") as temporary:
+            getattr(comparison, name).to_parquet(temporary, index=False)
     error_console.print(f"[green]✓[/] wrote {', '.join(f'{name}.parquet' for name in VIEWS)} into {folder}.")
 
 

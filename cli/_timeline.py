@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 
 from ..errors import UsageError
+from ..support import new_file, writing
 from ..viewer import OpenRun
 from ..viewer.queries import area_overview, area_table, chrome_trace
 from ._output import console, format_option, print_frame
@@ -79,11 +79,9 @@ def timeline_command(
 
 
 def _write(run: OpenRun, file: Path) -> None:
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as out:
-            out.writelines(chrome_trace(run.nodes, run.slices, run.path))
-        temporary.replace(file)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise UsageError(f"{file} cannot be written ({error.strerror}); choose another name.") from error
+    with (
+        writing(file, UsageError, "choose another name"),
+        new_file(file) as temporary,
+        temporary.open("w", encoding="utf-8") as out,
+    ):
+        out.writelines(chrome_trace(run.nodes, run.slices, run.path))

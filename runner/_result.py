@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ..errors import StudyError
-from ._writing import writing
+from ..support import new_folder, writing
 
 __all__ = ["COLUMNS", "Result", "empty_table"]
 
@@ -121,14 +119,8 @@ class Result:
         target = Path(folder)
         if target.exists():
             raise StudyError(f"The result folder {target} exists already; results are never overwritten.")
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        shutil.rmtree(temporary, ignore_errors=True)
-        try:
-            with writing(target):
-                self.write_into(temporary)
-                temporary.rename(target)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+        with writing(target, StudyError), new_folder(target) as temporary:
+            self.write_into(temporary)
 
     def write_into(self, folder: Path) -> None:
         """Write the files of the result into *folder*, which is created, without any care for readers."""

@@ -23,13 +23,14 @@ __all__ = [
     "new_file",
     "new_folder",
     "remove_folder",
+    "remove_leftover_of",
     "remove_leftovers",
     "sync_files",
     "write_file",
     "writing",
 ]
 
-_TEMPORARY = re.compile(r"\..+\.(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}\.tmp", re.DOTALL)
+_TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}\.tmp", re.DOTALL)
 _NAME_BYTES = 200  # of a name; with the rest it stays below the 255 that file systems allow
 _SYNCED_AT_ONCE = 16  # a file system writes what many ask for at once: 2,000 files in 0.4 s instead of 8 s
 _UNSYNCABLE = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}  # some network and user-space file systems
@@ -105,18 +106,18 @@ def is_temporary(name: str) -> bool:
     return _TEMPORARY.fullmatch(name) is not None
 
 
-def remove_leftovers(folder: str | Path, *, pid: int | None = None) -> None:
-    """Remove what processes of this machine that are dead left half-made in *folder*.
+def remove_leftovers(folder: str | Path) -> None:
+    """Remove what processes of this machine that are dead left half-made in *folder*."""
+    for entry, match in _temporaries(folder):
+        if match["place"] == _place() and not _is_alive(int(match["pid"])):
+            _remove(entry)
 
-    With *pid* only what that one left, which the caller knows to be dead even if another has its number.
-    """
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            match = _TEMPORARY.fullmatch(entry.name)
-            if match is None or match["place"] != _place():
-                continue
-            if int(match["pid"]) == pid or (pid is None and not _is_alive(int(match["pid"]))):
-                _remove(entry)
+
+def remove_leftover_of(target: Path, pid: int) -> None:
+    """Remove what the process *pid* of any machine, known to be dead, had made of *target*."""
+    for entry, match in _temporaries(target.parent):
+        if match["name"] == _shortened(target.name) and int(match["pid"]) == pid:
+            _remove(entry)
 
 
 def sync_files(paths: Iterable[Path]) -> None:
@@ -143,8 +144,20 @@ def writing(
 
 
 def _temporary(target: Path) -> Path:
-    name = os.fsdecode(os.fsencode(target.name)[:_NAME_BYTES])
-    return target.with_name(f".{name}.{_place()}-{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    ending = f"{_place()}-{os.getpid()}-{os.urandom(4).hex()}.tmp"
+    return target.with_name(f".{_shortened(target.name)}.{ending}")
+
+
+def _shortened(name: str) -> str:
+    return os.fsdecode(os.fsencode(name)[:_NAME_BYTES])
+
+
+def _temporaries(folder: str | Path) -> Iterator[tuple[os.DirEntry[str], re.Match[str]]]:
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            match = _TEMPORARY.fullmatch(entry.name)
+            if match is not None:
+                yield entry, match
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from pathlib import Path
@@ -12,6 +11,7 @@ import pandas as pd
 
 from ..errors import StudyError
 from ..runner import BREAKDOWNS, Study
+from ..support import write_file, writing
 from ._report_pictures import path_picture, timeline_note, timeline_picture
 from ._state import OpenRun, StudyView
 from ._theme import KIND_LABELS, bytes_text, duration_text, kind_colour, ranks_text, run_name, share_text
@@ -40,15 +40,8 @@ def write_report(study: Study, run_id: str | None, path: str | Path) -> Path:
     view = StudyView(study)
     run = view.open(study.run_info(run_id).id)
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(report_html(run), encoding="utf-8")
-        temporary.replace(target)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise StudyError(
-            f"The report {target} cannot be written ({error.strerror}); choose another file."
-        ) from error
+    with writing(f"The report {target}", StudyError, "choose another file"):
+        write_file(target, report_html(run))
     return target
 
 

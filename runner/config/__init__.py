@@ -19,7 +19,6 @@ from ._system import SystemConfig as SystemConfig
 from ._units import parse_rate_bps as parse_rate_bps
 from ._values import read_yaml as read_yaml
 from ._values import shown as shown
-from ._values import write_atomically as write_atomically
 
 __all__ = [
     "NO_CONTROL",
@@ -41,5 +40,4 @@ __all__ = [
     "read_yaml",
     "shown",
     "without_paths",
-    "write_atomically",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -14,9 +13,10 @@ from typing import Any
 import yaml
 
 from ...errors import ConfigError
+from ...support import new_folder
 from ..engine import COLLECTIVES
 from ._system import SystemConfig
-from ._values import read_yaml, write_atomically
+from ._values import read_yaml
 
 __all__ = ["copied_into", "digests", "has_algorithms", "kept_in", "read_per_node", "without_paths"]
 
@@ -64,7 +64,7 @@ def copied_into(system: SystemConfig, folder: Path, inside: str = "algorithms") 
         else:
             changes[f"{use}_implementation_custom"] = (f"{lead}{use}",)
     if per_node:
-        write_atomically(folder / inside / "nodes.yml", yaml.safe_dump(per_node))
+        (folder / inside / "nodes.yml").write_text(yaml.safe_dump(per_node), encoding="utf-8")
         changes[_PER_NODE] = f"{lead}nodes.yml"
     return replace(system, folder=folder, **changes)
 
@@ -78,17 +78,9 @@ def kept_in(folder: Path, system: SystemConfig) -> tuple[SystemConfig, str]:
         return system, ""
     content = "\n".join(f"{use} {digest}" for use, digest in sorted(digests(system).items()))
     name = hashlib.sha256(content.encode()).hexdigest()[:16]
-    target, temporary = folder / name, folder / f".{name}.{os.getpid()}.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    kept = copied_into(system, temporary, "")
-    try:
-        temporary.rename(target)
-    except OSError:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if not target.is_dir():
-            raise
-    return replace(kept, folder=target), name
+    with new_folder(folder / name, existing="keep") as temporary:
+        kept = copied_into(system, temporary, "")
+    return replace(kept, folder=folder / name), name
 
 
 def read_per_node(system: SystemConfig) -> dict[int, str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
+from ...support import write_file
 from . import _values as values
 from ._presets import preset_path
 
@@ -74,4 +75,5 @@ class MemoryConfig:
 
     def save(self, path: str | Path) -> None:
         """Write the configuration as ASTRA-sim reads it."""
-        values.write_atomically(Path(path), json.dumps(self.to_dict(), indent=2) + "\n")
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, json.dumps(self.to_dict(), indent=2) + "\n")

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from ...errors import ConfigError
+from ...support import write_file
 from ..engine import TOPOLOGIES
 from . import _values as values
 from ._packet_files import read_packet_files
@@ -165,7 +166,8 @@ class NetworkConfig:
 
     def save(self, path: str | Path) -> None:
         """Write the configuration as ASTRA-sim reads it."""
-        values.write_atomically(Path(path), yaml.safe_dump(self.to_dict(), sort_keys=False))
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, yaml.safe_dump(self.to_dict(), sort_keys=False))
 
 
 def _whole(value: Any, where: str) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
-from . import _values as values
+from ...support import write_file
 from ._fabric import Clos
 from ._packet_values import (
     OWN_SETTINGS,
@@ -193,17 +193,18 @@ class PacketNetwork:
     def save(self, folder: Path) -> None:
         """Write ``config.txt``, ``topology.txt`` and the empty files ASTRA-sim insists on into *folder*.
 
-        Nodes are numbered hosts first, as ASTRA-sim takes node r for rank r.
+        Nodes are numbered hosts first, as ASTRA-sim takes node r for rank r. Nothing is
+        synced: they are for one simulation.
         """
         lines = [f"{key} {words}" for key, words in self.texts().items()]
-        values.write_atomically(folder / "config.txt", "\n".join(lines) + "\n")
+        write_file(folder / "config.txt", "\n".join(lines) + "\n", sync=False)
         numbered = self.hosts_first()
         head = f"{numbered.nodes} {len(numbered.switches)} {len(numbered.links)}"
         switches = " ".join(map(str, numbered.switches))
         rows = [" ".join(map(str, row)) for row in numbered.link_texts()]
-        values.write_atomically(folder / "topology.txt", "\n".join([head, switches, *rows]) + "\n")
-        values.write_atomically(folder / "flow.txt", "0\n")
-        values.write_atomically(folder / "trace.txt", "0\n")
+        write_file(folder / "topology.txt", "\n".join([head, switches, *rows]) + "\n", sync=False)
+        write_file(folder / "flow.txt", "0\n", sync=False)
+        write_file(folder / "trace.txt", "0\n", sync=False)
 
 
 def _translate(

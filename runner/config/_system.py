@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, did_you_mean
+from ...support import write_file
 from ..engine import ALGORITHMS, COLLECTIVES, WHOLE_ALGORITHMS, is_algorithm
 from . import _values as values
 from ._presets import preset_path
@@ -150,7 +151,8 @@ class SystemConfig:
 
     def save(self, path: str | Path) -> None:
         """Write the configuration as ASTRA-sim reads it."""
-        values.write_atomically(Path(path), json.dumps(self.to_dict(), indent=2) + "\n")
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, json.dumps(self.to_dict(), indent=2) + "\n")
 
 
 _FIELDS = tuple(item.name for item in fields(SystemConfig) if item.name not in ("unknown", "folder", "name"))

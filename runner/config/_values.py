@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import json
 import math
-import os
 import re
 import reprlib
 import sys
@@ -42,7 +41,6 @@ __all__ = [
     "spelling_hints",
     "text",
     "texts",
-    "write_atomically",
 ]
 
 
@@ -154,11 +152,3 @@ def read_yaml(path: Path, what: str) -> dict[str, Any]:
             f"The {what} {path} is not valid YAML ({place}); correct it at that place."
         ) from error
     return _mapping(value, path, what)
-
-
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write *content* to *path* so that a reader sees the old file or the whole new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(content.encode() if isinstance(content, str) else content)
-    temporary.replace(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sqlite3
 import time
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import IO, Any
 
 from ...converter import Finding
 from ...errors import ConfigError, StudyError
+from ...support import remove_leftover_of
 from .._experiment import Experiment
 from ..study import Study, check_name
 from ._alive import Launch, end_group, launch_process, take_lock
@@ -235,7 +235,7 @@ class JobStore:
         with lock, self.database.transaction() as connection:
             # Nobody can start it while we have its lock; but it may have ended properly before.
             for current in select(connection, "id = ? AND state = 'running'", job.id):
-                shutil.rmtree(self._leftover(current), ignore_errors=True)
+                remove_leftover_of(self.study.path / "runs" / current.experiment, current.pid)
                 update(connection, job.id, **self._after_death(current))
 
     def _after_death(self, job: Job) -> dict[str, Any]:
@@ -248,7 +248,3 @@ class JobStore:
             return {"state": "queued", "message": "Its process died; it will be started again."}
         text = f"Its process died {job.attempts} times; is there enough memory? Its log may say why."
         return ended | {"state": "failed", "message": text}
-
-    def _leftover(self, job: Job) -> Path:
-        """Return where a process that died left a run it had not finished writing."""
-        return self.study.path / "runs" / f".{job.experiment}.{job.pid}.tmp"

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ...errors import BackendError, Cancelled, StudyError
+from ...support import write_file
 from .._experiment import Experiment
 from .._result import Result
 from ..backends import get_backend
-from ..config import write_atomically
 from ..study import Study, check_item, import_item
 from ..sweep import run_sweep
 from ._job import ImportRequest, Job, SweepRequest, read_request
@@ -69,7 +69,7 @@ def _check(study: Study, _job: Job, request: str, note: Note) -> str:
     found = check_item(Path(asked.folder), asked.item, lambda done, total: _go_on(note, done, total))
     file = findings_file(study, asked)
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, json.dumps([finding.to_dict() for finding in found]))
+    write_file(file, json.dumps([finding.to_dict() for finding in found]))
     return f"{len(found)} finding{'' if len(found) == 1 else 's'}." if found else "Nothing is wrong with it."
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ...errors import StudyError
+from ...support import write_file, writing
 
 __all__ = [
     "LABEL_LENGTH",
@@ -77,20 +77,13 @@ def write_note(folder: Path, label: str | None, note: str | None, tags: Iterable
         "note": None if note is None else checked_note(note),
         "tags": None if tags is None else checked_tags(tags),
     }
-    # Beside the folder, not in it: one that was deleted meanwhile must not come back with only a note.
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.note.tmp")
     with _lock:
         texts = {"label": "", "note": "", "tags": ()} | read_note(folder)
         texts |= {key: text for key, text in asked.items() if text is not None}
-        try:
-            temporary.write_text(json.dumps(texts, indent=2) + "\n", encoding="utf-8")
-            temporary.replace(folder / _NAME)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise StudyError(
-                f"The note of {folder.name} cannot be written ({error.strerror}); was it deleted, and may "
-                "you write to the study?"
-            ) from error
+        with writing(
+            f"The note of {folder.name}", StudyError, "was it deleted, and may you write to the study?"
+        ):
+            write_file(folder / _NAME, json.dumps(texts, indent=2) + "\n")
 
 
 def _checked(text: str, what: str, most: int) -> str:

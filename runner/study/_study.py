@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import filecmp
 import json
-import os
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -14,10 +13,10 @@ from typing import Any
 
 from ...converter import Workload
 from ...errors import StudyError, did_you_mean
+from ...support import new_folder, remove_folder, write_file, writing
 from .._experiment import Experiment, WorkloadSource
 from .._result import Result
-from .._writing import writing
-from ..config import MemoryConfig, NetworkConfig, SystemConfig, copied_into, load_groups, write_atomically
+from ..config import MemoryConfig, NetworkConfig, SystemConfig, copied_into, load_groups
 from ._notes import LABEL_LENGTH, NOTE_LENGTH, TAG_LENGTH, read_note, write_note
 
 __all__ = ["RunInfo", "Study"]
@@ -72,7 +71,7 @@ class Study:
         head = {"format": _FORMAT, "version": 1, "created": _now()}
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / "study.json", json.dumps(head, indent=2) + "\n")
+            write_file(folder / "study.json", json.dumps(head, indent=2) + "\n")
         except OSError as error:
             raise StudyError(
                 f"The study {folder} cannot be made ({error.strerror}); choose a folder you may write to."
@@ -157,18 +156,13 @@ class Study:
 
         A workload that runs belong to is not replaced by another: the new one is then called ``name-2``.
         """
-        root = self.path / "workloads"
-        temporary = root / f".{name}.{os.getpid()}.tmp"
-        shutil.rmtree(temporary, ignore_errors=True)
-        try:
-            with writing(root / name):
-                temporary.mkdir(parents=True)
-                workload.save(temporary / "workload")
-                folder = self._folder_for(temporary, root / name)
-                shutil.rmtree(folder, ignore_errors=True)
-                temporary.rename(folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+        folder = self.path / "workloads" / name
+        with (
+            writing(folder, StudyError),
+            new_folder(folder, existing="replace", choose=lambda _: folder) as temporary,
+        ):
+            workload.save(temporary / "workload")
+            folder = self._folder_for(temporary, folder)
         return folder / "workload"
 
     def _folder_for(self, saved: Path, wanted: Path) -> Path:
@@ -255,21 +249,11 @@ class Study:
         folder = self.path / "runs" / run_id
         if folder.exists():
             return run_id
-        temporary = folder.with_name(f".{run_id}.{os.getpid()}.tmp")
-        shutil.rmtree(temporary, ignore_errors=True)
-        try:
-            with writing(folder):
-                result.write_into(temporary)
-                _write_inputs(temporary, experiment)
-                info = self._new_info(experiment, result, label, workload)
-                write_atomically(temporary / "run.json", json.dumps(info, indent=2) + "\n")
-                try:
-                    temporary.rename(folder)
-                except OSError:
-                    if not folder.exists():
-                        raise
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+        with writing(folder, StudyError), new_folder(folder, existing="keep") as temporary:
+            result.write_into(temporary)
+            _write_inputs(temporary, experiment)
+            info = self._new_info(experiment, result, label, workload)
+            (temporary / "run.json").write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
         return run_id
 
     def _new_info(
@@ -331,16 +315,13 @@ class Study:
         The same experiment can be simulated again. Raises `StudyError` if there is no such run.
         """
         folder = self._run_folder(run_id)
-        doomed = folder.with_name(f".{run_id}.{os.getpid()}.deleted")
-        shutil.rmtree(doomed, ignore_errors=True)
         try:
-            folder.rename(doomed)
+            remove_folder(folder)
         except OSError as error:
             raise StudyError(
                 f"The run {run_id} cannot be deleted ({error.strerror}); was it deleted meanwhile, and "
                 "may you write to the study?"
             ) from error
-        shutil.rmtree(doomed, ignore_errors=True)
 
     def _run_folder(self, run_id: str) -> Path:
         known = [info.id for info in self._infos()]
@@ -375,11 +356,11 @@ def _write_inputs(folder: Path, experiment: Experiment) -> None:
     experiment.memory.save(folder / "memory.json")
     description = experiment.describe()
     if description["groups"]:
-        write_atomically(folder / "groups.json", json.dumps(description["groups"]) + "\n")
+        (folder / "groups.json").write_text(json.dumps(description["groups"]) + "\n", encoding="utf-8")
     stored = {key: description[key] for key in ("backend", "groups", "options")}
     stored["workload_hash"] = experiment.workload.content_hash
     stored["assumptions"] = list(experiment.assumptions)
-    write_atomically(folder / "experiment.json", json.dumps(stored, indent=2) + "\n")
+    (folder / "experiment.json").write_text(json.dumps(stored, indent=2) + "\n", encoding="utf-8")
 
 
 def _same_programs(one: Path, other: Path) -> bool:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, StudyError
+from ...support import write_file
 from .._experiment import Experiment
 from .._simulate import load_memory
-from ..config import MemoryConfig, NetworkConfig, SystemConfig, list_presets, write_atomically
+from ..config import MemoryConfig, NetworkConfig, SystemConfig, list_presets
 from ..study import Study
 from ._settings import Base, Builder
 from ._table import read_table
@@ -33,7 +34,8 @@ def write_start(folder: Path, base: Base) -> None:
         "backend": base.backend,
         "options": dict(base.options),
     }
-    write_atomically(folder / _NAME, json.dumps(start, indent=2) + "\n")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_file(folder / _NAME, json.dumps(start, indent=2) + "\n")
 
 
 def sweep_experiment(study: Study, name: str, identity: str) -> Experiment:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from ...errors import StudyError
+from ...support import new_file
 from ._goal import Goal
 from ._point import MEASURES, Answer
 from ._space import Settings, point_key
@@ -108,9 +108,9 @@ class PointTable:
         started = time.monotonic()
         if not self._changed or (not now and started - self._saved_at < self._pause_s):
             return
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
-        self.frame().to_parquet(temporary, index=False)
-        temporary.replace(self.path)
+        # What is lost of a sweep at work is simulated again.
+        with new_file(self.path, sync=now) as temporary:
+            self.frame().to_parquet(temporary, index=False)
         self._changed = False
         self._saved_at = time.monotonic()
         # A table so large that writing it takes long is written more rarely.

@@ -24,6 +24,7 @@ from chakrascope.runner import JobStore, NetworkConfig, Study, SystemConfig, get
 from chakrascope.runner.jobs._attempt import Attempt
 from chakrascope.runner.jobs._job import ACTIVE, read_request
 from chakrascope.runner.jobs._work import keep_run
+from chakrascope.support import new_folder
 
 EXPERIMENTS = 3
 SLOTS = 2
@@ -305,7 +306,8 @@ def test_a_changed_workload_is_not_simulated_in_its_place(study):
 def test_a_half_written_run_of_a_dead_process_is_removed(study):
     store = JobStore(study, launch=lambda *_: 4242)
     job = store.submit(experiment_of(study, 1))
-    leftover = study.path / "runs" / f".{job.experiment}.4242.tmp"
+    with new_folder(study.path / "runs" / job.experiment) as making:
+        leftover = making.with_name(making.name.replace(f"-{os.getpid()}-", "-4242-"))
     leftover.mkdir(parents=True)
     store.resume()
     assert not leftover.exists()

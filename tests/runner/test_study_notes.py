@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -132,7 +134,7 @@ def test_interrupted_writing_leaves_the_old_note(study, monkeypatch):
     with pytest.raises(StudyError, match="No space left"):
         study.annotate(run_id, label="new", note="new")
     assert study.runs() == [before]
-    assert not list((study.path / "runs").glob(".*"))
+    assert not list((study.path / "runs").rglob(".*"))
 
 
 def test_writers_at_once_leave_one_whole_note(study):
@@ -181,8 +183,12 @@ def test_note_of_a_run_deleted_meanwhile_brings_nothing_back(study, monkeypatch)
 def test_leftover_of_a_deletion_that_died_is_no_run(study):
     run_id, _, _ = kept(study)
     folder = study.path / "runs" / run_id
-    folder.rename(folder.with_name(f".{run_id}.{os.getpid()}.deleted"))
+    dies = "import os, shutil, sys; shutil.rmtree = lambda *_, **__: os._exit(3); "
+    dies += "from pathlib import Path; from chakrascope.support import remove_folder; "
+    dies += "remove_folder(Path(sys.argv[1]))"
+    assert subprocess.run([sys.executable, "-c", dies, str(folder)], check=False).returncode == 3
     assert study.runs() == []
+    assert len(list((study.path / "runs").iterdir())) == 1
     kept(study)
     study.delete_run(run_id)
     assert not list((study.path / "runs").iterdir())

@@ -18,6 +18,7 @@ from chakrascope.support import (
     new_file,
     new_folder,
     remove_folder,
+    remove_leftover_of,
     remove_leftovers,
     write_file,
     writing,
@@ -206,12 +207,13 @@ def test_a_new_folder_clears_what_others_left_beside_it(tmp_path):
     assert names(tmp_path) == ["folder"]
 
 
-def test_only_what_one_process_left_is_removed(tmp_path):
-    one, other = killed_in(tmp_path), killed_in(tmp_path)
-    remove_leftovers(tmp_path, pid=one)
-    left = names(tmp_path)
-    assert len(left) == 2
-    assert all(f"-{other}-" in name for name in left)
+def test_only_what_one_process_left_of_one_name_is_removed(tmp_path):
+    pid = killed_in(tmp_path)
+    remove_leftover_of(tmp_path / "folder", pid + 1)
+    remove_leftover_of(tmp_path / "fold", pid)
+    assert len(names(tmp_path)) == 2
+    remove_leftover_of(tmp_path / "folder", pid)
+    assert [name[:6] for name in names(tmp_path)] == [".file."]
 
 
 def test_what_another_machine_is_making_is_left_alone(tmp_path):
@@ -221,9 +223,12 @@ def test_what_another_machine_is_making_is_left_alone(tmp_path):
         foreign = name.replace(place, f"{int(place, 16) ^ 1:08x}")
         (tmp_path / name).rename(tmp_path / foreign)
     remove_leftovers(tmp_path)
-    remove_leftovers(tmp_path, pid=pid)
+    remove_leftover_of(tmp_path / "other", pid)
     assert len(names(tmp_path)) == 2
     assert all(is_temporary(name) for name in names(tmp_path))
+    remove_leftover_of(tmp_path / "file", pid)
+    remove_leftover_of(tmp_path / "folder", pid)
+    assert names(tmp_path) == []
 
 
 def test_removing_leftovers_of_no_folder_is_nothing_to_do(tmp_path):

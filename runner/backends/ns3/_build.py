@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ....errors import BackendError
+from ....support import sync_files
 from .._process import describe_exit, run_guarded
 from .._scratch import scratch_folder
 from ._install import Compiler, Ns3Install, find_compiler, find_ns3
@@ -90,4 +91,5 @@ def _compile(ns3: Ns3Install, compiler: Compiler, target: Path, keep_going: Call
                 f"{compiler.version}: {describe_exit(status)}. {' | '.join(tail[-4:])}. Install the ns-3 it "
                 "was made for with `pip install --no-deps ns3==3.44.post0`."
             )
+        sync_files([folder / "packetnet"])  # half a program would be started for ever
         (folder / "packetnet").replace(target)

@@ -11,6 +11,7 @@ from pathlib import Path
 from ....converter import Finding, Workload, convert, convert_files, doctor
 from ....converter.building import Progress
 from ....errors import ChakrascopeError
+from ....support import new_folder
 from .._names import check_name
 from .._study import Study
 from ._find import ImportItem, find_item
@@ -67,18 +68,13 @@ def import_item(study: Study, folder: Path, identity: str, name: str, progress: 
 def _import_trace_set(study: Study, folder: Path, item: ImportItem, name: str, progress: Progress) -> Path:
     """Copy the trace set into the study and convert it there; without a workload the copy goes again."""
     root = study.path / "traces"
-    copied = root / f".{name}.{os.getpid()}.tmp"
-    shutil.rmtree(copied, ignore_errors=True)
-    try:
+    with new_folder(root / name) as copied:
         for file in item.files:
             target = copied / Path(file).relative_to(item.place)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(folder / file, target, follow_symlinks=False)
         workload = convert(copied, progress=progress, jobs=_processes(item))
         workload = replace(workload, metadata=workload.metadata | {"trace_set": name})
-        copied.rename(root / name)
-    finally:
-        shutil.rmtree(copied, ignore_errors=True)
     return study.add_workload(workload, name)
 
 
