@@ -10,7 +10,8 @@ from rich.markup import escape
 
 from ..converter import Workload, convert, convert_files
 from ..errors import UsageError
-from ._output import console, count_of, counter, print_rows, stage
+from ..support import count_text
+from ._output import console, counter, print_rows, stage
 
 if TYPE_CHECKING:
     from ..runner import Study
@@ -124,5 +125,5 @@ def convert_command(
     for assumption in workload.metadata.get("assumptions", []):
         console.print(f"Assumed: {escape(assumption)}.", style="dim")
     nodes = sum(len(graph.node_columns["node_id"]) for graph in workload.graphs)
-    console.print(f"{count_of(workload.num_ranks, 'rank')}, {count_of(nodes, 'node')}.")
+    console.print(f"{count_text(workload.num_ranks, 'rank')}, {count_text(nodes, 'node')}.")
     console.print(f"Next: chakrascope run {target} --network PRESET")

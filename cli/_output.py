@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,15 +17,15 @@ from rich.markup import escape
 from rich.status import Status
 from rich.table import Table
 
+from ..support import bytes_text, change_text, duration_text, share_text
+
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
     "console",
-    "count_of",
     "counter",
     "error_console",
-    "format_duration",
     "format_option",
     "print_frame",
     "print_json",
@@ -63,19 +64,6 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return "".join(_IN_ASCII.get(sign, "?") for sign in error.object[error.start : error.end]), error.end
-
-
-def format_duration(nanoseconds: float) -> str:
-    """Return a duration with the unit a person would choose."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if abs(nanoseconds) >= size:
-            return f"{nanoseconds / size:.3f} {unit}"
-    return f"{nanoseconds:.0f} ns"
-
-
-def count_of(number: int, noun: str) -> str:
-    """Return how many there are of *noun*, whose plural is regular."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def print_json(value: object) -> None:
@@ -127,18 +115,18 @@ def _print_table(columns: Mapping[str, bool], rows: Iterable[Iterable[Any]], tit
 
 
 def _cell(column: str, value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "" if math.isnan(value) else str(value)
     if column.endswith("_ns"):
-        return format_duration(float(value))
+        return duration_text(float(value))
     if column in {"bytes", "size_bytes"} and isinstance(value, int):
-        from ..runner import human_size  # noqa: PLC0415 - imports half of the libraries
-
-        return human_size(value)
+        return bytes_text(value)
     if column in {"share", "busiest", "mean"}:
-        return f"{value:.1%}"
+        return share_text(value)
     if not isinstance(value, float):
         text = str(value)
         return escape(text if len(text) <= _CELL_LENGTH else f"{text[: _CELL_LENGTH // 2]} … {text[-20:]}")
-    return f"{value:+.2%}" if column == "relative" else f"{value:,.4g}"
+    return change_text(value) if column == "relative" else f"{value:,.4g}"
 
 
 @contextmanager

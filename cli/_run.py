@@ -13,8 +13,9 @@ from rich.markup import escape
 
 from ..errors import UsageError
 from ..runner import Experiment, JobStore, NetworkConfig, Result, Study, get_backend, prepare
+from ..support import count_text, duration_text
 from ._check import print_check
-from ._output import console, count_of, format_duration, format_option, print_frame, print_json, stage
+from ._output import console, format_option, print_frame, print_json, stage
 
 __all__ = ["DEFAULT_BACKENDS", "Target", "choose_network", "run_command", "simulate_study", "target_options"]
 
@@ -89,7 +90,7 @@ def choose_network(network: str | None, logical: str | None) -> NetworkConfig | 
 def simulate(experiments: Iterable[Experiment]) -> Iterator[tuple[Experiment, Result]]:
     """Yield each experiment with its result."""
     for experiment in experiments:
-        ranks = count_of(experiment.workload.num_ranks, "rank")
+        ranks = count_text(experiment.workload.num_ranks, "rank")
         with stage(f"{experiment.backend}: {ranks} on {experiment.network.name}"):
             result = get_backend(experiment.backend).run(experiment)
         yield experiment, result
@@ -257,6 +258,6 @@ def print_results(results: list[Result], output_format: str, *, ranks: bool) -> 
         if output_format == "csv":
             print_frame(result.ranks.assign(backend=result.backend), "csv")
         elif ranks:
-            console.print(f"{result.backend}: makespan {format_duration(result.makespan_ns)}")
+            console.print(f"{result.backend}: makespan {duration_text(result.makespan_ns)}")
             print_frame(result.ranks, "table", limit=32)
             _print_remarks([result])

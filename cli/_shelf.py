@@ -9,6 +9,7 @@ import pandas as pd
 
 from ..errors import UsageError
 from ..runner import Shelf, describe_study
+from ..support import duration_text
 from ..viewer.queries import study_table
 from ._output import console, format_option, print_frame
 
@@ -56,7 +57,7 @@ def _for_people(table: pd.DataFrame) -> pd.DataFrame:
     """Return what fits on a terminal; a study that cannot be read says why in place of its note."""
     damaged = table["problem"] != ""
     told = table.assign(note=table["note"].where(~damaged, "cannot be read: " + table["problem"]))
-    told["shortest"] = ["" if ns < 0 else f"{ns / 1e6:,.3f} ms" for ns in table["shortest_ns"]]
+    told["shortest"] = ["" if ns < 0 else duration_text(ns) for ns in table["shortest_ns"]]
     texts = [column for column in ("tags", "note") if (told[column] != "").any()]
     shown: pd.DataFrame = told[["name", "ranks", "workloads", "runs", "shortest", "changed", *texts]]
     return shown

@@ -11,8 +11,9 @@ from rich.markup import escape
 
 from ..errors import ChakrascopeError, UsageError
 from ..runner import Study
+from ..support import count_text
 from ..tracer import TraceSet, collect, trace
-from ._output import count_of, error_console
+from ._output import error_console
 
 __all__ = ["capture_into", "capture_options", "study_option", "trace_command"]
 
@@ -64,7 +65,7 @@ def capture_into(
         study.discard_empty(folder)
         raise
     error_console.print(
-        f"[green]✓[/] captured {count_of(len(trace_set.ranks), 'rank')} into {folder}"
+        f"[green]✓[/] captured {count_text(len(trace_set.ranks), 'rank')} into {folder}"
         + (f" [yellow](partial: {'; '.join(trace_set.reasons)})[/]" if trace_set.partial else "")
     )
     return trace_set
@@ -106,6 +107,6 @@ def trace_command(
         except ChakrascopeError:
             study.discard_empty(folder)
             raise
-        error_console.print(f"[green]✓[/] collected {count_of(len(trace_set.ranks), 'rank')} into {folder}")
+        error_console.print(f"[green]✓[/] collected {count_text(len(trace_set.ranks), 'rank')} into {folder}")
         return 0
     return capture_into(study, command, warmup=warmup, steps=steps, fake_world=fake_world).exit_code

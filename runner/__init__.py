@@ -21,8 +21,6 @@ from .analysis import compare as compare
 from .analysis import critical_path as critical_path
 from .analysis import error_distribution as error_distribution
 from .analysis import flow_differences as flow_differences
-from .analysis import human_size as human_size
-from .analysis import human_time as human_time
 from .analysis import measured_result as measured_result
 from .analysis import node_differences as node_differences
 from .analysis import parting as parting
@@ -99,8 +97,6 @@ __all__ = [
     "find_items",
     "flow_differences",
     "get_backend",
-    "human_size",
-    "human_time",
     "list_presets",
     "load_groups",
     "measured_result",

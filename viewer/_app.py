@@ -10,13 +10,14 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 
 from ..errors import ChakrascopeError
 from ..runner import Study
+from ..support import duration_text
 from . import _downloads as downloads
 from . import _perfetto as perfetto
 from . import _routes as routes
 from . import pages
 from ._shell import frame, new_dash
 from ._state import Selection, StudyView, Surroundings
-from ._theme import duration_text, run_options
+from ._theme import run_options
 from .pages import card, link_to, no_workload, node_search, page_address, register_search
 
 __all__ = ["create_app"]

@@ -11,10 +11,10 @@ import pandas as pd
 
 from ..errors import StudyError
 from ..runner import BREAKDOWNS, Study
-from ..support import write_file, writing
+from ..support import bytes_text, count_text, duration_text, share_text, write_file, writing
 from ._report_pictures import path_picture, timeline_note, timeline_picture
 from ._state import OpenRun, StudyView
-from ._theme import KIND_LABELS, bytes_text, duration_text, kind_colour, ranks_text, run_name, share_text
+from ._theme import KIND_LABELS, kind_colour, run_name
 from .queries import advice_table, link_table, packet_facts, segment_table
 
 __all__ = ["report_html", "write_report"]
@@ -70,7 +70,7 @@ def report_html(run: OpenRun) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         f"<title>Chakrascope: {escape(run_name(run.info))}</title>"
         f"<style>{_STYLE.read_text(encoding='utf-8')}</style></head>\n<body><main>"
-        f"<p class=soft>{escape(run_name(run.info))} · {ranks_text(run.info.num_ranks)}</p>"
+        f"<p class=soft>{escape(run_name(run.info))} · {count_text(run.info.num_ranks, 'rank')}</p>"
         f"<h1>{escape(run.summary.headline)}</h1>\n{''.join(sections)}</main></body></html>\n"
     )
 

@@ -7,8 +7,9 @@ from html import escape
 import numpy as np
 import pandas as pd
 
+from ..support import duration_text
 from ._state import OpenRun
-from ._theme import KINDS, PATH_COLOUR, duration_text, kind_colour
+from ._theme import KINDS, PATH_COLOUR, kind_colour
 from .queries import strip
 from .timeline import SliceIndex
 

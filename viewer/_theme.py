@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ..runner import RunInfo
 from ..runner.study import run_name
+from ..support import count_text, duration_text
 
 __all__ = [
     "EDGE_KINDS",
@@ -14,15 +15,10 @@ __all__ = [
     "KIND_LABELS",
     "ON_KIND_INK",
     "PATH_COLOUR",
-    "bytes_text",
-    "duration_text",
-    "instant_text",
     "kind_colour",
-    "ranks_text",
     "run_name",
     "run_options",
     "run_text",
-    "share_text",
 ]
 
 # Okabe and Ito's palette: the hues stay apart for the common colour-vision deficiencies.
@@ -61,58 +57,17 @@ EDGE_KINDS: dict[int, tuple[str, str, str]] = {
     8: ("control", "#6b7280", "dotted"),
 }
 
-_TIME_UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
-_BYTE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-
 
 def kind_colour(kind: str) -> str:
     """Return the colour of a node or segment *kind*; unknown kinds are grey."""
     return KIND_COLOURS.get(kind, KIND_COLOURS["idle"])
 
 
-def duration_text(nanoseconds: float) -> str:
-    """Return *nanoseconds* in the largest unit that keeps it at or above one, with three digits or so."""
-    for scale, unit in _TIME_UNITS:
-        if abs(nanoseconds) >= scale:
-            return f"{_three_digits(nanoseconds / scale)} {unit}"
-    return f"{int(nanoseconds)} ns"
-
-
-def instant_text(nanoseconds: int) -> str:
-    """Return a point in time, to the microsecond."""
-    return f"{nanoseconds / 1e6:,.3f} ms"
-
-
-def bytes_text(size_bytes: int) -> str:
-    """Return *size_bytes* in binary units; a negative size means there is none."""
-    if size_bytes < 0:
-        return ""
-    for scale, unit in _BYTE_UNITS:
-        if size_bytes >= scale:
-            return f"{_three_digits(size_bytes / scale)} {unit}"
-    return f"{size_bytes} B"
-
-
 def run_text(info: RunInfo) -> str:
     """Return one line that tells a run from the others of its study."""
-    return f"{run_name(info)} · {ranks_text(info.num_ranks)} · {duration_text(info.makespan_ns)}"
-
-
-def ranks_text(count: int) -> str:
-    """Return how many ranks there are, as ``1 rank`` or ``8 ranks``."""
-    return f"{count} rank" if count == 1 else f"{count} ranks"
+    return f"{run_name(info)} · {count_text(info.num_ranks, 'rank')} · {duration_text(info.makespan_ns)}"
 
 
 def run_options(runs: Sequence[RunInfo]) -> list[dict[str, str]]:
     """Return *runs*, oldest first, as the run selector lists them: the newest first."""
     return [{"value": info.id, "label": run_text(info)} for info in reversed(runs)]
-
-
-def share_text(share: float) -> str:
-    """Return a fraction as a percentage with one digit."""
-    return f"{100 * share:.1f} %"
-
-
-def _three_digits(value: float) -> str:
-    decimals = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
-    return f"{value:,.{decimals}f}"

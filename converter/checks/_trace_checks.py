@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import ChakrascopeError, TraceError
+from ...support import duration_text
 from .._files import read_json
 from ..building import annotated_steps
 from ..readers import (
@@ -184,7 +185,7 @@ def _compare_ranks(ranks: Sequence[_Rank], folder: Path) -> Iterator[Finding]:
         yield Finding(
             "warning",
             f"{folder}, ranks {first} and {last}",
-            f"In step {index} rank {first} had ended {apart / 1e6:.3f} ms before rank {last} began: their "
+            f"In step {index} rank {first} had ended {duration_text(apart)} before rank {last} began: their "
             "clocks disagree, or the ranks do not work in step.",
             "Only waits between ranks are affected: durations stay right. Synchronise the hosts' clocks to "
             "compare measured times across ranks.",

@@ -11,8 +11,6 @@ from ._compare import compare as compare
 from ._critical_path import BREAKDOWNS as BREAKDOWNS
 from ._critical_path import CriticalPath as CriticalPath
 from ._critical_path import critical_path as critical_path
-from ._critical_path import human_size as human_size
-from ._critical_path import human_time as human_time
 from ._differences import collective_differences as collective_differences
 from ._differences import error_distribution as error_distribution
 from ._differences import flow_differences as flow_differences
@@ -66,8 +64,6 @@ __all__ = [
     "error_distribution",
     "flow_differences",
     "found_nodes",
-    "human_size",
-    "human_time",
     "layer_table",
     "link_dimensions",
     "link_table",

@@ -15,6 +15,7 @@ import numpy as np
 from ...converter import CollectiveType, Finding, Workload
 from ...converter.checks import worst_first
 from ...errors import ChakrascopeError
+from ...support import bandwidth_text
 from .. import engine
 from .._experiment import Experiment, WorkloadSource
 from .._simulate import choose_groups, is_captured, load_workload_head
@@ -161,7 +162,8 @@ def _place(comm_type: int, size: int, groups: Sequence[int]) -> str:
 def _bandwidths(network: NetworkConfig) -> Iterator[Finding]:
     rates = network.bandwidth_bytes_per_ns
     for number, rate in enumerate(rates, start=1):
-        cause = f"{rate:.4g} GB/s = {8 * rate:.4g} Gb/s a link and direction."
+        both = f"{bandwidth_text(rate)} = {bandwidth_text(rate, 'Gb/s')}"
+        cause = f"{both} per link and direction."
         yield Finding("note", f"dimension {number}", cause)
     if rates[-1] > rates[0]:
         cause = (

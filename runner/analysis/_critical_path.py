@@ -11,9 +11,10 @@ import pandas as pd
 
 from ...converter import CollectiveType, NodeType, Workload
 from ...errors import BackendError, ConfigError, did_you_mean
+from ...support import bytes_text, duration_text
 from .._result import Result
 
-__all__ = ["BREAKDOWNS", "SEGMENT_COLUMNS", "CriticalPath", "critical_path", "human_size", "human_time"]
+__all__ = ["BREAKDOWNS", "SEGMENT_COLUMNS", "CriticalPath", "critical_path"]
 
 BREAKDOWNS = ("collective", "kind", "module", "operator", "phase", "rank")
 SEGMENT_COLUMNS = {
@@ -34,7 +35,6 @@ SEGMENT_COLUMNS = {
 _FACT_COLUMNS = (
     "node_id", "name", "type", "kind", "operator", "module", "phase", "comm_type", "comm_size_bytes", "group",
 )  # fmt: skip
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,7 +243,7 @@ class _Facts:
         if other:
             name = self.node(step.origin_rank, step.origin_node)["name"]
             waited = step.start_ns - step.own_start_ns
-            lead = f"Waited {human_time(waited)} for" if waited > 0 else "Was set off by"
+            lead = f"Waited {duration_text(waited)} for" if waited > 0 else "Was set off by"
             return f"{lead} rank {step.origin_rank} to reach '{name}' (node {step.origin_node})."
         if step.cause < 0:
             return "Could start at once, at time 0."
@@ -265,27 +265,9 @@ def describe_collective(facts: dict[str, Any]) -> str:
     """Return e.g. ``all_reduce of 12.3 MiB, all ranks`` for a node's facts, or "" without communication."""
     if facts["type"] < NodeType.COMM_SEND:
         return ""
-    size = human_size(max(int(facts["comm_size_bytes"]), 0))
+    size = bytes_text(max(int(facts["comm_size_bytes"]), 0))
     if facts["type"] == NodeType.COMM_COLL:
         kind = CollectiveType(int(facts["comm_type"])).name.lower()
         group = "all ranks" if facts["group"] == 0 else f"group {facts['group']}"
         return f"{kind} of {size}, {group}"
     return f"{'send' if facts['type'] == NodeType.COMM_SEND else 'recv'} of {size}"
-
-
-def human_size(size_bytes: int) -> str:
-    """Return *size_bytes* in a unit people read, with three digits."""
-    value = float(size_bytes)
-    for unit in _UNITS:
-        if value < 1024 or unit == _UNITS[-1]:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
-        value /= 1024
-    return f"{size_bytes} B"
-
-
-def human_time(duration_ns: int) -> str:
-    """Return *duration_ns* in a unit people read, with about four digits."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if duration_ns >= size:
-            return f"{duration_ns / size:.4g} {unit}"
-    return f"{duration_ns} ns"

@@ -8,8 +8,9 @@ from typing import Any
 import pandas as pd
 
 from ...converter import Workload
+from ...support import duration_text, share_text
 from .._result import Result
-from ._critical_path import CriticalPath, critical_path, human_time
+from ._critical_path import CriticalPath, critical_path
 
 __all__ = ["TIME_FORMULA", "Summary", "rank_times", "summarize"]
 
@@ -64,9 +65,9 @@ def _headline(path: CriticalPath, kinds: pd.DataFrame) -> str:
     if path.segments.empty:
         return "The step takes no time: every node has a duration of 0."
     top = kinds.iloc[0]
-    share = f"{100 * float(top['share']):.0f} %"
+    share = share_text(float(top["share"]))
     cause = _PHRASES.get(top["key"], top["key"])
-    lead = f"The step of {human_time(path.makespan_ns)} is bound by {cause}: {share}"
+    lead = f"The step of {duration_text(path.makespan_ns)} is bound by {cause}: {share}"
     return f"{lead} of the critical path; {_contributor(path, str(top['key']))}."
 
 
@@ -78,7 +79,7 @@ def _contributor(path: CriticalPath, kind: str) -> str:
     name = str(totals.index[0])
     own = part[part[column] == name]
     largest = own.sort_values("duration_ns", ascending=False, kind="stable").iloc[0]
-    total = human_time(int(totals.iloc[0])) + (f" in {len(own)} segments" if len(own) > 1 else "")
+    total = duration_text(int(totals.iloc[0])) + (f" in {len(own):,} segments" if len(own) > 1 else "")
     text = f"the largest contributor is {name or largest['name']} ({total}){_place(own)}"
     return text + (f"; its largest piece: {_lower(largest['reason'])}" if kind == "communication" else "")
 
@@ -92,7 +93,7 @@ def _place(segments: pd.DataFrame) -> str:
     share = float(totals.max()) / max(int(totals.sum()), 1)
     if not place:
         return ""
-    return f" in {place}" if share > _ALMOST_ALL else f", {100 * share:.0f} % of it in {place}"
+    return f" in {place}" if share > _ALMOST_ALL else f", {share_text(share)} of it in {place}"
 
 
 def _lower(sentence: str) -> str:

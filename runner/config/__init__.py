@@ -13,10 +13,10 @@ from ._packet import NO_CONTROL as NO_CONTROL
 from ._packet import OUTPUTS as OUTPUTS
 from ._packet import PacketNetwork as PacketNetwork
 from ._packet_values import SETTINGS as SETTINGS
+from ._packet_values import parse_rate_bps as parse_rate_bps
 from ._presets import list_presets as list_presets
 from ._presets import preset_path as preset_path
 from ._system import SystemConfig as SystemConfig
-from ._units import parse_rate_bps as parse_rate_bps
 from ._values import read_yaml as read_yaml
 from ._values import shown as shown
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from ...errors import ConfigError, did_you_mean
+from ...support import parse_bandwidth, parse_duration
 from ._topology import PacketLink
-from ._units import parse_delay_ps, parse_rate_bps
 from ._values import shown
 
 __all__ = [
@@ -15,11 +16,14 @@ __all__ = [
     "SETTINGS",
     "TOPOLOGY_KEYS",
     "check_topology",
+    "parse_delay_ps",
+    "parse_rate_bps",
     "read_link",
     "read_setting",
     "whole_number",
 ]
 
+_LARGEST = 1 << 62
 TOPOLOGY_KEYS = ("links", "nodes", "switches")
 # Settings of ours, which ASTRA-sim skips: repeat its clock of 1 ns and its completion at the last
 # acknowledgement; when to send again what nobody confirmed (us, 0: never); the seed of chance.
@@ -80,6 +84,26 @@ SETTINGS: dict[str, tuple[str, Any]] = {
     "U_TARGET": ("number", 0.95),
     "VAR_WIN": ("flag", 0),
 }
+
+
+def parse_rate_bps(value: Any, where: str) -> int:
+    """Return a rate in bit/s; a bare number, or prefix, is in bit/s as in ns-3. Raises `ConfigError`."""
+    return _quantity(lambda: parse_bandwidth(value, bare="bps") * 8 * 10**9, where)
+
+
+def parse_delay_ps(value: Any, where: str) -> int:
+    """Return a delay in ps; a bare number is in seconds, as in ns-3. Raises `ConfigError`, naming *where*."""
+    return _quantity(lambda: parse_duration(value, bare="s") * 1000, where)
+
+
+def _quantity(read: Callable[[], Fraction], where: str) -> int:
+    try:
+        number = read()
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    if number > _LARGEST:
+        raise ConfigError(f"{where} is too large.")
+    return round(number)
 
 
 def read_setting(key: str, value: Any, where: str) -> Any:

@@ -8,6 +8,7 @@ import zipfile
 from io import BytesIO
 from pathlib import Path
 
+from ...support import bytes_text
 from .._experiment import Experiment
 from ..backends import write_inputs
 
@@ -27,7 +28,7 @@ The same with Chakrascope:
 """
 _WITH_WORKLOAD = "workload/ holds one Chakra graph a rank.\n"
 _WITHOUT_WORKLOAD = (
-    "The graphs of the {ranks} ranks are not here, as they have {size:,} MB; put them into workload/ as "
+    "The graphs of the {ranks} ranks are not here, as they have {size}; put them into workload/ as "
     "workload.RANK.et.\n"
 )
 
@@ -49,7 +50,7 @@ def experiment_archive(experiment: Experiment, command: str) -> bytes:
         readme = _README.format(
             program="AstraSim_NS3" if kind == "ns3" else "AstraSim_Analytical_Congestion_Unaware",
             options=shlex.join(options),
-            workload=workload.format(ranks=experiment.workload.num_ranks, size=size >> 20),
+            workload=workload.format(ranks=experiment.workload.num_ranks, size=bytes_text(size)),
             command=command,
         )
         (folder / "README.txt").write_text(readme, encoding="utf-8")

@@ -52,7 +52,7 @@ def test_a_faster_operator_saves_its_part():
 def test_less_data_in_a_collective_takes_less_time():
     asked = experiment()
     every = simulate_faster(asked, Target("collective", "all_reduce"), 4.0)
-    one = simulate_faster(asked, Target("collective", "all_reduce of 4 MiB, all ranks"), 4.0)
+    one = simulate_faster(asked, Target("collective", "all_reduce of 4.00 MiB, all ranks"), 4.0)
     assert one == every < makespan(asked)
     assert simulate_faster(asked, Target("collective", "all_gather"), 0.5) > makespan(asked)
 

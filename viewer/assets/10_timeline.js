@@ -4,14 +4,6 @@
   const LABEL_WIDTH = 168, OVERVIEW_HEIGHT = 22, TOP = OVERVIEW_HEIGHT + 26, FETCH_DELAY_MS = 90, NOTE_DELAY_MS = 400;
   const LANE_HEIGHTS = [22, 30], ROOM_BELOW = 190, LEAST_HEIGHT = 220;
 
-  function timeText(ns) {
-    const units = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]];
-    for (const [scale, unit] of units) {
-      if (Math.abs(ns) >= scale) { return `${parseFloat((ns / scale).toPrecision(6))} ${unit}`; }
-    }
-    return ns === 0 ? "0" : `${Math.round(ns)} ns`;
-  }
-
   /* Read what SliceBatch.encode wrote. */
   function decode(buffer) {
     const count = new DataView(buffer).getUint32(0, true);
@@ -133,5 +125,5 @@
     ready() { this.holder.dataset.slices = this.batch.count; }
   }
 
-  window.chakrascopeTimeline = { TimelineState, LABEL_WIDTH, OVERVIEW_HEIGHT, TOP, timeText };
+  window.chakrascopeTimeline = { TimelineState, LABEL_WIDTH, OVERVIEW_HEIGHT, TOP };
 })();

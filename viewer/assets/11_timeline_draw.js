@@ -1,7 +1,8 @@
 "use strict";
 /* Draws the timeline on its canvas: slices with their names, the critical path, arrows, the marked area, the axis. */
 (function () {
-  const { TimelineState, LABEL_WIDTH, OVERVIEW_HEIGHT, TOP, timeText } = window.chakrascopeTimeline;
+  const { TimelineState, LABEL_WIDTH, OVERVIEW_HEIGHT, TOP } = window.chakrascopeTimeline;
+  const { durationText, instantText } = window.chakrascopeUnits;
   const INK = { light: "#1f2933", dark: "#d5dbe1" }, LINE = { light: "#d9dee3", dark: "#3a4148" };
   const BAND = { light: "#f3f5f7", dark: "#1d2125" };
   const CHARACTER = 6.3, LEAST_TEXT = 30, AXIS_LABEL = 110, MEASURED_ALPHA = 0.55;
@@ -147,7 +148,7 @@
       context.lineWidth = 1;
       context.strokeRect(...box);
       context.font = "12px system-ui, sans-serif";
-      context.fillText(timeText(Math.round(area.t1 - area.t0)), Math.max(box[0], LABEL_WIDTH) + 4, Math.max(TOP, y) + 9);
+      context.fillText(durationText(Math.round(area.t1 - area.t0)), Math.max(box[0], LABEL_WIDTH) + 4, Math.max(TOP, y) + 9);
     }
 
     drawLabels(context, scheme) {
@@ -175,7 +176,7 @@
       const power = 10 ** Math.floor(Math.log10(rough));
       const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough);
       for (let t = Math.ceil(this.t0 / step) * step; t <= this.t1; t += step) {
-        const x = this.x(t), text = timeText(Math.round(t));
+        const x = this.x(t), text = instantText(Math.round(t), step);
         context.globalAlpha = 0.25;
         context.fillRect(x, TOP - 8, 1, 8);
         context.globalAlpha = 1;

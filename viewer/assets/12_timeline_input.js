@@ -1,7 +1,8 @@
 "use strict";
 /* What the timeline does with the mouse and the keyboard: hover, select, measure an area, follow waits. */
 (function () {
-  const { TimelineDrawing, LABEL_WIDTH, OVERVIEW_HEIGHT, TOP, timeText } = window.chakrascopeTimeline;
+  const { TimelineDrawing, LABEL_WIDTH, OVERVIEW_HEIGHT, TOP } = window.chakrascopeTimeline;
+  const { durationText } = window.chakrascopeUnits;
 
   class TimelineInput extends TimelineDrawing {
     constructor(holder) {
@@ -225,7 +226,7 @@
       const line = element("tr");
       for (const column of shown) {
         const isTime = column.endsWith("_ns"), value = row[column];
-        line.append(element("td", isTime ? timeText(Math.round(value)) : String(value), isTime || column === "slices" ? "number" : ""));
+        line.append(element("td", isTime ? durationText(Math.round(value)) : String(value), isTime || column === "slices" ? "number" : ""));
       }
       table.append(line);
     }

@@ -10,7 +10,8 @@ import pandas as pd
 import plotly.graph_objects as go
 from dash import dcc
 
-from .._theme import KIND_LABELS, ON_KIND_INK, duration_text, kind_colour, share_text
+from ...support import duration_text, share_text
+from .._theme import KIND_LABELS, ON_KIND_INK, kind_colour
 from ..queries import Dimension, Matrix
 
 __all__ = [

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from .._theme import KIND_LABELS, PATH_COLOUR, duration_text, kind_colour
+from ...support import duration_text
+from .._theme import KIND_LABELS, PATH_COLOUR, kind_colour
 from ._charts import literal, short, styled
 
 __all__ = ["difference_histogram", "difference_scatter", "paths_bars", "runs_bar"]

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from .._theme import bytes_text, share_text
+from ...support import bandwidth_text, bytes_text, share_text
 from ..queries import LinkMap, Use
 from ._charts import shades, styled
 
@@ -64,7 +64,8 @@ def use_map(use: Use, scheme: str) -> go.Figure:
             colorbar={"title": {"text": "GB/s", "side": "right"}, "thickness": 12, "outlinewidth": 0},
             zmin=0,
             ygap=1,
-            hovertemplate="%{y} at %{x:.3f} ms: %{z:.3g} GB/s<extra></extra>",
+            customdata=np.vectorize(bandwidth_text, otypes=[object])(use.rates),
+            hovertemplate="%{y} at %{x:,.3f} ms: %{customdata}<extra></extra>",
         )
     )
     figure.update_layout(height=110 + 18 * max(6, len(use.rows)))

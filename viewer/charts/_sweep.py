@@ -10,7 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
-from .._theme import duration_text
+from ...support import duration_text
 from ..queries import Matrix, setting_title
 from ._charts import literal, short, styled
 
@@ -78,7 +78,7 @@ def frontier_scatter(points: pd.DataFrame, settings: Sequence[str], objective: s
             marker=marker,
             line={"color": "#e08214", "dash": "dot"},
             hovertext=[_told(row, settings) for row in part.to_dict("records")],
-            hovertemplate=f"{title} %{{x:.6~g}}, %{{y:.4g}} ms<br>%{{hovertext}}<extra></extra>",
+            hovertemplate=f"{title} %{{x:.6~g}}<br>%{{hovertext}}<extra></extra>",
         )
     figure.update_layout(height=320, legend={"orientation": "h", "y": 1, "yanchor": "bottom"})
     figure.update_xaxes(title=title, rangemode="tozero")
@@ -139,7 +139,7 @@ def _add_lines(
 
 def _told(row: dict[Any, Any], settings: Sequence[str]) -> str:
     parts = [f"{literal(setting_title(key))} = {literal(short(str(row[key]), 60))}" for key in settings]
-    return "<br>".join([f"{row['makespan_ns'] / 1e6:.4g} ms", *parts])
+    return "<br>".join([duration_text(row["makespan_ns"]), *parts])
 
 
 def _axis(column: pd.Series) -> tuple[np.ndarray[Any, Any], list[tuple[float, str]]]:

@@ -9,8 +9,9 @@ from dash import Dash, Input, Output, State, html, no_update
 
 from ...errors import ChakrascopeError
 from ...runner import error_distribution
+from ...support import duration_text
 from .._state import OpenRun, Selection, StudyView
-from .._theme import duration_text, run_name, run_text
+from .._theme import run_name, run_text
 from ..charts import difference_histogram, difference_scatter, graph, paths_bars, runs_bar
 from ..queries import (
     collective_differences,

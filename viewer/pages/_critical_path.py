@@ -8,8 +8,8 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html, no_update
 
 from ...runner import BREAKDOWNS
+from ...support import duration_text, share_text
 from .._state import OpenRun, Selection, StudyView
-from .._theme import duration_text, share_text
 from ..charts import contributors_bar, graph, path_strip
 from ..queries import NO_NETWORK, TABLES, longest_with_slack, segment_table, slack_shares, strip, why_no_links
 from ._parts import (

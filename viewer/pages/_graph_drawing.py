@@ -7,8 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from ...support import duration_text, share_text
 from .._state import OpenRun, Selection
-from .._theme import EDGE_KINDS, KIND_LABELS, PATH_COLOUR, duration_text, kind_colour, share_text
+from .._theme import EDGE_KINDS, KIND_LABELS, PATH_COLOUR, kind_colour
 from ..queries import (
     Groups,
     Neighbour,

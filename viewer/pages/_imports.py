@@ -11,8 +11,8 @@ from dash import Dash, Input, Output, State, html, no_update
 
 from ...converter import Finding
 from ...runner import ImportItem, ImportRequest, JobStore, find_items
+from ...support import bytes_text
 from .._state import Selection, StudyView
-from .._theme import bytes_text
 from ..queries import item_table, proposed_name
 from ._jobs import jobs_card
 from ._parts import (

@@ -12,8 +12,9 @@ from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from ...errors import ChakrascopeError
 from ...runner import Job, JobStore
+from ...support import duration_text
 from .._state import Selection, StudyView
-from .._theme import duration_text, run_options
+from .._theme import run_options
 from ._parts import card, empty, page_address
 
 __all__ = ["job_list", "jobs_card", "register"]

@@ -8,8 +8,8 @@ import dash_mantine_components as dmc
 import numpy as np
 from dash import Dash, Input, Output, State, html
 
+from ...support import bytes_text, duration_text, share_text
 from .._state import OpenRun, Selection, StudyView
-from .._theme import bytes_text, duration_text, share_text
 from ..charts import graph, heat_map, loads_bar, use_map
 from ..charts import link_map as link_chart
 from ..queries import (

@@ -48,7 +48,6 @@ _FORMATS = {
     "±ms": "inSignedMilliseconds",
     "%": "inPercent",
     "±%": "inSignedPercent",
-    "±%2": "inSignedFinePercent",
     "GB/s": "inRate",
     "count": "inThousands",
     "bytes": "inBytes",

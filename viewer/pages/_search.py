@@ -8,8 +8,8 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, no_update
 
 from ...runner.analysis import search_nodes
+from ...support import duration_text
 from .._state import StudyView
-from .._theme import duration_text
 from ._parts import node_address
 
 __all__ = ["node_search", "register_search"]

@@ -12,8 +12,8 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 from ...errors import ChakrascopeError
 from ...runner import Sweep, read_sweep, sweep_names
 from ...runner.sweep import Goal
+from ...support import duration_text
 from .._state import Selection, StudyView
-from .._theme import duration_text
 from ..charts import best_heat_map, frontier_scatter, graph, parallel_coordinates
 from ..queries import (
     LEAST,

@@ -7,8 +7,8 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html, no_update
 
+from ...support import duration_text, share_text
 from .._state import OpenRun, Selection, StudyView
-from .._theme import duration_text, share_text
 from ..queries import Target, changes, drops, simulate_faster
 from ._parts import card, column, empty, option_address, table_card, text_column
 
@@ -24,7 +24,7 @@ _COLUMNS = [
     text_column("target", "10 % faster, it alone", flex=4, minWidth=220),
     column("makespan_ns", "Step (ms)", "ms", minWidth=100),
     column("delta_ns", "Difference (ms)", "±ms", minWidth=110),
-    column("relative", "Relative", "±%2", minWidth=90),
+    column("relative", "Relative", "±%", minWidth=90),
 ]
 
 

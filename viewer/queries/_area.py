@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from .._theme import KIND_LABELS, duration_text
+from ...support import duration_text
+from .._theme import KIND_LABELS
 
 __all__ = ["area_overview", "area_table"]
 

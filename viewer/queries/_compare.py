@@ -11,8 +11,9 @@ from ...runner import flow_differences as compare_flows
 from ...runner import node_differences as compare_nodes
 from ...runner import parting
 from ...runner import rank_differences as compare_ranks
+from ...support import duration_text, share_text
 from .._state import OpenRun
-from .._theme import duration_text, run_name, share_text
+from .._theme import run_name
 
 __all__ = [
     "collective_differences",

@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 
 from ...converter import CollectiveType, NodeType
-from .._theme import EDGE_KINDS, KIND_LABELS, PATH_COLOUR, bytes_text, duration_text, instant_text
+from ...support import bytes_text, duration_text, instant_text
+from .._theme import EDGE_KINDS, KIND_LABELS, PATH_COLOUR
 from ..timeline import SliceIndex
 
 __all__ = ["flows", "node_details"]
@@ -28,11 +29,11 @@ def node_details(node: Mapping[str, Any], slack_ns: int | None = None) -> list[t
         ("Module", _text(node, "module")),
         ("Phase", _text(node, "phase")),
         ("Collective", CollectiveType(comm_type).name.lower() if comm_type >= 0 else ""),
-        ("Message size", bytes_text(_number(node, "comm_size_bytes"))),
+        ("Message size", _size(node, "comm_size_bytes")),
         ("Group", _group(int(node.get("group", 0))) if comm_type >= 0 else ""),
         ("From, to", _ends(node)),
         ("Operations", f"{_number(node, 'num_ops'):,}" if _number(node, "num_ops") > 0 else ""),
-        ("Tensors", bytes_text(_number(node, "tensor_size_bytes"))),
+        ("Tensors", _size(node, "tensor_size_bytes")),
         ("Stream", _known(node, "stream")),
         ("Step", _known(node, "step")),
         ("Waited for", _cause(node)),
@@ -92,6 +93,10 @@ def _ends(node: Mapping[str, Any]) -> str:
     if source < 0 and target < 0:
         return ""
     return f"rank {source} to rank {target}" + (f", tag {tag}" if tag >= 0 else "")
+
+
+def _size(node: Mapping[str, Any], key: str) -> str:
+    return bytes_text(_number(node, key)) if _number(node, key) >= 0 else ""
 
 
 def _number(node: Mapping[str, Any], key: str) -> int:

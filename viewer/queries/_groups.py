@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ...runner.analysis import cut_names
-from .._theme import duration_text
+from ...support import duration_text
 from ..timeline import is_communication, lane_table
 
 __all__ = ["Groups", "module_groups", "phase_groups", "rank_groups", "stream_groups"]

@@ -13,7 +13,7 @@ import pandas as pd
 
 from ...runner import Result
 from ...runner.analysis import Matrix, endpoint, link_dimensions, link_table, switch_loads, traffic
-from .._theme import bytes_text, duration_text, share_text
+from ...support import bytes_text, duration_text, share_text
 
 __all__ = [
     "TRAFFIC",

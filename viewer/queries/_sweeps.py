@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ...runner.sweep import Goal, frontier
-from .._theme import duration_text
+from ...support import duration_text
 from ._network import Matrix
 
 __all__ = [
