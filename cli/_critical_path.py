@@ -9,6 +9,7 @@ import click
 from ..converter import Workload
 from ..errors import BackendError
 from ..runner import Result, critical_path, summarize
+from ..support import count_text
 from ..viewer.queries import TABLES, why_no_links
 from ._output import console, format_option, print_frame
 from ._studies import of_a_run, open_run
@@ -25,7 +26,9 @@ def print_critical_path(result: Result, workload: Workload, *, segments: int = 8
     print_frame(path.breakdown("kind"), "table", title="Critical path by kind")
     columns = ["rank", "name", "start_ns", "duration_ns", "module"]
     longest = path.segments.sort_values("duration_ns", ascending=False, kind="stable")[columns]
-    print_frame(longest.head(segments), "table", title=f"Longest of its {len(longest):,} segments")
+    print_frame(
+        longest.head(segments), "table", title=f"Longest of its {count_text(len(longest), 'segment')}"
+    )
     console.print("[dim]Why each of them began: --format csv. By operator, module or collective: --by.[/]")
 
 

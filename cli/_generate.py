@@ -8,6 +8,7 @@ import click
 
 from ..converter import MICROBENCHMARKS, microbenchmark, read_text_workload
 from ..errors import UsageError
+from ..support import count_text
 from ._output import console
 
 __all__ = ["generate_command"]
@@ -45,5 +46,5 @@ def generate_command(
     else:
         workload = read_text_workload(text, ranks, passes=repeats, model_group=model_group)
     workload.save(prefix)
-    console.print(f"Wrote {prefix}.*.et for {workload.num_ranks} ranks.")
+    console.print(f"Wrote {prefix}.*.et for {count_text(workload.num_ranks, 'rank')}.")
     console.print(f"Next: chakrascope run --workload-configuration {prefix} --network PRESET")

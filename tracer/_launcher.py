@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 from ..errors import CaptureError
+from ..support import count_text
 from ._agent import ENVIRONMENT_KEY
 from ._checks import check_command, prepare_folder
 from ._merge import merge, read_statuses
@@ -119,9 +120,9 @@ def _report(folder: Path, told: dict[int, str], on_status: Callable[[str], None]
         if rank is None:
             continue
         if rank["device_trace"] is None:
-            sentence = f"rank {rank['rank']}: recording after {status['steps_seen']} steps"
+            sentence = f"rank {rank['rank']}: recording after {count_text(status['steps_seen'], 'step')}"
         else:
-            sentence = f"rank {rank['rank']}: captured {len(rank['steps'])} steps"
+            sentence = f"rank {rank['rank']}: captured {count_text(len(rank['steps']), 'step')}"
         if told.get(status["pid"]) != sentence:
             told[status["pid"]] = sentence
             on_status(sentence)

@@ -7,7 +7,7 @@ from html import escape
 import numpy as np
 import pandas as pd
 
-from ..support import duration_text
+from ..support import count_text, duration_text
 from ._state import OpenRun
 from ._theme import KINDS, PATH_COLOUR, kind_colour
 from .queries import strip
@@ -33,7 +33,7 @@ def path_picture(run: OpenRun) -> str:
         f'fill="{kind_colour(str(row["kind"]))}"/>'
         for row in table.to_dict("records")
     )
-    title = f"The critical path over time, on {len(ranks)} ranks"
+    title = f"The critical path over time, on {count_text(len(ranks), 'rank')}"
     return _picture(title, _LABEL, _ROW * len(ranks), run.path.makespan_ns, labels + bars)
 
 

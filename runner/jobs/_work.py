@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ...errors import BackendError, Cancelled, StudyError
-from ...support import write_file
+from ...support import count_text, write_file
 from .._experiment import Experiment
 from .._result import Result
 from ..backends import get_backend
@@ -55,7 +55,7 @@ def _sweep(study: Study, _job: Job, request: str, note: Note) -> str:
     if found.failed == len(found.points):
         raise BackendError(f"No point of the sweep has a result: {found.points['error'].iloc[0]}")
     failed = f", {found.failed} of them failed" if found.failed else ""
-    return f"The sweep '{found.name}' has {len(found.points)} points{failed}."
+    return f"The sweep '{found.name}' has {count_text(len(found.points), 'point')}{failed}."
 
 
 def findings_file(study: Study, request: ImportRequest) -> Path:
@@ -70,7 +70,7 @@ def _check(study: Study, _job: Job, request: str, note: Note) -> str:
     file = findings_file(study, asked)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_file(file, json.dumps([finding.to_dict() for finding in found]))
-    return f"{len(found)} finding{'' if len(found) == 1 else 's'}." if found else "Nothing is wrong with it."
+    return f"{count_text(len(found), 'finding')}." if found else "Nothing is wrong with it."
 
 
 def _import(study: Study, _job: Job, request: str, note: Note) -> str:

@@ -116,7 +116,7 @@ def test_area_cuts_the_slices_at_its_edges(run):
     inside = run.slices.area(100_000, 200_000, (0, 1))
     assert run.nodes["name"].iloc[inside["row"]].tolist() == ["aten::mm"]
     assert inside["inside_ns"].tolist() == [100_000]
-    assert dict(area.area_overview(run.nodes, inside, 100_000))["Compute"] == "100 µs in 1 slices"
+    assert dict(area.area_overview(run.nodes, inside, 100_000))["Compute"] == "100 µs in 1 slice"
     table = area.area_table(run.nodes, inside)
     assert table[["operator", "slices", "total_ns", "measured_ns"]].to_numpy().tolist() == [
         ["aten::mm", 1, 100_000, 0]

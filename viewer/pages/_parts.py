@@ -11,6 +11,7 @@ import dash_mantine_components as dmc
 import pandas as pd
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
+from ...support import count_text
 from .._state import Selection
 from .._theme import KIND_LABELS, KINDS, kind_colour
 
@@ -197,7 +198,7 @@ def table_card(
         options["rowSelection"] = SINGLE_ROW
     if row_id:
         options["getRowId"] = f"'' + params.data.{row_id}"
-    known = f"{len(rows):,} rows"
+    known = count_text(len(rows), "row")
     shown = known if len(rows) <= MOST_ROWS else f"{MOST_ROWS:,} of {known}"
     head = dmc.Group([dmc.Title(title, order=3, size="h5"), dmc.Text(shown, size="sm", c="dimmed")], gap="sm")
     parts: list[Any] = [dmc.Group([head, export_links(name, **query)], justify="space-between", mb=4)]

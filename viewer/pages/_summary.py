@@ -7,7 +7,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html
 
-from ...support import duration_text, share_text
+from ...support import count_text, duration_text, share_text
 from .._state import OpenRun, Selection, StudyView
 from .._theme import run_name
 from ..charts import breakdown_bar, contributors_bar, graph, ranks_bar
@@ -90,7 +90,11 @@ def _figures(run: OpenRun) -> dmc.SimpleGrid:
             duration_text(exposed),
             f"{share_text(exposed / step)} on rank {worst}, the most",
         ),
-        ("Ranks", f"{info.num_ranks:,}", f"{len(run.result.nodes):,} nodes, {info.network or info.backend}"),
+        (
+            "Ranks",
+            f"{info.num_ranks:,}",
+            f"{count_text(len(run.result.nodes), 'node')}, {info.network or info.backend}",
+        ),
     ]
     tiles = [
         dmc.Paper(

@@ -12,7 +12,7 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 from ...errors import ChakrascopeError
 from ...runner import Sweep, read_sweep, sweep_names
 from ...runner.sweep import Goal
-from ...support import duration_text
+from ...support import count_text, duration_text
 from .._state import Selection, StudyView
 from ..charts import best_heat_map, frontier_scatter, graph, parallel_coordinates
 from ..queries import (
@@ -198,7 +198,7 @@ def _points(found: Sweep, goal: Goal, scheme: str) -> dmc.Paper:
                       export_links("sweep", sweep=found.name)], justify="space-between", mb=4)  # fmt: skip
     columns = [*settings, *_figures(found.points)]
     grid = table("sweep-table", rows, columns, scheme, height=height)
-    return card(f"All {len(rows):,} points, best first", head, grid)
+    return card(f"All {count_text(len(rows), 'point')}, best first", head, grid)
 
 
 def _figures(points: pd.DataFrame) -> list[dict[str, Any]]:

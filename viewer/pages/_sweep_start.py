@@ -9,6 +9,7 @@ import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
 
 from ...runner import JobStore, communication_of, sweep_names
+from ...support import count_text
 from .._state import Selection, StudyView
 from ..queries import (
     LEAST,
@@ -92,7 +93,7 @@ def _aim_fields(aim: Aim) -> dmc.SimpleGrid:
 
 def _begins(form: Form) -> str:
     changes = len(differences(form.setup))
-    changed = f" with {changes} change{'' if changes == 1 else 's'}" if changes else ""
+    changed = f" with {count_text(changes, 'change')}" if changes else ""
     backend = form.backends[0] if form.backends else "analytical-unaware"
     return f"{form.workload} on {form.setup.network_preset}{changed}, by {backend}"
 
@@ -184,7 +185,7 @@ def _shown(plan: Plan) -> Any:
             plan.problem, size="sm", c="red" if plan.over or plan.points else "dimmed", className="finding"
         )
     takes = f"{duration_estimate([plan.seconds])}, give or take a factor of two"
-    points = f"{plan.points:,} points{' of a search' if plan.trials else ''}"
+    points = count_text(plan.points, "point") + (" of a search" if plan.trials else "")
     return dmc.Text(f"{points}, {takes}. {plan.note}", size="sm", className="finding")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ...support import duration_text
+from ...support import count_text, duration_text
 from .._theme import KIND_LABELS
 
 __all__ = ["area_overview", "area_table"]
@@ -19,11 +19,11 @@ def area_overview(nodes: pd.DataFrame, inside: pd.DataFrame, span_ns: int) -> li
     facts = nodes[["kind", "rank"]].iloc[shown["row"]].assign(inside_ns=shown["inside_ns"].to_numpy())
     pairs = [
         ("Width", duration_text(span_ns)),
-        ("Slices", f"{len(facts):,} of {facts['rank'].nunique():,} ranks"),
+        ("Slices", f"{len(facts):,} of {count_text(facts['rank'].nunique(), 'rank')}"),
     ]
     for kind, part in facts.groupby("kind", sort=False):
         total = duration_text(int(part["inside_ns"].sum()))
-        pairs.append((KIND_LABELS.get(str(kind), str(kind)), f"{total} in {len(part):,} slices"))
+        pairs.append((KIND_LABELS.get(str(kind), str(kind)), f"{total} in {count_text(len(part), 'slice')}"))
     return pairs
 
 

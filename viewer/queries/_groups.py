@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ...runner.analysis import cut_names
-from ...support import duration_text
+from ...support import count_text, duration_text
 from ..timeline import is_communication, lane_table
 
 __all__ = ["Groups", "module_groups", "phase_groups", "rank_groups", "stream_groups"]
@@ -152,6 +152,6 @@ def _between(edges: pd.DataFrame, group_of: pd.Series) -> pd.DataFrame:
     table = pd.DataFrame({"src": edges["src"].map(group_of), "dst": edges["dst"].map(group_of)}).dropna()
     crossing = table[table["src"] != table["dst"]].astype(np.int64)
     counted = crossing.groupby(["src", "dst"]).size().rename("count").reset_index()
-    labels = [f"{count:,} edges" for count in counted["count"]]
+    labels = [count_text(count, "edge") for count in counted["count"]]
     labelled: pd.DataFrame = counted[["src", "dst"]].assign(label=labels)
     return labelled

@@ -13,7 +13,7 @@ import pandas as pd
 
 from ...runner import Result
 from ...runner.analysis import Matrix, endpoint, link_dimensions, link_table, switch_loads, traffic
-from ...support import bytes_text, duration_text, share_text
+from ...support import bytes_text, count_text, duration_text, share_text
 
 __all__ = [
     "TRAFFIC",
@@ -182,7 +182,9 @@ def packet_facts(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
     if isinstance(flows, Mapping):
         named = (("median", "median"), ("p99", "99th percentile"), ("max", "longest"))
         parts = [f"{label} {duration_text(float(flows[key]))}" for key, label in named if key in flows]
-        facts.append(("Flow completion", f"{int(flows.get('count', 0)):,} flows: {', '.join(parts)}"))
+        facts.append(
+            ("Flow completion", f"{count_text(int(flows.get('count', 0)), 'flow')}: {', '.join(parts)}")
+        )
     return facts
 
 
