@@ -1,7 +1,7 @@
 """Measure the engine's speed and memory, beside real ASTRA-sim if its binary is given.
 
-Examples: ``python benchmarks/engine_speed.py`` measures the engine alone: events a second, decoding, the
-overhead of a call. ``python benchmarks/engine_speed.py --astra-sim UNAWARE`` times ASTRA-sim's
+Examples: ``python benchmarks/engine_speed.py`` measures the engine alone: events a second, the overhead of
+a call. ``python benchmarks/engine_speed.py --astra-sim UNAWARE`` times ASTRA-sim's
 congestion-unaware binary and the engine in turns on the same input files, and ``--long`` adds a case that
 takes ASTRA-sim a minute. Times are processor seconds of one thread, the least of the repetitions: they vary
 less than wall time on a machine with other work. Each measurement is a process of its own, so that its peak
@@ -29,7 +29,6 @@ from random_experiments import et
 Case = dict[str, Any]
 SMALL, LARGE = 1 << 20, 1 << 30
 LIST_KEYS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
-DECODED_NODES = 1_000_000
 CALLS = 10_000
 STEP_COLLECTIVES = 400
 EVENT_CASES = [*((256, chunks) for chunks in (1, 2, 4, 8, 16, 24, 32, 48, 64)), (128, 4), (512, 4), (1024, 4)]
@@ -122,58 +121,6 @@ def _two_ranks(program: bytes) -> Callable[[], Any]:
     return lambda: engine.simulate(config, [program, small], [0, 1])
 
 
-def _decode() -> dict[str, Any]:
-    """Read a program of many nodes that wait in a circle, so that reading it is all there is to do."""
-    from chakrascope.converter import decode_graph  # noqa: PLC0415
-    from chakrascope.converter.chakra import Node  # noqa: PLC0415
-
-    few = DECODED_NODES // 20
-    data, part = circle(DECODED_NODES), circle(few)
-    start = time.process_time()
-    output = _two_ranks(data)()
-    native = time.process_time() - start
-    bodies = list(_messages(part))[1:]
-    start = time.process_time()
-    for body in bodies:
-        node = Node.FromString(body)
-        _ = (node.id, node.name, node.type, list(node.data_deps), node.duration_micros)
-        _ = {item.name: getattr(item, str(item.WhichOneof("value"))) for item in node.attr}
-    protobuf = (time.process_time() - start) / few * DECODED_NODES
-    start = time.process_time()
-    decode_graph(part)
-    graph = (time.process_time() - start) / few * DECODED_NODES
-    facts = {"nodes": DECODED_NODES, "file_bytes": len(data), "nodes_read": output.nodes_total - 1}
-    facts |= {"engine_s": native, "protobuf_s": protobuf, "decode_graph_s": graph}
-    return facts | {"protobuf_ratio": protobuf / native, "decode_graph_ratio": graph / native}
-
-
-def circle(count: int) -> bytes:
-    """Return a program of one free node and *count* compute nodes that each wait for the next one."""
-    work = {"type": "COMP", "duration_micros": 17, "num_ops": 1 << 20}
-    node = et.node({"id": 0, "name": "aten::addmm"} | work)
-    tail = node[2:]  # all but the id, which comes first
-    free = et.program([{"id": 0, "type": "COMP", "duration_micros": 1}])
-    parts = [free]
-    for index in range(1, count + 1):
-        following = index % count + 1
-        body = b"\x08" + et.varint(index) + tail + b"\x28" + et.varint(following)
-        parts.append(et.varint(len(body)) + body)
-    return b"".join(parts)
-
-
-def _messages(data: bytes) -> Any:
-    offset = 0
-    while offset < len(data):
-        size = shift = 0
-        more = True
-        while more:
-            byte = data[offset]
-            size |= (byte & 0x7F) << shift
-            shift, offset, more = shift + 7, offset + 1, byte > 0x7F
-        yield data[offset : offset + size]
-        offset += size
-
-
 def _calls() -> dict[str, Any]:
     """Simulate two tiny programs again and again in one process."""
     call = _two_ranks(et.program([{"id": 0, "type": "COMP", "duration_micros": 1}]))
@@ -210,7 +157,6 @@ def _training_step() -> dict[str, Any]:
 
 MEASUREMENTS: dict[str, Callable[..., dict[str, Any]]] = {
     "simulate": _simulate,
-    "decode": _decode,
     "calls": _calls,
     "training step": _training_step,
 }
@@ -279,7 +225,7 @@ def _mib(size: int) -> str:
 
 
 def alone(repeats: int) -> dict[str, Any]:
-    """Measure the engine without ASTRA-sim: events a second, decoding, and small calls."""
+    """Measure the engine without ASTRA-sim: events a second, and small calls."""
     rows = []
     print("ring all-reduce, 1 MiB       events   seconds   ns/event")
     for ranks, chunks in EVENT_CASES:
@@ -289,12 +235,7 @@ def alone(repeats: int) -> dict[str, Any]:
             f"{plain['events']:11,} {plain['cpu_s']:9.4f} {plain['cpu_s'] / plain['events'] * 1e9:10.1f}"
         )
         print(f"  {ranks:5} NPUs, {chunks:2} chunks {figures}", flush=True)
-    decode, calls = measure("decode"), measure("calls")
-    print(
-        f"reading {decode['nodes']:,} nodes of {decode['file_bytes']:,} bytes: {decode['engine_s']:.3f} s; "
-        f"protobuf {decode['protobuf_s']:.1f} s ({decode['protobuf_ratio']:.0f} times), "
-        f"decode_graph {decode['decode_graph_s']:.1f} s ({decode['decode_graph_ratio']:.0f} times)"
-    )
+    calls = measure("calls")
     print(
         f"{calls['calls']:,} tiny simulations: {calls['call_s'] * 1e6:.0f} us each, "
         f"{calls['grown_bytes']:,} bytes more memory at the end"
@@ -304,7 +245,7 @@ def alone(repeats: int) -> dict[str, Any]:
         f"{step['collectives']} all-reduces on {step['ranks']:,} NPUs, folded: {step['cpu_s']:.3f} s, "
         f"{_mib(step['grown_bytes'])} MiB"
     )
-    return {"events": rows, "decode": decode, "calls": calls, "training_step": step}
+    return {"events": rows, "calls": calls, "training_step": step}
 
 
 def plot(rows: list[dict[str, Any]]) -> str:

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +9,6 @@ _Int = NDArray[np.int32]
 _Byte = NDArray[np.uint8]
 _Columns = dict[str, np.ndarray]
 _TextTable = tuple[_Byte, _Long]
-_Texts = tuple[str, _Int, _TextTable]
 
 class FormatError(ValueError): ...
 
@@ -71,20 +71,23 @@ class ParquetWriter:
     def texts(self, numbers: _Int, texts: _TextTable) -> bytes: ...
     def finish(self) -> bytes: ...
 
-class Encoder:
+class ChakraRefusal(ValueError): ...
+
+_Extra = tuple[_Long, _Long, _Byte]
+
+def read_chakra(
+    file: bytes,
+) -> tuple[_Columns, dict[str, tuple[_Int, list[str]]], _Long, _Extra]: ...
+def read_attributes(node: bytes) -> dict[str, Any]: ...
+
+class ChakraWriter:
     def __init__(
         self,
-        preamble: bytes,
-        id: _Long,
-        type: _Long,
-        duration_ns: _Long,
-        lane: _Long,
-        name: _Texts,
+        metadata: bytes | None,
+        numbers: dict[str, _Long],
+        texts: dict[str, tuple[_Int, _TextTable]],
         ctrl: tuple[_Long, _Long],
         data: tuple[_Long, _Long],
-        is_cpu_op: _Byte,
-        integers: Sequence[tuple[str, int, _Long, bool]],
-        texts: Sequence[_Texts],
-        extra: _TextTable,
+        extra: tuple[_Byte, _Long, _Long],
     ) -> None: ...
     def next(self) -> bytes: ...

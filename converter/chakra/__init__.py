@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ._codec import decode_graph as decode_graph
 from ._codec import encode_graph as encode_graph
+from ._codec import other_attributes as other_attributes
 from ._codec import read_et as read_et
 from ._cycles import shortest_cycle as shortest_cycle
 from ._cycles import unreachable as unreachable
@@ -19,7 +20,6 @@ from ._order import dependencies as dependencies
 from ._order import execution_order as execution_order
 from ._replay import Replay as Replay
 from ._replay import replay as replay
-from ._schema import Node as Node
 from ._workload import Workload as Workload
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "Column",
     "EdgeKind",
     "Graph",
-    "Node",
     "NodeType",
     "Replay",
     "TextColumn",
@@ -38,6 +37,7 @@ __all__ = [
     "dependencies",
     "encode_graph",
     "execution_order",
+    "other_attributes",
     "read_et",
     "replay",
     "shortest_cycle",

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import DependencyError, UsageError, WorkloadError
-from ..chakra import CollectiveType, EdgeKind, Graph, NodeType, Workload, decode_graph, read_et, replay
+from ..chakra import (
+    CollectiveType,
+    EdgeKind,
+    Graph,
+    NodeType,
+    Workload,
+    decode_graph,
+    other_attributes,
+    read_et,
+    replay,
+)
 from ..readers import kind_of
 from ._findings import worst_first
 from ._workload_checks import check_workload
@@ -152,27 +162,10 @@ def inspect_node(graph: Graph, node_id: int) -> dict[str, Any]:
         "comm_type": CollectiveType(columns["comm_type"]).name if columns["comm_type"] >= 0 else "",
         "waits_for": neighbours("dst", "src"),
         "waited_for_by": neighbours("src", "dst"),
-        "other_attributes": _other_attributes(graph, node_id),
+        "other_attributes": other_attributes(graph, node_id),
     }
 
 
 def _plain(value: Any) -> Any:
     """Return *value* as Python's own type."""
     return value.item() if hasattr(value, "item") else value
-
-
-def _other_attributes(graph: Graph, node_id: int) -> dict[str, Any]:
-    """Return what the file says of a node that has no column."""
-    from ..chakra import Node  # noqa: PLC0415 - protobuf is slow to import
-
-    message = Node()
-    message.ParseFromString(graph.extra.get(node_id, b""))
-    found: dict[str, Any] = {}
-    for attribute in message.attr:
-        field = attribute.WhichOneof("value")
-        value: Any = getattr(attribute, field) if field else None
-        found[attribute.name] = list(value.values) if field and field.endswith("_list") else value
-    for name in ("inputs", "outputs"):
-        if message.HasField(name):
-            found[name] = getattr(message, name).values
-    return found

@@ -1,20 +1,12 @@
 // The Python face of the converter's native part: columns are NumPy arrays.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
-
-#include <array>
 #include <memory>
-#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "arrays.h"
 #include "device_reader.h"
-#include "encode.h"
 #include "host_chain.h"
 #include "host_reader.h"
 #include "order.h"
@@ -25,52 +17,6 @@ namespace nb = nanobind;
 using namespace chakrascope::converter;
 
 namespace {
-
-template <class T>
-using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Long = Array<std::int64_t>;
-using Int = Array<std::int32_t>;
-using Byte = Array<std::uint8_t>;
-
-template <class T>
-std::span<const T> view(const Array<T>& array) {
-    return {array.data(), array.size()};
-}
-
-std::string_view bytes_of(const Byte& array) {
-    return {reinterpret_cast<const char*>(array.data()), array.size()};
-}
-
-template <class T>
-nb::object to_array(std::vector<T>&& values) {
-    auto* kept = new std::vector<T>(std::move(values));
-    const nb::capsule owner(kept, [](void* memory) noexcept { delete static_cast<std::vector<T>*>(memory); });
-    return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(kept->data(), {kept->size()}, owner));
-}
-
-nb::object to_text(std::string_view bytes) {
-    return nb::steal(PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "replace"));
-}
-
-nb::list to_list(const Texts& texts) {
-    nb::list list;
-    for (const std::string& text : texts.kept()) list.append(to_text(text));
-    return list;
-}
-
-// The columns of a table by name.
-class Table {
-  public:
-    template <class T>
-    Table& add(const char* name, std::vector<T>& values) {
-        columns_[name] = to_array(std::move(values));
-        return *this;
-    }
-    nb::dict take() { return std::move(columns_); }
-
-  private:
-    nb::dict columns_;
-};
 
 template <class Reader>
 void bind_feeding(nb::class_<Reader>& reader) {
@@ -269,20 +215,6 @@ void bind_order(nb::module_& module) {
         });
 }
 
-TextTable text_table(const std::tuple<Byte, Long>& table) {
-    return {bytes_of(std::get<0>(table)), view(std::get<1>(table))};
-}
-
-using PyTexts = std::tuple<std::string, Int, std::tuple<Byte, Long>>;
-using PyIntegers = std::tuple<std::string, std::uint32_t, Long, bool>;
-using PySources = std::tuple<Long, Long>;
-
-TextColumn text_column(const PyTexts& column) {
-    return {std::get<0>(column), view(std::get<1>(column)), text_table(std::get<2>(column))};
-}
-
-nb::bytes to_bytes(const std::string& bytes) { return nb::bytes(bytes.data(), bytes.size()); }
-
 ColumnKind kind_of(const std::string& dtype) {
     if (dtype == "bool") return ColumnKind::kBool;
     if (dtype == "uint8") return ColumnKind::kUint8;
@@ -309,70 +241,6 @@ void bind_parquet(nb::module_& module) {
         .def("finish", [](const ParquetWriter& self) { return to_bytes(self.finish()); });
 }
 
-// An encoder, and the arrays it reads.
-class ArrayEncoder {
-  public:
-    ArrayEncoder(const nb::bytes& preamble, Long id, Long type, Long duration_ns, Long lane, PyTexts name,
-                 PySources ctrl, PySources data, Byte is_cpu_op, std::vector<PyIntegers> integers,
-                 std::vector<PyTexts> texts, std::tuple<Byte, Long> extra)
-        : preamble_(preamble.c_str(), preamble.size()),
-          nodes_{std::move(id), std::move(type), std::move(duration_ns), std::move(lane)},
-          name_(std::move(name)),
-          sources_{std::move(ctrl), std::move(data)},
-          is_cpu_op_(std::move(is_cpu_op)),
-          integers_(std::move(integers)),
-          texts_(std::move(texts)),
-          extra_(std::move(extra)),
-          encoder_(input()) {}
-
-    std::string next() { return encoder_.next(); }
-
-  private:
-    EncodeInput input() const {
-        EncodeInput input;
-        input.preamble = preamble_;
-        input.id = view(nodes_[0]);
-        input.type = view(nodes_[1]);
-        input.duration_ns = view(nodes_[2]);
-        input.lane = view(nodes_[3]);
-        input.name = text_column(name_);
-        input.ctrl_bounds = view(std::get<0>(sources_[0]));
-        input.ctrl_sources = view(std::get<1>(sources_[0]));
-        input.data_bounds = view(std::get<0>(sources_[1]));
-        input.data_sources = view(std::get<1>(sources_[1]));
-        input.is_cpu_op = view(is_cpu_op_);
-        for (const auto& [name_of, field, values, skip] : integers_)
-            input.integers.push_back({name_of, field, view(values), skip});
-        for (const auto& column : texts_) input.texts.push_back(text_column(column));
-        input.extra = text_table(extra_);
-        return input;
-    }
-
-    std::string preamble_;
-    std::array<Long, 4> nodes_;
-    PyTexts name_;
-    std::array<PySources, 2> sources_;
-    Byte is_cpu_op_;
-    std::vector<PyIntegers> integers_;
-    std::vector<PyTexts> texts_;
-    std::tuple<Byte, Long> extra_;
-    Encoder encoder_;
-};
-
-void bind_encoder(nb::module_& module) {
-    nb::class_<ArrayEncoder>(module, "Encoder")
-        .def(nb::init<const nb::bytes&, Long, Long, Long, Long, PyTexts, PySources, PySources, Byte,
-                      std::vector<PyIntegers>, std::vector<PyTexts>, std::tuple<Byte, Long>>())
-        .def("next", [](ArrayEncoder& self) {
-            std::string piece;
-            {
-                const nb::gil_scoped_release release;
-                piece = self.next();
-            }
-            return to_bytes(piece);
-        });
-}
-
 }  // namespace
 
 NB_MODULE(_native, module) {
@@ -382,5 +250,5 @@ NB_MODULE(_native, module) {
     bind_timeline(module);
     bind_order(module);
     bind_parquet(module);
-    bind_encoder(module);
+    bind_chakra(module);
 }

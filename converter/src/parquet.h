@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "encode.h"
+#include "texts.h"
 
 namespace chakrascope::converter {
 

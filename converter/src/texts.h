@@ -1,14 +1,27 @@
-// Texts by number: each different one is kept once.
+// Texts by number: each different one is kept once. And texts behind each other, as NumPy's arrays hold them.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 
 namespace chakrascope::converter {
+
+// Byte strings behind each other; string i ends at ends[i].
+struct TextTable {
+    std::string_view bytes;
+    std::span<const std::int64_t> ends;
+
+    std::string_view operator[](std::int64_t number) const {
+        const auto at = static_cast<std::size_t>(number);
+        const auto begin = at == 0 ? 0 : static_cast<std::size_t>(ends[at - 1]);
+        return bytes.substr(begin, static_cast<std::size_t>(ends[at]) - begin);
+    }
+};
 
 class Texts {
   public:

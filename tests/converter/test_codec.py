@@ -6,16 +6,13 @@ import hypothesis.strategies as st
 import numpy as np
 import pandas.testing
 import pytest
+from chakra_schema import HEAD, Node, framed, messages
 from hypothesis import given, settings
 
 from chakrascope.converter import EdgeKind, Graph, NodeType, Workload, decode_graph, encode_graph
-from chakrascope.converter.chakra import Node
-from chakrascope.converter.chakra._codec import _messages
-from chakrascope.converter.chakra._encode import encoded_pieces, framed
-from chakrascope.converter.chakra._schema import GlobalMetadata
+from chakrascope.converter.chakra._encode import encoded_pieces
 from chakrascope.errors import WorkloadError, WorkloadFormatError
 
-HEAD = framed(GlobalMetadata(version="0.0.4").SerializeToString())
 _sizes = st.integers(0, 2**40)
 _node = st.fixed_dictionaries(
     {
@@ -91,7 +88,7 @@ def test_unknown_attributes_survive():
 def test_rounded_microseconds_keep_their_sum():
     graph = Graph.build(0, [{"node_id": i, "type": 4, "duration_ns": 1400} for i in range(1000)], [])
     micros = []
-    for _, body in list(_messages(encode_graph(graph), "x"))[1:]:
+    for body in list(messages(encode_graph(graph)))[1:]:
         node = Node()
         node.ParseFromString(body)
         micros.append(node.duration_micros)
@@ -125,6 +122,6 @@ def test_large_files_are_written_in_pieces():
     again = decode_graph(b"".join(pieces))
     assert again.node_columns["duration_ns"].tolist() == duration.tolist()
     assert len(again.edge_columns["src"]) == count - 1
-    bodies = [body for _, body in _messages(encode_graph(graph), "test")][1:]
+    bodies = list(messages(encode_graph(graph)))[1:]
     micros = sum(Node.FromString(body).duration_micros for body in bodies)
     assert abs(1000 * micros - int(duration.sum())) <= 500

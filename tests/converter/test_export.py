@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from chakra_schema import HEAD, Node, framed
 
 from chakrascope.converter import (
     EXPORT_FORMATS,
@@ -19,9 +20,6 @@ from chakrascope.converter import (
     load_workload,
     replay,
 )
-from chakrascope.converter.chakra import Node
-from chakrascope.converter.chakra._encode import framed
-from chakrascope.converter.chakra._schema import GlobalMetadata
 from chakrascope.errors import DependencyError, UsageError, WorkloadError
 
 
@@ -77,9 +75,7 @@ def test_attributes_of_other_tools_are_shown(tmp_path):
     node.attr.add(name="dims").bool_list.values.extend([True, False])
     node.inputs.values = "[1]"
     path = tmp_path / "x.et"
-    path.write_bytes(
-        framed(GlobalMetadata(version="0.0.4").SerializeToString()) + framed(node.SerializeToString())
-    )
+    path.write_bytes(HEAD + framed(node.SerializeToString()))
     (graph,) = load_workload(path).graphs
     other = inspect_node(graph, 3)["other_attributes"]
     assert other == {"vendor": 2.5, "dims": [True, False], "inputs": "[1]"}

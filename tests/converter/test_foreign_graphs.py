@@ -7,6 +7,7 @@ import gzip
 
 import numpy as np
 import pytest
+from chakra_schema import GlobalMetadata, Node, messages
 
 from chakrascope.converter import (
     Graph,
@@ -21,9 +22,6 @@ from chakrascope.converter import (
     microbenchmark,
     read_et,
 )
-from chakrascope.converter.chakra import Node
-from chakrascope.converter.chakra._codec import _messages
-from chakrascope.converter.chakra._schema import GlobalMetadata
 from chakrascope.errors import WorkloadError, WorkloadFormatError
 from chakrascope.runner import WorkloadSource, simulate
 
@@ -40,10 +38,10 @@ def chakra(data_dir):
 
 
 def _parsed(data):
-    (_, first), *rest = _messages(data, "x")
+    first, *rest = messages(data)
     metadata, nodes = GlobalMetadata(), []
     metadata.ParseFromString(first)
-    for _, body in rest:
+    for body in rest:
         nodes.append(Node())
         nodes[-1].ParseFromString(body)
     return metadata, nodes

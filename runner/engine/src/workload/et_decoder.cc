@@ -1,237 +1,130 @@
-// Native decoder of Chakra .et files: varint-prefixed protobuf messages, one GlobalMetadata and then the
-// nodes.
+// What ASTRA-sim makes of a Chakra .et file, which the codec reads.
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <type_traits>
 
 #include "../errors.h"
+#include "chakra/message.h"
 #include "program.h"
 
 namespace chakrascope {
 namespace {
 
+using chakra::Attribute;
+using chakra::Key;
+using chakra::Reader;
+
 constexpr std::size_t kMaxNodes = 200'000'000;
 
-// A bounded view of one protobuf message.
-class Reader {
+// Takes in one node.
+class NodeIntake {
   public:
-    Reader(std::string_view bytes, const std::string& name) : bytes_(bytes), name_(name) {}
+    // *ctrl_parents* is empty, and lent so that not every node allocates it.
+    NodeIntake(RawNode& raw, std::vector<std::uint64_t>& ctrl_parents)
+        : raw_(raw), node_(raw.node), ctrl_parents_(ctrl_parents) {}
 
-    bool done() const { return place_ == bytes_.size(); }
-    std::size_t place() const { return place_; }
-
-    std::uint64_t varint() {
-        if (!done() && static_cast<unsigned char>(bytes_[place_]) < 0x80)
-            return static_cast<unsigned char>(bytes_[place_++]);
-        std::uint64_t value = 0;
-        for (int shift = 0; shift < 70; shift += 7) {
-            if (done()) fail("a number runs past the end");
-            const auto byte = static_cast<unsigned char>(bytes_[place_++]);
-            if (shift < 64) value |= static_cast<std::uint64_t>(byte & 0x7F) << shift;
-            if (byte < 0x80) return value;
-        }
-        fail("a number is longer than 64 bits");
+    // What `read_node` tells.
+    void id(std::uint64_t number, const Reader&) { node_.id = number; }
+    void name(std::string_view text, const Reader&) { node_.name = text; }
+    void type(std::int32_t number, const Reader& reader) {
+        if (number < 0 || number > chakra::kLastNodeType) fail(reader, "", " has an unknown type");
+        node_.type = static_cast<NodeType>(number);
     }
-
-    std::string_view chunk(std::uint64_t length) {
-        if (length > bytes_.size() - place_) fail("a field runs past the end");
-        const auto view = bytes_.substr(place_, length);
-        place_ += length;
-        return view;
-    }
-
-    std::string_view text() { return chunk(varint()); }
-
-    void skip(std::uint64_t wire) {
-        switch (wire) {
-            case 0:
-                varint();
-                return;
-            case 1:
-                chunk(8);
-                return;
-            case 2:
-                text();
-                return;
-            case 5:
-                chunk(4);
-                return;
-            default:
-                fail("an unknown wire type");
-        }
-    }
-
-    [[noreturn]] void fail(const std::string& what) const {
-        throw WorkloadFormatError(name_ + " is not a complete Chakra .et file: " + what +
-                                  " (message offset " + std::to_string(place_) +
-                                  "). Write it again or convert the traces again.");
-    }
+    void ctrl_dep(std::uint64_t id) { ctrl_parents_.push_back(id); }
+    void data_dep(std::uint64_t id) { raw_.parents.push_back(id); }
+    void duration_micros(std::uint64_t duration) { node_.duration_micros = duration; }
+    void attribute(const Attribute& attribute, std::string_view, const Reader& reader);
+    void other(std::uint32_t, std::string_view, const Reader&) {}
 
   private:
-    std::string_view bytes_;
-    const std::string& name_;
-    std::size_t place_ = 0;
-};
-
-struct Attribute {
-    std::string_view name;
-    std::uint64_t number = 0;
-    std::string_view text;
-    std::uint64_t field = 0;  // number of the value's field, 0 when absent
-};
-
-// Field numbers of the value of an attribute.
-constexpr std::uint64_t kInt32 = 7, kFixed32 = 19, kSfixed64 = 25, kBool = 27, kBoolList = 28, kString = 29;
-
-bool is_integer(std::uint64_t field) {
-    return field % 2 == 1 && ((field >= kInt32 && field <= 17) || (field >= kFixed32 && field <= kSfixed64));
-}
-
-bool is_signed_zigzag(std::uint64_t field) { return field == 15 || field == 17; }
-
-Attribute read_attribute(std::string_view bytes, const std::string& name) {
-    Reader reader(bytes, name);
-    Attribute attribute;
-    while (!reader.done()) {
-        const std::uint64_t key = reader.varint();
-        const std::uint64_t field = key >> 3, wire = key & 7;
-        if (field == 1 && wire == 2) {
-            attribute.name = reader.text();
-        } else if (field == 2 || field == 0) {
-            reader.skip(wire);
-        } else {
-            attribute.field = field;
-            if (wire == 0) {
-                attribute.number = reader.varint();
-                if (is_signed_zigzag(field))
-                    attribute.number = (attribute.number >> 1) ^ (~(attribute.number & 1) + 1);
-            } else if (wire == 2) {
-                attribute.text = reader.text();
-            } else if (wire == 5 || wire == 1) {
-                const auto raw = reader.chunk(wire == 5 ? 4 : 8);
-                std::memcpy(&attribute.number, raw.data(), raw.size());
-            } else {
-                reader.skip(wire);
-            }
-        }
+    std::uint64_t number_of(const Attribute& attribute, const Reader& reader) const;
+    std::int64_t group_of(const Attribute& attribute, const Reader& reader) const;
+    [[noreturn]] void fail(const Reader& reader, const std::string& before, const std::string& after) const {
+        reader.fail(before + "node " + std::to_string(node_.id) + after);
     }
-    return attribute;
-}
 
-// Fold the packed or unpacked flags of a bool list into a bit mask.
-std::uint8_t read_flags(std::string_view bytes, const std::string& name) {
-    Reader reader(bytes, name);
+    RawNode& raw_;
+    Node& node_;
+    std::vector<std::uint64_t>& ctrl_parents_;
+};
+
+// Fold the flags of a bool list into a bit mask.
+std::uint8_t read_flags(const Attribute& attribute, const Reader& reader) {
     unsigned mask = 0, count = 0;
-    const auto add = [&](std::uint64_t flag) {
-        if (count < 8 && flag != 0) mask |= 1U << count;
-        ++count;
-    };
-    while (!reader.done()) {
-        const std::uint64_t key = reader.varint();
-        if (key == 8) {
-            add(reader.varint());
-        } else if (key == 10) {
-            Reader packed(reader.text(), name);
-            while (!packed.done()) add(packed.varint());
-        } else {
-            reader.skip(key & 7);
-        }
-    }
+    chakra::read_list(reader.within(attribute.value.text), chakra::ValueKind::kBool,
+                      [&](const chakra::Value& flag) {
+                          if (count < 8 && flag.bits != 0) mask |= 1U << count;
+                          ++count;
+                      });
     return static_cast<std::uint8_t>(mask);
 }
 
-std::uint64_t number_of(const Attribute& attribute, const Node& node, const Reader& reader) {
-    if (is_integer(attribute.field) || attribute.field == kBool) return attribute.number;
-    reader.fail("attribute " + std::string(attribute.name) + " of node " + std::to_string(node.id) +
-                " is not a whole number");
+std::uint64_t NodeIntake::number_of(const Attribute& attribute, const Reader& reader) const {
+    if (attribute.holds_integer()) return attribute.value.bits;
+    fail(reader, "attribute " + std::string(attribute.name) + " of ", " is not a whole number");
 }
 
-std::int64_t group_of(const Attribute& attribute, const Node& node, const Reader& reader) {
-    if (attribute.field != kString) return static_cast<std::int64_t>(number_of(attribute, node, reader));
+std::int64_t NodeIntake::group_of(const Attribute& attribute, const Reader& reader) const {
+    if (!attribute.holds_string()) return static_cast<std::int64_t>(number_of(attribute, reader));
     std::int64_t group = 0;
-    for (const char letter : attribute.text) {
-        if (letter < '0' || letter > '9' || group > 100'000'000'000'000) {
-            reader.fail("pg_name of node " + std::to_string(node.id) + " is no group number");
-        }
+    for (const char letter : attribute.value.text) {
+        if (letter < '0' || letter > '9' || group > 100'000'000'000'000)
+            fail(reader, "pg_name of ", " is no group number");
         group = group * 10 + (letter - '0');
     }
     return group;
 }
 
-void apply(const Attribute& attribute, Node& node, const Reader& reader, const std::string& file) {
+void NodeIntake::attribute(const Attribute& attribute, std::string_view, const Reader& reader) {
     const auto take = [&](auto& target, std::uint16_t flag) {
-        if (flag != 0 && (node.has & flag) != 0) return;  // the first of two equal names counts
-        target = static_cast<std::remove_reference_t<decltype(target)>>(number_of(attribute, node, reader));
-        node.has |= flag;
+        if (flag != 0 && (node_.has & flag) != 0) return;  // the first of two equal names counts
+        target = static_cast<std::remove_reference_t<decltype(target)>>(number_of(attribute, reader));
+        node_.has |= flag;
     };
-    const std::string_view name = attribute.name;
-    if (name == "is_cpu_op") {
-        node.is_cpu = number_of(attribute, node, reader) != 0;
-    } else if (name == "num_ops") {
-        take(node.num_ops, kHasOps);
-    } else if (name == "tensor_size") {
-        take(node.tensor_size, kHasTensor);
-    } else if (name == "comm_type") {
-        take(node.comm_type, kHasCommType);
-    } else if (name == "comm_size") {
-        take(node.comm_size, kHasCommSize);
-    } else if (name == "comm_src") {
-        take(node.comm_src, kHasSrc);
-    } else if (name == "comm_dst") {
-        take(node.comm_dst, kHasDst);
-    } else if (name == "comm_tag") {
-        take(node.comm_tag, kHasTag);
-    } else if (name == "comm_priority") {
-        take(node.comm_priority, 0);
-    } else if (name == "stream") {
-        take(node.stream, kHasStream);
-    } else if (name == "duration_ns") {
-        take(node.duration_ns, kHasDurationNs);
-    } else if (name == "pg_name") {
-        node.group = group_of(attribute, node, reader);
-    } else if (name == "involved_dim" && attribute.field == kBoolList) {
-        node.involved_dims = read_flags(attribute.text, file);
+    switch (attribute.key) {
+        case Key::kIsCpuOp:
+            node_.is_cpu = number_of(attribute, reader) != 0;
+            break;
+        case Key::kNumOps:
+            take(node_.num_ops, kHasOps);
+            break;
+        case Key::kTensorSize:
+            take(node_.tensor_size, kHasTensor);
+            break;
+        case Key::kCommType:
+            take(node_.comm_type, kHasCommType);
+            break;
+        case Key::kCommSize:
+            take(node_.comm_size, kHasCommSize);
+            break;
+        case Key::kCommSrc:
+            take(node_.comm_src, kHasSrc);
+            break;
+        case Key::kCommDst:
+            take(node_.comm_dst, kHasDst);
+            break;
+        case Key::kCommTag:
+            take(node_.comm_tag, kHasTag);
+            break;
+        case Key::kCommPriority:
+            take(node_.comm_priority, 0);
+            break;
+        case Key::kStream:
+            take(node_.stream, kHasStream);
+            break;
+        case Key::kDurationNs:
+            take(node_.duration_ns, kHasDurationNs);
+            break;
+        case Key::kGroup:
+            node_.group = group_of(attribute, reader);
+            break;
+        case Key::kInvolvedDims:
+            if (attribute.field == chakra::list_field(chakra::ValueKind::kBool))
+                node_.involved_dims = read_flags(attribute, reader);
+            break;
+        default:
+            break;
     }
-}
-
-void read_dependencies(Reader& reader, std::uint64_t wire, const std::string& name,
-                       std::vector<std::uint64_t>& parents) {
-    if (wire == 0) {
-        parents.push_back(reader.varint());
-        return;
-    }
-    Reader packed(reader.text(), name);
-    while (!packed.done()) parents.push_back(packed.varint());
-}
-
-RawNode read_node(std::string_view bytes, const std::string& name) {
-    Reader reader(bytes, name);
-    RawNode raw;
-    while (!reader.done()) {
-        const std::uint64_t key = reader.varint();
-        const std::uint64_t field = key >> 3, wire = key & 7;
-        if (field == 1 && wire == 0) {
-            raw.node.id = reader.varint();
-        } else if (field == 2 && wire == 2) {
-            raw.node.name = std::string(reader.text());
-        } else if (field == 3 && wire == 0) {
-            const std::uint64_t type = reader.varint();
-            if (type > 7) reader.fail("node " + std::to_string(raw.node.id) + " has an unknown type");
-            raw.node.type = static_cast<NodeType>(type);
-        } else if (field == 4 && (wire == 0 || wire == 2)) {
-            read_dependencies(reader, wire, name, raw.ctrl_parents);
-        } else if (field == 5 && (wire == 0 || wire == 2)) {
-            read_dependencies(reader, wire, name, raw.parents);
-        } else if (field == 7 && wire == 0) {
-            raw.node.duration_micros = reader.varint();
-        } else if (field == 10 && wire == 2) {
-            apply(read_attribute(reader.text(), name), raw.node, reader, name);
-        } else {
-            reader.skip(wire);
-        }
-    }
-    return raw;
 }
 
 // Sort by id and merge repeated ids: dependencies add up, the last occurrence supplies the content.
@@ -267,6 +160,7 @@ std::uint32_t index_of(const std::vector<Node>& nodes, std::uint64_t id, std::ui
 
 void link(Program& program, std::vector<RawNode>& raw, const std::string& name) {
     std::vector<std::pair<std::uint32_t, std::uint32_t>> edges;
+    edges.reserve(raw.size());
     program.parent_count.assign(raw.size(), 0);
     for (std::uint32_t child = 0; child < raw.size(); ++child) {
         auto& parents = raw[child].parents;
@@ -306,13 +200,6 @@ void assign_slots(Program& program) {
     program.lanes = static_cast<std::uint16_t>(lanes.size() + 1);
 }
 
-// Moving nodes as a list grows would cost more than finding out beforehand how many there are.
-std::size_t count_messages(Reader reader) {
-    std::size_t count = 0;
-    for (; !reader.done(); ++count) reader.text();
-    return count;
-}
-
 }  // namespace
 
 bool Program::depends(std::uint32_t child, std::uint32_t parent) const {
@@ -321,19 +208,28 @@ bool Program::depends(std::uint32_t child, std::uint32_t parent) const {
 }
 
 std::vector<RawNode> read_nodes(std::string_view bytes, const std::string& name) {
-    Reader reader(bytes, name);
-    if (reader.done()) reader.fail("it is empty");
-    reader.text();  // GlobalMetadata, whose content means nothing to a simulation
-    std::vector<RawNode> raw;
-    raw.reserve(std::min(count_messages(reader), kMaxNodes));
-    while (!reader.done()) {
-        if (raw.size() == kMaxNodes) reader.fail("it holds more nodes than can be simulated");
-        raw.push_back(read_node(reader.text(), name));
-        RawNode& node = raw.back();
-        node.parents.insert(node.parents.end(), node.ctrl_parents.begin(), node.ctrl_parents.end());
-        node.ctrl_parents.clear();
+    try {
+        Reader reader(bytes);
+        if (reader.done()) reader.fail("it is empty");
+        reader.message();  // GlobalMetadata, whose content means nothing to a simulation
+        std::vector<RawNode> raw;
+        std::vector<std::uint64_t> ctrl_parents;
+        // Moving nodes as a list grows would cost more than finding out beforehand how many there are.
+        raw.reserve(std::min(chakra::count_messages(reader), kMaxNodes));
+        while (!reader.done()) {
+            if (raw.size() == kMaxNodes) reader.fail("it holds more nodes than can be simulated");
+            RawNode& node = raw.emplace_back();
+            NodeIntake intake(node, ctrl_parents);
+            chakra::read_node<chakra::Care::kWhatMatters>(reader.within(reader.message()), intake);
+            node.parents.insert(node.parents.end(), ctrl_parents.begin(), ctrl_parents.end());
+            ctrl_parents.clear();
+        }
+        return raw;
+    } catch (const chakra::Damaged& error) {
+        throw WorkloadFormatError(name + " is not a complete Chakra .et file: " + error.what() + " (byte " +
+                                  std::to_string(error.byte) +
+                                  "). Write it again or convert the traces again.");
     }
-    return raw;
 }
 
 Program decode_program(std::string_view bytes, const std::string& name) {

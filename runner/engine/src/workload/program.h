@@ -78,7 +78,6 @@ inline constexpr std::uint16_t kNoSlot = 0, kCpuSlot = 1, kGpuSlot = 2, kCommSlo
 struct RawNode {
     Node node;
     std::vector<std::uint64_t> parents;
-    std::vector<std::uint64_t> ctrl_parents;  // empty once the node is read
 };
 
 // Read the nodes of an .et file in file order.

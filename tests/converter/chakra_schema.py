@@ -1,16 +1,17 @@
-"""Message classes of the Chakra execution trace format 0.0.4, built at import from its field numbers.
+"""Chakra's execution trace format 0.0.4 as Protocol Buffers reads it: what our own codec is set against.
 
-Building them from a descriptor instead of generated code keeps any protobuf runtime from 4 on usable.
+The message classes are built from a descriptor instead of generated, so that any protobuf from 4 on serves.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-__all__ = ["Attribute", "DecodeError", "GlobalMetadata", "Node"]
+__all__ = ["HEAD", "DecodeError", "GlobalMetadata", "Node", "framed", "messages"]
 
 _Field = descriptor_pb2.FieldDescriptorProto
 _PACKAGE = "ChakraProtoMsg"
@@ -85,6 +86,35 @@ def _message_class(pool: descriptor_pool.DescriptorPool, name: str) -> Any:
 # A pool of our own: another package in the process may have registered the generated Chakra classes.
 _pool = descriptor_pool.DescriptorPool()
 _pool.Add(_file())
-Attribute: Any = _message_class(_pool, "AttributeProto")
 GlobalMetadata: Any = _message_class(_pool, "GlobalMetadata")
 Node: Any = _message_class(_pool, "Node")
+
+
+def framed(body: bytes) -> bytes:
+    """Return *body*, an encoded message, behind its length."""
+    length, digits = len(body), bytearray()
+    while length > 127:
+        digits.append(length & 127 | 128)
+        length >>= 7
+    digits.append(length)
+    return bytes(digits) + body
+
+
+def messages(data: bytes) -> Iterator[bytes]:
+    """Yield the messages of a file; one that is cut off raises `ValueError` or `IndexError`."""
+    offset = 0
+    while offset < len(data):
+        size = shift = 0
+        more = True
+        while more:
+            byte = data[offset]
+            size |= (byte & 127) << shift
+            shift, offset, more = shift + 7, offset + 1, byte > 127
+        if size > len(data) - offset:
+            raise ValueError(f"{size} bytes announced, {len(data) - offset} follow")
+        yield data[offset : offset + size]
+        offset += size
+
+
+# What every file of ours starts with.
+HEAD = framed(GlobalMetadata(version="0.0.4").SerializeToString())

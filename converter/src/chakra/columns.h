@@ -1,0 +1,50 @@
+// A Chakra file as columns, whoever wrote it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "../texts.h"
+#include "schema.h"
+
+namespace chakrascope::chakra {
+
+// The file is not read. The text is a sentence without its subject, the file's name, which it follows.
+struct Refusal : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+// Why a node waits for another one, as far as a file tells.
+inline constexpr std::int64_t kDataEdge = 0, kCtrlEdge = 8;
+
+struct TextColumn {
+    std::vector<std::int32_t> numbers;
+    converter::Texts texts;
+};
+
+// What has no column: the encoded fields of node ids[i] end at ends[i]. The id of the metadata of another
+// writer is -1, which comes first.
+struct ExtraColumns {
+    std::vector<std::int64_t> ids, ends;
+    std::vector<std::uint8_t> bytes;
+};
+
+// In ascending order of ids, which differ. A column of which no node says anything is empty.
+struct NodeColumns {
+    std::vector<std::int64_t> id, group;
+    std::vector<std::uint8_t> type, is_cpu_op;
+    std::array<std::vector<std::int64_t>, kIntegerColumns> integers;  // by `Key`
+    TextColumn name;
+    std::array<TextColumn, kTextColumns> texts;
+    std::vector<std::int64_t> edges;  // source, target and kind of each, by target, then by source
+    ExtraColumns extra;
+};
+
+// Read the content of a file. Raises `Refusal`.
+NodeColumns read_columns(std::string_view file);
+
+}  // namespace chakrascope::chakra

@@ -1,0 +1,180 @@
+// The messages of a Chakra file, read in place.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "schema.h"
+#include "wire.h"
+
+namespace chakrascope::chakra {
+
+// A single value: a text in *text*, anything else in *bits* (whole numbers extended to 64 bits).
+struct Value {
+    ValueKind kind = ValueKind::kInt64;
+    std::uint64_t bits = 0;
+    std::string_view text;
+};
+
+struct Attribute {
+    Key key = Key::kOther;
+    std::string_view name;
+    std::uint32_t field = 0;  // of the value, 0: there is none
+    Value value;              // of a list the text is the message
+
+    bool is_scalar() const { return field != 0 && !is_list(field); }
+    bool holds_integer() const { return is_scalar() && is_integer(value.kind); }
+    bool holds_string() const { return is_scalar() && value.kind == ValueKind::kString; }
+};
+
+// Who only simulates need not know whether each byte that means nothing to it is well-formed.
+enum class Care : std::uint8_t { kWhatMatters, kEverything };
+
+inline std::uint64_t sign_extended(std::uint64_t bits) {
+    return static_cast<std::uint64_t>(static_cast<std::int64_t>(static_cast<std::int32_t>(bits)));
+}
+
+inline std::uint64_t unzigzagged(std::uint64_t bits) { return bits >> 1 ^ (~(bits & 1) + 1); }
+
+// Read a value of *kind* as it is stored.
+inline Value read_value(Reader& reader, ValueKind kind) {
+    const auto number = [kind](std::uint64_t bits) { return Value{kind, bits, {}}; };
+    switch (kind) {
+        case ValueKind::kDouble:
+        case ValueKind::kFixed64:
+        case ValueKind::kSfixed64:
+            return number(reader.fixed64());
+        case ValueKind::kFloat:
+        case ValueKind::kFixed32:
+            return number(reader.fixed32());
+        case ValueKind::kSfixed32:
+            return number(sign_extended(reader.fixed32()));
+        case ValueKind::kInt32:
+            return number(sign_extended(reader.varint()));
+        case ValueKind::kUint32:
+            return number(reader.varint() & 0xFFFFFFFF);
+        case ValueKind::kSint32:
+            return number(sign_extended(unzigzagged(reader.varint() & 0xFFFFFFFF)));
+        case ValueKind::kSint64:
+            return number(unzigzagged(reader.varint()));
+        case ValueKind::kBool:
+            return number(reader.varint() != 0 ? 1 : 0);
+        case ValueKind::kString:
+        case ValueKind::kBytes:
+            return {kind, 0, reader.bytes()};
+        default:
+            return number(reader.varint());
+    }
+}
+
+// Read *text*, the bytes before the reader's place.
+inline void check_utf8(const Reader& reader, std::string_view text) {
+    if (!is_utf8(text)) reader.fail("a text is not UTF-8");
+}
+
+// Call *each* with every value of a list of *kind*, packed or one by one.
+template <class Each>
+void read_list(Reader list, ValueKind kind, Each each) {
+    while (!list.done()) {
+        const std::uint32_t next = list.key();
+        if (next == key(ListField::kValues, wire_of(kind))) {
+            each(read_value(list, kind));
+        } else if (next == key(ListField::kValues, Wire::kBytes)) {
+            Reader packed = list.within(list.bytes());
+            while (!packed.done()) each(read_value(packed, kind));
+        } else {
+            list.skip(next);
+        }
+    }
+}
+
+// Raise `Damaged` if the value of *attribute*, which ends at the reader's place, is not well-formed.
+void check_value(const Reader& reader, const Attribute& attribute);
+
+// Raise `Damaged` if *body*, an attribute's or IOInfo's that *reader* passed, is not well-formed.
+void check_info(const Reader& reader, std::string_view body);
+
+// Of several values the last one counts.
+template <Care care>
+Attribute read_attribute(Reader reader) {
+    Attribute attribute;
+    while (!reader.done()) {
+        const std::uint32_t next = reader.key();
+        const std::uint32_t field = field_of(next);
+        if (next == key(AttributeField::kName, Wire::kBytes)) {
+            attribute.name = reader.bytes();
+            if (care == Care::kEverything) check_utf8(reader, attribute.name);
+        } else if (is_value_field(field) && wire_of(next) == wire_of_value(field)) {
+            attribute.field = field;
+            attribute.value = is_list(field) ? Value{kind_of(field), 0, reader.bytes()}
+                                             : read_value(reader, kind_of(field));
+            if (care == Care::kEverything) check_value(reader, attribute);
+        } else if (care == Care::kEverything && next == key(AttributeField::kDoc, Wire::kBytes)) {
+            check_utf8(reader, reader.bytes());
+        } else {
+            reader.skip(next);
+        }
+    }
+    attribute.key = key_named(attribute.name);
+    return attribute;
+}
+
+// Read the message of a node, and tell *into* of what it says, field by field: `id`, `name`, `type`,
+// `ctrl_dep`, `data_dep`, `duration_micros`, `attribute`, and `other` of what stands for none of these. Each
+// gets the reader, which has just passed it; the last two also the field's bytes from its key on.
+template <Care care, class Into>
+void read_node(Reader reader, Into& into) {
+    const auto each = [&reader](auto tell) {
+        Reader packed = reader.within(reader.bytes());
+        while (!packed.done()) tell(packed.varint());
+    };
+    while (!reader.done()) {
+        const char* const start = reader.at();
+        const auto whole = [&] {
+            return std::string_view(start, static_cast<std::size_t>(reader.at() - start));
+        };
+        const std::uint32_t next = reader.key();
+        switch (next) {
+            case key(NodeField::kId, Wire::kVarint):
+                into.id(reader.varint(), reader);
+                break;
+            case key(NodeField::kName, Wire::kBytes):
+                into.name(reader.bytes(), reader);
+                break;
+            case key(NodeField::kType, Wire::kVarint):
+                into.type(static_cast<std::int32_t>(reader.varint()), reader);
+                break;
+            case key(NodeField::kCtrlDeps, Wire::kVarint):
+                into.ctrl_dep(reader.varint());
+                break;
+            case key(NodeField::kCtrlDeps, Wire::kBytes):
+                each([&into](std::uint64_t id) { into.ctrl_dep(id); });
+                break;
+            case key(NodeField::kDataDeps, Wire::kVarint):
+                into.data_dep(reader.varint());
+                break;
+            case key(NodeField::kDataDeps, Wire::kBytes):
+                each([&into](std::uint64_t id) { into.data_dep(id); });
+                break;
+            case key(NodeField::kDurationMicros, Wire::kVarint):
+                into.duration_micros(reader.varint());
+                break;
+            case key(NodeField::kAttribute, Wire::kBytes): {
+                const Reader body = reader.within(reader.bytes());
+                into.attribute(read_attribute<care>(body), whole(), reader);
+                break;
+            }
+            default:
+                reader.skip(next);
+                into.other(next, whole(), reader);
+        }
+    }
+}
+
+// Read a GlobalMetadata, all of it; return its version.
+std::string_view read_metadata(Reader reader);
+
+// Return how many messages *reader* has before it; raises `Damaged` if one is not all there.
+std::size_t count_messages(Reader reader);
+
+}  // namespace chakrascope::chakra

@@ -1,0 +1,188 @@
+// What the Chakra execution trace format 0.0.4 consists of: the field numbers of its messages, the kinds of
+// values an attribute can have, and the attributes that mean something to a simulator or to the converter.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace chakrascope::chakra {
+
+// A file is length-prefixed messages: one GlobalMetadata, then the nodes in any order.
+inline constexpr std::string_view kVersion = "0.0.4";
+
+// How the value of a field is stored; the numbers are Protocol Buffers'.
+enum class Wire : std::uint8_t { kVarint, kFixed64, kBytes, kGroup, kGroupEnd, kFixed32 };
+
+// What stands before a field's value.
+constexpr std::uint32_t key(std::uint32_t field, Wire wire) {
+    return field << 3 | static_cast<std::uint32_t>(wire);
+}
+constexpr std::uint32_t field_of(std::uint32_t key) { return key >> 3; }
+constexpr Wire wire_of(std::uint32_t key) { return static_cast<Wire>(key & 7); }
+
+struct MetadataField {
+    static constexpr std::uint32_t kVersion = 1, kAttribute = 2;
+};
+struct NodeField {
+    static constexpr std::uint32_t kId = 1, kName = 2, kType = 3, kCtrlDeps = 4, kDataDeps = 5,
+                                   kStartMicros = 6, kDurationMicros = 7, kInputs = 8, kOutputs = 9,
+                                   kAttribute = 10;
+};
+// Of inputs and outputs.
+struct InfoField {
+    static constexpr std::uint32_t kValues = 1, kShapes = 2, kTypes = 3;
+};
+struct AttributeField {
+    static constexpr std::uint32_t kName = 1, kDoc = 2, kFirstValue = 3;
+};
+// Of a list, the value of an attribute.
+struct ListField {
+    static constexpr std::uint32_t kValues = 1;
+};
+
+// The largest type of a node that this version knows: a collective.
+inline constexpr std::int64_t kLastNodeType = 7;
+// How many types of collectives there are.
+inline constexpr std::int64_t kCollectiveTypes = 10;
+
+// In field order: each is a scalar at an odd number of the attribute and a list at the next one.
+enum class ValueKind : std::uint8_t {
+    kDouble,
+    kFloat,
+    kInt32,
+    kInt64,
+    kUint32,
+    kUint64,
+    kSint32,
+    kSint64,
+    kFixed32,
+    kFixed64,
+    kSfixed32,
+    kSfixed64,
+    kBool,
+    kString,
+    kBytes
+};
+inline constexpr std::array<Wire, 15> kWireOfKind = {
+    Wire::kFixed64, Wire::kFixed32, Wire::kVarint, Wire::kVarint,  Wire::kVarint,
+    Wire::kVarint,  Wire::kVarint,  Wire::kVarint, Wire::kFixed32, Wire::kFixed64,
+    Wire::kFixed32, Wire::kFixed64, Wire::kVarint, Wire::kBytes,   Wire::kBytes};
+
+constexpr Wire wire_of(ValueKind kind) { return kWireOfKind[static_cast<std::size_t>(kind)]; }
+constexpr std::uint32_t scalar_field(ValueKind kind) {
+    return AttributeField::kFirstValue + 2 * static_cast<std::uint32_t>(kind);
+}
+constexpr std::uint32_t list_field(ValueKind kind) { return scalar_field(kind) + 1; }
+constexpr bool is_value_field(std::uint32_t field) {
+    return field >= AttributeField::kFirstValue &&
+           field < AttributeField::kFirstValue + 2 * kWireOfKind.size();
+}
+// Of a field that holds a value.
+constexpr ValueKind kind_of(std::uint32_t field) {
+    return static_cast<ValueKind>((field - AttributeField::kFirstValue) / 2);
+}
+constexpr bool is_list(std::uint32_t field) { return (field - AttributeField::kFirstValue) % 2 == 1; }
+constexpr Wire wire_of_value(std::uint32_t field) {
+    return is_list(field) ? Wire::kBytes : wire_of(kind_of(field));
+}
+// Whole numbers and flags.
+constexpr bool is_integer(ValueKind kind) { return kind >= ValueKind::kInt32 && kind <= ValueKind::kBool; }
+// Those that a 64-bit integer with a sign may not hold.
+constexpr bool is_unsigned_long(ValueKind kind) {
+    return kind == ValueKind::kUint64 || kind == ValueKind::kFixed64;
+}
+
+// The attributes known here: first those with an integer column, then with a text column, each in the order
+// in which they are written.
+enum class Key : std::uint8_t {
+    kCommType,
+    kCommSize,
+    kCommSrc,
+    kCommDst,
+    kCommTag,
+    kNumOps,
+    kTensorSize,
+    kDurationNs,
+    kStream,
+    kStep,
+    kMeasuredStart,
+    kKind,
+    kOperator,
+    kModule,
+    kPhase,
+    kGroup,
+    kIsCpuOp,
+    kCommPriority,
+    kInvolvedDims,
+    kOther
+};
+
+// An attribute: its name, the column that holds it (none: it means something to the engine alone), the kind
+// of value that is written, the text of a node that does not say, and whether a negative value is that.
+struct KnownAttribute {
+    std::string_view name, column;
+    ValueKind kind;
+    bool negative_is_unset = false;
+    std::string_view unset = {};
+};
+
+// By `Key`. ASTRA-sim ignores duration_ns to phase.
+inline constexpr std::array<KnownAttribute, static_cast<std::size_t>(Key::kOther)> kKnown = {{
+    {"comm_type", "comm_type", ValueKind::kInt64, true},
+    {"comm_size", "comm_size_bytes", ValueKind::kInt64, true},
+    {"comm_src", "comm_src", ValueKind::kInt32, true},
+    {"comm_dst", "comm_dst", ValueKind::kInt32, true},
+    {"comm_tag", "comm_tag", ValueKind::kInt32, true},
+    {"num_ops", "num_ops", ValueKind::kInt64, true},
+    {"tensor_size", "tensor_size_bytes", ValueKind::kUint64, true},
+    {"duration_ns", "duration_ns", ValueKind::kUint64},
+    {"stream", "stream", ValueKind::kInt64},
+    {"step", "step", ValueKind::kInt64, true},
+    {"measured_start_ns", "measured_start_ns", ValueKind::kInt64, true},
+    {"kind", "kind", ValueKind::kString},
+    {"operator", "operator", ValueKind::kString},
+    {"module", "module", ValueKind::kString},
+    {"phase", "phase", ValueKind::kString, false, "other"},
+    {"pg_name", "group", ValueKind::kString},
+    {"is_cpu_op", "is_cpu_op", ValueKind::kBool},
+    {"comm_priority", "", ValueKind::kInt32},
+    {"involved_dim", "", ValueKind::kBool},
+}};
+inline constexpr std::size_t kIntegerColumns = static_cast<std::size_t>(Key::kKind);
+inline constexpr std::size_t kTextColumns = static_cast<std::size_t>(Key::kGroup) - kIntegerColumns;
+
+constexpr const KnownAttribute& known(Key key) { return kKnown[static_cast<std::size_t>(key)]; }
+
+// The attributes by the length of their names, which few share: those of length n stand in *keys* from
+// starts[n] to starts[n + 1].
+struct ByLength {
+    static constexpr std::size_t kLongest = 17;
+
+    std::array<Key, kKnown.size()> keys{};
+    std::array<std::uint8_t, kLongest + 2> starts{};
+
+    constexpr ByLength() {
+        std::uint8_t place = 0;
+        for (std::size_t length = 0; length <= kLongest; ++length) {
+            starts[length] = place;
+            for (std::size_t i = 0; i < kKnown.size(); ++i)
+                if (kKnown[i].name.size() == length) keys[place++] = static_cast<Key>(i);
+        }
+        starts[kLongest + 1] = place;
+    }
+};
+inline constexpr ByLength kByLength;
+static_assert(kByLength.starts.back() == kKnown.size(), "a name is longer than the longest");
+
+constexpr Key key_named(std::string_view name) {
+    if (name.empty() || name.size() > ByLength::kLongest) return Key::kOther;
+    for (std::size_t i = kByLength.starts[name.size()]; i < kByLength.starts[name.size() + 1]; ++i) {
+        const std::string_view other = known(kByLength.keys[i]).name;
+        if (other.front() == name.front() && other == name) return kByLength.keys[i];
+    }
+    return Key::kOther;
+}
+
+}  // namespace chakrascope::chakra

@@ -1,0 +1,199 @@
+"""The native codec beside Protocol Buffers: what it reads, what it keeps, and what it refuses."""
+
+from __future__ import annotations
+
+import pickle
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from chakra_schema import HEAD, DecodeError, GlobalMetadata, Node, framed, messages
+from hypothesis import given, settings
+
+from chakrascope.converter import Graph, decode_graph, encode_graph
+from chakrascope.converter.chakra import other_attributes
+from chakrascope.converter.chakra._extra import Extra
+from chakrascope.errors import WorkloadFormatError
+
+COLUMNS = {"comm_size": "comm_size_bytes", "num_ops": "num_ops", "stream": "stream", "comm_src": "comm_src"}
+_INT32, _INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
+_UINT32, _SMALL = st.integers(0, 2**32 - 1), st.integers(0, 2**63 - 1)
+_VALUES = {
+    "double": st.floats(allow_nan=False), "float": st.floats(width=32, allow_nan=False), "int32": _INT32,
+    "int64": _INT64, "uint32": _UINT32, "uint64": _SMALL, "sint32": _INT32, "sint64": _INT64,
+    "fixed32": _UINT32, "fixed64": _SMALL, "sfixed32": _INT32, "sfixed64": _INT64, "bool": st.booleans(),
+    "string": st.text(max_size=20), "bytes": st.binary(max_size=20),
+}  # fmt: skip
+_INTEGERS = [kind for kind in _VALUES if "int" in kind or "fixed" in kind or kind == "bool"]
+
+
+@st.composite
+def attributes(draw):
+    kind = draw(st.sampled_from(list(_VALUES)))
+    names = st.sampled_from([*COLUMNS, "module", "vendor", "é"])
+    attribute = {"name": draw(names), "doc_string": draw(st.sampled_from(["", "why"]))}
+    if draw(st.booleans()):
+        return {**attribute, f"{kind}_val": draw(_VALUES[kind])}
+    return {**attribute, f"{kind}_list": {"values": draw(st.lists(_VALUES[kind], max_size=3))}}
+
+
+@st.composite
+def nodes(draw):
+    ids = draw(st.lists(st.integers(0, 2**40), unique=True, min_size=1, max_size=5))
+    chosen = []
+    for number in ids:
+        node = Node(
+            id=number,
+            name=draw(st.text(max_size=9)),
+            type=draw(st.integers(-1, 9)),
+            duration_micros=draw(st.integers(0, 2**40)),
+            start_time_micros=draw(st.integers(0, 9)),
+            data_deps=draw(st.lists(st.sampled_from(ids), max_size=3)),
+            ctrl_deps=draw(st.lists(st.sampled_from(ids), max_size=3)),
+            attr=draw(st.lists(attributes(), max_size=5)),
+        )
+        if draw(st.booleans()):
+            node.outputs.shapes = draw(st.text(max_size=3))
+        chosen.append(node)
+    return chosen
+
+
+def _split(node):
+    """Return by column what protobuf says a node has there, and its other attributes."""
+    found, rest = {}, []
+    for attribute in node.attr:
+        kind = (attribute.WhichOneof("value") or "_").rsplit("_", 1)
+        is_text = attribute.name == "module" and kind == ["string", "val"]
+        is_integer = attribute.name in COLUMNS and kind[1] == "val" and kind[0] in _INTEGERS
+        if attribute.name not in found and (is_text or is_integer):
+            found[attribute.name] = getattr(attribute, "_".join(kind))
+        else:
+            rest.append(attribute)
+    return found, rest
+
+
+@given(nodes())
+@settings(max_examples=150)
+def test_all_that_protobuf_reads_is_read_and_kept(written):
+    graph = decode_graph(HEAD + b"".join(framed(node.SerializeToString()) for node in written))
+    again = [Node.FromString(body) for body in messages(encode_graph(graph))][1:]
+    in_order = sorted(written, key=lambda node: node.id)
+    for row, (before, after) in enumerate(zip(in_order, again, strict=True)):
+        for field in ("id", "name", "type", "start_time_micros", "outputs"):
+            assert getattr(before, field) == getattr(after, field)
+        assert set(after.data_deps) == set(before.data_deps)
+        assert set(after.ctrl_deps) == {*before.ctrl_deps} - {*before.data_deps}
+        found, rest = _split(before)
+        assert list(after.attr)[-len(rest) :] == rest or not rest
+        for name, column in COLUMNS.items():
+            assert graph.node_columns[column][row] == found.get(name, 0 if name == "stream" else -1)
+        module = graph.node_columns["module"]
+        assert module.texts[module.numbers[row]] == found.get("module", "")
+        shown = {one.name for one in rest} | ({"outputs"} if before.HasField("outputs") else set())
+        assert {*other_attributes(graph, before.id)} == shown
+
+
+def _parses(data):
+    """Return whether protobuf takes every message of *data*."""
+    try:
+        metadata, *bodies = messages(data)
+        GlobalMetadata.FromString(metadata)
+        for body in bodies:
+            Node.FromString(body)
+    except (DecodeError, IndexError, ValueError):
+        return False
+    return True
+
+
+@given(nodes(), st.data())
+@settings(max_examples=300)
+def test_what_protobuf_does_not_read_is_refused(written, data):
+    whole = HEAD + b"".join(framed(node.SerializeToString()) for node in written)
+    damaged = bytearray(whole)
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged[data.draw(st.integers(len(HEAD), len(whole) - 1))] = data.draw(st.integers(0, 255))
+    answer = ""
+    try:
+        decode_graph(bytes(damaged))
+    except WorkloadFormatError as error:
+        answer = str(error)
+    if not answer or "is damaged at byte" in answer:  # else some value has no place in our columns
+        assert _parses(bytes(damaged)) == (not answer)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"attr": [{"name": "comm_type", "int64_val": 10}]}, "comm_type 10 is no collective. Use 0"),
+        ({"attr": [{"name": "comm_type", "sint32_val": -1}]}, "comm_type -1 is no collective"),
+        ({"attr": [{"name": "num_ops", "uint64_val": 2**63}]}, f"num_ops is {2**63}, above 2"),
+        ({"attr": [{"name": "pg_name", "string_val": "tensor"}]}, "process group 'tensor' is not a number"),
+        ({"attr": [{"name": "pg_name", "string_val": "1" * 19}]}, "is not a number"),
+        ({"duration_micros": 2**60}, f"its duration is {2**60} us"),
+        ({"data_deps": [2**63]}, "it waits for an id above"),
+        ({"id": 2**63}, "its id is above"),
+        ({"id": 6}, "another node has this id"),
+    ],
+)
+def test_what_no_column_holds_is_refused_by_node_and_byte(fields, message):
+    first, second = Node(id=6, name="first"), Node(**{"id": 7, **fields})
+    data = HEAD + framed(first.SerializeToString()) + framed(second.SerializeToString())
+    place = len(data) - second.ByteSize()
+    with pytest.raises(WorkloadFormatError, match=message) as raised:
+        decode_graph(data, source="x.et")
+    assert f"x.et, node {second.id} at byte {place}: " in str(raised.value)
+
+
+def test_nodes_of_one_id_are_refused_in_any_order():
+    bodies = [Node(id=number).SerializeToString() for number in (4, 9, 4)]
+    with pytest.raises(WorkloadFormatError, match=r"node 4 .*another node has this id"):
+        decode_graph(HEAD + b"".join(map(framed, bodies)))
+
+
+@pytest.mark.parametrize(
+    ("body", "place", "message"),
+    [
+        (b"\x12\x02\xc3\x28", 4, "a text is not UTF-8"),
+        (b"\x12\x03\xed\xa0\x80", 5, "a text is not UTF-8"),
+        (b"\x12\x04ab", 2, "a field runs past the end"),
+        (b"\x08" + b"\xff" * 10, 11, "a number is longer than 64 bits"),
+        (b"\x08\xff", 2, "a number runs past the end"),
+        (b"\x0e\x00", 1, "an unknown wire type"),
+        (b"\x02\x00", 1, "a field has an impossible number"),
+        (b"\xa3\x06\x08\x01", 4, "a number runs past the end"),
+        (b"\xa4\x06", 2, "an unknown wire type"),
+        (b"\xa3\x06" * 101 + b"\xa4\x06" * 101, 202, "groups are nested too deeply"),
+        (b"\x52\x05\xa2\x01\x02\x0a\x05", 7, "a field runs past the end"),
+    ],
+)
+def test_damage_is_told_by_its_byte(body, place, message):
+    data = HEAD + framed(body)
+    place += len(data) - len(body)
+    with pytest.raises(WorkloadFormatError, match=rf"x\.et .*damaged at byte {place}: {message}\. Convert"):
+        decode_graph(data, source="x.et")
+
+
+def test_groups_of_unknown_fields_survive():
+    group = b"\xa3\x06\x08\x01\x13\x12\x01a\x14\xa4\x06"
+    graph = decode_graph(HEAD + framed(b"\x08\x05" + group))
+    assert graph.extra == {5: group}
+    assert group in encode_graph(graph)
+
+
+def test_what_is_kept_beside_the_columns_is_a_mapping():
+    extra = Extra.of({7: b"seven", -1: b"metadata", 3: b""})
+    assert dict(extra) == {-1: b"metadata", 3: b"", 7: b"seven"}
+    assert list(extra.values()) == [b"metadata", b"", b"seven"]
+    assert extra == pickle.loads(pickle.dumps(extra))
+    assert (extra.get(4), len(extra), 3 in extra, 4 in extra) == (None, 3, True, False)
+    content, begins, ends = extra.spans(np.array([7, 4, 3]))
+    spans = zip(begins.tolist(), ends.tolist(), strict=True)
+    assert [content[begin:end].tobytes() for begin, end in spans] == [b"seven", b"", b""]
+    assert Extra.of({}).spans(np.array([1]))[1:] == (np.array([0]), np.array([0]))
+
+
+def test_a_graph_made_by_hand_is_written_with_what_a_dictionary_keeps():
+    node = Node(attr=[{"name": "vendor", "string_val": "x"}])
+    graph = Graph.build(0, [{"node_id": 2}, {"node_id": 1}], [], extra={2: node.SerializeToString()})
+    assert other_attributes(decode_graph(encode_graph(graph)), 2) == {"vendor": "x"}
+    assert other_attributes(graph, 1) == {}
