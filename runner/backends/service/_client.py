@@ -10,11 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
 from ....errors import BackendError, BackendTimeout, BackendUnavailable
 from ._address import ServiceAddress
-from ._messages import PACKAGE, message
+from ._messages import PACKAGE, decode_error, message
 from ._request import BACKENDS
 
 __all__ = ["LOG_FILE", "ServiceClient", "plain"]
@@ -127,7 +125,7 @@ class ServiceClient:
             # A simulation that is just starting cannot be stopped yet, and one that has ended not any more.
             with contextlib.suppress(self._grpc.RpcError):
                 self._channel.unary_unary(_path("SetControlAction"))(request, timeout=left_s)
-            with contextlib.suppress(self._grpc.RpcError, DecodeError):
+            with contextlib.suppress(self._grpc.RpcError, decode_error()):
                 stopped.ParseFromString(self._channel.unary_unary(_path("GetStatus"))(b"", timeout=left_s))
                 if _STATUS.get(stopped.control_status.status, "running") != "running":
                     return True
@@ -145,7 +143,7 @@ class ServiceClient:
         made = message(answer)
         try:
             made.ParseFromString(content)
-        except DecodeError as error:
+        except decode_error() as error:
             raise BackendError(
                 f"What the service at {self._place} answers to {method} is no {answer} ({len(content)} "
                 "bytes); is it an ASTRA-sim Service?"

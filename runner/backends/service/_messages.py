@@ -8,14 +8,17 @@ the same bytes but tells a value that is 0 from one that is absent: the service 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from ....errors import BackendUnavailable
 
-__all__ = ["MESSAGES", "PACKAGE", "message"]
+if TYPE_CHECKING:
+    from google.protobuf import descriptor_pb2
+
+__all__ = ["MESSAGES", "PACKAGE", "decode_error", "message"]
 
 PACKAGE = "astra"
-_Field = descriptor_pb2.FieldDescriptorProto
 # One "name: type" a field, in the order of the numbers from 1; "*" is a list. Enumerations are numbers here.
 _TABLE = """
 Data: chunk_size:uint64 datum:bytes
@@ -98,32 +101,51 @@ MESSAGES = _fields()
 
 
 def _file() -> descriptor_pb2.FileDescriptorProto:
+    from google.protobuf import descriptor_pb2  # noqa: PLC0415 - an extra
+
+    types = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="chakrascope_service.proto", package=PACKAGE)
     for message_name, fields in MESSAGES.items():
         described = file.message_type.add(name=message_name)
         for number, (name, kind, repeated) in enumerate(fields, start=1):
             field = described.field.add(name=name, number=number)
-            field.label = _Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL
+            field.label = types.LABEL_REPEATED if repeated else types.LABEL_OPTIONAL
             if kind in MESSAGES:
-                field.type, field.type_name = _Field.TYPE_MESSAGE, f".{PACKAGE}.{kind}"
+                field.type, field.type_name = types.TYPE_MESSAGE, f".{PACKAGE}.{kind}"
             else:
-                field.type = getattr(_Field, f"TYPE_{kind.upper()}")
+                field.type = getattr(types, f"TYPE_{kind.upper()}")
     return file
 
 
+@cache
 def _classes() -> dict[str, Any]:
+    try:
+        from google.protobuf import descriptor_pool, message_factory  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"A service is spoken to with Protocol Buffers, which are missing ({error}); install them with "
+            "`pip install 'chakrascope[service]'` or `pip install protobuf`."
+        ) from error
+
     pool = descriptor_pool.DescriptorPool()
     pool.Add(_file())
     found = {name: pool.FindMessageTypeByName(f"{PACKAGE}.{name}") for name in MESSAGES}
     return {name: message_factory.GetMessageClass(descriptor) for name, descriptor in found.items()}
 
 
-_CLASSES = _classes()
+def decode_error() -> type[Exception]:
+    """Return what reading bytes that are no such message raises."""
+    from google.protobuf.message import DecodeError  # noqa: PLC0415 - an extra
+
+    return DecodeError
 
 
 def message(name: str, content: Mapping[str, Any] | None = None) -> Any:
-    """Return a message of the type *name*; in *content*, a mapping is a message and ``None`` is absent."""
-    made = _CLASSES[name]()
+    """Return a message of the type *name*; in *content*, a mapping is a message and ``None`` is absent.
+
+    Raises `BackendUnavailable` without protobuf.
+    """
+    made = _classes()[name]()
     _fill(made, content or {})
     return made
 

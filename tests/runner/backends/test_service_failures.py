@@ -24,7 +24,13 @@ from chakrascope.errors import (
     ChakrascopeError,
     SimulationStalled,
 )
-from chakrascope.runner.backends.service import ServiceAddress, ServiceBackend, ServiceClient, _backend
+from chakrascope.runner.backends.service import (
+    ServiceAddress,
+    ServiceBackend,
+    ServiceClient,
+    _backend,
+    _messages,
+)
 from chakrascope.runner.backends.service._messages import message
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra 'service')")
@@ -362,6 +368,14 @@ def test_nobody_there_is_an_error_at_once():
         port = listener.getsockname()[1]
     with pytest.raises(BackendUnavailable, match=f"no ASTRA-sim Service at 127.0.0.1:{port}"):
         ServiceBackend(ServiceAddress("127.0.0.1", port)).run(experiment())
+
+
+def test_without_protobuf_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "google.protobuf", None)
+    _messages._classes.cache_clear()
+    with pytest.raises(BackendUnavailable, match="pip install protobuf"):
+        message("Data")
+    _messages._classes.cache_clear()
 
 
 def test_without_grpc_the_error_says_what_to_install(monkeypatch):
