@@ -28,7 +28,7 @@ _SHOWN = {
     "collectives": ["operation", "size_bytes", "base_ns", "other_ns", "delta_ns", "relative"],
     "flows": ["src", "dst", "bytes", "turn", "base_ns", "other_ns", "delta_ns", "relative"],
     "errors": ["of", "key", "count", "p05", "median", "p95", "worst", "worst_is"],
-    "paths": ["segments_in_common", "parts_at_ns", "base_goes_to", "other_goes_to", "on_both"],
+    "paths": ["segments_in_common", "diverge_at_ns", "base_goes_to", "other_goes_to", "on_both"],
 }  # fmt: skip
 _NAMES = {
     "finish_ns_base": "base_ns",
@@ -71,7 +71,7 @@ def compare_command(
     """Compare runs of STUDY: backends or networks against each other, or against what was measured.
 
     In total, by rank, node, collective and message (of backends that simulate messages), how the errors are
-    distributed, and where the critical paths part. Nodes are aligned by their ids.
+    distributed, and where the critical paths diverge. Nodes are aligned by their ids.
     """
     comparison = _comparison(Study.open(study_folder), run_ids, measured=measured)
     if folder is not None:

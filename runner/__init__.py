@@ -10,7 +10,7 @@ from .analysis import Advice as Advice
 from .analysis import Communication as Communication
 from .analysis import Comparison as Comparison
 from .analysis import CriticalPath as CriticalPath
-from .analysis import Parting as Parting
+from .analysis import Divergence as Divergence
 from .analysis import Summary as Summary
 from .analysis import advice as advice
 from .analysis import check_setup as check_setup
@@ -19,11 +19,11 @@ from .analysis import collective_overview as collective_overview
 from .analysis import communication_of as communication_of
 from .analysis import compare as compare
 from .analysis import critical_path as critical_path
+from .analysis import divergence as divergence
 from .analysis import error_distribution as error_distribution
 from .analysis import flow_differences as flow_differences
 from .analysis import measured_result as measured_result
 from .analysis import node_differences as node_differences
-from .analysis import parting as parting
 from .analysis import rank_differences as rank_differences
 from .analysis import slack as slack
 from .analysis import summarize as summarize
@@ -63,6 +63,7 @@ __all__ = [
     "Communication",
     "Comparison",
     "CriticalPath",
+    "Divergence",
     "Experiment",
     "FakeBackend",
     "ImportItem",
@@ -71,7 +72,6 @@ __all__ = [
     "JobStore",
     "MemoryConfig",
     "NetworkConfig",
-    "Parting",
     "Result",
     "RunInfo",
     "Shelf",
@@ -92,6 +92,7 @@ __all__ = [
     "compare",
     "critical_path",
     "describe_study",
+    "divergence",
     "error_distribution",
     "experiment_archive",
     "find_items",
@@ -101,7 +102,6 @@ __all__ = [
     "load_groups",
     "measured_result",
     "node_differences",
-    "parting",
     "prepare",
     "rank_differences",
     "read_sweep",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..runner import RunInfo
+from ..runner.analysis import EDGE_LABELS, KIND_LABELS
 from ..runner.study import run_name
 from ..support import count_text, duration_text
 
@@ -34,27 +35,22 @@ KIND_COLOURS: dict[str, str] = {
 ON_KIND_INK = "#0b1016"
 # The critical path wherever it is drawn over something else.
 PATH_COLOUR = "#d6264f"
-KIND_LABELS: dict[str, str] = {
-    "compute": "Compute",
-    "communication": "Communication",
-    "launch": "Host launch",
-    "memory": "Memory",
-    "wait": "Wait on peer",
-    "idle": "Idle",
-}
 KINDS: tuple[str, ...] = tuple(KIND_COLOURS)
 
+_EDGE_LINES: dict[int, tuple[str, str]] = {
+    0: ("#3b82c4", "solid"),
+    1: ("#9aa3ad", "solid"),
+    2: ("#1b9e77", "solid"),
+    3: ("#7fbfe6", "dashed"),
+    4: ("#c26aa0", "dashed"),
+    5: ("#e08214", "solid"),
+    6: ("#b2182b", "solid"),
+    7: ("#8073ac", "dotted"),
+    8: ("#6b7280", "dotted"),
+}
 # Edge kind as stored (converter.EdgeKind) -> label, colour, line style.
 EDGE_KINDS: dict[int, tuple[str, str, str]] = {
-    0: ("data", "#3b82c4", "solid"),
-    1: ("program order", "#9aa3ad", "solid"),
-    2: ("stream order", "#1b9e77", "solid"),
-    3: ("launch", "#7fbfe6", "dashed"),
-    4: ("event sync", "#c26aa0", "dashed"),
-    5: ("collective issued", "#e08214", "solid"),
-    6: ("collective awaited", "#b2182b", "solid"),
-    7: ("autograd", "#8073ac", "dotted"),
-    8: ("control", "#6b7280", "dotted"),
+    kind: (EDGE_LABELS[kind], *line) for kind, line in _EDGE_LINES.items()
 }
 
 

@@ -16,8 +16,12 @@ from ._differences import error_distribution as error_distribution
 from ._differences import flow_differences as flow_differences
 from ._differences import node_differences as node_differences
 from ._differences import rank_differences as rank_differences
-from ._divergence import Parting as Parting
-from ._divergence import parting as parting
+from ._divergence import Divergence as Divergence
+from ._divergence import divergence as divergence
+from ._divergence import divergence_text as divergence_text
+from ._divergence import paths_table as paths_table
+from ._labels import EDGE_LABELS as EDGE_LABELS
+from ._labels import KIND_LABELS as KIND_LABELS
 from ._layers import cut_names as cut_names
 from ._layers import layer_table as layer_table
 from ._links import Matrix as Matrix
@@ -42,13 +46,15 @@ from ._what_if import what_if as what_if
 
 __all__ = [
     "BREAKDOWNS",
+    "EDGE_LABELS",
+    "KIND_LABELS",
     "TIME_FORMULA",
     "Advice",
     "Communication",
     "Comparison",
     "CriticalPath",
+    "Divergence",
     "Matrix",
-    "Parting",
     "Summary",
     "Target",
     "Words",
@@ -60,6 +66,8 @@ __all__ = [
     "compare",
     "critical_path",
     "cut_names",
+    "divergence",
+    "divergence_text",
     "endpoint",
     "error_distribution",
     "flow_differences",
@@ -69,7 +77,7 @@ __all__ = [
     "link_table",
     "measured_result",
     "node_differences",
-    "parting",
+    "paths_table",
     "rank_differences",
     "search_nodes",
     "sensitivity",

@@ -20,7 +20,7 @@ from ._differences import (
     node_differences,
     rank_differences,
 )
-from ._divergence import parting
+from ._divergence import divergence
 from ._summary import rank_times
 
 __all__ = ["Comparison", "compare"]
@@ -114,12 +114,12 @@ class Comparison:
 
     @cached_property
     def paths(self) -> pd.DataFrame:
-        """Where each critical path parts from the base's."""
+        """Where each critical path diverges from the base's."""
         rows = []
         for name, path in zip(self.labels[1:], self._paths[1:], strict=True):
-            found = asdict(parting(self._paths[0], path))
+            found = asdict(divergence(self._paths[0], path))
             del found["same"]
-            renamed = {"segments_in_common": found.pop("segments"), "parts_at_ns": found.pop("at_ns")}
+            renamed = {"segments_in_common": found.pop("segments"), "diverge_at_ns": found.pop("at_ns")}
             rows.append({"result": name} | renamed | found)
         table: pd.DataFrame = pd.DataFrame(rows)
         return table

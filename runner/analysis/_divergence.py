@@ -1,4 +1,4 @@
-"""Where two critical paths part."""
+"""Where two critical paths diverge."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from ...support import duration_text, share_text
 from ._critical_path import CriticalPath
 
-__all__ = ["Parting", "parting"]
+__all__ = ["Divergence", "divergence", "divergence_text", "paths_table"]
+
+_PLACE_LENGTH = 120
 
 
 @dataclass(frozen=True)
-class Parting:
+class Divergence:
     """How far two critical paths go together: over *segments* from the start, until *at_ns*, or to the end.
 
     ``*_goes_to`` names where each goes then, *on_both* is the share of the base's path that lies on the
-    other's too, and *same* says that the two never part.
+    other's too, and *same* says that the two never diverge.
     """
 
     segments: int
@@ -27,7 +30,7 @@ class Parting:
     same: bool
 
 
-def parting(base: CriticalPath, other: CriticalPath) -> Parting:
+def divergence(base: CriticalPath, other: CriticalPath) -> Divergence:
     """Return the first segment, from the start, in which the two critical paths are on different nodes.
 
     Ranks that run the same program count as one: which of them the path goes through is chance.
@@ -36,7 +39,7 @@ def parting(base: CriticalPath, other: CriticalPath) -> Parting:
     steps = [base.places, other.places]
     common = next((i for i, (a, b) in enumerate(zip(*steps, strict=False)) if a != b), min(map(len, steps)))
     on_both = paths[0]["duration_ns"][steps[0].isin(steps[1])].sum()
-    return Parting(
+    return Divergence(
         segments=common,
         at_ns=int(paths[0]["end_ns"].iloc[common - 1]) if common else 0,
         base_goes_to=_place(paths[0], common),
@@ -46,8 +49,34 @@ def parting(base: CriticalPath, other: CriticalPath) -> Parting:
     )
 
 
+def divergence_text(base: CriticalPath, other: CriticalPath) -> str:
+    """Return in words how far the two critical paths go together, and where each goes then."""
+    found = divergence(base, other)
+    if found.same:
+        return f"Both critical paths go through the same {found.segments:,} segments."
+    together = f"share their first {found.segments:,} segments, until {duration_text(found.at_ns)}; then"
+    start = f"The critical paths {together if found.segments else 'diverge at once:'}"
+    places = f"this run goes to {_cut(found.base_goes_to)}, the other to {_cut(found.other_goes_to)}"
+    return f"{start} {places}. {share_text(found.on_both)} of this run's path lies on the other's too."
+
+
+def paths_table(base: CriticalPath, other: CriticalPath) -> pd.DataFrame:
+    """Return every segment of two paths: ``path`` (0: *base*, 1: *other*), ``apart`` if on one only."""
+    parts = [
+        path.segments.assign(apart=~path.places.isin(its.places), path=number)
+        for number, (path, its) in enumerate([(base, other), (other, base)])
+    ]
+    both: pd.DataFrame = pd.concat(parts, ignore_index=True)
+    return both
+
+
 def _place(segments: pd.DataFrame, number: int) -> str:
     if number >= len(segments):
         return "the end"
     segment = segments.iloc[number]
     return f"{segment['name']} (node {segment['node_id']} of rank {segment['rank']})"
+
+
+def _cut(place: str) -> str:
+    """Shorten a long name in the middle: which node it is stands at the end."""
+    return place if len(place) <= _PLACE_LENGTH else f"{place[:60]} … {place[-40:]}"

@@ -16,10 +16,10 @@ from chakrascope.runner import (
     NetworkConfig,
     compare,
     critical_path,
+    divergence,
     error_distribution,
     flow_differences,
     measured_result,
-    parting,
     simulate,
 )
 
@@ -61,15 +61,15 @@ def test_differences_are_against_the_first():
 
 
 def test_ranks_of_one_program_are_one_place():
-    """Which of ranks that do the same a path goes through is chance, and no parting."""
+    """Which of ranks that do the same a path goes through is chance, and no divergence."""
     one = model().scale_out(16)
     base = critical_path(simulate(one, "default", "cpu-cluster-16"), one)
     moved = base.segments.assign(rank=(base.segments["rank"] + 8) % 16)
-    found = parting(base, dataclasses.replace(base, segments=moved))
+    found = divergence(base, dataclasses.replace(base, segments=moved))
     assert found.same
     assert found.on_both == 1.0
     elsewhere = base.segments.assign(rank=(base.segments["rank"] + 1) % 16)
-    assert not parting(base, dataclasses.replace(base, segments=elsewhere)).same
+    assert not divergence(base, dataclasses.replace(base, segments=elsewhere)).same
 
 
 @pytest.mark.parametrize("count", [0, 1])

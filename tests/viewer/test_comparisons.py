@@ -1,5 +1,4 @@
 import dataclasses
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -7,6 +6,7 @@ import pytest
 
 from chakrascope.converter import CollectiveType
 from chakrascope.runner import advice, collective_overview
+from chakrascope.runner.analysis import divergence_text
 from chakrascope.viewer import StudyView
 from chakrascope.viewer.queries import _compare as compare
 from chakrascope.viewer.queries import _network as network
@@ -129,12 +129,12 @@ def test_comparison_aligns_nodes_of_the_common_ranks(run, other):
     assert len(compare.rank_differences(run, other)) == 2
 
 
-def test_paths_part_where_they_do(run, other):
-    assert compare.paths_part(run, other) == "Both critical paths go through the same 18 segments."
+def test_paths_diverge_where_they_do(run, other):
+    assert divergence_text(run.path, other.path) == "Both critical paths go through the same 18 segments."
     segments = run.path.segments
     elsewhere = segments.assign(rank=segments["rank"].where(segments["segment"] < 12, 0))
     path = dataclasses.replace(run.path, segments=elsewhere)
-    text = compare.paths_part(run, SimpleNamespace(path=path))
+    text = divergence_text(run.path, path)
     assert "share their first 12 segments, until 3.28 ms" in text
     assert "(node 12 of rank 1), the other to" in text
     assert text.endswith("66.7 % of this run's path lies on the other's too.")

@@ -9,6 +9,7 @@ from dash import Dash, Input, Output, State, html, no_update
 
 from ...errors import ChakrascopeError
 from ...runner import error_distribution
+from ...runner.analysis import divergence_text
 from ...support import duration_text
 from .._state import OpenRun, Selection, StudyView
 from .._theme import run_name, run_text
@@ -16,7 +17,6 @@ from ..charts import difference_histogram, difference_scatter, graph, paths_bars
 from ..queries import (
     collective_differences,
     node_differences,
-    paths_part,
     paths_strip,
     rank_differences,
     run_overview,
@@ -194,8 +194,8 @@ def _paths_card(run: OpenRun, other: OpenRun, scheme: str) -> dmc.Paper:
     labels = (f"1. {run_name(run.info)}", f"2. {run_name(other.info)}")
     bars = paths_bars(paths_strip(run.path, other.path), labels, scheme)
     return card(
-        "Where the critical paths part",
-        dmc.Text(paths_part(run, other), id="paths-part", mb="xs"),
+        "Where the critical paths diverge",
+        dmc.Text(divergence_text(run.path, other.path), id="divergence", mb="xs"),
         graph(bars, id="paths-strip", mode_bar=True),
         note="Grey goes over nodes that are on both paths, whenever they run. Select a bar to find its node.",
         exports=export_links("paths", run=run.info.id, against=other.info.id),

@@ -6,7 +6,6 @@ from ._area import area_table as area_table
 from ._chrome_trace import chrome_trace as chrome_trace
 from ._compare import collective_differences as collective_differences
 from ._compare import node_differences as node_differences
-from ._compare import paths_part as paths_part
 from ._compare import rank_differences as rank_differences
 from ._compare import run_overview as run_overview
 from ._compare import same_nodes as same_nodes
@@ -181,7 +180,6 @@ __all__ = [
     "objectives",
     "packet_facts",
     "pair_table",
-    "paths_part",
     "paths_strip",
     "plan_of",
     "proposed_name",

@@ -9,9 +9,7 @@ import pandas as pd
 from ...runner import collective_differences as compare_collectives
 from ...runner import flow_differences as compare_flows
 from ...runner import node_differences as compare_nodes
-from ...runner import parting
 from ...runner import rank_differences as compare_ranks
-from ...support import duration_text, share_text
 from .._state import OpenRun
 from .._theme import run_name
 
@@ -19,14 +17,11 @@ __all__ = [
     "collective_differences",
     "flow_differences",
     "node_differences",
-    "paths_part",
     "rank_differences",
     "run_kinds",
     "run_overview",
     "same_nodes",
 ]
-
-_PLACE_LENGTH = 120
 
 
 def run_overview(runs: Sequence[OpenRun]) -> pd.DataFrame:
@@ -81,19 +76,3 @@ def collective_differences(base: OpenRun, other: OpenRun) -> pd.DataFrame:
 def flow_differences(base: OpenRun, other: OpenRun) -> pd.DataFrame:
     """Return every message of both runs, the greatest difference of completion time first."""
     return compare_flows(base.result, other.result)
-
-
-def paths_part(base: OpenRun, other: OpenRun) -> str:
-    """Return in words how far the two critical paths go together, and where each goes then."""
-    found = parting(base.path, other.path)
-    if found.same:
-        return f"Both critical paths go through the same {found.segments:,} segments."
-    together = f"share their first {found.segments:,} segments, until {duration_text(found.at_ns)}; then"
-    start = f"The critical paths {together if found.segments else 'part at once:'}"
-    places = f"this run goes to {_cut(found.base_goes_to)}, the other to {_cut(found.other_goes_to)}"
-    return f"{start} {places}. {share_text(found.on_both)} of this run's path lies on the other's too."
-
-
-def _cut(place: str) -> str:
-    """Shorten a long name in the middle: which node it is stands at the end."""
-    return place if len(place) <= _PLACE_LENGTH else f"{place[:60]} … {place[-40:]}"

@@ -10,6 +10,7 @@ import pandas as pd
 
 from ...converter import Workload
 from ...runner import CriticalPath
+from ...runner.analysis import paths_table
 
 __all__ = [
     "NO_NETWORK",
@@ -20,7 +21,6 @@ __all__ = [
     "members_of",
     "network_breakdown",
     "paths_strip",
-    "paths_table",
     "segment_table",
     "slack_shares",
     "slack_table",
@@ -185,24 +185,10 @@ def paths_strip(base: CriticalPath, other: CriticalPath, bars: int = 800) -> pd.
     longest segment. Neighbours of one sort in one pixel are joined.
     """
     pixel_ns = max(1.0, max(base.makespan_ns, other.makespan_ns) / bars)
-    joined = [_joined(segments, pixel_ns).assign(path=path) for path, segments in _apart(base, other)]
+    parts = paths_table(base, other).groupby("path")
+    joined = [_joined(segments, pixel_ns).assign(path=path) for path, segments in parts]
     both: pd.DataFrame = pd.concat(joined, ignore_index=True)
     return both
-
-
-def paths_table(base: CriticalPath, other: CriticalPath) -> pd.DataFrame:
-    """Return every segment of two paths: ``path`` (0: *base*, 1: *other*), ``apart`` if on one only."""
-    parts = [segments.assign(path=path) for path, segments in _apart(base, other)]
-    both: pd.DataFrame = pd.concat(parts, ignore_index=True)
-    return both
-
-
-def _apart(base: CriticalPath, other: CriticalPath) -> list[tuple[int, pd.DataFrame]]:
-    pairs = [(base, other), (other, base)]
-    return [
-        (number, path.segments.assign(apart=~path.places.isin(its.places)))
-        for number, (path, its) in enumerate(pairs)
-    ]
 
 
 def _joined(segments: pd.DataFrame, pixel_ns: float) -> pd.DataFrame:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 import pandas as pd
 
 from ...runner import BREAKDOWNS, error_distribution
+from ...runner.analysis import paths_table
 from .._state import OpenRun
 from ._advice import advice_table
 from ._compare import collective_differences, node_differences, rank_differences, run_kinds, run_overview
 from ._link_path import link_breakdown
 from ._network import TRAFFIC, link_dimensions, link_table, load_table, packet_table, traffic_table
-from ._path import network_breakdown, paths_table, segment_table, slack_table
+from ._path import network_breakdown, segment_table, slack_table
 
 __all__ = ["COMPARISONS", "OVERVIEWS", "TABLES"]
 

@@ -1,0 +1,31 @@
+"""What people call the kinds of nodes and edges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...converter import EdgeKind
+
+__all__ = ["EDGE_LABELS", "KIND_LABELS"]
+
+KIND_LABELS: dict[str, str] = {
+    "compute": "Compute",
+    "communication": "Communication",
+    "launch": "Host launch",
+    "memory": "Memory",
+    "wait": "Wait on peer",
+    "idle": "Idle",
+}
+"""Each kind of a node or segment -> what people call it."""
+EDGE_LABELS: Mapping[int, str] = {
+    EdgeKind.DATA: "data",
+    EdgeKind.PROGRAM_ORDER: "program order",
+    EdgeKind.STREAM_ORDER: "stream order",
+    EdgeKind.LAUNCH: "launch",
+    EdgeKind.EVENT_SYNC: "event sync",
+    EdgeKind.COMM_ISSUE: "collective issued",
+    EdgeKind.COMM_WAIT: "collective awaited",
+    EdgeKind.AUTOGRAD: "autograd",
+    EdgeKind.CTRL: "control",
+}
+"""Each kind of an edge (`EdgeKind`) -> what it stands for."""
