@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from ..runner import Study
-from ..viewer import OpenRun, StudyView
+from ..runner.analysis import RunAnalysis, analyse_run
 
 __all__ = ["of_a_run", "open_run"]
 
@@ -22,7 +22,6 @@ def of_a_run(command: Command) -> Command:
     return click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))(command)
 
 
-def open_run(study_folder: Path, run_id: str | None) -> OpenRun:
-    """Return a run of a study, the newest unless *run_id* names one, with all that the pages show of it."""
-    study = Study.open(study_folder)
-    return StudyView(study).open(study.run_info(run_id).id)
+def open_run(study_folder: Path, run_id: str | None) -> RunAnalysis:
+    """Return a run of a study, the newest unless *run_id* names one, with every answer derived from it."""
+    return analyse_run(Study.open(study_folder), run_id)

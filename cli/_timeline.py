@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
+from ..runner.analysis import RunAnalysis, area_overview, area_table, chrome_trace
 from ..support import new_file, writing
-from ..viewer import OpenRun
-from ..viewer.queries import area_overview, area_table, chrome_trace
 from ._output import console, format_option, print_frame
 from ._studies import of_a_run, open_run
 
@@ -55,17 +54,17 @@ def timeline_command(
     run = open_run(study_folder, run_id)
     if measured and not run.is_measured:
         raise UsageError("The workload of this run was not captured, so nothing was measured.")
-    index = run.measured_slices if measured else run.slices
-    window = round(1e6 * from_ms), index.makespan_ns if to_ms is None else round(1e6 * to_ms)
+    lanes = run.measured_lanes if measured else run.lanes
+    window = round(1e6 * from_ms), lanes.makespan_ns if to_ms is None else round(1e6 * to_ms)
     if not 0 <= window[0] < window[1]:
         raise UsageError(
             f"--from {from_ms} and --to {to_ms} hold no time between them; give ms, the less first."
         )
     first, last = ranks or (0, run.info.num_ranks - 1)
-    lanes = index.lanes.index[index.lanes["rank"].between(first, last)]
-    if lanes.empty:
+    chosen = lanes.table.index[lanes.table["rank"].between(first, last)]
+    if chosen.empty:
         raise UsageError(f"There are no ranks {first}-{last}: the run has 0 to {run.info.num_ranks - 1}.")
-    inside = index.area(*window, (int(lanes[0]), int(lanes[-1]) + 1))
+    inside = lanes.area(*window, (int(chosen[0]), int(chosen[-1]) + 1))
     table = area_table(run.nodes, inside)
     if output_format != "table":
         print_frame(table, output_format)
@@ -78,10 +77,10 @@ def timeline_command(
         _write(run, output)
 
 
-def _write(run: OpenRun, file: Path) -> None:
+def _write(run: RunAnalysis, file: Path) -> None:
     with (
         writing(file, UsageError, "choose another name"),
         new_file(file) as temporary,
         temporary.open("w", encoding="utf-8") as out,
     ):
-        out.writelines(chrome_trace(run.nodes, run.slices, run.path))
+        out.writelines(chrome_trace(run.nodes, run.lanes, run.path))

@@ -40,7 +40,7 @@ def path_picture(run: OpenRun) -> str:
 def timeline_picture(run: OpenRun) -> str:
     """Return what every rank did, a row a lane, with the critical path; of many ranks those it visits."""
     index, ranks = _shown(run)
-    lanes = index.lanes[index.lanes["rank"].isin(ranks)]
+    lanes = index.table[index.table["rank"].isin(ranks)]
     row_of = {int(lane): row for row, lane in enumerate(lanes.index)}
     until = max(run.result.makespan_ns, index.makespan_ns, 1)
     scale = (_WIDTH - _LANE_LABEL) / until
@@ -61,18 +61,18 @@ def timeline_note(run: OpenRun) -> str:
     """Return in words what :func:`timeline_picture` shows."""
     index, ranks = _shown(run)
     some = f" of {len(ranks)} of the {run.info.num_ranks} ranks" if len(ranks) < run.info.num_ranks else ""
-    pale = ", first as measured (pale), then as simulated" if index.lanes["measured"].any() else ""
+    pale = ", first as measured (pale), then as simulated" if index.table["measured"].any() else ""
     return f"A row a stream{some}{pale}. The line is the critical path."
 
 
 def _shown(run: OpenRun) -> tuple[SliceIndex, list[int]]:
     """Return the lanes drawn: measured ones too if all fit, else as many ranks as do, the path's first."""
     index = run.measured_slices if run.is_measured and run.info.backend != "replay" else run.slices
-    if len(index.lanes) > _MOST_LANES:
+    if len(index.table) > _MOST_LANES:
         index = run.slices
     on_path = run.path.segments.groupby("rank")["duration_ns"].sum().sort_values(ascending=False)
-    order = [*on_path.index, *(rank for rank in index.lanes["rank"].unique() if rank not in on_path.index)]
-    sizes = index.lanes.groupby("rank").size()
+    order = [*on_path.index, *(rank for rank in index.table["rank"].unique() if rank not in on_path.index)]
+    sizes = index.table.groupby("rank").size()
     kept = [rank for rank in order if rank in sizes.index]
     fitting = sizes[kept].cumsum() <= _MOST_LANES
     return index, sorted(int(rank) for rank in (fitting[fitting].index if fitting.any() else kept[:1]))

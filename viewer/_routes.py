@@ -10,6 +10,7 @@ from flask import Flask, Response, abort, jsonify, request
 
 from ..errors import ChakrascopeError
 from ..runner import find_items, read_sweep
+from ..runner.analysis import area_overview, area_table, chrome_trace
 from ._state import OpenRun, Selection, StudyView
 from ._theme import KIND_COLOURS, KIND_LABELS, KINDS, ON_KIND_INK, PATH_COLOUR
 from .queries import (
@@ -17,9 +18,6 @@ from .queries import (
     OVERVIEWS,
     SWEEP_TABLES,
     TABLES,
-    area_overview,
-    area_table,
-    chrome_trace,
     edge_kinds,
     flows,
     focus_of,
@@ -54,7 +52,7 @@ def _register_timeline(server: Flask, view: StudyView) -> None:
     @server.get("/api/slices")
     def slices() -> Response:
         index = _index(_run(view))
-        window = (_integer("lane0", 0), _integer("lane1", len(index.lanes)))
+        window = (_integer("lane0", 0), _integer("lane1", len(index.table)))
         pixels = min(_MAX_PIXELS, max(1, _integer("px", 1000)))
         batch = index.window(_integer("t0", 0), _integer("t1", index.makespan_ns), pixels, window)
         return Response(batch.encode(), mimetype="application/octet-stream")
@@ -209,13 +207,13 @@ def _lanes(run: OpenRun, index: SliceIndex) -> dict[str, Any]:
     segments = run.path.segments
     shown = segments.nlargest(_MAX_PATH_BARS, "duration_ns").sort_values("start_ns")
     lanes = index.lanes_of(shown["rank"].to_numpy(np.int64), shown["node_id"].to_numpy(np.int64))
-    first = index.lanes[~index.lanes["measured"]].groupby("rank").head(1)
+    first = index.table[~index.table["measured"]].groupby("rank").head(1)
     lane_of_rank = dict(zip(first["rank"].tolist(), first.index.tolist(), strict=True))
     lanes = np.where(lanes < 0, [lane_of_rank.get(int(r), 0) for r in shown["rank"]], lanes)
     kinds = {kind: place for place, kind in enumerate(KINDS)}
     return {
         "makespan_ns": max(1, int(run.result.makespan_ns), index.makespan_ns),
-        "lanes": index.lanes.to_dict("records"),
+        "lanes": index.table.to_dict("records"),
         "kinds": [
             {"name": KIND_LABELS[kind], "colour": KIND_COLOURS[kind], "ink": ON_KIND_INK} for kind in KINDS
         ],

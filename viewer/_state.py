@@ -6,30 +6,16 @@ import contextlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 from urllib.parse import parse_qs, urlencode
-
-import numpy as np
-import pandas as pd
 
 from ..converter import Workload
 from ..errors import ChakrascopeError, StudyError
-from ..runner import (
-    CriticalPath,
-    Experiment,
-    Result,
-    RunInfo,
-    Shelf,
-    Study,
-    Summary,
-    collective_overview,
-    slack,
-    summarize,
-)
-from ..runner.analysis import Words, layer_table, sensitivity, targets
+from ..runner import Result, RunInfo, Shelf, Study
+from ..runner.analysis import ComputedOnce, RunAnalysis
 from .timeline import SliceIndex
 
 __all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView", "Surroundings"]
@@ -61,7 +47,6 @@ _OPTION_LENGTH = 200
 _LONG_OPTIONS = {"aim": 1_200, "over": 2_000, "setup": 6_000}
 _OPEN_RUNS = 4
 _NOBODY_COMES_S, _FETCHED_S = 30.0, 3.0
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -119,121 +104,22 @@ class Selection:
         return replace(self, options=tuple((key, settings[key]) for key in OPTIONS if settings.get(key)))
 
 
-class ComputedOnce(Generic[Value]):
-    """A property computed when first asked for, by one thread while others wait, and then kept."""
-
-    def __init__(self, compute: Callable[[Any], Value]) -> None:
-        self._compute = compute
-        self.__doc__ = compute.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Value:
-        # Found here only until the value stands among the instance's attributes, which come first.
-        with instance.lock:
-            if self._name not in vars(instance):
-                vars(instance)[self._name] = self._compute(instance)
-            value: Value = vars(instance)[self._name]
-            return value
-
-
-class OpenRun:
-    """One run with everything the pages derive from it, each computed when first asked for.
-
-    Runs are content-hashed, so nothing here can go stale but the label and note in *info*.
-    """
+class OpenRun(RunAnalysis):
+    """One run held open: the answers derived from it, and its timeline as the pages draw it."""
 
     def __init__(self, view: StudyView, info: RunInfo, result: Result, workload: Workload) -> None:
+        super().__init__(view.study, info, result, workload)
         self.view = view
-        self.info = info
-        self.result = result
-        self.workload = workload
-        self.lock = threading.RLock()
-
-    @ComputedOnce
-    def nodes(self) -> pd.DataFrame:
-        """Return every executed node: simulated interval and causes beside what the workload says of it."""
-        described = self.workload.node_table()
-        keys = ["rank", "node_id"]
-        joined: pd.DataFrame = self.result.nodes.merge(described, on=keys, how="left", validate="1:1")
-        return joined
-
-    @ComputedOnce
-    def summary(self) -> Summary:
-        """Return what bounds the run's step."""
-        return summarize(self.result, self.workload)
-
-    @property
-    def path(self) -> CriticalPath:
-        """The critical path of the run."""
-        return self.summary.path
-
-    @ComputedOnce
-    def collectives(self) -> pd.DataFrame:
-        """Return every collective of the run, as :func:`collective_overview` returns them."""
-        return collective_overview(self.result, self.nodes, self.path)
 
     @ComputedOnce
     def slices(self) -> SliceIndex:
         """Return the timeline's index of :attr:`nodes`."""
         return SliceIndex(self.nodes)
 
-    @property
-    def is_measured(self) -> bool:
-        """Whether the workload says when its nodes ran in the trace it comes from."""
-        return any((graph.nodes["measured_start_ns"] >= 0).any() for graph in self.workload.graphs)
-
     @ComputedOnce
     def measured_slices(self) -> SliceIndex:
         """Return the timeline's index of :attr:`nodes`, each as measured above each as simulated."""
         return SliceIndex(self.nodes, measured=True)
-
-    @ComputedOnce
-    def elasticity(self) -> pd.DataFrame:
-        """Return what 10 % more speed of each large contributor gives; simulates the run once for each."""
-        dimensions = len(self.result.provenance.get("network", {}).get("topology", []))
-        chosen = targets(self.path, self.info.backend, dimensions)
-        return sensitivity(self.experiment(), self.result.makespan_ns, chosen, 1.1)
-
-    @ComputedOnce
-    def layers(self) -> pd.DataFrame:
-        """Return what each module takes, as :func:`layer_table` does."""
-        return layer_table(self.nodes, self.path)
-
-    @ComputedOnce
-    def words(self) -> Words:
-        """Return the words that :attr:`nodes` are found by."""
-        return Words.of(self.nodes)
-
-    @ComputedOnce
-    def slack_ns(self) -> pd.Series:
-        """Return the slack of each of :attr:`nodes`; empty if the backend's records do not tell."""
-        try:
-            found: pd.Series = slack(self.result, self.workload)["slack_ns"]
-        except ChakrascopeError:
-            return pd.Series(dtype="int64")
-        return found
-
-    def experiment(self) -> Experiment:
-        """Return what was simulated, ready to be simulated again; not kept, as it holds every program."""
-        return self.view.study.experiment(self.info.id)
-
-    def node(self, rank: int, node_id: int) -> dict[str, Any] | None:
-        """Return one executed node as a dict, or None if the run has no such node."""
-        row = self.row(rank, node_id)
-        return None if row < 0 else {str(key): value for key, value in self.nodes.iloc[row].items()}
-
-    def row(self, rank: int, node_id: int) -> int:
-        """Return which row of :attr:`nodes` a node is, or -1 if the run has no such node."""
-        nodes = self.nodes
-        found = np.flatnonzero((nodes["rank"].to_numpy() == rank) & (nodes["node_id"].to_numpy() == node_id))
-        return int(found[0]) if len(found) else -1
-
-    def slack_of(self, rank: int, node_id: int) -> int | None:
-        """Return how many ns later a node could end without making the step longer; None if unknown."""
-        row = self.row(rank, node_id)
-        return int(self.slack_ns.iloc[row]) if 0 <= row < len(self.slack_ns) else None
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from studies import make_study
 
 from chakrascope.viewer import StudyView
-
-from .studies import make_study
 
 # What shows that a page of a run is complete, by its address.
 READY = {

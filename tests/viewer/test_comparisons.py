@@ -3,6 +3,7 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
+from studies import LAYERS, ring_links
 
 from chakrascope.converter import CollectiveType
 from chakrascope.runner import advice, collective_overview
@@ -10,8 +11,6 @@ from chakrascope.runner.analysis import divergence_text
 from chakrascope.viewer import StudyView
 from chakrascope.viewer.queries import _compare as compare
 from chakrascope.viewer.queries import _network as network
-
-from .studies import LAYERS, ring_links
 
 
 @pytest.fixture(scope="module")

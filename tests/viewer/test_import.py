@@ -4,6 +4,7 @@ import os
 import shutil
 
 import pytest
+from studies import make_workload
 
 from chakrascope.runner import ImportItem, Study, find_items
 from chakrascope.viewer import StudyView, create_app
@@ -12,7 +13,6 @@ from chakrascope.viewer.pages import _imports as page_module
 from chakrascope.viewer.queries import item_table, proposed_name
 
 from .conftest import serving
-from .studies import make_workload
 
 HOSTILE = '<img src=x onerror="alert(1)"> \u202eevil'
 

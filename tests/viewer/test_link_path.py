@@ -6,12 +6,11 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from studies import ring_links
 
 from chakrascope.viewer import OpenRun
 from chakrascope.viewer.queries import why_no_links
 from chakrascope.viewer.queries._link_path import link_breakdown
-
-from .studies import ring_links
 
 
 def with_flows(run, rows, links=None):

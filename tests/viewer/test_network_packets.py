@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
+from studies import make_study
+
 from chakrascope.viewer import OpenRun, StudyView
 from chakrascope.viewer._state import Selection
 from chakrascope.viewer.pages import _network as network
-
-from .studies import make_study
 
 
 def test_packets_are_shown_without_links(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from plotly.utils import PlotlyJSONEncoder
+from studies import make_study, make_workload
 
 from chakrascope.runner import (
     Job,
@@ -27,7 +28,6 @@ from chakrascope.viewer.pages._jobs import job_list
 from chakrascope.viewer.queries import Setup, check, command_line, differences
 
 from .conftest import serving
-from .studies import make_study, make_workload
 
 # A ring of so many ranks and chunks that messages queue for minutes.
 LONG = {

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from studies import make_workload
 
 from chakrascope.runner import NetworkConfig, Study, get_backend, prepare
 from chakrascope.viewer import create_app
 
 from .conftest import READY, serving, watched
-from .studies import make_workload
 
 pytestmark = pytest.mark.browser
 

@@ -12,8 +12,6 @@ from chakrascope.runner.analysis import _layers as layers
 from chakrascope.runner.analysis import _search as search
 from chakrascope.viewer._state import Selection
 from chakrascope.viewer.pages import _parts as parts
-from chakrascope.viewer.queries import _area as area
-from chakrascope.viewer.queries import _chrome_trace as chrome_trace
 from chakrascope.viewer.queries import _details as details
 from chakrascope.viewer.queries import _groups as groups
 from chakrascope.viewer.queries import _neighbourhood as neighbourhood
@@ -32,7 +30,7 @@ def test_window_of_few_pixels_merges_but_keeps_the_extent(run):
     nodes = run.nodes
     index = slices.SliceIndex(nodes)
     batch = index.window(0, index.makespan_ns, 1)
-    assert len(batch.start_ns) == len(index.lanes)
+    assert len(batch.start_ns) == len(index.table)
     assert batch.count.sum() == len(nodes)
     assert batch.end_ns.max() == index.makespan_ns
 
@@ -106,47 +104,6 @@ def test_malformed_address_selects_no_node(search):
     assert not Selection.parse(search).has_node
 
 
-def test_area_of_everything_holds_every_nanosecond(run):
-    found = run.slices.area(-5, run.slices.makespan_ns + 5, (0, len(run.slices.lanes)))
-    assert sorted(found["row"]) == list(range(len(run.nodes)))
-    assert found["inside_ns"].sum() == (run.nodes["end_ns"] - run.nodes["start_ns"]).sum()
-
-
-def test_area_cuts_the_slices_at_its_edges(run):
-    inside = run.slices.area(100_000, 200_000, (0, 1))
-    assert run.nodes["name"].iloc[inside["row"]].tolist() == ["aten::mm"]
-    assert inside["inside_ns"].tolist() == [100_000]
-    assert dict(area.area_overview(run.nodes, inside, 100_000))["Compute"] == "100 µs in 1 slice"
-    table = area.area_table(run.nodes, inside)
-    assert table[["operator", "slices", "total_ns", "measured_ns"]].to_numpy().tolist() == [
-        ["aten::mm", 1, 100_000, 0]
-    ]
-
-
-def test_empty_area_has_no_operators(run):
-    inside = run.slices.area(-10, -5, (0, 1))
-    assert area.area_table(run.nodes, inside).empty
-    assert dict(area.area_overview(run.nodes, inside, 5))["Slices"] == "0 of 0 ranks"
-
-
-def test_measured_lanes_lie_above_the_simulated_ones_of_their_rank(run):
-    both = run.measured_slices
-    lanes = both.lanes
-    assert lanes["measured"].tolist() == [True, True, False, False] * 2
-    assert lanes.loc[~lanes["measured"], "label"].tolist() == ["compute", "communication"] * 2
-    inside = both.area(-5, both.makespan_ns + 5, (0, 2))
-    own = run.nodes[run.nodes["rank"] == 0]
-    assert inside["inside_ns"].sum() == own["duration_ns"].sum()
-    assert inside["measured"].all()
-    table = area.area_table(run.nodes, both.area(-5, both.makespan_ns + 5, (0, 4)))
-    assert (table["total_ns"] == table["measured_ns"]).all()
-    # The run replays what was measured, so that both bands show a node at the same time.
-    lane, start, end = both.lane_of(1, 4)
-    assert lane == 6
-    assert (start, end) == run.slices.lane_of(1, 4)[1:]
-    assert both.lanes_of(np.array([1, 1]), np.array([4, 999])).tolist() == [6, -1]
-
-
 def test_only_slices_with_room_carry_their_name(run):
     wide = run.slices.window(0, run.slices.makespan_ns, 2000)
     named = wide.name >= 0
@@ -202,17 +159,6 @@ def test_slack_of_the_critical_path_is_none(run):
     on_path = run.path.segments.iloc[3]
     assert run.slack_of(int(on_path["rank"]), int(on_path["node_id"])) == 0
     assert run.slack_of(0, 999) is None
-
-
-def test_chrome_trace_keeps_every_nanosecond(run):
-    events = json.loads("".join(chrome_trace.chrome_trace(run.nodes, run.slices, run.path)))["traceEvents"]
-    slices_ = [event for event in events if event["ph"] == "X"]
-    ranks = [event for event in slices_ if event["pid"] < 2]
-    along = [event for event in slices_ if event["pid"] == 2]
-    assert len(ranks) == len(run.nodes)
-    assert {round(event["ts"] * 1000) for event in ranks} == set(run.nodes["start_ns"])
-    assert round(sum(event["dur"] for event in along) * 1000) == run.result.makespan_ns
-    assert all(event["args"]["reason"] for event in along)
 
 
 def test_module_groups_hold_every_node_and_nanosecond_of_the_rank(run):

@@ -2,6 +2,7 @@
 
 import pandas as pd
 import pytest
+from studies import HOSTILE, make_study, make_workload
 
 from chakrascope.errors import StudyError
 from chakrascope.runner import Study
@@ -10,7 +11,6 @@ from chakrascope.viewer._theme import run_text
 from chakrascope.viewer.queries import compared, run_table
 
 from .conftest import serving
-from .studies import HOSTILE, make_study, make_workload
 
 
 @pytest.fixture

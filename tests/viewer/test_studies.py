@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
+from studies import make_study
 from werkzeug.test import Client
 
 from chakrascope.runner import Shelf, Study, describe_study
@@ -12,7 +13,6 @@ from chakrascope.viewer._access import require_token
 from chakrascope.viewer._site import Site
 
 from .conftest import serving, watched
-from .studies import make_study
 
 HOSTILE = '<img src=x onerror="alert(1)"> \u202eevil %2e%2e & 日本'
 

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from studies import make_study
 
 from chakrascope.runner import NetworkConfig, run_sweep
 from chakrascope.viewer import create_app
@@ -14,7 +15,6 @@ from chakrascope.viewer.queries import _objectives as costs
 from chakrascope.viewer.queries import _sweeps as sweeps
 
 from .conftest import serving
-from .studies import make_study
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from studies import make_study, make_workload
 
 from chakrascope.runner import JobStore, communication_of, list_presets, read_sweep, run_sweep
 from chakrascope.viewer import create_app
@@ -27,7 +28,6 @@ from chakrascope.viewer.queries._estimate import Load
 from chakrascope.viewer.queries._sweep_form import setup_at
 
 from .conftest import serving
-from .studies import make_study, make_workload
 
 MANY = ",".join(map(str, range(1, 80)))
 LOAD = Load(2, 2, 36, (("all-reduce", 6.0, 6e6),))

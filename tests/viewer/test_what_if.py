@@ -1,11 +1,10 @@
 import pytest
+from studies import LAYERS
 
 from chakrascope.errors import UsageError
 from chakrascope.runner.analysis import Target, sensitivity, simulate_faster, targets
 from chakrascope.viewer import StudyView
 from chakrascope.viewer.queries import changes, drops
-
-from .studies import LAYERS
 
 
 @pytest.fixture(scope="module")

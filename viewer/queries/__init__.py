@@ -1,9 +1,6 @@
 """Turn a run into what a page shows; every function here is pure and has a command-line twin."""
 
 from ._advice import advice_table as advice_table
-from ._area import area_overview as area_overview
-from ._area import area_table as area_table
-from ._chrome_trace import chrome_trace as chrome_trace
 from ._compare import collective_differences as collective_differences
 from ._compare import node_differences as node_differences
 from ._compare import rank_differences as rank_differences
@@ -129,15 +126,12 @@ __all__ = [
     "advice_table",
     "aim_goal",
     "answered",
-    "area_overview",
-    "area_table",
     "axis_names",
     "best_by",
     "best_point",
     "causes",
     "changes",
     "check",
-    "chrome_trace",
     "collective_differences",
     "command_line",
     "compared",

@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from .._state import OpenRun, Selection
+from ...runner.analysis import RunAnalysis
+from .._state import Selection
 from .._theme import EDGE_KINDS
 from ._groups import Groups, module_groups, phase_groups, rank_groups, stream_groups
 from ._neighbourhood import neighbourhood
@@ -60,28 +61,28 @@ def fold_of(asked: str) -> str:
     return asked if asked in FOLDS else "nodes"
 
 
-def focus_of(run: OpenRun, selection: Selection) -> tuple[int, int]:
+def focus_of(run: RunAnalysis, selection: Selection) -> tuple[int, int]:
     """Return (rank, node) of the selection, or of the longest segment of the path."""
     if selection.has_node and run.node(selection.rank, selection.node) is not None:
         return selection.rank, selection.node
     return longest_segment(run.path)
 
 
-def edges_of(run: OpenRun, rank: int, kinds: Sequence[int]) -> pd.DataFrame:
+def edges_of(run: RunAnalysis, rank: int, kinds: Sequence[int]) -> pd.DataFrame:
     """Return the edges of some *kinds* of the program of *rank*."""
     edges = run.workload.graphs[int(run.workload.program_of_rank[rank])].edges
     chosen: pd.DataFrame = edges[edges["kind"].isin(kinds)]
     return chosen
 
 
-def causes(run: OpenRun, rank: int) -> set[tuple[int, int]]:
+def causes(run: RunAnalysis, rank: int) -> set[tuple[int, int]]:
     """Return the edges along which the critical path runs on *rank*, as (source, target)."""
     on_path = run.path.segments.loc[run.path.segments["rank"] == rank, "node_id"]
     own = run.nodes[(run.nodes["rank"] == rank) & run.nodes["node_id"].isin(on_path)]
     return set(zip(own["cause_node"].tolist(), own["node_id"].tolist(), strict=True))
 
 
-def folded(run: OpenRun, rank: int, fold: str, edges: pd.DataFrame) -> Groups:
+def folded(run: RunAnalysis, rank: int, fold: str, edges: pd.DataFrame) -> Groups:
     """Return the nodes of *rank*, or of all of them, folded as *fold* of :data:`FOLDS` says."""
     path = run.path.segments
     if fold == "ranks":
@@ -90,7 +91,7 @@ def folded(run: OpenRun, rank: int, fold: str, edges: pd.DataFrame) -> Groups:
 
 
 def graph_tables(
-    run: OpenRun, rank: int, node: int, *, fold: str, hops: int, kinds: Sequence[int]
+    run: RunAnalysis, rank: int, node: int, *, fold: str, hops: int, kinds: Sequence[int]
 ) -> dict[str, pd.DataFrame]:
     """Return the ``nodes`` and the ``edges`` of the graph around *node* of *rank*, or of one folded.
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ...runner.analysis import cut_names
+from ...runner.analysis import cut_names, is_communication, lane_table
 from ...support import count_text, duration_text
-from ..timeline import is_communication, lane_table
 
 __all__ = ["Groups", "module_groups", "phase_groups", "rank_groups", "stream_groups"]
 

@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ...runner import Result
-from ...runner.analysis import endpoint
-from .._state import OpenRun
+from ...runner.analysis import RunAnalysis, endpoint
 from ._path import NO_NETWORK, breakdown_of, members_of
 
 __all__ = ["link_breakdown", "why_no_links"]
@@ -30,7 +29,7 @@ def why_no_links(result: Result) -> str:
     )
 
 
-def link_breakdown(run: OpenRun) -> pd.DataFrame:
+def link_breakdown(run: RunAnalysis) -> pd.DataFrame:
     """Return the path by the link that each piece of its communication waited for, the largest first.
 
     Columns as `CriticalPath.breakdown` has them; they sum to the makespan exactly. A communication is walked

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pandas as pd
 
 from ...runner import BREAKDOWNS, error_distribution
-from ...runner.analysis import paths_table
-from .._state import OpenRun
+from ...runner.analysis import RunAnalysis, paths_table
 from ._advice import advice_table
 from ._compare import collective_differences, node_differences, rank_differences, run_kinds, run_overview
 from ._link_path import link_breakdown
@@ -18,15 +17,15 @@ from ._path import network_breakdown, segment_table, slack_table
 __all__ = ["COMPARISONS", "OVERVIEWS", "TABLES"]
 
 
-def _breakdown_by(by: str) -> Callable[[OpenRun], pd.DataFrame]:
+def _breakdown_by(by: str) -> Callable[[RunAnalysis], pd.DataFrame]:
     return lambda run: run.path.breakdown(by)
 
 
-def _traffic_of(of: str) -> Callable[[OpenRun], pd.DataFrame]:
+def _traffic_of(of: str) -> Callable[[RunAnalysis], pd.DataFrame]:
     return lambda run: traffic_table(run.result, of)
 
 
-TABLES: Mapping[str, Callable[[OpenRun], pd.DataFrame]] = {
+TABLES: Mapping[str, Callable[[RunAnalysis], pd.DataFrame]] = {
     "advice": lambda run: advice_table(run.path, run.collectives),
     "ranks": lambda run: run.summary.ranks,
     "segments": lambda run: segment_table(run.path),
@@ -48,14 +47,14 @@ TABLES: Mapping[str, Callable[[OpenRun], pd.DataFrame]] = {
     "by-link": link_breakdown,
     **{f"by-{by}": _breakdown_by(by) for by in BREAKDOWNS},
 }
-COMPARISONS: Mapping[str, Callable[[OpenRun, OpenRun], pd.DataFrame]] = {
+COMPARISONS: Mapping[str, Callable[[RunAnalysis, RunAnalysis], pd.DataFrame]] = {
     "rank-differences": rank_differences,
     "collective-differences": collective_differences,
     "node-differences": node_differences,
     "paths": lambda base, other: paths_table(base.path, other.path),
     "error-distribution": lambda base, other: error_distribution(node_differences(base, other), "kind"),
 }
-OVERVIEWS: Mapping[str, Callable[[Sequence[OpenRun]], pd.DataFrame]] = {
+OVERVIEWS: Mapping[str, Callable[[Sequence[RunAnalysis]], pd.DataFrame]] = {
     "overview": run_overview,
     "kinds": run_kinds,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from ...support import count_text, duration_text
-from .._theme import KIND_LABELS
+from ._labels import KIND_LABELS
 
 __all__ = ["area_overview", "area_table"]
 
@@ -13,7 +13,7 @@ __all__ = ["area_overview", "area_table"]
 def area_overview(nodes: pd.DataFrame, inside: pd.DataFrame, span_ns: int) -> list[tuple[str, str]]:
     """Return how wide an area is, what it holds and how its time splits by kind, as (label, text) pairs.
 
-    *inside* is what `SliceIndex.area` returns for it, *nodes* what the index was made of.
+    *inside* is what `Lanes.area` returns for it, *nodes* what the lanes were made of.
     """
     shown = inside[~inside["measured"]] if len(inside) else inside
     facts = nodes[["kind", "rank"]].iloc[shown["row"]].assign(inside_ns=shown["inside_ns"].to_numpy())

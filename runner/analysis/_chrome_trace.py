@@ -8,28 +8,28 @@ from typing import Any
 
 import pandas as pd
 
-from ...runner import CriticalPath
-from ..timeline import SliceIndex
+from ._critical_path import CriticalPath
+from ._lanes import Lanes
 
 __all__ = ["chrome_trace"]
 
 _BATCH = 5_000
 
 
-def chrome_trace(nodes: pd.DataFrame, index: SliceIndex, path: CriticalPath) -> Iterator[str]:
+def chrome_trace(nodes: pd.DataFrame, lanes: Lanes, path: CriticalPath) -> Iterator[str]:
     """Yield the pieces of one JSON document: a process a rank, a thread a lane, and the critical path.
 
-    *nodes* are the run's nodes and *index* was made of them. Times are in µs, as the format has it, with
+    *nodes* are the run's nodes and *lanes* were made of them. Times are in µs, as the format has it, with
     three digits, so that no nanosecond is lost.
     """
     yield '{"displayTimeUnit": "ns", "traceEvents": [\n'
-    yield ",\n".join(json.dumps(event) for event in _names(index.lanes))
-    lanes = index.lanes_of(nodes["rank"].to_numpy("int64"), nodes["node_id"].to_numpy("int64")).tolist()
+    yield ",\n".join(json.dumps(event) for event in _names(lanes.table))
+    lane = lanes.lanes_of(nodes["rank"].to_numpy("int64"), nodes["node_id"].to_numpy("int64")).tolist()
     for first in range(0, len(nodes), _BATCH):
         rows = nodes.iloc[first : first + _BATCH].to_dict("records")
-        events = (_slice(row, lane) for row, lane in zip(rows, lanes[first:], strict=False))
+        events = (_slice(row, its) for row, its in zip(rows, lane[first:], strict=False))
         yield "".join(",\n" + json.dumps(event) for event in events)
-    number = int(index.lanes["rank"].max()) + 1 if len(index.lanes) else 0
+    number = int(lanes.table["rank"].max()) + 1 if len(lanes.table) else 0
     yield "".join(",\n" + json.dumps(event) for event in _process(number, "Critical path"))
     for row in path.segments.to_dict("records"):
         yield ",\n" + json.dumps(_segment(row, number))

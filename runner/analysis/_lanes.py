@@ -1,0 +1,149 @@
+"""Lay the nodes of a run out in lanes, each a stream of a rank, and find what fills a part of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ...converter import NodeType
+
+__all__ = ["Lanes", "is_communication", "lane_table"]
+
+Ints = npt.NDArray[np.int64]
+# Lanes of a captured graph (docs/converter.md): host threads from 0, stream s of device d at
+# 1000 x (d + 1) + s.
+_DEVICE = 1000
+
+
+def is_communication(types: pd.Series) -> pd.Series:
+    """Return which node types communicate."""
+    found: pd.Series = types >= int(NodeType.COMM_SEND)
+    return found
+
+
+def lane_table(keys: pd.DataFrame) -> pd.DataFrame:
+    """Return ``rank``, ``label`` and ``measured`` of each lane; *keys* has a row a lane, in their order.
+
+    Its columns are ``rank``, ``measured``, ``comm`` and ``stream``.
+    """
+    table = keys.reset_index(drop=True)
+    on_device = (table["stream"] >= _DEVICE) & ~table["comm"]
+    has_device = on_device.groupby(table["rank"]).transform("any")
+    plain = np.where(has_device, "host thread", "compute")
+    name = np.where(table["comm"], "communication", np.where(on_device, "stream", plain))
+    number = np.where(on_device, table["stream"] % _DEVICE, table["stream"])
+    same = table.assign(name=name).groupby(["rank", "measured", "name"])["stream"]
+    number = np.where(table["comm"], same.rank().astype(int), number)
+    numbered = (same.transform("size") > 1) | on_device
+    labels = [
+        f"{text} {which}" if shown else text
+        for text, which, shown in zip(name, number, numbered, strict=True)
+    ]
+    lanes: pd.DataFrame = pd.DataFrame(
+        {"rank": table["rank"], "label": labels, "measured": table["measured"]}
+    )
+    return lanes
+
+
+class Lanes:
+    """The nodes of a run as slices, sorted by lane and time; *table* says what each lane is.
+
+    A slice is an element of each of *row* (of the nodes), *lane*, *start_ns*, *end_ns* and *node_id*. With
+    *measured*, each rank has its lanes twice: first as the trace has them, then as simulated; both begin at
+    time 0, where the captured step began on that rank.
+    """
+
+    def __init__(self, nodes: pd.DataFrame, *, measured: bool = False) -> None:
+        row, start, end, simulated = _bands(nodes, measured=measured)
+        is_comm = is_communication(nodes["type"]).to_numpy()[row]
+        rank, stream = nodes["rank"].to_numpy(np.int64)[row], nodes["stream"].to_numpy(np.int64)[row]
+        order = np.lexsort((start, stream, is_comm, simulated, rank))
+        self.row: Ints = row[order]
+        keys = pd.DataFrame(
+            {
+                "rank": rank[order],
+                "measured": ~simulated[order],
+                "comm": is_comm[order],
+                "stream": stream[order],
+            }
+        )
+        changed = (keys != keys.shift()).any(axis=1).to_numpy()
+        self.lane: Ints = np.cumsum(changed) - 1 if len(keys) else np.zeros(0, np.int64)
+        self.start_ns, self.end_ns = start[order], end[order]
+        self.node_id: Ints = nodes["node_id"].to_numpy(np.int64)[self.row]
+        self.table = lane_table(keys.loc[changed])
+        self.makespan_ns = int(self.end_ns.max()) if len(self.end_ns) else 0
+        self._first = np.append(np.flatnonzero(changed), len(keys))
+        self._reach = self._running_end()
+
+    def _running_end(self) -> Ints:
+        """Return the latest end so far along each lane; ends alone may go back where slices overlap."""
+        reach: Ints = self.end_ns.copy()
+        for low, high in zip(self._first[:-1], self._first[1:], strict=True):
+            np.maximum.accumulate(reach[low:high], out=reach[low:high])
+        return reach
+
+    def inside(self, t0_ns: int, t1_ns: int, lanes: tuple[int, int]) -> Ints:
+        """Return which slices touch [*t0_ns*, *t1_ns*) in lanes [first, last)."""
+        first, last = max(0, lanes[0]), min(len(self.table), lanes[1])
+        parts = [self._touching(lane, t0_ns, t1_ns) for lane in range(first, last)]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+    def _touching(self, lane: int, t0_ns: int, t1_ns: int) -> Ints:
+        low, high = self._first[lane], self._first[lane + 1]
+        begin = low + np.searchsorted(self._reach[low:high], t0_ns, side="right")
+        end = low + np.searchsorted(self.start_ns[low:high], t1_ns, side="left")
+        return np.arange(begin, max(begin, end))
+
+    def area(self, t0_ns: int, t1_ns: int, lanes: tuple[int, int]) -> pd.DataFrame:
+        """Return the slices that touch an area: ``row`` of the nodes, ``inside_ns`` and ``measured``."""
+        index = self.inside(t0_ns, t1_ns, lanes)
+        inside = np.minimum(self.end_ns[index], t1_ns) - np.maximum(self.start_ns[index], t0_ns)
+        index, inside = index[inside > 0], inside[inside > 0]
+        measured = self.table["measured"].to_numpy(bool)[self.lane[index]]
+        table: pd.DataFrame = pd.DataFrame(
+            {"row": self.row[index], "inside_ns": inside, "measured": measured}
+        )
+        return table
+
+    def lane_of(self, rank: int, node_id: int) -> tuple[int, int, int]:
+        """Return (lane, start_ns, end_ns) of a node as simulated, or (-1, 0, 0) if it was not executed."""
+        of_rank = (self.table["rank"] == rank) & ~self.table["measured"]
+        lanes = np.flatnonzero(of_rank.to_numpy())
+        if len(lanes) == 0:
+            return -1, 0, 0
+        low, high = self._first[lanes[0]], self._first[lanes[-1] + 1]
+        found = np.flatnonzero(self.node_id[low:high] == node_id)
+        if len(found) == 0:
+            return -1, 0, 0
+        at = int(low + found[0])
+        return int(self.lane[at]), int(self.start_ns[at]), int(self.end_ns[at])
+
+    def lanes_of(self, ranks: Ints, node_ids: Ints) -> Ints:
+        """Return the lane of each (rank, node) pair as simulated; -1 for pairs that were not executed."""
+        simulated = ~self.table["measured"].to_numpy(bool)[self.lane]
+        lane = self.lane[simulated]
+        lane_rank = self.table["rank"].to_numpy(np.int64)[lane]
+        table = pd.Series(lane, index=pd.MultiIndex.from_arrays([lane_rank, self.node_id[simulated]]))
+        wanted = pd.MultiIndex.from_arrays([ranks, node_ids])
+        lanes: Ints = table.reindex(wanted).fillna(-1).to_numpy(np.int64)
+        return lanes
+
+
+def _bands(nodes: pd.DataFrame, *, measured: bool) -> tuple[Ints, Ints, Ints, npt.NDArray[np.bool_]]:
+    """Return row, start, end and whether it is simulated of every slice, of the measured ones if asked."""
+    rows = np.arange(len(nodes))
+    start, end = nodes["start_ns"].to_numpy(np.int64), nodes["end_ns"].to_numpy(np.int64)
+    if not measured:
+        return rows, start, end, np.ones(len(rows), bool)
+    began = nodes["measured_start_ns"].to_numpy(np.int64)
+    known = np.flatnonzero(began >= 0)
+    ended = began[known] + nodes["duration_ns"].to_numpy(np.int64)[known]
+    simulated = np.append(np.zeros(len(known), bool), np.ones(len(rows), bool))
+    return (
+        np.append(known, rows),
+        np.append(began[known], start),
+        np.append(ended, end),
+        simulated,
+    )

@@ -1,0 +1,154 @@
+"""One run of a study with every answer derived from it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import pandas as pd
+
+from ...converter import Workload
+from ...errors import ChakrascopeError
+from .._experiment import Experiment
+from .._result import Result
+from ..study import RunInfo, Study
+from ._collective_overview import collective_overview
+from ._critical_path import CriticalPath
+from ._lanes import Lanes
+from ._layers import layer_table
+from ._search import Words
+from ._slack import slack
+from ._summary import Summary, summarize
+from ._what_if import sensitivity, targets
+
+__all__ = ["ComputedOnce", "RunAnalysis", "analyse_run"]
+
+Value = TypeVar("Value")
+
+
+class ComputedOnce(Generic[Value]):
+    """A property computed when first asked for, by one thread while others wait, and then kept."""
+
+    def __init__(self, compute: Callable[[Any], Value]) -> None:
+        self._compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Value:
+        # Found here only until the value stands among the instance's attributes, which come first.
+        with instance.lock:
+            if self._name not in vars(instance):
+                vars(instance)[self._name] = self._compute(instance)
+            value: Value = vars(instance)[self._name]
+            return value
+
+
+class RunAnalysis:
+    """One run with everything derived from it, each part computed when first asked for.
+
+    Runs are content-hashed, so nothing here can go stale but the label and note in *info*.
+    """
+
+    def __init__(self, study: Study, info: RunInfo, result: Result, workload: Workload) -> None:
+        self.study = study
+        self.info = info
+        self.result = result
+        self.workload = workload
+        self.lock = threading.RLock()
+
+    @ComputedOnce
+    def nodes(self) -> pd.DataFrame:
+        """Return every executed node: simulated interval and causes beside what the workload says of it."""
+        described = self.workload.node_table()
+        keys = ["rank", "node_id"]
+        joined: pd.DataFrame = self.result.nodes.merge(described, on=keys, how="left", validate="1:1")
+        return joined
+
+    @ComputedOnce
+    def summary(self) -> Summary:
+        """Return what bounds the run's step."""
+        return summarize(self.result, self.workload)
+
+    @property
+    def path(self) -> CriticalPath:
+        """The critical path of the run."""
+        return self.summary.path
+
+    @ComputedOnce
+    def collectives(self) -> pd.DataFrame:
+        """Return every collective of the run, as :func:`collective_overview` returns them."""
+        return collective_overview(self.result, self.nodes, self.path)
+
+    @ComputedOnce
+    def lanes(self) -> Lanes:
+        """Return :attr:`nodes` in lanes, as simulated."""
+        return Lanes(self.nodes)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the workload says when its nodes ran in the trace it comes from."""
+        return any((graph.nodes["measured_start_ns"] >= 0).any() for graph in self.workload.graphs)
+
+    @ComputedOnce
+    def measured_lanes(self) -> Lanes:
+        """Return :attr:`nodes` in lanes, as measured above as simulated."""
+        return Lanes(self.nodes, measured=True)
+
+    @ComputedOnce
+    def elasticity(self) -> pd.DataFrame:
+        """Return what 10 % more speed of each large contributor gives; simulates the run once for each."""
+        dimensions = len(self.result.provenance.get("network", {}).get("topology", []))
+        chosen = targets(self.path, self.info.backend, dimensions)
+        return sensitivity(self.experiment(), self.result.makespan_ns, chosen, 1.1)
+
+    @ComputedOnce
+    def layers(self) -> pd.DataFrame:
+        """Return what each module takes, as :func:`layer_table` does."""
+        return layer_table(self.nodes, self.path)
+
+    @ComputedOnce
+    def words(self) -> Words:
+        """Return the words that :attr:`nodes` are found by."""
+        return Words.of(self.nodes)
+
+    @ComputedOnce
+    def slack_ns(self) -> pd.Series:
+        """Return the slack of each of :attr:`nodes`; empty if the backend's records do not tell."""
+        try:
+            found: pd.Series = slack(self.result, self.workload)["slack_ns"]
+        except ChakrascopeError:
+            return pd.Series(dtype="int64")
+        return found
+
+    def experiment(self) -> Experiment:
+        """Return what was simulated, ready to be simulated again; not kept, as it holds every program."""
+        return self.study.experiment(self.info.id)
+
+    def node(self, rank: int, node_id: int) -> dict[str, Any] | None:
+        """Return one executed node as a dict, or None if the run has no such node."""
+        row = self.row(rank, node_id)
+        return None if row < 0 else {str(key): value for key, value in self.nodes.iloc[row].items()}
+
+    def row(self, rank: int, node_id: int) -> int:
+        """Return which row of :attr:`nodes` a node is, or -1 if the run has no such node."""
+        nodes = self.nodes
+        found = np.flatnonzero((nodes["rank"].to_numpy() == rank) & (nodes["node_id"].to_numpy() == node_id))
+        return int(found[0]) if len(found) else -1
+
+    def slack_of(self, rank: int, node_id: int) -> int | None:
+        """Return how many ns later a node could end without making the step longer; None if unknown."""
+        row = self.row(rank, node_id)
+        return int(self.slack_ns.iloc[row]) if 0 <= row < len(self.slack_ns) else None
+
+
+def analyse_run(study: Study, run_id: str | None = None) -> RunAnalysis:
+    """Return the analysis of a run of *study*, of the newest unless *run_id* names one.
+
+    Raises `StudyError` if there is no such run.
+    """
+    info = study.run_info(run_id)
+    return RunAnalysis(study, info, study.result(info.id), study.run_workload(info.id))
