@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from ..runner import Study, collective_overview, critical_path
 from ._output import console, format_option, print_frame
-from ._studies import of_a_run
+from ._studies import of_a_run, open_run
 
 __all__ = ["collectives_command"]
 
@@ -25,9 +24,7 @@ _FORMULA = (
 @format_option
 def collectives_command(study_folder: Path, run_id: str | None, output_format: str) -> None:
     """List the collectives of a run of STUDY: size, skew, transfer, algorithm and bus bandwidth."""
-    study = Study.open(study_folder)
-    result, workload = study.result(run_id), study.run_workload(run_id)
-    table = collective_overview(result, workload.node_table(), critical_path(result, workload))
+    table = open_run(study_folder, run_id).collectives
     if output_format != "table":
         print_frame(table, output_format)
         return

@@ -9,14 +9,12 @@ import click
 from ..converter import Workload
 from ..errors import BackendError
 from ..runner import Result, critical_path, summarize
+from ..runner.analysis import RUN_BREAKDOWNS, why_no_links
 from ..support import count_text
-from ..viewer.queries import TABLES, why_no_links
 from ._output import console, format_option, print_frame
 from ._studies import of_a_run, open_run
 
 __all__ = ["critical_path_command", "print_critical_path"]
-
-BREAKDOWNS = ("kind", "phase", "operator", "module", "collective", "rank", "network", "link")
 
 
 def print_critical_path(result: Result, workload: Workload, *, segments: int = 8) -> None:
@@ -35,7 +33,7 @@ def print_critical_path(result: Result, workload: Workload, *, segments: int = 8
 @click.command("critical-path")
 @of_a_run
 @click.option(
-    "--by", type=click.Choice(BREAKDOWNS), help="Print the breakdown by this instead of the segments."
+    "--by", type=click.Choice(RUN_BREAKDOWNS), help="Print the breakdown by this instead of the segments."
 )
 @format_option
 def critical_path_command(study_folder: Path, run_id: str | None, by: str | None, output_format: str) -> None:
@@ -44,7 +42,7 @@ def critical_path_command(study_folder: Path, run_id: str | None, by: str | None
     if by == "link" and why_no_links(run.result):
         raise BackendError(why_no_links(run.result))
     if by is not None:
-        print_frame(TABLES[f"by-{by}"](run), output_format, title=f"Critical path by {by}", limit=40)
+        print_frame(run.breakdown(by), output_format, title=f"Critical path by {by}", limit=40)
     elif output_format == "table":
         print_critical_path(run.result, run.workload)
     else:

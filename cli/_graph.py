@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
+from ..runner.analysis import longest_segment
 from ..viewer import EDGE_KINDS
-from ..viewer.queries import FEW_HOPS, FOLDS, MOST_HOPS, graph_tables, longest_segment
+from ..viewer.queries import FEW_HOPS, FOLDS, MOST_HOPS, graph_tables
 from ._output import format_option, print_frame, print_json
 from ._studies import of_a_run, open_run
 

@@ -9,7 +9,7 @@ import click
 import pandas as pd
 
 from ..errors import BackendError
-from ..viewer.queries import TABLES
+from ..runner.analysis import TABLES
 from ._output import format_option, print_frame
 from ._studies import of_a_run, open_run
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..runner.analysis import TIME_FORMULA
-from ..viewer.queries import advice_table
+from ..runner.analysis import TIME_FORMULA, advice_table
 from ._output import console, format_option, print_frame, print_json
 from ._studies import of_a_run, open_run
 

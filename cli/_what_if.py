@@ -8,8 +8,8 @@ import click
 import pandas as pd
 
 from ..errors import UsageError
-from ..runner import Study, critical_path
-from ..runner.analysis import Target, sensitivity, targets, what_if
+from ..runner import Study
+from ..runner.analysis import Target, analyse_run, what_if
 from ._output import console, format_option, print_frame, stage
 from ._studies import of_a_run
 
@@ -54,7 +54,9 @@ def what_if_command(
     info = study.run_info(run_id)
     changes = [*map(_faster, faster), *((Target.parse(f"edge:{edge}"), 1.0) for edge in edges)]
     with stage(f"simulated run {info.id} again"):
-        table = _answer(study, info.id, changes) if changes else _each(study, info.id, times)
+        table = (
+            _answer(study, info.id, changes) if changes else analyse_run(study, info.id).each_faster(times)
+        )
     title = "With this changed" if changes else f"Each {times:g} times as fast"
     print_frame(table if output_format != "table" else table.drop(columns="key"), output_format, title=title)
     if output_format == "table":
@@ -81,10 +83,3 @@ def _answer(study: Study, run_id: str, changes: list[tuple[Target, float]]) -> p
     row |= {"delta_ns": after - before, "relative": (after - before) / max(1, before)}
     table: pd.DataFrame = pd.DataFrame([row])
     return table
-
-
-def _each(study: Study, run_id: str, times: float) -> pd.DataFrame:
-    result, workload = study.result(run_id), study.run_workload(run_id)
-    experiment = study.experiment(run_id)
-    chosen = targets(critical_path(result, workload), result.backend, experiment.network.dimensions)
-    return sensitivity(experiment, result.makespan_ns, chosen, times)

@@ -11,11 +11,11 @@ import pandas as pd
 
 from ..errors import StudyError
 from ..runner import BREAKDOWNS, Study
+from ..runner.analysis import advice_table, link_table, packet_facts, segment_table
 from ..support import bytes_text, count_text, duration_text, share_text, write_file, writing
 from ._report_pictures import path_picture, timeline_note, timeline_picture
 from ._state import OpenRun, StudyView
 from ._theme import KIND_LABELS, kind_colour, run_name
-from .queries import advice_table, link_table, packet_facts, segment_table
 
 __all__ = ["report_html", "write_report"]
 

@@ -10,14 +10,11 @@ from flask import Flask, Response, abort, jsonify, request
 
 from ..errors import ChakrascopeError
 from ..runner import find_items, read_sweep
-from ..runner.analysis import area_overview, area_table, chrome_trace
+from ..runner.analysis import COMPARISONS, OVERVIEWS, TABLES, area_overview, area_table, chrome_trace
 from ._state import OpenRun, Selection, StudyView
 from ._theme import KIND_COLOURS, KIND_LABELS, KINDS, ON_KIND_INK, PATH_COLOUR
 from .queries import (
-    COMPARISONS,
-    OVERVIEWS,
     SWEEP_TABLES,
-    TABLES,
     edge_kinds,
     flows,
     focus_of,

@@ -2,8 +2,11 @@
 
 from ._advice import Advice as Advice
 from ._advice import advice as advice
+from ._advice import advice_table as advice_table
 from ._area import area_overview as area_overview
 from ._area import area_table as area_table
+from ._changes import changes as changes
+from ._changes import drops as drops
 from ._checks import Communication as Communication
 from ._checks import check_setup as check_setup
 from ._checks import communication_of as communication_of
@@ -11,6 +14,9 @@ from ._chrome_trace import chrome_trace as chrome_trace
 from ._collective_overview import collective_overview as collective_overview
 from ._compare import Comparison as Comparison
 from ._compare import compare as compare
+from ._compare_runs import run_kinds as run_kinds
+from ._compare_runs import run_overview as run_overview
+from ._compare_runs import same_nodes as same_nodes
 from ._critical_path import BREAKDOWNS as BREAKDOWNS
 from ._critical_path import CriticalPath as CriticalPath
 from ._critical_path import critical_path as critical_path
@@ -30,13 +36,26 @@ from ._lanes import is_communication as is_communication
 from ._lanes import lane_table as lane_table
 from ._layers import cut_names as cut_names
 from ._layers import layer_table as layer_table
+from ._link_path import why_no_links as why_no_links
+from ._link_use import Use as Use
+from ._link_use import use_over_time as use_over_time
+from ._links import TRAFFIC as TRAFFIC
 from ._links import Matrix as Matrix
 from ._links import endpoint as endpoint
 from ._links import link_dimensions as link_dimensions
 from ._links import link_table as link_table
+from ._links import load_table as load_table
 from ._links import switch_loads as switch_loads
 from ._links import traffic as traffic
+from ._links import traffic_table as traffic_table
 from ._measured import measured_result as measured_result
+from ._network_path import NO_NETWORK as NO_NETWORK
+from ._packets import packet_facts as packet_facts
+from ._packets import packet_table as packet_table
+from ._path_tables import contributors as contributors
+from ._path_tables import longest_segment as longest_segment
+from ._path_tables import segment_table as segment_table
+from ._run import RUN_BREAKDOWNS as RUN_BREAKDOWNS
 from ._run import ComputedOnce as ComputedOnce
 from ._run import RunAnalysis as RunAnalysis
 from ._run import analyse_run as analyse_run
@@ -44,9 +63,15 @@ from ._search import Words as Words
 from ._search import found_nodes as found_nodes
 from ._search import search_nodes as search_nodes
 from ._slack import slack as slack
+from ._slack_tables import longest_with_slack as longest_with_slack
+from ._slack_tables import slack_shares as slack_shares
+from ._slack_tables import slack_table as slack_table
 from ._summary import TIME_FORMULA as TIME_FORMULA
 from ._summary import Summary as Summary
 from ._summary import summarize as summarize
+from ._tables import COMPARISONS as COMPARISONS
+from ._tables import OVERVIEWS as OVERVIEWS
+from ._tables import TABLES as TABLES
 from ._what_if import Target as Target
 from ._what_if import sensitivity as sensitivity
 from ._what_if import simulate_faster as simulate_faster
@@ -55,9 +80,15 @@ from ._what_if import what_if as what_if
 
 __all__ = [
     "BREAKDOWNS",
+    "COMPARISONS",
     "EDGE_LABELS",
     "KIND_LABELS",
+    "NO_NETWORK",
+    "OVERVIEWS",
+    "RUN_BREAKDOWNS",
+    "TABLES",
     "TIME_FORMULA",
+    "TRAFFIC",
     "Advice",
     "Communication",
     "Comparison",
@@ -69,21 +100,26 @@ __all__ = [
     "RunAnalysis",
     "Summary",
     "Target",
+    "Use",
     "Words",
     "advice",
+    "advice_table",
     "analyse_run",
     "area_overview",
     "area_table",
+    "changes",
     "check_setup",
     "chrome_trace",
     "collective_differences",
     "collective_overview",
     "communication_of",
     "compare",
+    "contributors",
     "critical_path",
     "cut_names",
     "divergence",
     "divergence_text",
+    "drops",
     "endpoint",
     "error_distribution",
     "flow_differences",
@@ -93,17 +129,31 @@ __all__ = [
     "layer_table",
     "link_dimensions",
     "link_table",
+    "load_table",
+    "longest_segment",
+    "longest_with_slack",
     "measured_result",
     "node_differences",
+    "packet_facts",
+    "packet_table",
     "paths_table",
     "rank_differences",
+    "run_kinds",
+    "run_overview",
+    "same_nodes",
     "search_nodes",
+    "segment_table",
     "sensitivity",
     "simulate_faster",
     "slack",
+    "slack_shares",
+    "slack_table",
     "summarize",
     "switch_loads",
     "targets",
     "traffic",
+    "traffic_table",
+    "use_over_time",
     "what_if",
+    "why_no_links",
 ]

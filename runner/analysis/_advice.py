@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 
 import pandas as pd
 
 from ._critical_path import CriticalPath
 
-__all__ = ["Advice", "advice"]
+__all__ = ["Advice", "advice", "advice_table"]
 
 _LEAST_SHARE = 0.01
 _HINTS = {
@@ -54,6 +54,13 @@ def advice(path: CriticalPath, collectives: pd.DataFrame, count: int = 4) -> lis
     return [
         Advice(what, how, gain, gain / total) for what, how, gain in ranked if gain / total >= _LEAST_SHARE
     ]
+
+
+def advice_table(path: CriticalPath, collectives: pd.DataFrame) -> pd.DataFrame:
+    """Return :func:`advice` as a table: ``what``, ``how``, ``gain_ns`` at most, and its ``share``."""
+    rows = [asdict(item) for item in advice(path, collectives)]
+    table: pd.DataFrame = pd.DataFrame(rows, columns=[field.name for field in fields(Advice)])
+    return table
 
 
 def _largest(kind: str, part: pd.DataFrame) -> list[tuple[str, int]]:

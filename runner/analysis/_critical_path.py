@@ -14,9 +14,16 @@ from ...errors import BackendError, ConfigError, did_you_mean
 from ...support import bytes_text, duration_text
 from .._result import Result
 
-__all__ = ["BREAKDOWNS", "SEGMENT_COLUMNS", "CriticalPath", "critical_path"]
+__all__ = [
+    "BREAKDOWNS",
+    "SEGMENT_COLUMNS",
+    "CriticalPath",
+    "breakdown_of",
+    "critical_path",
+]
 
-BREAKDOWNS = ("collective", "kind", "module", "operator", "phase", "rank")
+BREAKDOWNS = ("kind", "operator", "module", "collective", "rank", "phase")
+"""What a critical path can be split by, in the order in which people ask."""
 SEGMENT_COLUMNS = {
     "segment": "int64",
     "rank": "int32",
@@ -60,13 +67,18 @@ class CriticalPath:
         if by not in BREAKDOWNS:
             raise ConfigError(f"The path cannot be broken down by '{by}'{did_you_mean(by, BREAKDOWNS)}")
         keys = self.segments[by].astype(str) if by != "rank" else self.segments[by]
-        total = self.segments.groupby(keys.replace("", "(none)"))["duration_ns"].sum()
-        table: pd.DataFrame = pd.DataFrame({"key": total.index, "duration_ns": total.to_numpy(dtype="int64")})
-        table["share"] = table["duration_ns"] / max(self.makespan_ns, 1)
-        ordered: pd.DataFrame = table.sort_values(
-            ["duration_ns", "key"], ascending=[False, True], ignore_index=True
-        )
-        return ordered
+        sums = self.segments.groupby(keys.replace("", "(none)"))["duration_ns"].sum()
+        return breakdown_of(sums, self.makespan_ns)
+
+
+def breakdown_of(sums: pd.Series, makespan_ns: int) -> pd.DataFrame:
+    """Return ``key, duration_ns, share`` of *sums* (ns) by key, the largest first."""
+    table = pd.DataFrame({"key": sums.index, "duration_ns": sums.to_numpy(dtype="int64")})
+    table["share"] = table["duration_ns"] / max(makespan_ns, 1)
+    ordered: pd.DataFrame = table.sort_values(
+        ["duration_ns", "key"], ascending=[False, True], ignore_index=True
+    )
+    return ordered
 
 
 def critical_path(result: Result, workload: Workload) -> CriticalPath:

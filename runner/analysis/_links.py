@@ -10,8 +10,21 @@ import pandas as pd
 
 from .._result import Result
 
-__all__ = ["Matrix", "endpoint", "link_dimensions", "link_table", "switch_loads", "traffic"]
+__all__ = [
+    "TRAFFIC",
+    "Matrix",
+    "endpoint",
+    "link_dimensions",
+    "link_table",
+    "load_table",
+    "switch_loads",
+    "traffic",
+    "traffic_table",
+]
 
+TRAFFIC = ("busy_ns", "bytes", "flows")
+"""What a matrix of who sends to whom may hold: hop by hop, or in flows the bytes from end to end."""
+_LOADS = ("rank", "direction", "busy_ns", "bytes", "share")
 _MATRIX_CELLS = 64
 
 
@@ -95,16 +108,31 @@ def switch_loads(result: Result) -> pd.DataFrame | None:
     return loads
 
 
-def traffic(result: Result, column: str) -> Matrix:
-    """Return the sums of *column* of the links from each end to each; big networks as blocks of ranks."""
-    links, ranks = result.links, len(result.ranks)
+def load_table(result: Result) -> pd.DataFrame:
+    """Return :func:`switch_loads`, without rows where ranks are linked directly."""
+    loads = switch_loads(result)
+    return pd.DataFrame(columns=list(_LOADS)) if loads is None else loads
+
+
+def traffic(result: Result, of: str) -> Matrix:
+    """Return from whom to whom what *of* :data:`TRAFFIC` went; big networks as blocks of ranks."""
+    links, ranks = result.flows if of == "flows" else result.links, len(result.ranks)
     ends = max(ranks, int(links[["src", "dst"]].to_numpy().max()) + 1 if len(links) else 0)
     block = -(-ends // _MATRIX_CELLS)
     size = -(-ends // block) if ends else 0
     values = np.zeros((size, size))
-    np.add.at(values, (links["src"] // block, links["dst"] // block), links[column])
+    np.add.at(values, (links["src"] // block, links["dst"] // block), links["bytes" if of == "flows" else of])
     labels = [_block_label(first, block, ends, ranks) for first in range(0, ends, block)]
     return Matrix([f"from {label}" for label in labels], [f"to {label}" for label in labels], values)
+
+
+def traffic_table(result: Result, of: str) -> pd.DataFrame:
+    """Return :func:`traffic` as a table: a row a sender, called ``from``, and a column a receiver."""
+    matrix = traffic(result, of)
+    ends = [label.removeprefix("to ") for label in matrix.columns]
+    table: pd.DataFrame = pd.DataFrame(matrix.values.astype(np.int64), columns=ends)
+    table.insert(0, "from", [label.removeprefix("from ") for label in matrix.rows])
+    return table
 
 
 def _block_label(first: int, block: int, ends: int, ranks: int) -> str:

@@ -15,16 +15,20 @@ from .._experiment import Experiment
 from .._result import Result
 from ..study import RunInfo, Study
 from ._collective_overview import collective_overview
-from ._critical_path import CriticalPath
+from ._critical_path import BREAKDOWNS, CriticalPath
 from ._lanes import Lanes
 from ._layers import layer_table
+from ._link_path import link_breakdown
+from ._network_path import network_breakdown
 from ._search import Words
 from ._slack import slack
 from ._summary import Summary, summarize
 from ._what_if import sensitivity, targets
 
-__all__ = ["ComputedOnce", "RunAnalysis", "analyse_run"]
+__all__ = ["RUN_BREAKDOWNS", "ComputedOnce", "RunAnalysis", "analyse_run"]
 
+RUN_BREAKDOWNS = (*BREAKDOWNS, "network", "link")
+"""What the critical path of a run can be split by: a path's own breakdowns, and the parts of the network."""
 Value = TypeVar("Value")
 
 
@@ -78,6 +82,18 @@ class RunAnalysis:
         """The critical path of the run."""
         return self.summary.path
 
+    def breakdown(self, by: str) -> pd.DataFrame:
+        """Return the critical path by one of :data:`RUN_BREAKDOWNS`, as `CriticalPath.breakdown` does.
+
+        By links it is empty where :func:`why_no_links` says why.
+        """
+        if by == "network":
+            network = self.result.provenance.get("network", {})
+            return network_breakdown(self.path, self.nodes, self.workload, network)
+        if by == "link":
+            return link_breakdown(self.result, self.nodes, self.workload, self.path)
+        return self.path.breakdown(by)
+
     @ComputedOnce
     def collectives(self) -> pd.DataFrame:
         """Return every collective of the run, as :func:`collective_overview` returns them."""
@@ -101,9 +117,13 @@ class RunAnalysis:
     @ComputedOnce
     def elasticity(self) -> pd.DataFrame:
         """Return what 10 % more speed of each large contributor gives; simulates the run once for each."""
+        return self.each_faster(1.1)
+
+    def each_faster(self, times: float) -> pd.DataFrame:
+        """Return what the step takes when each large contributor alone is *times* as fast; simulates each."""
         dimensions = len(self.result.provenance.get("network", {}).get("topology", []))
         chosen = targets(self.path, self.info.backend, dimensions)
-        return sensitivity(self.experiment(), self.result.makespan_ns, chosen, 1.1)
+        return sensitivity(self.experiment(), self.result.makespan_ns, chosen, times)
 
     @ComputedOnce
     def layers(self) -> pd.DataFrame:

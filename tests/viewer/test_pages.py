@@ -314,3 +314,9 @@ def test_what_has_the_focus_is_framed_and_canvases_have_names(visit, made):
     named = page.locator("canvas[tabindex='0']")
     assert named.get_attribute("aria-label") == "Timeline of all ranks"
     assert page.locator(f"#{named.get_attribute('aria-describedby')}").count() == 1
+
+
+def test_the_page_says_why_there_are_no_links(visit, made):
+    page = visit("/critical-path", f"?run={made.run_b}&by=link")
+    page.wait_for_selector("#breakdown :text('run the study with it')")
+    assert page.complaints == []

@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import struct
 
@@ -8,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakrascope.runner.analysis import _layers as layers
-from chakrascope.runner.analysis import _search as search
+from chakrascope.runner.analysis import link_table
 from chakrascope.viewer._state import Selection
 from chakrascope.viewer.pages import _parts as parts
 from chakrascope.viewer.queries import _details as details
@@ -85,12 +83,6 @@ def test_strip_keeps_the_path_whole(run):
     assert path.strip(critical, bars=3)["duration_ns"].sum() == critical.segments["duration_ns"].sum()
 
 
-def test_contributors_leave_nameless_time_out(run):
-    named = path.contributors(run.path, "collective")
-    assert "" not in named["key"].tolist()
-    assert named["duration_ns"].sum() == 6 * 300_000
-
-
 @given(st.text(max_size=20), st.integers(0, 10**9), st.integers(0, 10**12), st.text(max_size=200))
 def test_selection_survives_the_address(name, rank, node, by):
     wanted = Selection(name, rank, node).with_option("by", by)
@@ -138,27 +130,6 @@ def test_details_say_how_measured_and_simulated_differ(simulated):
     assert facts["Collective"] == "all_reduce"
     assert facts["Message size"] == "1.00 MiB"
     assert facts["Slack"].startswith("none")
-
-
-@pytest.mark.parametrize(
-    ("text", "first"), [("LAYERS.3", 10), ("allreduce", 2), ("4", 4), ("", None), ("%", None)]
-)
-def test_search_finds_names_and_numbers(run, text, first):
-    found = search.search_nodes(run.nodes, run.words, text)
-    assert (None if found.empty else int(found["node_id"].iloc[0])) == first
-
-
-def test_search_lists_the_longest_first(run):
-    found = search.search_nodes(run.nodes, run.words, "layers", count=5)
-    lengths = (found["end_ns"] - found["start_ns"]).tolist()
-    assert lengths == sorted(lengths, reverse=True)
-    assert len(found) == 5
-
-
-def test_slack_of_the_critical_path_is_none(run):
-    on_path = run.path.segments.iloc[3]
-    assert run.slack_of(int(on_path["rank"]), int(on_path["node_id"])) == 0
-    assert run.slack_of(0, 999) is None
 
 
 def test_module_groups_hold_every_node_and_nanosecond_of_the_rank(run):
@@ -230,63 +201,8 @@ def test_modules_are_cut_until_they_fit(most):
     assert len(found.nodes) == {1: 1, 4: 2, 10: 8, 100: 8}[most]
 
 
-def test_path_by_network_names_the_dimensions_it_crosses(simulated):
-    network = simulated.result.provenance["network"]
-    table = path.network_breakdown(simulated.path, simulated.nodes, simulated.workload, network)
-    assert table["duration_ns"].sum() == simulated.path.makespan_ns
-    assert table["key"].tolist() == ["dimension 1 (Switch of 8)", "no communication"]
-    unknown = path.network_breakdown(simulated.path, simulated.nodes, simulated.workload, {})
-    assert unknown["key"].tolist() == ["no communication"]
-
-
-def test_path_by_network_of_two_dimensions(simulated):
-    network = {"npus_count": [2, 4], "topology": ["Ring", "Switch"]}
-    table = path.network_breakdown(simulated.path, simulated.nodes, simulated.workload, network)
-    assert "dimensions 1 (Ring of 2) and 2 (Switch of 4)" in table["key"].tolist()
-
-
-def test_slack_table_has_every_node_the_critical_ones_first(run):
-    table = path.slack_table(run.nodes, run.slack_ns)
-    assert len(table) == len(run.nodes)
-    assert table["slack_ns"].is_monotonic_increasing
-    assert path.slack_table(run.nodes, pd.Series(dtype="int64")).empty
-    spare = path.longest_with_slack(run.nodes, run.slack_ns, 3)
-    assert (spare["slack_ns"] > 0).all()
-    assert spare["duration_ns"].tolist() == [400_000] * 3
-    none, all_of_it = path.slack_shares(run.nodes, run.slack_ns, run.path.makespan_ns)
-    assert 0.4 < none < 0.7
-    assert all_of_it == 1
-
-
-def test_layers_hold_all_work_in_modules(run):
-    table = layers.layer_table(run.nodes, run.path)
-    assert table["module"].tolist() == [f"layers.{layer}" for layer in range(6)]
-    # Computation and host work of the two ranks differ, so the figures are means.
-    assert set(table["forward_ns"]) == {470_000}
-    assert set(table["communication_ns"]) == {300_000}
-    assert table["on_path_ns"].sum() == run.path.makespan_ns
-    assert table["share"].sum() == pytest.approx(1)
-
-
-@given(st.lists(st.text(alphabet="ab.", max_size=8), min_size=1, max_size=30), st.integers(1, 10))
-def test_names_are_cut_as_little_as_possible(names, most):
-    modules = pd.Series(names)
-    cut = layers.cut_names(modules, most)
-    assert all(name.startswith(short) for name, short in zip(names, cut, strict=True))
-    assert cut.nunique() <= max(most, modules.str.split(".").str[0].nunique())
-    if modules.nunique() <= most:
-        assert cut.tolist() == names
-
-
-def test_contributors_say_what_kind_they_are(run):
-    table = path.contributors(run.path, "operator")
-    kinds = dict(zip(table["key"], table["kind"], strict=True))
-    assert kinds["aten::mm"] == "compute"
-    assert kinds["c10d::allreduce_"] == "communication"
-
-
 def test_busiest_direction_of_a_link_is_drawn_last(simulated):
-    drawn = network.link_map(simulated.result, network.link_table(simulated.result))
+    drawn = network.link_map(simulated.result, link_table(simulated.result))
     assert len(drawn.ends) == 9
     assert drawn.ends["is_switch"].sum() == 1
     assert len(drawn.links) == 8
@@ -300,18 +216,6 @@ def test_busiest_direction_of_a_link_is_drawn_last(simulated):
 def test_large_networks_are_not_drawn(simulated):
     many = pd.DataFrame({"src": range(200), "dst": range(1, 201)})
     assert network.link_map(simulated.result, many) is None
-
-
-def test_flows_end_to_end(simulated):
-    rows = [(0, 3, 10, 0, 5), (0, 3, 7, 6, 9), (3, 0, 1, 0, 5)]
-    flows = pd.DataFrame(rows, columns=["src", "dst", "bytes", "start_ns", "end_ns"])
-    result = dataclasses.replace(simulated.result, flows=flows)
-    found = network.traffic_of(result, "flows")
-    assert found.values[0, 3] == 17
-    assert found.values.sum() == 18
-    table = network.traffic_table(result, "flows").set_index("from")
-    assert table.loc["rank 0", "rank 3"] == 17
-    assert network.traffic_table(simulated.result, "flows").set_index("from").to_numpy().sum() == 0
 
 
 def test_strip_of_two_paths_holds_both_whole(run, simulated):

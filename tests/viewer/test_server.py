@@ -11,9 +11,9 @@ import pytest
 
 from chakrascope import viewer
 from chakrascope.errors import ChakrascopeError
+from chakrascope.runner.analysis import COMPARISONS, OVERVIEWS, TABLES
 from chakrascope.viewer import create_app, serve
 from chakrascope.viewer._access import is_loopback, require_token, serve_only
-from chakrascope.viewer.queries import COMPARISONS, OVERVIEWS, TABLES
 
 
 def test_port_in_use_says_what_to_do_and_prints_nothing(study, capfd):

@@ -10,9 +10,10 @@ import pandas as pd
 import plotly.graph_objects as go
 from dash import dcc
 
+from ...runner.analysis import Matrix
 from ...support import duration_text, share_text
 from .._theme import KIND_LABELS, ON_KIND_INK, kind_colour
-from ..queries import Dimension, Matrix
+from ..queries import Dimension
 
 __all__ = [
     "breakdown_bar",

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from ...runner.analysis import Use
 from ...support import bandwidth_text, bytes_text, share_text
-from ..queries import LinkMap, Use
+from ..queries import LinkMap
 from ._charts import shades, styled
 
 __all__ = ["link_map", "loads_bar", "use_map"]

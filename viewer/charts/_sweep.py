@@ -10,8 +10,9 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
+from ...runner.analysis import Matrix
 from ...support import duration_text
-from ..queries import Matrix, setting_title
+from ..queries import setting_title
 from ._charts import literal, short, styled
 
 __all__ = ["best_heat_map", "frontier_scatter", "parallel_coordinates"]

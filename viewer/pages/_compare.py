@@ -9,19 +9,19 @@ from dash import Dash, Input, Output, State, html, no_update
 
 from ...errors import ChakrascopeError
 from ...runner import error_distribution
-from ...runner.analysis import divergence_text
-from ...support import duration_text
-from .._state import OpenRun, Selection, StudyView
-from .._theme import run_name, run_text
-from ..charts import difference_histogram, difference_scatter, graph, paths_bars, runs_bar
-from ..queries import (
+from ...runner.analysis import (
     collective_differences,
+    divergence_text,
     node_differences,
-    paths_strip,
     rank_differences,
     run_overview,
     same_nodes,
 )
+from ...support import duration_text
+from .._state import OpenRun, Selection, StudyView
+from .._theme import run_name, run_text
+from ..charts import difference_histogram, difference_scatter, graph, paths_bars, runs_bar
+from ..queries import paths_strip
 from ._parts import (
     card,
     column,
@@ -171,14 +171,15 @@ def _against_first(run: OpenRun, other: OpenRun, scheme: str) -> list[Any]:
             "The two runs simulate different workloads, so their nodes are not the same; only totals compare."
         )
         return [*parts, dmc.Alert(text, color="yellow", variant="light")]
-    nodes = node_differences(run, other)
-    ranks = rank_differences(run, other)
+    nodes = node_differences(run.result, other.result, run.nodes)
+    collectives = collective_differences(run.result, other.result, run.collectives)
+    ranks = rank_differences(run.result, other.result)
     return [
         *parts,
         _paths_card(run, other, scheme),
         _nodes_card(run, other, nodes, scheme),
-        table_card("Collectives", "collective-differences", collective_differences(run, other), _COLLECTIVES,
-                   scheme, query=query, selects=True, most=320,
+        table_card("Collectives", "collective-differences", collectives, _COLLECTIVES, scheme,
+                   query=query, selects=True, most=320,
                    note="Aligned by node id; means over the common ranks; greatest difference first."),
         table_card("Errors", "error-distribution", error_distribution(nodes, "kind"), _ERRORS, scheme,
                    query=query, note=_ERRORS_NOTE),

@@ -7,11 +7,18 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html, no_update
 
-from ...runner import BREAKDOWNS
+from ...runner.analysis import (
+    NO_NETWORK,
+    RUN_BREAKDOWNS,
+    longest_with_slack,
+    segment_table,
+    slack_shares,
+    why_no_links,
+)
 from ...support import duration_text, share_text
 from .._state import OpenRun, Selection, StudyView
 from ..charts import contributors_bar, graph, path_strip
-from ..queries import NO_NETWORK, TABLES, longest_with_slack, segment_table, slack_shares, strip, why_no_links
+from ..queries import strip
 from ._parts import (
     MOST_ROWS,
     card,
@@ -42,13 +49,6 @@ _COLUMNS = [
     text_column("reason", "Why it had to wait", minWidth=170, flex=4),
 ]
 _MOST_SLACK = 1_000
-# The order people ask in; what the runner knows beyond it comes last.
-_ASKED = ("kind", "operator", "module", "collective", "rank", "phase")
-_BREAKDOWNS = [
-    *sorted(BREAKDOWNS, key=lambda by: _ASKED.index(by) if by in _ASKED else len(_ASKED)),
-    "network",
-    "link",
-]
 _LINK_NOTE = (
     "Each communication is walked back from its end, from the message that came last to what its sender had "
     "waited for: where two ranks are not linked directly, a message's way is more than one link."
@@ -92,7 +92,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                  "Select a bar or a row to find it on the timeline and in the graph."),
             card(
                 "Contributors",
-                dmc.SegmentedControl(id="breakdown-by", data=[*_BREAKDOWNS], value=by, mb="xs"),
+                dmc.SegmentedControl(id="breakdown-by", data=[*RUN_BREAKDOWNS], value=by, mb="xs"),
                 html.Div(_breakdown(run, by, scheme), id="breakdown"),
             ),
             what_if_card(run, selection),
@@ -106,7 +106,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def _known(by: str | None) -> str:
-    return by if by in _BREAKDOWNS else "kind"
+    return by if by in RUN_BREAKDOWNS else "kind"
 
 
 def _slack(run: OpenRun, scheme: str) -> Any:
@@ -127,7 +127,7 @@ def _breakdown(run: OpenRun, by: str, scheme: str) -> Any:
     missing = why_no_links(run.result) if by == "link" else ""
     if missing:
         return empty(missing)
-    table = TABLES[f"by-{by}"](run).sort_values("duration_ns", ascending=False)
+    table = run.breakdown(by).sort_values("duration_ns", ascending=False)
     # By parts of the network, the rest would leave no room for what was asked for.
     rest = table["key"].astype(str) == NO_NETWORK
     bars = graph(contributors_bar(table[~rest], scheme))

@@ -8,20 +8,20 @@ import dash_mantine_components as dmc
 import numpy as np
 from dash import Dash, Input, Output, State, html
 
+from ...runner.analysis import (
+    TRAFFIC,
+    link_dimensions,
+    link_table,
+    packet_facts,
+    switch_loads,
+    traffic,
+    use_over_time,
+)
 from ...support import bytes_text, duration_text, share_text
 from .._state import OpenRun, Selection, StudyView
 from ..charts import graph, heat_map, loads_bar, use_map
 from ..charts import link_map as link_chart
-from ..queries import (
-    TRAFFIC,
-    link_dimensions,
-    link_map,
-    link_table,
-    packet_facts,
-    switch_loads,
-    traffic_of,
-    use_over_time,
-)
+from ..queries import link_map
 from ._parts import card, column, details_list, empty, export_links, select_rows, table_card, text_column
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
@@ -162,7 +162,7 @@ def _traffic(run: OpenRun, of: str, scheme: str) -> list[Any]:
     loads = None if of == "flows" else switch_loads(run.result)
     if loads is not None:
         return [graph(loads_bar(loads, of, scheme)), export_links("loads", run=run.info.id)]
-    matrix = traffic_of(run.result, of)
+    matrix = traffic(run.result, of)
     text = duration_text if of == "busy_ns" else lambda value: bytes_text(int(value))
     labels = np.vectorize(text, otypes=[object])(matrix.values)
     return [graph(heat_map(matrix, labels, scheme)), export_links(f"traffic-{of}", run=run.info.id)]

@@ -7,11 +7,11 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html
 
+from ...runner.analysis import TABLES, contributors
 from ...support import count_text, duration_text, share_text
 from .._state import OpenRun, Selection, StudyView
 from .._theme import run_name
 from ..charts import breakdown_bar, contributors_bar, graph, ranks_bar
-from ..queries import TABLES, contributors
 from ._parts import card, column, empty, export_links, kind_legend, link_to, table_card, text_column
 
 __all__ = ["PATH", "TITLE", "layout", "register"]

@@ -7,9 +7,9 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html, no_update
 
+from ...runner.analysis import Target, changes, drops, simulate_faster
 from ...support import duration_text, share_text
 from .._state import OpenRun, Selection, StudyView
-from ..queries import Target, changes, drops, simulate_faster
 from ._parts import card, column, empty, option_address, table_card, text_column
 
 __all__ = ["register_what_if", "what_if_card"]

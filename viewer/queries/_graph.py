@@ -7,12 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from ...runner.analysis import RunAnalysis
+from ...runner.analysis import RunAnalysis, longest_segment
 from .._state import Selection
 from .._theme import EDGE_KINDS
 from ._groups import Groups, module_groups, phase_groups, rank_groups, stream_groups
 from ._neighbourhood import neighbourhood
-from ._path import longest_segment
 
 __all__ = [
     "FEW_HOPS",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ._sweeps import frontier, swept_settings
+from ...runner.sweep import frontier
+from ._sweeps import swept_settings
 
 __all__ = ["more_is_cheaper", "objectives", "worth_their_cost"]
 

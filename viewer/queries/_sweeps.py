@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ...runner.analysis import Matrix
 from ...runner.sweep import Goal, frontier
 from ...support import duration_text
-from ._network import Matrix
 
 __all__ = [
     "answered",

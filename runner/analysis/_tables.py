@@ -1,4 +1,4 @@
-"""Name every table the pages show, so that each can be exported whole."""
+"""Name every table of a run, of two and of several, so that each can be shown and exported whole."""
 
 from __future__ import annotations
 
@@ -6,23 +6,29 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 
-from ...runner import BREAKDOWNS, error_distribution
-from ...runner.analysis import RunAnalysis, paths_table
 from ._advice import advice_table
-from ._compare import collective_differences, node_differences, rank_differences, run_kinds, run_overview
-from ._link_path import link_breakdown
-from ._network import TRAFFIC, link_dimensions, link_table, load_table, packet_table, traffic_table
-from ._path import network_breakdown, segment_table, slack_table
+from ._compare_runs import run_kinds, run_overview
+from ._differences import collective_differences, error_distribution, node_differences, rank_differences
+from ._divergence import paths_table
+from ._links import TRAFFIC, link_dimensions, link_table, load_table, traffic_table
+from ._packets import packet_table
+from ._path_tables import segment_table
+from ._run import RUN_BREAKDOWNS, RunAnalysis
+from ._slack_tables import slack_table
 
 __all__ = ["COMPARISONS", "OVERVIEWS", "TABLES"]
 
 
 def _breakdown_by(by: str) -> Callable[[RunAnalysis], pd.DataFrame]:
-    return lambda run: run.path.breakdown(by)
+    return lambda run: run.breakdown(by)
 
 
 def _traffic_of(of: str) -> Callable[[RunAnalysis], pd.DataFrame]:
     return lambda run: traffic_table(run.result, of)
+
+
+def _nodes(base: RunAnalysis, other: RunAnalysis) -> pd.DataFrame:
+    return node_differences(base.result, other.result, base.nodes)
 
 
 TABLES: Mapping[str, Callable[[RunAnalysis], pd.DataFrame]] = {
@@ -41,20 +47,21 @@ TABLES: Mapping[str, Callable[[RunAnalysis], pd.DataFrame]] = {
     "nodes": lambda run: run.nodes,
     "slack": lambda run: slack_table(run.nodes, run.slack_ns),
     "elasticity": lambda run: run.elasticity,
-    "by-network": lambda run: network_breakdown(
-        run.path, run.nodes, run.workload, run.result.provenance.get("network", {})
-    ),
-    "by-link": link_breakdown,
-    **{f"by-{by}": _breakdown_by(by) for by in BREAKDOWNS},
+    **{f"by-{by}": _breakdown_by(by) for by in RUN_BREAKDOWNS},
 }
+"""The tables of a run by name."""
 COMPARISONS: Mapping[str, Callable[[RunAnalysis, RunAnalysis], pd.DataFrame]] = {
-    "rank-differences": rank_differences,
-    "collective-differences": collective_differences,
-    "node-differences": node_differences,
+    "rank-differences": lambda base, other: rank_differences(base.result, other.result),
+    "collective-differences": lambda base, other: collective_differences(
+        base.result, other.result, base.collectives
+    ),
+    "node-differences": _nodes,
     "paths": lambda base, other: paths_table(base.path, other.path),
-    "error-distribution": lambda base, other: error_distribution(node_differences(base, other), "kind"),
+    "error-distribution": lambda base, other: error_distribution(_nodes(base, other), "kind"),
 }
+"""The tables of a run against another, its base first."""
 OVERVIEWS: Mapping[str, Callable[[Sequence[RunAnalysis]], pd.DataFrame]] = {
     "overview": run_overview,
     "kinds": run_kinds,
 }
+"""The tables of several runs, against the first of them."""

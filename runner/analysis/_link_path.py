@@ -8,14 +8,15 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from ...runner import Result
-from ...runner.analysis import RunAnalysis, endpoint
-from ._path import NO_NETWORK, breakdown_of, members_of
+from ...converter import Workload
+from .._result import Result
+from ._critical_path import CriticalPath, breakdown_of
+from ._links import endpoint
+from ._network_path import COMM_FACTS, NO_NETWORK, members_of
 
 __all__ = ["link_breakdown", "why_no_links"]
 
 _BEFORE = "before its first message"
-_COMM_FACTS = ["comm_type", "group", "comm_src", "comm_dst"]
 
 
 def why_no_links(result: Result) -> str:
@@ -29,31 +30,39 @@ def why_no_links(result: Result) -> str:
     )
 
 
-def link_breakdown(run: RunAnalysis) -> pd.DataFrame:
-    """Return the path by the link that each piece of its communication waited for, the largest first.
+def link_breakdown(
+    result: Result, nodes: pd.DataFrame, workload: Workload, path: CriticalPath
+) -> pd.DataFrame:
+    """Return *path* by the link that each piece of its communication waited for, the largest first.
 
     Columns as `CriticalPath.breakdown` has them; they sum to the makespan exactly. A communication is walked
     back from its end: to the message that reached its rank last, to that message's start, to what had
     reached its sender last by then, and so on. Only messages among the ranks of the communication count;
-    several of these at a time, among the same ranks, are not told apart. Empty without messages.
+    several of these at a time, among the same ranks, are not told apart. Empty without messages. *nodes*
+    are those of the run.
     """
-    if why_no_links(run.result):
-        return breakdown_of({}, run.path.makespan_ns)
-    messages, ways = _Messages(run.result.flows), _Ways(run.result)
-    segments = run.path.segments
-    facts = run.nodes.set_index(["rank", "node_id"])[_COMM_FACTS]
+    if why_no_links(result):
+        return _breakdown({}, path)
+    messages, ways = _Messages(result.flows), _Ways(result)
+    segments = path.segments
+    facts = nodes.set_index(["rank", "node_id"])[COMM_FACTS]
     known = facts[facts.index.isin(pd.MultiIndex.from_frame(segments[["rank", "node_id"]]))].to_dict("index")
     sums: dict[str, int] = defaultdict(int)
     for rank, node, start, end in zip(
         segments["rank"], segments["node_id"], segments["start_ns"], segments["end_ns"], strict=True
     ):
-        members = members_of(known.get((rank, node), {}), run.workload)
+        members = members_of(known.get((rank, node), {}), workload)
         if not members:
             sums[NO_NETWORK] += end - start
             continue
         for link, length in messages.walk_back(int(rank), int(start), int(end), members).items():
             sums[ways.name(*link) if link else _BEFORE] += length
-    return breakdown_of(sums, run.path.makespan_ns)
+    return _breakdown(sums, path)
+
+
+def _breakdown(sums: Mapping[str, int], path: CriticalPath) -> pd.DataFrame:
+    keys = pd.Index([*sums], dtype="object")
+    return breakdown_of(pd.Series([*sums.values()], index=keys, dtype="int64"), path.makespan_ns)
 
 
 class _Messages:

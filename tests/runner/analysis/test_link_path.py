@@ -3,23 +3,19 @@
 import dataclasses
 
 import pandas as pd
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from studies import ring_links
 
-from chakrascope.viewer import OpenRun
-from chakrascope.viewer.queries import why_no_links
-from chakrascope.viewer.queries._link_path import link_breakdown
+from chakrascope.runner.analysis import RunAnalysis, why_no_links
 
 
 def with_flows(run, rows, links=None):
     """Return *run* as if its backend had recorded the messages *rows*."""
     flows = pd.DataFrame(rows, columns=["src", "dst", "bytes", "start_ns", "end_ns"]).astype("int64")
     linked = run.result.links if links is None else links
-    return OpenRun(
-        run.view, run.info, dataclasses.replace(run.result, flows=flows, links=linked), run.workload
-    )
+    result = dataclasses.replace(run.result, flows=flows, links=linked)
+    return RunAnalysis(run.study, run.info, result, run.workload)
 
 
 def longest_communication(run):
@@ -38,7 +34,7 @@ def test_a_communication_is_walked_back_from_message_to_message(simulated):
         (beside, before, 1, start + 100, half),  # what the sender had waited for
         (before, rank, 1, end - 5, end + 5),  # came too late
     ]
-    table = link_breakdown(with_flows(simulated, rows, ring_links(8))).set_index("key")["duration_ns"]
+    table = with_flows(simulated, rows, ring_links(8)).breakdown("link").set_index("key")["duration_ns"]
     assert table[f"rank {before} to rank {rank}"] == end - half
     assert table[f"rank {beside} to rank {before}"] == half - start - 100
     assert table.sum() == simulated.result.makespan_ns
@@ -50,7 +46,7 @@ def test_the_only_switch_between_two_ranks_is_named(simulated):
     segment = longest_communication(simulated)
     other = (int(segment["rank"]) + 3) % 8
     row = (other, int(segment["rank"]), 1, int(segment["start_ns"]), int(segment["end_ns"]))
-    keys = set(link_breakdown(with_flows(simulated, [row]))["key"])
+    keys = set(with_flows(simulated, [row]).breakdown("link")["key"])
     assert f"rank {other} to rank {segment['rank']} through switch 0" in keys
 
 
@@ -61,7 +57,7 @@ MESSAGES = st.tuples(RANKS, RANKS, st.just(1), st.integers(0, 10**7), st.integer
 @given(st.lists(MESSAGES, min_size=1, max_size=30))
 def test_whatever_was_recorded_the_parts_sum_to_the_step(simulated, rows):
     flows = [(source, target, size, start, start + length) for source, target, size, start, length in rows]
-    table = link_breakdown(with_flows(simulated, flows))
+    table = with_flows(simulated, flows).breakdown("link")
     assert table["duration_ns"].sum() == simulated.result.makespan_ns
     assert (table["duration_ns"] > 0).all()
 
@@ -69,11 +65,4 @@ def test_whatever_was_recorded_the_parts_sum_to_the_step(simulated, rows):
 def test_a_backend_without_messages_says_what_it_knows(run, simulated):
     assert "what each link carries in all, not when" in why_no_links(simulated.result)
     assert "nothing of single messages" in why_no_links(run.result)
-    assert link_breakdown(run).empty
-
-
-@pytest.mark.browser
-def test_the_page_says_why_there_are_no_links(visit, made):
-    page = visit("/critical-path", f"?run={made.run_b}&by=link")
-    page.wait_for_selector("#breakdown :text('run the study with it')")
-    assert page.complaints == []
+    assert run.breakdown("link").empty

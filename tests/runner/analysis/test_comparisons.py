@@ -7,15 +7,23 @@ from studies import LAYERS, ring_links
 
 from chakrascope.converter import CollectiveType
 from chakrascope.runner import advice, collective_overview
-from chakrascope.runner.analysis import divergence_text
-from chakrascope.viewer import StudyView
-from chakrascope.viewer.queries import _compare as compare
-from chakrascope.viewer.queries import _network as network
+from chakrascope.runner.analysis import (
+    COMPARISONS,
+    divergence_text,
+    link_dimensions,
+    link_table,
+    packet_facts,
+    run_overview,
+    switch_loads,
+    traffic,
+    traffic_table,
+    use_over_time,
+)
 
 
-@pytest.fixture(scope="module")
-def other(made):
-    return StudyView(made.study).open(made.run_b)
+@pytest.fixture
+def other(simulated):
+    return simulated
 
 
 def test_collective_overview_has_a_row_a_collective_with_its_part_of_the_path(run):
@@ -56,13 +64,13 @@ def test_run_without_collectives_has_an_empty_overview(run):
 
 def test_busiest_link_comes_first_with_its_share_of_the_step(other):
     result = dataclasses.replace(other.result, links=ring_links(8))
-    first = network.link_table(result).iloc[0]
+    first = link_table(result).iloc[0]
     assert (first["source"], first["target"]) == ("rank 1", "rank 2")
     assert first["share"] == 2_000_000 / result.makespan_ns
 
 
 def test_simulated_links_of_a_switch_carry_what_a_ring_all_reduce_must(other):
-    links = network.link_table(other.result)
+    links = link_table(other.result)
     assert set(links["source"]) == {"switch 0", *(f"rank {rank}" for rank in range(8))}
     sent = sum(2 * 7 / 8 * ((layer + 1) << 20) for layer in range(LAYERS))
     assert links["bytes"].tolist() == [sent] * 16
@@ -74,58 +82,58 @@ def test_links_belong_to_the_dimension_in_which_their_ends_differ(other):
     )
     provenance = {"network": {"topology": ["Ring", "Ring"], "npus_count": [2, 4]}}
     result = dataclasses.replace(other.result, links=links, provenance=provenance)
-    found = network.link_table(result).set_index(["src", "dst"])["dimension"]
+    found = link_table(result).set_index(["src", "dst"])["dimension"]
     assert found.to_dict() == {(0, 1): 1, (0, 2): 2, (3, 3): 1}
-    assert network.link_dimensions(network.link_table(result))["links"].tolist() == [2, 1]
+    assert link_dimensions(link_table(result))["links"].tolist() == [2, 1]
 
 
 def test_loads_of_a_switch_are_given_by_rank_and_of_a_ring_are_not(other):
-    loads = network.switch_loads(other.result)
+    loads = switch_loads(other.result)
     assert loads["rank"].value_counts().to_dict() == dict.fromkeys(range(8), 2)
     assert loads["bytes"].sum() == other.result.links["bytes"].sum()
-    assert network.switch_loads(dataclasses.replace(other.result, links=ring_links(8))) is None
+    assert switch_loads(dataclasses.replace(other.result, links=ring_links(8))) is None
 
 
 @pytest.mark.parametrize("ranks", [2, 8, 64, 65, 1000])
 def test_traffic_keeps_every_byte_in_at_most_64_rows(run, ranks):
     ends = pd.DataFrame({"rank": range(ranks)})
     result = dataclasses.replace(run.result, links=ring_links(ranks), ranks=ends)
-    matrix = network.traffic(result, "bytes")
+    matrix = traffic(result, "bytes")
     assert matrix.values.sum() == ranks * (10 << 20)
     assert matrix.values.shape == (len(matrix.rows), len(matrix.columns))
     assert len(matrix.rows) <= 64
 
 
 def test_use_over_time_shows_the_links_that_carry_most(run):
-    assert network.use_over_time(run.result) is None
+    assert use_over_time(run.result) is None
     use = pd.DataFrame(
         {
             "src": [0, 0, 1, 1], "dst": [1, 1, 2, 2], "start_ns": [10, 30, 10, 30],
             "end_ns": [20, 40, 20, 40], "bytes": [5, 0, 20, 40],
         }
     )  # fmt: skip
-    found = network.use_over_time(dataclasses.replace(run.result, link_use=use), most=1)
+    found = use_over_time(dataclasses.replace(run.result, link_use=use), most=1)
     assert found.rows == ["rank 1 to switch 0"]
     assert found.starts_ns.tolist() == [0, 10, 20, 30]
     assert found.rates.tolist() == [[0.0, 2.0, 0.0, 4.0]]
 
 
 def test_comparison_with_itself_finds_no_difference(run):
-    assert (compare.node_differences(run, run)["delta_ns"] == 0).all()
-    assert (compare.collective_differences(run, run)["delta_ns"] == 0).all()
+    assert (COMPARISONS["node-differences"](run, run)["delta_ns"] == 0).all()
+    assert (COMPARISONS["collective-differences"](run, run)["delta_ns"] == 0).all()
 
 
 def test_comparison_aligns_nodes_of_the_common_ranks(run, other):
-    nodes = compare.node_differences(run, other)
+    nodes = COMPARISONS["node-differences"](run, other)
     assert sorted(nodes["rank"].unique()) == [0, 1]
     assert len(nodes) == len(run.nodes)
     changed = nodes[nodes["delta_ns"] != 0]
     assert set(changed["kind"]) == {"communication"}
     assert (changed["base_ns"] == 300_000).all()
     assert np.allclose(changed["relative"], changed["other_ns"] / 300_000 - 1)
-    differences = compare.collective_differences(run, other)
+    differences = COMPARISONS["collective-differences"](run, other)
     assert differences["collective"].tolist() == list(range(LAYERS - 1, -1, -1))
-    assert len(compare.rank_differences(run, other)) == 2
+    assert len(COMPARISONS["rank-differences"](run, other)) == 2
 
 
 def test_paths_diverge_where_they_do(run, other):
@@ -140,7 +148,7 @@ def test_paths_diverge_where_they_do(run, other):
 
 
 def test_overview_is_against_the_first_run(run, other):
-    overview = compare.run_overview([run, other])
+    overview = run_overview([run, other])
     assert overview["delta_ns"].tolist() == [0, other.result.makespan_ns - run.result.makespan_ns]
 
 
@@ -155,9 +163,21 @@ def test_advice_is_ranked_and_bounded_by_the_path(run):
 
 def test_packet_facts_are_told_where_there_are_some():
     packets = {"data_packets": 12_345, "drops": 0, "flow_completion_ns": {"count": 2, "median": 1500.0}}
-    assert network.packet_facts({"packets": packets}) == [
+    assert packet_facts({"packets": packets}) == [
         ("Data packets", "12,345"),
         ("Dropped packets", "0"),
         ("Flow completion", "2 flows: median 1.50 µs"),
     ]
-    assert network.packet_facts({}) == []
+    assert packet_facts({}) == []
+
+
+def test_flows_end_to_end(simulated):
+    rows = [(0, 3, 10, 0, 5), (0, 3, 7, 6, 9), (3, 0, 1, 0, 5)]
+    flows = pd.DataFrame(rows, columns=["src", "dst", "bytes", "start_ns", "end_ns"])
+    result = dataclasses.replace(simulated.result, flows=flows)
+    found = traffic(result, "flows")
+    assert found.values[0, 3] == 17
+    assert found.values.sum() == 18
+    table = traffic_table(result, "flows").set_index("from")
+    assert table.loc["rank 0", "rank 3"] == 17
+    assert traffic_table(simulated.result, "flows").set_index("from").to_numpy().sum() == 0

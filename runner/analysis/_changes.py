@@ -1,17 +1,18 @@
-"""Name what could change in a step that is simulated again: the questions of the command `what-if`."""
+"""Name what could change in the step of a run that is simulated again."""
 
 from __future__ import annotations
 
-from ...runner.analysis import Target, link_table, simulate_faster, targets
-from .._state import OpenRun
+from ._links import link_table
+from ._run import RunAnalysis
+from ._what_if import Target, targets
 
-__all__ = ["Target", "changes", "drops", "simulate_faster"]
+__all__ = ["changes", "drops"]
 
 _LINKS, _EDGES = 5, 12
 _SINGLE_LINKS = ("ns3", "astra-sim:ns3")
 
 
-def changes(run: OpenRun) -> list[Target]:
+def changes(run: RunAnalysis) -> list[Target]:
     """Return what of *run* could be faster: the path's contributors, the network and, if known, its links."""
     network = run.result.provenance.get("network", {})
     found = targets(run.path, run.info.backend, len(network.get("topology", [])))
@@ -21,7 +22,7 @@ def changes(run: OpenRun) -> list[Target]:
     return found
 
 
-def drops(run: OpenRun, rank: int, node_id: int) -> list[Target]:
+def drops(run: RunAnalysis, rank: int, node_id: int) -> list[Target]:
     """Return the edges that a node of *run* waits along, as targets; none for a node it does not have."""
     if run.row(rank, node_id) < 0:
         return []
