@@ -8,9 +8,7 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
-from ..runner.analysis import longest_segment
-from ..viewer import EDGE_KINDS
-from ..viewer.queries import FEW_HOPS, FOLDS, MOST_HOPS, graph_tables
+from ..runner.analysis import EDGE_LABELS, FEW_HOPS, FOLDS, MOST_HOPS, graph_tables, longest_segment
 from ._output import format_option, print_frame, print_json
 from ._studies import of_a_run, open_run
 
@@ -18,7 +16,7 @@ __all__ = ["graph_command"]
 
 # What does not fit on a terminal beside the rest.
 _WIDE = ("start_ns", "kind", "hops", "band")
-_KINDS = {label.replace(" ", "-"): kind for kind, (label, _, _) in EDGE_KINDS.items()}
+_KINDS = {label.replace(" ", "-"): kind for kind, label in EDGE_LABELS.items()}
 
 
 @click.command("graph")

@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 
 from ._state import OpenRun as OpenRun
 from ._state import StudyView as StudyView
-from ._theme import EDGE_KINDS as EDGE_KINDS
 
 __all__ = [
-    "EDGE_KINDS",
     "OpenRun",
     "StudyView",
     "create_app",

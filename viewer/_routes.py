@@ -10,7 +10,15 @@ from flask import Flask, Response, abort, jsonify, request
 
 from ..errors import ChakrascopeError
 from ..runner import find_items, read_sweep
-from ..runner.analysis import COMPARISONS, OVERVIEWS, TABLES, area_overview, area_table, chrome_trace
+from ..runner.analysis import (
+    COMPARISONS,
+    OVERVIEWS,
+    TABLES,
+    area_overview,
+    area_table,
+    chrome_trace,
+    graph_tables,
+)
 from ._state import OpenRun, Selection, StudyView
 from ._theme import KIND_COLOURS, KIND_LABELS, KINDS, ON_KIND_INK, PATH_COLOUR
 from .queries import (
@@ -19,7 +27,6 @@ from .queries import (
     flows,
     focus_of,
     fold_of,
-    graph_tables,
     hops_of,
     item_table,
     node_details,

@@ -29,6 +29,18 @@ from ._divergence import Divergence as Divergence
 from ._divergence import divergence as divergence
 from ._divergence import divergence_text as divergence_text
 from ._divergence import paths_table as paths_table
+from ._graph import FEW_HOPS as FEW_HOPS
+from ._graph import FOLDS as FOLDS
+from ._graph import MOST_HOPS as MOST_HOPS
+from ._graph import causes as causes
+from ._graph import edges_of as edges_of
+from ._graph import folded as folded
+from ._graph import graph_tables as graph_tables
+from ._groups import Groups as Groups
+from ._groups import module_groups as module_groups
+from ._groups import phase_groups as phase_groups
+from ._groups import rank_groups as rank_groups
+from ._groups import stream_groups as stream_groups
 from ._labels import EDGE_LABELS as EDGE_LABELS
 from ._labels import KIND_LABELS as KIND_LABELS
 from ._lanes import Lanes as Lanes
@@ -49,6 +61,10 @@ from ._links import switch_loads as switch_loads
 from ._links import traffic as traffic
 from ._links import traffic_table as traffic_table
 from ._measured import measured_result as measured_result
+from ._neighbourhood import Neighbour as Neighbour
+from ._neighbourhood import Neighbourhood as Neighbourhood
+from ._neighbourhood import neighbourhood as neighbourhood
+from ._neighbourhood import neighbours as neighbours
 from ._network_path import NO_NETWORK as NO_NETWORK
 from ._packets import packet_facts as packet_facts
 from ._packets import packet_table as packet_table
@@ -82,7 +98,10 @@ __all__ = [
     "BREAKDOWNS",
     "COMPARISONS",
     "EDGE_LABELS",
+    "FEW_HOPS",
+    "FOLDS",
     "KIND_LABELS",
+    "MOST_HOPS",
     "NO_NETWORK",
     "OVERVIEWS",
     "RUN_BREAKDOWNS",
@@ -95,8 +114,11 @@ __all__ = [
     "ComputedOnce",
     "CriticalPath",
     "Divergence",
+    "Groups",
     "Lanes",
     "Matrix",
+    "Neighbour",
+    "Neighbourhood",
     "RunAnalysis",
     "Summary",
     "Target",
@@ -107,6 +129,7 @@ __all__ = [
     "analyse_run",
     "area_overview",
     "area_table",
+    "causes",
     "changes",
     "check_setup",
     "chrome_trace",
@@ -120,10 +143,13 @@ __all__ = [
     "divergence",
     "divergence_text",
     "drops",
+    "edges_of",
     "endpoint",
     "error_distribution",
     "flow_differences",
+    "folded",
     "found_nodes",
+    "graph_tables",
     "is_communication",
     "lane_table",
     "layer_table",
@@ -133,11 +159,16 @@ __all__ = [
     "longest_segment",
     "longest_with_slack",
     "measured_result",
+    "module_groups",
+    "neighbourhood",
+    "neighbours",
     "node_differences",
     "packet_facts",
     "packet_table",
     "paths_table",
+    "phase_groups",
     "rank_differences",
+    "rank_groups",
     "run_kinds",
     "run_overview",
     "same_nodes",
@@ -148,6 +179,7 @@ __all__ = [
     "slack",
     "slack_shares",
     "slack_table",
+    "stream_groups",
     "summarize",
     "switch_loads",
     "targets",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...converter import EdgeKind
 
-__all__ = ["EDGE_LABELS", "KIND_LABELS"]
+__all__ = ["EDGE_LABELS", "KIND_LABELS", "edge_label"]
 
 KIND_LABELS: dict[str, str] = {
     "compute": "Compute",
@@ -29,3 +29,8 @@ EDGE_LABELS: Mapping[int, str] = {
     EdgeKind.CTRL: "control",
 }
 """Each kind of an edge (`EdgeKind`) -> what it stands for."""
+
+
+def edge_label(kind: int) -> str:
+    """Return what an edge of *kind* stands for; kinds of others are control."""
+    return EDGE_LABELS.get(int(kind), EDGE_LABELS[EdgeKind.CTRL])

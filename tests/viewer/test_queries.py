@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakrascope.runner.analysis import link_table
+from chakrascope.runner.analysis import folded, link_table, neighbourhood
 from chakrascope.viewer._state import Selection
 from chakrascope.viewer.pages import _parts as parts
 from chakrascope.viewer.queries import _details as details
-from chakrascope.viewer.queries import _groups as groups
-from chakrascope.viewer.queries import _neighbourhood as neighbourhood
 from chakrascope.viewer.queries import _network as network
 from chakrascope.viewer.queries import _path as path
+from chakrascope.viewer.queries import placed_groups, placed_nodes
 from chakrascope.viewer.timeline import _slices as slices
 
 
@@ -60,22 +59,6 @@ def test_no_slice_is_lost_at_any_zoom(durations, pixels):
     )
     index = slices.SliceIndex(nodes)
     assert index.window(-1, int(ends[-1]) + 1, pixels).count.sum() >= np.count_nonzero(durations)
-
-
-def test_neighbourhood_respects_hops_and_limit():
-    edges = pd.DataFrame({"src": range(999), "dst": range(1, 1000), "kind": 0})
-    near = neighbourhood.neighbourhood(edges, 500, 3)
-    assert sorted(near.nodes["node_id"]) == list(range(497, 504))
-    assert not near.cut
-    assert len(neighbourhood.neighbourhood(edges, 500, 400, limit=300).nodes) == 300
-
-
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).filter(lambda e: e[0] < e[1]), min_size=1))
-def test_every_edge_leads_to_a_later_layer(pairs):
-    edges = pd.DataFrame(pairs, columns=["src", "dst"]).assign(kind=0)
-    found = neighbourhood.neighbourhood(edges, pairs[0][0], 5)
-    layer = dict(zip(found.nodes["node_id"], found.nodes["layer"], strict=True))
-    assert all(layer[a] < layer[b] for a, b in zip(found.edges["src"], found.edges["dst"], strict=True))
 
 
 def test_strip_keeps_the_path_whole(run):
@@ -132,73 +115,12 @@ def test_details_say_how_measured_and_simulated_differ(simulated):
     assert facts["Slack"].startswith("none")
 
 
-def test_module_groups_hold_every_node_and_nanosecond_of_the_rank(run):
-    own = run.nodes[run.nodes["rank"] == 1]
-    path = run.path.segments[run.path.segments["rank"] == 1]
-    found = groups.module_groups(own, run.workload.graphs[1].edges, path)
-    assert found.nodes["count"].sum() == len(own)
-    assert found.nodes["duration_ns"].sum() == (own["end_ns"] - own["start_ns"]).sum()
-    assert found.nodes["on_path_ns"].sum() == path["duration_ns"].sum()
-    assert not found.nodes.duplicated(["column", "row"]).any()
-    assert set(found.edges["src"]) | set(found.edges["dst"]) <= set(found.nodes["group"])
-
-
-@pytest.mark.parametrize(
-    ("fold", "names"),
-    [
-        (groups.phase_groups, {"forward", "backward"}),
-        (groups.stream_groups, {"compute", "communication"}),
-    ],
-)
-def test_a_rank_folds_into_phases_and_streams(run, fold, names):
-    own = run.nodes[run.nodes["rank"] == 1]
-    path = run.path.segments[run.path.segments["rank"] == 1]
-    found = fold(own, run.workload.graphs[1].edges, path)
-    assert set(found.nodes["name"]) == names
-    assert found.nodes["duration_ns"].sum() == (own["end_ns"] - own["start_ns"]).sum()
-    assert len(found.group_of) == len(own)
-    assert found.edges["label"].str.fullmatch(r"\d+ edges").all()
-
-
-def test_ranks_say_whom_they_waited_for(simulated):
-    found = groups.rank_groups(simulated.nodes, simulated.path.segments)
-    assert found.nodes["name"].tolist() == [f"rank {rank}" for rank in range(8)]
-    assert found.nodes["on_path_ns"].sum() == simulated.path.makespan_ns
-    # The odd ranks compute longer and never wait for an even one.
-    waiting = dict(zip(found.nodes["group"], found.nodes["rank"], strict=True))
-    assert {waiting[src] % 2 for src in found.edges["src"]} == {1}
-    assert not found.nodes.duplicated(["column", "row"]).any()
-
-
 def test_few_edges_cross():
     """Two chains beside each other stay apart, whatever the order of their ids."""
     edges = pd.DataFrame([(0, 1), (0, 2), (1, 4), (2, 3), (3, 5), (4, 6)], columns=["src", "dst"])
-    found = neighbourhood.neighbourhood(edges.assign(kind=0), 0, 5).nodes.set_index("node_id")["row"]
+    near = neighbourhood(edges.assign(kind=0), 0, 5)
+    found = placed_nodes(near).set_index("node_id")["row"]
     assert (found[1] < found[2]) == (found[4] < found[3]) == (found[6] < found[5])
-
-
-def test_neighbours_say_why(run):
-    edges, names = run.workload.graphs[1].edges, run.workload.graphs[1].nodes.set_index("node_id")["name"]
-    found = neighbourhood.neighbours(edges, names, 4)
-    assert [(near.before, near.node_id, near.why) for near in found] == [
-        (True, 3, "launch"),
-        (False, 5, "event sync"),
-    ]
-
-
-@pytest.mark.parametrize("most", [1, 4, 10, 100])
-def test_modules_are_cut_until_they_fit(most):
-    nodes = pd.DataFrame(
-        {
-            "node_id": range(8), "start_ns": range(8), "end_ns": range(1, 9), "phase": "forward",
-            "rank": 0, "kind": "compute", "module": [f"blocks.{i // 4}.layer.{i}" for i in range(8)],
-        }
-    )  # fmt: skip
-    none = pd.DataFrame({"src": [], "dst": [], "kind": []})
-    found = groups.module_groups(
-        nodes, none, pd.DataFrame({"rank": [], "node_id": [], "duration_ns": []}), most
-    )
-    assert len(found.nodes) == {1: 1, 4: 2, 10: 8, 100: 8}[most]
 
 
 def test_busiest_direction_of_a_link_is_drawn_last(simulated):
@@ -231,3 +153,11 @@ def test_table_cuts_long_text_and_keeps_numbers():
     rows = parts.records(table)
     assert [len(rows[0]["text"]), rows[1]["text"]] == [300, "y"]
     assert [(row["number"], row["cost"]) for row in rows] == [(2, 0.5), (7, 1.5)]
+
+
+@pytest.mark.parametrize("fold", ["modules", "phases", "streams", "ranks"])
+def test_no_two_groups_stand_in_one_place(simulated, fold):
+    groups = folded(simulated, 1, fold, simulated.workload.graphs[1].edges)
+    placed = placed_groups(groups, square=fold == "ranks")
+    assert len(placed) == len(groups.nodes)
+    assert not placed.duplicated(["column", "row"]).any()

@@ -8,9 +8,10 @@ import dash_cytoscape as cyto
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 
+from ...runner.analysis import FEW_HOPS, FOLDS, MOST_HOPS
 from .._state import OpenRun, Selection, StudyView
 from .._theme import EDGE_KINDS
-from ..queries import FEW_HOPS, FOLDS, MOST_HOPS, edge_kinds, focus_of, fold_of, hops_of
+from ..queries import edge_kinds, focus_of, fold_of, hops_of
 from ._graph_drawing import Drawing, draw, stylesheet
 from ._parts import card, details_list, export_links, kind_legend, link_to, node_address, option_address
 

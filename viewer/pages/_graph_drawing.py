@@ -7,23 +7,11 @@ from typing import Any
 
 import pandas as pd
 
+from ...runner.analysis import Groups, Neighbour, causes, edges_of, folded, neighbourhood, neighbours
 from ...support import duration_text, share_text
 from .._state import OpenRun, Selection
 from .._theme import EDGE_KINDS, KIND_LABELS, PATH_COLOUR, kind_colour
-from ..queries import (
-    Groups,
-    Neighbour,
-    causes,
-    edge_kinds,
-    edges_of,
-    focus_of,
-    fold_of,
-    folded,
-    hops_of,
-    neighbourhood,
-    neighbours,
-    node_details,
-)
+from ..queries import edge_kinds, focus_of, fold_of, hops_of, node_details, placed_groups, placed_nodes
 
 __all__ = ["Drawing", "draw", "stylesheet"]
 
@@ -67,14 +55,15 @@ def _around(run: OpenRun, node: dict[str, Any], edges: pd.DataFrame, hops: int) 
     described = run.workload.graphs[int(run.workload.program_of_rank[rank])].nodes.set_index("node_id")
     on_path = set(run.path.segments.loc[run.path.segments["rank"] == rank, "node_id"])
     along = causes(run, rank)
-    middle = cut.nodes.groupby("layer")["row"].transform("max") / 2
+    nodes = placed_nodes(cut)
+    middle = nodes.groupby("layer")["row"].transform("max") / 2
     elements = [
         _node_element(row, described.loc[row["node_id"]], rank, focus, on_path)
-        for row in cut.nodes.assign(row=cut.nodes["row"] - middle).to_dict("records")
+        for row in nodes.assign(row=nodes["row"] - middle).to_dict("records")
     ]
     elements += [_edge_element(row, along) for row in cut.edges.to_dict("records")]
-    elements += _late_peer(run, node, cut.nodes, middle)
-    more = f" (nearest {len(cut.nodes)} nodes)" if cut.cut else ""
+    elements += _late_peer(run, node, nodes, middle)
+    more = f" (nearest {len(nodes)} nodes)" if cut.cut else ""
     title = f"Around {_short(str(node['name']), 40)}, node {focus} of rank {rank}{more}"
     details = node_details(node, run.slack_of(rank, focus))
     return Drawing(elements, title, details, neighbours(edges, described["name"], focus))
@@ -109,7 +98,8 @@ def _folded(run: OpenRun, rank: int, focus: int, edges: pd.DataFrame, fold: str)
     chosen = int(groups.group_of.get(run.row(rank, focus), -1))
     largest = max(1, int(groups.nodes["duration_ns"].max()))
     told = "told" if len(groups.edges) <= _FEW_EDGES else ""
-    elements = [_group_element(row, chosen, largest) for row in groups.nodes.to_dict("records")]
+    placed = placed_groups(groups, square=fold == "ranks")
+    elements = [_group_element(row, chosen, largest) for row in placed.to_dict("records")]
     elements += [
         {"data": {"source": f"g{row['src']}", "target": f"g{row['dst']}", "label": row["label"],
                   "colour": "#9aa3ad", "line": "solid"}, "classes": told}

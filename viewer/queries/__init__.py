@@ -15,23 +15,14 @@ from ._form import SYSTEM_FIELDS as SYSTEM_FIELDS
 from ._form import Form as Form
 from ._form import decode_form as decode_form
 from ._form import encode_form as encode_form
-from ._graph import FEW_HOPS as FEW_HOPS
-from ._graph import FOLDS as FOLDS
-from ._graph import MOST_HOPS as MOST_HOPS
-from ._graph import causes as causes
 from ._graph import edge_kinds as edge_kinds
-from ._graph import edges_of as edges_of
 from ._graph import focus_of as focus_of
 from ._graph import fold_of as fold_of
-from ._graph import folded as folded
-from ._graph import graph_tables as graph_tables
 from ._graph import hops_of as hops_of
-from ._groups import Groups as Groups
 from ._imports import item_table as item_table
 from ._imports import proposed_name as proposed_name
-from ._neighbourhood import Neighbour as Neighbour
-from ._neighbourhood import neighbourhood as neighbourhood
-from ._neighbourhood import neighbours as neighbours
+from ._layout import placed_groups as placed_groups
+from ._layout import placed_nodes as placed_nodes
 from ._network import LinkMap as LinkMap
 from ._network import link_map as link_map
 from ._objectives import more_is_cheaper as more_is_cheaper
@@ -70,20 +61,15 @@ from ._sweeps import swept_settings as swept_settings
 from ._sweeps import value_text as value_text
 
 __all__ = [
-    "FEW_HOPS",
-    "FOLDS",
     "LEAST",
     "MOST_AXES",
-    "MOST_HOPS",
     "MOST_TRIALS",
     "SWEEP_TABLES",
     "SYSTEM_FIELDS",
     "Aim",
     "Dimension",
     "Form",
-    "Groups",
     "LinkMap",
-    "Neighbour",
     "Plan",
     "Setup",
     "aim_goal",
@@ -91,7 +77,6 @@ __all__ = [
     "axis_names",
     "best_by",
     "best_point",
-    "causes",
     "check",
     "command_line",
     "compared",
@@ -101,7 +86,6 @@ __all__ = [
     "differences",
     "duration_estimate",
     "edge_kinds",
-    "edges_of",
     "encode_aim",
     "encode_axes",
     "encode_form",
@@ -111,9 +95,7 @@ __all__ = [
     "flows",
     "focus_of",
     "fold_of",
-    "folded",
     "front_table",
-    "graph_tables",
     "hops_of",
     "item_table",
     "known_goal",
@@ -121,12 +103,12 @@ __all__ = [
     "load_of",
     "made_aim",
     "more_is_cheaper",
-    "neighbourhood",
-    "neighbours",
     "node_details",
     "objectives",
     "pair_table",
     "paths_strip",
+    "placed_groups",
+    "placed_nodes",
     "plan_of",
     "proposed_name",
     "request_of",

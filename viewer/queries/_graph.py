@@ -1,44 +1,14 @@
-"""What the page Graph draws, as tables: the surroundings of a node, or the nodes folded into groups."""
+"""Read from an address what the page Graph is to draw."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pandas as pd
-
-from ...runner.analysis import RunAnalysis, longest_segment
-from .._state import Selection
+from ...runner.analysis import FEW_HOPS, FOLDS, MOST_HOPS, longest_segment
+from .._state import OpenRun, Selection
 from .._theme import EDGE_KINDS
-from ._groups import Groups, module_groups, phase_groups, rank_groups, stream_groups
-from ._neighbourhood import neighbourhood
 
-__all__ = [
-    "FEW_HOPS",
-    "FOLDS",
-    "MOST_HOPS",
-    "causes",
-    "edge_kinds",
-    "edges_of",
-    "focus_of",
-    "fold_of",
-    "folded",
-    "graph_tables",
-    "hops_of",
-]
-
-FEW_HOPS, MOST_HOPS = 2, 8
-FOLDS: Mapping[str, str] = {
-    "nodes": "around the node",
-    "modules": "modules",
-    "phases": "phases",
-    "streams": "streams",
-    "ranks": "ranks",
-}
-"""What the graph may be folded into -> what the page calls it."""
-_MAKERS = {"modules": module_groups, "phases": phase_groups, "streams": stream_groups}
-_FACTS = ["rank", "node_id", "name", "kind", "module", "start_ns"]
-_GROUP_FACTS = ["group", "name", "band", "kind", "count", "duration_ns", "on_path_ns", "rank", "node_id"]
+__all__ = ["edge_kinds", "focus_of", "fold_of", "hops_of"]
 
 
 def hops_of(asked: Any) -> int:
@@ -60,60 +30,8 @@ def fold_of(asked: str) -> str:
     return asked if asked in FOLDS else "nodes"
 
 
-def focus_of(run: RunAnalysis, selection: Selection) -> tuple[int, int]:
+def focus_of(run: OpenRun, selection: Selection) -> tuple[int, int]:
     """Return (rank, node) of the selection, or of the longest segment of the path."""
     if selection.has_node and run.node(selection.rank, selection.node) is not None:
         return selection.rank, selection.node
     return longest_segment(run.path)
-
-
-def edges_of(run: RunAnalysis, rank: int, kinds: Sequence[int]) -> pd.DataFrame:
-    """Return the edges of some *kinds* of the program of *rank*."""
-    edges = run.workload.graphs[int(run.workload.program_of_rank[rank])].edges
-    chosen: pd.DataFrame = edges[edges["kind"].isin(kinds)]
-    return chosen
-
-
-def causes(run: RunAnalysis, rank: int) -> set[tuple[int, int]]:
-    """Return the edges along which the critical path runs on *rank*, as (source, target)."""
-    on_path = run.path.segments.loc[run.path.segments["rank"] == rank, "node_id"]
-    own = run.nodes[(run.nodes["rank"] == rank) & run.nodes["node_id"].isin(on_path)]
-    return set(zip(own["cause_node"].tolist(), own["node_id"].tolist(), strict=True))
-
-
-def folded(run: RunAnalysis, rank: int, fold: str, edges: pd.DataFrame) -> Groups:
-    """Return the nodes of *rank*, or of all of them, folded as *fold* of :data:`FOLDS` says."""
-    path = run.path.segments
-    if fold == "ranks":
-        return rank_groups(run.nodes, path)
-    return _MAKERS[fold](run.nodes[run.nodes["rank"] == rank], edges, path[path["rank"] == rank])
-
-
-def graph_tables(
-    run: RunAnalysis, rank: int, node: int, *, fold: str, hops: int, kinds: Sequence[int]
-) -> dict[str, pd.DataFrame]:
-    """Return the ``nodes`` and the ``edges`` of the graph around *node* of *rank*, or of one folded.
-
-    Nodes have ``duration_ns`` and ``on_path``, their part of the critical path in ns; ``why`` says what an
-    edge stands for, ``on_path`` whether the path runs along it. Groups have a number instead of an id.
-    """
-    edges = edges_of(run, rank, kinds)
-    if fold != "nodes":
-        groups = folded(run, rank, fold, edges)
-        renamed = groups.edges.rename(columns={"label": "why"})[["src", "dst", "why"]]
-        return {"nodes": groups.nodes[_GROUP_FACTS], "edges": renamed}
-    cut = neighbourhood(edges, node, hops)
-    own = run.nodes[run.nodes["rank"] == rank]
-    nodes = cut.nodes[["node_id", "hops"]].merge(own, on="node_id", how="inner")
-    on_path = run.path.segments[run.path.segments["rank"] == rank].groupby("node_id")["duration_ns"].sum()
-    facts = nodes[[*_FACTS, "hops"]].assign(
-        duration_ns=nodes["end_ns"] - nodes["start_ns"],
-        on_path_ns=nodes["node_id"].map(on_path).fillna(0).astype("int64"),
-    )
-    along = causes(run, rank)
-    pairs = cut.edges[["src", "dst", "kind"]].to_dict("records")
-    rows = [
-        (pair["src"], pair["dst"], EDGE_KINDS[int(pair["kind"])][0], (pair["src"], pair["dst"]) in along)
-        for pair in pairs
-    ]
-    return {"nodes": facts, "edges": pd.DataFrame(rows, columns=["src", "dst", "why", "on_path"])}

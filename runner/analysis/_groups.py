@@ -1,4 +1,4 @@
-"""Fold a graph into groups of nodes - modules, phases, streams or ranks - so that it fits on a screen."""
+"""Fold a graph into groups of nodes: modules, phases, streams or ranks."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ...runner.analysis import cut_names, is_communication, lane_table
 from ...support import count_text, duration_text
+from ._lanes import is_communication, lane_table
+from ._layers import cut_names
 
 __all__ = ["Groups", "module_groups", "phase_groups", "rank_groups", "stream_groups"]
 
 _PHASES = ("forward", "backward", "communication", "optimizer", "other")
-_PER_ROW = 8
-_MOST_RANKS, _MOST_IN_CIRCLE = 256, 32
+_MOST_RANKS = 256
 
 
 @dataclass(frozen=True)
 class Groups:
     """Groups of nodes, and the edges between them.
 
-    *nodes* has ``group, name, band, kind, count, duration_ns, on_path_ns, rank, node_id, column`` and
-    ``row``: ``kind`` is what takes most of its time, ``rank`` and ``node_id`` its longest node. Groups of a
-    band stand together, those of a single one in a circle. *edges* has ``src``, ``dst`` (groups) and
-    ``label``; *group_of* maps each row of the nodes folded to its group.
+    *nodes* has ``group, name, band, kind, count, duration_ns, on_path_ns, rank`` and ``node_id``: ``kind`` is
+    what takes most of its time, ``rank`` and ``node_id`` its longest node. Those of a band, such as a phase,
+    follow each other. *edges* has ``src``, ``dst`` (groups) and ``label``; *group_of* maps each row of the
+    nodes folded to its group.
     """
 
     nodes: pd.DataFrame
@@ -85,7 +85,7 @@ def rank_groups(nodes: pd.DataFrame, path: pd.DataFrame) -> Groups:
     sums = sums[sums["src"].isin(kept) & sums["dst"].isin(kept)]
     edges = sums.assign(label=["waited " + duration_text(ns) for ns in sums["waited_ns"]])
     return Groups(
-        _placed(table[table["group"].isin(kept)].sort_values("rank"), _per_row(len(kept))),
+        table[table["group"].isin(kept)].sort_values("rank", ignore_index=True),
         edges[["src", "dst", "label"]],
         group_of,
     )
@@ -98,7 +98,7 @@ def _program_groups(
     order = table["band"].map({phase: place for place, phase in enumerate(_PHASES)}).fillna(len(_PHASES))
     table = table.assign(order=order).sort_values(["order", "start_ns"], kind="stable").drop(columns="order")
     by_node = pd.Series(group_of.to_numpy(), index=nodes["node_id"])
-    return Groups(_placed(table, _PER_ROW), _between(edges, by_node), group_of)
+    return Groups(table.reset_index(drop=True), _between(edges, by_node), group_of)
 
 
 def _folded(
@@ -122,29 +122,6 @@ def _folded(
         start_ns=("start_ns", "min"),
     )
     return groups.merge(longest, on="group").merge(most, on="group"), table["group"]
-
-
-def _per_row(count: int) -> int:
-    return max(_PER_ROW, int(np.ceil(np.sqrt(2 * count))))
-
-
-def _placed(groups: pd.DataFrame, per_row: int) -> pd.DataFrame:
-    """Return *groups* with a place each: in their order, on a circle or each band on rows of its own."""
-    if groups["band"].nunique() <= 1 and len(groups) <= _MOST_IN_CIRCLE:
-        angle = 2 * np.pi * np.arange(len(groups)) / max(1, len(groups))
-        radius = 0.0 if len(groups) == 1 else 0.8 + len(groups) / 6
-        circle: pd.DataFrame = groups.reset_index(drop=True).assign(
-            column=(1.3 * radius * np.sin(angle)).round(3), row=(-radius * np.cos(angle)).round(3)
-        )
-        return circle
-    number = (groups["band"] != groups["band"].shift()).cumsum()
-    place = groups.groupby(number).cumcount()
-    rows = groups.groupby(number).size().add(per_row - 1).floordiv(per_row)
-    above = rows.cumsum() - rows
-    placed: pd.DataFrame = groups.assign(
-        column=place % per_row, row=number.map(above).astype(int) + place // per_row
-    ).reset_index(drop=True)
-    return placed
 
 
 def _between(edges: pd.DataFrame, group_of: pd.Series) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Cut the part of a dependency graph around one node that a person can read, and lay it out."""
+"""Cut the part of a dependency graph around one node that a person can read."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from .._theme import EDGE_KINDS
+from ._labels import edge_label
 
 __all__ = ["Neighbour", "Neighbourhood", "neighbourhood", "neighbours"]
 
 Ints = npt.NDArray[np.int64]
-_SWEEPS = 4
 
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """Nodes (node_id, hops, layer, row), edges (src, dst, kind); ``cut`` says that the limit bit."""
+    """Nodes (node_id, hops, layer), edges (src, dst, kind); ``cut`` says that the limit bit.
+
+    Every edge leads to a later layer.
+    """
 
     nodes: pd.DataFrame
     edges: pd.DataFrame
@@ -26,7 +28,7 @@ class Neighbourhood:
 
 
 def neighbourhood(edges: pd.DataFrame, focus: int, hops: int, limit: int = 300) -> Neighbourhood:
-    """Return the nodes at most *hops* edges from *focus*, at most *limit*, in a layered layout."""
+    """Return the nodes at most *hops* edges from *focus*, at most *limit*, in layers."""
     src, dst = edges["src"].to_numpy(np.int64), edges["dst"].to_numpy(np.int64)
     distance, cut = _reach(src, dst, focus, hops, limit)
     ids = np.array(list(distance), dtype=np.int64)
@@ -35,7 +37,6 @@ def neighbourhood(edges: pd.DataFrame, focus: int, hops: int, limit: int = 300) 
     layers = _layers(ids, kept["src"].to_numpy(np.int64), kept["dst"].to_numpy(np.int64))
     nodes = pd.DataFrame({"node_id": ids, "hops": list(distance.values()), "layer": layers})
     nodes = nodes.sort_values(["layer", "hops", "node_id"], kind="stable").reset_index(drop=True)
-    nodes["row"] = _rows(nodes, kept)
     return Neighbourhood(nodes, kept, cut)
 
 
@@ -58,9 +59,7 @@ def neighbours(edges: pd.DataFrame, names: pd.Series, focus: int, count: int = 8
     for before, here, there in ((True, "dst", "src"), (False, "src", "dst")):
         near = edges[edges[here] == focus].head(count)
         for kind, (node, name) in zip(near["kind"], names.reindex(near[there]).items(), strict=True):
-            found.append(
-                Neighbour(before, int(str(node)), str(name), EDGE_KINDS.get(int(kind), EDGE_KINDS[8])[0])
-            )
+            found.append(Neighbour(before, int(str(node)), str(name), edge_label(kind)))
     return found
 
 
@@ -94,19 +93,3 @@ def _layers(ids: Ints, src: Ints, dst: Ints) -> list[int]:
             if waiting[follower] == 0:
                 ready.append(follower)
     return [layer[int(node)] for node in ids]
-
-
-def _rows(nodes: pd.DataFrame, edges: pd.DataFrame) -> list[int]:
-    """Return a row for each node so that few edges cross: each stands where its neighbours do on average."""
-    near: dict[int, list[int]] = {int(node): [] for node in nodes["node_id"]}
-    for a, b in zip(edges["src"].tolist(), edges["dst"].tolist(), strict=True):
-        near[a].append(b)
-        near[b].append(a)
-    layers = [part["node_id"].tolist() for _, part in nodes.groupby("layer")]
-    row = {node: place for layer in layers for place, node in enumerate(layer)}
-    for _ in range(_SWEEPS):
-        for layer in layers:
-            wish = {n: sum(row[m] for m in near[n]) / len(near[n]) if near[n] else row[n] for n in layer}
-            ordered = sorted((wish[node], row[node], node) for node in layer)
-            row |= {node: place for place, (_, _, node) in enumerate(ordered)}
-    return [row[int(node)] for node in nodes["node_id"]]
