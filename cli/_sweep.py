@@ -20,14 +20,16 @@ from ..runner.sweep import (
     Range,
     Space,
     SweepProgress,
+    front_table,
     frontier,
     grid,
     multiply,
+    objectives,
+    pair_table,
     parse_axis,
     parse_limits,
     read_points,
 )
-from ..viewer.queries import front_table, objectives, pair_table
 from ._output import console, error_console, format_option, print_frame
 
 __all__ = ["sweep_command"]

@@ -1,9 +1,18 @@
 """Sweeps: the same workload on many clusters, in one table."""
 
+from ._answers import answered as answered
+from ._answers import best_by as best_by
+from ._answers import best_point as best_point
+from ._answers import known_goal as known_goal
+from ._answers import swept_settings as swept_settings
+from ._answers import value_text as value_text
 from ._front import frontier as frontier
 from ._goal import FIGURES as FIGURES
 from ._goal import Goal as Goal
 from ._goal import parse_limits as parse_limits
+from ._objectives import more_is_cheaper as more_is_cheaper
+from ._objectives import objectives as objectives
+from ._objectives import worth_their_cost as worth_their_cost
 from ._prices import Prices as Prices
 from ._prices import check_cost as check_cost
 from ._search import Range as Range
@@ -20,9 +29,13 @@ from ._sweep import SweepProgress as SweepProgress
 from ._sweep import read_sweep as read_sweep
 from ._sweep import run_sweep as run_sweep
 from ._sweep import sweep_names as sweep_names
+from ._sweep_tables import SWEEP_TABLES as SWEEP_TABLES
+from ._sweep_tables import front_table as front_table
+from ._sweep_tables import pair_table as pair_table
 
 __all__ = [
     "FIGURES",
+    "SWEEP_TABLES",
     "Goal",
     "Prices",
     "Range",
@@ -31,10 +44,18 @@ __all__ = [
     "Space",
     "Sweep",
     "SweepProgress",
+    "answered",
+    "best_by",
+    "best_point",
     "check_cost",
+    "front_table",
     "frontier",
     "grid",
+    "known_goal",
+    "more_is_cheaper",
     "multiply",
+    "objectives",
+    "pair_table",
     "parse_axis",
     "parse_limits",
     "read_points",
@@ -42,4 +63,7 @@ __all__ = [
     "run_sweep",
     "sweep_experiment",
     "sweep_names",
+    "swept_settings",
+    "value_text",
+    "worth_their_cost",
 ]

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from studies import make_study
 
 from chakrascope.runner import NetworkConfig, run_sweep
+from chakrascope.runner.sweep import answered, best_by
 from chakrascope.viewer import create_app
 from chakrascope.viewer.charts import best_heat_map, frontier_scatter, parallel_coordinates
-from chakrascope.viewer.queries import _objectives as costs
-from chakrascope.viewer.queries import _sweeps as sweeps
+from chakrascope.viewer.queries import setting_title
 
 from .conftest import serving
 
@@ -24,49 +24,6 @@ def swept(tmp_path_factory):
     found = run_sweep(study, over, workers=0, keep=1, name="first")
     run_sweep(study, {"network.latency": [5, 50]}, network="cpu-cluster-2", workers=0, name="second")
     return study, found.points
-
-
-def test_swept_settings_are_those_with_several_values(swept):
-    assert sweeps.swept_settings(swept[1]) == ["network.bandwidth", "network"]
-    assert sweeps.swept_settings(swept[1].assign(figure=range(6))) == ["network.bandwidth", "network"]
-    assert sweeps.setting_title("system.all-reduce-implementation") == "all-reduce"
-
-
-def test_failed_points_are_no_answers(swept):
-    points = sweeps.answered(swept[1])
-    assert len(swept[1]) == 6
-    assert len(points) == 4
-    assert points["makespan_ns"].is_monotonic_increasing
-
-
-def test_two_settings_give_the_shortest_step_of_each_pair(swept):
-    points = sweeps.answered(swept[1])
-    matrix = sweeps.best_by(points, "network", "network.bandwidth")
-    assert (matrix.rows, matrix.columns) == (["cpu-cluster-2", "cpu-cluster-8"], ["1", "5"])
-    assert matrix.values.min() == points["makespan_ns"].iloc[0]
-
-
-def test_step_is_set_against_what_costs_something(swept):
-    points = sweeps.answered(swept[1])
-    assert costs.objectives(points) == ["ranks", "network.bandwidth", "rank_time_ns"]
-    cheap = points[costs.worth_their_cost(points, "network.bandwidth")]
-    assert cheap["network.bandwidth"].tolist() == sorted(cheap["network.bandwidth"], reverse=True)
-    assert costs.more_is_cheaper("network.latency")
-    delays = pd.DataFrame({"network.latency": [5, 50], "makespan_ns": [10, 12]})
-    assert costs.worth_their_cost(delays, "network.latency").tolist() == [True, True]
-
-
-@given(st.lists(st.tuples(st.integers(1, 8), st.integers(1, 50)), min_size=1, max_size=40))
-def test_frontier_holds_exactly_the_points_that_none_beats(pairs):
-    points = pd.DataFrame(pairs, columns=["ranks", "makespan_ns"])
-    marked = set(points[costs.worth_their_cost(points, "ranks")].itertuples(index=False, name=None))
-    beaten = {
-        (ranks, time)
-        for ranks, time in pairs
-        if any(r <= ranks and t <= time and (r, t) != (ranks, time) for r, t in pairs)
-    }
-    assert marked == set(pairs) - beaten
-    assert not np.isnan(costs.worth_their_cost(points, "ranks")).any()
 
 
 @pytest.mark.browser
@@ -85,6 +42,11 @@ def test_sweep_is_shown_and_its_best_run_opens(page, swept):
         page.wait_for_selector("#headline")
         assert page.complaints == []
         assert page.foreign == []
+
+
+def test_settings_are_called_by_their_key():
+    assert setting_title("system.all-reduce-implementation") == "all-reduce"
+    assert setting_title("network.bandwidth[1]") == "bandwidth of dimension 2"
 
 
 def test_best_point_is_given_as_files(swept, tmp_path):
@@ -114,14 +76,14 @@ def test_points_are_exported(swept):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_charts_show_every_point_and_names_as_text(swept, scheme):
-    points = sweeps.answered(swept[1]).assign(network="<b>a</b>" + "x" * 99)
+    points = answered(swept[1]).assign(network="<b>a</b>" + "x" * 99)
     settings = ["network.bandwidth", "network"]
     lines = parallel_coordinates(points, settings, scheme)
     assert sum(np.isnan(np.array(trace.x, dtype=float)).sum() for trace in lines.data) == len(points)
     assert not any("<b>a</b>" in str(note.text) for note in lines.layout.annotations)
     marked = frontier_scatter(points.assign(best=True), settings, "network.bandwidth", scheme)
     assert "<b>a" not in str(marked.data[0].hovertext)
-    matrix = sweeps.best_by(sweeps.answered(swept[1]), "network", "network.bandwidth")
+    matrix = best_by(answered(swept[1]), "network", "network.bandwidth")
     assert best_heat_map(matrix, scheme).data[0].z.shape == (2, 2)
 
 

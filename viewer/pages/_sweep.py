@@ -11,26 +11,22 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from ...errors import ChakrascopeError
 from ...runner import Sweep, read_sweep, sweep_names
-from ...runner.sweep import Goal
-from ...support import count_text, duration_text
-from .._state import Selection, StudyView
-from ..charts import best_heat_map, frontier_scatter, graph, parallel_coordinates
-from ..queries import (
-    LEAST,
-    aim_goal,
+from ...runner.sweep import (
+    Goal,
     answered,
     best_by,
     best_point,
-    decode_aim,
-    figure_text,
     known_goal,
     more_is_cheaper,
     objectives,
-    setting_title,
     swept_settings,
     value_text,
     worth_their_cost,
 )
+from ...support import count_text, duration_text
+from .._state import Selection, StudyView
+from ..charts import best_heat_map, frontier_scatter, graph, parallel_coordinates
+from ..queries import LEAST, aim_goal, decode_aim, figure_text, setting_title
 from ._jobs import jobs_card
 from ._parts import (
     card,

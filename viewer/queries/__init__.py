@@ -25,9 +25,6 @@ from ._layout import placed_groups as placed_groups
 from ._layout import placed_nodes as placed_nodes
 from ._network import LinkMap as LinkMap
 from ._network import link_map as link_map
-from ._objectives import more_is_cheaper as more_is_cheaper
-from ._objectives import objectives as objectives
-from ._objectives import worth_their_cost as worth_their_cost
 from ._path import paths_strip as paths_strip
 from ._path import strip as strip
 from ._runs import compared as compared
@@ -48,23 +45,13 @@ from ._sweep_form import encode_axes as encode_axes
 from ._sweep_form import plan_of as plan_of
 from ._sweep_form import request_of as request_of
 from ._sweep_form import suggested as suggested
-from ._sweep_tables import SWEEP_TABLES as SWEEP_TABLES
-from ._sweep_tables import front_table as front_table
-from ._sweep_tables import pair_table as pair_table
-from ._sweeps import answered as answered
-from ._sweeps import best_by as best_by
-from ._sweeps import best_point as best_point
 from ._sweeps import figure_text as figure_text
-from ._sweeps import known_goal as known_goal
 from ._sweeps import setting_title as setting_title
-from ._sweeps import swept_settings as swept_settings
-from ._sweeps import value_text as value_text
 
 __all__ = [
     "LEAST",
     "MOST_AXES",
     "MOST_TRIALS",
-    "SWEEP_TABLES",
     "SYSTEM_FIELDS",
     "Aim",
     "Dimension",
@@ -73,10 +60,7 @@ __all__ = [
     "Plan",
     "Setup",
     "aim_goal",
-    "answered",
     "axis_names",
-    "best_by",
-    "best_point",
     "check",
     "command_line",
     "compared",
@@ -95,17 +79,12 @@ __all__ = [
     "flows",
     "focus_of",
     "fold_of",
-    "front_table",
     "hops_of",
     "item_table",
-    "known_goal",
     "link_map",
     "load_of",
     "made_aim",
-    "more_is_cheaper",
     "node_details",
-    "objectives",
-    "pair_table",
     "paths_strip",
     "placed_groups",
     "placed_nodes",
@@ -117,7 +96,4 @@ __all__ = [
     "strip",
     "study_table",
     "suggested",
-    "swept_settings",
-    "value_text",
-    "worth_their_cost",
 ]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ...runner.sweep import frontier
-from ._sweeps import swept_settings
+from ._answers import swept_settings
+from ._front import frontier
 
 __all__ = ["more_is_cheaper", "objectives", "worth_their_cost"]
 

@@ -1,4 +1,4 @@
-"""Name the tables of a sweep, so that what the page draws of it can be exported whole."""
+"""Name the tables of a sweep, so that each can be shown and exported whole."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import pandas as pd
 
+from ._answers import answered, swept_settings
 from ._objectives import objectives, worth_their_cost
-from ._sweeps import answered, swept_settings
 
 __all__ = ["SWEEP_TABLES", "front_table", "pair_table"]
 
