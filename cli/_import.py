@@ -9,8 +9,7 @@ from rich.markup import escape
 
 from ..errors import StudyError, WorkloadError, did_you_mean
 from ..runner import ImportItem, Study, find_items
-from ..runner.study import check_item, import_item
-from ..viewer.queries import item_table, proposed_name
+from ..runner.study import check_item, import_item, item_table, proposed_name
 from ._doctor import print_findings
 from ._output import console, counter, format_option, print_frame, stage
 

@@ -10,7 +10,6 @@ import pandas as pd
 from ..errors import UsageError
 from ..runner import Shelf, describe_study
 from ..support import duration_text
-from ..viewer.queries import study_table
 from ._output import console, format_option, print_frame
 
 __all__ = ["studies_command"]
@@ -46,7 +45,7 @@ def studies_command(
         shelf.create(begun)
     if name is not None:
         describe_study(shelf.study(name), note=note, tags=[tag for tag in tags if tag] if tags else None)
-    table = study_table(shelf, find)
+    table = shelf.table(find)
     if output_format == "table" and table.empty:
         console.print("There is no such study here. Next: `chakrascope profile -o FOLDER/NAME ...`.")
     else:

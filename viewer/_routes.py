@@ -19,10 +19,11 @@ from ..runner.analysis import (
     chrome_trace,
     graph_tables,
 )
+from ..runner.study import item_table, run_table
 from ..runner.sweep import SWEEP_TABLES
 from ._state import OpenRun, Selection, StudyView
 from ._theme import KIND_COLOURS, KIND_LABELS, KINDS, ON_KIND_INK, PATH_COLOUR
-from .queries import edge_kinds, flows, focus_of, fold_of, hops_of, item_table, node_details, run_table
+from .queries import edge_kinds, flows, focus_of, fold_of, hops_of, node_details
 from .timeline import SliceIndex
 
 __all__ = ["register", "table_file"]

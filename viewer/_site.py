@@ -18,7 +18,6 @@ from ._routes import table_file
 from ._shell import frame, new_dash
 from ._state import Surroundings
 from .pages import STUDIES
-from .queries import study_table
 
 __all__ = ["Site"]
 
@@ -85,6 +84,6 @@ def _front(shelf: Shelf) -> Dash:
 
     @app.server.get("/export/studies.<extension>")
     def export(extension: str) -> Response:
-        return table_file(study_table(shelf), "studies", extension)
+        return table_file(shelf.table(), "studies", extension)
 
     return app

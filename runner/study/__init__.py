@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ._archive import experiment_archive as experiment_archive
 from ._names import check_name as check_name
+from ._runs import compared as compared
 from ._runs import run_name as run_name
 from ._runs import run_table as run_table
 from ._study import RunInfo as RunInfo
@@ -15,6 +16,8 @@ from .imports import ImportItem as ImportItem
 from .imports import check_item as check_item
 from .imports import find_items as find_items
 from .imports import import_item as import_item
+from .imports import item_table as item_table
+from .imports import proposed_name as proposed_name
 
 __all__ = [
     "ImportItem",
@@ -24,10 +27,13 @@ __all__ = [
     "StudyInfo",
     "check_item",
     "check_name",
+    "compared",
     "describe_study",
     "experiment_archive",
     "find_items",
     "import_item",
+    "item_table",
+    "proposed_name",
     "run_name",
     "run_table",
 ]

@@ -1,4 +1,4 @@
-"""List the runs of a study, and find among them."""
+"""List the runs of a study, find among them, and choose which are compared with which."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pandas as pd
 
 from ._study import RunInfo
 
-__all__ = ["run_name", "run_table"]
+__all__ = ["compared", "run_name", "run_table"]
 
 _COLUMNS = [
     "id",
@@ -55,3 +55,16 @@ def run_table(runs: Sequence[RunInfo], find: str = "") -> pd.DataFrame:
     kept = [row for row in rows if any(wanted in str(value).casefold() for value in row.values())]
     table: pd.DataFrame = pd.DataFrame(kept, columns=_COLUMNS)
     return table
+
+
+def compared(runs: Sequence[RunInfo], chosen: Sequence[str]) -> tuple[str, list[str]]:
+    """Return which of the *chosen* runs is the base of their comparison, and the others, oldest first.
+
+    The base is a measured replay, what simulations are held against, or else the oldest run.
+    """
+    infos = sorted(
+        (info for info in runs if info.id in chosen),
+        key=lambda info: (info.backend != "replay", info.created),
+    )
+    names = [info.id for info in infos]
+    return names[0], names[1:]

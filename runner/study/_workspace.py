@@ -87,13 +87,18 @@ class Shelf:
         """Return each study in one line, in order of name; one that is damaged says so."""
         return [_info(name, study) for name, study in self.studies().items()]
 
-    def table(self) -> pd.DataFrame:
-        """Return a row a study; ``changed`` is UTC to the second, ``shortest_ns`` -1 without a simulation."""
+    def table(self, find: str = "") -> pd.DataFrame:
+        """Return a row a study that has *find* in any of its texts.
+
+        ``changed`` is UTC to the second, ``shortest_ns`` -1 without a simulation.
+        """
         rows = [
             vars(info) | {"tags": ", ".join(info.tags), "changed": info.changed[:19].replace("T", " ")}
             for info in self.infos()
         ]
-        table: pd.DataFrame = pd.DataFrame(rows, columns=_COLUMNS)
+        wanted = find.casefold()
+        kept = [row for row in rows if any(wanted in str(row[name]).casefold() for name in _COLUMNS)]
+        table: pd.DataFrame = pd.DataFrame(kept, columns=_COLUMNS)
         return table
 
     @property

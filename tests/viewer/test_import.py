@@ -6,11 +6,10 @@ import shutil
 import pytest
 from studies import make_workload
 
-from chakrascope.runner import ImportItem, Study, find_items
+from chakrascope.runner import Study, find_items
 from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer._state import Selection, Surroundings
 from chakrascope.viewer.pages import _imports as page_module
-from chakrascope.viewer.queries import item_table, proposed_name
 
 from .conftest import serving
 
@@ -31,27 +30,6 @@ def folder(tmp_path, data_dir):
 @pytest.fixture
 def study(tmp_path):
     return Study.create(tmp_path / "study")
-
-
-@pytest.mark.parametrize(
-    ("kind", "place", "name"),
-    [
-        ("trace set", "runs/llama 7b", "llama 7b"),
-        ("traces", "dlrm/kineto_{rank}.json.gz", "dlrm"),
-        ("traces", "kineto_{rank}.json.gz", "kineto_-rank-.json.gz"),
-        ("graphs", "a/<b>", "b"),
-        ("trace set", ".", "imported"),
-        ("graphs", "x" * 300, "x" * 60),
-    ],
-)
-def test_name_is_proposed_from_the_place(kind, place, name):
-    assert proposed_name(ImportItem("1", kind, place, 2, ("a",), 1)) == name
-
-
-def test_table_counts_the_files_of_both_sides():
-    item = ImportItem("1", "traces", "p", 2, ("a", "b"), 7, ("c", "d"))
-    assert item_table([item])["files"].tolist() == [4]
-    assert item_table([]).empty
 
 
 def test_the_list_is_exported(study, folder):

@@ -6,9 +6,9 @@ from studies import HOSTILE, make_study, make_workload
 
 from chakrascope.errors import StudyError
 from chakrascope.runner import Study
+from chakrascope.runner.study import run_table
 from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer._theme import run_text
-from chakrascope.viewer.queries import compared, run_table
 
 from .conftest import serving
 
@@ -18,21 +18,9 @@ def own(tmp_path):
     return make_study(tmp_path / "study")
 
 
-def test_table_lists_the_newest_first(study, made):
-    table = run_table(study.runs())
-    assert table["id"].tolist() == [made.run_b, made.run_a]
-    assert table["label"].tolist() == ["run-b", "run-a"]
-    assert run_table([]).columns.tolist() == table.columns.tolist()
-
-
 def test_label_cannot_turn_its_neighbours_round(own):
     own.study.annotate(own.run_b, label="\u202etxet \u2069")
     assert run_text(own.study.run_info(own.run_b)).startswith("\ufffdtxet \ufffd · 8 ranks")
-
-
-def test_measurement_is_the_base_of_a_comparison(study, made):
-    assert compared(study.runs(), [made.run_b, made.run_a]) == (made.run_a, [made.run_b])
-    assert compared(study.runs(), [made.run_b]) == (made.run_b, [])
 
 
 def test_runs_held_open_follow_what_is_done_to_them(own):

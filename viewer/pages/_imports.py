@@ -11,9 +11,9 @@ from dash import Dash, Input, Output, State, html, no_update
 
 from ...converter import Finding
 from ...runner import ImportItem, ImportRequest, JobStore, find_items
+from ...runner.study import item_table, proposed_name
 from ...support import bytes_text
 from .._state import Selection, StudyView
-from ..queries import item_table, proposed_name
 from ._jobs import jobs_card
 from ._parts import (
     SINGLE_ROW,

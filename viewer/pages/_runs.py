@@ -10,9 +10,9 @@ import pandas as pd
 from dash import Dash, Input, Output, Patch, State, ctx, html, no_update
 
 from ...runner import RunInfo
+from ...runner.study import compared, run_table
 from .._state import Selection, StudyView
 from .._theme import run_options, run_text
-from ..queries import compared, run_table
 from . import _compare as compare
 from ._notes import note_editor, tag_list
 from ._parts import (

@@ -19,17 +19,12 @@ from ._graph import edge_kinds as edge_kinds
 from ._graph import focus_of as focus_of
 from ._graph import fold_of as fold_of
 from ._graph import hops_of as hops_of
-from ._imports import item_table as item_table
-from ._imports import proposed_name as proposed_name
 from ._layout import placed_groups as placed_groups
 from ._layout import placed_nodes as placed_nodes
 from ._network import LinkMap as LinkMap
 from ._network import link_map as link_map
 from ._path import paths_strip as paths_strip
 from ._path import strip as strip
-from ._runs import compared as compared
-from ._runs import run_table as run_table
-from ._studies import study_table as study_table
 from ._sweep_aim import LEAST as LEAST
 from ._sweep_aim import MOST_TRIALS as MOST_TRIALS
 from ._sweep_aim import Aim as Aim
@@ -63,7 +58,6 @@ __all__ = [
     "axis_names",
     "check",
     "command_line",
-    "compared",
     "decode_aim",
     "decode_axes",
     "decode_form",
@@ -80,7 +74,6 @@ __all__ = [
     "focus_of",
     "fold_of",
     "hops_of",
-    "item_table",
     "link_map",
     "load_of",
     "made_aim",
@@ -89,11 +82,8 @@ __all__ = [
     "placed_groups",
     "placed_nodes",
     "plan_of",
-    "proposed_name",
     "request_of",
-    "run_table",
     "setting_title",
     "strip",
-    "study_table",
     "suggested",
 ]

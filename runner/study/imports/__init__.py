@@ -4,10 +4,14 @@ from ._bring import check_item as check_item
 from ._bring import import_item as import_item
 from ._find import ImportItem as ImportItem
 from ._find import find_items as find_items
+from ._items import item_table as item_table
+from ._items import proposed_name as proposed_name
 
 __all__ = [
     "ImportItem",
     "check_item",
     "find_items",
     "import_item",
+    "item_table",
+    "proposed_name",
 ]

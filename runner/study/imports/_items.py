@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 import pandas as pd
 
-from ...runner import ImportItem
+from ._find import ImportItem
 
 __all__ = ["item_table", "proposed_name"]
 
