@@ -8,7 +8,7 @@ import pandas as pd
 
 from ..converter import Finding
 from ..runner import Experiment, check_setup, communication_of
-from ..viewer.queries import Setup, duration_estimate, estimate_s, load_of
+from ..runner.analysis import duration_estimate, estimate_s, load_of
 from ._doctor import FINDING_COLUMNS, print_findings
 from ._output import console, print_frame, print_json
 
@@ -24,11 +24,10 @@ def print_check(prefix: Path, experiments: list[Experiment], output_format: str)
     findings: dict[Finding, None] = {}
     seconds: dict[str, float] = {}
     for experiment in experiments:
-        setup = Setup.of_configs(experiment.network, experiment.system)
-        seconds[experiment.backend] = estimate_s(setup, load, experiment.backend)
+        network, system = experiment.network, experiment.system
+        seconds[experiment.backend] = estimate_s(network, system, load, experiment.backend)
         if experiment.backend != "replay":
-            found = check_setup(experiment.network, experiment.system, workload, [experiment.backend])
-            findings |= dict.fromkeys(found)
+            findings |= dict.fromkeys(check_setup(network, system, workload, [experiment.backend]))
     rows = [finding.to_dict() for finding in findings]
     if output_format == "json":
         print_json({"findings": rows, "estimate_s": seconds})

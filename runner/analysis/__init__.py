@@ -29,6 +29,10 @@ from ._divergence import Divergence as Divergence
 from ._divergence import divergence as divergence
 from ._divergence import divergence_text as divergence_text
 from ._divergence import paths_table as paths_table
+from ._estimate import Load as Load
+from ._estimate import duration_estimate as duration_estimate
+from ._estimate import estimate_s as estimate_s
+from ._estimate import load_of as load_of
 from ._graph import FEW_HOPS as FEW_HOPS
 from ._graph import FOLDS as FOLDS
 from ._graph import MOST_HOPS as MOST_HOPS
@@ -116,6 +120,7 @@ __all__ = [
     "Divergence",
     "Groups",
     "Lanes",
+    "Load",
     "Matrix",
     "Neighbour",
     "Neighbourhood",
@@ -143,9 +148,11 @@ __all__ = [
     "divergence",
     "divergence_text",
     "drops",
+    "duration_estimate",
     "edges_of",
     "endpoint",
     "error_distribution",
+    "estimate_s",
     "flow_differences",
     "folded",
     "found_nodes",
@@ -155,6 +162,7 @@ __all__ = [
     "layer_table",
     "link_dimensions",
     "link_table",
+    "load_of",
     "load_table",
     "longest_segment",
     "longest_with_slack",

@@ -5,7 +5,6 @@ import json
 import zipfile
 from io import BytesIO
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,12 +16,8 @@ from chakrascope.viewer.queries import (
     Form,
     Setup,
     decode_form,
-    duration_estimate,
     encode_form,
-    estimate_s,
-    load_of,
 )
-from chakrascope.viewer.queries._estimate import Load
 from chakrascope.viewer.queries._form import first_form
 
 NAMES = ["older", "newest"]
@@ -107,32 +102,3 @@ def test_zip_of_what_cannot_run_says_why(study):
     setup = json.dumps({"dimensions": [["Ring", 0, 1.0, 1.0, *["ring"] * 4]]})
     answer = client.get("/export/new-run.zip", query_string={"setup": setup})
     assert (answer.status_code, "at least 2" in answer.text) == (400, True)
-
-
-def test_load_counts_what_a_rank_sends(study):
-    load = load_of(study.workload_prefix())
-    assert (load.ranks, load.programs, load.nodes) == (2, 2, 36)
-    assert load.collectives == (("all-reduce", 6.0, float(sum(range(1, 7)) << 20)),)
-
-
-@pytest.mark.parametrize("backend", ["analytical-aware", "ns3"])
-def test_more_ranks_and_chunks_take_longer(backend):
-    load = Load(2, 2, 100, (("all-reduce", 6.0, 6e6),))
-    small, large = (
-        dataclasses.replace(
-            Setup.of_presets("cpu-cluster-8", "default"),
-            dimensions=(Dimension("Ring", size, 1.0, 500.0, ("ring",) * 4),),
-        )
-        for size in (8, 512)
-    )
-    assert estimate_s(small, load, backend) < 15
-    assert estimate_s(large, load, backend) > 4 * estimate_s(small, load, backend)
-    assert estimate_s(large, load, "replay") < 4
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [([0.2], "about 1 s"), ([50, 60], "about 110 s"), ([300], "about 5 min"), ([9e4], "about 25 h")],
-)
-def test_estimate_is_told_in_the_largest_fitting_unit(seconds, text):
-    assert duration_estimate(seconds) == text

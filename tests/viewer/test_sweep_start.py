@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from studies import make_study, make_workload
 
 from chakrascope.runner import JobStore, communication_of, list_presets, read_sweep, run_sweep
+from chakrascope.runner.analysis import Load
 from chakrascope.viewer import create_app
 from chakrascope.viewer.queries import (
     Aim,
@@ -24,7 +25,6 @@ from chakrascope.viewer.queries import (
     request_of,
     suggested,
 )
-from chakrascope.viewer.queries._estimate import Load
 from chakrascope.viewer.queries._sweep_form import setup_at
 
 from .conftest import serving

@@ -11,20 +11,10 @@ from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from ...converter import Finding
 from ...runner import backend_names, backend_report, communication_of, list_presets
+from ...runner.analysis import duration_estimate, estimate_s, load_of
 from .._state import Selection, StudyView
 from ..charts import graph, topology_sketch
-from ..queries import (
-    Form,
-    Setup,
-    check,
-    command_line,
-    decode_form,
-    differences,
-    duration_estimate,
-    encode_form,
-    estimate_s,
-    load_of,
-)
+from ..queries import Form, Setup, check, command_line, decode_form, differences, encode_form
 from ._configure_form import dimension_rows, meanings, read_setup, system_fields
 from ._configure_start import register_start
 from ._jobs import jobs_card
@@ -221,7 +211,7 @@ def _register_examination(app: Dash, view: StudyView) -> None:
         if any(finding.severity == "error" for finding in found):
             return ""
         load = load_of(prefix)
-        seconds = [estimate_s(form.setup, load, backend) for backend in form.backends]
+        seconds = [estimate_s(*form.setup.configs(), load, backend) for backend in form.backends]
         return f"Takes {duration_estimate(seconds)}, give or take a factor of two."
 
 

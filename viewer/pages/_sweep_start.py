@@ -9,6 +9,7 @@ import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
 
 from ...runner import JobStore, communication_of, sweep_names
+from ...runner.analysis import duration_estimate, load_of
 from ...support import count_text
 from .._state import Selection, StudyView
 from ..queries import (
@@ -23,10 +24,8 @@ from ..queries import (
     decode_axes,
     decode_form,
     differences,
-    duration_estimate,
     encode_aim,
     encode_axes,
-    load_of,
     made_aim,
     plan_of,
     request_of,

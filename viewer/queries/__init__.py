@@ -8,9 +8,6 @@ from ._configure import differences as differences
 from ._configure import experiment_of as experiment_of
 from ._details import flows as flows
 from ._details import node_details as node_details
-from ._estimate import duration_estimate as duration_estimate
-from ._estimate import estimate_s as estimate_s
-from ._estimate import load_of as load_of
 from ._form import SYSTEM_FIELDS as SYSTEM_FIELDS
 from ._form import Form as Form
 from ._form import decode_form as decode_form
@@ -62,12 +59,10 @@ __all__ = [
     "decode_axes",
     "decode_form",
     "differences",
-    "duration_estimate",
     "edge_kinds",
     "encode_aim",
     "encode_axes",
     "encode_form",
-    "estimate_s",
     "experiment_of",
     "figure_text",
     "flows",
@@ -75,7 +70,6 @@ __all__ = [
     "fold_of",
     "hops_of",
     "link_map",
-    "load_of",
     "made_aim",
     "node_details",
     "paths_strip",

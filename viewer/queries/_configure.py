@@ -83,6 +83,11 @@ class Setup:
         """The product of the dimensions' sizes."""
         return math.prod(dimension.size for dimension in self.dimensions)
 
+    def configs(self) -> tuple[NetworkConfig, SystemConfig]:
+        """Return the network and the system; raises `ConfigError` for what cannot be one."""
+        network = NetworkConfig.from_mapping(self.network_mapping(), "The network")
+        return network, SystemConfig.from_mapping(self.system_mapping(), "The system")
+
     def network_mapping(self) -> dict[str, Any]:
         """Return what ASTRA-sim's network file holds."""
         return {
@@ -105,8 +110,7 @@ class Setup:
 def check(setup: Setup, workload: Communication, backends: Sequence[str]) -> list[Finding]:
     """Return what stands against running *setup*, and what to know before, the errors first."""
     try:
-        network = NetworkConfig.from_mapping(setup.network_mapping(), "The network")
-        system = SystemConfig.from_mapping(setup.system_mapping(), "The system")
+        network, system = setup.configs()
     except ConfigError as error:
         return [Finding("error", "configuration", error.message)]
     if setup.num_ranks > _MOST_RANKS:

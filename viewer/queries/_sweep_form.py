@@ -11,10 +11,10 @@ from typing import Any
 
 from ...errors import ChakrascopeError, ConfigError
 from ...runner import Communication, SweepRequest, list_presets
+from ...runner.analysis import Load, estimate_s
 from ...runner.engine import ALGORITHMS, COLLECTIVES, TOPOLOGIES
 from ...runner.sweep import Goal, Prices, Range, grid, parse_axis
 from ._configure import Setup, check, differences
-from ._estimate import Load, estimate_s
 from ._form import Form
 from ._sweep_aim import Aim, checked_aim
 
@@ -182,8 +182,8 @@ def _estimated(form: Form, plan: Plan, load: Load, workload: Communication) -> P
     if len(problems) == len(tried):
         return replace(plan, problem=f"No point can run: {problems[0]}")
     # Each process begins once, and simulates many points.
-    start_s = estimate_s(form.setup, load, "replay")
-    each_s = sum(max(0.02, estimate_s(setup, load, backend) - start_s) for setup in setups) / len(tried)
+    start_s = _seconds(form.setup, load, "replay")
+    each_s = sum(max(0.02, _seconds(setup, load, backend) - start_s) for setup in setups) / len(tried)
     seconds = start_s + plan.points * each_s / min(plan.points, os.cpu_count() or 1)
     note = (
         f"About {round(100 * len(problems) / len(tried))} % of them cannot run: {problems[0]}"
@@ -191,6 +191,14 @@ def _estimated(form: Form, plan: Plan, load: Load, workload: Communication) -> P
         else ""
     )
     return replace(plan, seconds=seconds, note=note)
+
+
+def _seconds(setup: Setup, load: Load, backend: str) -> float:
+    """Return how long a simulation takes; none of a *setup* that cannot be."""
+    try:
+        return estimate_s(*setup.configs(), load, backend)
+    except ConfigError:
+        return 0.0
 
 
 def _values(axes: Axes, names: Mapping[str, str], *, search: bool) -> dict[str, Sequence[Any] | Range]:

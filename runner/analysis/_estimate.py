@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ...converter import CollectiveType, Workload
-from ...runner.engine import COLLECTIVES
-from ._configure import Setup
+from ..config import NetworkConfig, SystemConfig
 
 __all__ = ["Load", "duration_estimate", "estimate_s", "load_of"]
 
@@ -64,7 +63,7 @@ def _load(prefix: Path, _changed: int) -> Load:
         name = _NETWORK_OF.get(CollectiveType(int(kind)), "all-reduce")
         count, size = totals.get(name, (0.0, 0.0))
         totals[name] = count + len(sizes) / programs, size + float(np.maximum(sizes, 0).sum()) / programs
-    collectives = tuple((name, *totals[name]) for name in COLLECTIVES if name in totals)
+    collectives = tuple((name, *totals[name]) for name in _NETWORK_OF.values() if name in totals)
     return Load(ranks, programs, len(nodes), collectives)
 
 
@@ -82,34 +81,38 @@ def _nodes_of(prefix: Path) -> tuple[pd.DataFrame, int]:
         return pd.concat(parts, ignore_index=True), workload.num_ranks
 
 
-def estimate_s(setup: Setup, load: Load, backend: str) -> float:
+def estimate_s(network: NetworkConfig, system: SystemConfig, load: Load, backend: str) -> float:
     """Return about how many seconds *backend* will take, its process and the keeping of the run included.
 
     It is the right order of magnitude where collectives span all ranks; groups make it an upper bound.
     """
-    ranks = load.ranks if backend == "replay" else setup.num_ranks
+    ranks = load.ranks if backend == "replay" else network.num_ranks
     nodes = load.nodes / load.programs * ranks
     # Ranks that behave alike are simulated once, unless they compete for links or walk trees.
-    trees = any(_TREE in dimension.algorithms for dimension in setup.dimensions)
+    trees = any(_TREE in _algorithms(network, system, name) for name in _NETWORK_OF.values())
     simulated = ranks if backend != "analytical-unaware" or trees else min(ranks, load.programs)
-    messages = 0.0 if backend == "replay" else sum(_messages(setup, *each) for each in load.collectives)
+    carried = load.collectives if backend != "replay" else ()
+    messages = sum(_messages(network, system, name, count) for name, count, _ in carried)
     events = simulated * (2 * nodes / ranks + messages)
     read_s = _START_S + _NODE_S * load.nodes + _ROW_S * nodes
-    return read_s + _EVENT_S * events + _PACKET_S * _packets(setup, load, backend)
+    return read_s + _EVENT_S * events + _PACKET_S * _packets(network, load, backend)
 
 
-def _messages(setup: Setup, collective: str, count: float, _size: float) -> float:
+def _algorithms(network: NetworkConfig, system: SystemConfig, collective: str) -> list[str]:
+    """Return the algorithm of a *collective* on each dimension; what the system does not say is a ring."""
+    told = system.to_dict().get(f"{collective}-implementation", [])
+    return [*told, *["ring"] * network.dimensions][: network.dimensions]
+
+
+def _messages(network: NetworkConfig, system: SystemConfig, collective: str, count: float) -> float:
     """Return the events for all messages one rank sends for *count* of a *collective*."""
-    chunks = float(setup.system.get("preferred-dataset-splits") or 1)
-    index = COLLECTIVES.index(collective)
+    chunks = float(system.preferred_dataset_splits or 1)
     phases = 2 if collective == "all-reduce" else 1
     events = 0.0
-    for dimension in setup.dimensions:
-        algorithm = dimension.algorithms[index]
-        steps = (
-            math.log2(dimension.size) if "alving" in algorithm or algorithm == _TREE else dimension.size - 1
-        )
-        events += phases * steps * _EVENTS_A_MESSAGE * (1 + _hops(dimension.topology))
+    algorithms = _algorithms(network, system, collective)
+    for size, topology, algorithm in zip(network.npus_count, network.topology, algorithms, strict=True):
+        steps = math.log2(size) if "alving" in algorithm or algorithm == _TREE else size - 1
+        events += phases * steps * _EVENTS_A_MESSAGE * (1 + _hops(topology))
     return count * chunks * events
 
 
@@ -117,18 +120,18 @@ def _hops(topology: str) -> int:
     return 2 if topology == "Switch" else 1
 
 
-def _packets(setup: Setup, load: Load, backend: str) -> float:
+def _packets(network: NetworkConfig, load: Load, backend: str) -> float:
     """Return how often a packet crosses a link; 0 for backends that know no packets."""
     if not backend.endswith("ns3"):
         return 0.0
     crossings = 0.0
     for name, _count, size in load.collectives:
         share = size
-        for dimension in setup.dimensions:
-            moved = (2 if name == "all-reduce" else 1) * share * (dimension.size - 1) / dimension.size
-            crossings += moved / _PACKET_BYTES * _hops(dimension.topology)
-            share /= dimension.size
-    return crossings * setup.num_ranks
+        for extent, topology in zip(network.npus_count, network.topology, strict=True):
+            moved = (2 if name == "all-reduce" else 1) * share * (extent - 1) / extent
+            crossings += moved / _PACKET_BYTES * _hops(topology)
+            share /= extent
+    return crossings * network.num_ranks
 
 
 def duration_estimate(seconds: Sequence[float]) -> str:
