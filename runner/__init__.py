@@ -11,8 +11,10 @@ from .analysis import Communication as Communication
 from .analysis import Comparison as Comparison
 from .analysis import CriticalPath as CriticalPath
 from .analysis import Divergence as Divergence
+from .analysis import RunAnalysis as RunAnalysis
 from .analysis import Summary as Summary
 from .analysis import advice as advice
+from .analysis import analyse_run as analyse_run
 from .analysis import check_setup as check_setup
 from .analysis import collective_differences as collective_differences
 from .analysis import collective_overview as collective_overview
@@ -73,6 +75,7 @@ __all__ = [
     "MemoryConfig",
     "NetworkConfig",
     "Result",
+    "RunAnalysis",
     "RunInfo",
     "Shelf",
     "Study",
@@ -83,6 +86,7 @@ __all__ = [
     "SystemConfig",
     "WorkloadSource",
     "advice",
+    "analyse_run",
     "backend_names",
     "backend_report",
     "check_setup",

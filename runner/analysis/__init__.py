@@ -1,4 +1,7 @@
-"""Every answer computed from results: critical path, slack, advice, layers, comparisons, what-if."""
+"""Every answer computed from results: critical path, slack, advice, links, comparisons, what-if.
+
+`RunAnalysis` is one run with all that is derived from it; its tables have their names in `TABLES`.
+"""
 
 from ._advice import Advice as Advice
 from ._advice import advice as advice
@@ -14,7 +17,6 @@ from ._chrome_trace import chrome_trace as chrome_trace
 from ._collective_overview import collective_overview as collective_overview
 from ._compare import Comparison as Comparison
 from ._compare import compare as compare
-from ._compare_runs import run_kinds as run_kinds
 from ._compare_runs import run_overview as run_overview
 from ._compare_runs import same_nodes as same_nodes
 from ._critical_path import BREAKDOWNS as BREAKDOWNS
@@ -41,16 +43,9 @@ from ._graph import edges_of as edges_of
 from ._graph import folded as folded
 from ._graph import graph_tables as graph_tables
 from ._groups import Groups as Groups
-from ._groups import module_groups as module_groups
-from ._groups import phase_groups as phase_groups
-from ._groups import rank_groups as rank_groups
-from ._groups import stream_groups as stream_groups
 from ._labels import EDGE_LABELS as EDGE_LABELS
 from ._labels import KIND_LABELS as KIND_LABELS
 from ._lanes import Lanes as Lanes
-from ._lanes import is_communication as is_communication
-from ._lanes import lane_table as lane_table
-from ._layers import cut_names as cut_names
 from ._layers import layer_table as layer_table
 from ._link_path import why_no_links as why_no_links
 from ._link_use import Use as Use
@@ -60,7 +55,6 @@ from ._links import Matrix as Matrix
 from ._links import endpoint as endpoint
 from ._links import link_dimensions as link_dimensions
 from ._links import link_table as link_table
-from ._links import load_table as load_table
 from ._links import switch_loads as switch_loads
 from ._links import traffic as traffic
 from ._links import traffic_table as traffic_table
@@ -71,7 +65,6 @@ from ._neighbourhood import neighbourhood as neighbourhood
 from ._neighbourhood import neighbours as neighbours
 from ._network_path import NO_NETWORK as NO_NETWORK
 from ._packets import packet_facts as packet_facts
-from ._packets import packet_table as packet_table
 from ._path_tables import contributors as contributors
 from ._path_tables import longest_segment as longest_segment
 from ._path_tables import segment_table as segment_table
@@ -144,7 +137,6 @@ __all__ = [
     "compare",
     "contributors",
     "critical_path",
-    "cut_names",
     "divergence",
     "divergence_text",
     "drops",
@@ -157,27 +149,19 @@ __all__ = [
     "folded",
     "found_nodes",
     "graph_tables",
-    "is_communication",
-    "lane_table",
     "layer_table",
     "link_dimensions",
     "link_table",
     "load_of",
-    "load_table",
     "longest_segment",
     "longest_with_slack",
     "measured_result",
-    "module_groups",
     "neighbourhood",
     "neighbours",
     "node_differences",
     "packet_facts",
-    "packet_table",
     "paths_table",
-    "phase_groups",
     "rank_differences",
-    "rank_groups",
-    "run_kinds",
     "run_overview",
     "same_nodes",
     "search_nodes",
@@ -187,7 +171,6 @@ __all__ = [
     "slack",
     "slack_shares",
     "slack_table",
-    "stream_groups",
     "summarize",
     "switch_loads",
     "targets",

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from chakrascope.runner.analysis import (
     contributors,
-    cut_names,
     layer_table,
     longest_with_slack,
     slack_shares,
     slack_table,
 )
+from chakrascope.runner.analysis._layers import cut_names
 from chakrascope.runner.analysis._network_path import network_breakdown
 
 
