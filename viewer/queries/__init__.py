@@ -1,4 +1,4 @@
-"""Turn a run into what a page shows; every function here is pure and has a command-line twin."""
+"""What pages need beside the answers of `runner.analysis`: pixels, places on a drawing, forms, addresses."""
 
 from ._configure import Dimension as Dimension
 from ._configure import Setup as Setup
