@@ -25,6 +25,7 @@ from chakrascope.errors import ChakrascopeError
 from chakrascope.runner import NetworkConfig, Result, SystemConfig, prepare
 from chakrascope.runner.backends.astra_sim import AstraSimBackend
 from chakrascope.runner.backends.ns3 import Ns3Backend
+from chakrascope.runner.config import PacketPart
 
 CONTROLS = {12: "none", 1: "DCQCN", 3: "HPCC", 7: "TIMELY", 8: "DCTCP", 10: "HPCC-PINT"}
 GBPS = 10**9
@@ -49,7 +50,9 @@ def draw(seed: int, control: int | None = None) -> dict[str, Any]:
         "seed": seed,
         "control": mode,
         "words": f"{shape}-{hosts} {pattern}",
-        "network": NetworkConfig(("Switch",), (hosts,), (50.0,), (500.0,), unknown={"packet": packet}),
+        "network": NetworkConfig(
+            ("Switch",), (hosts,), (50.0,), (500.0,), packet=PacketPart.from_mapping(packet)
+        ),
         "system": _system(chance, hosts),
         "workload": workload,
     }

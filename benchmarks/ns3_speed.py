@@ -20,6 +20,7 @@ from chakrascope.converter import CollectiveType, Graph, NodeType, Workload
 from chakrascope.runner import Experiment, NetworkConfig, Result, SystemConfig, prepare
 from chakrascope.runner.backends.astra_sim import AstraSimBackend, find_astra_sim
 from chakrascope.runner.backends.ns3 import Ns3Backend
+from chakrascope.runner.config import PacketPart
 
 MIB = 1 << 20
 
@@ -46,7 +47,7 @@ def ring_all_reduce(ranks: int, size_bytes: int, clock: int) -> Experiment:
         "duration_ns": 1000,
     }
     graphs = tuple(Graph.build(rank, [node], []) for rank in range(ranks))
-    network = NetworkConfig(("Switch",), (ranks,), (46.57,), (500.0,), unknown={"packet": packet})
+    network = NetworkConfig(("Switch",), (ranks,), (46.57,), (500.0,), packet=PacketPart.from_mapping(packet))
     system = SystemConfig(
         all_reduce_implementation=("ring",),
         preferred_dataset_splits=1,

@@ -73,10 +73,8 @@ def _figures(kind: str, name: str) -> dict[str, Any]:
 
 def _fabric(network: NetworkConfig) -> str:
     """Return in words what fabric joins the ranks, if it is a Clos network."""
-    packet = network.unknown.get("packet", {})
-    fabric = packet.get("fabric") if isinstance(packet, dict) else None
-    if not isinstance(fabric, dict):
+    fabric = None if network.packet is None else network.packet.fabric
+    if fabric is None:
         return ""
-    tiers = 3 if "leaves_per_pod" in fabric else 2
-    over = fabric.get("oversubscription", 1)
+    tiers, over = 3 if fabric.leaves_per_pod else 2, fabric.oversubscription
     return f" on a Clos of {tiers} tiers" + (f", {over} to 1" if over > 1 else "")

@@ -15,10 +15,11 @@ import numpy.typing as npt
 
 from ..converter import Workload, encode_graph, read_et
 from ..errors import ConfigError, WorkloadError
-from .config import MemoryConfig, NetworkConfig, SystemConfig, digests, without_paths
+from .config import INTEGER, MemoryConfig, NetworkConfig, SystemConfig, digests, shown, without_paths
 
 __all__ = ["Experiment", "WorkloadSource"]
 
+MOST_QUEUES = 65_536
 SEMANTICS = ("astra-sim", "trace")
 
 
@@ -50,7 +51,7 @@ class WorkloadSource:
         Files with the same content become one program; that there are files of more ranks is an assumption in
         the metadata. Raises `WorkloadError` if one is missing.
         """
-        paths = [f"{prefix}.{rank}.et" for rank in range(num_ranks)]
+        paths = (f"{prefix}.{rank}.et" for rank in range(num_ranks))
         missing = next((path for path in paths if not Path(path).is_file()), None)
         if missing:
             raise WorkloadError(
@@ -60,7 +61,8 @@ class WorkloadSource:
         index: dict[str, int] = {}
         distinct: list[bytes | str] = []
         ranks = np.empty(num_ranks, dtype=np.int32)
-        for rank, path in enumerate(paths):
+        for rank in range(num_ranks):
+            path = f"{prefix}.{rank}.et"
             digest = _digest_file(path)
             if digest not in index:
                 index[digest] = len(distinct)
@@ -121,9 +123,16 @@ class Experiment:
     assumptions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.num_queues_per_dim < 1:
+        if not 1 <= self.num_queues_per_dim <= MOST_QUEUES:
             raise ConfigError(
-                f"The number of queues a dimension must be 1 or more, not {self.num_queues_per_dim}."
+                f"The number of queues a dimension (num-queues-per-dim) must be between 1 and {MOST_QUEUES}, "
+                f"not {shown(self.num_queues_per_dim)}."
+            )
+        longest = (self.system.endpoint_delay or 1) * self.injection_scale
+        if not 0 <= longest <= INTEGER:
+            raise ConfigError(
+                "The injection scale (injection-scale) must be a number of 0 or more that keeps the endpoint "
+                f"delay below 2^31 ns, not {shown(self.injection_scale)}."
             )
         if self.semantics not in SEMANTICS:
             raise ConfigError(f"semantics must be one of {', '.join(SEMANTICS)}, not '{self.semantics}'.")

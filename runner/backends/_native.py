@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -135,9 +135,9 @@ def _set_network(config: Any, experiment: Experiment, congestion_aware: bool) ->
 
 def device_links(network: NetworkConfig) -> list[tuple[int, int, float, float]]:
     """Return the network's own links, or those of its packet-level topology; none means its dimensions."""
-    part = network.unknown.get("packet")
-    own_topology = isinstance(part, Mapping) and ("links" in part or "fabric" in part)
-    return list(PacketNetwork.of(network).device_links() if own_topology else network.links)
+    if network.packet is not None and network.packet.is_graph:
+        return list(PacketNetwork.of(network).device_links())
+    return [(a, b, float(bandwidth), float(latency)) for a, b, bandwidth, latency in network.links]
 
 
 _PLAIN = (

@@ -7,11 +7,16 @@ from ._algorithms import read_per_node as read_per_node
 from ._algorithms import without_paths as without_paths
 from ._fabric import Clos as Clos
 from ._groups import load_groups as load_groups
+from ._limits import INTEGER as INTEGER
+from ._links import Link as Link
 from ._memory import MemoryConfig as MemoryConfig
+from ._network import DIMENSION_KEYS as DIMENSION_KEYS
+from ._network import EXTENSIONS as EXTENSIONS
 from ._network import NetworkConfig as NetworkConfig
-from ._packet import NO_CONTROL as NO_CONTROL
-from ._packet import OUTPUTS as OUTPUTS
-from ._packet import PacketNetwork as PacketNetwork
+from ._packet import PacketPart as PacketPart
+from ._packet_network import NO_CONTROL as NO_CONTROL
+from ._packet_network import OUTPUTS as OUTPUTS
+from ._packet_network import PacketNetwork as PacketNetwork
 from ._packet_values import SETTINGS as SETTINGS
 from ._packet_values import parse_rate_bps as parse_rate_bps
 from ._presets import list_presets as list_presets
@@ -21,13 +26,18 @@ from ._values import read_yaml as read_yaml
 from ._values import shown as shown
 
 __all__ = [
+    "DIMENSION_KEYS",
+    "EXTENSIONS",
+    "INTEGER",
     "NO_CONTROL",
     "OUTPUTS",
     "SETTINGS",
     "Clos",
+    "Link",
     "MemoryConfig",
     "NetworkConfig",
     "PacketNetwork",
+    "PacketPart",
     "SystemConfig",
     "copied_into",
     "digests",

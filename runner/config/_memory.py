@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...errors import ConfigError
 from ...support import write_file
+from . import _limits as limits
 from . import _values as values
 from ._presets import preset_path
 
@@ -21,14 +21,20 @@ MEMORY_TYPES = (
     "PER_NODE_MEMORY_EXPANSION",
     "PER_NPU_MEMORY_EXPANSION",
 )
-_NUMBERS = ("remote-mem-latency", "remote-mem-bw", "num-nodes", "num-npus-per-node")
+_NUMBERS = {
+    "remote-mem-latency": limits.DELAY_NS,
+    "remote-mem-bw": limits.CHIP,
+    "num-nodes": (0, limits.INTEGER),
+    "num-npus-per-node": (0, limits.INTEGER),
+}
 
 
 @dataclass(frozen=True)
 class MemoryConfig:
     """Where remote memory is and what it costs: *remote_mem_latency* in ns, *remote_mem_bw* in bytes a ns.
 
-    ASTRA-sim cuts both to whole numbers, and so does this class.
+    ASTRA-sim cuts both to whole numbers, and so does this class. A number that no machine has raises
+    `ConfigError`, which says *where* it stands.
     """
 
     memory_type: str = "NO_MEMORY_EXPANSION"
@@ -37,6 +43,11 @@ class MemoryConfig:
     num_nodes: int = 0
     num_npus_per_node: int = 0
     unknown: Mapping[str, Any] = field(default_factory=dict)
+    where: InitVar[str] = "The memory configuration"
+
+    def __post_init__(self, where: str) -> None:
+        for key, allowed in _NUMBERS.items():
+            limits.check_range(getattr(self, key.replace("-", "_")), allowed, key, where)
 
     @property
     def warnings(self) -> list[str]:
@@ -60,11 +71,9 @@ class MemoryConfig:
             data.get("memory-type", "NO_MEMORY_EXPANSION"), MEMORY_TYPES, "memory-type", where
         )
         numbers = {key.replace("-", "_"): values.integer(data.get(key, 0), key, where) for key in _NUMBERS}
-        for key, number in numbers.items():
-            if number < 0:
-                raise ConfigError(f"{where}: '{key.replace('_', '-')}' must be 0 or more, not {number}.")
         known = {"memory-type", *_NUMBERS}
-        return cls(memory_type=kind, unknown={key: data[key] for key in data if key not in known}, **numbers)
+        unknown = {key: data[key] for key in data if key not in known}
+        return cls(memory_type=kind, unknown=unknown, where=where, **numbers)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the file holds; numbers that are 0 are left out, as their absence means 0."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,19 @@ import yaml
 from ...errors import ConfigError
 from ...support import write_file
 from ..engine import TOPOLOGIES
+from . import _limits as limits
 from . import _values as values
+from ._links import Link, check_links, read_links
+from ._packet import PacketPart
 from ._packet_files import read_packet_files
 from ._presets import preset_path
 from ._values import shown
 
-__all__ = ["NetworkConfig"]
+__all__ = ["DIMENSION_KEYS", "EXTENSIONS", "GIB", "NetworkConfig"]
 
-_KEYS = ("topology", "npus_count", "bandwidth", "latency")
-# Keys of ours that the analytical backends have no use for: they are no spelling mistakes.
-_EXTENSIONS = ("htsim-topology", "links", "packet")
+DIMENSION_KEYS = ("topology", "npus_count", "bandwidth", "latency")
+# Keys of ours, which ASTRA-sim skips.
+EXTENSIONS = ("htsim-topology", "links", "packet")
 GIB = 1 << 30
 
 
@@ -32,19 +35,26 @@ class NetworkConfig:
 
     *topology* names each dimension (``Ring``, ``FullyConnected``, ``Switch``), *npus_count* its size,
     *bandwidth* its links' speed in units of 2^30 bytes a second and *latency* its links' delay in ns, as in
-    the file. *unknown* holds the keys ASTRA-sim ignores. A dimension joins two ranks or more; a rank on its
-    own, which ASTRA-sim does not know, is one dimension of size 1. A wrong value raises `ConfigError`.
+    the file. A dimension joins two ranks or more; a rank on its own, which ASTRA-sim does not know, is one
+    dimension of size 1. *links* take the place of the dimensions where congestion counts, *packet* is what
+    packet-level backends need beside them, *htsim_topology* names a topology file of HTSim's. *unknown* holds
+    the other keys, which are ignored. A wrong value raises `ConfigError`, which says *where* it stands.
     """
 
     topology: tuple[str, ...]
     npus_count: tuple[int, ...]
     bandwidth: tuple[float, ...]
     latency: tuple[float, ...]
+    _: KW_ONLY
+    links: tuple[Link, ...] = ()
+    packet: PacketPart | None = None
+    htsim_topology: str | None = None
     unknown: Mapping[str, Any] = field(default_factory=dict)
     name: str = field(default="network", compare=False)
+    where: InitVar[str] = "The network configuration"
 
-    def __post_init__(self) -> None:
-        self._check("The network configuration")
+    def __post_init__(self, where: str) -> None:
+        self._check(where)
 
     @property
     def dimensions(self) -> int:
@@ -62,29 +72,9 @@ class NetworkConfig:
         return tuple(value * GIB / 1e9 for value in self.bandwidth)
 
     @property
-    def links(self) -> tuple[tuple[int, int, float, float], ...]:
-        """Full-duplex links ``(a, b, bandwidth, latency)`` of the extension key ``links``.
-
-        They replace the dimensions where congestion counts. Devices are numbered: ranks first, then switches.
-        """
-        links = self._raw_links()
-        return tuple((int(a), int(b), float(rate), float(delay)) for a, b, rate, delay in links)
-
-    def _raw_links(self) -> Sequence[Any]:
-        links = self.unknown.get("links") or ()
-        for link in links if isinstance(links, list) else [links] if links else []:
-            numbers = isinstance(link, (list, tuple)) and len(link) == 4
-            if not numbers or any(isinstance(item, (bool, str)) or item is None for item in link):
-                raise ConfigError(
-                    f"The network '{self.name}': every entry of 'links' must be "
-                    f"[device, device, bandwidth, latency], not {shown(link)}."
-                )
-        return list(links)
-
-    @property
     def warnings(self) -> list[str]:
         """Sentences about the keys that were ignored."""
-        return values.spelling_hints([key for key in self.unknown if key not in _EXTENSIONS], _KEYS)
+        return values.spelling_hints(self.unknown, (*DIMENSION_KEYS, *EXTENSIONS))
 
     @classmethod
     def load(cls, path: str | Path) -> NetworkConfig:
@@ -112,56 +102,73 @@ class NetworkConfig:
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], where: str, name: str = "network") -> NetworkConfig:
         """Return the configuration of the mapping read from *where*."""
-        missing = [key for key in _KEYS if key not in data]
+        missing = [key for key in DIMENSION_KEYS if key not in data]
         if missing:
             raise ConfigError(
-                f"{where}: the key '{missing[0]}' is missing; a network needs {', '.join(_KEYS)}."
+                f"{where}: the key '{missing[0]}' is missing; a network needs {', '.join(DIMENSION_KEYS)}."
             )
-        for key in _KEYS:
+        for key in DIMENSION_KEYS:
             if not isinstance(data[key], (list, tuple)):
                 raise ConfigError(
                     f"{where}: '{key}' must be a list with one entry a dimension, not {shown(data[key])}."
                 )
-        config = cls(
+        named = data.get("htsim-topology")
+        return cls(
             topology=tuple(values.choice(item, TOPOLOGIES, "topology", where) for item in data["topology"]),
             npus_count=tuple(_whole(item, where) for item in data["npus_count"]),
             bandwidth=tuple(values.floating(item, "bandwidth", where) for item in data["bandwidth"]),
             latency=tuple(values.floating(item, "latency", where) for item in data["latency"]),
-            unknown={key: data[key] for key in data if key not in _KEYS},
+            links=read_links(data.get("links"), where),
+            packet=PacketPart.from_mapping(data["packet"], where) if "packet" in data else None,
+            htsim_topology=None if named is None else values.text(named, "htsim-topology", where),
+            unknown={key: data[key] for key in data if key not in (*DIMENSION_KEYS, *EXTENSIONS)},
             name=name,
+            where=where,
         )
-        config._check(where)
-        return config
 
     def _check(self, where: str) -> None:
-        self._raw_links()
+        for key in self.unknown:
+            if key in EXTENSIONS:
+                raise ConfigError(f"{where}: '{key}' is no unknown key; it has a field of its own.")
+        check_links(self.links, where)
         if not self.topology:
             raise ConfigError(f"{where}: 'topology' is empty; name at least one dimension.")
         for name in self.topology:
             values.choice(name, TOPOLOGIES, "topology", where)
-        for key in _KEYS[1:]:
+        for key in DIMENSION_KEYS[1:]:
             count = len(getattr(self, key))
             if count != self.dimensions:
                 raise ConfigError(
                     f"{where}: '{key}' has {count} entries but 'topology' has {self.dimensions}."
                 )
-        for key, minimum, ok in (
-            (
-                "npus_count",
-                "at least 2 (or [1] for a single rank)",
-                self.npus_count == (1,) or all(item >= 2 for item in self.npus_count),
-            ),
-            ("bandwidth", "more than 0", all(item > 0 for item in self.bandwidth)),
-            ("latency", "0 or more", all(item >= 0 for item in self.latency)),
-        ):
-            if not ok:
-                raise ConfigError(
-                    f"{where}: every entry of '{key}' must be {minimum}, not {list(getattr(self, key))}."
-                )
+        if self.npus_count != (1,) and any(count < 2 for count in self.npus_count):
+            raise ConfigError(
+                f"{where}: every entry of 'npus_count' must be at least 2 (or [1] for a single rank), not "
+                f"{shown(list(self.npus_count))}."
+            )
+        limits.check_range(self.num_ranks, (1, limits.MOST_RANKS), "npus_count", where)
+        for value in self.bandwidth:
+            if value <= 0:
+                raise ConfigError(f"{where}: every entry of 'bandwidth' must be more than 0, not {value}.")
+            limits.check_range(value, limits.BANDWIDTH, "bandwidth", where)
+        for value in self.latency:
+            if value < 0:
+                raise ConfigError(f"{where}: every entry of 'latency' must be 0 or more, not {value}.")
+            limits.check_range(value, limits.DELAY_NS, "latency", where)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the file holds, ignored keys included."""
-        known = {key: list(getattr(self, key)) for key in _KEYS}
+        return {key: list(getattr(self, key)) for key in DIMENSION_KEYS} | self.beside_dimensions()
+
+    def beside_dimensions(self) -> dict[str, Any]:
+        """Return what the file holds beside the four keys of the dimensions."""
+        known: dict[str, Any] = {}
+        if self.links:
+            known["links"] = [list(link) for link in self.links]
+        if self.packet is not None:
+            known["packet"] = dict(self.packet.written)
+        if self.htsim_topology is not None:
+            known["htsim-topology"] = self.htsim_topology
         return known | dict(self.unknown)
 
     def save(self, path: str | Path) -> None:

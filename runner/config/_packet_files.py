@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import ConfigError
 from . import _values as values
 from ._packet_values import SETTINGS, check_topology, read_link, read_setting, whole_number
-from ._topology import PacketLink
+from ._topology import PacketTopology
 
 __all__ = ["read_packet_files"]
 
@@ -25,14 +25,17 @@ def read_packet_files(path: Path, logical: Path | None = None) -> dict[str, Any]
     text = _read_text(path, "ns-3 configuration")
     given, ignored = _parse_settings(text, str(path))
     name = str(given.get("TOPOLOGY_FILE", "topology.txt"))
-    nodes, switches, links = _read_topology(_find_beside(name, path), str(path))
-    hosts = nodes - len(switches)
+    topology = _read_topology(_find_beside(name, path), str(path))
+    hosts = topology.nodes - len(topology.switches)
     counts = [hosts] if logical is None else _logical_dims(logical)
-    rate, delay_ns = _first_host_link(links, set(switches))
+    rate, delay_ns = _first_host_link(topology)
     packet = {key: _plain(value) for key, value in given.items()} | {
-        "nodes": nodes,
-        "switches": list(switches),
-        "links": [[link.a, link.b, f"{link.rate_bps}bps", f"{link.delay_ps}ps", link.loss] for link in links],
+        "nodes": topology.nodes,
+        "switches": list(topology.switches),
+        "links": [
+            [link.a, link.b, f"{link.rate_bps}bps", f"{link.delay_ps}ps", link.loss]
+            for link in topology.links
+        ],
     }
     return {
         "topology": ["Switch"] * len(counts),
@@ -75,7 +78,7 @@ def _take(words: Iterator[str], key: str, where: str) -> Any:
         raise ConfigError(f"{where}: the file ends in the middle of '{key}'; is it whole?") from None
 
 
-def _read_topology(path: Path, where: str) -> tuple[int, tuple[int, ...], tuple[PacketLink, ...]]:
+def _read_topology(path: Path, where: str) -> PacketTopology:
     words = iter(_read_text(path, "topology").split())
     place = f"{path}, named in {where}"
     try:
@@ -87,8 +90,9 @@ def _read_topology(path: Path, where: str) -> tuple[int, tuple[int, ...], tuple[
             f"{place}: the topology ends early; it needs 'nodes switches links', the switches, and five "
             "words a link."
         ) from error
-    check_topology(nodes, switches, links, place)
-    return nodes, switches, links
+    topology = PacketTopology(nodes, switches, links)
+    check_topology(topology, place)
+    return topology
 
 
 def _logical_dims(path: Path) -> list[int]:
@@ -98,9 +102,10 @@ def _logical_dims(path: Path) -> list[int]:
     return [whole_number(item, "logical-dims", str(path)) for item in dims]
 
 
-def _first_host_link(links: tuple[PacketLink, ...], switches: set[int]) -> tuple[float, float]:
+def _first_host_link(topology: PacketTopology) -> tuple[float, float]:
     """Return rate (bit/s) and delay (ns) of a host's link, which stand for all in the analytical keys."""
-    for link in links:
+    switches = set(topology.switches)
+    for link in topology.links:
         if link.a not in switches or link.b not in switches:
             return float(link.rate_bps), link.delay_ps / 1000
     raise ConfigError("The packet-level topology has no link to a host; correct the topology file.")

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import ConfigError, did_you_mean
 from ...support import parse_bandwidth, parse_duration
-from ._topology import PacketLink
+from ._topology import PacketLink, PacketTopology
 from ._values import shown
 
 __all__ = [
@@ -165,12 +165,14 @@ def read_link(row: Any, where: str) -> PacketLink:
     )
 
 
-def check_topology(nodes: int, switches: tuple[int, ...], links: tuple[PacketLink, ...], where: str) -> None:
+def check_topology(topology: PacketTopology, where: str) -> None:
+    """Raise `ConfigError` for nodes, switches or links that cannot be."""
+    nodes, switches = topology.nodes, topology.switches
     if not 2 <= nodes <= 65_000:
         raise ConfigError(f"{where}: the number of nodes must be between 2 and 65000, not {nodes}.")
     if len(set(switches)) != len(switches) or any(switch >= nodes for switch in switches):
         raise ConfigError(f"{where}: the switches must be distinct nodes below {nodes}.")
-    for link in links:
+    for link in topology.links:
         if not 0 <= min(link.a, link.b) <= max(link.a, link.b) < nodes or link.a == link.b:
             raise ConfigError(f"{where}: a link joins {link.a} and {link.b}, but nodes are 0 to {nodes - 1}.")
         if link.rate_bps <= 0 or not 0 <= link.loss < 1:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import InitVar, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, did_you_mean
 from ...support import write_file
 from ..engine import ALGORITHMS, COLLECTIVES, WHOLE_ALGORITHMS, is_algorithm
+from . import _limits as limits
 from . import _values as values
 from ._presets import preset_path
 
@@ -28,14 +29,18 @@ INEFFECTIVE = {
 }
 # JSON has no comments; ASTRA-sim skips keys it does not know.
 _COMMENTS = ("comment", "source")
-_INTEGERS = (
-    "preferred-dataset-splits",
-    "active-chunks-per-dimension",
-    "endpoint-delay",
-    "local-reduction-delay",
-    "model-shared-bus",
-)
-_FLOATS = ("local-mem-bw", "peak-perf", "L", "o", "g", "G")
+_INTEGERS = {
+    "preferred-dataset-splits": (1, limits.MOST_CHUNKS),
+    "active-chunks-per-dimension": (1, limits.INTEGER),
+    "endpoint-delay": (0, limits.INTEGER),
+    "local-reduction-delay": (0, limits.INTEGER),
+    "model-shared-bus": (-limits.INTEGER, limits.INTEGER),
+}
+_FLOATS = {
+    "local-mem-bw": limits.CHIP,
+    "peak-perf": limits.CHIP,
+    **dict.fromkeys(("L", "o", "g", "G"), limits.DELAY_NS),
+}
 _FLAGS = ("roofline-enabled", "trace-enabled", "replay-only", "track-local-mem")
 _CHOICES = {
     "scheduling-policy": POLICIES,
@@ -54,7 +59,8 @@ class SystemConfig:
 
     Field names are the keys with ``-`` replaced by ``_``; *endpoint_delay* is in ns, *local_mem_bw* in 10^9
     bytes a second, *peak_perf* in TFLOPS. Algorithm lists have one entry a network dimension. *folder* is
-    what custom algorithm paths are relative to. *unknown* holds the keys that have no effect.
+    what custom algorithm paths are relative to. *unknown* holds the keys that have no effect. A number that
+    no machine has raises `ConfigError`, which says *where* it stands.
     """
 
     scheduling_policy: str | None = None
@@ -90,6 +96,14 @@ class SystemConfig:
     folder: Path = field(default=Path(), compare=False)
     name: str = field(default="system", compare=False)
 
+    where: InitVar[str] = "The system configuration"
+
+    def __post_init__(self, where: str) -> None:
+        for key, allowed in (_INTEGERS | _FLOATS).items():
+            value = getattr(self, _attribute(key))
+            if value is not None:
+                limits.check_range(value, allowed, key, where)
+
     @classmethod
     def load(cls, path: str | Path) -> SystemConfig:
         """Read a system JSON; raises `ConfigError` for anything ASTRA-sim would refuse."""
@@ -107,7 +121,8 @@ class SystemConfig:
         """Return the configuration of the mapping read from *where*."""
         known = {_key(name) for name in _FIELDS}
         loaded = {_attribute(key): _convert(key, data[key], where) for key in data if key in known}
-        return cls(**loaded, unknown={key: data[key] for key in data if key not in known})
+        unknown = {key: data[key] for key in data if key not in known}
+        return cls(**loaded, unknown=unknown, where=where)
 
     def for_dimensions(self, dimensions: int) -> SystemConfig:
         """Return the same system with every one-entry algorithm list repeated for each of *dimensions*."""

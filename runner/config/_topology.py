@@ -1,18 +1,14 @@
-"""Translate a network's dimensions into hosts, switches and links."""
+"""Translate dimensions into hosts, switches and links."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ._fabric import Clos
 
-if TYPE_CHECKING:
-    from ._network import NetworkConfig
-
-__all__ = ["PacketLink", "packet_topology"]
+__all__ = ["PacketDimension", "PacketLink", "PacketTopology", "packet_topology"]
 
 _INTERNAL_SPEEDUP = 8
 
@@ -28,10 +24,27 @@ class PacketLink:
     loss: float = 0.0
 
 
-def packet_topology(
-    network: NetworkConfig, fabric: Clos | None = None
-) -> tuple[int, tuple[int, ...], tuple[PacketLink, ...]]:
-    """Return the number of nodes, the switches and the links of a packet network like *network*.
+@dataclass(frozen=True)
+class PacketTopology:
+    """*nodes* numbered from 0, those of them that are *switches*, and the links; the others are hosts."""
+
+    nodes: int
+    switches: tuple[int, ...]
+    links: tuple[PacketLink, ...]
+
+
+@dataclass(frozen=True)
+class PacketDimension:
+    """One dimension of a network: its *shape* is ``Ring``, ``FullyConnected`` or ``Switch``."""
+
+    shape: str
+    count: int
+    rate_bps: int
+    delay_ps: int
+
+
+def packet_topology(dimensions: Sequence[PacketDimension], fabric: Clos | None = None) -> PacketTopology:
+    """Return the hosts, switches and links of a packet network like *dimensions*, fastest-varying first.
 
     A ``Switch`` dimension becomes one switch a group, ``FullyConnected`` a link a pair, ``Ring`` a link
     between neighbours, each with the dimension's rate and latency. Hosts do not forward: where a message may
@@ -39,41 +52,37 @@ def packet_topology(
     switch of its own behind links without latency that are eight times as fast as its fastest dimension.
     *fabric* takes the place of the last dimension and joins all ranks, at that dimension's rate and latency.
     """
-    ranks = network.num_ranks
-    ring = network.topology[0] == "Ring" and ranks > 3 and fabric is None
-    forwarding = network.dimensions > 1 or ring
+    counts = [dimension.count for dimension in dimensions]
+    ranks = math.prod(counts)
+    ring = dimensions[0].shape == "Ring" and ranks > 3 and fabric is None
+    forwarding = len(dimensions) > 1 or ring
     attach = [ranks + rank if forwarding else rank for rank in range(ranks)]
     next_switch = 2 * ranks if forwarding else ranks
     links: list[PacketLink] = []
     if forwarding:
-        rate = _INTERNAL_SPEEDUP * max(_rates(network))
+        rate = _INTERNAL_SPEEDUP * max(dimension.rate_bps for dimension in dimensions)
         links += [PacketLink(rank, attach[rank], rate, 0) for rank in range(ranks)]
-    for dimension, (shape, rate) in enumerate(zip(network.topology, _rates(network), strict=True)):
-        delay_ps = round(network.latency[dimension] * 1000)
-        if fabric is not None and dimension == network.dimensions - 1:
+    for index, dimension in enumerate(dimensions):
+        rate, delay_ps = dimension.rate_bps, dimension.delay_ps
+        if fabric is not None and index == len(dimensions) - 1:
             pairs, next_switch = fabric.links(attach, next_switch)
             links += [PacketLink(a, b, rate, delay_ps) for a, b in pairs]
             continue
-        for group in _groups(network, dimension):
+        for group in _groups(counts, index):
             members = [attach[rank] for rank in group]
-            if shape == "Switch":
+            if dimension.shape == "Switch":
                 links += [PacketLink(node, next_switch, rate, delay_ps) for node in members]
                 next_switch += 1
             else:
-                links += [PacketLink(a, b, rate, delay_ps) for a, b in _pairs(shape, members)]
-    return next_switch, tuple(range(ranks, next_switch)), tuple(links)
+                links += [PacketLink(a, b, rate, delay_ps) for a, b in _pairs(dimension.shape, members)]
+    return PacketTopology(next_switch, tuple(range(ranks, next_switch)), tuple(links))
 
 
-def _rates(network: NetworkConfig) -> list[int]:
-    """Return the rate of each dimension in bit/s."""
-    return [round(value * 8e9) for value in network.bandwidth_bytes_per_ns]
-
-
-def _groups(network: NetworkConfig, dimension: int) -> Iterator[list[int]]:
+def _groups(counts: Sequence[int], dimension: int) -> Iterator[list[int]]:
     """Yield the ranks of each group along *dimension*; dimension 0 varies fastest."""
-    stride = math.prod(network.npus_count[:dimension])
-    count = network.npus_count[dimension]
-    for rank in range(network.num_ranks):
+    stride = math.prod(counts[:dimension])
+    count = counts[dimension]
+    for rank in range(math.prod(counts)):
         if (rank // stride) % count == 0:
             yield [rank + index * stride for index in range(count)]
 

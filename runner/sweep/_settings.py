@@ -14,7 +14,7 @@ from ...errors import ConfigError, did_you_mean
 from .._experiment import Experiment, WorkloadSource
 from .._simulate import choose_groups, load_memory, load_network, load_source, load_system
 from ..backends import get_backend
-from ..config import MemoryConfig, NetworkConfig, SystemConfig
+from ..config import DIMENSION_KEYS, EXTENSIONS, MemoryConfig, NetworkConfig, SystemConfig
 from ..engine import COLLECTIVES, WHOLE_ALGORITHMS
 from ..study import Study
 from ._space import Settings
@@ -28,8 +28,6 @@ _OPTIONS: dict[str, type] = {
     "rendezvous": bool,
     "semantics": str,
 }
-_PER_DIMENSION = ("topology", "npus_count", "bandwidth", "latency")
-_EXTENSIONS = ("htsim-topology", "links", "packet")
 _SYSTEM_KEYS = [
     item.name.replace("_", "-")
     for item in fields(SystemConfig)
@@ -39,7 +37,7 @@ _ALGORITHMS = tuple(f"{name}-implementation" for name in sorted(COLLECTIVES))
 _CUSTOMS = tuple(f"{name}-custom" for name in _ALGORITHMS)
 _MEMORY_KEYS = ("memory-type", "num-nodes", "num-npus-per-node", "remote-mem-bw", "remote-mem-latency")
 _KEYS = {
-    "network": [*_PER_DIMENSION, *_EXTENSIONS],
+    "network": [*DIMENSION_KEYS, *EXTENSIONS],
     "system": _SYSTEM_KEYS,
     "memory": list(_MEMORY_KEYS),
 }
@@ -123,7 +121,7 @@ class Builder:
         sizes = settings.get("network.topology")
         dimensions = len(sizes) if isinstance(sizes, list) else network.dimensions
         for key, value in changes.items():
-            _put(data, key, value, dimensions if key.partition("[")[0] in _PER_DIMENSION else 0)
+            _put(data, key, value, dimensions if key.partition("[")[0] in DIMENSION_KEYS else 0)
         return NetworkConfig.from_mapping(data, "The network of a point of the sweep", network.name)
 
     def _system(self, settings: Settings, dimensions: int) -> SystemConfig:
@@ -168,7 +166,7 @@ def check_keys(settings: Settings) -> None:
             raise ConfigError(f"A sweep cannot change '{key}'{did_you_mean(key, _all_keys())}")
         match = _KEY.fullmatch(rest)
         name = _spelled(part, match["name"]) if match else rest
-        if part != "network" or name.partition(".")[0] not in _EXTENSIONS:
+        if part != "network" or name.partition(".")[0] not in EXTENSIONS:
             _check_field(key, part, name, indexed=match is None or match["index"] is not None)
 
 
@@ -176,7 +174,7 @@ def _check_field(key: str, part: str, name: str, *, indexed: bool) -> None:
     if name not in _KEYS[part]:
         allowed = [f"{part}.{known}" for known in _KEYS[part]]
         raise ConfigError(f"A sweep cannot change '{key}'{did_you_mean(key, allowed)}")
-    if indexed and name not in (*_PER_DIMENSION, *_ALGORITHMS):
+    if indexed and name not in (*DIMENSION_KEYS, *_ALGORITHMS):
         raise ConfigError(f"'{key}' is not one value a dimension; write it without an index.")
 
 
@@ -197,7 +195,7 @@ def _changes(settings: Settings, part: str) -> dict[str, Any]:
 def _spelled(part: str, name: str) -> str:
     """Return *name* in the file's spelling: the system's keys have dashes, the network's underscores."""
     if part == "network":
-        return name if name.partition(".")[0] in _EXTENSIONS else name.replace("-", "_")
+        return name if name.partition(".")[0] in EXTENSIONS else name.replace("-", "_")
     return name.replace("_", "-")
 
 

@@ -22,6 +22,7 @@ from chakrascope.runner import (
     measured_result,
     simulate,
 )
+from chakrascope.runner.config import PacketPart
 
 
 def model():
@@ -154,7 +155,7 @@ def test_messages_of_two_packet_level_runs_are_aligned():
     runs = []
     for over in (1, 4):
         fabric = {"fabric": {"hosts_per_leaf": 4, "oversubscription": over}}
-        network = NetworkConfig(("Switch",), (8,), (10.0,), (500.0,), unknown={"packet": fabric})
+        network = NetworkConfig(("Switch",), (8,), (10.0,), (500.0,), packet=PacketPart.from_mapping(fabric))
         runs.append(simulate(job, "default", network, backend="ns3"))
     comparison = compare(runs, job)
     assert len(comparison.flows) == len(runs[0].flows) == len(runs[1].flows) > 0

@@ -137,7 +137,7 @@ def test_settings_change_single_fields(shared_study):
     )
     assert experiment.network.bandwidth == (50, 99)
     assert experiment.network.latency == (7, 7)
-    assert experiment.network.unknown == {"packet": {"CC_MODE": 12}}
+    assert experiment.network.packet.settings == {"CC_MODE": 12}
     assert experiment.network.name == "small"
     assert experiment.system.all_reduce_implementation == ("direct", "direct")
     assert experiment.system.all_gather_implementation == ("oneRing",)

@@ -32,12 +32,13 @@ def model():
     return workload(*map(rank, range(4)))
 
 
-def network(**unknown):
-    return NetworkConfig(("Switch",), (4,), (10.0,), (500.0,), unknown=unknown)
+def network(**more):
+    data = {"topology": ["Switch"], "npus_count": [4], "bandwidth": [10.0], "latency": [500.0]}
+    return NetworkConfig.from_mapping(data | more, "here")
 
 
-def experiment(backend="analytical-unaware", **unknown):
-    return prepare(model(), "default", network(**unknown), backend=backend, semantics="trace")
+def experiment(backend="analytical-unaware", **more):
+    return prepare(model(), "default", network(**more), backend=backend, semantics="trace")
 
 
 def makespan(asked):

@@ -70,7 +70,7 @@ class Setup:
         rows = zip(network.topology, network.npus_count, network.bandwidth, network.latency, strict=True)
         dimensions = tuple(Dimension(*row, tuple(algorithms[index])) for index, row in enumerate(rows))
         rest = {key: value for key, value in system.items() if not key.endswith("-implementation")}
-        return cls(dimensions, rest, "", "", dict(network.unknown))
+        return cls(dimensions, rest, "", "", network.beside_dimensions())
 
     def with_count(self, count: int) -> Setup:
         """Return the setup with *count* dimensions: the last ones dropped, or the last repeated with 2."""

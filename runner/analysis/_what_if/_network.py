@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ....errors import UsageError
-from ...config import NetworkConfig, PacketNetwork
+from ...config import Link, NetworkConfig, PacketNetwork, PacketPart
 from ._target import Target
 
 __all__ = ["with_faster_network"]
@@ -43,9 +43,8 @@ def with_faster_network(network: NetworkConfig, backend: str, target: Target, ti
 
 
 def _link_list(network: NetworkConfig, backend: str) -> bool:
-    part = network.unknown.get("packet")
-    listed = bool(network.links) or (isinstance(part, Mapping) and "links" in part)
-    return listed and backend in (*_PACKETS, "analytical-aware")
+    listed = network.packet is not None and network.packet.topology is not None
+    return (bool(network.links) or listed) and backend in (*_PACKETS, "analytical-aware")
 
 
 def _with_faster_link(network: NetworkConfig, backend: str, target: Target, times: float) -> NetworkConfig:
@@ -55,21 +54,19 @@ def _with_faster_link(network: NetworkConfig, backend: str, target: Target, time
     ends = {int(match[1]), int(match[2])}
     if backend in _PACKETS:
         return _with_packet_link(network, ends, times)
-    part = network.unknown.get("packet")
-    own_graph = bool(network.links) or (isinstance(part, Mapping) and ("links" in part or "fabric" in part))
-    if backend != "analytical-aware" or not own_graph:
+    packets = network.packet is not None and network.packet.is_graph
+    if backend != "analytical-aware" or not (packets or network.links):
         raise UsageError(
             f"'{backend}' does not know single links of the network '{network.name}', which is described by "
             "its dimensions; change one of them (bandwidth:0), or ask a run on 'ns3'."
         )
-    packets = isinstance(part, Mapping) and ("links" in part or "fabric" in part)
     links = PacketNetwork.of(network).device_links() if packets else network.links
-    changed = [
-        [a, b, rate * (times if {a, b} == ends else 1.0), delay] for a, b, rate, delay in _found(links, ends)
-    ]
+    changed = tuple(
+        Link(a, b, rate * (times if {a, b} == ends else 1.0), float(delay))
+        for a, b, rate, delay in _found(links, ends)
+    )
     # The list takes the place of the fabric, whose switches have the same numbers.
-    others = {key: value for key, value in network.unknown.items() if key != "packet"}
-    return dataclasses.replace(network, unknown=others | {"links": changed})
+    return dataclasses.replace(network, packet=None, links=changed)
 
 
 def _found(links: Any, ends: set[int]) -> Any:
@@ -100,4 +97,4 @@ def _with_packet_link(network: NetworkConfig, ends: set[int], times: float) -> N
     settings = {
         key: dict(value) if isinstance(value, Mapping) else value for key, value in packet.settings.items()
     }
-    return dataclasses.replace(network, unknown={**network.unknown, "packet": settings | topology})
+    return dataclasses.replace(network, packet=PacketPart.from_mapping(settings | topology))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ....errors import ConfigError
@@ -30,14 +29,14 @@ def htsim_topology(network: NetworkConfig) -> str:
     Rates are rounded to whole Gb/s and latencies to whole ns, as the file has them. Raises `ConfigError` for
     a network that is no such tree.
     """
-    part = network.unknown.get("packet", {})
-    fabric = part.get("fabric") if isinstance(part, Mapping) else None
-    if network.topology != ("Switch",) or network.links or (fabric is None and "links" in part):
+    fabric = None if network.packet is None else network.packet.fabric
+    listed = network.packet is not None and network.packet.topology is not None
+    if network.topology != ("Switch",) or network.links or (fabric is None and listed):
         raise ConfigError(
             f"The network '{network.name}' is no fat tree, and HTSim knows nothing else; {_REMEDY}."
         )
     ranks = network.num_ranks
-    clos = Clos(ranks, oversubscription=ranks) if fabric is None else Clos.from_mapping(fabric, network.name)
+    clos = fabric or Clos(ranks, oversubscription=ranks)
     tiers, pod = _tiers(ranks, clos)
     rate = max(1, round(network.bandwidth_bytes_per_ns[0] * 8))
     latency = max(1, round(network.latency[0]))

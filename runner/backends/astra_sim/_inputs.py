@@ -159,12 +159,12 @@ def refuse_links(network: NetworkConfig) -> None:
 
 def _htsim_options(experiment: Experiment, folder: Path) -> list[str]:
     """Return HTSim's own options: the topology file the network names, else one made from the network."""
-    named = experiment.network.unknown.get("htsim-topology")
+    named = experiment.network.htsim_topology
     if named is None:
         path = folder / "htsim.topo"
         path.write_text(htsim_topology(experiment.network), encoding="utf-8")
     else:
-        path = Path(str(named)).expanduser().resolve()
+        path = Path(named).expanduser().resolve()
         if not path.is_file():
             raise ConfigError(f"The file {path}, named by 'htsim-topology' in the network, does not exist.")
     return ["-nodes", str(experiment.network.num_ranks), "-topo", str(path)]

@@ -9,6 +9,7 @@ from workloads import workload
 
 from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.runner import NetworkConfig, SystemConfig
+from chakrascope.runner.config import PacketPart
 
 # ASTRA-sim's sample configuration, which the cases were recorded with.
 SAMPLE = {
@@ -53,8 +54,13 @@ def star(hosts, **packet):
 
 
 def network(hosts, **packet):
+    part = PacketPart.from_mapping(SAMPLE | packet)
     return NetworkConfig(
-        ("Switch",), (hosts,), (400e9 / 8 / (1 << 30),), (500.0,), unknown={"packet": SAMPLE | packet}
+        ("Switch",),
+        (hosts,),
+        (400e9 / 8 / (1 << 30),),
+        (500.0,),
+        packet=part,
     )
 
 

@@ -37,6 +37,7 @@ from chakrascope.runner.backends.astra_sim import (
     read_trace,
 )
 from chakrascope.runner.backends.astra_sim._log import Trace, log_lines
+from chakrascope.runner.config import PacketPart
 
 FAKE = Path(__file__).with_name("fake_astra_sim.py")
 NETWORK = NetworkConfig(("Switch",), (2,), (50.0,), (500.0,))
@@ -113,8 +114,13 @@ def test_inputs_leave_nothing_to_uninitialised_memory(program, monkeypatch, tmp_
 
 
 def test_links_that_the_program_would_not_see_are_refused(program):
+    part = PacketPart.from_mapping({"fabric": {"hosts_per_leaf": 1}})
     fabric = NetworkConfig(
-        ("Switch",), (2,), (50.0,), (500.0,), {"packet": {"fabric": {"hosts_per_leaf": 1}}}
+        ("Switch",),
+        (2,),
+        (50.0,),
+        (500.0,),
+        packet=part,
     )
     asked = replace(experiment(), network=fabric)
     for kind, seen in (("analytical-aware", False), ("analytical-unaware", True)):

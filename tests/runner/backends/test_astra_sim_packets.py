@@ -20,7 +20,7 @@ from chakrascope.runner import NetworkConfig, Result, prepare, simulate
 from chakrascope.runner.backends import write_inputs
 from chakrascope.runner.backends.astra_sim import AstraSimBackend, AstraSimProgram, find_astra_sim
 from chakrascope.runner.backends.astra_sim._packets import read_flows, read_pauses
-from chakrascope.runner.config import PacketNetwork
+from chakrascope.runner.config import PacketNetwork, PacketPart
 
 FAKE = Path(__file__).with_name("fake_astra_sim.py")
 NODES = [[0, 0, 0, 9000], [1, 0, 0, 9000]]
@@ -130,7 +130,7 @@ def test_a_timeout_on_a_lossy_network_says_what_ns3_lacks(ns3, monkeypatch):
 def test_the_network_is_written_as_astra_sim_reads_it(tmp_path):
     links = [[1, 0, "400Gbps", "500ns", 0], [2, 0, "100Gbps", "500ns", 0.000001234]]
     packet = {"nodes": 3, "switches": [0], "links": links, "KMIN_MAP": {4 * 10**11: 1_234_567}}
-    network = NetworkConfig(("Switch",), (2,), (1.0,), (1.0,), unknown={"packet": packet})
+    network = NetworkConfig(("Switch",), (2,), (1.0,), (1.0,), packet=PacketPart.from_mapping(packet))
     write_inputs(experiment(network), "ns3", tmp_path, trace=False)
     # Rank r is node r there, and every rate needs its thresholds.
     assert (tmp_path / "topology.txt").read_text().splitlines()[:3] == [
@@ -196,7 +196,9 @@ CLOS = {"hosts_per_leaf": 4, "leaves_per_pod": 2, "oversubscription": 2}
     ],
 )
 def test_one_description_of_a_network_serves_htsim_too(tmp_path, ranks, packet, tiers):
-    network = NetworkConfig(("Switch",), (ranks,), (46.566,), (500.0,), unknown={"packet": packet})
+    network = NetworkConfig(
+        ("Switch",), (ranks,), (46.566,), (500.0,), packet=PacketPart.from_mapping(packet)
+    )
     model = workload(*[[coll(0, 1 << 20)] for _ in range(ranks)])
     ready = prepare(model, "default", network, backend="astra-sim:htsim", semantics="astra-sim")
     options = write_inputs(ready, "htsim", tmp_path, trace=False)
@@ -215,7 +217,11 @@ def test_one_description_of_a_network_serves_htsim_too(tmp_path, ranks, packet, 
         NetworkConfig(("Switch", "Switch"), (2, 2), (50.0, 50.0), (500.0, 500.0)),
         star(4),
         NetworkConfig(
-            ("Switch",), (6,), (50.0,), (500.0,), unknown={"packet": {"fabric": {"hosts_per_leaf": 4}}}
+            ("Switch",),
+            (6,),
+            (50.0,),
+            (500.0,),
+            packet=PacketPart.from_mapping({"fabric": {"hosts_per_leaf": 4}}),
         ),
     ],
 )
@@ -230,7 +236,7 @@ def test_networks_that_are_no_fat_tree_are_refused_for_htsim(tmp_path, network):
 @pytest.mark.parametrize("packet", [{}, {"fabric": {"hosts_per_leaf": 4, "oversubscription": 2}}])
 def test_the_real_htsim_answers(monkeypatch, packet):
     monkeypatch.setenv("ASTRA_SIM_HOME", HOME)
-    network = NetworkConfig(("Switch",), (8,), (46.566,), (500.0,), unknown={"packet": packet})
+    network = NetworkConfig(("Switch",), (8,), (46.566,), (500.0,), packet=PacketPart.from_mapping(packet))
     model = workload(*[[coll(0, 1 << 20)] for _ in range(8)])
     real, plain = (
         simulate(model, "default", network, backend=backend, semantics="astra-sim")

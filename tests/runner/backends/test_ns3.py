@@ -24,6 +24,7 @@ from chakrascope.runner import (
 )
 from chakrascope.runner.backends._native import NativeBackend
 from chakrascope.runner.backends.ns3 import Ns3Backend
+from chakrascope.runner.config import Link, PacketPart
 
 
 class DelayNetwork:
@@ -226,7 +227,7 @@ def test_a_run_has_causes_links_and_what_packets_tell(tmp_path):
             (4,),
             (50.0,),
             (500.0,),
-            unknown={"packet": {"CC_MODE": 1, "fabric": {"hosts_per_leaf": 2}}},
+            packet=PacketPart.from_mapping({"CC_MODE": 1, "fabric": {"hosts_per_leaf": 2}}),
         ),
     ],
 )
@@ -242,7 +243,7 @@ def test_one_description_of_a_network_serves_all_backends(network, kind):
 @pytest.mark.usefixtures("ns3")
 def test_the_network_s_own_links_are_the_packets_ways():
     links = [[rank, 4 + rank // 2, 50.0, 500.0] for rank in range(4)] + [[4, 5, 25.0, 500.0]]
-    network = NetworkConfig(("Switch",), (4,), (50.0,), (500.0,), unknown={"links": links})
+    network = NetworkConfig(("Switch",), (4,), (50.0,), (500.0,), links=tuple(Link(*link) for link in links))
     model = workload(*[[coll(0, 1 << 20, comm_type=CollectiveType.ALL_TO_ALL)] for _ in range(4)])
     result = simulate(model, "default", network, backend="ns3")
     narrow = result.links.query("src == 4 and dst == 5").iloc[0]
@@ -252,10 +253,10 @@ def test_the_network_s_own_links_are_the_packets_ways():
 
 
 def test_the_packets_ways_are_the_congestion_aware_network_s_too():
-    leaves = {"packet": {"fabric": {"hosts_per_leaf": 2, "oversubscription": 2}}}
+    leaves = PacketPart.from_mapping({"fabric": {"hosts_per_leaf": 2, "oversubscription": 2}})
     model = workload(*[[coll(0, 1 << 20, comm_type=CollectiveType.ALL_TO_ALL)] for _ in range(4)])
     one = NetworkConfig(("Switch",), (4,), (50.0,), (500.0,))
-    narrow = NetworkConfig(("Switch",), (4,), (50.0,), (500.0,), unknown=leaves)
+    narrow = NetworkConfig(("Switch",), (4,), (50.0,), (500.0,), packet=leaves)
     times = [simulate(model, "default", network, backend="analytical-aware") for network in (one, narrow)]
     assert times[0].makespan_ns < times[1].makespan_ns
     assert set(times[1].links["src"]) == set(range(7))

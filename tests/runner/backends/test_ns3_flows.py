@@ -18,7 +18,7 @@ from chakrascope.runner import NetworkConfig
 from chakrascope.runner.backends.ns3 import find_compiler, find_ns3
 from chakrascope.runner.backends.ns3._build import build_driver
 from chakrascope.runner.backends.ns3._driver import PacketDriver
-from chakrascope.runner.config import PacketNetwork
+from chakrascope.runner.config import PacketNetwork, PacketPart
 
 HEADER, ACK, PAYLOAD, DELAY_PS = 36, 48, 1000, 500_000
 PS_PER_BYTE = 20  # 400 Gb/s
@@ -214,7 +214,7 @@ def test_equal_ways_are_both_used(ns3):
     links = [[0, 2, "100Gbps", "1us", 0], [1, 3, "100Gbps", "1us", 0]]
     links += [[leaf, spine, "100Gbps", "1us", 0] for leaf in (2, 3) for spine in (4, 5)]
     part = {"CC_MODE": 12, "GLOBAL_T": 0, "nodes": 6, "switches": [2, 3, 4, 5], "links": links}
-    network = NetworkConfig(("Switch",), (2,), (1.0,), (1.0,), unknown={"packet": part})
+    network = NetworkConfig(("Switch",), (2,), (1.0,), (1.0,), packet=PacketPart.from_mapping(part))
     arrived, totals = simulate(ns3, network, [(key, 0, 1, 10_000, key * 50_000) for key in range(20)])
     assert len(arrived) == 20
     spines = totals.links.query("src in (4, 5) and dst == 3")["packets"].to_list()
@@ -236,7 +236,7 @@ def test_impossible_messages_are_refused(ns3, message, pattern):
 
 def test_hosts_without_a_way_are_refused(ns3):
     part = {"nodes": 4, "switches": [], "links": [[0, 1, "1Gbps", "1us", 0], [2, 3, "1Gbps", "1us", 0]]}
-    network = NetworkConfig(("Switch",), (4,), (1.0,), (1.0,), unknown={"packet": part})
+    network = NetworkConfig(("Switch",), (4,), (1.0,), (1.0,), packet=PacketPart.from_mapping(part))
     with pytest.raises(BackendError, match="no way from host 0 to host 2"):
         simulate(ns3, network, [(0, 0, 2, 10, 0)])
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from chakrascope.errors import ChakrascopeError, ConfigError
 from chakrascope.runner import NetworkConfig, list_presets
-from chakrascope.runner.config import PacketNetwork
+from chakrascope.runner.config import PacketNetwork, PacketPart
 
 CONFIG = """ENABLE_QCN 1
 {a comment} CC_MODE 12
@@ -114,7 +114,7 @@ def test_wrong_topologies_are_named(config, tmp_path, old, new, pattern):
 
 def test_wrong_packet_parts_are_named():
     def packet(**part):
-        return NetworkConfig(("Switch",), (2,), (1.0,), (1.0,), unknown={"packet": part})
+        return NetworkConfig(("Switch",), (2,), (1.0,), (1.0,), packet=PacketPart.from_mapping(part))
 
     with pytest.raises(ConfigError, match="did you mean 'CC_MODE'"):
         PacketNetwork.of(packet(CC_MOD=1))
@@ -170,7 +170,7 @@ def test_every_translated_network_connects_all_ranks(dimensions):
 def clos_network(counts, **fabric):
     shapes = ("Switch",) * len(counts)
     ones = (1.0,) * len(counts)
-    return NetworkConfig(shapes, counts, ones, ones, unknown={"packet": {"fabric": fabric}})
+    return NetworkConfig(shapes, counts, ones, ones, packet=PacketPart.from_mapping({"fabric": fabric}))
 
 
 @pytest.mark.parametrize(
@@ -216,8 +216,8 @@ def test_every_preset_translates(name):
 
 
 def test_odd_settings_are_named():
-    unknown = {"packet": {"CC_MODE": 2, "KMIN_MAP": {10**9: 5}, "LINK_DOWN": [1, 0, 1]}}
-    network = NetworkConfig(("Switch",), (2,), (1.0,), (1.0,), unknown=unknown)
+    part = PacketPart.from_mapping({"CC_MODE": 2, "KMIN_MAP": {10**9: 5}, "LINK_DOWN": [1, 0, 1]})
+    network = NetworkConfig(("Switch",), (2,), (1.0,), (1.0,), packet=part)
     first, second, third = PacketNetwork.of(network).warnings()
     assert "CC_MODE 2 is no congestion control" in first
     assert "KMIN_MAP has no entry for 8589934592 bit/s" in second

@@ -32,15 +32,16 @@ from chakrascope.runner import (
 from chakrascope.runner.backends.service import _backend, _turn
 from chakrascope.runner.backends.service._messages import message
 from chakrascope.runner.backends.service._request import configuration
-from chakrascope.runner.config import PacketNetwork
+from chakrascope.runner.config import PacketNetwork, PacketPart
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 RUNNING = 1
 IN_PAIRS = workload(
     *[[comp(0, 2000 * (rank + 1)), coll(1, 1 << 16, (0,), group=1 + rank // 2)] for rank in range(4)]
 )
-LINKED = NetworkConfig(("Switch",), (4,), (50.0,), (500.0,), {"packet": {"fabric": {"hosts_per_leaf": 2}}})
-HPCC = NetworkConfig(("Switch",), (4,), (46.57,), (500.0,), {"packet": {"CC_MODE": 3}})
+FABRIC = PacketPart.from_mapping({"fabric": {"hosts_per_leaf": 2}})
+LINKED = NetworkConfig(("Switch",), (4,), (50.0,), (500.0,), packet=FABRIC)
+HPCC = NetworkConfig(("Switch",), (4,), (46.57,), (500.0,), packet=PacketPart.from_mapping({"CC_MODE": 3}))
 TIMES = ["rank", "node_id", "start_ns", "end_ns"]
 # What version 1.2.1 of the service's SDK sends for one configuration, for start and stop, and for a file.
 SENT = {
@@ -146,7 +147,7 @@ def test_packet_networks_are_told_as_astra_sims_files_have_them(tmp_path):
         "EWMA_GAIN": 0.1,
         "fabric": {"hosts_per_leaf": 2},
     }
-    network = NetworkConfig(("Switch",), (4,), (46.57,), (500.0,), {"packet": part})
+    network = NetworkConfig(("Switch",), (4,), (46.57,), (500.0,), packet=PacketPart.from_mapping(part))
     request, warnings = configuration(experiment("ns3", network=network), "ns3", "folder", trace=True)
     PacketNetwork.of(network).save(tmp_path)
     sent = request.config.network_backend.ns3
@@ -179,7 +180,7 @@ def test_packet_networks_are_told_as_astra_sims_files_have_them(tmp_path):
         ({"system": SystemConfig(all_gather_implementation=("doubleBinaryTree",) * 2)}, "'doubleBinaryTree'"),
         ({"system": SystemConfig(all_reduce_implementation_custom=("mine",))}, "drops all other algorithms"),
         ({"system": SystemConfig(per_node_custom_implementation="a.yml")}, "per-node-custom"),
-        ({"system": SystemConfig(endpoint_delay=1 << 31)}, "keeps 32 bits"),
+        ({"memory": MemoryConfig("MEMORY_POOL", remote_mem_latency=1 << 31)}, "keeps 32 bits"),
         ({"network": LINKED, "kind": "analytical-aware"}, "graph of links"),
         ({"network": HPCC, "kind": "ns3"}, "complains at every packet"),
     ],

@@ -1,0 +1,27 @@
+"""What the numbers of a configuration can be: beyond, they are mistakes and no answer would be right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import ConfigError
+from ._values import shown
+
+__all__ = ["BANDWIDTH", "CHIP", "DELAY_NS", "INTEGER", "MOST_CHUNKS", "MOST_RANKS", "check_range"]
+
+INTEGER = 2**31 - 1  # ASTRA-sim reads integers into 32 bits
+BANDWIDTH = (1e-6, 1e9)  # units of 2^30 bytes a second: from a modem to more than all machines together
+DELAY_NS = (0, 1e12)  # a thousand seconds: sums of some millions of them stay below 2^64 ns
+CHIP = (0, 1e12)  # 10^9 bytes a second, TFLOPS
+MOST_CHUNKS = 65_536  # a collective in as many chunks takes minutes to simulate
+MOST_RANKS = 1 << 24
+
+
+def check_range(number: Any, limits: tuple[float, float], key: str, where: str) -> None:
+    """Raise `ConfigError` for a *number* outside *limits*, naming *key* and *where* it stands."""
+    low, high = limits
+    if not low <= number <= high:
+        raise ConfigError(
+            f"{where}: '{key}' must be between {low:.15g} and {high:.15g}, but is {shown(number)}; correct "
+            "the value."
+        )

@@ -1,0 +1,60 @@
+"""Links between devices, which take the place of a network's dimensions where congestion counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ...errors import ConfigError
+from . import _limits as limits
+from ._values import shown
+
+__all__ = ["Link", "check_links", "read_links"]
+
+
+class Link(NamedTuple):
+    """A full-duplex link of the devices *a* and *b*, numbered ranks first, then switches.
+
+    *bandwidth* is in units of 2^30 bytes a second, *latency* in ns. Numbers stay as the file has them, 10 or
+    10.0.
+    """
+
+    a: int
+    b: int
+    bandwidth: float
+    latency: float
+
+
+def read_links(data: Any, where: str) -> tuple[Link, ...]:
+    """Return the links of the list read from *where*; none for ``None``. Raises `ConfigError`."""
+    if data is None:
+        return ()
+    if not isinstance(data, (list, tuple)):
+        raise ConfigError(
+            f"{where}: 'links' must be a list of [device, device, bandwidth, latency], not {shown(data)}."
+        )
+    check_links(data, where)
+    return tuple(Link(*link) for link in data)
+
+
+def check_links(links: Sequence[Any], where: str) -> None:
+    """Raise `ConfigError` for an entry of *links* that joins no two devices."""
+    for link in links:
+        if not isinstance(link, (list, tuple)) or len(link) != 4 or not all(map(_is_number, link)):
+            raise ConfigError(
+                f"{where}: every entry of 'links' must be [device, device, bandwidth, latency], not "
+                f"{shown(link)}."
+            )
+        a, b, bandwidth, latency = link
+        known = all(isinstance(device, int) and 0 <= device < limits.MOST_RANKS for device in (a, b))
+        if not known or a == b:
+            raise ConfigError(
+                f"{where}: a link of 'links' joins two devices by their numbers, ranks first and then "
+                f"switches, and not {shown(a)} and {shown(b)}."
+            )
+        limits.check_range(bandwidth, limits.BANDWIDTH, "links", where)
+        limits.check_range(latency, limits.DELAY_NS, "links", where)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

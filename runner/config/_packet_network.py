@@ -1,0 +1,245 @@
+"""The packet-level network that a network configuration describes, and its files for ASTRA-sim's ns-3."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConfigError
+from ...support import write_file
+from ._fabric import Clos
+from ._network import GIB, NetworkConfig
+from ._packet_values import OWN_SETTINGS, SETTINGS, check_topology
+from ._topology import PacketDimension, PacketLink, PacketTopology, packet_topology
+
+__all__ = ["NO_CONTROL", "OUTPUTS", "PacketNetwork"]
+
+_CC_MODES = (1, 3, 7, 8, 10)
+NO_CONTROL = 12
+# What a network made from dimensions starts from; the same as ASTRA-sim's sample, scaled to its rates.
+_OWN_DEFAULTS: dict[str, Any] = {
+    "ALPHA_RESUME_INTERVAL": 1.0,
+    "BUFFER_SIZE": 32,
+    "CC_MODE": NO_CONTROL,
+    "EWMA_GAIN": 0.00390625,
+    "FAST_RECOVERY_TIMES": 1,
+    "GLOBAL_T": 0,
+    "L2_ACK_INTERVAL": 1,
+    "L2_CHUNK_SIZE": 4000,
+    "MI_THRESH": 0,
+    "MULTI_RATE": 0,
+    "RP_TIMER": 900.0,
+    "VAR_WIN": 1,
+}
+_THRESHOLDS = ("KMIN_MAP", "KMAX_MAP", "PMAX_MAP")
+_NO_EFFECT = {
+    "ENABLE_TRACE": "packets are not traced",
+    "FLOW_FILE": "the flows come from the workload",
+    "LINK_DOWN": "links do not fail",
+    "NIC_TOTAL_PAUSE_TIME": "no artificial pauses are made",
+    "PAUSE_TIME": "a pause lasts until it is taken back",
+    "QLEN_MON_END": "nothing is sampled",
+    "QLEN_MON_START": "nothing is sampled",
+    "SIMULATOR_STOP_TIME": "a simulation ends when all ranks have finished",
+    "TRACE_FILE": "packets are not traced",
+    "USE_DYNAMIC_PFC_THRESHOLD": "the threshold is always dynamic",
+}
+# Thresholds of ASTRA-sim's sample: (bit/s, KMIN in kB, KMAX in kB, PMAX).
+_SAMPLE_ECN = (
+    (25e9, 100, 400, 0.2),
+    (40e9, 200, 800, 0.2),
+    (100e9, 400, 1600, 0.2),
+    (200e9, 600, 2400, 0.2),
+    (400e9, 800, 3200, 0.2),
+)
+# Files that ASTRA-sim reads and writes, under names of ours.
+OUTPUTS = {
+    "FCT_OUTPUT_FILE": "fct.txt",
+    "FLOW_FILE": "flow.txt",
+    "PFC_OUTPUT_FILE": "pfc.txt",
+    "QLEN_MON_FILE": "qlen.txt",
+    "TOPOLOGY_FILE": "topology.txt",
+    "TRACE_FILE": "trace.txt",
+    "TRACE_OUTPUT_FILE": "mix.tr",
+}
+
+
+@dataclass(frozen=True)
+class PacketNetwork:
+    """Nodes, links and settings of a packet-level network. Hosts are the nodes that are not switches.
+
+    Rank r is host r of the hosts in ascending order. *settings* has every key of `SETTINGS`.
+    """
+
+    nodes: int
+    switches: tuple[int, ...]
+    links: tuple[PacketLink, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def hosts(self) -> tuple[int, ...]:
+        """The nodes that are not switches, ascending."""
+        switches = set(self.switches)
+        return tuple(node for node in range(self.nodes) if node not in switches)
+
+    @classmethod
+    def of(cls, network: NetworkConfig) -> PacketNetwork:
+        """Return the packet-level network that *network* describes, or that its dimensions translate to.
+
+        Raises `ConfigError` for one with fewer hosts than the network has ranks.
+        """
+        part = network.packet
+        given = {} if part is None else dict(part.settings)
+        if part is not None and part.topology is not None:
+            topology, settings = part.topology, given
+        else:
+            topology = _translate(network, None if part is None else part.fabric)
+            settings = _OWN_DEFAULTS | _scaled_ecn(topology.links) | given
+        defaults = {key: default for key, (_, default) in SETTINGS.items()}
+        packet = cls(topology.nodes, topology.switches, topology.links, defaults | settings)
+        if len(packet.hosts) < network.num_ranks:
+            raise ConfigError(
+                f"The packet-level part of the network '{network.name}' has {len(packet.hosts)} hosts but "
+                f"the network has {network.num_ranks} ranks; add hosts, or correct the logical dimensions."
+            )
+        return packet
+
+    @property
+    def lossy(self) -> bool:
+        """Whether links lose packets."""
+        return self.settings["ERROR_RATE_PER_LINK"] > 0 or any(link.loss > 0 for link in self.links)
+
+    def device_links(self) -> tuple[tuple[int, int, float, float], ...]:
+        """Return ``(a, b, bandwidth, latency)`` of every link in a network configuration's units and numbers.
+
+        Devices are numbered ranks first, then switches, as the key ``links`` does.
+        """
+        order = {node: place for place, node in enumerate((*self.hosts, *sorted(self.switches)))}
+        return tuple(
+            (order[link.a], order[link.b], link.rate_bps / 8 / GIB, link.delay_ps / 1000)
+            for link in self.links
+        )
+
+    def warnings(self) -> list[str]:
+        """Return one sentence for each setting that is odd or has no effect here."""
+        sentences = []
+        mode = self.settings["CC_MODE"]
+        if mode not in (*_CC_MODES, NO_CONTROL):
+            sentences.append(f"CC_MODE {mode} is no congestion control: window and pauses alone limit flows.")
+        rates = {link.rate_bps for link in self.links}
+        for key in _THRESHOLDS:
+            absent = sorted(rates - set(self.settings[key]))
+            if absent and self.settings[key] and self.settings["ENABLE_QCN"]:
+                sentences.append(f"{key} has no entry for {absent[0]} bit/s; the next faster one is used.")
+        for key, reason in _NO_EFFECT.items():
+            if self.settings[key] != SETTINGS[key][1] and key not in OUTPUTS:
+                sentences.append(f"'{key}' has no effect: {reason}.")
+        return sentences
+
+    def texts(self) -> dict[str, str]:
+        """Return ASTRA-sim's settings as the words of config.txt, its files under names of ours.
+
+        Thresholds are given for the rate of every link: ASTRA-sim marks each packet of a rate without one.
+        """
+        keys = sorted(set(SETTINGS) - set(OWN_SETTINGS))
+        marks = {key: self._thresholds(self.settings[key]) for key in keys if key in _THRESHOLDS}
+        return {key: _words(OUTPUTS.get(key, marks.get(key, self.settings[key]))) for key in keys}
+
+    def _thresholds(self, given: Mapping[int, float]) -> dict[int, float]:
+        """Return *given* with an entry for the rate of every link: the next faster one, else the fastest."""
+        filled = dict(given)
+        for rate in {link.rate_bps for link in self.links} if given else ():
+            filled[rate] = given[min((known for known in given if known >= rate), default=max(given))]
+        return filled
+
+    def hosts_first(self) -> PacketNetwork:
+        """Return the same network with the hosts numbered first, as ASTRA-sim takes node r for rank r."""
+        number = {node: place for place, node in enumerate((*self.hosts, *sorted(self.switches)))}
+        switches = tuple(number[node] for node in self.switches)
+        links = tuple(replace(link, a=number[link.a], b=number[link.b]) for link in self.links)
+        return replace(self, switches=switches, links=links)
+
+    def link_texts(self) -> list[tuple[int, int, str, str, str]]:
+        """Return both nodes, rate, delay and loss of each link, as topology.txt has them."""
+        return [
+            (link.a, link.b, f"{link.rate_bps}bps", f"{link.delay_ps}ps", _words(link.loss))
+            for link in self.links
+        ]
+
+    def save(self, folder: Path) -> None:
+        """Write ``config.txt``, ``topology.txt`` and the empty files ASTRA-sim insists on into *folder*.
+
+        Nodes are numbered hosts first, as ASTRA-sim takes node r for rank r. Nothing is
+        synced: they are for one simulation.
+        """
+        lines = [f"{key} {words}" for key, words in self.texts().items()]
+        write_file(folder / "config.txt", "\n".join(lines) + "\n", sync=False)
+        numbered = self.hosts_first()
+        head = f"{numbered.nodes} {len(numbered.switches)} {len(numbered.links)}"
+        switches = " ".join(map(str, numbered.switches))
+        rows = [" ".join(map(str, row)) for row in numbered.link_texts()]
+        write_file(folder / "topology.txt", "\n".join([head, switches, *rows]) + "\n", sync=False)
+        write_file(folder / "flow.txt", "0\n", sync=False)
+        write_file(folder / "trace.txt", "0\n", sync=False)
+
+
+def _translate(network: NetworkConfig, fabric: Clos | None) -> PacketTopology:
+    """Return the topology of the network's own links if it has any, else of its dimensions."""
+    if fabric is not None or not network.links:
+        return packet_topology(_dimensions(network), fabric)
+    links = tuple(
+        PacketLink(a, b, round(bandwidth * GIB * 8), round(latency * 1000))
+        for a, b, bandwidth, latency in network.links
+    )
+    nodes = max(network.num_ranks, *(1 + max(link.a, link.b) for link in links))
+    topology = PacketTopology(nodes, tuple(range(network.num_ranks, nodes)), links)
+    check_topology(topology, f"The network '{network.name}'")
+    return topology
+
+
+def _dimensions(network: NetworkConfig) -> list[PacketDimension]:
+    columns = zip(
+        network.topology, network.npus_count, network.bandwidth_bytes_per_ns, network.latency, strict=True
+    )
+    return [
+        PacketDimension(shape, count, round(rate * 8e9), round(latency * 1000))
+        for shape, count, rate, latency in columns
+    ]
+
+
+def _scaled_ecn(links: tuple[PacketLink, ...]) -> dict[str, Any]:
+    """Return the marking thresholds of ASTRA-sim's sample, interpolated at the rates of *links*."""
+    maps: dict[str, dict[int, float]] = {"KMIN_MAP": {}, "KMAX_MAP": {}, "PMAX_MAP": {}}
+    for rate in sorted({link.rate_bps for link in links}):
+        low, high, probability = _interpolate(float(rate))
+        maps["KMIN_MAP"][rate] = low
+        maps["KMAX_MAP"][rate] = high
+        maps["PMAX_MAP"][rate] = probability
+    return maps
+
+
+def _interpolate(rate: float) -> tuple[float, float, float]:
+    if rate <= _SAMPLE_ECN[0][0] or rate >= _SAMPLE_ECN[-1][0]:
+        base, low, high, probability = _SAMPLE_ECN[0] if rate <= _SAMPLE_ECN[0][0] else _SAMPLE_ECN[-1]
+        return round(low * rate / base), round(high * rate / base), probability
+    above = next(index for index, entry in enumerate(_SAMPLE_ECN) if entry[0] >= rate)
+    left, right = _SAMPLE_ECN[above - 1], _SAMPLE_ECN[above]
+    share = (rate - left[0]) / (right[0] - left[0])
+    return (
+        round(left[1] + share * (right[1] - left[1])),
+        round(left[2] + share * (right[2] - left[2])),
+        left[3],
+    )
+
+
+def _words(value: Any) -> str:
+    """Return *value* as config.txt has it."""
+    if isinstance(value, Mapping):
+        pairs = [f"{rate} {_words(item)}" for rate, item in sorted(value.items())]
+        return " ".join([str(len(pairs)), *pairs])
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    # ASTRA-sim reads some of these numbers as integers: 800.0 or 1e+06 would be misread.
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
