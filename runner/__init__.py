@@ -1,5 +1,6 @@
 """Simulate Chakra workloads: configurations, backends, results and what bounds them."""
 
+from ._experiment import Detail as Detail
 from ._experiment import Experiment as Experiment
 from ._experiment import WorkloadSource as WorkloadSource
 from ._result import Result as Result
@@ -65,6 +66,7 @@ __all__ = [
     "Communication",
     "Comparison",
     "CriticalPath",
+    "Detail",
     "Divergence",
     "Experiment",
     "FakeBackend",

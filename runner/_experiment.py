@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import hashlib
 import json
@@ -17,10 +18,21 @@ from ..converter import Workload, encode_graph, read_et
 from ..errors import ConfigError, WorkloadError
 from .config import INTEGER, MemoryConfig, NetworkConfig, SystemConfig, digests, shown, without_paths
 
-__all__ = ["Experiment", "WorkloadSource"]
+__all__ = ["Detail", "Experiment", "WorkloadSource"]
 
 MOST_QUEUES = 65_536
 SEMANTICS = ("astra-sim", "trace")
+
+
+class Detail(enum.Enum):
+    """What is asked of a result: everything a backend knows, or what a table of many runs needs.
+
+    Of `TOTALS` are the makespan, the ranks and the provenance; making the other tables takes several times as
+    long as a small simulation. A backend may give more than it was asked for.
+    """
+
+    EVERYTHING = "everything"
+    TOTALS = "totals"
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +119,8 @@ class Experiment:
 
     *groups* maps an id above 0 to global ranks. *semantics* is ``astra-sim`` (three slots a rank, durations
     in microseconds) or ``trace`` (one slot a captured lane, durations in ns). *assumptions* are sentences for
-    the result's provenance, such as those of a scaled-out workload.
+    the result's provenance, such as those of a scaled-out workload. *detail* is no part of the hash: it says
+    which tables of the result are wanted, and backends may ignore it.
     """
 
     workload: WorkloadSource
@@ -121,6 +134,7 @@ class Experiment:
     rendezvous: bool = False
     semantics: str = "astra-sim"
     assumptions: tuple[str, ...] = ()
+    detail: Detail = Detail.EVERYTHING
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_queues_per_dim <= MOST_QUEUES:

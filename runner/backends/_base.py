@@ -16,10 +16,13 @@ Progress = Callable[[int, int], bool]
 
 
 class Backend(Protocol):
-    """Anything that turns an experiment into a result."""
+    """Anything that turns an experiment into a result: this one method is all that is asked of it."""
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Simulate *experiment*; raises `BackendError` or `ConfigError` when it cannot."""
+        """Simulate *experiment*; raises `BackendError` or `ConfigError` when it cannot.
+
+        Where ``experiment.detail`` is `Detail.TOTALS`, the result may lack all tables but the ranks.
+        """
         ...
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from ...errors import BackendError
 from .. import engine
-from .._experiment import Experiment
+from .._experiment import Detail, Experiment
 from .._result import Result
 from ..config import NetworkConfig, PacketNetwork, read_per_node
 from ._base import Progress
@@ -38,17 +38,6 @@ class NativeBackend:
         """Simulate *experiment*; raises `SimulationStalled` if ranks are left waiting for each other."""
         return self.simulate(experiment, progress)
 
-    def totals(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Simulate *experiment* for its makespan and ranks alone: the result has no other tables.
-
-        Making those takes several times as long as a small simulation. A kind of backend that runs in its
-        own way gives its whole result.
-        """
-        if type(self).run is not NativeBackend.run:
-            return self.run(experiment, progress)
-        with _within_memory(experiment):
-            return _result(experiment, self._output(experiment, progress, None, totals=True), totals=True)
-
     def simulate(
         self, experiment: Experiment, progress: Progress | None, network: ExternalNetwork | None = None
     ) -> Result:
@@ -57,17 +46,12 @@ class NativeBackend:
             return _result(experiment, self._output(experiment, progress, network))
 
     def _output(
-        self,
-        experiment: Experiment,
-        progress: Progress | None,
-        network: ExternalNetwork | None,
-        *,
-        totals: bool = False,
+        self, experiment: Experiment, progress: Progress | None, network: ExternalNetwork | None
     ) -> Any:
         config = engine_config(
             experiment, congestion_aware=self.congestion_aware, replay_only=self.replay_only
         )
-        config.record_nodes = config.record_links = not totals
+        config.record_nodes = config.record_links = experiment.detail is Detail.EVERYTHING
         if network is not None:
             config.external_network = network
         source = experiment.workload
@@ -212,7 +196,7 @@ def _nodes(output: Any) -> pd.DataFrame:
     return nodes
 
 
-def _result(experiment: Experiment, output: Any, *, totals: bool = False) -> Result:
+def _result(experiment: Experiment, output: Any) -> Result:
     ranks = pd.DataFrame(
         {
             "rank": np.arange(experiment.workload.num_ranks, dtype=np.int64),
@@ -229,7 +213,7 @@ def _result(experiment: Experiment, output: Any, *, totals: bool = False) -> Res
         # Shares of the time of the compute nodes (ASTRA-sim prints percentages), and operations a byte.
         for name in ("compute_bound", "compute_utilization", "memory_utilization", "operation_intensity"):
             ranks[name] = getattr(output, f"rank_{name}")
-    tables = {} if totals else _tables(experiment, output)
+    tables = _tables(experiment, output) if experiment.detail is Detail.EVERYTHING else {}
     return Result(
         backend=experiment.backend,
         makespan_ns=int(output.makespan_ns),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import Cancelled, ChakrascopeError
-from .._experiment import Experiment
+from .._experiment import Detail, Experiment
 from .._result import Result
 from ..backends import Progress, get_backend
 from ..study import Study
@@ -60,16 +60,14 @@ class Solver:
     def _solve(self, task: Task, progress: Progress | None) -> Answer:
         bare = task.experiment
         source = self._builder.source(task.workload, bare.workload.num_ranks)
-        experiment = replace(bare, workload=source)
+        # A table of points has no use for the nodes, whose tables take longer than many a simulation.
+        experiment = replace(bare, workload=source, detail=Detail.TOTALS)
         if experiment.content_hash != task.id:
             return failure(
                 f"The workload '{task.workload}' is not the one the sweep began with; run the sweep again."
             )
         started = time.perf_counter()
-        backend = get_backend(experiment.backend)
-        # A table of points has no use for the nodes, whose tables take longer than many a simulation.
-        simulate = getattr(backend, "totals", backend.run)
-        result = simulate(experiment, progress)
+        result = get_backend(experiment.backend).run(experiment, progress)
         return {**measure(result), "simulation_s": time.perf_counter() - started}
 
 

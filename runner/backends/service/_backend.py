@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import BackendError, BackendTimeout, Cancelled, ConfigError
-from ..._experiment import Experiment
+from ..._experiment import Detail, Experiment
 from ..._result import Result
 from ...config import OUTPUTS, PacketNetwork
 from .._base import Progress
@@ -68,12 +68,8 @@ class ServiceBackend:
         Raises `ConfigError` for what the service cannot be told, `BackendUnavailable` if there is none,
         `BackendError` with its words if it fails, `SimulationStalled`, `BackendTimeout` and `Cancelled`.
         """
-        return self._run(experiment, progress, trace=_trace_fits(experiment, self.address.place))
-
-    def totals(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Return what `run` does without the times of nodes, which the service need not write then."""
-        _trace_fits(experiment, self.address.place)
-        return self._run(experiment, progress, trace=False)
+        fits = _trace_fits(experiment, self.address.place)
+        return self._run(experiment, progress, trace=fits and experiment.detail is Detail.EVERYTHING)
 
     def _run(self, experiment: Experiment, progress: Progress | None, *, trace: bool) -> Result:
         if self.address.kind == "ns3":
