@@ -10,7 +10,7 @@ import pandas as pd
 from rich.markup import escape
 
 from ..converter import Finding, doctor
-from ..runner import backend_report
+from ..runner import Study, backend_report, check_study
 from ._output import console, format_option, print_frame
 
 __all__ = ["FINDING_COLUMNS", "doctor_command", "print_findings"]
@@ -30,7 +30,7 @@ def doctor_command(target: str, output_format: str) -> int:
     if target == "backends" and not Path(target).exists():
         print_frame(pd.DataFrame(backend_report()), output_format, title="Backends")
         return 0
-    findings = doctor(target)
+    findings = check_study(Study(Path(target))) if Study.is_study(target) else doctor(target)
     if output_format == "table":
         print_findings(findings, target)
     else:

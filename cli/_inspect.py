@@ -27,7 +27,7 @@ __all__ = ["export_command", "inspect_command"]
 
 def open_workload(target: str) -> Workload:
     """Return the workload of a study, or of ``PREFIX.<rank>.et`` files, or of one such file."""
-    if (Path(target) / "study.json").is_file():
+    if Study.is_study(target):
         return Workload.load(Study.open(target).workload_prefix())
     return load_workload(target)
 

@@ -71,6 +71,11 @@ def capture_into(
     return trace_set
 
 
+def _trace_set_dir(folder: Path) -> Path:
+    """Return the folder of a study's newest trace set, or *folder* itself if it is no study."""
+    return Study.open(folder).latest_trace_set() if Study.is_study(folder) else folder
+
+
 @click.command("trace", context_settings={"ignore_unknown_options": True})
 @study_option
 @capture_options
@@ -103,7 +108,7 @@ def trace_command(
     if folders:
         folder = study.new_trace_dir()
         try:
-            trace_set = collect(folders, folder)
+            trace_set = collect([_trace_set_dir(path) for path in folders], folder)
         except ChakrascopeError:
             study.discard_empty(folder)
             raise

@@ -15,7 +15,7 @@ from .chakra import (
     read_et,
     replay,
 )
-from .checks import Finding, doctor, inspect_node, inspect_workload, load_workload
+from .checks import Finding, doctor, inspect_node, inspect_workload, load_workload, worst_first
 from .export import EXPORT_FORMATS, export_graph
 from .generate import MICROBENCHMARKS, microbenchmark
 from .readers import read_text_workload
@@ -45,4 +45,5 @@ __all__ = [
     "read_et",
     "read_text_workload",
     "replay",
+    "worst_first",
 ]

@@ -50,6 +50,7 @@ from .study import RunInfo as RunInfo
 from .study import Shelf as Shelf
 from .study import Study as Study
 from .study import StudyInfo as StudyInfo
+from .study import check_study as check_study
 from .study import describe_study as describe_study
 from .study import experiment_archive as experiment_archive
 from .study import find_items as find_items
@@ -92,6 +93,7 @@ __all__ = [
     "backend_names",
     "backend_report",
     "check_setup",
+    "check_study",
     "collective_differences",
     "collective_overview",
     "communication_of",

@@ -12,7 +12,7 @@ from ..errors import CaptureError, TraceError, UsageError
 from ..support import new_file
 from ._checks import prepare_folder
 from ._merge import MISSING, missing_ranks, write_manifest
-from ._trace_set import FILE_KEYS, MANIFEST_NAME, TraceSet
+from ._trace_set import FILE_KEYS, TraceSet
 
 __all__ = ["collect"]
 
@@ -23,7 +23,7 @@ OF_THE_WINDOW = ("warmup", "steps")
 def collect(folders: Iterable[str | Path], output: str | Path) -> TraceSet:
     """Copy the trace sets in *folders*, each of some ranks of one job, into one trace set in *output*.
 
-    Of a study, its newest trace set is taken. Ranks that no folder has are named in its ``reasons``; hosts
+    Ranks that no folder has are named in its ``reasons``; hosts
     whose clocks cannot be compared in its ``notes``.
 
     Raises:
@@ -32,7 +32,7 @@ def collect(folders: Iterable[str | Path], output: str | Path) -> TraceSet:
         CaptureError: *output* holds a trace set already, or cannot be written to.
 
     """
-    trace_sets = [TraceSet.load(_of_study(Path(folder))) for folder in folders]
+    trace_sets = [TraceSet.load(Path(folder)) for folder in folders]
     if not trace_sets:
         raise UsageError("There is nothing to collect: give the folders that `chakrascope trace` wrote.")
     _check_same_job(trace_sets)
@@ -48,14 +48,6 @@ def collect(folders: Iterable[str | Path], output: str | Path) -> TraceSet:
             "folder."
         ) from None
     return write_manifest(out, _manifest(trace_sets))
-
-
-def _of_study(folder: Path) -> Path:
-    """Return the newest trace set's folder if *folder* is a study, else *folder*."""
-    captures = sorted(
-        folder.glob(f"traces/*/{MANIFEST_NAME}"), key=lambda manifest: manifest.stat().st_mtime_ns
-    )
-    return captures[-1].parent if captures else folder
 
 
 def _check_same_job(trace_sets: Sequence[TraceSet]) -> None:

@@ -1,4 +1,4 @@
-"""Look a study, a trace set, trace files or a workload over before anything is simulated."""
+"""Look a trace set, trace files or a workload over before anything is simulated."""
 
 from __future__ import annotations
 
@@ -25,14 +25,12 @@ _KNOW_IT = (
 def doctor(target: str | Path) -> list[Finding]:
     """Return what is wrong with *target*, worst first; [] if nothing is.
 
-    *target* is a study's folder, a trace set's folder, an ``.et`` file or the ``PREFIX`` of several
-    (``PREFIX.<rank>.et``), or traces that others captured: a file, a pattern with ``{rank}``, or a folder.
+    *target* is a trace set's folder, an ``.et`` file or the ``PREFIX`` of several (``PREFIX.<rank>.et``), or
+    traces that others captured: a file, a pattern with ``{rank}``, or a folder. A study has `check_study`.
     Never raises for what it finds; raises `UsageError` if *target* is none of them.
     """
     path = Path(target)
-    if (path / "study.json").is_file():
-        findings = _study(path)
-    elif (path / "manifest.json").exists():
+    if (path / "manifest.json").exists():
         findings = _trace_set(path)
     elif path.name.endswith((".et", ".et.gz")) or any(path.parent.glob(f"{path.name}.*.et")):
         findings = _workload(path)
@@ -40,26 +38,10 @@ def doctor(target: str | Path) -> list[Finding]:
         findings = _trace_files(sides, str(target))
     else:
         raise UsageError(
-            f"{path} is no study (study.json), no trace set (manifest.json), no traces (Kineto or "
+            f"{path} is no study, no trace set (manifest.json), no traces (Kineto or "
             "ExecutionTraceObserver JSON) and no prefix of .et files. Give one of them."
         )
     return worst_first(findings)
-
-
-def _study(path: Path) -> list[Finding]:
-    """Check everything in a study: its trace sets and its workloads."""
-    sets = sorted(found.parent for found in path.glob("traces/*/manifest.json"))
-    findings = [finding for folder in sets for finding in _trace_set(folder)]
-    for folder in sorted(path.glob("traces/*")):
-        if folder.is_dir() and folder not in sets:
-            cause = "It has no manifest.json, so the capture never finished."
-            findings.append(Finding("warning", str(folder), cause, "Capture again, and delete this folder."))
-    for first in sorted(path.glob("workloads/*/workload.0.et")):
-        findings += _workload(first.with_name("workload"))
-    if not sets and not findings:
-        cause = "It holds no trace set."
-        findings.append(Finding("warning", str(path), cause, "Capture one with 'chakrascope trace'."))
-    return findings
 
 
 def _trace_set(folder: Path) -> list[Finding]:

@@ -10,7 +10,6 @@ from typing import IO, Any
 
 from ...converter import Finding
 from ...errors import ConfigError, StudyError
-from ...support import remove_leftover_of
 from .._experiment import Experiment
 from ..study import Study, check_name
 from ._alive import Launch, end_group, launch_process, take_lock
@@ -37,7 +36,7 @@ class JobStore:
     def __init__(self, study: Study, slots: int = 1, launch: Launch = launch_process) -> None:
         self.study = study
         self.slots = slots
-        self.folder = study.path / "jobs"
+        self.folder = study.jobs_dir
         self.database = Database(self.folder / "jobs.sqlite")
         self._launch = launch
 
@@ -235,12 +234,12 @@ class JobStore:
         with lock, self.database.transaction() as connection:
             # Nobody can start it while we have its lock; but it may have ended properly before.
             for current in select(connection, "id = ? AND state = 'running'", job.id):
-                remove_leftover_of(self.study.path / "runs" / current.experiment, current.pid)
+                self.study.discard_unfinished_run(current.experiment, current.pid)
                 update(connection, job.id, **self._after_death(current))
 
     def _after_death(self, job: Job) -> dict[str, Any]:
         ended: dict[str, Any] = {"ended": time.time()}
-        if (self.study.path / "runs" / job.experiment / "run.json").is_file():
+        if self.study.has_run_id(job.experiment):
             return ended | {"state": "done", "message": ""}
         if job.cancel_asked:
             return ended | {"state": "cancelled", "message": "Cancelled."}

@@ -60,7 +60,7 @@ def _sweep(study: Study, _job: Job, request: str, note: Note) -> str:
 
 def findings_file(study: Study, request: ImportRequest) -> Path:
     """Return where the findings about what is to be imported are kept."""
-    return study.path / "jobs" / "findings" / f"{request.item}.json"
+    return study.jobs_dir / "findings" / f"{request.item}.json"
 
 
 def _check(study: Study, _job: Job, request: str, note: Note) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ._archive import experiment_archive as experiment_archive
+from ._check import check_study as check_study
 from ._names import check_name as check_name
 from ._runs import compared as compared
 from ._runs import run_name as run_name
@@ -27,6 +28,7 @@ __all__ = [
     "StudyInfo",
     "check_item",
     "check_name",
+    "check_study",
     "compared",
     "describe_study",
     "experiment_archive",

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...errors import StudyError
 from ...support import write_file, writing
+from ._layout import NOTE_FILE
 
 __all__ = [
     "LABEL_LENGTH",
@@ -26,7 +27,6 @@ LABEL_LENGTH = 120
 NOTE_LENGTH = 4_000
 TAG_LENGTH = 40
 _MOST_TAGS = 20
-_NAME = "note.json"
 _lock = threading.Lock()
 
 
@@ -54,7 +54,7 @@ def read_note(folder: Path) -> dict[str, Any]:
     A damaged file costs no more than itself: the note then says so.
     """
     try:
-        data = json.loads((folder / _NAME).read_text(encoding="utf-8"))
+        data = json.loads((folder / NOTE_FILE).read_text(encoding="utf-8"))
         texts = {
             "label": checked_label(data["label"]),
             "note": checked_note(data["note"]),
@@ -63,7 +63,7 @@ def read_note(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, StudyError) as error:
-        return {"note": f"({_NAME} of {folder.name} is damaged: {error}; write the note again)"}
+        return {"note": f"({NOTE_FILE} of {folder.name} is damaged: {error}; write the note again)"}
     return {key: text for key, text in texts.items() if text}
 
 
@@ -83,7 +83,7 @@ def write_note(folder: Path, label: str | None, note: str | None, tags: Iterable
         with writing(
             f"The note of {folder.name}", StudyError, "was it deleted, and may you write to the study?"
         ):
-            write_file(folder / _NAME, json.dumps(texts, indent=2) + "\n")
+            write_file(folder / NOTE_FILE, json.dumps(texts, indent=2) + "\n")
 
 
 def _checked(text: str, what: str, most: int) -> str:

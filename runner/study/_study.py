@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import filecmp
 import json
-import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -17,6 +16,7 @@ from ...support import new_folder, remove_folder, write_file, writing
 from .._experiment import Experiment, WorkloadSource
 from .._result import Result
 from ..config import MemoryConfig, NetworkConfig, SystemConfig, copied_into, load_groups
+from ._layout import RUN_FILE, StudyLayout
 from ._notes import LABEL_LENGTH, NOTE_LENGTH, TAG_LENGTH, read_note, write_note
 
 __all__ = ["RunInfo", "Study"]
@@ -47,15 +47,12 @@ class RunInfo:
     tags: tuple[str, ...] = ()
 
 
-class Study:
+class Study(StudyLayout):
     """A study folder. Nothing inside holds an absolute path, and every run is whole or absent."""
 
     LABEL_LENGTH = LABEL_LENGTH
     NOTE_LENGTH = NOTE_LENGTH
     TAG_LENGTH = TAG_LENGTH
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
 
     @classmethod
     def create(cls, path: str | Path) -> Study:
@@ -64,44 +61,37 @@ class Study:
         Raises `StudyError` if something else is there that is not an empty folder.
         """
         folder = Path(path)
-        if (folder / "study.json").is_file():
+        study = cls(folder)
+        if cls.is_study(folder):
             return cls.open(folder)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise StudyError(f"{folder} exists and is not a study; choose a new folder, or an empty one.")
         head = {"format": _FORMAT, "version": 1, "created": _now()}
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_file(folder / "study.json", json.dumps(head, indent=2) + "\n")
+            write_file(study.head_file, json.dumps(head, indent=2) + "\n")
         except OSError as error:
             raise StudyError(
                 f"The study {folder} cannot be made ({error.strerror}); choose a folder you may write to."
             ) from error
-        return cls(folder)
-
-    def discard_empty(self, trace_dir: Path) -> None:
-        """Remove the folder *trace_dir* of a capture that left nothing, and the study if it holds no more."""
-        traces = trace_dir.parent
-        for folder in (trace_dir, traces):
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
-        if [item.name for item in self.path.iterdir()] == ["study.json"]:
-            shutil.rmtree(self.path)
+        return study
 
     @classmethod
     def open(cls, path: str | Path) -> Study:
         """Return the study at *path*; raises `StudyError` if there is none."""
         folder = Path(path)
-        head = _read_json(folder / "study.json", f"{folder} is not a study: it has no readable study.json")
+        study = cls(folder)
+        name = study.head_file.name
+        head = _read_json(study.head_file, f"{folder} is not a study: it has no readable {name}")
         if head.get("format") != _FORMAT or head.get("version") != 1:
             raise StudyError(
-                f"{folder}/study.json is not of a study this version can read; use a newer chakrascope."
+                f"{study.head_file} is not of a study this version can read; use a newer chakrascope."
             )
-        return cls(folder)
+        return study
 
     def trace_sets(self) -> list[str]:
         """Return the names of the trace sets that have a manifest, oldest first."""
-        found = list((self.path / "traces").glob("*/manifest.json"))
-        return [file.parent.name for file in sorted(found, key=lambda file: (file.stat().st_mtime_ns, file))]
+        return [folder.name for folder in self.trace_set_dirs()]
 
     def latest_trace_set(self) -> Path:
         """Return the folder of the newest trace set; raises `StudyError` if nothing was captured yet."""
@@ -110,15 +100,14 @@ class Study:
             raise StudyError(
                 f"The study {self.path} has no trace set yet; capture one with 'chakrascope trace'."
             )
-        return self.path / "traces" / names[-1]
+        return self.trace_dir(names[-1])
 
     def new_trace_dir(self, name: str | None = None) -> Path:
         """Make and return a fresh folder for a trace set, called *name* or after the next free number."""
-        root = self.path / "traces"
-        root.mkdir(parents=True, exist_ok=True)
+        self.traces_dir.mkdir(parents=True, exist_ok=True)
         number = 1
         while True:
-            candidate = root / (name or f"capture-{number}")
+            candidate = self.trace_dir(name or f"capture-{number}")
             try:
                 candidate.mkdir()
             except FileExistsError as error:
@@ -132,8 +121,7 @@ class Study:
 
     def workloads(self) -> list[str]:
         """Return the names of the workloads, oldest first."""
-        found = list((self.path / "workloads").glob("*/workload.workload.json"))
-        return [file.parent.name for file in sorted(found, key=lambda file: (file.stat().st_mtime_ns, file))]
+        return [folder.name for folder in self.workload_dirs()]
 
     def workload_prefix(self, name: str | None = None) -> Path:
         """Return the PREFIX of the workload *name*, or of the newest; `StudyError` if there is none."""
@@ -145,7 +133,7 @@ class Study:
         chosen = name or names[-1]
         if chosen not in names:
             raise StudyError(f"The study {self.path} has no workload '{chosen}'{did_you_mean(chosen, names)}")
-        return self.path / "workloads" / chosen / "workload"
+        return self.prefix_in(self.workload_dir(chosen))
 
     def workload(self, name: str | None = None) -> Workload:
         """Return the workload *name*, or the newest."""
@@ -156,14 +144,14 @@ class Study:
 
         A workload that runs belong to is not replaced by another: the new one is then called ``name-2``.
         """
-        folder = self.path / "workloads" / name
+        folder = self.workload_dir(name)
         with (
             writing(folder, StudyError),
             new_folder(folder, existing="replace", choose=lambda _: folder) as temporary,
         ):
-            workload.save(temporary / "workload")
+            workload.save(self.prefix_in(temporary))
             folder = self._folder_for(temporary, folder)
-        return folder / "workload"
+        return self.prefix_in(folder)
 
     def _folder_for(self, saved: Path, wanted: Path) -> Path:
         """Return *wanted*, or the next name whose runs, if it has any, simulated what is in *saved*."""
@@ -207,7 +195,7 @@ class Study:
 
     def result(self, run_id: str | None = None) -> Result:
         """Return the result of a run, found as by `run_info`."""
-        return Result.load(self.path / "runs" / self.run_info(run_id).id)
+        return Result.load(self.run_dir(self.run_info(run_id).id))
 
     def run_workload(self, run_id: str | None = None) -> Workload:
         """Return the workload a run simulated, scaled out as it was."""
@@ -218,7 +206,7 @@ class Study:
     def experiment(self, run_id: str | None = None) -> Experiment:
         """Return the experiment of a run, from the files in its folder, ready to run again."""
         info = self.run_info(run_id)
-        folder = self.path / "runs" / info.id
+        folder = self.run_dir(info.id)
         stored = _read_json(folder / "experiment.json", f"The run {info.id} has no readable experiment.json")
         inputs: dict[str, Any] = {
             "workload": WorkloadSource.of_model(self.run_workload(info.id)),
@@ -236,7 +224,11 @@ class Study:
 
     def has_run(self, experiment: Experiment) -> bool:
         """Return whether the study already holds the result of *experiment*."""
-        return (self.path / "runs" / experiment.content_hash / "run.json").is_file()
+        return self.has_run_id(experiment.content_hash)
+
+    def has_run_id(self, run_id: str) -> bool:
+        """Return whether the study holds the whole run with exactly that id."""
+        return self.run_file(run_id).is_file()
 
     def add_run(
         self, experiment: Experiment, result: Result, *, label: str = "", workload: str | None = None
@@ -246,14 +238,14 @@ class Study:
         The folder appears whole or not at all. A run that is already there is left as it is.
         """
         run_id = experiment.content_hash
-        folder = self.path / "runs" / run_id
+        folder = self.run_dir(run_id)
         if folder.exists():
             return run_id
         with writing(folder, StudyError), new_folder(folder, existing="keep") as temporary:
             result.write_into(temporary)
             _write_inputs(temporary, experiment)
             info = self._new_info(experiment, result, label, workload)
-            (temporary / "run.json").write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
+            (temporary / RUN_FILE).write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
         return run_id
 
     def _new_info(
@@ -327,18 +319,18 @@ class Study:
         known = [info.id for info in self._infos()]
         if run_id not in known:
             raise StudyError(f"The study {self.path} has no run '{run_id}'{did_you_mean(run_id, known)}")
-        return self.path / "runs" / run_id
+        return self.run_dir(run_id)
 
     def _infos(self) -> Iterator[RunInfo]:
-        for file in (self.path / "runs").glob("[!.]*/run.json"):
+        for folder in self.run_dirs():
             try:
-                yield self._info(file.parent)
+                yield self._info(folder)
             except StudyError:  # noqa: PERF203 - a study has few runs
-                if file.exists():  # otherwise the run was deleted while we looked
+                if self.run_file(folder.name).exists():  # otherwise the run was deleted while we looked
                     raise
 
     def _info(self, folder: Path) -> RunInfo:
-        data = _read_json(folder / "run.json", f"The run {folder.name} of the study is damaged")
+        data = _read_json(folder / RUN_FILE, f"The run {folder.name} of the study is damaged")
         try:
             wrong = [key for key, kind in _RUN_TYPES.items() if not isinstance(data.get(key), kind)]
             if not wrong:
@@ -346,7 +338,7 @@ class Study:
             problem = f"no {wrong[0]} of a run"
         except TypeError as error:
             problem = str(error)
-        raise StudyError(f"{folder / 'run.json'} is damaged ({problem}); delete the folder and run it again.")
+        raise StudyError(f"{folder / RUN_FILE} is damaged ({problem}); delete the folder and run it again.")
 
 
 def _write_inputs(folder: Path, experiment: Experiment) -> None:

@@ -54,7 +54,7 @@ class Shelf:
     @property
     def is_one_study(self) -> bool:
         """Whether there is one study and no folder that others could come to."""
-        return len(self._folders) == 1 and _is_study(self._folders[0])
+        return len(self._folders) == 1 and Study.is_study(self._folders[0])
 
     def studies(self) -> dict[str, Study]:
         """Return the studies by name, in order of name; of two of one name the later is called *name*-2."""
@@ -70,9 +70,7 @@ class Shelf:
     def _paths(self) -> list[Path]:
         paths: list[Path] = []
         for folder in self._folders:
-            inner = (
-                [folder] if _is_study(folder) else sorted(path.parent for path in folder.glob("*/study.json"))
-            )
+            inner = [folder] if Study.is_study(folder) else Study.folders_in(folder)
             paths += [path.resolve() for path in inner if not path.name.startswith(".")]
         return list(dict.fromkeys(paths))
 
@@ -104,7 +102,7 @@ class Shelf:
     @property
     def home(self) -> Path | None:
         """Where new studies go: the first folder that holds studies, if there is one."""
-        return next((folder for folder in self._folders if not _is_study(folder)), None)
+        return next((folder for folder in self._folders if not Study.is_study(folder)), None)
 
     def create(self, name: str) -> Study:
         """Make a study *name* in :attr:`home`.
@@ -134,8 +132,6 @@ def study_info(study: Study) -> StudyInfo:
     folder = study.path.resolve()
     runs, names = study.runs(), study.workloads()
     simulated = [run.makespan_ns for run in runs if run.backend != "replay"]
-    parts = [folder / name for name in ("", "study.json", "note.json", "runs", "traces", "workloads")]
-    changed = max(part.stat().st_mtime for part in parts if part.exists())
     about = read_note(folder)
     return StudyInfo(
         name=folder.name,
@@ -143,14 +139,10 @@ def study_info(study: Study) -> StudyInfo:
         ranks=study.workload_ranks(names[-1]) if names else 0,
         runs=len(runs),
         shortest_ns=min(simulated, default=-1),
-        changed=datetime.fromtimestamp(changed, timezone.utc).isoformat(timespec="seconds"),
+        changed=datetime.fromtimestamp(study.last_change(), timezone.utc).isoformat(timespec="seconds"),
         note=about.get("note", ""),
         tags=about.get("tags", ()),
     )
-
-
-def _is_study(folder: Path) -> bool:
-    return (folder / "study.json").is_file()
 
 
 def _info(name: str, study: Study) -> StudyInfo:

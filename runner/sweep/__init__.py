@@ -32,6 +32,7 @@ from ._sweep import sweep_names as sweep_names
 from ._sweep_tables import SWEEP_TABLES as SWEEP_TABLES
 from ._sweep_tables import front_table as front_table
 from ._sweep_tables import pair_table as pair_table
+from ._table import points_file as points_file
 
 __all__ = [
     "FIGURES",
@@ -58,6 +59,7 @@ __all__ = [
     "pair_table",
     "parse_axis",
     "parse_limits",
+    "points_file",
     "read_points",
     "read_sweep",
     "run_sweep",

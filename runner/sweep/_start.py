@@ -13,7 +13,7 @@ from .._simulate import load_memory
 from ..config import MemoryConfig, NetworkConfig, SystemConfig, list_presets
 from ..study import Study
 from ._settings import Base, Builder
-from ._table import read_table
+from ._table import points_file, read_table
 
 __all__ = ["sweep_experiment", "write_start"]
 
@@ -43,12 +43,11 @@ def sweep_experiment(study: Study, name: str, identity: str) -> Experiment:
 
     Raises `StudyError` if there is no such point, or the sweep was begun again from something else.
     """
-    folder = study.path / "sweeps" / name
-    points = read_table(folder / "points.parquet")
+    points = read_table(points_file(study, name))
     found = points.loc[points["id"] == identity, "settings"]
     if not len(found):
         raise StudyError(f"The sweep '{name}' has no point '{identity}'; choose one of its table.")
-    experiment = Builder(study, _read_start(folder)).experiment(json.loads(found.iloc[0]))
+    experiment = Builder(study, _read_start(study.sweep_dir(name))).experiment(json.loads(found.iloc[0]))
     if experiment.content_hash != identity:
         raise StudyError(
             f"The sweep '{name}' or its workload has changed since the point {identity} was simulated; "

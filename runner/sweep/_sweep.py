@@ -28,7 +28,7 @@ from ._search import Range, Search, Space
 from ._settings import Base, Builder, check_keys
 from ._space import Settings, grid, point_key
 from ._start import write_start
-from ._table import PointTable, read_table
+from ._table import PointTable, points_file, read_table
 
 __all__ = ["Sweep", "SweepProgress", "read_sweep", "run_sweep", "sweep_names"]
 
@@ -99,10 +99,8 @@ def run_sweep(
     base = Base(chosen, system, _loaded(network), load_memory(memory), backend, options or {})
     _check(over if isinstance(points, Search) else points, base)
     cost = _cost(goal, prices or Prices(), over if isinstance(points, Search) else points, base)
-    folder = (
-        study.path
-        / "sweeps"
-        / _checked_name(name or _default_name(over if isinstance(points, Search) else points, base))
+    folder = study.sweep_dir(
+        _checked_name(name or _default_name(over if isinstance(points, Search) else points, base))
     )
     run = _Run(study, base, points, goal)
     with PointTable(folder, cost) as table:
@@ -116,7 +114,9 @@ def run_sweep(
 
 def sweep_names(study: Study) -> list[str]:
     """Return the names of the study's sweeps, sorted."""
-    return sorted(file.parent.name for file in (study.path / "sweeps").glob("*/points.parquet"))
+    return sorted(
+        folder.name for folder in study.sweeps_dir.glob("*") if points_file(study, folder.name).is_file()
+    )
 
 
 def read_sweep(study: Study, name: str) -> Sweep:
@@ -124,7 +124,7 @@ def read_sweep(study: Study, name: str) -> Sweep:
     names = sweep_names(study)
     if name not in names:
         raise StudyError(f"The study {study.path} has no sweep '{name}'{did_you_mean(name, names)}")
-    path = study.path / "sweeps" / name / "points.parquet"
+    path = points_file(study, name)
     table = read_table(path)
     return Sweep(name, path, table, reused=len(table))
 
@@ -205,8 +205,9 @@ class _Run:
     def _known(self, table: PointTable, task: Task) -> Answer | None:
         """Return the figures of an experiment that the sweep or the study has answered before."""
         known = table.answer_of(task.id) or self._failures.get(task.id)
-        run = self.study.path / "runs" / task.id
-        return measure(Result.load(run)) if known is None and (run / "run.json").is_file() else known
+        if known is not None or not self.study.has_run_id(task.id):
+            return known
+        return measure(Result.load(self.study.run_dir(task.id)))
 
     def _accept(self, table: PointTable, task: Task, answer: Answer) -> None:
         self.simulated += 1

@@ -14,16 +14,24 @@ import pandas as pd
 
 from ...errors import StudyError
 from ...support import new_file
+from ..study import Study
 from ._goal import Goal
 from ._point import MEASURES, Answer
 from ._space import Settings, point_key
 
-__all__ = ["PointTable", "read_table"]
+__all__ = ["PointTable", "points_file", "read_table"]
+
+_POINTS = "points.parquet"
 
 _FIXED = ("id", "state", "error", "ranks", *MEASURES, "cost", "simulation_s", "settings")
 _FRACTIONS = ("cost", "simulation_s")
 _INTEGERS = ("ranks", *MEASURES)
 _PAUSE_S = 1.0
+
+
+def points_file(study: Study, name: str) -> Path:
+    """Return the table of the study's sweep *name*; it need not be there."""
+    return study.sweep_dir(name) / _POINTS
 
 
 class PointTable:
@@ -37,7 +45,7 @@ class PointTable:
 
     def __init__(self, folder: Path, cost: Callable[[Settings, int, int], float] | None = None) -> None:
         self._cost = cost
-        self.path = folder / "points.parquet"
+        self.path = folder / _POINTS
         self.rows: dict[str, dict[str, Any]] = {}
         self._answers: dict[str, Answer] = {}
         self._saved_at = 0.0

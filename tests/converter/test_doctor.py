@@ -119,20 +119,9 @@ def test_a_partial_capture_is_warned_of(trace_set):
     assert "partial: rank 1 was killed." in _only(doctor(trace_set), "warning").cause
 
 
-def test_a_study_is_looked_over_whole(trace_set, tmp_path):
-    study = tmp_path / "study"
-    (study / "traces" / "unfinished").mkdir(parents=True)
-    (study / "study.json").write_text("{}")
-    shutil.move(trace_set, study / "traces" / "one")
-    finding = _only(doctor(study), "warning")
-    assert finding.place.endswith("unfinished")
+def test_what_is_nothing_to_look_over_is_said(tmp_path):
     with pytest.raises(UsageError, match="is no study"):
         doctor(tmp_path / "nothing")
-
-
-def test_an_empty_study_is_warned_of(tmp_path):
-    (tmp_path / "study.json").write_text("{}")
-    assert "no trace set" in _only(doctor(tmp_path), "warning").cause
 
 
 def _comm(node_id, size=8, kind=CollectiveType.ALL_REDUCE, **columns):

@@ -1,7 +1,6 @@
 """Merging the trace sets of several hosts."""
 
 import json
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -52,14 +51,6 @@ def test_two_hosts_make_one_whole_trace_set(tmp_path):
     assert merged.manifest["notes"] == [
         "the ranks ran on 2 hosts (a, b): times of different hosts compare only as well as their clocks agree"
     ]
-
-
-def test_of_a_study_the_newest_capture_is_taken(tmp_path):
-    write(tmp_path / "study" / "traces" / "capture-1", [0, 1])
-    write(tmp_path / "study" / "traces" / "capture-2", [0])
-    os.utime(tmp_path / "study" / "traces" / "capture-1" / "manifest.json", (1, 1))
-    merged = collect([tmp_path / "study", write(tmp_path / "b", [1, 2, 3])], tmp_path / "all")
-    assert not merged.partial
 
 
 def test_a_missing_host_and_what_went_wrong_on_the_others_are_named(tmp_path):

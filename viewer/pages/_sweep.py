@@ -19,6 +19,7 @@ from ...runner.sweep import (
     known_goal,
     more_is_cheaper,
     objectives,
+    points_file,
     swept_settings,
     value_text,
     worth_their_cost,
@@ -94,8 +95,8 @@ def _shown(names: list[str], selection: Selection) -> str:
 
 def _stamp(view: StudyView, name: str) -> str:
     """Return what changes whenever the points of the sweep *name* do: text, as browsers round."""
-    file = view.study.path / "sweeps" / name / "points.parquet"
-    return f"{file.stat().st_mtime_ns} {name}" if name and file.is_file() else ""
+    file = points_file(view.study, name) if name else None
+    return f"{file.stat().st_mtime_ns} {name}" if file is not None and file.is_file() else ""
 
 
 def _sweep(view: StudyView, name: str, scheme: str, selection: Selection) -> Any:

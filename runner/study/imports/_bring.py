@@ -67,8 +67,7 @@ def import_item(study: Study, folder: Path, identity: str, name: str, progress: 
 
 def _import_trace_set(study: Study, folder: Path, item: ImportItem, name: str, progress: Progress) -> Path:
     """Copy the trace set into the study and convert it there; without a workload the copy goes again."""
-    root = study.path / "traces"
-    with new_folder(root / name) as copied:
+    with new_folder(study.trace_dir(name)) as copied:
         for file in item.files:
             target = copied / Path(file).relative_to(item.place)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +89,7 @@ def _processes(item: ImportItem) -> int:
 
 def _free_name(study: Study, name: str) -> str:
     """Return *name*, with a number after it if the study has a workload or trace set of that name."""
-    taken = {path.name for kind in ("workloads", "traces") for path in (study.path / kind).glob("*")}
+    taken = study.taken_names()
     names = (name if number == 1 else f"{name}-{number}" for number in range(1, len(taken) + 2))
     return next(candidate for candidate in names if candidate not in taken)
 

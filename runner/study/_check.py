@@ -1,0 +1,26 @@
+"""Look over everything a study holds."""
+
+from __future__ import annotations
+
+from ...converter import Finding, doctor, worst_first
+from ._study import Study
+
+__all__ = ["check_study"]
+
+
+def check_study(study: Study) -> list[Finding]:
+    """Return what is wrong with the trace sets and workloads of *study*, worst first; [] if nothing is.
+
+    Never raises for what it finds.
+    """
+    sets = sorted(study.trace_set_dirs())
+    findings = [finding for folder in sets for finding in doctor(folder)]
+    for folder in study.unfinished_trace_dirs():
+        cause = "It has no manifest.json, so the capture never finished."
+        findings.append(Finding("warning", str(folder), cause, "Capture again, and delete this folder."))
+    for prefix in study.graph_prefixes():
+        findings += doctor(prefix)
+    if not sets and not findings:
+        cause = "It holds no trace set."
+        findings.append(Finding("warning", str(study.path), cause, "Capture one with 'chakrascope trace'."))
+    return worst_first(findings)

@@ -1,0 +1,142 @@
+"""The names of what a study's folder holds: nothing else in the product knows them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...support import remove_leftover_of
+
+__all__ = ["NOTE_FILE", "RUN_FILE", "StudyLayout"]
+
+NOTE_FILE = "note.json"  # beside a run, or a study
+RUN_FILE = "run.json"  # the last that is written of a run
+
+_HEAD = "study.json"
+_MANIFEST = "manifest.json"  # what makes a folder of traces a trace set
+_WORKLOAD = "workload"  # PREFIX of the files in a workload's folder
+
+
+class StudyLayout:
+    """Where things are, or would be, in the study's folder *path*; none of it need exist."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @staticmethod
+    def is_study(folder: str | Path) -> bool:
+        """Return whether *folder* is a study's."""
+        return (Path(folder) / _HEAD).is_file()
+
+    @staticmethod
+    def folders_in(folder: Path) -> list[Path]:
+        """Return the studies' folders in *folder*, in order of name; what may not be read is passed over."""
+        return sorted(file.parent for file in folder.glob(f"*/{_HEAD}"))
+
+    @property
+    def head_file(self) -> Path:
+        """The file that makes a folder a study."""
+        return self.path / _HEAD
+
+    @property
+    def traces_dir(self) -> Path:
+        """The folder of the trace sets."""
+        return self.path / "traces"
+
+    @property
+    def workloads_dir(self) -> Path:
+        """The folder of the workloads."""
+        return self.path / "workloads"
+
+    @property
+    def runs_dir(self) -> Path:
+        """The folder of the runs."""
+        return self.path / "runs"
+
+    @property
+    def sweeps_dir(self) -> Path:
+        """The folder of the sweeps; what a sweep's own folder holds is the sweep's."""
+        return self.path / "sweeps"
+
+    @property
+    def jobs_dir(self) -> Path:
+        """The folder of the background jobs; what it holds is the job store's."""
+        return self.path / "jobs"
+
+    def trace_dir(self, name: str) -> Path:
+        """Return the folder of the trace set *name*."""
+        return self.traces_dir / name
+
+    def workload_dir(self, name: str) -> Path:
+        """Return the folder of the workload *name*."""
+        return self.workloads_dir / name
+
+    def prefix_in(self, folder: Path) -> Path:
+        """Return the PREFIX of the graphs in a workload's *folder*."""
+        return folder / _WORKLOAD
+
+    def run_dir(self, run_id: str) -> Path:
+        """Return the folder of the run *run_id*."""
+        return self.runs_dir / run_id
+
+    def run_file(self, run_id: str) -> Path:
+        """Return the file that says a run is whole."""
+        return self.run_dir(run_id) / RUN_FILE
+
+    def sweep_dir(self, name: str) -> Path:
+        """Return the folder of the sweep *name*."""
+        return self.sweeps_dir / name
+
+    def trace_set_dirs(self) -> list[Path]:
+        """Return the folders of the trace sets that have a manifest, oldest first."""
+        found = list(self.traces_dir.glob(f"*/{_MANIFEST}"))
+        return [file.parent for file in sorted(found, key=lambda file: (file.stat().st_mtime_ns, file))]
+
+    def unfinished_trace_dirs(self) -> list[Path]:
+        """Return the folders of captures that never finished, in order of name."""
+        folders = sorted(folder for folder in self.traces_dir.glob("*") if folder.is_dir())
+        return [folder for folder in folders if not (folder / _MANIFEST).exists()]
+
+    def workload_dirs(self) -> list[Path]:
+        """Return the folders of the workloads, oldest first."""
+        found = list(self.workloads_dir.glob(f"*/{_WORKLOAD}.workload.json"))
+        return [file.parent for file in sorted(found, key=lambda file: (file.stat().st_mtime_ns, file))]
+
+    def graph_prefixes(self) -> list[Path]:
+        """Return the PREFIX of all graphs, also of those that are no whole workload, in order of name."""
+        first = sorted(self.workloads_dir.glob(f"*/{_WORKLOAD}.0.et"))
+        return [self.prefix_in(file.parent) for file in first]
+
+    def run_dirs(self) -> Iterator[Path]:
+        """Yield the folders of the finished runs."""
+        for file in self.runs_dir.glob(f"[!.]*/{RUN_FILE}"):
+            yield file.parent
+
+    def taken_names(self) -> set[str]:
+        """Return the names that a workload or trace set has."""
+        return {path.name for root in (self.workloads_dir, self.traces_dir) for path in root.glob("*")}
+
+    def last_change(self) -> float:
+        """Return when anything in the study changed, in seconds since 1970."""
+        parts = [
+            self.path,
+            self.head_file,
+            self.path / NOTE_FILE,
+            self.runs_dir,
+            self.traces_dir,
+            self.workloads_dir,
+        ]
+        return max(part.stat().st_mtime for part in parts if part.exists())
+
+    def discard_empty(self, trace_dir: Path) -> None:
+        """Remove the folder *trace_dir* of a capture that left nothing, and the study if it holds no more."""
+        for folder in (trace_dir, self.traces_dir):
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+        if list(self.path.iterdir()) == [self.head_file]:
+            shutil.rmtree(self.path)
+
+    def discard_unfinished_run(self, run_id: str, pid: int) -> None:
+        """Remove what the process *pid*, which died, left of a run it had not finished writing."""
+        remove_leftover_of(self.run_dir(run_id), pid)
