@@ -76,7 +76,7 @@ _SECTIONS = {
 
 
 # The modules of commands that are not in one of their own name.
-_MODULES = {"export": "inspect", "studies": "shelf"}
+_MODULES = {"export": "inspect", "studies": "workspace"}
 _NAMES = [name for section in _SECTIONS.values() for name in section]
 
 

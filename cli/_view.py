@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
-from ..runner import Shelf, Study
+from ..runner import Study, Workspace
 from ._output import console
 
 __all__ = ["serve_study", "view_command"]
 
 
-def serve_study(study: Study | Shelf, host: str, port: int, import_from: Path | None = None) -> None:
+def serve_study(study: Study | Workspace, host: str, port: int, import_from: Path | None = None) -> None:
     """Serve the viewer until interrupted, printing its address first."""
     try:
         from ..viewer import serve  # noqa: PLC0415  the viewer is an extra
@@ -46,8 +46,8 @@ def view_command(folders: tuple[Path, ...], host: str, port: int, import_from: P
 
     Several studies, or a folder that holds studies, are listed, and each opens from there.
     """
-    shelf = Shelf(*(_existing(folder) for folder in folders))
-    serve_study(Study.open(folders[0]) if shelf.is_one_study else shelf, host, port, import_from)
+    workspace = Workspace(*(_existing(folder) for folder in folders))
+    serve_study(Study.open(folders[0]) if workspace.is_one_study else workspace, host, port, import_from)
 
 
 def _existing(folder: Path) -> Path:

@@ -47,9 +47,9 @@ from .jobs import JobStore as JobStore
 from .jobs import SweepRequest as SweepRequest
 from .study import ImportItem as ImportItem
 from .study import RunInfo as RunInfo
-from .study import Shelf as Shelf
 from .study import Study as Study
 from .study import StudyInfo as StudyInfo
+from .study import Workspace as Workspace
 from .study import check_study as check_study
 from .study import describe_study as describe_study
 from .study import experiment_archive as experiment_archive
@@ -80,7 +80,6 @@ __all__ = [
     "Result",
     "RunAnalysis",
     "RunInfo",
-    "Shelf",
     "Study",
     "StudyInfo",
     "Summary",
@@ -88,6 +87,7 @@ __all__ = [
     "SweepRequest",
     "SystemConfig",
     "WorkloadSource",
+    "Workspace",
     "advice",
     "analyse_run",
     "backend_names",

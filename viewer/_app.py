@@ -63,12 +63,12 @@ def _shell(view: StudyView) -> dmc.MantineProvider:
 
 def _studies(view: StudyView) -> list[Any]:
     """Return the choice of the study shown, where there are several."""
-    shelf = view.near.shelf
-    if shelf is None:
+    workspace = view.near.workspace
+    if workspace is None:
         return []
     choice = dmc.Select(
         id="study-select",
-        data=list(shelf.studies()),
+        data=list(workspace.studies()),
         value=view.near.name,
         allowDeselect=False,
         searchable=True,
@@ -145,7 +145,7 @@ def _register_shell(app: Dash, view: StudyView) -> None:
         """Name the selected node beside every page."""
         return _selected(view, selection or {})
 
-    if view.near.shelf is not None:
+    if view.near.workspace is not None:
         app.clientside_callback(
             ClientsideFunction("chakrascope", "openStudy"),
             Output("study-select", "data-opened"),

@@ -12,7 +12,7 @@ from flask import Flask
 from werkzeug.serving import make_server
 
 from ..errors import ChakrascopeError
-from ..runner import Shelf, Study
+from ..runner import Study, Workspace
 from ._access import is_loopback, new_token, require_token, serve_only
 from ._app import create_app
 from ._site import Site
@@ -24,14 +24,14 @@ _LAST_PORT = 65535
 
 
 def serve(
-    what: Study | Shelf,
+    what: Study | Workspace,
     host: str = "127.0.0.1",
     port: int = 8050,
     *,
     import_from: Path | None = None,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve a study, or all on a shelf, until interrupted.
+    """Serve a study, or all of a workspace, until interrupted.
 
     *ready* is called with the address once connections are accepted. What can be converted in the folder
     *import_from* may be taken into the studies. Port 0 takes any free port. On an address that other machines
@@ -53,9 +53,9 @@ def serve(
 
 
 def _application(
-    what: Study | Shelf, import_from: Path | None, guard: Callable[[Flask], None]
+    what: Study | Workspace, import_from: Path | None, guard: Callable[[Flask], None]
 ) -> Flask | Site:
-    if isinstance(what, Shelf):
+    if isinstance(what, Workspace):
         return Site(what, import_from, guard)
     flask: Flask = create_app(what, warm=True, near=Surroundings(import_from=import_from)).server
     guard(flask)

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from dash import Dash, html
 from flask import Flask, Response
 
-from ..runner import Shelf
+from ..runner import Workspace
 from ._app import create_app
 from ._routes import table_file
 from ._shell import frame, new_dash
@@ -26,19 +26,19 @@ _MOST_OPEN = 16
 
 
 class Site:
-    """The WSGI application of the studies on *shelf*.
+    """The WSGI application of the studies in *workspace*.
 
     A study is an application of its own, so that nobody's selection can be taken for one of another study;
     it is made when it is first asked for. *guard* is called with each Flask application before it answers.
     """
 
     def __init__(
-        self, shelf: Shelf, import_from: Path | None = None, guard: Callable[[Flask], object] = bool
+        self, workspace: Workspace, import_from: Path | None = None, guard: Callable[[Flask], object] = bool
     ) -> None:
-        self._shelf = shelf
-        self._shared = Surroundings(shelf=shelf, import_from=import_from)
+        self._workspace = workspace
+        self._shared = Surroundings(workspace=workspace, import_from=import_from)
         self._guard = guard
-        self._front = _front(shelf)
+        self._front = _front(workspace)
         guard(self._front.server)
         self._open: OrderedDict[tuple[str, Path], Flask] = OrderedDict()
         self._lock = threading.Lock()
@@ -56,7 +56,7 @@ class Site:
 
     def _study(self, name: str) -> Flask | None:
         """Return the viewer of the study *name*, or ``None`` if there is no such study."""
-        study = self._shelf.studies().get(name)
+        study = self._workspace.studies().get(name)
         if study is None:
             return None
         key = (name, study.path)
@@ -70,20 +70,20 @@ class Site:
 
     def _viewer(self, name: str) -> Flask:
         shared = self._shared
-        near = Surroundings(name, shared.shelf, shared.import_from, shared.open_runs, shared.lock)
+        near = Surroundings(name, shared.workspace, shared.import_from, shared.open_runs, shared.lock)
         prefix = f"{_BELOW}{quote(name, safe='')}/"
-        server: Flask = create_app(self._shelf.study(name), near=near, prefix=prefix).server
+        server: Flask = create_app(self._workspace.study(name), near=near, prefix=prefix).server
         self._guard(server)
         return server
 
 
-def _front(shelf: Shelf) -> Dash:
+def _front(workspace: Workspace) -> Dash:
     app = new_dash()
     app.layout = lambda: frame([], [], [html.Div(id="nav")])
-    STUDIES.register(app, shelf)
+    STUDIES.register(app, workspace)
 
     @app.server.get("/export/studies.<extension>")
     def export(extension: str) -> Response:
-        return table_file(shelf.table(), "studies", extension)
+        return table_file(workspace.table(), "studies", extension)
 
     return app

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlencode
 
 from ..converter import Workload
 from ..errors import ChakrascopeError, StudyError
-from ..runner import Result, RunInfo, Shelf, Study
+from ..runner import Result, RunInfo, Study, Workspace
 from ..runner.analysis import ComputedOnce, RunAnalysis
 from .timeline import SliceIndex
 
@@ -126,12 +126,12 @@ class OpenRun(RunAnalysis):
 class Surroundings:
     """What the viewer of one study shares with those of others it is served with.
 
-    *shelf* are these studies, among which it is called *name*; *import_from* is the folder it may import
+    *workspace* are these studies, among which it is called *name*; *import_from* is the folder it may import
     from. Runs are held open for all of them together, so that memory does not grow with the studies.
     """
 
     name: str = ""
-    shelf: Shelf | None = None
+    workspace: Workspace | None = None
     import_from: Path | None = None
     open_runs: OrderedDict[tuple[Path, str], OpenRun] = field(default_factory=OrderedDict, repr=False)
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)

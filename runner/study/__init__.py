@@ -10,8 +10,8 @@ from ._runs import run_name as run_name
 from ._runs import run_table as run_table
 from ._study import RunInfo as RunInfo
 from ._study import Study as Study
-from ._workspace import Shelf as Shelf
 from ._workspace import StudyInfo as StudyInfo
+from ._workspace import Workspace as Workspace
 from ._workspace import describe_study as describe_study
 from .imports import ImportItem as ImportItem
 from .imports import check_item as check_item
@@ -23,9 +23,9 @@ from .imports import proposed_name as proposed_name
 __all__ = [
     "ImportItem",
     "RunInfo",
-    "Shelf",
     "Study",
     "StudyInfo",
+    "Workspace",
     "check_item",
     "check_name",
     "check_study",

@@ -14,7 +14,7 @@ from ._names import check_name
 from ._notes import read_note, write_note
 from ._study import Study
 
-__all__ = ["Shelf", "StudyInfo", "describe_study", "study_info"]
+__all__ = ["StudyInfo", "Workspace", "describe_study", "study_info"]
 
 _COLUMNS = ["name", "tags", "workloads", "ranks", "runs", "shortest_ns", "changed", "note", "problem"]
 
@@ -38,7 +38,7 @@ class StudyInfo:
     problem: str = ""
 
 
-class Shelf:
+class Workspace:
     """The studies at *folders*, each of which is a study or holds studies.
 
     What lies in a folder is looked up whenever it is asked for. Raises `StudyError` for a folder that is

@@ -8,7 +8,7 @@ import pytest
 from studies import make_study
 from werkzeug.test import Client
 
-from chakrascope.runner import Shelf, Study, describe_study
+from chakrascope.runner import Study, Workspace, describe_study
 from chakrascope.viewer._access import require_token
 from chakrascope.viewer._site import Site
 
@@ -28,12 +28,12 @@ def folder(tmp_path_factory):
 
 @contextmanager
 def site(folder):
-    with serving(SimpleNamespace(server=Site(Shelf(folder)))) as address:
+    with serving(SimpleNamespace(server=Site(Workspace(folder)))) as address:
         yield address
 
 
 def test_each_study_answers_below_its_own_path(folder):
-    client = Client(Site(Shelf(folder)))
+    client = Client(Site(Workspace(folder)))
     for name in ("one", HOSTILE):
         answer = client.get(f"/study/{name.replace('%', '%25')}/export/runs.csv")
         assert (answer.status_code, len(answer.text.splitlines())) == (200, 3)
@@ -45,11 +45,11 @@ def test_each_study_answers_below_its_own_path(folder):
 
 @pytest.mark.parametrize("path", ["/study/../one/", "/study/..%2f..%2fetc/export/runs.csv", "/study//runs"])
 def test_name_of_a_study_is_no_path(folder, path):
-    assert b"makespan_ns" not in Client(Site(Shelf(folder / ".."))).get(path).data
+    assert b"makespan_ns" not in Client(Site(Workspace(folder / ".."))).get(path).data
 
 
 def test_every_study_asks_for_the_token(folder):
-    client = Client(Site(Shelf(folder), guard=lambda server: require_token(server, "secret")))
+    client = Client(Site(Workspace(folder), guard=lambda server: require_token(server, "secret")))
     assert client.get("/study/one/export/runs.csv").status_code == 403
     assert client.get("/export/studies.csv").status_code == 403
     answer = client.get("/study/one/runs?token=secret&run=7")
@@ -123,5 +123,5 @@ def test_study_is_begun_and_described(page, tmp_path):
         page.wait_for_selector("#notice:has-text('no workload yet')")
         page.goto(f"{address}/study/gone/")
         page.wait_for_selector("#notice:has-text('No such study is here')")
-    assert Shelf(tmp_path).infos()[0].note == "for the customer"
+    assert Workspace(tmp_path).infos()[0].note == "for the customer"
     assert page.complaints == []

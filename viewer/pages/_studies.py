@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlencode
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, Patch, State, no_update
 
-from ...runner import Shelf, Study, describe_study
+from ...runner import Study, Workspace, describe_study
 from ._notes import note_editor, tag_list
 from ._parts import card, column, export_links, fitting, records, table, text_column
 
@@ -29,9 +29,9 @@ _COLUMNS = [
 ]  # fmt: skip
 
 
-def layout(shelf: Shelf, pathname: str, search: str | None, scheme: str) -> Any:
+def layout(workspace: Workspace, pathname: str, search: str | None, scheme: str) -> Any:
     """Return the list of studies, below what is wrong with the address if something is."""
-    rows = _rows(shelf)
+    rows = _rows(workspace)
     parts: list[Any] = []
     if pathname != "/":
         parts.append(
@@ -39,7 +39,7 @@ def layout(shelf: Shelf, pathname: str, search: str | None, scheme: str) -> Any:
         )
     if rows:
         grid = table(
-            "studies-table", shelf.table().head(0), _COLUMNS, scheme,
+            "studies-table", workspace.table().head(0), _COLUMNS, scheme,
             height=fitting(len(rows), _TABLE_HEIGHT), getRowId="params.data.name",
             quickFilterText=_find_of(search),
             rowSelection={"mode": "singleRow", "enableClickSelection": True},
@@ -48,16 +48,16 @@ def layout(shelf: Shelf, pathname: str, search: str | None, scheme: str) -> Any:
         grid.rowData = rows
         note = "Click a name to open the study; tick one to describe it."
         parts.append(
-            card("All studies", _tools(shelf, search), grid, note=note, exports=export_links("studies"))
+            card("All studies", _tools(workspace, search), grid, note=note, exports=export_links("studies"))
         )
     else:
-        parts.append(_nothing(shelf))
+        parts.append(_nothing(workspace))
     editor = note_editor("study", "Tags and note of the study", labelled=False)
     return dmc.Stack([dmc.Title("Studies", order=2), *parts, editor, _new_study()], gap="md")
 
 
-def _rows(shelf: Shelf) -> list[dict[str, Any]]:
-    found = shelf.table()
+def _rows(workspace: Workspace) -> list[dict[str, Any]]:
+    found = workspace.table()
     damaged = found["problem"] != ""
     found.loc[damaged, "note"] = "cannot be read: " + found["problem"][damaged]
     return records(found.drop(columns=["problem", "workloads"]))
@@ -67,18 +67,18 @@ def _find_of(search: str | None) -> str:
     return parse_qs((search or "").lstrip("?")).get("find", [""])[0][:_FIND_LENGTH]
 
 
-def _nothing(shelf: Shelf) -> Any:
-    begin = [dmc.Button("New study", id="studies-new", mb="sm")] if shelf.home else []
+def _nothing(workspace: Workspace) -> Any:
+    begin = [dmc.Button("New study", id="studies-new", mb="sm")] if workspace.home else []
     text = "Begin one here and import into it, or capture a training job into this folder:"
     code = "chakrascope profile -o FOLDER/NAME --network PRESET -- torchrun --nproc-per-node 2 train.py"
     return card("There is no study here yet", dmc.Text(text, mb="xs"), *begin, dmc.Code(code, block=True))
 
 
-def _tools(shelf: Shelf, search: str | None) -> dmc.Group:
+def _tools(workspace: Workspace, search: str | None) -> dmc.Group:
     find = dmc.TextInput(id="studies-find", placeholder="Filter by any column", value=_find_of(search),
                          debounce=300, w=300, **{"aria-label": "Filter"})  # fmt: skip
     made = [dmc.Button("Tags and note", id="study-edit", disabled=True, variant="default")]
-    if shelf.home:
+    if workspace.home:
         made.append(dmc.Button("New study", id="studies-new", variant="default"))
     return dmc.Group([find, *made], gap="sm", mb="sm")
 
@@ -90,14 +90,14 @@ def _new_study() -> dmc.Modal:
     return dmc.Modal(dmc.Stack([name, button]), id="studies-begun", title="New study", opened=False)
 
 
-def register(app: Dash, shelf: Shelf) -> None:
+def register(app: Dash, workspace: Workspace) -> None:
     """Wire the page, its filter, its editor and new studies."""
 
     @app.callback(
         Output("page", "children"), Input("url", "pathname"), Input("dark", "checked"), State("url", "search")
     )
     def show(pathname: str | None, dark: bool, search: str | None) -> Any:
-        return layout(shelf, pathname or "/", search, "dark" if dark else "light")
+        return layout(workspace, pathname or "/", search, "dark" if dark else "light")
 
     @app.callback(
         Output("studies-table", "dashGridOptions"), Output("url", "search"), Input("studies-find", "value"),
@@ -110,21 +110,21 @@ def register(app: Dash, shelf: Shelf) -> None:
         same = _find_of(search) == (text or "")
         return options, no_update if same else f"?{urlencode({'find': text})}" if text else ""
 
-    _register_editor(app, shelf)
-    _register_new(app, shelf)
+    _register_editor(app, workspace)
+    _register_new(app, workspace)
 
 
-def _chosen(shelf: Shelf, rows: Any) -> Study | None:
-    """Return the study whose name the browser sent, if the shelf has it."""
+def _chosen(workspace: Workspace, rows: Any) -> Study | None:
+    """Return the study whose name the browser sent, if the workspace has it."""
     row = rows[0] if isinstance(rows, list) and rows else None
     name = row.get("name") if isinstance(row, dict) else None
-    return shelf.studies().get(name) if isinstance(name, str) else None
+    return workspace.studies().get(name) if isinstance(name, str) else None
 
 
-def _register_editor(app: Dash, shelf: Shelf) -> None:
+def _register_editor(app: Dash, workspace: Workspace) -> None:
     @app.callback(Output("study-edit", "disabled"), Input("studies-table", "selectedRows"))
     def tick(rows: Any) -> bool:
-        return _chosen(shelf, rows) is None
+        return _chosen(workspace, rows) is None
 
     @app.callback(
         Output("study-editor", "opened"), Output("study-tags", "value"), Output("study-note", "value"),
@@ -132,11 +132,11 @@ def _register_editor(app: Dash, shelf: Shelf) -> None:
     )  # fmt: skip
     def edit(clicks: int | None, rows: Any) -> tuple[Any, Any, Any]:
         """Ask for the texts of the ticked study."""
-        study = _chosen(shelf, rows)
+        study = _chosen(workspace, rows)
         if not clicks or study is None:
             return no_update, no_update, no_update
-        name = next(name for name, known in shelf.studies().items() if known.path == study.path)
-        info = next(info for info in shelf.infos() if info.name == name)
+        name = next(name for name, known in workspace.studies().items() if known.path == study.path)
+        info = next(info for info in workspace.infos() if info.name == name)
         return True, list(info.tags), info.note
 
     @app.callback(
@@ -146,14 +146,14 @@ def _register_editor(app: Dash, shelf: Shelf) -> None:
     )  # fmt: skip
     def save(clicks: int | None, rows: Any, tags: Any, note: Any) -> tuple[Any, Any]:
         """Keep them; what the study refuses is told, and the dialogue stays with what was typed."""
-        study = _chosen(shelf, rows)
+        study = _chosen(workspace, rows)
         if not clicks or study is None:
             return no_update, no_update
         describe_study(study, note=str(note or ""), tags=tag_list(tags))
-        return False, _rows(shelf)
+        return False, _rows(workspace)
 
 
-def _register_new(app: Dash, shelf: Shelf) -> None:
+def _register_new(app: Dash, workspace: Workspace) -> None:
     @app.callback(
         Output("studies-begun", "opened"), Input("studies-new", "n_clicks"), prevent_initial_call=True
     )
@@ -171,5 +171,5 @@ def _register_new(app: Dash, shelf: Shelf) -> None:
         """Make the study and list it."""
         if not clicks:
             return no_update, no_update
-        shelf.create(str(name or "").strip())
-        return False, layout(shelf, "/", search, "dark" if dark else "light")
+        workspace.create(str(name or "").strip())
+        return False, layout(workspace, "/", search, "dark" if dark else "light")

@@ -8,7 +8,7 @@ import click
 import pandas as pd
 
 from ..errors import UsageError
-from ..runner import Shelf, describe_study
+from ..runner import Workspace, describe_study
 from ..support import duration_text
 from ._output import console, format_option, print_frame
 
@@ -38,14 +38,14 @@ def studies_command(
     output_format: str,
 ) -> None:
     """List the studies in FOLDER, or several: how large they are, and what they were for."""
-    shelf = Shelf(*folders)
+    workspace = Workspace(*folders)
     if (name is None) != (note is None and not tags):
         raise UsageError("--study NAME goes with --tag or --note. Next: name a study and what to write.")
     if begun is not None:
-        shelf.create(begun)
+        workspace.create(begun)
     if name is not None:
-        describe_study(shelf.study(name), note=note, tags=[tag for tag in tags if tag] if tags else None)
-    table = shelf.table(find)
+        describe_study(workspace.study(name), note=note, tags=[tag for tag in tags if tag] if tags else None)
+    table = workspace.table(find)
     if output_format == "table" and table.empty:
         console.print("There is no such study here. Next: `chakrascope profile -o FOLDER/NAME ...`.")
     else:
