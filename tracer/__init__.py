@@ -10,6 +10,18 @@ from __future__ import annotations
 from ._capture import Capture, capture
 from ._collect import collect
 from ._launcher import trace
-from ._trace_set import TraceSet
+from ._trace_set import MANIFEST_NAME, MAX_RANKS, Manifest, ProcessGroup, RankEntry, StepRange, TraceSet
 
-__all__ = ["Capture", "TraceSet", "capture", "collect", "trace"]
+__all__ = [
+    "MANIFEST_NAME",
+    "MAX_RANKS",
+    "Capture",
+    "Manifest",
+    "ProcessGroup",
+    "RankEntry",
+    "StepRange",
+    "TraceSet",
+    "capture",
+    "collect",
+    "trace",
+]

@@ -9,14 +9,13 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from ..errors import ChakrascopeError
 from . import _agent
-from ._merge import merge, read_statuses
+from ._merge import Status, merge, read_statuses
 
 __all__ = ["Capture", "capture"]
 
@@ -100,7 +99,7 @@ def _loaded_agent_module() -> ModuleType:
 def _merge_when_last(agent: _agent.Agent, *, exit_code: int = 0) -> None:
     """Write the manifest if all ranks have left or died."""
     statuses = read_statuses(agent.out)
-    worlds = [status["rank"]["world_size"] for status in statuses if status["rank"] is not None]
+    worlds = [status.rank.world_size for status in statuses if status.rank is not None]
     if len(statuses) >= max(worlds, default=1) and all(map(_has_left, statuses)):
         options = {"warmup": agent.warmup, "steps": agent.steps, "modules": agent.modules}
         merge(agent.out, sys.argv, exit_code, options)
@@ -113,9 +112,9 @@ def _merge_at_end(agent: _agent.Agent, *, exit_code: int) -> None:
             _merge_when_last(agent, exit_code=exit_code)
 
 
-def _has_left(status: Mapping[str, Any]) -> bool:
+def _has_left(status: Status) -> bool:
     """Return whether a rank has closed its capture, or has died on this host."""
-    return bool(status["closed"] or (status["host"] == socket.gethostname() and not _runs(status["pid"])))
+    return status.closed or (status.host == socket.gethostname() and not _runs(status.pid))
 
 
 def _runs(pid: int) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import CaptureError, UsageError
-from ._trace_set import MANIFEST_NAME
+from ._trace_set import MANIFEST_NAME, MAX_RANKS
 
 __all__ = ["check_command", "prepare_folder"]
 
@@ -30,10 +30,10 @@ def check_command(command: Sequence[str], warmup: int, steps: int, fake_world: i
     if steps < 1 or warmup < 0:
         raise UsageError(f"warmup={warmup}, steps={steps}: capture at least 1 step after 0 or more.")
     launcher = _launcher(command)
-    if fake_world < 0 or (fake_world and launcher):
+    if not 0 <= fake_world <= MAX_RANKS or (fake_world and launcher):
         raise UsageError(
-            f"A fake world of {fake_world} ranks is one process: give --fake-world a positive number, and "
-            "start the script by python, not by a launcher: "
+            f"A fake world of {fake_world} ranks is one process: give --fake-world a number from 1 to "
+            f"{MAX_RANKS}, and start the script by python, not by a launcher: "
             "chakrascope trace --fake-world 64 -- python train.py"
         )
     script = _launched_script(command) if launcher else _script(command)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from ..errors import CaptureError, TraceError, UsageError
 from ..support import new_file
 from ._checks import prepare_folder
 from ._merge import MISSING, missing_ranks, write_manifest
-from ._trace_set import FILE_KEYS, TraceSet
+from ._trace_set import RankEntry, TraceSet
 
 __all__ = ["collect"]
 
@@ -47,16 +48,18 @@ def collect(folders: Iterable[str | Path], output: str | Path) -> TraceSet:
             f"The traces cannot be copied to {out}: {error.strerror}. Free some space, or choose another "
             "folder."
         ) from None
-    return write_manifest(out, _manifest(trace_sets))
+    merged = _merged(trace_sets, out)
+    write_manifest(merged)
+    return merged
 
 
 def _check_same_job(trace_sets: Sequence[TraceSet]) -> None:
     first = trace_sets[0]
     for other in trace_sets[1:]:
         for key in SAME:
-            _check_equal(first, other, key, first.manifest.get(key), other.manifest.get(key))
+            _check_equal(first, other, key, getattr(first, key), getattr(other, key))
         for key in OF_THE_WINDOW:
-            values = [one.manifest.get("options", {}).get(key) for one in (first, other)]
+            values = [one.options.get(key) for one in (first, other)]
             _check_equal(first, other, key, *values)
 
 
@@ -72,42 +75,41 @@ def _check_ranks(trace_sets: Sequence[TraceSet]) -> None:
     places: dict[int, Path] = {}
     for trace_set in trace_sets:
         for rank in trace_set.ranks:
-            if rank["rank"] in places:
+            if rank.rank in places:
                 raise TraceError(
-                    f"Rank {rank['rank']} is in {places[rank['rank']]} and in {trace_set.path}. Collect the "
+                    f"Rank {rank.rank} is in {places[rank.rank]} and in {trace_set.path}. Collect the "
                     "folders of one run, each once."
                 )
-            places[rank["rank"]] = trace_set.path
+            places[rank.rank] = trace_set.path
 
 
 def _copy_files(trace_set: TraceSet, out: Path) -> None:
-    for name in (rank.get(key) for rank in trace_set.ranks for key in FILE_KEYS):
-        if name is not None:
-            with new_file(out / name, sync=False) as temporary:  # the manifest's writer syncs all
-                shutil.copyfile(trace_set.path / name, temporary)
+    for name in (name for rank in trace_set.ranks for name in rank.files):
+        with new_file(out / name, sync=False) as temporary:  # the manifest's writer syncs all
+            shutil.copyfile(trace_set.path / name, temporary)
 
 
-def _manifest(trace_sets: Sequence[TraceSet]) -> dict[str, Any]:
-    ranks = sorted((rank for one in trace_sets for rank in one.ranks), key=lambda rank: int(rank["rank"]))
-    manifests = [one.manifest for one in trace_sets]
+def _merged(trace_sets: Sequence[TraceSet], out: Path) -> TraceSet:
+    ranks = sorted((rank for one in trace_sets for rank in one.ranks), key=lambda entry: entry.rank)
     reasons = [reason for one in trace_sets for reason in one.reasons if not reason.startswith(MISSING)]
-    if not manifests[0].get("fake_world"):
+    if not trace_sets[0].fake_world:
         reasons += missing_ranks(ranks, trace_sets[0].world_size)
-    notes = [note for manifest in manifests for note in manifest.get("notes", [])]
+    notes = [note for one in trace_sets for note in one.notes]
     notes += _clock_note(ranks)
-    return {
-        **manifests[0],
-        "created": min(str(manifest.get("created", "")) for manifest in manifests),
-        "partial": bool(reasons),
-        "reasons": list(dict.fromkeys(reasons)),
-        "notes": list(dict.fromkeys(notes)),
-        "exit_code": next((one.exit_code for one in trace_sets if one.exit_code), 0),
-        "ranks": ranks,
-    }
+    return msgspec.structs.replace(
+        trace_sets[0],
+        path=out,
+        created=min(one.created for one in trace_sets),
+        partial=bool(reasons),
+        reasons=list(dict.fromkeys(reasons)),
+        notes=list(dict.fromkeys(notes)),
+        exit_code=next((one.exit_code for one in trace_sets if one.exit_code), 0),
+        ranks=ranks,
+    )
 
 
-def _clock_note(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
-    hosts = Counter(str(rank.get("hostname")) for rank in ranks)
+def _clock_note(ranks: Sequence[RankEntry]) -> list[str]:
+    hosts = Counter(rank.hostname for rank in ranks)
     if len(hosts) < 2:
         return []
     return [

@@ -116,15 +116,15 @@ def _wait(process: subprocess.Popen[bytes], folder: Path, on_status: Callable[[s
 
 def _report(folder: Path, told: dict[int, str], on_status: Callable[[str], None]) -> None:
     for status in read_statuses(folder):
-        rank = status["rank"]
+        rank = status.rank
         if rank is None:
             continue
-        if rank["device_trace"] is None:
-            sentence = f"rank {rank['rank']}: recording after {count_text(status['steps_seen'], 'step')}"
+        if rank.device_trace is None:
+            sentence = f"rank {rank.rank}: recording after {count_text(status.steps_seen, 'step')}"
         else:
-            sentence = f"rank {rank['rank']}: captured {count_text(len(rank['steps']), 'step')}"
-        if told.get(status["pid"]) != sentence:
-            told[status["pid"]] = sentence
+            sentence = f"rank {rank.rank}: captured {count_text(len(rank.steps), 'step')}"
+        if told.get(status.pid) != sentence:
+            told[status.pid] = sentence
             on_status(sentence)
 
 

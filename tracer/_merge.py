@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import json
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,11 +11,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+
 from ..errors import CaptureError, CommandFailed, NothingCaptured
 from ..support import new_file
-from ._trace_set import FILE_KEYS, FORMAT, MANIFEST_NAME, VERSION, TraceSet
+from ._trace_set import MANIFEST_NAME, RankEntry, TraceSet
 
-__all__ = ["MISSING", "merge", "missing_ranks", "read_statuses", "write_manifest"]
+__all__ = ["MISSING", "Status", "merge", "missing_ranks", "read_statuses", "write_manifest"]
 
 CLAIM = ".merging"
 PATIENCE_SECONDS = 30.0
@@ -28,13 +30,34 @@ FAKE_WORLD_NOTE = (
 )
 
 
-def read_statuses(out: Path) -> list[dict[str, Any]]:
+class RankStatus(RankEntry, frozen=True, kw_only=True):
+    """What an agent says of its rank: the manifest's entry, and what the merge needs beside."""
+
+    world_size: int
+    torch_version: str
+    raw_host_trace: str
+    notes: list[str]
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The status file of one process's agent (``Agent._write_status``); *closed* once it has ended well."""
+
+    host: str
+    pid: int
+    steps_seen: int
+    rank: RankStatus | None
+    reasons: list[str]
+    notes: list[str]
+    closed: bool
+
+
+def read_statuses(out: Path) -> list[Status]:
     """Return every agent's status, in the order in which they were last written."""
-    found: list[tuple[int, str, dict[str, Any]]] = []
+    found: list[tuple[int, str, Status]] = []
     for file in (out / "status").glob("[!.]*.json"):
         with contextlib.suppress(FileNotFoundError, ValueError):  # a peer has merged or overwrites it
             written_ns = file.stat().st_mtime_ns
-            found.append((written_ns, file.name, json.loads(file.read_text(encoding="utf-8"))))
+            found.append((written_ns, file.name, msgspec.json.decode(file.read_bytes(), type=Status)))
     return [status for _, _, status in sorted(found, key=lambda entry: entry[:2])]
 
 
@@ -74,65 +97,56 @@ def _alone(claim: Path) -> Iterator[None]:
 
 
 def _merge(
-    out: Path,
-    statuses: Sequence[Mapping[str, Any]],
-    command: Sequence[str],
-    exit_code: int,
-    options: Mapping[str, Any],
+    out: Path, statuses: Sequence[Status], command: Sequence[str], exit_code: int, options: Mapping[str, Any]
 ) -> TraceSet:
     ranks = _ranks(out, statuses)
-    usable = any(rank["steps"] and rank["device_trace"] for rank in ranks)
-    if not usable and (exit_code == 0 or not ranks):
-        message = _nothing(statuses, exit_code, int(options["warmup"]), ranks)
-        for file in (rank[key] for rank in ranks for key in FILE_KEYS if rank[key]):
+    died = {entry.rank for entry, closed in ranks if not closed}
+    entries = [entry for entry, _ in ranks]
+    usable = any(entry.steps and entry.device_trace for entry in entries)
+    if not usable and (exit_code == 0 or not entries):
+        message = _nothing(statuses, exit_code, int(options["warmup"]), died)
+        for file in (file for entry in entries for file in entry.files):
             (out / file).unlink()
         _clean(out)
         raise CommandFailed(message, exit_code) if exit_code else NothingCaptured(message)
     fake_world = int(options.get("fake_world") or 0)
-    notes = _notes(ranks, statuses)
-    if fake_world:
-        notes.append(FAKE_WORLD_NOTE.format(ranks=fake_world))
-    world_size = max(rank.pop("world_size") for rank in ranks)
-    torch_version = {rank.pop("torch_version") for rank in ranks}
-    reasons = _reasons(ranks, statuses, exit_code, int(options["steps"]))
-    missing = [] if fake_world else missing_ranks(ranks, world_size)
-    manifest = {
-        "format": FORMAT,
-        "version": VERSION,
-        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "partial": bool(reasons or missing),
-        "reasons": [*reasons, *missing],
-        "notes": notes,
-        "command": list(command),
-        "exit_code": exit_code,
-        "torch_version": ", ".join(sorted(torch_version)),
-        "world_size": world_size,
-        "fake_world": bool(fake_world),
-        "ranks": ranks,
-        "options": dict(options),
-    }
-    trace_set = write_manifest(out, manifest)
+    world_size = max(entry.world_size for entry in entries)
+    reasons = _reasons(entries, statuses, died, exit_code, int(options["steps"]))
+    missing = [] if fake_world else missing_ranks(entries, world_size)
+    trace_set = TraceSet(
+        path=out,
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        partial=bool(reasons or missing),
+        reasons=[*reasons, *missing],
+        notes=_notes(entries, statuses, fake_world),
+        command=list(command),
+        exit_code=exit_code,
+        torch_version=", ".join(sorted({entry.torch_version for entry in entries})),
+        world_size=world_size,
+        fake_world=bool(fake_world),
+        ranks=[msgspec.convert(entry, RankEntry, from_attributes=True) for entry in entries],
+        options=dict(options),
+    )
+    write_manifest(trace_set)
     if not missing:  # else other hosts may share the folder; the last one to end merges all of them
         _clean(out)
     return trace_set
 
 
-def write_manifest(out: Path, manifest: Mapping[str, Any]) -> TraceSet:
-    """Save *manifest* in *out* and return the trace set; raises `CaptureError` when it cannot be written."""
-    trace_set = TraceSet(out, manifest)
+def write_manifest(trace_set: TraceSet) -> None:
+    """Save the manifest of *trace_set*; raises `CaptureError` when it cannot be written."""
     try:
         trace_set.save()
     except OSError as error:
         raise CaptureError(
-            f"The capture ended, but its manifest cannot be written to {out}: {error.strerror}. Free some "
-            "space or choose another folder with -o, and capture anew."
+            f"The capture ended, but its manifest cannot be written to {trace_set.path}: {error.strerror}. "
+            "Free some space or choose another folder with -o, and capture anew."
         ) from None
-    return trace_set
 
 
-def missing_ranks(ranks: Sequence[Mapping[str, Any]], world_size: int) -> list[str]:
+def missing_ranks(entries: Sequence[RankEntry], world_size: int) -> list[str]:
     """Return a sentence that names the ranks without any trace, or nothing if there are none."""
-    missing = sorted(set(range(world_size)) - {rank["rank"] for rank in ranks})
+    missing = sorted(set(range(world_size)) - {entry.rank for entry in entries})
     return [MISSING + ", ".join(map(str, missing))] if missing else []
 
 
@@ -146,33 +160,34 @@ def _clean(out: Path) -> None:
         out.rmdir()
 
 
-def _ranks(out: Path, statuses: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return one entry a rank: of its processes (elastic restarts, helpers), the one that left its files."""
-    entries: dict[int, dict[str, Any]] = {}
+def _ranks(out: Path, statuses: Sequence[Status]) -> list[tuple[RankStatus, bool]]:
+    """Return each rank once, in order, with whether it has ended well.
+
+    Of its processes (elastic restarts, helpers), the one that left its files counts.
+    """
+    found: dict[int, tuple[RankStatus, bool]] = {}
     for status in statuses:
-        entry = status["rank"]
+        entry = status.rank
         if entry is None:
             continue
-        kept = entries.get(entry["rank"])
-        if kept is None or _precedence(entry) >= _precedence(kept):
-            entries[entry["rank"]] = {**entry, "died": not status["closed"]}
-    for entry in entries.values():
-        _salvage(out, entry)
-    return [entries[rank] for rank in sorted(entries) if entries[rank]["host_trace"] is not None]
+        if entry.rank not in found or _precedence(entry) >= _precedence(found[entry.rank][0]):
+            found[entry.rank] = (entry, status.closed)
+    salvaged = ((_salvaged(out, entry), closed) for _, (entry, closed) in sorted(found.items()))
+    return [(entry, closed) for entry, closed in salvaged if entry.host_trace is not None]
 
 
-def _precedence(entry: Mapping[str, Any]) -> tuple[bool, bool, bool]:
+def _precedence(entry: RankStatus) -> tuple[bool, bool, bool]:
     """Return what makes a process's entry better than that of another one of its rank, the worst first."""
-    return (entry["device_trace"] is not None, entry["trigger"] != "forward", entry["complete"])
+    return (entry.device_trace is not None, entry.trigger != "forward", entry.complete)
 
 
-def _salvage(out: Path, entry: dict[str, Any]) -> None:
+def _salvaged(out: Path, entry: RankStatus) -> RankStatus:
     """Keep the host trace of a rank that was killed while it recorded: its finished lines are readable."""
-    raw = out / entry.pop("raw_host_trace")
+    raw = out / entry.raw_host_trace
     if not raw.exists():
-        return
-    if entry["host_trace"] is None and raw.stat().st_size > 0:
-        name = f"rank{entry['rank']}.host.json.gz"
+        return entry
+    if entry.host_trace is None and raw.stat().st_size > 0:
+        name = f"rank{entry.rank}.host.json.gz"
         with contextlib.suppress(OSError):  # no space for it: that rank is missing
             with (
                 new_file(out / name, sync=False) as temporary,
@@ -180,52 +195,47 @@ def _salvage(out: Path, entry: dict[str, Any]) -> None:
                 gzip.open(temporary, "wb", compresslevel=3) as target,
             ):
                 shutil.copyfileobj(source, target, 1 << 20)
-            entry["host_trace"] = name
+            entry = msgspec.structs.replace(entry, host_trace=name)
     raw.unlink()
+    return entry
 
 
-def _notes(ranks: Sequence[dict[str, Any]], statuses: Sequence[Mapping[str, Any]]) -> list[str]:
+def _notes(entries: Sequence[RankStatus], statuses: Sequence[Status], fake_world: int) -> list[str]:
     """Return what a reader of the traces should know though nothing is missing, one sentence each."""
-    notes = [note for status in statuses for note in status["notes"]]
-    notes += [note for rank in ranks for note in rank.pop("notes")]
+    notes = [note for status in statuses for note in status.notes]
+    notes += [note for entry in entries for note in entry.notes]
+    if fake_world:
+        notes.append(FAKE_WORLD_NOTE.format(ranks=fake_world))
     return list(dict.fromkeys(notes))
 
 
 def _reasons(
-    ranks: Sequence[dict[str, Any]],
-    statuses: Sequence[Mapping[str, Any]],
-    exit_code: int,
-    wanted: int,
+    entries: Sequence[RankStatus], statuses: Sequence[Status], died: set[int], exit_code: int, wanted: int
 ) -> list[str]:
     """Return why the captured ranks are not whole, one sentence each; empty when they are."""
-    reasons = [reason for status in statuses for reason in status["reasons"]]
+    reasons = [reason for status in statuses for reason in status.reasons]
     if exit_code != 0:
         reasons.append(f"the training command ended with exit code {exit_code}")
-    for rank in ranks:
-        if rank.pop("died"):
-            reasons.append(_died(rank))
-        elif not rank["complete"] and rank["device_trace"] is not None:
-            reasons.append(f"rank {rank['rank']} ended after {len(rank['steps'])} of {wanted} captured steps")
+    for entry in entries:
+        if entry.rank in died:
+            reasons.append(_died(entry.rank))
+        elif not entry.complete and entry.device_trace is not None:
+            reasons.append(f"rank {entry.rank} ended after {len(entry.steps)} of {wanted} captured steps")
     return list(dict.fromkeys(reasons))
 
 
-def _died(rank: Mapping[str, Any]) -> str:
-    return f"rank {rank['rank']} died while it was recorded"
+def _died(rank: int) -> str:
+    return f"rank {rank} died while it was recorded"
 
 
-def _nothing(
-    statuses: Sequence[Mapping[str, Any]],
-    exit_code: int,
-    warmup: int,
-    ranks: Sequence[Mapping[str, Any]],
-) -> str:
+def _nothing(statuses: Sequence[Status], exit_code: int, warmup: int, died: set[int]) -> str:
     """Return the error message for a capture without any recorded rank."""
     ended = (
         f"The training command ended with exit code {exit_code}" if exit_code else "The training command ran"
     )
-    seen = max((status["steps_seen"] for status in statuses), default=0)
-    reasons = list(dict.fromkeys(reason for status in statuses for reason in status["reasons"]))
-    reasons += [_died(rank) for rank in ranks if rank["died"]]
+    seen = max((status.steps_seen for status in statuses), default=0)
+    reasons = list(dict.fromkeys(reason for status in statuses for reason in status.reasons))
+    reasons += [_died(rank) for rank in sorted(died)]
     if reasons:
         return f"{ended}, but nothing was captured: {'; '.join(reasons)}. Remove that cause and run it again."
     if exit_code and not seen:

@@ -1,140 +1,235 @@
-"""The trace set: what one capture leaves on disk, described by ``manifest.json``."""
+"""The trace set: what one capture leaves on disk, described by ``manifest.json``.
+
+The one model of it, with its one reader and writer: what captures, collects, converts, checks and imports
+trace sets asks here.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import reprlib
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, NoReturn
+
+import msgspec
 
 from ..errors import TraceError, TraceFormatError
 from ..support import sync_files, write_file
 
-__all__ = ["MANIFEST_NAME", "TraceSet"]
+__all__ = ["MANIFEST_NAME", "MAX_RANKS", "Manifest", "ProcessGroup", "RankEntry", "StepRange", "TraceSet"]
 
 MANIFEST_NAME = "manifest.json"
-FORMAT = "chakrascope-trace-set"
-VERSION = 1
-REQUIRED = {
-    "partial": bool,
-    "reasons": list,
-    "command": list,
-    "exit_code": int,
-    "world_size": int,
-    "ranks": list,
-}
-FILE_KEYS = ("host_trace", "device_trace", "flight_record")
+MAX_RANKS = 1_000_000
+_FORMAT = "chakrascope-trace-set"
+_VERSION = 1
+# The process groups of ten thousand ranks take that much; a file beyond it is none of ours.
+_MOST_BYTES = 1 << 28
+_NAMED_AT_MOST = 8
+
+_Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Rank = Annotated[int, msgspec.Meta(ge=0, lt=MAX_RANKS)]
 
 
-@dataclass(frozen=True)
-class TraceSet:
-    """One capture: its folder and its manifest (see the docs for the manifest's keys)."""
+class StepRange(msgspec.Struct, frozen=True):
+    """One captured step in Unix nanoseconds."""
+
+    index: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+    start_ns: _Nanoseconds
+    end_ns: _Nanoseconds
+
+
+class ProcessGroup(msgspec.Struct, frozen=True):
+    """A communicator and its global ranks, in the group's order."""
+
+    name: str
+    ranks: list[_Rank]
+    description: str = ""
+
+
+class RankEntry(msgspec.Struct, frozen=True):
+    """What one rank left, and who recorded it.
+
+    Files are names in the trace set's folder. The host trace covers *structure_step*; None means that it
+    covers all *steps*. *complete* says that all wanted steps are in the files. *all_groups* are the ranks of
+    every group the script made, where one process posed as many ranks.
+    """
+
+    rank: _Rank
+    host_trace: str | None = None
+    device_trace: str | None = None
+    flight_record: str | None = None
+    complete: bool = True
+    hostname: str = ""
+    pid: int = 0
+    device: str = ""
+    backend: str | None = None
+    process_groups: list[ProcessGroup] = msgspec.field(default_factory=list)
+    structure_step: StepRange | None = None
+    steps: list[StepRange] = msgspec.field(default_factory=list)
+    all_groups: list[list[_Rank]] = msgspec.field(default_factory=list)
+    trigger: str = ""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of the files that this rank left."""
+        return tuple(filter(None, (self.host_trace, self.device_trace, self.flight_record)))
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``manifest.json`` says of a capture; see docs/capture.md.
+
+    *partial* says that a rank or a step is missing, and *reasons* why, one sentence each; *notes* what to
+    know though nothing is missing. *exit_code* is the training command's, 128 + n when signal n ended it. In
+    a *fake_world* one process posed as rank 0 of all. *ranks* are in rank order.
+    """
+
+    format: str = _FORMAT
+    version: int = _VERSION
+    created: str = ""
+    partial: bool
+    reasons: list[str]
+    notes: list[str] = msgspec.field(default_factory=list)
+    command: list[str]
+    exit_code: int
+    torch_version: str = ""
+    world_size: Annotated[int, msgspec.Meta(ge=1, le=MAX_RANKS)]
+    fake_world: bool = False
+    ranks: list[RankEntry]
+    options: dict[str, int | bool] = msgspec.field(default_factory=dict)
+
+
+class TraceSet(Manifest, frozen=True, kw_only=True):
+    """One capture: its folder and all that its manifest says."""
 
     path: Path
-    manifest: Mapping[str, Any]
-
-    @property
-    def exit_code(self) -> int:
-        """The training command's exit code, 128 + n when signal n ended it."""
-        return int(self.manifest["exit_code"])
-
-    @property
-    def partial(self) -> bool:
-        """Whether a rank or a step is missing; ``reasons`` says why."""
-        return bool(self.manifest["partial"])
-
-    @property
-    def reasons(self) -> list[str]:
-        """Why the capture is partial, one sentence each."""
-        return list(self.manifest["reasons"])
-
-    @property
-    def world_size(self) -> int:
-        """Number of ranks of the training job."""
-        return int(self.manifest["world_size"])
-
-    @property
-    def ranks(self) -> list[dict[str, Any]]:
-        """The captured ranks' entries, in rank order."""
-        return list(self.manifest["ranks"])
 
     @classmethod
-    def load(cls, folder: str | Path) -> TraceSet:
-        """Read and check a trace set.
+    def load(cls, folder: str | Path, *, need_files: bool = True) -> TraceSet:
+        """Read and check a trace set; with *need_files*, the files it lists have to be there.
 
         Raises:
-            TraceError: there is no manifest, or a file it names is missing.
-            TraceFormatError: the manifest is truncated or of another format or version.
+            TraceError: there is no manifest, it cannot be read, or a file it lists is missing.
+            TraceFormatError: the manifest is truncated, damaged, or of another format or version.
 
         """
         path = Path(folder)
-        manifest = _read_manifest(path / MANIFEST_NAME)
-        _check_manifest(path / MANIFEST_NAME, manifest)
-        _check_files(path, manifest)
-        return cls(path, manifest)
+        manifest = _read(path / MANIFEST_NAME)
+        _check(path / MANIFEST_NAME, manifest)
+        if need_files:
+            _check_files(path, manifest)
+        return cls(path=path, **msgspec.structs.asdict(manifest))
 
     def save(self) -> None:
         """Write the manifest, whole or not at all, once the files it names are on the disk."""
-        names = (rank.get(key) for rank in self.ranks for key in FILE_KEYS)
-        sync_files(self.path / name for name in names if name is not None)
-        write_file(self.path / MANIFEST_NAME, json.dumps(self.manifest, indent=1) + "\n")
+        sync_files(self.path / name for entry in self.ranks for name in entry.files)
+        document = msgspec.to_builtins(self.manifest)
+        write_file(self.path / MANIFEST_NAME, json.dumps(document, indent=1) + "\n")
 
+    @property
+    def manifest(self) -> Manifest:
+        """What the manifest says, without the folder it lies in."""
+        return Manifest(**{name: getattr(self, name) for name in Manifest.__struct_fields__})
 
-def _read_manifest(file: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    @property
+    def why_partial(self) -> str:
+        """The reasons as one text."""
+        return "; ".join(reason.rstrip(". ") for reason in self.reasons) or "its manifest does not say why"
+
+    def check_usable(self) -> None:
+        """Raise `TraceError` unless every rank (in a fake world rank 0) left a host and a device trace."""
+        usable = {entry.rank for entry in self.ranks if entry.device_trace and entry.host_trace}
+        needed = 1 if self.fake_world else self.world_size
+        missing = [rank for rank in range(needed) if rank not in usable]
+        if not missing:
+            return
+        named = ", ".join(map(str, missing[:_NAMED_AT_MOST]))
+        more = len(missing) - _NAMED_AT_MOST
         raise TraceError(
-            f"{file.parent} holds no trace set: there is no {MANIFEST_NAME}. It is written at the end. "
-            f"Capture one with `chakrascope trace -o {file.parent} -- python train.py`."
-        ) from None
-    except OSError as error:
-        raise TraceError(f"{file} cannot be read: {error.strerror}. Check its permissions.") from None
+            f"{self.path / MANIFEST_NAME}: the job had {self.world_size} ranks, but there is no usable trace "
+            f"of rank {named}{f' and {more} more' if more > 0 else ''}"
+            f"{f' ({self.why_partial})' if self.reasons else ''}. Capture again if it died; if another "
+            "`chakrascope trace` captured it, merge both with `chakrascope trace --collect`."
+        )
+
+
+def _read(file: Path) -> Manifest:
+    """Return the manifest in *file*, in which each value has its type and range."""
+    data = _contents(file)
+    try:
+        head = msgspec.json.decode(data)
     except (RecursionError, ValueError) as error:
         raise TraceFormatError(
             f"{file} is not valid JSON ({error}); it is damaged or truncated. Copy it again or capture anew."
         ) from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+    if not isinstance(head, dict) or head.get("format") != _FORMAT:
         raise TraceFormatError(
-            f'{file} is not a trace set\'s manifest: its "format" is not "{FORMAT}". '
+            f'{file} is not a trace set\'s manifest: its "format" is not "{_FORMAT}". '
             "Give the folder that `chakrascope trace` wrote."
         )
-    return manifest
-
-
-def _check_manifest(file: Path, manifest: dict[str, Any]) -> None:
-    if manifest.get("version") != VERSION:
+    version = head.get("version")
+    if type(version) is not int or version != _VERSION:
         raise TraceFormatError(
-            f"{file} has version {reprlib.repr(manifest.get('version'))}; this chakrascope reads version "
-            f"{VERSION}. Use the chakrascope that captured it, or capture anew."
+            f"{file} has version {reprlib.repr(version)}; this chakrascope reads version {_VERSION}. "
+            "Use the chakrascope that captured it, or capture anew."
         )
-    for key, kind in REQUIRED.items():
-        if not isinstance(manifest.get(key), kind):
-            raise TraceFormatError(
-                f'{file}: "{key}" is missing or no {kind.__name__}: the manifest is damaged. Capture anew.'
-            )
-    for position, rank in enumerate(manifest["ranks"]):
-        if not isinstance(rank, dict) or not isinstance(rank.get("rank"), int):
-            raise TraceFormatError(
-                f'{file}: entry {position} of "ranks" has no rank number. '
-                "The manifest was edited or damaged; capture anew."
-            )
+    try:
+        return msgspec.convert(head, Manifest)
+    except msgspec.ValidationError as error:
+        _refuse(file, str(error))
 
 
-def _check_files(path: Path, manifest: dict[str, Any]) -> None:
-    for rank in manifest["ranks"]:
-        for key in FILE_KEYS:
-            name = rank.get(key)
-            if name is not None and (not isinstance(name, str) or Path(name).name != name):
-                raise TraceFormatError(
-                    f"{path / MANIFEST_NAME}: rank {rank['rank']} lists {reprlib.repr(name)}, which is not "
-                    "the name of a file in its folder. The manifest was edited or damaged; capture anew."
-                )
-            if name is not None and not os.path.isfile(path / name):
+def _contents(file: Path) -> bytes:
+    try:
+        size = file.stat().st_size
+        if size > _MOST_BYTES:
+            raise TraceFormatError(
+                f"{file} has {size >> 20} MiB, which no manifest has. "
+                "Give the folder that `chakrascope trace` wrote."
+            )
+        return file.read_bytes()
+    except FileNotFoundError:
+        raise TraceError(
+            f"{file.parent} holds no trace set: there is no {MANIFEST_NAME}, which a capture writes last. "
+            f"Let it finish, or capture with `chakrascope trace -o {file.parent} -- python train.py`."
+        ) from None
+    except OSError as error:
+        raise TraceError(f"{file} cannot be read: {error.strerror}. Check its permissions.") from None
+
+
+def _check(file: Path, manifest: Manifest) -> None:
+    """Refuse what contradicts itself or names files elsewhere; put the ranks in order."""
+    world_size = manifest.world_size
+    manifest.ranks.sort(key=lambda entry: entry.rank)
+    seen: set[int] = set()
+    for entry in manifest.ranks:
+        if entry.rank in seen:
+            _refuse(file, f"rank {entry.rank} is listed twice")
+        seen.add(entry.rank)
+        if entry.rank >= world_size:
+            _refuse(file, f"it lists rank {entry.rank} of a job of {world_size} ranks")
+        for ranks in (*(group.ranks for group in entry.process_groups), *entry.all_groups):
+            if ranks and max(ranks) >= world_size:
+                _refuse(file, f"a group of rank {entry.rank} has rank {max(ranks)} of {world_size} ranks")
+        for name in entry.files:
+            if not _is_plain(name):
+                named = reprlib.repr(name)
+                _refuse(file, f"rank {entry.rank} lists {named}, which is not the name of a file there")
+
+
+def _is_plain(name: str) -> bool:
+    return name not in (".", "..") and Path(name).name == name and "\0" not in name
+
+
+def _refuse(file: Path, why: str) -> NoReturn:
+    raise TraceFormatError(f"{file}: {why}. The manifest was edited or damaged; capture anew.") from None
+
+
+def _check_files(path: Path, manifest: Manifest) -> None:
+    for entry in manifest.ranks:
+        for name in entry.files:
+            if not os.path.isfile(path / name):
                 raise TraceError(
-                    f"{path / name} is missing: the manifest lists it as a file of rank {rank['rank']}. "
+                    f"{path / name} is missing: the manifest lists it as a file of rank {entry.rank}. "
                     "Copy the whole trace set folder, or capture anew."
                 )

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import TraceError
+from ...tracer import MAX_RANKS, RankEntry, TraceSet
 from ..chakra import Graph, NodeType, Workload
-from ..readers import Files, RankEntry, RankTraces, TraceSet, find_rank_traces, read_trace_set
+from ..readers import Files, RankTraces, find_rank_traces
 from ._fake_world import pose_for_all
 from ._rank import OpenRank, StepsDiffer, open_ranks, rank_graph
 from ._steps import StepChoice, choose_steps, typical_steps
@@ -22,7 +23,6 @@ from ._steps import StepChoice, choose_steps, typical_steps
 __all__ = ["UNMARKED", "Progress", "StepChoice", "convert", "convert_files"]
 
 Progress = Callable[[int, int], None]
-_MAX_RANKS = 1_000_000
 # Below this, starting another process takes longer than it saves.
 _WORTH_PROCESSES_BYTES = 32 << 20
 _PEER_TYPES = (NodeType.COMM_SEND, NodeType.COMM_RECV)
@@ -40,50 +40,43 @@ def convert(
     module must be safe to import. Raises `TraceError` for an unusable
     trace set and `UsageError` for a step that was not captured.
     """
-    trace_dir = Path(trace_dir)
-    manifest = read_trace_set(trace_dir)
-    entries = sorted(manifest.ranks, key=lambda entry: entry.rank)
-    stepless = [entry.rank for entry in entries if not entry.steps]
-    if manifest.partial and stepless:
+    trace_set = TraceSet.load(trace_dir)
+    trace_set.check_usable()
+    stepless = [entry.rank for entry in trace_set.ranks if not entry.steps]
+    if trace_set.partial and stepless:
         raise TraceError(
-            f"{trace_dir} holds no whole step of rank {stepless[0]}: {manifest.why_partial}. "
+            f"{trace_dir} holds no whole step of rank {stepless[0]}: {trace_set.why_partial}. "
             "Let the script get through the captured steps (see --warmup and --steps) and capture again."
         )
-    workload = _convert_a_step(trace_dir, manifest, step, progress=progress, jobs=jobs)
-    if not manifest.fake_world:
+    workload = _convert_a_step(trace_set, step, progress=progress, jobs=jobs)
+    if not trace_set.fake_world:
         return workload
-    return pose_for_all(workload, manifest.world_size, entries[0].all_groups, str(trace_dir))
+    return pose_for_all(workload, trace_set.world_size, trace_set.ranks[0].all_groups, str(trace_dir))
 
 
 def _convert_a_step(
-    folder: Path, manifest: TraceSet, step: StepChoice, *, progress: Progress | None, jobs: int | None
+    trace_set: TraceSet, step: StepChoice, *, progress: Progress | None, jobs: int | None
 ) -> Workload:
     """Convert *step*; instead of a median one that communicates unlike the detailed step, the next to it."""
-    timed = all(entry.structure_step is not None for entry in manifest.ranks)
+    timed = all(entry.structure_step is not None for entry in trace_set.ranks)
     choices: list[StepChoice] = [step]
     if timed and step == "median":
-        choices += typical_steps([entry.steps for entry in manifest.ranks])[1:]
+        choices += typical_steps([entry.steps for entry in trace_set.ranks])[1:]
     for choice in choices:
         with suppress(StepsDiffer):
-            return _convert_set(folder, manifest, choice, timed=timed, progress=progress, jobs=jobs)
-    return _convert_set(folder, manifest, "median", timed=False, progress=progress, jobs=jobs)
+            return _convert_set(trace_set, choice, timed=timed, progress=progress, jobs=jobs)
+    return _convert_set(trace_set, "median", timed=False, progress=progress, jobs=jobs)
 
 
 def _convert_set(
-    folder: Path,
-    manifest: TraceSet,
-    step: StepChoice,
-    *,
-    timed: bool,
-    progress: Progress | None,
-    jobs: int | None,
+    trace_set: TraceSet, step: StepChoice, *, timed: bool, progress: Progress | None, jobs: int | None
 ) -> Workload:
     """Convert the trace set; only its steps with a host trace of their own unless *timed*."""
-    entries = sorted(manifest.ranks, key=lambda entry: entry.rank)
-    ranks = [_of_entry(folder, entry, timed) for entry in entries]
-    known: dict[str, Any] = {"trace_set": folder.name, "torch_version": manifest.torch_version}
-    assumptions = _assumptions(manifest)
-    if not timed and any(entry.structure_step is not None for entry in entries):
+    folder = trace_set.path
+    ranks = [_of_entry(folder, entry, timed) for entry in trace_set.ranks]
+    known: dict[str, Any] = {"trace_set": folder.name, "torch_version": trace_set.torch_version}
+    assumptions = _assumptions(trace_set)
+    if not timed and any(entry.structure_step is not None for entry in trace_set.ranks):
         assumptions.append(
             "the steps differ in what they communicate, or a rank ended early: the step that was recorded in "
             "detail was converted, and its operators are slower for it"
@@ -138,7 +131,7 @@ def _convert(
         _refuse_swapped(opened)
         chosen = choose_steps([rank.steps for rank in opened], step, place)
         world_size = max(len(ranks), *(rank.world_size for rank in opened))
-        if world_size > _MAX_RANKS:
+        if world_size > MAX_RANKS:
             raise TraceError(f"{place}: a trace claims {world_size} ranks, which no job has. Capture again.")
         graphs = []
         for graph in _rank_graphs(opened, chosen, world_size, processes):
@@ -209,12 +202,12 @@ def _of_entry(folder: Path, entry: RankEntry, timed: bool) -> RankTraces:
     )
 
 
-def _assumptions(manifest: TraceSet) -> list[str]:
-    if not manifest.partial:
-        return list(manifest.notes)
+def _assumptions(trace_set: TraceSet) -> list[str]:
+    if not trace_set.partial:
+        return list(trace_set.notes)
     return [
-        *manifest.notes,
-        f"the capture is partial ({manifest.why_partial}); what it holds whole was converted",
+        *trace_set.notes,
+        f"the capture is partial ({trace_set.why_partial}); what it holds whole was converted",
     ]
 
 

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from ...errors import TraceError
+from ...tracer import StepRange
 from .._columns import which
 from ..chakra import Graph
 from ..linking import lend_records, with_records
@@ -23,7 +24,6 @@ from ..readers import (
     HostTrace,
     Ops,
     RankTraces,
-    StepRange,
     Threads,
     communications,
     read_device_trace,
@@ -258,7 +258,7 @@ def _tensor_device(host: HostTrace) -> str:
 
 
 def _flights(traces: RankTraces) -> Sequence[Flight]:
-    if traces.flight_path is None or not traces.flight_path.exists():
+    if traces.flight_path is None:
         return ()
     return read_flight_record(traces.flight_path)
 

@@ -8,8 +8,9 @@ from typing import Literal
 import numpy as np
 
 from ...errors import TraceError, UsageError
+from ...tracer import StepRange
 from .._columns import which
-from ..readers import DeviceTrace, StepRange
+from ..readers import DeviceTrace
 
 __all__ = ["StepChoice", "annotated_steps", "choose_steps", "typical_steps", "whole_trace"]
 

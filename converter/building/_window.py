@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from ..readers import StepRange
+from ...tracer import StepRange
 
 __all__ = ["Window"]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...errors import ChakrascopeError, UsageError
+from ...tracer import MANIFEST_NAME, RankEntry
 from ..building import LEFT_OUT, UNMARKED, annotated_steps, convert, convert_files, read_rank
 from ..chakra import Workload
-from ..readers import RankEntry, RankTraces, find_rank_traces, find_sides
+from ..readers import RankTraces, find_rank_traces, find_sides
 from ._findings import Finding, worst_first
 from ._inspection import load_workload
 from ._trace_checks import check_device, check_pair, check_trace_set
@@ -30,7 +31,7 @@ def doctor(target: str | Path) -> list[Finding]:
     Never raises for what it finds; raises `UsageError` if *target* is none of them.
     """
     path = Path(target)
-    if (path / "manifest.json").exists():
+    if (path / MANIFEST_NAME).exists():
         findings = _trace_set(path)
     elif path.name.endswith((".et", ".et.gz")) or any(path.parent.glob(f"{path.name}.*.et")):
         findings = _workload(path)
@@ -38,7 +39,7 @@ def doctor(target: str | Path) -> list[Finding]:
         findings = _trace_files(sides, str(target))
     else:
         raise UsageError(
-            f"{path} is no study, no trace set (manifest.json), no traces (Kineto or "
+            f"{path} is no study, no trace set ({MANIFEST_NAME}), no traces (Kineto or "
             "ExecutionTraceObserver JSON) and no prefix of .et files. Give one of them."
         )
     return worst_first(findings)
@@ -93,7 +94,7 @@ def _rank_files(traces: RankTraces, *, alone: bool) -> list[Finding]:
         device, host, _ = read_rank(traces)
     except ChakrascopeError as error:
         return [Finding("error", place, error.message, "Capture again, or leave the file out.")]
-    entry = RankEntry(device.rank if alone else traces.rank)
+    entry = RankEntry(max(0, device.rank) if alone else traces.rank)
     findings = list(check_device(entry, device, annotated_steps(device), place))
     if traces.host_path is not None and traces.host_path != traces.device_path:
         findings += check_pair(entry, host, device, traces.device_path.parent)

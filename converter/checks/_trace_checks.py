@@ -10,14 +10,11 @@ import numpy as np
 
 from ...errors import ChakrascopeError, TraceError
 from ...support import duration_text
-from .._files import read_json
+from ...tracer import MANIFEST_NAME, RankEntry, StepRange, TraceSet
 from ..building import annotated_steps
 from ..readers import (
     DeviceTrace,
     HostTrace,
-    RankEntry,
-    StepRange,
-    TraceSet,
     read_device_trace,
     read_flight_record,
     read_host_trace,
@@ -40,14 +37,14 @@ class _Rank:
 
 def check_trace_set(folder: Path) -> list[Finding]:
     """Return what is wrong with the trace set in *folder*; reads each file once and keeps none."""
-    path = folder / "manifest.json"
+    path = folder / MANIFEST_NAME
     try:
-        manifest = read_json(path, TraceSet)
+        trace_set = TraceSet.load(folder, need_files=False)
     except TraceError as error:
-        return [Finding("error", str(path), error.message, "Let a capture finish: it writes this file last.")]
-    findings = list(_check_manifest(manifest, path))
+        return [Finding("error", str(path), error.message, "See the message.")]
+    findings = list(_check_capture(trace_set, path))
     ranks = []
-    for entry in sorted(manifest.ranks, key=lambda entry: entry.rank):
+    for entry in trace_set.ranks:
         rank, found = _check_rank(entry, folder)
         findings += found
         if rank is not None:
@@ -56,22 +53,19 @@ def check_trace_set(folder: Path) -> list[Finding]:
     return findings
 
 
-def _check_manifest(manifest: TraceSet, path: Path) -> Iterator[Finding]:
-    """Check that every rank is listed once, and that the capture ended well."""
-    listed = [entry.rank for entry in manifest.ranks]
-    for rank in sorted({rank for rank in listed if listed.count(rank) > 1}):
-        yield Finding("error", f"{path}, rank {rank}", "It is listed twice.", "Merge the captures into one.")
-    absent = manifest.world_size - len(set(listed) & set(range(min(manifest.world_size, 2**20))))
-    if absent > 0 and not manifest.fake_world:
+def _check_capture(trace_set: TraceSet, path: Path) -> Iterator[Finding]:
+    """Check that every rank is there, and that the capture ended well."""
+    absent = trace_set.world_size - len(trace_set.ranks)
+    if absent > 0 and not trace_set.fake_world:
         yield Finding(
             "error",
             str(path),
-            f"{absent} of the job's {manifest.world_size} ranks left nothing.",
+            f"{absent} of the job's {trace_set.world_size} ranks left nothing.",
             "Collect the folders of all hosts into one, or capture again if ranks died.",
         )
-    if manifest.partial:
+    if trace_set.partial:
         yield Finding(
-            "warning", str(path), f"The capture is partial: {manifest.why_partial}.", _CAPTURE_AGAIN
+            "warning", str(path), f"The capture is partial: {trace_set.why_partial}.", _CAPTURE_AGAIN
         )
 
 

@@ -11,8 +11,9 @@ from difflib import SequenceMatcher
 
 import numpy as np
 
+from ...tracer import StepRange
 from .._columns import groups_of, which
-from ..readers import COMM_OPS, DeviceTrace, HostTrace, StepRange
+from ..readers import COMM_OPS, DeviceTrace, HostTrace
 
 __all__ = ["lend_records"]
 

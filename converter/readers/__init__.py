@@ -9,6 +9,8 @@ from ._file_kinds import kind_of as kind_of
 from ._file_sets import Files as Files
 from ._file_sets import find_rank_traces as find_rank_traces
 from ._file_sets import find_sides as find_sides
+from ._flight_record import Flight as Flight
+from ._flight_record import read_flight_record as read_flight_record
 from ._host_trace import HostOp as HostOp
 from ._host_trace import HostTrace as HostTrace
 from ._host_trace import Kinds as Kinds
@@ -40,12 +42,6 @@ from ._timeline import Ops as Ops
 from ._timeline import Pieces as Pieces
 from ._timeline import Threads as Threads
 from ._timeline import cut_pieces as cut_pieces
-from ._trace_set import Flight as Flight
-from ._trace_set import RankEntry as RankEntry
-from ._trace_set import StepRange as StepRange
-from ._trace_set import TraceSet as TraceSet
-from ._trace_set import read_flight_record as read_flight_record
-from ._trace_set import read_trace_set as read_trace_set
 
 __all__ = [
     "CATEGORIES",
@@ -67,11 +63,8 @@ __all__ = [
     "Op",
     "Ops",
     "Pieces",
-    "RankEntry",
     "RankTraces",
-    "StepRange",
     "Threads",
-    "TraceSet",
     "Works",
     "communications",
     "cut_pieces",
@@ -90,6 +83,5 @@ __all__ = [
     "read_linked",
     "read_linked_host",
     "read_text_workload",
-    "read_trace_set",
     "tensors",
 ]

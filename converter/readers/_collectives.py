@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from .._columns import which
 from ..chakra import CollectiveType, NodeType
+from ._flight_record import Flight
 from ._host_trace import HostOp, HostTrace, tensors
 from ._timeline import Op, Ops
-from ._trace_set import Flight
 
 __all__ = ["COMM_OPS", "Communication", "communications"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from ._trace_set import StepRange
+from ...tracer import StepRange
 
 __all__ = ["RankTraces"]
 

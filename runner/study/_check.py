@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...converter import Finding, doctor, worst_first
+from ...tracer import MANIFEST_NAME
 from ._study import Study
 
 __all__ = ["check_study"]
@@ -16,7 +17,7 @@ def check_study(study: Study) -> list[Finding]:
     sets = sorted(study.trace_set_dirs())
     findings = [finding for folder in sets for finding in doctor(folder)]
     for folder in study.unfinished_trace_dirs():
-        cause = "It has no manifest.json, so the capture never finished."
+        cause = f"It has no {MANIFEST_NAME}, so the capture never finished."
         findings.append(Finding("warning", str(folder), cause, "Capture again, and delete this folder."))
     for prefix in study.graph_prefixes():
         findings += doctor(prefix)

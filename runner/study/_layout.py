@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...support import remove_leftover_of
+from ...tracer import MANIFEST_NAME
 
 __all__ = ["NOTE_FILE", "RUN_FILE", "StudyLayout"]
 
@@ -14,7 +15,7 @@ NOTE_FILE = "note.json"  # beside a run, or a study
 RUN_FILE = "run.json"  # the last that is written of a run
 
 _HEAD = "study.json"
-_MANIFEST = "manifest.json"  # what makes a folder of traces a trace set
+
 _WORKLOAD = "workload"  # PREFIX of the files in a workload's folder
 
 
@@ -90,13 +91,13 @@ class StudyLayout:
 
     def trace_set_dirs(self) -> list[Path]:
         """Return the folders of the trace sets that have a manifest, oldest first."""
-        found = list(self.traces_dir.glob(f"*/{_MANIFEST}"))
+        found = list(self.traces_dir.glob(f"*/{MANIFEST_NAME}"))
         return [file.parent for file in sorted(found, key=lambda file: (file.stat().st_mtime_ns, file))]
 
     def unfinished_trace_dirs(self) -> list[Path]:
         """Return the folders of captures that never finished, in order of name."""
         folders = sorted(folder for folder in self.traces_dir.glob("*") if folder.is_dir())
-        return [folder for folder in folders if not (folder / _MANIFEST).exists()]
+        return [folder for folder in folders if not (folder / MANIFEST_NAME).exists()]
 
     def workload_dirs(self) -> list[Path]:
         """Return the folders of the workloads, oldest first."""

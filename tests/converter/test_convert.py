@@ -117,7 +117,9 @@ def test_every_parallelism_replays_its_step(shared, tmp_path, name, world):
         {"rank": r, "host_trace": f"et_{r}.json.gz", "device_trace": f"kineto_{r}.json.gz"}
         for r in range(world)
     ]
-    (tmp_path / "manifest.json").write_text(json.dumps({"world_size": world, "ranks": ranks}))
+    head = {"format": "chakrascope-trace-set", "version": 1, "partial": False, "reasons": []}
+    head |= {"command": ["torchrun"], "exit_code": 0, "world_size": world}
+    (tmp_path / "manifest.json").write_text(json.dumps({**head, "ranks": ranks}))
     for graph in convert(tmp_path).graphs:
         figures = graph.metadata["accounting"]
         assert figures["unexplained_ns"] <= 0.02 * figures["measured_step_ns"]

@@ -66,10 +66,13 @@ def convert_steps(folder):
     [
         (lambda m: m["ranks"].pop(1), "no usable trace of rank 1"),
         (lambda m: m["ranks"][1].update(device_trace=None), "no usable trace of rank 1"),
-        (lambda m: m["ranks"].append(m["ranks"][0]), "lists a rank twice"),
-        (lambda m: m["ranks"][1].update(rank=5), "no usable trace of rank 1"),
-        (lambda m: m.update(world_size=10**15), r"rank 2, 3, .* and 999999999999990 more"),
-        (lambda m: m.update(world_size="two"), "not the trace it should be"),
+        (lambda m: m["ranks"].append(m["ranks"][0]), "rank 0 is listed twice"),
+        (lambda m: m["ranks"][1].update(rank=5), "rank 5 of a job of 2 ranks"),
+        (lambda m: m.update(world_size=10**5), r"rank 2, 3, .* and 99990 more"),
+        (lambda m: m.update(world_size=10**15), r"world_size"),
+        (lambda m: m.update(version=99, format="something-else"), "not a trace set's manifest"),
+        (lambda m: m.update(version=99), "version 99; this chakrascope reads version 1"),
+        (lambda m: m.update(world_size="two"), r"Expected `int`, got `str` - at `\$\.world_size`"),
         (
             lambda m: m["ranks"][0].update(device="cuda:0"),
             "computed on cuda:0, but the trace holds no kernel",

@@ -5,9 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakrascope.converter.linking import lend_records
-from chakrascope.converter.readers import Event, HostOp, StepRange
+from chakrascope.converter.readers import Event, HostOp
 from chakrascope.converter.readers._host_trace import host_trace
 from chakrascope.converter.readers._kineto import device_trace
+from chakrascope.tracer import StepRange
 
 LENGTH = 100_000
 names = st.sampled_from(["aten::mm", "aten::add", "aten::t", "record_param_comms", "gloo:all_reduce"])

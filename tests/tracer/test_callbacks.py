@@ -33,7 +33,7 @@ def importable(monkeypatch, package_path):
 
 
 def steps(trace_set):
-    return [(rank["trigger"], [step["index"] for step in rank["steps"]]) for rank in trace_set.ranks]
+    return [(rank.trigger, [step.index for step in rank.steps]) for rank in trace_set.ranks]
 
 
 @pytest.mark.parametrize(

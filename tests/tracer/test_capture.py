@@ -33,7 +33,7 @@ def loop(script, package_path):
 
 
 def steps(trace_set):
-    return [[step["index"] for step in rank["steps"]] for rank in trace_set.ranks]
+    return [[step.index for step in rank.steps] for rank in trace_set.ranks]
 
 
 def test_with_a_launcher_its_folder_and_options_hold(tmp_path, loop, run_ranks):
@@ -65,7 +65,7 @@ def test_a_rank_that_dies_leaves_the_others_a_manifest(tmp_path, loop, run_ranks
     assert done.returncode != 0
     trace_set = TraceSet.load(tmp_path / "own")
     assert trace_set.reasons == ["rank 1 died while it was recorded"]
-    assert trace_set.ranks[0]["complete"]
+    assert trace_set.ranks[0].complete
 
 
 def test_an_error_of_the_loop_s_is_the_one_that_shows(tmp_path, loop, run_ranks_alone):

@@ -44,11 +44,11 @@ def write(folder, ranks, world_size=4, host="a", **changes):
 def test_two_hosts_make_one_whole_trace_set(tmp_path):
     folders = [write(tmp_path / "b", [2, 3], host="b"), write(tmp_path / "a", [0, 1])]
     merged = collect(folders, tmp_path / "all")
-    assert merged.manifest == TraceSet.load(tmp_path / "all").manifest
+    assert merged == TraceSet.load(tmp_path / "all")
     assert (merged.partial, merged.reasons, merged.world_size) == (False, [], 4)
-    assert [rank["rank"] for rank in merged.ranks] == [0, 1, 2, 3]
+    assert [rank.rank for rank in merged.ranks] == [0, 1, 2, 3]
     assert (merged.path / "rank3.device_trace.json.gz").read_text() == "rank3.device_trace.json.gz of b"
-    assert merged.manifest["notes"] == [
+    assert merged.notes == [
         "the ranks ran on 2 hosts (a, b): times of different hosts compare only as well as their clocks agree"
     ]
 
@@ -100,7 +100,7 @@ def test_every_partition_of_the_ranks_over_hosts_merges_to_the_same_ranks(tmp_pa
     ]
     merged = collect(folders, root / "all")
     assert not merged.partial
-    assert [rank["rank"] for rank in merged.ranks] == list(range(len(hosts)))
+    assert [rank.rank for rank in merged.ranks] == list(range(len(hosts)))
 
 
 def test_hosts_that_share_a_folder_and_end_at_once_get_the_same_trace_set(tmp_path):
@@ -109,7 +109,8 @@ def test_hosts_that_share_a_folder_and_end_at_once_get_the_same_trace_set(tmp_pa
         for name in names.values():
             (tmp_path / name).write_text("trace")
         entry = {"rank": rank, **names, "flight_record": None, "complete": True, "trigger": "optimizer"}
-        entry |= {"steps": [{}] * 3, "world_size": 2, "torch_version": "2.13.0", "notes": []}
+        entry |= {"world_size": 2, "torch_version": "2.13.0", "notes": []}
+        entry["steps"] = [{"index": index, "start_ns": 1, "end_ns": 2} for index in (3, 4, 5)]
         status = {"host": host, "pid": 1, "steps_seen": 9, "reasons": [], "notes": [], "closed": True}
         (tmp_path / "status").mkdir(exist_ok=True)
         rank_entry = {**entry, "raw_host_trace": ".gone"}
@@ -117,5 +118,5 @@ def test_hosts_that_share_a_folder_and_end_at_once_get_the_same_trace_set(tmp_pa
     options = {"warmup": 3, "steps": 3}
     with ThreadPoolExecutor(2) as hosts:
         sets = list(hosts.map(lambda _: merge(tmp_path, ["torchrun"], 0, options), range(2)))
-    assert sets[0].manifest == sets[1].manifest
+    assert sets[0] == sets[1]
     assert (sets[0].partial, len(sets[0].ranks)) == (False, 2)

@@ -20,7 +20,7 @@ def test_a_script_that_exits_3_keeps_its_exit_code_and_its_steps(tmp_path, scrip
     assert done.returncode == 3
     trace_set = TraceSet.load(tmp_path / "out")
     assert (trace_set.exit_code, trace_set.partial) == (3, True)
-    assert [step["index"] for step in trace_set.ranks[0]["steps"]] == [2]
+    assert [step.index for step in trace_set.ranks[0].steps] == [2]
     assert "exit code 3" in trace_set.reasons[0]
 
 
@@ -113,8 +113,8 @@ def test_a_killed_rank_leaves_its_peers_and_its_host_trace(tmp_path, script, run
     assert trace_set.partial
     assert "rank 1 died while it was recorded" in trace_set.reasons
     peer, killed = trace_set.ranks
-    assert (killed["complete"], killed["device_trace"]) == (False, None)
-    assert peer["device_trace"] is not None
+    assert (killed.complete, killed.device_trace) == (False, None)
+    assert peer.device_trace is not None
 
 
 def test_a_rank_stuck_in_a_collective_dies_of_the_signal_all_the_same(tmp_path, script, run_ranks):
@@ -144,7 +144,7 @@ def test_a_script_that_ends_on_the_spot_leaves_what_it_recorded(tmp_path, script
     assert (done.returncode == 0) == (end == "os._exit(0)")
     trace_set = TraceSet.load(tmp_path / "out")
     assert "rank 0 ended after 1 of 3 captured steps" in trace_set.reasons
-    assert trace_set.ranks[0]["device_trace"] is not None
+    assert trace_set.ranks[0].device_trace is not None
 
 
 def test_a_watchdog_thread_that_ends_the_script_is_not_held_up(tmp_path, script, run_ranks):
@@ -178,7 +178,7 @@ thread.join()
     assert done.returncode == 0, done.stderr
     trace_set = TraceSet.load(tmp_path / "out")
     assert trace_set.reasons == ["rank 0 ended after 2 of 3 captured steps"]
-    assert trace_set.ranks[0]["device_trace"] is not None
+    assert trace_set.ranks[0].device_trace is not None
 
 
 def test_threads_that_train_at_once_are_left_alone(script, run_ranks):
@@ -222,7 +222,7 @@ print("end")
     assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
     trace_set = TraceSet.load(tmp_path / "out")
     assert not trace_set.partial
-    assert "another thread began to train" in trace_set.manifest["notes"][0]
+    assert "another thread began to train" in trace_set.notes[0]
     convert(trace_set.path)
 
 
@@ -254,5 +254,5 @@ def test_two_signals_in_a_row_end_the_script_as_one_and_keep_its_steps(tmp_path,
         assert job.returncode == 128 + number
         assert "atexit" not in errors
         trace_set = TraceSet.load(tmp_path / number.name)
-        assert trace_set.ranks[0]["device_trace"] is not None
+        assert trace_set.ranks[0].device_trace is not None
         assert f"the training command ended with exit code {128 + number}" in trace_set.reasons

@@ -35,8 +35,8 @@ def test_sharded_and_replicated_groups_follow_their_ranks(tmp_path, run_trace):
     done = run_trace(sys.executable, JOBS / "fsdp2.py", "--hybrid", fake_world=8, warmup=2, steps=2)
     assert done.returncode == 0, done.stderr
     trace_set = TraceSet.load(tmp_path / "out")
-    assert (trace_set.partial, trace_set.world_size, trace_set.manifest["fake_world"]) == (False, 8, True)
-    assert "posed as rank 0 of 8" in trace_set.manifest["notes"][0]
+    assert (trace_set.partial, trace_set.world_size, trace_set.fake_world) == (False, 8, True)
+    assert "posed as rank 0 of 8" in trace_set.notes[0]
     workload = convert(trace_set.path)
     assert workload.num_ranks == 8
     for rank in range(8):
@@ -52,7 +52,7 @@ def test_a_data_parallel_job_of_512_ranks_needs_one_process(tmp_path, script, ru
     done = run_trace(sys.executable, script(DATA_PARALLEL), fake_world=512, warmup=2, steps=2)
     assert done.returncode == 0, done.stderr
     trace_set = TraceSet.load(tmp_path / "out")
-    assert any("communication hook" in note for note in trace_set.manifest["notes"])
+    assert any("communication hook" in note for note in trace_set.notes)
     workload = convert(trace_set.path)
     assert (workload.num_ranks, len(workload.graphs)) == (512, 1)
     # 8*8 + 8 + 8 + 1 parameters of 4 bytes

@@ -43,8 +43,8 @@ def test_spawned_ranks_with_two_optimizers_are_captured_by_step(tmp_path, script
     assert done.returncode == 0, done.stderr
     trace_set = TraceSet.load(tmp_path / "out")
     assert (trace_set.partial, trace_set.world_size) == (False, 2)
-    assert [[step["index"] for step in rank["steps"]] for rank in trace_set.ranks] == [[3, 4], [3, 4]]
-    assert [group["description"] for group in trace_set.ranks[0]["process_groups"]] == ["default_pg", "pair"]
+    assert [[step.index for step in rank.steps] for rank in trace_set.ranks] == [[3, 4], [3, 4]]
+    assert [group.description for group in trace_set.ranks[0].process_groups] == ["default_pg", "pair"]
 
 
 def test_a_forked_worker_that_ends_early_saves_what_it_has(tmp_path, script, run_trace):
@@ -54,14 +54,14 @@ def test_a_forked_worker_that_ends_early_saves_what_it_has(tmp_path, script, run
     assert done.returncode == 0, done.stderr
     trace_set = TraceSet.load(tmp_path / "out")
     assert trace_set.reasons == ["rank 0 ended after 2 of 9 captured steps"]
-    assert trace_set.ranks[0]["device_trace"] is not None
+    assert trace_set.ranks[0].device_trace is not None
 
 
 def test_a_script_with_its_own_profiler_keeps_it_and_is_captured_after_it(tmp_path, script, run_ranks):
     done = run_ranks(script(OWN_PROFILER), warmup=1, steps=2)
     assert done.returncode == 0, done.stderr
     assert "operators True" in done.stdout
-    assert TraceSet.load(tmp_path / "out").ranks[0]["complete"]
+    assert TraceSet.load(tmp_path / "out").ranks[0].complete
 
 
 def test_no_standard_error_no_environment_another_folder_and_a_sitecustomize_are_no_obstacle(

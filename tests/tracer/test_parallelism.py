@@ -66,8 +66,8 @@ def test_a_pipeline_s_messages_arrive_in_its_graphs(tmp_path, run_ranks, job, ra
 
 def test_a_group_made_during_the_capture_is_known(tmp_path, run_ranks):
     trace_set = captured(tmp_path, run_ranks("late_groups.py", ranks=2, warmup=2, steps=2))
-    groups = trace_set.ranks[1]["process_groups"]
-    assert [(group["description"], group["ranks"]) for group in groups] == [
+    groups = trace_set.ranks[1].process_groups
+    assert [(group.description, group.ranks) for group in groups] == [
         ("default_pg", [0, 1]),
         ("late", [0, 1]),
     ]
@@ -77,6 +77,6 @@ def test_a_compiled_model_is_not_recompiled_and_its_modules_are_left_alone(tmp_p
     done = run_ranks("compiled.py", ranks=2, warmup=2, steps=2)
     trace_set = captured(tmp_path, done)
     assert done.stdout.count("recompilations 0") == 2
-    assert trace_set.manifest["notes"] == [
+    assert trace_set.notes == [
         "operators name no modules: torch.compile is in use, which module hooks disturb"
     ]

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from chakrascope.converter import convert
 from chakrascope.converter.building._steps import typical_steps
-from chakrascope.converter.readers import StepRange
-from chakrascope.tracer import TraceSet
+from chakrascope.tracer import StepRange, TraceSet
 
 pytestmark = pytest.mark.torch
 
@@ -63,7 +62,7 @@ def step_lengths(folder, done):
     trace_set = TraceSet.load(folder / "out")
     assert not trace_set.partial
     (rank,) = trace_set.ranks
-    return rank["trigger"], [step["index"] for step in rank["steps"]]
+    return rank.trigger, [step.index for step in rank.steps]
 
 
 @pytest.mark.parametrize("arguments", [[], ["--compile"]])
@@ -106,7 +105,7 @@ def test_data_workers_that_run_a_model_are_not_taken_for_the_trainer(tmp_path, s
 def test_a_helper_that_runs_a_model_is_not_taken_for_the_trainer(tmp_path, script, run_ranks):
     done = run_ranks(script(HELPER, start=""), warmup=2, steps=2)
     assert step_lengths(tmp_path, done) == ("optimizer", [3, 4])
-    assert TraceSet.load(tmp_path / "out").manifest["notes"] == []
+    assert TraceSet.load(tmp_path / "out").notes == []
 
 
 def test_a_script_that_clears_its_environment_is_captured_all_the_same(tmp_path, script, run_ranks):
@@ -118,7 +117,7 @@ def test_a_second_run_of_the_script_leaves_the_first_one_s_traces(tmp_path, scri
     words = shlex.join(map(str, rank_command(script("train(5)"))))
     done = run_trace("sh", "-c", f"{words} && {words}", warmup=2, steps=2)
     step_lengths(tmp_path, done)
-    notes = TraceSet.load(tmp_path / "out").manifest["notes"]
+    notes = TraceSet.load(tmp_path / "out").notes
     assert notes == ["rank 0 was captured in the first of several processes"]
 
 

@@ -7,14 +7,14 @@ import sys
 import pytest
 
 from chakrascope.converter import doctor
-from chakrascope.tracer import TraceSet
+from chakrascope.tracer import ProcessGroup, TraceSet
 
 pytestmark = pytest.mark.torch
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
 def read(trace_set, rank, key):
-    return json.loads(gzip.decompress((trace_set.path / trace_set.ranks[rank][key]).read_bytes()))
+    return json.loads(gzip.decompress((trace_set.path / getattr(trace_set.ranks[rank], key)).read_bytes()))
 
 
 def test_a_torchrun_job_is_captured_whole(tmp_path, script, run_trace):
@@ -27,16 +27,16 @@ def test_a_torchrun_job_is_captured_whole(tmp_path, script, run_trace):
     trace_set = TraceSet.load(tmp_path / "out")
     assert (trace_set.partial, trace_set.reasons, trace_set.world_size) == (False, [], 2)
     for number, rank in enumerate(trace_set.ranks):
-        assert (rank["rank"], rank["complete"], rank["device"], rank["backend"]) == (
+        assert (rank.rank, rank.complete, rank.device, rank.backend) == (
             number,
             True,
             "cpu",
             "gloo",
         )
-        assert rank["process_groups"] == [{"name": "0", "description": "default_pg", "ranks": [0, 1]}]
-        steps = [rank["structure_step"], *rank["steps"]]
-        assert [step["index"] for step in steps] == [2, 3, 4]
-        assert all(step["start_ns"] < step["end_ns"] for step in steps)
+        assert rank.process_groups == [ProcessGroup("0", [0, 1], "default_pg")]
+        steps = [rank.structure_step, *rank.steps]
+        assert [step.index for step in steps] == [2, 3, 4]
+        assert all(step.start_ns < step.end_ns for step in steps)
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [
         "manifest.json",
         *(f"rank{rank}.{kind}.json.gz" for rank in (0, 1) for kind in ("comms", "device", "host")),

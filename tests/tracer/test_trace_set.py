@@ -1,11 +1,13 @@
 """The manifest's reader against damaged, foreign and incomplete trace sets."""
 
+import contextlib
 import json
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chakrascope.converter import convert, doctor
 from chakrascope.errors import TraceError, TraceFormatError
 from chakrascope.tracer import TraceSet
 
@@ -24,17 +26,35 @@ MANIFEST = {
 }
 
 
+ESCAPES = ["../x", "/etc/passwd", "..", ".", "a/b", "x\0y", "./x"]
+
+
+def entry(**changes):
+    return {"rank": 0, **changes}
+
+
 def write(folder, manifest=MANIFEST):
     (folder / "rank0.host.json.gz").write_bytes(b"")
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
-def test_save_then_load_gives_the_same_manifest(tmp_path):
+def test_save_then_load_gives_the_same_trace_set(tmp_path):
     write(tmp_path)
     loaded = TraceSet.load(tmp_path)
     loaded.save()
-    assert TraceSet.load(tmp_path).manifest == MANIFEST
+    assert TraceSet.load(tmp_path) == loaded
+    written = json.loads((tmp_path / "manifest.json").read_text())
+    assert {key: written[key] for key in MANIFEST if key != "ranks"} == {
+        key: value for key, value in MANIFEST.items() if key != "ranks"
+    }
+    assert written["ranks"][0].items() >= MANIFEST["ranks"][0].items()
+    assert "path" not in written
     assert (loaded.exit_code, loaded.partial, loaded.world_size, loaded.reasons) == (0, False, 1, [])
+
+
+def test_ranks_are_in_rank_order_whatever_the_file_says(tmp_path):
+    write(tmp_path, {**MANIFEST, "world_size": 3, "ranks": [{"rank": rank} for rank in (2, 0, 1)]})
+    assert [entry.rank for entry in TraceSet.load(tmp_path).ranks] == [0, 1, 2]
 
 
 def test_a_folder_without_manifest_says_how_to_get_one(tmp_path):
@@ -60,16 +80,84 @@ def test_a_manifest_without_a_required_key_names_it(tmp_path, key):
     ("change", "message"),
     [
         ({"version": 9}, "version 9"),
-        ({"format": "other"}, "format"),
-        ({"ranks": [{}]}, "no rank number"),
-        ({"ranks": [{"rank": 0, "host_trace": "../x"}]}, r"lists '\.\./x'"),
-        ({"ranks": [{"rank": 0, "host_trace": 1}]}, "lists 1"),
+        ({"version": 10**30}, "version 1000"),
+        ({"version": True}, "version True"),
+        ({"version": 99, "format": "something-else"}, "format"),
+        ({"path": "/etc", "format": None}, "format"),
+        ({"ranks": [{}]}, r"required field `rank` - at `\$\.ranks\[0\]`"),
+        ({"ranks": [7]}, r"\$\.ranks\[0\]"),
+        ({"ranks": {}}, r"Expected `array`, got `object` - at `\$\.ranks`"),
+        ({"ranks": [{"rank": 0}, {"rank": 0}]}, "rank 0 is listed twice"),
+        ({"ranks": [{"rank": 1}]}, "rank 1 of a job of 1 ranks"),
+        ({"ranks": [{"rank": -1}]}, ">= 0"),
+        ({"ranks": [{"rank": 10**30}]}, "damaged"),
+        ({"ranks": [{"rank": True}]}, "got `bool`"),
+        ({"world_size": 0}, ">= 1"),
+        ({"world_size": 10**15}, "<= 1000000"),
+        ({"world_size": "1"}, r"Expected `int`, got `str` - at `\$\.world_size`"),
+        ({"ranks": [entry(steps=[{"index": 0, "start_ns": 0, "end_ns": 10**30}])]}, "end_ns"),
+        ({"ranks": [entry(steps=[{"index": 0, "start_ns": 0, "end_ns": 2**63}])]}, "end_ns"),
+        ({"ranks": [entry(steps=[{"index": 0, "start_ns": -1, "end_ns": 1}])]}, "start_ns"),
+        ({"ranks": [entry(steps=[{"index": 0, "start_ns": 0.5, "end_ns": 1}])]}, "start_ns"),
+        ({"ranks": [entry(process_groups=[{"name": "0", "ranks": [0, 1]}])]}, "has rank 1 of 1 ranks"),
+        ({"ranks": [entry(all_groups=[[0, 4]])]}, "has rank 4 of 1 ranks"),
+        *(({"ranks": [entry(host_trace=name)]}, "not the name of a file") for name in ESCAPES),
+        ({"ranks": [entry(flight_record="a/../b")]}, "not the name of a file"),
+        ({"ranks": [entry(host_trace=1)]}, r"Expected `str \| null`, got `int`"),
     ],
 )
 def test_a_foreign_manifest_is_refused(tmp_path, change, message):
     write(tmp_path, {**MANIFEST, **change})
     with pytest.raises(TraceFormatError, match=message):
         TraceSet.load(tmp_path)
+    with pytest.raises(TraceFormatError, match=message):
+        convert(tmp_path)
+    (finding,) = doctor(tmp_path)
+    assert (finding.severity, finding.place) == ("error", str(tmp_path / "manifest.json"))
+
+
+def test_a_path_in_the_manifest_is_not_the_trace_sets(tmp_path):
+    write(tmp_path, {**MANIFEST, "path": "/etc"})
+    assert TraceSet.load(tmp_path).path == tmp_path
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"[" * 100_000, b"[1]", b"7", b'"x"', b"{}", b"null"])
+def test_what_is_no_manifest_is_refused(tmp_path, content):
+    (tmp_path / "manifest.json").write_bytes(content)
+    with pytest.raises(TraceFormatError, match=r"manifest\.json"):
+        TraceSet.load(tmp_path)
+
+
+def test_a_huge_file_is_refused_unread(tmp_path):
+    with (tmp_path / "manifest.json").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(TraceFormatError, match="1048576 MiB"):
+        TraceSet.load(tmp_path)
+
+
+def test_a_manifest_that_is_a_folder_is_refused(tmp_path):
+    (tmp_path / "manifest.json").mkdir()
+    with pytest.raises(TraceError, match="cannot be read"):
+        TraceSet.load(tmp_path)
+
+
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.just(10**30),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@settings(deadline=None)
+@given(key=st.sampled_from([*MANIFEST, "notes", "fake_world"]), value=_values)
+def test_any_value_of_a_key_is_read_or_refused_by_name(tmp_path_factory, key, value):
+    folder = tmp_path_factory.mktemp("hostile")
+    write(folder, {**MANIFEST, key: value})
+    if key in ("created", "torch_version") and isinstance(value, str):
+        assert getattr(TraceSet.load(folder), key) == value
+        return
+    with contextlib.suppress(TraceError):
+        assert getattr(TraceSet.load(folder), key) in (value, [])
 
 
 @settings(deadline=None)

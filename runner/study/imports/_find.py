@@ -12,16 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
 
-from ....errors import StudyError
+from ....errors import StudyError, TraceError
+from ....tracer import MANIFEST_NAME, TraceSet
 
 __all__ = ["ImportItem", "find_item", "find_items"]
 
 _MOST_BYTES = 16 << 30
 _MOST_ENTRIES = 20_000
 _MOST_DEPTH = 4
-_MOST_MANIFEST_BYTES = 16 << 20
 _SNIFFED_BYTES = 1 << 16
 _NUMBER = re.compile(r"\d{1,9}(?!.*\d)")  # the last one of a name: in node3_rank12 that is the rank
 _GRAPH = re.compile(r"(?P<prefix>.+)\.(?P<rank>\d{1,9})\.et")
@@ -60,7 +59,7 @@ def find_items(folder: Path) -> list[ImportItem]:
         raise StudyError(f"The folder {folder} to import from is not there; start the viewer with another.")
     items: list[ImportItem] = []
     for place, names, links in _folders(folder):
-        if "manifest.json" in names:
+        if MANIFEST_NAME in names:
             items.append(_trace_set(folder, place))
         else:
             items += [*_graphs(folder, place, names, links), *_traces(folder, place, names)]
@@ -103,37 +102,22 @@ def _folders(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
 
 def _trace_set(folder: Path, place: str) -> ImportItem:
     """Return the trace set at *place*, with those files that its manifest names."""
-    manifest = folder / place / "manifest.json"
+    manifest = f"{place}/{MANIFEST_NAME}".lstrip("/")
     try:
-        ranks = _ranks_of(manifest)
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        return _item(
-            folder, "trace set", place, [f"{place}/manifest.json"], f"its manifest is damaged ({error})"
-        )
-    named = [
-        str(entry[key])
-        for entry in ranks
-        for key in ("host_trace", "device_trace", "flight_record")
-        if entry.get(key)
-    ]
+        ranks = TraceSet.load(folder / place, need_files=False).ranks
+    except TraceError as error:
+        problem = error.message.replace(f"{folder}/", "").rstrip(".")
+        return _item(folder, "trace set", place, [manifest], problem)
+    named = [name for entry in ranks for name in entry.files]
     outside = next((name for name in named if not _is_inside(folder / place, name)), None)
     if outside is not None:
         problem = f"its manifest names '{outside[:80]}', which is no file of this folder"
         named = []
     else:
         problem = ""
-    files = ["manifest.json", *named]
-    found = _item(folder, "trace set", place, [f"{place}/{name}".lstrip("/") for name in files], problem)
+    files = [manifest, *(f"{place}/{name}".lstrip("/") for name in named)]
+    found = _item(folder, "trace set", place, files, problem)
     return replace(found, ranks=len(ranks))
-
-
-def _ranks_of(manifest: Path) -> list[dict[str, Any]]:
-    if manifest.stat().st_size > _MOST_MANIFEST_BYTES:
-        raise ValueError("it is too large")
-    ranks = json.loads(manifest.read_bytes())["ranks"]
-    if not isinstance(ranks, list) or not all(isinstance(entry, dict) for entry in ranks):
-        raise TypeError("it lists no ranks")
-    return ranks
 
 
 def _is_inside(folder: Path, name: str) -> bool:

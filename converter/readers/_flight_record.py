@@ -1,0 +1,35 @@
+"""The flight record: what torch's flight recorder knows of a rank's collectives and messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from .._files import read_json
+
+__all__ = ["Flight", "read_flight_record"]
+
+
+class Flight(msgspec.Struct, frozen=True):
+    """A collective or message of the flight record: when it was enqueued (Unix nanoseconds), and its group.
+
+    *time_ended_ns* is when the call returned, where that was recorded (of messages, and in a fake world).
+    """
+
+    time_created_ns: int = 0
+    time_ended_ns: int = 0
+    process_group: list[str] = msgspec.field(default_factory=list)
+    is_p2p: bool = False
+
+
+class _FlightRecord(msgspec.Struct):
+    entries: list[Flight] = msgspec.field(default_factory=list)
+
+
+def read_flight_record(path: Path) -> list[Flight]:
+    """Read a flight record; returns its entries that name a group, in order of time."""
+    entries = read_json(path, _FlightRecord).entries
+    return sorted(
+        (entry for entry in entries if entry.process_group), key=lambda entry: entry.time_created_ns
+    )
