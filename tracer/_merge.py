@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-
 from ..errors import CaptureError, CommandFailed, NothingCaptured
 from ..support import new_file
 from ._trace_set import MANIFEST_NAME, RankEntry, TraceSet
