@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._native import order_by_dependency
-from ..chakra import EdgeKind, Graph, NodeType, Workload, dependencies, shortest_cycle
+from ..chakra import EdgeKind, Graph, NodeType, Workload, dependencies, shortest_cycle, unreachable
 
 __all__ = ["circular_wait"]
 
@@ -24,14 +24,12 @@ def circular_wait(workload: Workload) -> str | None:
     sound in themselves: no circle within a rank, no message or collective without its counterpart. Workloads
     of more than five million nodes are not searched.
     """
-    counts = [_count(graph) for graph in workload.graphs]
+    counts = [graph.num_nodes for graph in workload.graphs]
     if sum(counts[program] for program in workload.program_of_rank.tolist()) > _MOST_NODES:
         return None
     nodes = _Nodes.of(workload)
     src, dst, kind = nodes.waits()
-    free = order_by_dependency(np.zeros(len(nodes), np.int64), *dependencies(src, dst, len(nodes)))
-    stuck = np.ones(len(nodes), dtype=bool)
-    stuck[free] = False
+    stuck = unreachable(len(nodes), src, dst)
     among = stuck[src] & stuck[dst]
     if not among.any():
         return None
