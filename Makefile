@@ -45,7 +45,7 @@ types: .stamps/dev
 # For this machine's Python and processor, or those of PYTHON=...; torch is the customer's own. A wheel of ns-3 exists for x86-64 only.
 wheels: | $(BIN)/python
 	rm -rf wheels
-	@$(BIN)/python -m pip wheel --quiet -c constraints.txt --wheel-dir wheels ".[graph,search,service,viewer]"
+	@$(BIN)/python -m pip wheel --quiet -c constraints.txt --wheel-dir wheels ".[search,service,viewer]"
 	@$(BIN)/python -m pip download --quiet --no-deps --only-binary :all: --dest wheels ns3==3.44.post0 || echo "ns-3 has no wheel for this machine."
 	@du -sh wheels
 
@@ -75,7 +75,7 @@ $(BIN)/python: | .stamps/system
 
 .stamps/package: $(SOURCES) constraints.txt | $(BIN)/python
 	@echo "Installing chakrascope into $(VENV)"
-	@$(BIN)/python -m pip install --quiet -c constraints.txt ".[torch,graph,viewer]"
+	@$(BIN)/python -m pip install --quiet -c constraints.txt ".[torch,viewer]"
 	@touch $@
 
 .stamps/dev: $(SOURCES) constraints.txt | $(BIN)/python

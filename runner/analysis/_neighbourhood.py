@@ -64,6 +64,7 @@ def neighbours(edges: pd.DataFrame, names: pd.Series, focus: int, count: int = 8
 
 
 def _reach(src: Ints, dst: Ints, focus: int, hops: int, limit: int) -> tuple[dict[int, int], bool]:
+    """Return the hops to each node; by hand, as the edges are the whole graph's, too many for networkx."""
     distance, front = {focus: 0}, np.array([focus])
     for hop in range(1, hops + 1):
         near = np.union1d(dst[np.isin(src, front)], src[np.isin(dst, front)])
@@ -77,19 +78,17 @@ def _reach(src: Ints, dst: Ints, focus: int, hops: int, limit: int) -> tuple[dic
 
 
 def _layers(ids: Ints, src: Ints, dst: Ints) -> list[int]:
-    """Return the longest path that leads to each node inside the cut; every edge goes to a later layer."""
-    waiting = {int(node): 0 for node in ids}
-    after: dict[int, list[int]] = {int(node): [] for node in ids}
-    for a, b in zip(src.tolist(), dst.tolist(), strict=True):
-        waiting[b] += 1
-        after[a].append(b)
-    layer = dict.fromkeys(waiting, 0)
-    ready = [node for node, count in waiting.items() if count == 0]
-    while ready:
-        node = ready.pop()
-        for follower in after[node]:
-            layer[follower] = max(layer[follower], layer[node] + 1)
-            waiting[follower] -= 1
-            if waiting[follower] == 0:
-                ready.append(follower)
-    return [layer[int(node)] for node in ids]
+    """Return the longest path that leads to each node inside the cut; every edge goes to a later layer.
+
+    Nodes that wait for each other share one.
+    """
+    import networkx as nx  # noqa: PLC0415 - slow to import, and one page in twenty needs it
+
+    graph = nx.DiGraph()
+    graph.add_nodes_from(ids.tolist())
+    graph.add_edges_from(zip(src.tolist(), dst.tolist(), strict=True))
+    knots = nx.condensation(graph)
+    layer = {
+        knot: number for number, knots_of in enumerate(nx.topological_generations(knots)) for knot in knots_of
+    }
+    return [layer[knots.graph["mapping"][node]] for node in ids.tolist()]
