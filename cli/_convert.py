@@ -124,6 +124,6 @@ def convert_command(
     print_accounting(workload)
     for assumption in workload.metadata.get("assumptions", []):
         console.print(f"Assumed: {escape(assumption)}.", style="dim")
-    nodes = sum(len(graph.node_columns["node_id"]) for graph in workload.graphs)
+    nodes = sum(graph.num_nodes for graph in workload.graphs)
     console.print(f"{count_text(workload.num_ranks, 'rank')}, {count_text(nodes, 'node')}.")
     console.print(f"Next: chakrascope run {target} --network PRESET")

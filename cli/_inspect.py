@@ -82,9 +82,14 @@ def _print_workload(facts: dict[str, Any], output_format: str) -> None:
 )
 @click.option("--rank", default=0, show_default=True, help="The rank, where the format holds one.")
 def export_command(target: str, output: Path, file_format: str | None, rank: int) -> None:
-    """Write a workload's graph for other tools: JSON, GraphML, DOT, or a Chrome trace for Perfetto."""
+    """Write a workload's graph for other tools: JSON, GraphML, DOT, Parquet, or a Chrome trace for Perfetto.
+
+    Parquet holds the nodes of all ranks, or their edges (FILE.edges.parquet).
+    """
     by_name = {".json": "json", ".graphml": "graphml", ".dot": "dot", ".gv": "dot", ".parquet": "parquet"}
     chosen = file_format or by_name.get(output.suffix)
+    if file_format is None and output.name.endswith(".edges.parquet"):
+        chosen = "parquet-edges"
     if chosen is None:
         raise UsageError(f"The name {output} does not say which format to write; add --as FORMAT.")
     console.print(f"Wrote {export_graph(open_workload(target), output, chosen, rank=rank)}")

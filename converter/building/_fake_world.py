@@ -88,5 +88,4 @@ def _numbers_of(
 def _renumbered(graph: Graph, old: Sequence[int], new: Sequence[int], rank: int) -> Graph:
     table = np.arange(max(old, default=0) + 1, dtype=np.int64)
     table[list(old)] = list(new)
-    nodes = graph.nodes.assign(group=table[graph.nodes["group"].to_numpy()])
-    return Graph(rank, nodes, graph.edges, graph.metadata, graph.extra)
+    return graph.as_rank(rank).with_columns(group=table[graph.node_columns["group"]])

@@ -20,6 +20,7 @@ from ._order import dependencies as dependencies
 from ._order import execution_order as execution_order
 from ._replay import Replay as Replay
 from ._replay import replay as replay
+from ._tables import saved_columns as saved_columns
 from ._workload import Workload as Workload
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "other_attributes",
     "read_et",
     "replay",
+    "saved_columns",
     "shortest_cycle",
     "unreachable",
 ]

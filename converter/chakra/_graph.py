@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -97,15 +98,30 @@ FILE_METADATA = -1
 EDGE_COLUMNS: dict[str, str] = {"src": "int64", "dst": "int64", "kind": "uint8"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TextColumn:
-    """A column of texts: row i is ``texts[numbers[i]]``; few texts occur often."""
+    """A column of texts: row i is ``texts[numbers[i]]``; few texts occur often.
+
+    Columns are equal if their rows are, however the texts are numbered. They have no hash.
+    """
 
     numbers: np.ndarray
     texts: list[str]
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TextColumn):
+            return NotImplemented
+        known: dict[str, int] = {}
+        common = [
+            np.array([known.setdefault(text, len(known)) for text in column.texts], dtype=np.int64)
+            for column in (self, other)
+        ]
+        return np.array_equal(common[0][self.numbers], common[1][other.numbers])
+
+    __hash__ = None  # type: ignore[assignment]  # its arrays have none
 
     @classmethod
     def of(cls, values: Iterable[str]) -> TextColumn:
@@ -134,35 +150,35 @@ class TextColumn:
 Column = np.ndarray | TextColumn
 
 
-@dataclass(frozen=True)
 class Graph:
     """One program: what one rank (or several identical ones) executes.
 
-    *nodes* has the columns of `NODE_COLUMNS`, sorted by ``node_id``; *edges* has ``src``, ``dst``, ``kind``:
-    ``src`` finishes before ``dst`` starts. *extra* keeps, by node id, the encoded parts of a read file that
-    have no column, and under `FILE_METADATA` its own metadata, so that they survive being written again.
+    Columns are what it holds: *node_columns*, by the names of `NODE_COLUMNS`, sorted by ``node_id``, and
+    *edge_columns*, ``src``, ``dst`` and ``kind``: ``src`` finishes before ``dst`` starts. *nodes* and *edges*
+    are the same as tables, made when first asked for. *extra* keeps, by node id, the encoded parts of a read
+    file that have no column, and under `FILE_METADATA` its own metadata, so that they survive being written
+    again. *metadata* says what the conversion noted; files do not keep it.
 
-    A graph is made of tables or of columns (`of_columns`); each is made from the other when it is first asked
-    for, as *node_columns* and *edge_columns*.
+    Make one by `of_columns`, `of_tables` or `build`. A graph is not changed once made, nor are its columns
+    and tables: `with_columns`, `with_edges` and `as_rank` return another one, which shares what stayed.
+    Graphs are equal if rank, columns and *extra* are, whatever was noted; they have no hash, as their columns
+    have none.
     """
 
-    rank: int
-    nodes: pd.DataFrame
-    edges: pd.DataFrame
-    metadata: dict[str, Any] = field(default_factory=dict)
-    extra: Mapping[int, bytes] = field(default_factory=dict)
-
-    if TYPE_CHECKING:
-        node_columns: ClassVar[dict[str, Any]]  # each a `Column`
-        edge_columns: ClassVar[dict[str, np.ndarray]]
-
-    def __getattr__(self, name: str) -> Any:
-        made = _MADE.get(name)
-        if made is None:
-            raise AttributeError(f"'Graph' has no attribute '{name}'")
-        value = made(self)
-        self.__dict__[name] = value
-        return value
+    def __init__(
+        self,
+        rank: int,
+        node_columns: dict[str, Any],
+        edge_columns: dict[str, np.ndarray],
+        metadata: dict[str, Any] | None = None,
+        extra: Mapping[int, bytes] | None = None,
+    ) -> None:
+        """Hold columns that are complete and sorted already."""
+        self.rank = rank
+        self.node_columns = node_columns
+        self.edge_columns = edge_columns
+        self.metadata = {} if metadata is None else metadata
+        self.extra = {} if extra is None else extra
 
     @classmethod
     def of_columns(
@@ -173,21 +189,33 @@ class Graph:
         metadata: dict[str, Any] | None = None,
         extra: Mapping[int, bytes] | None = None,
     ) -> Graph:
-        """Build a graph from columns, sorted by ``node_id``, and (src, dst, kind).
+        """Make a graph of columns, sorted by ``node_id``, and (src, dst, kind).
 
         Absent columns take their default. Of several edges with the same ends, that of the lowest kind stays.
         """
-        graph = object.__new__(cls)
         count = len(nodes["node_id"])
         complete = {name: _complete(nodes.get(name), name, count) for name in NODE_COLUMNS}
-        graph.__dict__.update(
-            rank=rank,
-            node_columns=complete,
-            edge_columns=_distinct_edges(edge_array(edges)),
-            metadata={} if metadata is None else metadata,
-            extra=extra or {},
-        )
-        return graph
+        return cls(rank, complete, _distinct_edges(edge_array(edges)), metadata, extra)
+
+    @classmethod
+    def of_tables(
+        cls,
+        rank: int,
+        nodes: pd.DataFrame,
+        edges: pd.DataFrame,
+        metadata: dict[str, Any] | None = None,
+        extra: Mapping[int, bytes] | None = None,
+    ) -> Graph:
+        """Make a graph of tables: *nodes* with some columns of `NODE_COLUMNS`, *edges* with all of theirs."""
+        table = nodes.sort_values("node_id", kind="stable")
+        columns: dict[str, Column] = {
+            str(name): TextColumn.of(table[name].tolist())
+            if NODE_COLUMNS[str(name)][0] == "str"
+            else table[name].to_numpy()
+            for name in table.columns
+        }
+        ends = edges[list(EDGE_COLUMNS)].to_numpy(np.int64)
+        return cls.of_columns(rank, columns, ends, metadata, extra)
 
     @classmethod
     def build(
@@ -198,7 +226,7 @@ class Graph:
         metadata: dict[str, Any] | None = None,
         extra: Mapping[int, bytes] | None = None,
     ) -> Graph:
-        """Build a graph from one mapping a node (absent columns take their default) and (src, dst, kind)."""
+        """Make a graph of one mapping a node (absent columns take their default) and (src, dst, kind)."""
         columns: dict[str, Any] = {}
         for name, (dtype, default) in NODE_COLUMNS.items():
             values = [node.get(name, default) for node in nodes]
@@ -208,12 +236,80 @@ class Graph:
             rank, {name: _taken(column, order) for name, column in columns.items()}, edges, metadata, extra
         )
 
+    def as_rank(self, rank: int) -> Graph:
+        """Return this graph as that of another *rank*."""
+        return Graph(rank, self.node_columns, self.edge_columns, self.metadata, self.extra)
+
     def with_columns(self, **columns: Column) -> Graph:
         """Return this graph with other values in some columns."""
-        graph = object.__new__(Graph)
-        kept = {name: value for name, value in self.__dict__.items() if name != "nodes"}
-        graph.__dict__.update(kept, node_columns={**self.node_columns, **columns})
-        return graph
+        changed = {name: _complete(column, name, self.num_nodes) for name, column in columns.items()}
+        nodes = {**self.node_columns, **changed}
+        return Graph(self.rank, nodes, self.edge_columns, self.metadata, self.extra)
+
+    def with_edges(self, edges: Sequence[tuple[int, int, int]] | np.ndarray) -> Graph:
+        """Return this graph with other *edges* (src, dst, kind)."""
+        columns = _distinct_edges(edge_array(edges))
+        return Graph(self.rank, self.node_columns, columns, self.metadata, self.extra)
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes there are."""
+        return len(self.node_columns["node_id"])
+
+    @property
+    def num_edges(self) -> int:
+        """How many edges there are."""
+        return len(self.edge_columns["src"])
+
+    @cached_property
+    def nodes(self) -> pd.DataFrame:
+        """The nodes as a table, one row each."""
+        import pandas as pd  # noqa: PLC0415 - converting and saving do without
+
+        table: pd.DataFrame = pd.DataFrame(
+            {
+                name: column.to_series() if isinstance(column, TextColumn) else column
+                for name, column in self.node_columns.items()
+            }
+        )
+        return table
+
+    @cached_property
+    def edges(self) -> pd.DataFrame:
+        """The edges as a table, one row each."""
+        import pandas as pd  # noqa: PLC0415 - converting and saving do without
+
+        table: pd.DataFrame = pd.DataFrame(self.edge_columns)
+        return table
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Graph):
+            return NotImplemented
+        return (
+            self.rank == other.rank
+            and _same_columns(self.node_columns, other.node_columns)
+            and _same_columns(self.edge_columns, other.edge_columns)
+            and self.extra == other.extra
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Graph(rank={self.rank}, num_nodes={self.num_nodes}, num_edges={self.num_edges})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the tables out of pickles and copies: they are made again from the columns."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("nodes", "edges")}
+
+
+def _same_columns(ours: Mapping[str, Column], theirs: Mapping[str, Column]) -> bool:
+    return all(_same(column, theirs[name]) for name, column in ours.items())
+
+
+def _same(one: Column, other: Column) -> bool:
+    if isinstance(one, TextColumn) or isinstance(other, TextColumn):
+        return one is other or bool(one == other)
+    return one is other or np.array_equal(one, other)
 
 
 def _taken(column: Column, rows: np.ndarray) -> Column:
@@ -223,49 +319,13 @@ def _taken(column: Column, rows: np.ndarray) -> Column:
 def _complete(column: Column | None, name: str, count: int) -> Column:
     """Return *column* in the type of column *name*, full of its default if there is none."""
     dtype, default = NODE_COLUMNS[name]
-    if dtype == "str":
-        return column if column is not None else TextColumn(np.zeros(count, dtype=np.int32), [default])
-    return np.full(count, default, dtype) if column is None else np.asarray(column, dtype)
-
-
-def _table(graph: Graph) -> pd.DataFrame:
-    import pandas as pd  # noqa: PLC0415 - converting and saving do without
-
-    table: pd.DataFrame = pd.DataFrame(
-        {
-            name: column.to_series() if isinstance(column, TextColumn) else column
-            for name, column in graph.node_columns.items()
-        }
-    )
-    return table
-
-
-def _edge_table(graph: Graph) -> pd.DataFrame:
-    import pandas as pd  # noqa: PLC0415 - converting and saving do without
-
-    table: pd.DataFrame = pd.DataFrame(graph.edge_columns)
-    return table
-
-
-def _node_columns(graph: Graph) -> dict[str, Column]:
-    return {
-        name: TextColumn.of(graph.nodes[name].tolist())
-        if dtype == "str"
-        else graph.nodes[name].to_numpy(dtype)
-        for name, (dtype, _) in NODE_COLUMNS.items()
-    }
-
-
-def _edge_columns(graph: Graph) -> dict[str, np.ndarray]:
-    return {name: graph.edges[name].to_numpy(dtype) for name, dtype in EDGE_COLUMNS.items()}
-
-
-_MADE: dict[str, Callable[[Graph], Any]] = {
-    "nodes": _table,
-    "edges": _edge_table,
-    "node_columns": _node_columns,
-    "edge_columns": _edge_columns,
-}
+    if column is None:
+        column = (
+            TextColumn(np.zeros(count, np.int32), [default]) if dtype == "str" else np.full(count, default)
+        )
+    if len(column) != count:
+        raise ValueError(f"column {name} has {len(column)} rows, not {count}")
+    return column if isinstance(column, TextColumn) else np.asarray(column, dtype)
 
 
 def byte_table(parts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ._graph import CollectiveType, Graph, NodeType
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["replicate"]
 
@@ -57,38 +53,34 @@ def _spread(ranks: tuple[int, ...], blocks: int, world: int) -> tuple[int, ...]:
     return tuple(rank + block * world for block in range(blocks) for rank in ranks)
 
 
-def _with_nodes(graph: Graph, nodes: pd.DataFrame, rank: int) -> Graph:
-    return Graph(rank, nodes, graph.edges, graph.metadata, graph.extra)
-
-
 def _grown(graph: Graph, world_groups: set[int], blocks: int) -> Graph:
     """Return *graph* with the shards of its world-wide all-gathers shrunk, so that they gather the same."""
-    nodes = graph.nodes
+    nodes = graph.node_columns
     shards = (
         (nodes["type"] == NodeType.COMM_COLL)
         & (nodes["comm_type"] == CollectiveType.ALL_GATHER)
-        & nodes["group"].isin(list(world_groups))
+        & np.isin(nodes["group"], list(world_groups))
     )
     if not shards.any():
         return graph
-    nodes = nodes.copy()
-    nodes.loc[shards, "comm_size_bytes"] = -(-nodes.loc[shards, "comm_size_bytes"] // blocks)
-    return _with_nodes(graph, nodes, graph.rank)
+    sizes = nodes["comm_size_bytes"]
+    return graph.with_columns(comm_size_bytes=np.where(shards, -(-sizes // blocks), sizes))
 
 
 def _moved(graph: Graph, renamed: Mapping[int, int], offset: int) -> Graph | None:
     """Return *graph* as the ranks *offset* higher run it, or None when that is the same graph."""
-    nodes = graph.nodes
-    in_group = nodes["group"].isin(list(renamed)) & (nodes["type"] == NodeType.COMM_COLL)
-    peers = nodes["type"].isin([NodeType.COMM_SEND, NodeType.COMM_RECV])
+    nodes = graph.node_columns
+    in_group = np.isin(nodes["group"], list(renamed)) & (nodes["type"] == NodeType.COMM_COLL)
+    peers = np.isin(nodes["type"], [NodeType.COMM_SEND, NodeType.COMM_RECV])
     if not in_group.any() and not peers.any():
         return None
-    nodes = nodes.copy()
-    nodes.loc[in_group, "group"] = nodes.loc[in_group, "group"].map(renamed)
-    for column in ("comm_src", "comm_dst"):
-        known = peers & (nodes[column] >= 0)
-        nodes.loc[known, column] += offset
-    return _with_nodes(graph, nodes, graph.rank + offset)
+    group = nodes["group"].copy()
+    group[in_group] = [renamed[number] for number in group[in_group].tolist()]
+    ends = {
+        column: np.where(peers & (nodes[column] >= 0), nodes[column] + offset, nodes[column])
+        for column in ("comm_src", "comm_dst")
+    }
+    return graph.as_rank(graph.rank + offset).with_columns(group=group, **ends)
 
 
 def _assumptions(world: int, blocks: int, has_proper: bool) -> list[str]:

@@ -17,22 +17,24 @@ from ...errors import UsageError, WorkloadError, WorkloadFormatError
 from ...support import new_file, remove_leftovers, sync_files, write_file
 from ._codec import decode_graph, read_et
 from ._encode import encoded_pieces
-from ._graph import EdgeKind, Graph, NodeType
+from ._graph import EDGE_COLUMNS, EdgeKind, Graph, NodeType
 from ._scaling import replicate
-from ._tables import load_tables, save_tables
+from ._tables import Tables, load_tables, save_tables, tables_path
 
 if TYPE_CHECKING:
+    import networkx
     import pandas as pd
 
 __all__ = ["Workload"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Workload:
     """What a cluster executes.
 
     Rank *r* runs ``graphs[program_of_rank[r]]``. *groups* maps a positive id to its global ranks in ring
-    order; group 0 is always all ranks and never listed.
+    order; group 0 is always all ranks and never listed. A workload is not changed once made
+    (`dataclasses.replace` makes another). Workloads are equal if all they hold is; they have no hash.
     """
 
     graphs: tuple[Graph, ...]
@@ -42,21 +44,43 @@ class Workload:
 
     @property
     def num_ranks(self) -> int:
-        """Return how many ranks there are."""
+        """How many ranks there are."""
         return len(self.program_of_rank)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Workload):
+            return NotImplemented
+        return (
+            self.graphs == other.graphs
+            and np.array_equal(self.program_of_rank, other.program_of_rank)
+            and self.groups == other.groups
+            and self.metadata == other.metadata
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # its graphs have none
+
+    def __repr__(self) -> str:
+        nodes = sum(graph.num_nodes for graph in self.graphs)
+        return f"Workload(num_ranks={self.num_ranks}, programs={len(self.graphs)}, nodes={nodes})"
+
+    def graph_of(self, rank: int) -> Graph:
+        """Return the graph that *rank* executes; raises `UsageError` if there is no such rank."""
+        if not 0 <= rank < self.num_ranks:
+            raise UsageError(f"There is no rank {rank}: the workload has ranks 0 to {self.num_ranks - 1}.")
+        return self.graphs[int(self.program_of_rank[rank])]
 
     @classmethod
     def load(cls, prefix: str | Path) -> Workload:
         """Read ``PREFIX.{rank}.et`` and what lies beside them.
 
-        Groups, metadata and edge reasons are optional: bare ``.et`` files of any origin load. Ranks whose
-        files are identical share one graph. Raises `WorkloadError` when a rank is missing and
+        Groups, metadata and tables are optional: bare ``.et`` files of any origin load. Ranks whose files are
+        identical share one graph. Raises `WorkloadError` when a rank is missing and
         `WorkloadFormatError` for a damaged file.
         """
         prefix = Path(prefix)
         paths = _rank_files(prefix)
         metadata = _load_metadata(prefix)
-        kept = load_tables(prefix, metadata.pop("tables", None))
+        tables = _load_tables(prefix)
         graphs: list[Graph] = []
         seen: dict[str, int] = {}
         program = np.empty(len(paths), dtype=np.int32)
@@ -65,8 +89,10 @@ class Workload:
             digest = hashlib.sha256(data).hexdigest()
             if digest not in seen:
                 seen[digest] = len(graphs)
-                known = kept.get(digest)
-                graphs.append(known or decode_graph(data, rank=rank, source=str(path)))
+                graphs.append(
+                    tables.graphs.get(digest)
+                    or _reasoned(decode_graph(data, rank=rank, source=str(path)), tables.edges.get(rank))
+                )
             program[rank] = seen[digest]
         expected = metadata.pop("num_ranks", len(paths))
         if isinstance(expected, int) and expected > len(paths):
@@ -74,8 +100,6 @@ class Workload:
                 f"The workload {prefix} has {expected} ranks, but {prefix}.{len(paths)}.et is missing. "
                 "Convert the traces again."
             )
-        if not kept:
-            graphs = _with_edge_kinds(graphs, prefix)
         return cls(tuple(graphs), program, _load_groups(prefix), metadata)
 
     def save(self, prefix: str | Path) -> None:
@@ -94,11 +118,11 @@ class Workload:
             write_file(groups, json.dumps({str(key): list(value) for key, value in self.groups.items()}))
         else:
             groups.unlink(missing_ok=True)
+        save_tables(prefix, self.graphs, digests)
         document = {
             "format": "chakrascope-workload",
             "version": 1,
             "num_ranks": self.num_ranks,
-            "tables": save_tables(prefix, self.graphs, digests),
             **self.metadata,
         }
         write_file(_beside(prefix, ".workload.json"), json.dumps(document, indent=1, sort_keys=True))
@@ -128,32 +152,37 @@ class Workload:
 
     def node_table(self) -> pd.DataFrame:
         """Return the nodes of all ranks, ``rank`` first; one row for each node each rank executes."""
-        import pandas as pd  # noqa: PLC0415 - converting does without
+        return _of_all_ranks([graph.nodes for graph in self.graphs], self.program_of_rank)
 
-        tables = []
-        for rank, program in enumerate(self.program_of_rank.tolist()):
-            table = self.graphs[program].nodes.copy()
-            table.insert(0, "rank", np.int64(rank))
-            tables.append(table)
-        table_of_all: pd.DataFrame = pd.concat(tables, ignore_index=True)
-        return table_of_all
+    def edge_table(self) -> pd.DataFrame:
+        """Return the edges of all ranks, ``rank`` first, as `node_table` does the nodes."""
+        return _of_all_ranks([graph.edges for graph in self.graphs], self.program_of_rank)
 
-    def to_networkx(self, rank: int) -> Any:
-        """Return the graph of *rank* as a ``networkx.DiGraph``; node and edge attributes are the columns."""
-        import networkx as nx  # noqa: PLC0415 - an optional extra
+    def to_networkx(self, rank: int) -> networkx.DiGraph:
+        """Return the graph of *rank* as a ``networkx.DiGraph``.
 
-        graph = self.graphs[int(self.program_of_rank[rank])]
-        result = nx.DiGraph(rank=rank)
-        for record in graph.nodes.to_dict("records"):
-            result.add_node(record["node_id"], **{str(key): value for key, value in record.items()})
-        for src, dst, kind in graph.edges.itertuples(index=False):
-            result.add_edge(int(src), int(dst), kind=EdgeKind(kind).name)
+        Nodes are called by their id, and have the other columns as attributes; an edge has its ``kind``, such
+        as ``"launch"``. About two kilobytes a node: for graphs that are looked at, not for millions of nodes.
+        Raises `UsageError` if there is no such rank.
+        """
+        import networkx  # noqa: PLC0415 - slow to import, and seldom needed
+
+        graph = self.graph_of(rank)
+        result = networkx.DiGraph(rank=rank)
+        records = graph.nodes.set_index("node_id").to_dict("index")
+        result.add_nodes_from(records.items())
+        result.add_edges_from(
+            (src, dst, {"kind": EdgeKind(kind).name.lower()})
+            for src, dst, kind in zip(
+                *(graph.edge_columns[name].tolist() for name in EDGE_COLUMNS), strict=True
+            )
+        )
         return result
 
     def summary(self) -> dict[str, int]:
         """Return the number of ranks, nodes and communication nodes over all ranks."""
         comm = [int((graph.node_columns["type"] >= NodeType.COMM_SEND).sum()) for graph in self.graphs]
-        nodes = [len(graph.node_columns["node_id"]) for graph in self.graphs]
+        nodes = [graph.num_nodes for graph in self.graphs]
         programs = self.program_of_rank.tolist()
         return {
             "num_ranks": self.num_ranks,
@@ -221,34 +250,41 @@ def _load_metadata(prefix: Path) -> dict[str, Any]:
         raise WorkloadFormatError(f"{path} is damaged ({error}). Convert the trace set again.") from error
     if not isinstance(document, dict):
         raise WorkloadFormatError(f"{path} holds no mapping. Convert the trace set again.")
-    for own in ("format", "version"):
+    for own in ("format", "version", "tables"):
         document.pop(own, None)
     return document
 
 
-def _with_edge_kinds(graphs: list[Graph], prefix: Path) -> list[Graph]:
-    """Give the edges of *graphs* the reasons kept in the table beside the files, where it still fits them."""
-    path = _beside(prefix, ".edges.parquet")
-    if not path.exists():
-        return graphs
-    import pandas as pd  # noqa: PLC0415 - converting does without
-
+def _load_tables(prefix: Path) -> Tables:
+    """Return the tables beside the files, empty if there are none."""
     try:
-        table = pd.read_parquet(path)
-        kinds = {int(str(rank)): part for rank, part in table.groupby("rank")}
-        return [_reasoned(graph, kinds.get(graph.rank)) for graph in graphs]
-    except (OSError, ValueError, KeyError) as error:
+        return load_tables(prefix) or Tables({}, {})
+    except ValueError as error:
+        path = tables_path(prefix)
         raise WorkloadFormatError(f"{path} is damaged ({error}). Delete it or convert again.") from error
 
 
-def _reasoned(graph: Graph, kinds: pd.DataFrame | None) -> Graph:
-    if kinds is None:
+def _reasoned(graph: Graph, kept: dict[str, np.ndarray] | None) -> Graph:
+    """Give the edges of *graph* the reasons that were *kept* of those with the same ends."""
+    if kept is None or not len(kept["src"]) or not graph.num_edges:
         return graph
-    merged = graph.edges.merge(
-        kinds[["src", "dst", "kind"]], on=["src", "dst"], how="left", suffixes=("", "_kept")
-    )
-    merged["kind"] = merged["kind_kept"].fillna(merged["kind"]).astype("uint8")
-    return Graph(graph.rank, graph.nodes, merged[["src", "dst", "kind"]], graph.metadata, graph.extra)
+    edges = graph.edge_columns
+    number = {
+        ends: row for row, ends in enumerate(zip(kept["src"].tolist(), kept["dst"].tolist(), strict=True))
+    }
+    ends = zip(edges["src"].tolist(), edges["dst"].tolist(), strict=True)
+    rows = np.fromiter((number.get(pair, -1) for pair in ends), dtype=np.int64, count=graph.num_edges)
+    kinds = np.where(rows >= 0, kept["kind"][rows], edges["kind"])
+    return graph.with_edges(np.column_stack([edges["src"], edges["dst"], kinds]))
+
+
+def _of_all_ranks(tables: Sequence[pd.DataFrame], program_of_rank: np.ndarray) -> pd.DataFrame:
+    import pandas as pd  # noqa: PLC0415 - converting does without
+
+    parts = [tables[program] for program in program_of_rank.tolist()]
+    table: pd.DataFrame = pd.concat(parts, ignore_index=True)
+    table.insert(0, "rank", np.repeat(np.arange(len(parts)), [len(part) for part in parts]))
+    return table
 
 
 def _write_graph(graph: Graph, path: Path, others: Sequence[Path]) -> str:

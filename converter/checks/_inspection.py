@@ -121,8 +121,8 @@ def _communication(comm: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _longest_chain(graph: Graph) -> int:
     """Return the number of nodes of the longest chain of dependencies."""
-    single = graph.nodes.assign(duration_ns=np.int64(1), stream=np.arange(len(graph.nodes)))
-    return _replayed(Graph(graph.rank, single, graph.edges))
+    ones, lanes = np.ones(graph.num_nodes, dtype=np.int64), np.arange(graph.num_nodes)
+    return _replayed(graph.with_columns(duration_ns=ones, stream=lanes))
 
 
 def _replayed(graph: Graph) -> int:

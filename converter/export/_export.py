@@ -1,4 +1,7 @@
-"""Write a rank's graph in the formats of other tools."""
+"""Write a rank's graph in the formats of other tools.
+
+GraphML and DOT are written by hand, a node at a time: networkx would hold the graph in gigabytes first.
+"""
 
 from __future__ import annotations
 
@@ -24,23 +27,19 @@ _ARROWS = frozenset(
 def export_graph(workload: Workload, path: str | Path, file_format: str, *, rank: int = 0) -> Path:
     """Write the graph of *rank* to *path* in one of `EXPORT_FORMATS`, atomically; returns the path.
 
-    ``chrome-trace`` holds all ranks, replayed with their own durations, for Perfetto or chrome://tracing.
+    ``chrome-trace`` holds all ranks, replayed with their own durations, for Perfetto or chrome://tracing;
+    ``parquet`` and ``parquet-edges`` the nodes and edges of all ranks, as `Workload.node_table` has them.
     Raises `UsageError` for another format or rank.
     """
     if file_format not in EXPORT_FORMATS:
         raise UsageError(f"There is no format '{file_format}'{did_you_mean(file_format, EXPORT_FORMATS)}")
-    if not 0 <= rank < workload.num_ranks:
-        raise UsageError(f"There is no rank {rank}: the workload has ranks 0 to {workload.num_ranks - 1}.")
+    workload.graph_of(rank)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with new_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+    with new_file(path) as temporary, temporary.open("wb") as file:
         for part in EXPORT_FORMATS[file_format](workload, rank):
-            file.write(part)
+            file.write(part if isinstance(part, bytes) else part.encode("utf-8"))
     return path
-
-
-def _graph(workload: Workload, rank: int) -> Graph:
-    return workload.graphs[int(workload.program_of_rank[rank])]
 
 
 def _records(graph: Graph) -> Iterator[dict[str, Any]]:
@@ -58,7 +57,7 @@ def _edges(graph: Graph) -> Iterator[tuple[int, int, str]]:
 
 def _json(workload: Workload, rank: int) -> Iterator[str]:
     """Yield one document: rank, groups, nodes (one a line) and edges."""
-    graph = _graph(workload, rank)
+    graph = workload.graph_of(rank)
     groups = {str(number): list(members) for number, members in workload.groups.items()}
     yield f'{{"rank": {rank}, "groups": {json.dumps(groups)},\n "nodes": [\n'
     for index, node in enumerate(_records(graph)):
@@ -72,7 +71,7 @@ def _json(workload: Workload, rank: int) -> Iterator[str]:
 
 def _graphml(workload: Workload, rank: int) -> Iterator[str]:
     """Yield GraphML, every column an attribute."""
-    graph = _graph(workload, rank)
+    graph = workload.graph_of(rank)
     yield '<?xml version="1.0" encoding="utf-8"?>\n<graphml xmlns="http://graphml.graphdrawing.org/xmlns">\n'
     for name, (dtype, _) in NODE_COLUMNS.items():
         kind = _GRAPHML_TYPES[dtype]
@@ -99,7 +98,7 @@ def _dot(workload: Workload, rank: int) -> Iterator[str]:
     """Yield Graphviz DOT: a box a node, coloured by kind; edges labelled with their reason."""
     from xml.sax.saxutils import quoteattr  # noqa: PLC0415 - as above
 
-    graph = _graph(workload, rank)
+    graph = workload.graph_of(rank)
     yield f"digraph rank{rank} {{\nrankdir=LR; node [shape=box, style=filled, fontname=Helvetica];\n"
     for node in _records(graph):
         label = quoteattr(f"{node['name']} ({node['duration_ns']} ns)")[1:-1].replace("\\", "\\\\")
@@ -115,7 +114,7 @@ def _chrome_trace(workload: Workload, _: int) -> Iterator[str]:
     yield '{"displayTimeUnit": "ns", "traceEvents": [\n'
     separator = ""
     for rank in range(workload.num_ranks):
-        for event in _rank_events(_graph(workload, rank), rank):
+        for event in _rank_events(workload.graph_of(rank), rank):
             yield f"{separator}{json.dumps(event)}"
             separator = ",\n"
     yield "\n]}\n"
@@ -153,9 +152,19 @@ def _rank_events(graph: Graph, rank: int) -> Iterator[dict[str, Any]]:
             yield {"ph": "f", "bp": "e", "tid": place[dst][0], "ts": place[dst][1] / 1000, **arrow}
 
 
-EXPORT_FORMATS: dict[str, Callable[[Workload, int], Iterator[str]]] = {
+def _parquet(workload: Workload, _: int) -> Iterator[bytes]:
+    yield workload.node_table().to_parquet(index=False)
+
+
+def _parquet_edges(workload: Workload, _: int) -> Iterator[bytes]:
+    yield workload.edge_table().to_parquet(index=False)
+
+
+EXPORT_FORMATS: dict[str, Callable[[Workload, int], Iterator[str] | Iterator[bytes]]] = {
     "chrome-trace": _chrome_trace,
     "dot": _dot,
     "graphml": _graphml,
     "json": _json,
+    "parquet": _parquet,
+    "parquet-edges": _parquet_edges,
 }

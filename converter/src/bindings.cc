@@ -10,7 +10,6 @@
 #include "host_chain.h"
 #include "host_reader.h"
 #include "order.h"
-#include "parquet.h"
 #include "timeline.h"
 
 namespace nb = nanobind;
@@ -215,32 +214,6 @@ void bind_order(nb::module_& module) {
         });
 }
 
-ColumnKind kind_of(const std::string& dtype) {
-    if (dtype == "bool") return ColumnKind::kBool;
-    if (dtype == "uint8") return ColumnKind::kUint8;
-    if (dtype == "int16") return ColumnKind::kInt16;
-    if (dtype == "int64") return ColumnKind::kInt64;
-    if (dtype == "str") return ColumnKind::kText;
-    throw std::invalid_argument("no column is written as " + dtype);
-}
-
-void bind_parquet(nb::module_& module) {
-    nb::class_<ParquetWriter>(module, "ParquetWriter")
-        .def("__init__",
-             [](ParquetWriter* self, const std::vector<std::tuple<std::string, std::string>>& columns) {
-                 std::vector<ColumnSchema> schema;
-                 for (const auto& [name, dtype] : columns) schema.push_back({name, kind_of(dtype)});
-                 new (self) ParquetWriter(std::move(schema));
-             })
-        .def("integers",
-             [](ParquetWriter& self, const Long& values) { return to_bytes(self.integers(view(values))); })
-        .def("texts",
-             [](ParquetWriter& self, const Int& numbers, const std::tuple<Byte, Long>& texts) {
-                 return to_bytes(self.texts(view(numbers), text_table(texts)));
-             })
-        .def("finish", [](const ParquetWriter& self) { return to_bytes(self.finish()); });
-}
-
 }  // namespace
 
 NB_MODULE(_native, module) {
@@ -249,6 +222,5 @@ NB_MODULE(_native, module) {
     bind_host_reader(module);
     bind_timeline(module);
     bind_order(module);
-    bind_parquet(module);
     bind_chakra(module);
 }

@@ -1,4 +1,4 @@
-// Integers in groups of seven bits, as Protocol Buffers, Thrift and Parquet write them.
+// Integers in groups of seven bits, as Protocol Buffers writes them.
 #pragma once
 
 #include <cstdint>

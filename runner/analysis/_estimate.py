@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ...converter import CollectiveType, Workload
+from ...converter.chakra import saved_columns
 from ..config import NetworkConfig, SystemConfig
 
 __all__ = ["Load", "duration_estimate", "estimate_s", "load_of"]
@@ -68,17 +70,16 @@ def _load(prefix: Path, _changed: int) -> Load:
 
 
 def _nodes_of(prefix: Path) -> tuple[pd.DataFrame, int]:
-    """Return what each node of each program sends, and the ranks; from the table beside the graphs if any."""
-    columns = ["rank", "comm_type", "comm_size_bytes"]
-    table = prefix.with_name(f"{prefix.name}.nodes.parquet")
+    """Return what each node of each program sends, and the ranks; from the saved tables if any."""
+    columns = ["comm_type", "comm_size_bytes"]
+    saved = saved_columns(prefix, columns)
     head = prefix.with_name(f"{prefix.name}.workload.json")
-    try:
-        ranks = int(json.loads(head.read_text(encoding="utf-8"))["num_ranks"])
-        return pd.read_parquet(table, columns=columns), ranks
-    except (OSError, ValueError, KeyError, TypeError):
-        workload = Workload.load(prefix)
-        parts = [graph.nodes.assign(rank=number)[columns] for number, graph in enumerate(workload.graphs)]
-        return pd.concat(parts, ignore_index=True), workload.num_ranks
+    if saved is not None:
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return pd.DataFrame(saved), int(json.loads(head.read_text(encoding="utf-8"))["num_ranks"])
+    workload = Workload.load(prefix)
+    parts = [graph.nodes[columns].assign(rank=number) for number, graph in enumerate(workload.graphs)]
+    return pd.concat(parts, ignore_index=True), workload.num_ranks
 
 
 def estimate_s(network: NetworkConfig, system: SystemConfig, load: Load, backend: str) -> float:

@@ -3,7 +3,9 @@
 import json
 from xml.etree import ElementTree
 
+import networkx
 import numpy as np
+import pandas as pd
 import pytest
 from chakra_schema import HEAD, Node, framed
 
@@ -97,7 +99,6 @@ def test_json_graphml_and_dot(odd, tmp_path):
 
 
 def test_graphml_reads_back_with_networkx(odd, tmp_path):
-    networkx = pytest.importorskip("networkx")
     graph = networkx.read_graphml(export_graph(odd, tmp_path / "x.graphml", "graphml"))
     assert graph.nodes["n2"]["duration_ns"] == 20
     assert graph.edges["n0", "n2"]["kind"] == "data"
@@ -122,10 +123,17 @@ def test_a_backward_id_replays_and_a_circle_does_not(odd):
         replay(Graph.build(0, [{"node_id": 0}], [(5, 0, 0)]))
 
 
+def test_parquet_holds_the_nodes_and_edges_of_all_ranks(odd, tmp_path):
+    nodes = pd.read_parquet(export_graph(odd, tmp_path / "x.parquet", "parquet"))
+    pd.testing.assert_frame_equal(nodes, odd.node_table())
+    edges = pd.read_parquet(export_graph(odd, tmp_path / "x.edges.parquet", "parquet-edges"))
+    pd.testing.assert_frame_equal(edges, odd.edge_table())
+
+
 def test_unknown_formats_and_ranks(odd, tmp_path):
     with pytest.raises(UsageError, match="did you mean 'graphml'"):
         export_graph(odd, tmp_path / "x", "graphm")
     with pytest.raises(UsageError, match="ranks 0 to 1"):
         export_graph(odd, tmp_path / "x", "json", rank=7)
     assert list(tmp_path.iterdir()) == []
-    assert sorted(EXPORT_FORMATS) == ["chrome-trace", "dot", "graphml", "json"]
+    assert sorted(EXPORT_FORMATS) == ["chrome-trace", "dot", "graphml", "json", "parquet", "parquet-edges"]

@@ -15,7 +15,7 @@ def recorded(groups, kind=NodeType.COMM_COLL):
     nodes = pd.DataFrame(
         {"node_id": range(len(groups)), "type": int(kind), "group": range(1, len(groups) + 1)}
     )
-    graph = Graph(0, nodes.astype({"type": "uint8"}), pd.DataFrame({"src": [], "dst": [], "kind": []}), {})
+    graph = Graph.of_tables(0, nodes, pd.DataFrame({"src": [], "dst": [], "kind": []}))
     return Workload((graph,), np.zeros(1, np.int32), dict(enumerate(groups, start=1)), {"steps": [1]})
 
 

@@ -1,84 +1,150 @@
-"""The writer of tables: whatever it writes, Parquet's own library reads."""
+"""The tables beside the files: they hold the same, whatever happens to them or to the files."""
 
-import io
-from itertools import chain
+import zipfile
 
 import hypothesis.strategies as st
 import numpy as np
-import pyarrow.parquet as pq
+import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
-from chakrascope.converter._native import ParquetWriter
-from chakrascope.converter.chakra import TextColumn
+from chakrascope.converter import EdgeKind, Graph, Workload, convert
+from chakrascope.converter.chakra import NODE_COLUMNS, saved_columns
+from chakrascope.errors import WorkloadFormatError
 
-BOUNDS = {"int64": (-(2**63), 2**63 - 1), "int16": (-(2**15), 2**15 - 1), "uint8": (0, 255), "bool": (0, 1)}
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
+MOST = {"int64": 2**63 - 1, "int16": 2**15 - 1, "uint8": 255}
 
 
-def values(dtype: str, rows: int) -> st.SearchStrategy:
+@pytest.fixture(scope="module")
+def workload(data_dir):
+    return convert(data_dir / "converter" / "mlp_2")
+
+
+@pytest.fixture
+def prefix(workload, tmp_path):
+    workload.save(tmp_path / "w")
+    return tmp_path / "w"
+
+
+def _tables(prefix):
+    return prefix.with_name("w.tables.npz")
+
+
+def _value(name, dtype):
     if dtype == "str":
-        return st.lists(TEXTS, min_size=rows, max_size=rows)
-    least, most = BOUNDS[dtype]
-    some = st.integers(least, most) | st.integers(max(least, -2), min(most, 3))
-    # Long runs of neighbours, as real columns have them, pack into fewer bits than what lies around them.
-    start = st.integers(least, most)
-    run = start.map(lambda first: [min(most, first + i) for i in range(rows)])
-    return st.lists(some, min_size=rows, max_size=rows) | run
+        return st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
+    if dtype == "bool":
+        return st.booleans()
+    if name in ("type", "comm_type", "group", "duration_ns"):  # what the file would refuse
+        return st.integers(0, 7)
+    return st.integers(-1, MOST[dtype] if name == "comm_size_bytes" else min(MOST[dtype], 2**31 - 1))
 
 
-@st.composite
-def row_groups(draw: st.DrawFn) -> tuple[list[str], list[list[list]]]:
-    dtypes = draw(st.lists(st.sampled_from([*BOUNDS, "str"]), min_size=1, max_size=4))
-    sizes = draw(st.lists(st.sampled_from([0, 1, 7, 8, 31, 32, 33, 128, 129, 130, 300]), max_size=3))
-    return dtypes, [[draw(values(dtype, rows)) for dtype in dtypes] for rows in sizes]
+_NODE = st.fixed_dictionaries(
+    {name: _value(name, dtype) for name, (dtype, _) in NODE_COLUMNS.items() if name != "node_id"}
+)
 
 
-def written(dtypes: list[str], groups: list[list[list]]) -> bytes:
-    writer = ParquetWriter([(f"c{number}", dtype) for number, dtype in enumerate(dtypes)])
-    parts = []
-    for group in groups:
-        for dtype, column in zip(dtypes, group, strict=True):
-            if dtype == "str":
-                parts.append(writer.texts(*TextColumn.of(column).encoded()))
-            else:
-                parts.append(writer.integers(np.array(column, dtype=np.int64)))
-    return b"".join([*parts, writer.finish()])
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.lists(_NODE, min_size=1, max_size=4), min_size=1, max_size=3))
+def test_what_is_written_is_read(tmp_path_factory, programs):
+    prefix = tmp_path_factory.mktemp("tables") / "w"
+    graphs = tuple(
+        Graph.build(
+            rank,
+            [{**node, "node_id": 3 * number} for number, node in enumerate(nodes)],
+            [(3 * number, 3 * number + 3, 1 + number) for number in range(len(nodes) - 1)],
+        )
+        for rank, nodes in enumerate(programs)
+    )
+    made = Workload(graphs, np.arange(len(graphs), dtype=np.int32), {}, {})
+    made.save(prefix)
+    loaded = Workload.load(prefix)
+    assert [loaded.graph_of(rank).as_rank(rank) for rank in range(len(graphs))] == [*graphs]
 
 
-@given(row_groups())
-def test_what_is_written_is_read(table):
-    dtypes, groups = table
-    read = pq.read_table(io.BytesIO(written(dtypes, groups)))
-    wanted = [[*chain.from_iterable(group[place] for group in groups)] for place in range(len(dtypes))]
-    assert [column.to_pylist() for column in read.columns] == wanted
-    kinds = {"str": "string"}
-    assert [str(field.type) for field in read.schema] == [kinds.get(dtype, dtype) for dtype in dtypes]
+def test_one_workload_makes_the_same_bytes_whenever_it_is_saved(workload, prefix, tmp_path):
+    workload.save(tmp_path / "again" / "w")
+    assert _tables(prefix).read_bytes() == _tables(tmp_path / "again" / "w").read_bytes()
 
 
-def test_texts_that_no_row_has_are_left_out():
-    column = TextColumn(np.array([2, 0, 2], dtype=np.int32), ["often", "never", "twice"])
-    writer = ParquetWriter([("c", "str")])
-    data = writer.texts(*column.encoded()) + writer.finish()
-    assert pq.read_table(io.BytesIO(data))["c"].to_pylist() == ["twice", "often", "twice"]
-    assert b"never" not in data
+def test_reasons_survive_where_the_tables_no_longer_hold_the_file(workload, prefix, tmp_path):
+    other = [
+        graph.with_columns(duration_ns=graph.node_columns["duration_ns"] + 1) for graph in workload.graphs
+    ]
+    Workload(tuple(other), workload.program_of_rank, workload.groups, {}).save(tmp_path / "other" / "w")
+    for rank in range(2):
+        (tmp_path / f"w.{rank}.et").write_bytes((tmp_path / "other" / f"w.{rank}.et").read_bytes())
+    for loaded, graph in zip(Workload.load(prefix).graphs, other, strict=True):
+        assert loaded == graph
+        assert EdgeKind.CTRL not in loaded.edge_columns["kind"]
 
 
-@pytest.mark.parametrize("columns", [1000, 15])
-def test_tables_may_be_wide(columns):
-    data = written(["int64"] * columns, [[[number] for number in range(columns)]])
-    assert pq.read_table(io.BytesIO(data)).num_columns == columns
+def test_without_tables_the_files_load(workload, prefix):
+    _tables(prefix).unlink()
+    for loaded, graph in zip(Workload.load(prefix).graphs, workload.graphs, strict=True):
+        pd.testing.assert_frame_equal(loaded.nodes, graph.nodes)
+        assert set(loaded.edge_columns["kind"].tolist()) <= {EdgeKind.DATA, EdgeKind.CTRL}
 
 
-def test_columns_come_in_order_and_in_one_length():
-    writer = ParquetWriter([("c", "int64"), ("d", "str")])
-    numbers = np.zeros(2, dtype=np.int64)
-    writer.integers(numbers)
-    with pytest.raises(ValueError, match="texts is due"):
-        writer.integers(numbers)
-    with pytest.raises(ValueError, match="differ in length"):
-        writer.texts(*TextColumn.of(["one"]).encoded())
-    with pytest.raises(ValueError, match="columns are missing"):
-        writer.finish()
-    with pytest.raises(ValueError, match="no column is written as float"):
-        ParquetWriter([("c", "float")])
+@pytest.mark.parametrize("damage", [b"", b"no archive", b"PK\x03\x04", "cut", "flipped"])
+def test_damaged_tables_are_named(prefix, damage):
+    whole = _tables(prefix).read_bytes()
+    middle = len(whole) // 2
+    damages = {"cut": whole[:middle], "flipped": whole[:middle] + b"\xff" * 64 + whole[middle + 64 :]}
+    _tables(prefix).write_bytes(damage if isinstance(damage, bytes) else damages[damage])
+    with pytest.raises(WorkloadFormatError, match=r"w\.tables\.npz is damaged"):
+        Workload.load(prefix)
+
+
+def _rewritten(prefix, **changed):
+    with np.load(_tables(prefix)) as archive:
+        arrays = dict(archive)
+    arrays |= {name: change(arrays.get(name)) for name, change in changed.items()}
+    np.savez(_tables(prefix), **{name: array for name, array in arrays.items() if array is not None})
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"step": lambda column: None},
+        {"step": lambda column: column[:-1]},
+        {"step": lambda column: column.astype(float)},
+        {"step": lambda column: column.reshape(1, -1)},
+        {"name": lambda column: column.astype(np.int64) + 10_000},
+        {"name": lambda column: column.astype(np.int64) - 1},
+        {"name_texts": lambda data: data + 200},
+        {"node_ends": lambda ends: ends[::-1]},
+        {"node_ends": lambda ends: ends - 10_000},
+        {"node_ends": lambda ends: ends[:0]},
+        {"edge_ends": lambda ends: ends[:1]},
+        {"ranks": lambda ranks: ranks[:1]},
+        {"edge_kind": lambda column: column[1:]},
+    ],
+)
+def test_hostile_tables_are_refused(prefix, changed):
+    _rewritten(prefix, **changed)
+    with pytest.raises(WorkloadFormatError, match=r"w\.tables\.npz is damaged"):
+        Workload.load(prefix)
+
+
+def test_tables_hold_no_pickles(prefix):
+    _rewritten(prefix, step=lambda column: column.astype(object))
+    with pytest.raises(WorkloadFormatError, match="pickle"):
+        Workload.load(prefix)
+
+
+def test_saved_columns_are_read_without_the_files(workload, prefix):
+    (prefix.with_name("w.1.et")).unlink()
+    saved = saved_columns(prefix, ["comm_size_bytes"])
+    table = workload.node_table()
+    assert saved["rank"].tolist() == table["rank"].tolist()
+    assert saved["comm_size_bytes"].tolist() == table["comm_size_bytes"].tolist()
+    _tables(prefix).write_bytes(b"")
+    assert saved_columns(prefix, ["comm_size_bytes"]) is None
+
+
+def test_the_archive_is_plain_numpy(prefix):
+    with zipfile.ZipFile(_tables(prefix)) as archive:
+        assert archive.testzip() is None
+        assert all(name.endswith(".npy") for name in archive.namelist())

@@ -53,9 +53,7 @@ def _divided(graph: Graph, column: str, chosen: Flags, times: float) -> Graph:
     smaller = np.rint(values / times / unit).astype(np.int64) * unit
     if column == "comm_size_bytes":
         smaller = np.maximum(smaller, unit)
-    return dataclasses.replace(
-        graph, nodes=graph.nodes.assign(**{column: np.where(positive, smaller, values)})
-    )
+    return graph.with_columns(**{column: np.where(positive, smaller, values)})
 
 
 def _units(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -108,8 +106,9 @@ def without_edge(workload: Workload, rank: int, source: int, target: int) -> Wor
     if rank >= workload.num_ranks:
         raise UsageError(f"There is no rank {rank}: the workload has ranks 0 to {workload.num_ranks - 1}.")
     program = int(workload.program_of_rank[rank])
-    edges = workload.graphs[program].edges
-    dropped = (edges["src"] == source) & (edges["dst"] == target)
+    graph = workload.graphs[program]
+    edges = graph.edges
+    dropped = ((edges["src"] == source) & (edges["dst"] == target)).to_numpy()
     if not dropped.any():
         others = ", ".join(map(str, edges.loc[edges["dst"] == target, "src"].head(8)))
         raise UsageError(
@@ -117,5 +116,5 @@ def without_edge(workload: Workload, rank: int, source: int, target: int) -> Wor
             f"{'the nodes ' + others if others else 'none'}."
         )
     graphs = list(workload.graphs)
-    graphs[program] = dataclasses.replace(graphs[program], edges=edges[~dropped].reset_index(drop=True))
+    graphs[program] = graph.with_edges(edges[~dropped].to_numpy(np.int64))
     return dataclasses.replace(workload, graphs=tuple(graphs))

@@ -138,9 +138,7 @@ def _graphs(folder: Path, place: str, names: list[str], links: list[str]) -> Ite
         if match:
             found.setdefault(match["prefix"], {})[int(match["rank"])] = name
     for prefix, by_rank in found.items():
-        beside = [
-            f"{prefix}.{end}" for end in ("groups.json", "workload.json", "nodes.parquet", "edges.parquet")
-        ]
+        beside = [f"{prefix}.{end}" for end in ("groups.json", "workload.json", "tables.npz")]
         files = [*(by_rank[rank] for rank in sorted(by_rank)), *(name for name in beside if name in names)]
         link = next((name for name in links if name.startswith(f"{prefix}.")), None)
         problem = _gap(by_rank) if link is None else f"'{link[:80]}' is a link, and links are not followed"

@@ -1,0 +1,191 @@
+"""`Graph` and `Workload` as Python objects: equality, hash, copies, pickles, and the views made of them."""
+
+import copy
+import dataclasses
+import pickle
+import re
+from pathlib import Path
+
+import hypothesis.strategies as st
+import networkx
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+
+from chakrascope.converter import EdgeKind, Graph, NodeType, Workload, convert
+from chakrascope.converter.chakra import TextColumn, shortest_cycle, unreachable
+from chakrascope.errors import UsageError
+
+DOCS = Path(__file__).parents[2] / "docs"
+NODES = [
+    {
+        "node_id": 7,
+        "name": "b",
+        "type": NodeType.COMM_COLL,
+        "comm_size_bytes": 2**40,
+        "kind": "communication",
+    },
+    {"node_id": 3, "name": "a", "type": NodeType.COMP, "duration_ns": 5, "num_ops": -1},
+]
+EDGES = [(3, 7, EdgeKind.LAUNCH)]
+
+
+def graph(**changes):
+    return Graph.build(**{"rank": 0, "nodes": NODES, "edges": EDGES, **changes})
+
+
+def workload(**changes):
+    made = Workload((graph(), graph(rank=1)), np.array([0, 1, 0], np.int32), {1: (0, 2)}, {"steps": [1]})
+    return dataclasses.replace(made, **changes)
+
+
+@pytest.fixture(scope="module")
+def captured(data_dir):
+    return convert(data_dir / "converter" / "mlp_2")
+
+
+def test_equal_content_is_equal_however_it_was_made():
+    one = graph()
+    assert one == graph(nodes=NODES[::-1], edges=[*EDGES, (3, 7, EdgeKind.CTRL)])
+    assert one == Graph.of_tables(0, one.nodes, one.edges)
+    assert one == Graph.of_columns(0, one.node_columns, EDGES)
+    assert one == graph(metadata={"notes": ["however it was made"]})
+    assert one == one.with_columns(name=TextColumn(np.array([1, 0], np.int32), ["b", "a", "unused"]))
+    assert workload() == workload()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rank": 1},
+        {"nodes": NODES[:1], "edges": []},
+        {"nodes": [{**NODES[0], "name": "c"}, NODES[1]]},
+        {"nodes": [{**NODES[0], "comm_size_bytes": 1}, NODES[1]]},
+        {"edges": []},
+        {"edges": [(3, 7, EdgeKind.DATA)]},
+        {"extra": {3: b"x"}},
+    ],
+)
+def test_any_difference_in_a_graph_counts(changes):
+    assert graph() != graph(**changes)
+    assert workload() != workload(graphs=(graph(**changes), graph(rank=1)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"graphs": (graph(),)},
+        {"program_of_rank": np.array([0, 1, 1], np.int32)},
+        {"program_of_rank": np.array([0, 1], np.int32)},
+        {"groups": {}},
+        {"metadata": {}},
+    ],
+)
+def test_any_difference_in_a_workload_counts(changes):
+    assert workload() != workload(**changes)
+
+
+def test_others_are_not_equal_and_nothing_has_a_hash():
+    for thing in (graph(), workload(), TextColumn.of(["a"])):
+        assert thing != 7
+        assert (thing == None) is False  # noqa: E711 - what `is` does not ask
+        with pytest.raises(TypeError, match="unhashable"):
+            hash(thing)
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=6), st.lists(st.sampled_from("abc"), max_size=6))
+def test_text_columns_are_equal_if_their_rows_are(one, other):
+    shuffled = TextColumn(np.array(["xcba".index(text) for text in one], dtype=np.int32), list("xcba"))
+    assert TextColumn.of(one) == shuffled
+    assert (TextColumn.of(one) == TextColumn.of(other)) == (one == other)
+
+
+def test_pickles_and_copies_are_equal_and_leave_the_tables_out(captured):
+    for thing in (captured, *captured.graphs):
+        _ = captured.graphs[0].nodes, captured.graphs[0].edges
+        for again in (pickle.loads(pickle.dumps(thing)), copy.copy(thing), copy.deepcopy(thing)):
+            assert again == thing
+            assert again.metadata == thing.metadata
+    again = pickle.loads(pickle.dumps(captured.graphs[0]))
+    assert not {"nodes", "edges"} & set(again.__dict__)
+    pd.testing.assert_frame_equal(again.nodes, captured.graphs[0].nodes)
+
+
+def test_what_is_saved_is_loaded_equal(captured, tmp_path):
+    captured.save(tmp_path / "w")
+    assert Workload.load(tmp_path / "w") == captured
+
+
+def test_representations_are_short(captured):
+    assert repr(graph()) == "Graph(rank=0, num_nodes=2, num_edges=1)"
+    assert repr(workload()) == "Workload(num_ranks=3, programs=2, nodes=4)"
+    assert len(repr(captured)) < 80
+
+
+def test_changed_graphs_share_what_stayed_and_leave_the_first_as_it_was():
+    one = graph()
+    table = one.nodes
+    other = one.as_rank(4).with_columns(duration_ns=np.array([1, 2])).with_edges([])
+    assert (other.rank, other.nodes["duration_ns"].tolist(), other.num_edges) == (4, [1, 2], 0)
+    assert other.node_columns["node_id"] is one.node_columns["node_id"]
+    assert one.nodes is table
+    assert one == graph()
+    with pytest.raises(ValueError, match="column step has 3 rows, not 2"):
+        one.with_columns(step=np.zeros(3))
+    with pytest.raises(KeyError):
+        one.with_columns(colour=np.zeros(2))
+
+
+def test_the_tables_of_all_ranks_have_a_row_for_each_rank_that_runs_a_program():
+    made = workload()
+    assert made.node_table()[["rank", "node_id"]].to_numpy().tolist() == [
+        [0, 3], [0, 7], [1, 3], [1, 7], [2, 3], [2, 7],
+    ]  # fmt: skip
+    assert made.edge_table().to_numpy().tolist() == [[rank, 3, 7, EdgeKind.LAUNCH] for rank in range(3)]
+
+
+def test_networkx_has_every_column_and_the_reasons(captured):
+    drawn = captured.to_networkx(1)
+    nodes, edges = captured.graphs[1].nodes, captured.graphs[1].edges
+    assert (drawn.number_of_nodes(), drawn.number_of_edges()) == (len(nodes), len(edges))
+    last = nodes.iloc[-1]
+    assert drawn.nodes[int(last["node_id"])] == {key: last[key] for key in nodes if key != "node_id"}
+    src, dst, kind = edges.iloc[0]
+    assert drawn.edges[int(src), int(dst)] == {"kind": EdgeKind(kind).name.lower()}
+    assert networkx.is_directed_acyclic_graph(drawn)
+    for rank in (-1, 2):
+        with pytest.raises(UsageError, match=f"no rank {rank}"):
+            captured.to_networkx(rank)
+
+
+def test_the_example_of_the_docs_runs(captured, tmp_path, monkeypatch, capsys):
+    captured.save(tmp_path / "workloads" / "mlp")
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "converter.md").read_text(), re.DOTALL)
+    (code,) = (block for block in blocks if "to_networkx" in block)
+    exec(code, {})
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "True"
+    assert all(line.startswith("node ") for line in printed[1:])
+    assert len(printed) > 2
+
+
+@given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=16, unique=True))
+def test_cycles_are_the_shortest_and_what_waits_for_them_never_runs(edges):
+    drawn = networkx.DiGraph(edges)
+    cycles = sorted(map(len, networkx.simple_cycles(drawn)))
+    src, dst = (np.array([edge[end] for edge in edges], dtype=np.int64) for end in (0, 1))
+    found = shortest_cycle(src.tolist(), dst.tolist())
+    assert len(found) == (cycles[0] if cycles else 0)
+    assert all(drawn.has_edge(found[place - 1], node) for place, node in enumerate(found))
+    on_cycles = {node for cycle in networkx.simple_cycles(drawn) for node in cycle}
+    never = on_cycles.union(*(networkx.descendants(drawn, node) for node in on_cycles))
+    assert np.flatnonzero(unreachable(8, src, dst)).tolist() == sorted(never)
+
+
+def test_a_cycle_of_a_whole_program_is_found_at_once():
+    count = 300_000
+    src = [*range(count - 1), count - 1]
+    dst = [*range(1, count), 0]
+    assert len(shortest_cycle(src, dst)) == count
