@@ -25,7 +25,7 @@ def _assumed(workload):
 def _slowed(graph):
     nodes = graph.nodes.copy()
     nodes.loc[nodes["kind"] == "communication", "duration_ns"] *= 10
-    return replay(type(graph)(graph.rank, nodes, graph.edges)).makespan_ns
+    return replay(type(graph).of_tables(graph.rank, nodes, graph.edges)).makespan_ns
 
 
 @pytest.fixture(scope="module")

@@ -104,7 +104,7 @@ def test_resnet_depends_on_its_network(resnet):
     graph = resnet.graphs[0]
     slow = graph.nodes.copy()
     slow.loc[slow["type"] == NodeType.COMM_COLL, "duration_ns"] *= 10
-    slowed = type(graph)(graph.rank, slow, graph.edges)
+    slowed = type(graph).of_tables(graph.rank, slow, graph.edges)
     assert replay(slowed).makespan_ns > 1.1 * replay(graph).makespan_ns
     comm = graph.nodes.query("type == 7 and comm_type == 0")["node_id"]
     lanes = graph.nodes.set_index("node_id")["stream"]
