@@ -25,6 +25,13 @@ def test_every_edge_leads_to_a_later_layer(pairs):
     assert all(layer[a] < layer[b] for a, b in zip(found.edges["src"], found.edges["dst"], strict=True))
 
 
+def test_nodes_that_wait_for_each_other_share_a_layer():
+    pairs = [(0, 1), (1, 2), (2, 3), (3, 2), (3, 4)]
+    edges = pd.DataFrame(pairs, columns=["src", "dst"]).assign(kind=0)
+    nodes = neighbourhood(edges, 2, 5).nodes.sort_values("node_id")
+    assert nodes["layer"].tolist() == [0, 1, 2, 2, 3]
+
+
 def test_neighbours_say_why(run):
     edges, names = run.workload.graphs[1].edges, run.workload.graphs[1].nodes.set_index("node_id")["name"]
     found = neighbours(edges, names, 4)
