@@ -1,0 +1,211 @@
+"""The packages keep to the map in CONTRIBUTING.md: who may import what, and what a package exports."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+
+import pytest
+
+from .source_tree import (
+    PACKAGES,
+    ROOT,
+    Import,
+    Source,
+    cycles,
+    declared_all,
+    imports,
+    modules,
+    public_names,
+)
+
+# Leaves for everybody; beyond them only what is named here.
+ALLOWED = {
+    "errors": set(),
+    "support": {"errors"},
+    "tracer": {"errors", "support"},
+    "converter": {"errors", "support", "tracer"},
+    "runner": {"errors", "support", "tracer", "converter"},
+    "viewer": {"errors", "support", "tracer", "converter", "runner"},
+    "cli": {"errors", "support", "tracer", "converter", "runner", "viewer"},
+}
+
+# The viewer is an extra, and Dash slow to load: no other command may need it.
+MAY_SHOW = {"cli._report", "cli._view"}
+
+
+def package_of(module: str) -> str:
+    return module.split(".", maxsplit=1)[0]
+
+
+def is_private(part: str) -> bool:
+    return part.startswith("_") and not part.startswith("__")
+
+
+def expect_none(violations: list[str]) -> None:
+    if violations:
+        pytest.fail("\n".join(sorted(set(violations))), pytrace=False)
+
+
+def within(source: Source) -> str:
+    return source.name if source.is_package else source.name.rpartition(".")[0]
+
+
+def reaches_into(found: Import) -> bool:
+    """Say whether *found* names a private part of a package that its module is not inside."""
+    home = within(modules()[found.module])
+    path = found.target.split(".")
+    if path[-1] != found.name:
+        path.append(found.name)
+    return any(
+        is_private(part) and not f"{home}.".startswith(f"{'.'.join(path[:depth])}.")
+        for depth, part in enumerate(path)
+    )
+
+
+def test_every_package_is_on_the_map():
+    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert folders <= set(PACKAGES)
+    assert {"errors", "tracer", "converter", "runner", "viewer", "cli"} <= folders
+
+
+def test_data_flows_one_way():
+    expect_none(
+        [
+            f"{found.where}: {package_of(found.module)} may not import {package_of(found.target)}"
+            for found in imports()
+            if package_of(found.target) != package_of(found.module)
+            and package_of(found.target) not in ALLOWED[package_of(found.module)]
+        ]
+    )
+
+
+def test_the_converter_needs_the_trace_set_only():
+    expect_none(
+        [
+            f"{found.where}: the converter takes {found.name} from the tracer"
+            for found in imports()
+            if package_of(found.module) == "converter"
+            and package_of(found.target) == "tracer"
+            and found.name != "TraceSet"
+        ]
+    )
+
+
+def test_no_modules_import_each_other():
+    edges: dict[str, set[str]] = defaultdict(set)
+    for found in imports():
+        edges[found.module].add(found.target)
+    expect_none([f"import each other: {', '.join(group)}" for group in cycles(edges)])
+
+
+def test_no_private_module_is_reached_from_outside():
+    expect_none(
+        [
+            f"{found.where}: {found.module} takes {found.name} from {found.target}"
+            for found in imports()
+            if reaches_into(found)
+        ]
+    )
+
+
+def test_imports_between_packages_are_relative():
+    absolute = []
+    for source in modules().values():
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names = [str(node.module)]
+            else:
+                continue
+            absolute += [
+                f"{source.file}:{node.lineno}: import {name}"
+                for name in names
+                if package_of(name) in {"chakrascope", *PACKAGES}
+            ]
+    expect_none(absolute)
+
+
+def test_only_view_and_report_need_the_viewer():
+    expect_none(
+        [
+            f"{found.where}: {found.module} imports {found.target}"
+            for found in imports()
+            if package_of(found.module) == "cli"
+            and package_of(found.target) == "viewer"
+            and found.module not in MAY_SHOW
+        ]
+    )
+
+
+def test_no_export_shadows_a_module():
+    shadowed = []
+    for source in modules().values():
+        if source.is_package:
+            shadowed += [
+                f"{source.file}: {name} is also a module"
+                for name in {*public_names(source), *(declared_all(source) or ())}
+                if f"{source.name}.{name}" in modules()
+            ]
+    expect_none(shadowed)
+
+
+@pytest.mark.parametrize("package", [name for name in PACKAGES if (ROOT / name / "__init__.py").is_file()])
+def test_packages_are_typed(package):
+    assert (ROOT / package / "py.typed").is_file()
+
+
+def sort_key(name: str) -> tuple[int, str]:
+    """Order constants before classes before functions, as ruff does."""
+    return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
+
+
+def test_faces_are_sorted_and_complete():
+    wrong = []
+    for source in modules().values():
+        names = set(public_names(source)) if source.is_package else set()
+        declared = declared_all(source)
+        if declared is None:
+            wrong += [f"{source.file}: no __all__ for {', '.join(sorted(names))}"] if names else []
+            continue
+        if declared != sorted(declared, key=sort_key):
+            wrong.append(f"{source.file}: __all__ is not sorted")
+        if source.is_package and names != set(declared):
+            wrong.append(f"{source.file}: __all__ and the public names differ in {names ^ set(declared)}")
+    expect_none(wrong)
+
+
+def test_the_guards_see_what_they_forbid(tmp_path):
+    """Every rule above finds its violation in a small tree that breaks it."""
+    (tmp_path / "tracer").mkdir()
+    (tmp_path / "tracer" / "__init__.py").write_text("def late():\n    from . import _a\n")
+    (tmp_path / "tracer" / "_a.py").write_text(
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ._b import b\n"
+    )
+    (tmp_path / "tracer" / "_b.py").write_text("from ..viewer._app import app\nfrom . import late\n")
+    found = list(imports(tmp_path))
+    edges: dict[str, set[str]] = defaultdict(set)
+    for each in found:
+        edges[each.module].add(each.target)
+    assert cycles(edges) == [["tracer", "tracer._a", "tracer._b"]]
+    assert [(each.module, each.target) for each in found if package_of(each.target) == "viewer"] == [
+        ("tracer._b", "viewer._app")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("module", "target", "name", "reaches"),
+    [
+        ("runner._simulate", "runner._result", "Result", False),
+        ("runner.analysis._slack", "runner._result", "Result", False),
+        ("runner.analysis._slack", "runner.analysis", "compare", False),
+        ("runner.analysis", "runner.analysis._slack", "slack", False),
+        ("runner._simulate", "runner.analysis._slack", "slack", True),
+        ("runner.study._study", "runner.analysis._slack", "slack", True),
+        ("viewer._state", "runner._result", "Result", True),
+        ("viewer._state", "runner", "_Hidden", True),
+    ],
+)
+def test_what_counts_as_reaching_in(module, target, name, reaches):
+    assert reaches_into(Import(module, target, name, "", 0)) is reaches
