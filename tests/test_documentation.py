@@ -1,0 +1,186 @@
+"""What the documentation tells readers to type works, in the order in which they type it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import runpy
+import shlex
+import shutil
+from importlib import import_module
+
+import click
+import pytest
+
+from chakrascope.cli import cli, main
+from chakrascope.runner import Study
+from chakrascope.runner.config import preset_path
+
+from .pages import PAGES, ROOT, anchors, blocks, command_spans, figures, links, name_of, scripts
+
+# Names that stand for a reader's own.
+STUDIES = ("STUDY", "study", "my-study")
+TEXT_WORKLOAD = "DATA\n1\nconv1 -1 1000 NONE 0 1000 NONE 0 1000 ALLREDUCE 1048576 10\n"
+
+WITH_CODE = [page for page in PAGES if any(block.reason is None for block in blocks(page))]
+WITH_SCRIPTS = sorted({script for page in PAGES for script in scripts(page)})
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory, data_dir):
+    """Make a study of a captured job: its traces, its workload, and two runs of it."""
+    study = Study.create(tmp_path_factory.mktemp("documentation") / "study")
+    shutil.copytree(data_dir / "converter" / "mlp_2", study.path / "traces" / "capture-1")
+    run("convert", study.path)
+    run("run", study.path, "--network", "hgx-h100-2x8")
+    run("run", study.path, "--network", "dgx-a100-2x8", "--backend", "analytical-aware")
+    return study
+
+
+@pytest.fixture
+def desk(captured, data_dir, tmp_path, monkeypatch):
+    """Stand in a folder with everything the pages name, as a reader would have it."""
+    for name in STUDIES:
+        shutil.copytree(captured.path, tmp_path / name)
+    prefix = captured.workload_prefix()
+    for part in prefix.parent.glob(f"{prefix.name}.*"):
+        shutil.copy(part, tmp_path / part.name.replace(prefix.name, "PREFIX", 1))
+    public = data_dir / "converter" / "dlrm_v100_8"
+    for rank in range(2):
+        shutil.copy(public / f"kineto_{rank}.json.gz", tmp_path)
+        shutil.copy(public / f"kineto_{rank}.json.gz", tmp_path / f"rank{rank}.pt.trace.json.gz")
+        shutil.copy(public / f"et_{rank}.json.gz", tmp_path)
+    shutil.copy(data_dir / "converter" / "linked" / "linked_0.json.gz", tmp_path / "linked_0.json")
+    shutil.copy(preset_path("network", "ring-2"), tmp_path / "network.yml")
+    shutil.copy(preset_path("system", "default"), tmp_path / "system.json")
+    (tmp_path / "memory.json").write_text('{"memory-type": "NO_MEMORY_EXPANSION"}', "utf-8")
+    (tmp_path / "groups.json").write_text('{"1": [0, 1]}', "utf-8")
+    (tmp_path / "Resnet50_DataParallel.txt").write_text(TEXT_WORKLOAD, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    return captured
+
+
+def run(*arguments):
+    """Run one command of ours in this process; it has to succeed."""
+    with pytest.raises(SystemExit) as end:
+        main([str(argument) for argument in arguments])
+    assert not end.value.code, f"chakrascope {shlex.join(map(str, arguments))} exits with {end.value.code}"
+
+
+def as_typed(command, study):
+    """Return the words of *command*, with what the made-up names of the pages stand for in *study*."""
+    edge = study.workload().graphs[0].edges.iloc[0]
+    meant = {
+        "3f2a": study.runs()[0].id[:8],
+        "0/17-23": f"0/{edge['src']}-{edge['dst']}",
+        "PRESET": "ring-2",
+        "--trials 60": "--trials 3",
+        "chakrascope sweep": "chakrascope sweep --workers 0",
+    }
+    for written, stand_in in meant.items():
+        command = command.replace(written, stand_in)
+    return shlex.split(command, comments=True)
+
+
+def told_command(words):
+    """Return the command that *words* name and the options they give it, those of a training script aside."""
+    own = words[: words.index("--")] if "--" in words else words
+    return own[1], [word.split("=")[0] for word in own[2:] if re.match(r"-[-a-z]", word)]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
+def test_the_commands_and_snippets_of_a_page_run(page, desk):
+    names: dict = {}
+    for block in blocks(page):
+        if block.reason is not None:
+            continue
+        if block.language == "python":
+            exec(compile(block.text, f"{page}:{block.line}", "exec"), names)
+            continue
+        for command in block.commands:
+            program, *arguments = as_typed(command, desk)
+            assert program == "chakrascope", f"{command!r} is not ours: tell why it is not run here"
+            run(*arguments)
+
+
+def test_the_answers_of_the_readme_run(desk):
+    """The commands in its table: what a packet-level backend needs is not on every machine."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| ") and "?" in line]
+    asked = [command for row in rows for command in re.findall(r"`(chakrascope [^`]+)`", row)]
+    assert len(asked) > 10
+    for command in asked:
+        if "ns3" not in command:
+            run(*as_typed(command, desk)[1:])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_and_option_exists(page):
+    context = click.Context(cli)
+    written = [command for block in blocks(page) for command in block.commands if block.language == "sh"]
+    for text in [*written, *command_spans(page)]:
+        words = re.sub(r"[][|]", " ", text.partition("  #")[0]).split()
+        if words[0] != "chakrascope" or not re.fullmatch(r"[a-z-]+", words[1]) or words[1].startswith("--"):
+            continue
+        name, options = told_command(words)
+        command = cli.get_command(context, name)
+        assert command is not None, f"there is no command: {text}"
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert set(options) <= known, f"{set(options) - known} of: {text}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_name_a_snippet_imports_exists(page):
+    for block in blocks(page):
+        if block.language == "python":
+            for node in ast.walk(ast.parse(block.text)):
+                if isinstance(node, ast.ImportFrom) and str(node.module).startswith("chakrascope"):
+                    module = import_module(node.module)
+                    assert all(hasattr(module, alias.name) for alias in node.names), block.text
+
+
+def test_every_target_of_make_exists():
+    known = set(re.findall(r"(?m)^([a-z]+):", (ROOT / "Makefile").read_text("utf-8")))
+    told = {
+        word
+        for page in PAGES
+        for block in blocks(page)
+        for command in block.commands
+        if command.startswith("make ")
+        for word in shlex.split(command, comments=True)[1:]
+        if "=" not in word
+    }
+    assert {"demo", "test"} <= told <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_figure_names_the_script_that_makes_it(page):
+    text = page.read_text("utf-8")
+    for figure in figures(page):
+        path = (page.parent / figure).resolve()
+        assert path.is_file()
+        commands = re.findall(r"python [\w/]+\.py[^`\n]*", text)
+        assert any(
+            path.stem in script.read_text("utf-8") or any(path.name in command for command in commands)
+            for script in scripts(page)
+        ), f"{name_of(page)} does not tell what makes {figure}"
+
+
+@pytest.mark.parametrize("script", WITH_SCRIPTS, ids=name_of)
+def test_every_script_that_is_named_starts(script, monkeypatch, capsys):
+    """All of them import what they need before they read their arguments."""
+    monkeypatch.setattr("sys.argv", [str(script), "--help"])
+    monkeypatch.syspath_prepend(script.parent)
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(script), run_name="__main__")
+    assert not end.value.code
+    assert "usage:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page):
+    for link in links(page):
+        file, _, anchor = link.partition("#")
+        target = (page.parent / file).resolve() if file else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
