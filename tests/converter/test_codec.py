@@ -1,6 +1,9 @@
 """The .et codec: round trips, foreign attributes, and damaged input."""
 
+import base64
 import contextlib
+import gzip
+import json
 
 import hypothesis.strategies as st
 import numpy as np
@@ -96,10 +99,14 @@ def test_rounded_microseconds_keep_their_sum():
     assert set(micros) == {1, 2}
 
 
-def test_reference_files_decode(shared):
-    for path in sorted((shared / "reference" / "cases").glob("*/workload.0.et")):
-        if "126_err" not in str(path):
-            assert len(decode_graph(path.read_bytes(), source=str(path)).nodes) > 0
+def test_the_files_of_the_recorded_cases_decode(data_dir):
+    with gzip.open(data_dir / "engine" / "cases.jsonl.gz", "rt", encoding="utf-8") as lines:
+        cases = [json.loads(line) for line in lines]
+    assert len(cases) == 150
+    for case in cases:
+        if case["case"] != "126_err_metadata":
+            content = base64.b64decode(case["files"]["workload.0.et"])
+            assert len(decode_graph(content, source=case["case"]).nodes) > 0
 
 
 def test_missing_rank_is_named(tmp_path):

@@ -126,6 +126,33 @@ def test_every_parallelism_replays_its_step(shared, tmp_path, name, world):
         assert (graph.nodes["type"] >= NodeType.COMM_SEND).any()
 
 
+@pytest.mark.parametrize(
+    ("name", "collectives"),
+    [
+        # Two blocks of 1,072 parameters of 4 bytes: gathered forward and backward, their gradients scattered.
+        ("fsdp2_2", {(CollectiveType.ALL_GATHER, 2144): 4, (CollectiveType.REDUCE_SCATTER, 4288): 2}),
+        # Counts of tokens, the tokens there and back and their gradients; what the router's parameters need.
+        (
+            "experts_2",
+            {
+                (CollectiveType.ALL_REDUCE, 8): 1,
+                (CollectiveType.ALL_REDUCE, 128): 1,
+                (CollectiveType.ALL_TO_ALL, 16): 1,
+                (CollectiveType.ALL_TO_ALL, 2048): 2,
+                (CollectiveType.ALL_TO_ALL, 4096): 1,
+            },
+        ),
+    ],
+)
+def test_sharded_and_expert_parallel_captures_replay(data_dir, name, collectives):
+    workload = convert(data_dir / "converter" / name)
+    for graph in workload.graphs:
+        figures = graph.metadata["accounting"]
+        assert figures["unexplained_ns"] <= 0.02 * figures["measured_step_ns"]
+    found = workload.graphs[1].nodes.query("type == 7").groupby(["comm_type", "comm_size_bytes"]).size()
+    assert found.to_dict() == collectives
+
+
 def test_matrix_products_are_counted_once_and_where_their_time_is(workload):
     """The work of a product is on its own node, not on the operators around and inside it."""
     for graph in workload.graphs:

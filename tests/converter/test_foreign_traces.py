@@ -159,6 +159,17 @@ def test_resnet_alone_has_every_wait_of_the_pair(shared):
     assert _slowed(alone) == pytest.approx(_slowed(pair), rel=0.001)
 
 
+def test_a_captured_device_trace_alone_gives_the_pairs_collectives(data_dir):
+    folder = data_dir / "converter" / "mlp_2"
+    device = f"{folder}/rank{{rank}}.device.json.gz"
+    pair, alone = (convert_files(host, device) for host in (f"{folder}/rank{{rank}}.host.json.gz", None))
+    columns = ["comm_type", "comm_size_bytes"]
+    for ours, theirs in zip(pair.graphs, alone.graphs, strict=True):
+        found = [graph.nodes.query("type == 7")[columns].to_numpy().tolist() for graph in (ours, theirs)]
+        assert found[0] == found[1]
+        assert len(found[0]) == 5
+
+
 @pytest.mark.parametrize(
     ("name", "collective", "count"),
     [("mlp_2", 0, 5), ("fsdp2_2", 2, 9), ("fsdp2_2", 7, 5), ("moe_2", 6, 5), ("tp_2", 0, 6)],

@@ -75,9 +75,17 @@ def test_hybrid_groups_and_recomputation(tmp_path):
     assert doctor(tmp_path / "w") == []
 
 
-def test_a_recommenders_embedding_overlaps_the_bottom_layers(shared):
-    workload = read_text_workload(shared / "traces" / "text" / "DLRM_HybridParallel.txt", 16)
-    graph = workload.graphs[0]
+RECOMMENDER = """HYBRID_DLRM 2
+4
+Embedding -1 30 ALLTOALL 980 30 ALLTOALL 980 30 NONE 0 9
+MLP_Bottom_0 -1 20 NONE 0 0 NONE 0 21 ALLREDUCE 400 9
+MLP_Bottom_1 -1 20 NONE 0 22 NONE 0 21 ALLREDUCE 400 9
+MLP_Top_0 -1 20 NONE 0 22 NONE 0 21 ALLREDUCE 400 9
+"""
+
+
+def test_a_recommenders_embedding_overlaps_the_bottom_layers(tmp_path):
+    graph = _read(tmp_path, RECOMMENDER, num_ranks=16).graphs[0]
     ids = dict(zip(graph.nodes["name"], graph.nodes["node_id"], strict=True))
     edges = set(zip(graph.edges["src"], graph.edges["dst"], strict=True))
     assert (ids["Embedding forward all_to_all"], ids["MLP_Top_0 forward"]) in edges

@@ -113,10 +113,13 @@ def test_a_trace_of_impossibly_many_ranks_is_refused(small):
         small.convert(kineto={**small.kineto, "distributedInfo": {"rank": 0, "world_size": 2**62}})
 
 
-def test_no_step_marks_count_as_one_step_and_say_so(shared, tmp_path):
-    folder = shared / "traces" / "noann"
+def test_no_step_marks_count_as_one_step_and_say_so(data_dir, tmp_path):
+    for path in (data_dir / "converter" / "mlp_2").glob("rank*.gz"):
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            text = file.read().replace("ProfilerStep#", "Some step ")
+        (tmp_path / path.stem).write_text(text, encoding="utf-8")
     workload = convert_files(
-        f"{folder}/et_{{rank}}.json.gz", f"{folder}/kineto_{{rank}}.json.gz", tmp_path / "w"
+        f"{tmp_path}/rank{{rank}}.host.json", f"{tmp_path}/rank{{rank}}.device.json", tmp_path / "w"
     )
     assert "no step is marked" in workload.metadata["assumptions"][0]
     assert Workload.load(tmp_path / "w").num_ranks == 2

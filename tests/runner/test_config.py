@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 
 import pytest
@@ -119,9 +121,14 @@ def test_a_missing_file_is_explained(tmp_path):
         NetworkConfig.load(tmp_path / "absent.yml")
 
 
-def test_reference_configurations_round_trip(shared):
-    for folder in sorted((shared / "reference" / "cases").glob("*/")):
-        system = SystemConfig.load(folder / "system.json")
+def test_the_configurations_of_the_recorded_cases_round_trip(data_dir, tmp_path):
+    with gzip.open(data_dir / "engine" / "cases.jsonl.gz", "rt", encoding="utf-8") as lines:
+        cases = [json.loads(line) for line in lines]
+    assert len(cases) == 150
+    for case in cases:
+        for name in ("system.json", "network.yml"):
+            (tmp_path / name).write_bytes(base64.b64decode(case["files"][name]))
+        system = SystemConfig.load(tmp_path / "system.json")
         assert SystemConfig.from_mapping(system.to_dict(), "copy") == system
-        network = NetworkConfig.load(folder / "network.yml")
+        network = NetworkConfig.load(tmp_path / "network.yml")
         assert NetworkConfig.from_mapping(network.to_dict(), "copy") == network
