@@ -1,5 +1,5 @@
 # make demo   set everything up, capture a real training job, simulate it and open the viewer
-# make test   set everything up and run every test
+# make test   set everything up and run every test, two at a time (JOBS=4 four at a time, JOBS=0 one; TESTS=tests/cli only these)
 # make fuzz   the tests of properties with new random examples
 # make lint / types / format   what continuous integration also checks
 # make wheels   everything a machine without internet needs to install chakrascope, in wheels/
@@ -14,6 +14,10 @@ DEMO_STUDY ?= demo-study
 DEMO_SERVE ?= 1
 DEMO_PORT ?= 8050
 
+# A file's tests stay on one worker, so that what they share is made once.
+JOBS ?= 2
+WORKERS := -n $(JOBS) --dist loadfile
+
 .PHONY: demo test fuzz lint types format clean sanitize wheels
 
 demo: .stamps/package
@@ -24,10 +28,10 @@ demo: .stamps/package
 	@if [ "$(DEMO_SERVE)" != 0 ]; then $(BIN)/chakrascope view $(DEMO_STUDY) --port $(DEMO_PORT); fi
 
 test: .stamps/dev .stamps/browser .stamps/ns3
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(TESTS)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(WORKERS) $(TESTS)
 
 fuzz: .stamps/dev .stamps/ns3
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m hypothesis --hypothesis-profile=fuzz $(TESTS)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m hypothesis --hypothesis-profile=fuzz $(WORKERS) $(TESTS)
 
 lint: .stamps/dev
 	$(BIN)/ruff check .
