@@ -26,13 +26,13 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "converter"))
 import chakra_schema  # noqa: E402 - the tests' own schema, read by protobuf
 
-__all__ = ["circle"]
+__all__ = ["plain"]
 
 PUBLIC = ROOT / "tests" / "data" / "converter" / "chakra" / "public.0.et"
 FEW = 20
 
 
-def circle(count: int) -> bytes:
+def plain(count: int) -> bytes:
     """Return a program of one free node and *count* compute nodes that each wait for the next one.
 
     Reading it is all that a simulation can do with it.
@@ -112,7 +112,7 @@ def _protobuf(data: bytes) -> dict[str, Any]:
     return {"cpu_s": _timed(read)[0]["cpu_s"] * FEW}
 
 
-CASES: dict[str, Callable[[int], bytes]] = {"plain": circle, "public": public}
+CASES: dict[str, Callable[[int], bytes]] = {"plain": plain, "public": public}
 MEASUREMENTS = {"decode": _decode, "encode": _encode, "engine": _engine, "protobuf": _protobuf}
 
 

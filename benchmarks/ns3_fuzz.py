@@ -1,7 +1,7 @@
 """Compare the packet-level backend with real ASTRA-sim's ns-3 on random experiments, by hand.
 
 Example: ``ASTRA_SIM_HOME=~/astra-sim python benchmarks/ns3_fuzz.py --count 120 --json packet_level.json``.
-Each seed draws a network (star, ring of switches, two tiers, two interfaces a host, fast groups of hosts),
+Each seed draws a network (star, ring of switches, two tiers, two interfaces per host, fast groups of hosts),
 its settings, a congestion control and a workload, and asks both with ASTRA-sim's clock of 1 ns. What is
 compared: when each rank finishes, and how long messages take on average.
 """

@@ -1,7 +1,7 @@
 """Measure packets a second of the packet-level backend, and of real ASTRA-sim's ns-3 beside it.
 
 Example: ``ASTRA_SIM_HOME=~/astra-sim python benchmarks/ns3_speed.py``. Both simulate the same ring all-reduce
-on hosts around one switch (400 Gb/s, 500 ns, an acknowledgement a packet), turn about. Counted is processor
+on hosts around one switch (400 Gb/s, 500 ns, an acknowledgement per packet), turn about. Counted is processor
 time, of ourselves and of the programs started: the machine may be busy with other things. Without ASTRA-sim
 only ours runs.
 """

@@ -46,9 +46,9 @@ _SHARES = ("p05", "median", "p95", "worst", "on_both")
     "--run",
     "run_ids",
     multiple=True,
-    help="A run; the first is the base. [default: the newest that can be aligned]",
+    help="A run; the first is the reference run. [default: the newest that can be aligned]",
 )
-@click.option("--measured", is_flag=True, help="Compare with what was measured, as the base.")
+@click.option("--measured", is_flag=True, help="Take the measurement as the reference run.")
 @click.option("--view", type=click.Choice(VIEWS), help="Print this table only. [default: all of them]")
 @click.option(
     "-o",
@@ -56,7 +56,7 @@ _SHARES = ("p05", "median", "p95", "worst", "on_both")
     "folder",
     metavar="FOLDER",
     type=click.Path(path_type=Path),
-    help="Write every table there as Parquet, too.",
+    help="Also write every table there as Parquet.",
 )
 @format_option
 def compare_command(
@@ -68,7 +68,7 @@ def compare_command(
     folder: Path | None,
     output_format: str,
 ) -> None:
-    """Compare runs of STUDY: backends or networks against each other, or against what was measured.
+    """Compare runs of STUDY: backends or networks with each other, or with the measurement.
 
     In total, by rank, node, collective and message (of backends that simulate messages), how the errors are
     distributed, and where the critical paths diverge. Nodes are aligned by their ids.
@@ -87,7 +87,7 @@ def compare_command(
         for name in (view,) if view else VIEWS:
             _print(name, getattr(comparison, name))
         console.print(f"[dim]{TIME_FORMULA}[/]")
-        console.print(f"Against {comparison.labels[0]}, the base; --run ID and --measured choose others.")
+        console.print(f"Reference run: {comparison.labels[0]}; --run ID and --measured choose another.")
 
 
 def _comparison(study: Study, run_ids: tuple[str, ...], *, measured: bool) -> Comparison:

@@ -82,7 +82,7 @@ def print_accounting(workload: Workload) -> None:
 @click.option(
     "--device-trace",
     metavar="PATTERN",
-    help="Kineto traces captured by other means: rank{rank}.pt.trace.json.gz, or their folder.",
+    help="Kineto traces captured by other tools: rank{rank}.pt.trace.json.gz, or their folder.",
 )
 @click.option("--host-trace", metavar="PATTERN", help="The host traces of the same run: et_{rank}.json.gz.")
 @click.option(
@@ -105,11 +105,11 @@ def convert_command(
     prefix: str | None,
     step: Step,
 ) -> None:
-    """Turn the newest trace set of STUDY into one Chakra graph a rank (.et files ASTRA-sim reads).
+    """Turn the newest trace set of STUDY into one Chakra graph per rank (.et files ASTRA-sim reads).
 
-    Or convert traces that others captured, whose names have the rank at {rank}. Kineto traces will do alone;
-    with the host traces the graphs know costs and data dependencies better. STUDY keeps the graphs and is
-    made if there is none; without it they become PREFIX.{rank}.et.
+    Or convert traces captured by other tools, with {rank} for the rank in their names. Kineto traces are
+    enough; host traces add costs and data dependencies. STUDY keeps the graphs and is created if it does
+    not exist; without it they become PREFIX.{rank}.et.
     """
     if (study_folder is None) == (prefix is None):
         raise UsageError("Give a STUDY to keep the graphs in, or -o PREFIX for files of their own.")

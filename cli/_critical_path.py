@@ -27,13 +27,15 @@ def print_critical_path(result: Result, workload: Workload, *, segments: int = 8
     print_frame(
         longest.head(segments), "table", title=f"Longest of its {count_text(len(longest), 'segment')}"
     )
-    console.print("[dim]Why each of them began: --format csv. By operator, module or collective: --by.[/]")
+    console.print("[dim]Why each of them waited: --format csv. By operator, module or collective: --by.[/]")
 
 
 @click.command("critical-path")
 @of_a_run
 @click.option(
-    "--by", type=click.Choice(RUN_BREAKDOWNS), help="Print the breakdown by this instead of the segments."
+    "--by",
+    type=click.Choice(RUN_BREAKDOWNS),
+    help="Break the path down by this instead of listing its segments.",
 )
 @format_option
 def critical_path_command(study_folder: Path, run_id: str | None, by: str | None, output_format: str) -> None:

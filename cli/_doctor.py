@@ -22,10 +22,10 @@ FINDING_COLUMNS = ["severity", "place", "cause", "remedy"]
 @click.argument("target", metavar="STUDY|TRACES|PREFIX|backends")
 @format_option
 def doctor_command(target: str, output_format: str) -> int:
-    """Look a study, traces or a workload over before anything runs; exit with 1 if there is an error.
+    """Check a study, traces or a workload before anything runs; exit with 1 if there is an error.
 
-    TRACES are a captured trace set, or Kineto, host or linked traces of others: a file, a folder, or a
-    pattern with {rank}. `chakrascope doctor backends` says which simulators can be used here instead.
+    TRACES are a captured trace set, or Kineto, host or linked traces from other tools: a file, a folder,
+    or a pattern with {rank}. `chakrascope doctor backends` lists the simulators that can be used here.
     """
     if target == "backends" and not Path(target).exists():
         print_frame(pd.DataFrame(backend_report()), output_format, title="Backends")

@@ -19,7 +19,7 @@ __all__ = ["find_command"]
 @click.option("--count", default=20, show_default=True, type=click.IntRange(1), help="How many.")
 @format_option
 def find_command(study_folder: Path, run_id: str | None, text: str, count: int, output_format: str) -> None:
-    """List the longest nodes of a run of STUDY with TEXT in name, operator or module, or as their id."""
+    """List the longest nodes of a run of STUDY with TEXT in their name, operator or module, or as id."""
     run = open_run(study_folder, run_id)
     found = found_nodes(run.nodes, run.words, text, count)
     shown = found.drop(columns="kind") if output_format == "table" else found

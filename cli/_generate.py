@@ -19,10 +19,14 @@ __all__ = ["generate_command"]
 @click.option(
     "-o", "--output", "prefix", required=True, metavar="PREFIX", help="PREFIX.{rank}.et are written."
 )
-@click.option("--ranks", required=True, type=click.IntRange(1), help="How many ranks.")
+@click.option("--ranks", required=True, type=click.IntRange(1), help="Number of ranks.")
 @click.option("--size", default=1 << 20, show_default=True, help="Bytes of each message or collective.")
-@click.option("--repeats", default=1, show_default=True, help="How often; training steps of a text workload.")
-@click.option("--compute-ns", default=0, show_default=True, help="Computation beside each, in nanoseconds.")
+@click.option(
+    "--repeats", default=1, show_default=True, help="Repetitions; training steps of a text workload."
+)
+@click.option(
+    "--compute-ns", default=0, show_default=True, help="Computation alongside each, in nanoseconds."
+)
 @click.option(
     "--file", "text", type=click.Path(path_type=Path), help="The ASTRA-sim 1.0 text workload to read."
 )

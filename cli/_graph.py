@@ -21,24 +21,30 @@ _KINDS = {label.replace(" ", "-"): kind for kind, label in EDGE_LABELS.items()}
 
 @click.command("graph")
 @of_a_run
-@click.option("--rank", type=int, help="A rank. [default: that of the longest segment of the critical path]")
-@click.option("--node", type=int, help="A node of it. [default: that of the segment]")
+@click.option(
+    "--rank", type=int, help="The node's rank. [default: where the longest segment of the critical path ran]"
+)
+@click.option("--node", type=int, help="The node. [default: that of the segment]")
 @click.option(
     "--hops",
     type=click.IntRange(1, MOST_HOPS),
     default=FEW_HOPS,
     show_default=True,
-    help="How far around the node.",
+    help="How many hops around the node.",
 )
 @click.option(
     "--fold",
     type=click.Choice(list(FOLDS)),
     default="nodes",
     show_default=True,
-    help="Sum the rank up by module, phase or stream, or all ranks by rank, instead.",
+    help="Instead, fold the rank by module, phase or stream, or the whole job by rank.",
 )
 @click.option(
-    "--edge", "edges", multiple=True, type=click.Choice(list(_KINDS)), help="Follow only these edges; repeat."
+    "--edge",
+    "edges",
+    multiple=True,
+    type=click.Choice(list(_KINDS)),
+    help="Follow only these edges; may be repeated.",
 )
 @click.option(
     "--view", type=click.Choice(["nodes", "edges"]), help="Print this table only. [default: both; CSV: nodes]"
@@ -56,7 +62,7 @@ def graph_command(
     view: str | None,
     output_format: str,
 ) -> None:
-    """Print what a node of a run of STUDY waits for, what waits for it, and why; or the graph folded."""
+    """Show what a node of a run of STUDY waits for, what waits for it, and why; or fold the graph."""
     run = open_run(study_folder, run_id)
     longest_rank, longest_node = longest_segment(run.path)
     rank = longest_rank if rank is None else rank

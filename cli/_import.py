@@ -20,23 +20,23 @@ __all__ = ["import_command"]
 @click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 @click.argument("place", metavar="[WHAT]", required=False)
-@click.option("--name", help="What to call the workload. [default: after WHAT]")
-@click.option("--check", is_flag=True, help="Only say what is wrong with it.")
+@click.option("--name", help="Name of the workload. [default: from WHAT]")
+@click.option("--check", is_flag=True, help="Only report what is wrong with it.")
 @format_option
 def import_command(
     *, study_folder: Path, folder: Path, place: str | None, name: str | None, check: bool, output_format: str
 ) -> None:
-    """List what lies in FOLDER that STUDY could take in; or look WHAT of it over and import it.
+    """List what STUDY could import from FOLDER; or check WHAT of it and import it.
 
-    Trace sets, host and device traces captured by other means, and Chakra graphs, at most four folders deep.
-    WHAT is one of the list, by its first column. STUDY is made if there is none.
+    Found are trace sets, host and device traces captured by other tools, and Chakra graphs, at most four
+    folders deep. WHAT is an entry of the list's first column. STUDY is created if it does not exist.
     """
     items = find_items(folder)
     if place is None:
         _print_items(items, folder, output_format)
         return
     item = _chosen(items, folder, place)
-    with stage(f"looked {item.place} over") as status:
+    with stage(f"checked {item.place}") as status:
         findings = check_item(folder, item.id, counter(status, "ranks"))
     print_findings(findings, item.place)
     errors = sum(finding.severity == "error" for finding in findings)

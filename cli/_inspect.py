@@ -35,10 +35,10 @@ def open_workload(target: str) -> Workload:
 @click.command("inspect")
 @click.argument("target", metavar="STUDY|PREFIX|FILE.et")
 @click.option("--rank", default=0, show_default=True, help="The rank of --node.")
-@click.option("--node", type=int, help="Show everything known of this node instead.")
+@click.option("--node", type=int, help="Show everything known about this node instead.")
 @format_option
 def inspect_command(target: str, rank: int, node: int | None, output_format: str) -> None:
-    """Print counts, sizes and the critical statistics of a workload, or one node in full."""
+    """Print the counts and sizes of a workload, or one node in full."""
     workload = open_workload(target)
     if node is None:
         facts = inspect_workload(workload)

@@ -17,14 +17,14 @@ _COLUMNS = ["job", "kind", "state", "backend", "network", "progress", "simulated
 
 @click.command("jobs")
 @click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
-@click.option("--log", "log_of", type=int, metavar="ID", help="Print the last of what a job printed instead.")
-@click.option("--cancel", type=int, metavar="ID", help="End a job first.")
-@click.option("--resume", is_flag=True, help="Start what waits first, after a crash or a reboot.")
+@click.option("--log", "log_of", type=int, metavar="ID", help="Print the end of a job's log instead.")
+@click.option("--cancel", type=int, metavar="ID", help="Cancel a job first.")
+@click.option("--resume", is_flag=True, help="First start what still waits after a crash or a reboot.")
 @format_option
 def jobs_command(
     *, study_folder: Path, log_of: int | None, cancel: int | None, resume: bool, output_format: str
 ) -> None:
-    """List the jobs of STUDY: those of `chakrascope run --queue` and of the viewer."""
+    """List the background jobs of STUDY, started by `chakrascope run --queue` or the viewer."""
     store = JobStore(Study.open(study_folder))
     if log_of is not None:
         console.print(store.log(log_of), markup=False, end="")

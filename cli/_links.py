@@ -37,15 +37,15 @@ _OF_PACKETS = ("over-time", "flows", "packets")
     type=click.Choice(list(_VIEWS)),
     default="links",
     show_default=True,
-    help="Each link, each dimension, who sends to whom, what each rank sends to and receives from switches; "
-    "of ns3 also the bytes of links over time, every message, and figures of queues and pauses.",
+    help="Links, dimensions, traffic between ranks, loads of switches; with ns3 also link bytes "
+    "over time, every message, and figures of queues and pauses.",
 )
 @click.option(
     "--of",
     type=click.Choice(list(_TRAFFIC)),
     default="bytes",
     show_default=True,
-    help="What the traffic holds: bytes or busy time hop by hop, or bytes from end to end.",
+    help="Traffic as bytes or busy time per hop, or as bytes from end to end.",
 )
 @format_option
 def links_command(study_folder: Path, run_id: str | None, view: str, of: str, output_format: str) -> None:

@@ -29,7 +29,7 @@ Exit codes
   20   a trace cannot be used (21: a trace file is damaged)
   30   a workload cannot be used (31: a file is damaged, 32: dependencies)
   40   a configuration is wrong
-  50   a backend failed (51: not found, 52: too slow, 53: ranks wait for each other)
+  50   a backend failed (51: not found, 52: too slow, 53: deadlock)
   60   a study folder is missing or lacks what was asked for
   130  cancelled
 A training script that fails hands its own exit code through `trace` and `profile`.
@@ -41,8 +41,8 @@ _SECTIONS = {
         "profile": "Capture a training command, convert, simulate and explain it.",
         "trace": "Capture a training command, unchanged.",
         "doctor": "Find what is wrong with traces, graphs or backends.",
-        "convert": "Turn traces into one Chakra graph a rank.",
-        "import": "Take traces or graphs that lie in a folder into a study.",
+        "convert": "Turn traces into one Chakra graph per rank.",
+        "import": "Import traces or graphs from a folder into a study.",
         "run": "Simulate them on a cluster.",
         "view": "Open a study in the browser.",
         "report": "Write the answer into one HTML file.",
@@ -51,10 +51,10 @@ _SECTIONS = {
         "summary": "In one sentence, and what would help most.",
         "critical-path": "The segments across ranks that sum to the step.",
         "slack": "How much later each node could end.",
-        "layers": "What each module takes.",
+        "layers": "Time per module.",
         "collectives": "Size, skew, transfer and bandwidth of each.",
         "links": "How busy each link is, and who sends to whom.",
-        "timeline": "What fills a part of it; all of it for Perfetto.",
+        "timeline": "What fills a window of it; or all of it, for Perfetto.",
         "graph": "What a node waits for, and what waits for it.",
         "find": "Nodes by name, operator, module or number.",
     },

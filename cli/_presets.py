@@ -21,9 +21,9 @@ _TITLES = {"network": "Networks", "system": "Systems", "memory": "Remote memorie
 @click.argument("name", required=False)
 @format_option
 def presets_command(*, name: str | None, output_format: str) -> None:
-    """List the network, system and memory presets, or print the file of the one called NAME to start from.
+    """List the network, system and memory presets, or print the file of preset NAME to start from.
 
-    Their names stand wherever a configuration file is asked for: --network dgx-a100-8.
+    A preset's name works wherever a configuration file does: --network dgx-a100-8.
     """
     if name is not None:
         click.echo(_file_of(name), nl=False)

@@ -20,5 +20,5 @@ __all__ = ["report_command"]
     "-o", "--output", type=click.Path(path_type=Path), default=Path("report.html"), show_default=True
 )
 def report_command(study_folder: Path, run_id: str | None, output: Path) -> None:
-    """Write what bounds the step of a run of STUDY into one HTML file that needs no server and no network."""
+    """Write the answer for a run of STUDY into one HTML file that needs no server and no network."""
     console.print(f"Wrote {write_report(Study.open(study_folder), run_id, output)}")

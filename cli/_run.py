@@ -120,7 +120,7 @@ def _kept_workload(study: Study, workload: str | None, groups: str | None) -> Pa
 
 
 def print_runs(runs: list[tuple[str, Result]]) -> None:
-    """Print one line a run."""
+    """Print one line per run."""
     rows = [
         {
             "run": run_id,
@@ -154,16 +154,16 @@ def _print_remarks(results: list[Result]) -> None:
 )
 @click.option("--comm-group-configuration", "groups", help="Communicator groups JSON for PREFIX.")
 @click.option(
-    "--num-queues-per-dim", default=1, show_default=True, help="Logical queues a network dimension."
+    "--num-queues-per-dim", default=1, show_default=True, help="Logical queues per network dimension."
 )
 @click.option("--injection-scale", default=1.0, show_default=True, help="Scales the system's endpoint delay.")
-@click.option("--rendezvous-protocol", is_flag=True, flag_value=True, help="Hand-shake before every message.")
+@click.option("--rendezvous-protocol", is_flag=True, flag_value=True, help="Handshake before every message.")
 @click.option("--queue", is_flag=True, help="Do not wait: run in the background, see `chakrascope jobs`.")
 @click.option(
     "--check",
     "only_check",
     is_flag=True,
-    help="Only say what stands against it, and about how long it takes.",
+    help="Only check whether it can run, and estimate how long it takes.",
 )
 @format_option
 def run_command(
@@ -185,7 +185,7 @@ def run_command(
 ) -> int:
     """Simulate STUDY's newest workload, or a Chakra workload given with ASTRA-sim's option names.
 
-    With both, STUDY keeps the workload and the run, to be explained and viewed; it is made if there is none.
+    With both, STUDY keeps the workload and the run; it is created if it does not exist.
     """
     target = Target(
         system=system,

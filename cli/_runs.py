@@ -20,12 +20,10 @@ __all__ = ["runs_command"]
 @click.option(
     "--find", default="", metavar="TEXT", help="Only runs with this text: in label, note, network..."
 )
-@click.option("--run", "run_id", metavar="ID", help="The run that --label, --tag and --note are about.")
-@click.option("--label", help='Call the run so; "" gives it back its first label.')
-@click.option(
-    "--tag", "tags", multiple=True, help='The tags of the run, in place of those it had; "" for none.'
-)
-@click.option("--note", help='Write this about the run; "" removes what was written.')
+@click.option("--run", "run_id", metavar="ID", help="The run that --label, --tag and --note apply to.")
+@click.option("--label", help='A new label for the run; "" restores the original one.')
+@click.option("--tag", "tags", multiple=True, help='Tags that replace those of the run; "" removes all.')
+@click.option("--note", help='A note on the run; "" removes it.')
 @click.option("--delete", "doomed", multiple=True, metavar="ID", help="Delete a run; may be repeated.")
 @format_option
 def runs_command(
@@ -39,7 +37,7 @@ def runs_command(
     doomed: tuple[str, ...],
     output_format: str,
 ) -> None:
-    """List the runs of STUDY, the newest first; label, tag, annotate or delete some before.
+    """List the runs of STUDY, the newest first, after labelling, tagging, annotating or deleting some.
 
     The first letters of an ID are enough if no other begins with them. A result itself never changes.
     """

@@ -24,10 +24,10 @@ _FACTS = ["rank", "node_id", "name", "kind", "operator", "module", "phase"]
 def slack_command(
     study_folder: Path, run_id: str | None, rank: int | None, node: int | None, output_format: str
 ) -> None:
-    """Print how much later each node of a run of STUDY could end, those that matter most first.
+    """Print how much later each node of a run of STUDY could end without delaying the step.
 
-    A node with slack 0 is critical; a faster one with slack changes nothing. Everything else keeps its
-    duration and its order: `chakrascope what-if` simulates instead.
+    A node with slack 0 is critical; speeding up one with slack changes nothing. All other durations and
+    the order are kept; `chakrascope what-if` simulates instead.
     """
     study = Study.open(study_folder)
     result, workload = study.result(run_id), study.run_workload(run_id)

@@ -22,7 +22,7 @@ __all__ = ["summary_command"]
 )
 @format_option
 def summary_command(study_folder: Path, run_id: str | None, view: str | None, output_format: str) -> None:
-    """Say in one sentence what bounds a run of STUDY, and what would help most, with the most it can gain."""
+    """Say in one sentence what bounds a run of STUDY, and what would help, with the most each can gain."""
     run = open_run(study_folder, run_id)
     summary = run.summary
     tables = {

@@ -44,9 +44,11 @@ _MOST_ROWS = 20
     "axes",
     multiple=True,
     metavar="KEY=VALUE,VALUE,...",
-    help="An axis: network, system, memory, workload, or a field such as network.bandwidth; repeat it.",
+    help="An axis: network, system, memory, workload, or a field such as network.bandwidth; may be repeated.",
 )
-@click.option("--list", "points_file", metavar="FILE", help="Points, one JSON object of settings a line.")
+@click.option(
+    "--list", "points_file", metavar="FILE", help="A file of points, one JSON object of settings per line."
+)
 @click.option("--network", help="Network YAML file or preset to start from.")
 @click.option(
     "--system", default="default", show_default=True, help="System JSON file or preset to start from."
@@ -55,28 +57,28 @@ _MOST_ROWS = 20
 @click.option("--workload", help="A workload of the study. [default: the newest]")
 @click.option("--backend", "backends", multiple=True, help="May be repeated. [default: analytical-unaware]")
 @click.option(
-    "--show", "shown", metavar="NAME", help="Print the table of a sweep there is, and simulate nothing."
+    "--show", "shown", metavar="NAME", help="Print the table of an earlier sweep, and simulate nothing."
 )
 @click.option(
     "--front",
     is_flag=True,
-    help="Print only what no other point beats: none is as fast for as few ranks, or for as little cost.",
+    help="Print only the Pareto front: points that no other beats in both objectives.",
 )
 @click.option(
     "--against",
     metavar="SETTING",
-    help="With --front, what the step is set against. [default: ranks or cost]",
+    help="With --front, the objective beside the step time. [default: ranks or cost]",
 )
 @click.option(
     "--pairs",
     is_flag=True,
-    help="Print the shortest step for each pair of the two settings with most values.",
+    help="Print the shortest step for each pair of values of the two settings that have most.",
 )
-@click.option("--name", help="What to call the sweep. [default: a name of its own for each set of points]")
+@click.option("--name", help="Name of the sweep. [default: derived from its points]")
 @click.option(
     "--workers",
     type=click.IntRange(0),
-    help="Processes; 0 is none but this. [default: as many as CPUs] Of a YAML cluster: its jobs.",
+    help="Worker processes, or jobs of a YAML cluster; 0 simulates in this process. [default: one per CPU]",
 )
 @click.option(
     "--cluster",
@@ -84,21 +86,31 @@ _MOST_ROWS = 20
     help="A Dask scheduler (tcp://host:8786), its file, or a dask-jobqueue YAML.",
 )
 @click.option(
-    "--trials", type=click.IntRange(1), help="Let Optuna choose so many points; axes may be LOW..HIGH."
+    "--trials", type=click.IntRange(1), help="Let Optuna choose this many points; axes may be LOW..HIGH."
 )
 @click.option(
     "--least", type=click.Choice(FIGURES), default="makespan_ns", show_default=True, help="What is best."
 )
-@click.option("--at-most", "limits", multiple=True, metavar="FIGURE=NUMBER", help="A limit the best keep to.")
+@click.option(
+    "--at-most",
+    "limits",
+    multiple=True,
+    metavar="FIGURE=NUMBER",
+    help="A limit that the best points keep to.",
+)
 @click.option(
     "--price",
     "prices",
     multiple=True,
     metavar="[NETWORK=]NUMBER",
-    help="What one rank costs for an hour, on every network or on one; or a YAML file of these.",
+    help="Price of one rank for an hour, on all networks or on one; or a YAML file of prices.",
 )
 @click.option(
-    "--keep", default=1, show_default=True, type=click.IntRange(0), help="Best points to keep as runs."
+    "--keep",
+    default=1,
+    show_default=True,
+    type=click.IntRange(0),
+    help="How many of the best points to keep as runs.",
 )
 @format_option
 def sweep_command(
@@ -158,7 +170,7 @@ def sweep_command(
 
 
 def _front(front: bool, against: str | None) -> str | None:
-    """Return what the step is set against, ``""`` for ranks or cost, or None if all points are wanted."""
+    """Return the objective beside the step time, ``""`` for ranks or cost, None if all points are wanted."""
     return against or ("" if front else None)
 
 
@@ -197,14 +209,14 @@ def _progress() -> Iterator[SweepProgress]:
 
 
 def _worth_their_cost(points: pd.DataFrame, against: str) -> pd.DataFrame:
-    """Return the points that no other beats; raises `UsageError` for what the step cannot be set against."""
+    """Return the points that no other beats; raises `UsageError` for an unknown objective."""
     done = points[points["state"] == "done"]
     if not against:
         kept: pd.DataFrame = done[frontier(done, "ranks" if done["cost"].isna().any() else "cost")]
         return kept
     if against not in objectives(done):
         raise UsageError(
-            f"The step cannot be set against '{against}'{did_you_mean(against, objectives(done))}"
+            f"The step cannot be compared with '{against}'{did_you_mean(against, objectives(done))}"
         )
     return front_table(points, against)
 

@@ -31,9 +31,9 @@ def parse_ranks(_ctx: click.Context, _param: click.Parameter, value: str | None)
 @click.option("--from", "from_ms", type=float, default=0.0, show_default=True, help="Where to begin, in ms.")
 @click.option("--to", "to_ms", type=float, help="Where to end, in ms. [default: the end of the step]")
 @click.option("--ranks", callback=parse_ranks, metavar="FIRST[-LAST]", help="Only these. [default: all]")
-@click.option("--measured", is_flag=True, help="Count what was measured beside what was simulated.")
+@click.option("--measured", is_flag=True, help="Show measured times beside simulated ones.")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Write all of it as a Chrome trace, too."
+    "-o", "--output", type=click.Path(path_type=Path), help="Also write the whole timeline as a Chrome trace."
 )
 @format_option
 def timeline_command(
@@ -47,9 +47,9 @@ def timeline_command(
     output: Path | None,
     output_format: str,
 ) -> None:
-    """Sum up a part of the timeline of a run of STUDY by operator: how often, how long, of which kind.
+    """Sum up a window of a run's timeline by operator: how often, how long, of which kind.
 
-    With -o FILE.json the whole timeline, its critical path included, is written for Perfetto.
+    With -o FILE.json, also write the whole timeline and its critical path for Perfetto.
     """
     run = open_run(study_folder, run_id)
     if measured and not run.is_measured:

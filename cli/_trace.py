@@ -27,7 +27,7 @@ study_option = click.option(
     type=click.Path(path_type=Path),
     default=Path("study"),
     show_default=True,
-    help="The study folder; made when it does not exist.",
+    help="The study folder; created if it does not exist.",
 )
 
 

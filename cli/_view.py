@@ -39,12 +39,12 @@ def serve_study(study: Study | Workspace, host: str, port: int, import_from: Pat
     "--import-from",
     metavar="DIR",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Let the page Import take in traces and graphs from this folder.  [default: none]",
+    help="Folder from which the Import page may import traces and graphs.  [default: none]",
 )
 def view_command(folders: tuple[Path, ...], host: str, port: int, import_from: Path | None) -> None:
     """Open STUDY in the browser: what bounds the step, the critical path, the timeline, the graph.
 
-    Several studies, or a folder that holds studies, are listed, and each opens from there.
+    Several studies, or a folder of studies, are listed to choose from.
     """
     workspace = Workspace(*(_existing(folder) for folder in folders))
     serve_study(Study.open(folders[0]) if workspace.is_one_study else workspace, host, port, import_from)

@@ -26,14 +26,15 @@ __all__ = ["what_if_command"]
     help="operator:aten::mm=2, module:, kind:, collective:all_reduce=2, bandwidth:0=2, latency:0=2, "
     "link:0-8=0.5; below 1 is slower.",
 )
-@click.option("--drop", "edges", multiple=True, metavar="RANK/FROM-TO", help="A dependency to do without.")
+@click.option("--drop", "edges", multiple=True, metavar="RANK/FROM-TO", help="A dependency to drop.")
 @click.option(
     "--each",
     "times",
     type=float,
     default=1.1,
     show_default=True,
-    help="Without --faster and --drop: make each of the largest contributors so many times as fast, in turn.",
+    help="Without --faster and --drop: make each of the largest contributors this many times as "
+    "fast, in turn.",
 )
 @format_option
 def what_if_command(
@@ -45,10 +46,10 @@ def what_if_command(
     times: float,
     output_format: str,
 ) -> None:
-    """Simulate a run of STUDY again with all the changes named, and print what the step takes then.
+    """Simulate a run of STUDY again with the given changes, and print how long the step takes then.
 
-    The step is simulated and not estimated, so whatever becomes critical next counts. Without any change
-    named, each of the largest contributors is made 10 % faster in turn.
+    The step is simulated, not estimated, so whatever becomes critical next counts. Without changes, each
+    of the largest contributors is made 10 % faster in turn.
     """
     study = Study.open(study_folder)
     info = study.run_info(run_id)

@@ -20,12 +20,10 @@ __all__ = ["studies_command"]
 @click.option(
     "--find", default="", metavar="TEXT", help="Only studies with this text: in name, tags, note..."
 )
-@click.option("--new", "begun", metavar="NAME", help="Begin an empty study in FOLDER first.")
-@click.option("--study", "name", metavar="NAME", help="The study that --tag and --note are about.")
-@click.option(
-    "--tag", "tags", multiple=True, help='The tags of the study, in place of those it had; "" for none.'
-)
-@click.option("--note", help='Write this about the study; "" removes what was written.')
+@click.option("--new", "begun", metavar="NAME", help="Create an empty study in FOLDER first.")
+@click.option("--study", "name", metavar="NAME", help="The study that --tag and --note apply to.")
+@click.option("--tag", "tags", multiple=True, help='Tags that replace those of the study; "" removes all.')
+@click.option("--note", help='A note on the study; "" removes it.')
 @format_option
 def studies_command(
     *,
@@ -37,7 +35,7 @@ def studies_command(
     note: str | None,
     output_format: str,
 ) -> None:
-    """List the studies in FOLDER, or several: how large they are, and what they were for."""
+    """List the studies in one or more FOLDERs: their size, tags and notes."""
     workspace = Workspace(*folders)
     if (name is None) != (note is None and not tags):
         raise UsageError("--study NAME goes with --tag or --note. Next: name a study and what to write.")

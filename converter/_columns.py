@@ -1,4 +1,4 @@
-"""Tables as columns: one array a field, so that no row costs a Python object."""
+"""Tables as columns: one array per field, so that no row costs a Python object."""
 
 from __future__ import annotations
 

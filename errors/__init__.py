@@ -14,7 +14,7 @@ it without a traceback and exits with the class's ``exit_code``.
     │   └── TraceFormatError (21)   a trace file is truncated, of another type, or damaged
     ├── WorkloadError (30)          a Chakra workload cannot be used
     │   ├── WorkloadFormatError (31)  an .et or groups file is truncated, of another type, or damaged
-    │   └── DependencyError (32)    a dependency names no node, or nodes wait for each other in a circle
+    │   └── DependencyError (32)    a dependency names no node, or there is a dependency cycle
     ├── ConfigError (40)            a system, network, memory or group configuration is wrong
     ├── BackendError (50)           a simulation backend failed
     │   ├── BackendUnavailable (51) it is not installed or not found
@@ -114,7 +114,7 @@ class WorkloadFormatError(WorkloadError):
 
 
 class DependencyError(WorkloadError):
-    """A dependency names no node, or nodes wait for each other in a circle."""
+    """A dependency names no node, or there is a dependency cycle."""
 
     exit_code = 32
 

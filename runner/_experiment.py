@@ -117,7 +117,7 @@ class WorkloadSource:
 class Experiment:
     """One simulation to run. Two experiments with the same `content_hash` have the same result.
 
-    *groups* maps an id above 0 to global ranks. *semantics* is ``astra-sim`` (three slots a rank, durations
+    *groups* maps an id above 0 to global ranks. *semantics* is ``astra-sim`` (three slots per rank, durations
     in microseconds) or ``trace`` (one slot a captured lane, durations in ns). *assumptions* are sentences for
     the result's provenance, such as those of a scaled-out workload. *detail* is no part of the hash: it says
     which tables of the result are wanted, and backends may ignore it.
@@ -139,8 +139,8 @@ class Experiment:
     def __post_init__(self) -> None:
         if not 1 <= self.num_queues_per_dim <= MOST_QUEUES:
             raise ConfigError(
-                f"The number of queues a dimension (num-queues-per-dim) must be between 1 and {MOST_QUEUES}, "
-                f"not {shown(self.num_queues_per_dim)}."
+                f"The number of queues per dimension (num-queues-per-dim) must be between 1 and "
+                f"{MOST_QUEUES}, not {shown(self.num_queues_per_dim)}."
             )
         longest = (self.system.endpoint_delay or 1) * self.injection_scale
         if not 0 <= longest <= INTEGER:

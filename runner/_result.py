@@ -78,12 +78,12 @@ def _empty_table(name: str) -> pd.DataFrame:
 class Result:
     """The answer of one backend to one experiment. Times are ns from the start of the simulation.
 
-    *ranks*: a row a rank; *finish_ns* is -1 for a rank that did not finish, *exposed_comm_ns* the time not
+    *ranks*: a row per rank; *finish_ns* is -1 for a rank that did not finish, *exposed_comm_ns* the time not
     covered by accelerator compute; with a roofline four more columns say how near compute came to the peaks.
-    *nodes*: a row an executed node; *cause_node* is the node of the same rank whose end let it start (-1:
+    *nodes*: a row per executed node; *cause_node* is the node of the same rank whose end let it start (-1:
     time 0), *origin_* the node whose start began the chain of events that ended it.
-    *collectives*: a row a collective and rank. *links*: a row a directed link. *provenance*: plain JSON.
-    Packet-level backends also fill *flows*, a row a message, and *link_use*, the bytes each directed link
+    *collectives*: a row per collective and rank. *links*: a row per directed link. *provenance*: plain JSON.
+    Packet-level backends also fill *flows*, a row per message, and *link_use*, the bytes each directed link
     sent in each stretch of time.
     """
 
@@ -98,7 +98,7 @@ class Result:
     provenance: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the figures as plain JSON: makespan and one entry a rank, with the provenance."""
+        """Return the figures as plain JSON: makespan and one entry per rank, with the provenance."""
         columns = ["rank", "finish_ns", "exposed_comm_ns"]
         ranks = [
             dict(zip(columns, map(int, row), strict=True))

@@ -29,7 +29,7 @@ __all__ = [
 
 _DURATIONS = ("ns", "µs", "ms", "s")
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
-_RATES = {  # how many of the first unit make a byte a nanosecond, and one of each unit the next
+_RATES = {  # how many of the first unit make a byte per nanosecond, and one of each unit the next
     "GB/s": (10**9, 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")),
     "Gb/s": (8 * 10**9, 1000, ("b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s")),
     "GiB/s": (10**9, 1024, ("B/s", "KiB/s", "MiB/s", "GiB/s", "TiB/s")),

@@ -21,7 +21,7 @@ _COLUMNS, _MOST_LANES = 400, 32
 
 
 def path_picture(run: OpenRun) -> str:
-    """Return the critical path of *run* as bars over time, a row a rank it visits."""
+    """Return the critical path of *run* as bars over time, a row per rank it visits."""
     table = strip(run.path)
     ranks = sorted(table["rank"].unique())
     row_of = {rank: row for row, rank in enumerate(ranks)}
@@ -38,7 +38,7 @@ def path_picture(run: OpenRun) -> str:
 
 
 def timeline_picture(run: OpenRun) -> str:
-    """Return what every rank did, a row a lane, with the critical path; of many ranks those it visits."""
+    """Return what every rank did, a row per lane, with the critical path; of many ranks those it visits."""
     index, ranks = _shown(run)
     lanes = index.table[index.table["rank"].isin(ranks)]
     row_of = {int(lane): row for row, lane in enumerate(lanes.index)}
@@ -62,7 +62,7 @@ def timeline_note(run: OpenRun) -> str:
     index, ranks = _shown(run)
     some = f" of {len(ranks)} of the {run.info.num_ranks} ranks" if len(ranks) < run.info.num_ranks else ""
     pale = ", first as measured (pale), then as simulated" if index.table["measured"].any() else ""
-    return f"A row a stream{some}{pale}. The line is the critical path."
+    return f"A row per stream{some}{pale}. The line is the critical path."
 
 
 def _shown(run: OpenRun) -> tuple[SliceIndex, list[int]]:

@@ -1,4 +1,4 @@
-"""From a trace set, or from loose trace files, to a workload: one graph a rank, as it was measured."""
+"""From a trace set, or from loose trace files, to a workload: one graph per rank, as it was measured."""
 
 from __future__ import annotations
 

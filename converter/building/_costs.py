@@ -7,7 +7,7 @@ Multiply and add count as two operations, as in ``torch.utils.flop_counter``:
   the same for each gradient asked for;
 * attention: 2 x batch x heads x queries x keys x (width of q + width of v); its backward, which recomputes
   the scores, 2 x batch x heads x queries x keys x (3 x width of q + 2 x width of v);
-* everything else a number of operations an element of its largest tensor (`_PER_ELEMENT`, else 1);
+* everything else a number of operations per element of its largest tensor (`_PER_ELEMENT`, else 1);
 * copies, gathers and memory management: none.
 
 Bytes are those of all tensors read and written; a gather reads what it returns, not the whole table.

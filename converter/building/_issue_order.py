@@ -51,5 +51,5 @@ class IssueOrder(msgspec.Struct):
         return self.ends[at][1] if at >= 0 and self.ends[at][0] > start_ns else None
 
     def on_stream(self, stream: int) -> list[Queue]:
-        """Return the queues called *stream*, one a device."""
+        """Return the queues called *stream*, one per device."""
         return [queue for queue in self.times if queue[1] == stream]

@@ -226,7 +226,7 @@ class Graph:
         metadata: dict[str, Any] | None = None,
         extra: Mapping[int, bytes] | None = None,
     ) -> Graph:
-        """Make a graph of one mapping a node (absent columns take their default) and (src, dst, kind)."""
+        """Make a graph of one mapping per node (absent columns take their default) and (src, dst, kind)."""
         columns: dict[str, Any] = {}
         for name, (dtype, default) in NODE_COLUMNS.items():
             values = [node.get(name, default) for node in nodes]

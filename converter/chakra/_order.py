@@ -17,7 +17,7 @@ def execution_order(
 ) -> np.ndarray:
     """Return the nodes 0, 1, ... in order of start, but never before a node they wait for.
 
-    *edges* are (source, target, kind). Raises `DependencyError` if nodes wait for each other in a circle.
+    *edges* are (source, target, kind). Raises `DependencyError` if there is a dependency cycle.
     """
     starts = np.asarray(starts_ns, dtype=np.int64)
     order = np.argsort(starts, kind="stable")
@@ -30,7 +30,7 @@ def execution_order(
     order = order_by_dependency(position, bounds, sources)
     if len(order) < len(position):
         raise DependencyError(
-            f"{len(position) - len(order)} nodes wait for each other in a circle. "
+            f"{len(position) - len(order)} nodes wait for each other in a dependency cycle. "
             "The clocks of host and device may disagree; capture again."
         )
     return order

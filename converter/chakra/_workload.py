@@ -1,4 +1,4 @@
-"""A workload: one Chakra graph a rank, the process groups, and where it came from."""
+"""A workload: one Chakra graph per rank, the process groups, and where it came from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find ranks that wait for each other in a circle, through messages and collectives."""
+"""Find deadlocks: ranks that wait for each other through messages and collectives."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _MESSAGE = -1
 
 
 def circular_wait(workload: Workload) -> str | None:
-    """Tell a shortest circle in which ranks of *workload* wait for each other, None if there is none.
+    """Describe a shortest deadlock between ranks of *workload*, None if there is none.
 
     A receive waits for the send it meets, a collective for all that its members wait for. Programs must be
-    sound in themselves: no circle within a rank, no message or collective without its counterpart. Workloads
+    sound in themselves: no cycle within a rank, no message or collective without its counterpart. Workloads
     of more than five million nodes are not searched.
     """
     counts = [graph.num_nodes for graph in workload.graphs]
@@ -37,7 +37,7 @@ def circular_wait(workload: Workload) -> str | None:
     circle = shortest_cycle(*zip(*waits, strict=True))
     reasons = dict(zip(waits, kind[among].tolist(), strict=True))
     steps = [nodes.told(circle[place - 1], node, reasons) for place, node in enumerate(circle)]
-    return f"Ranks wait for each other in a circle: {'; '.join(steps)}."
+    return f"Ranks wait for each other in a deadlock: {'; '.join(steps)}."
 
 
 @dataclass(frozen=True)

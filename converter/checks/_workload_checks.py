@@ -70,7 +70,7 @@ def _from_public_converter(graph: Graph) -> bool:
 
 
 def _check_edges(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
-    """Check that dependencies name nodes and do not go in circles."""
+    """Check that dependencies name nodes and form no cycle."""
     ids = graph.nodes["node_id"].to_numpy()
     src, dst = (np.searchsorted(ids, graph.edges[end].to_numpy()) for end in ("src", "dst"))
     known = np.take(ids, np.minimum(src, len(ids) - 1)) == graph.edges["src"].to_numpy()
@@ -103,7 +103,7 @@ def _cycle_finding(graph: Graph, cycle: Sequence[int], stuck: int, place: str, r
     return Finding(
         "error",
         f"{place}, node {ids[0] if ids else '?'}",
-        f"Nodes wait for each other in a circle: {'; '.join(steps)}. {stuck} nodes never run.",
+        f"Nodes wait for each other in a dependency cycle: {'; '.join(steps)}. {stuck} nodes never run.",
         remedy,
     )
 
@@ -294,7 +294,7 @@ def _check_peers(workload: Workload, place: str) -> Iterator[Finding]:
 
 
 def _check_waits(workload: Workload, place: str) -> Iterator[Finding]:
-    """Check that ranks, sound by themselves, do not wait for each other in a circle."""
+    """Check that ranks, sound by themselves, do not deadlock."""
     circle = circular_wait(workload)
     if circle is not None:
         yield Finding(

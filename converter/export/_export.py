@@ -56,7 +56,7 @@ def _edges(graph: Graph) -> Iterator[tuple[int, int, str]]:
 
 
 def _json(workload: Workload, rank: int) -> Iterator[str]:
-    """Yield one document: rank, groups, nodes (one a line) and edges."""
+    """Yield one document: rank, groups, nodes (one per line) and edges."""
     graph = workload.graph_of(rank)
     groups = {str(number): list(members) for number, members in workload.groups.items()}
     yield f'{{"rank": {rank}, "groups": {json.dumps(groups)},\n "nodes": [\n'
@@ -95,7 +95,7 @@ def _text(value: Any) -> str:
 
 
 def _dot(workload: Workload, rank: int) -> Iterator[str]:
-    """Yield Graphviz DOT: a box a node, coloured by kind; edges labelled with their reason."""
+    """Yield Graphviz DOT: a box per node, coloured by kind; edges labelled with their reason."""
     from xml.sax.saxutils import quoteattr  # noqa: PLC0415 - as above
 
     graph = workload.graph_of(rank)
@@ -110,7 +110,7 @@ def _dot(workload: Workload, rank: int) -> Iterator[str]:
 
 
 def _chrome_trace(workload: Workload, _: int) -> Iterator[str]:
-    """Yield the Trace Event Format: a process a rank, a thread a lane, arrows for what ties lanes."""
+    """Yield the Trace Event Format: a process per rank, a thread per lane, arrows for what ties lanes."""
     yield '{"displayTimeUnit": "ns", "traceEvents": [\n'
     separator = ""
     for rank in range(workload.num_ranks):

@@ -254,7 +254,7 @@ def tensors(value: Any) -> list[Tensor]:
 
 
 def _is_tensor(item: list[Any]) -> bool:
-    """Return whether *item* is (tensor, storage, offset, elements, bytes an element, device)."""
+    """Return whether *item* is (tensor, storage, offset, elements, bytes per element, device)."""
     return (
         len(item) == _TENSOR_FIELDS
         and type(item[5]) is str

@@ -1,6 +1,6 @@
 """ASTRA-sim 1.0 text workloads: layers with compute times and collectives, unrolled into Chakra graphs.
 
-The file names a parallelism, the number of layers, and a line a layer: name, a reserved number, then time,
+The file names a parallelism, the number of layers, and a line per layer: name, a reserved number, then time,
 collective and bytes of the forward pass, of the input gradient and of the weight gradient, and an update
 time.
 """

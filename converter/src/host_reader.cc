@@ -28,7 +28,7 @@ struct HostReader::Node {
 namespace {
 
 constexpr std::string_view kGroupsNode = "process_group:init";
-// Of a tensor: tensor, storage, offset, elements, bytes an element, device.
+// Of a tensor: tensor, storage, offset, elements, bytes per element, device.
 constexpr std::size_t kTensorFields = 6;
 constexpr std::size_t kDeepest = 512;
 

@@ -13,7 +13,7 @@ struct Dependencies {
 };
 
 // Return the nodes so that each comes after those it waits for; of several, that of lowest *priority* first.
-// Fewer are returned if nodes wait for each other in a circle.
+// Fewer are returned if nodes wait for each other in a cycle.
 std::vector<std::int64_t> order_by_dependency(std::span<const std::int64_t> priority,
                                               const Dependencies& waits);
 

@@ -151,7 +151,7 @@ def _layers(rows: pd.DataFrame, title: str) -> _Drawing:
 
 
 def _panel(drawing: _Drawing, rows: pd.DataFrame, top: float) -> None:
-    """Draw pairs of bars, one pair a layer, to a scale of their own."""
+    """Draw pairs of bars, one pair per layer, to a scale of their own."""
     peak = float(rows[["compute_ns", "communication_ns"]].to_numpy().max())
     drawing.line(_LEFT, top + 150, _LEFT + 18 * len(rows), top + 150)
     drawing.line(_LEFT, top, _LEFT, top + 150)

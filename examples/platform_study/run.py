@@ -16,9 +16,9 @@ from chakrascope.runner import Result, simulate
 
 @dataclass(frozen=True)
 class Platform:
-    """A cluster of 256: presets of network and system, and the peak of an accelerator in operations a ns.
+    """A cluster of 256: presets of network and system, and the peak of an accelerator in operations per ns.
 
-    Of two *queues* a dimension, collectives use one in each direction of a ring.
+    Of two *queues* per dimension, collectives use one in each direction of a ring.
     """
 
     network: str
@@ -28,7 +28,7 @@ class Platform:
 
 
 PLATFORMS = {
-    # V100: 125e12 operations a second on tensor cores (white paper).
+    # V100: 125e12 operations per second on tensor cores (white paper).
     "dgx-2": Platform("dgx-2-16x16", "halving-doubling", 1, 125_000.0),
     # TPU v2: 46e12 a chip (TPU v2 publication, Communications of the ACM 2020).
     "tpu-v2": Platform("tpu-v2-16x16", "default", 2, 46_000.0),
@@ -58,7 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", type=Path, default=Path("platform-study"), help="folder to write")
     parser.add_argument("--model", choices=TITLES, action="append", help="only this model; may be repeated")
-    parser.add_argument("--samples", type=int, help="samples a rank and step (32 images or 1 sequence)")
+    parser.add_argument("--samples", type=int, help="samples per rank and step (32 images or 1 sequence)")
     options = parser.parse_args()
     layers, summary = study(options.model or list(TITLES), options.samples, options.output)
     bar_charts.write_all(layers, summary, options.output, TITLES)

@@ -14,12 +14,12 @@ _LEAST_SHARE = 0.01
 _HINTS = {
     "communication": "smaller messages (compression, lower precision), a faster network or another "
     "algorithm, or starting it earlier so that computation covers it",
-    "skew": "an even load: the ranks before it arrive at different times, and the first ones wait",
+    "skew": "a more even load: ranks arrive at different times (skew), and the first ones wait",
     "compute": "a faster kernel or chip for it, fusion, or lower precision",
     "launch": "less Python and dispatch: torch.compile, CUDA graphs, larger batches",
     "memory": "keeping the data local, or a faster remote memory",
     "idle": "work that fills the gap; the ranks had nothing to run",
-    "wait": "an even load: this rank waited for a slower one",
+    "wait": "a more even load: this rank waited for a straggler",
 }
 _WHOLE = {
     "launch": "Host work: Python, dispatch, launches",

@@ -28,7 +28,7 @@ def area_overview(nodes: pd.DataFrame, inside: pd.DataFrame, span_ns: int) -> li
 
 
 def area_table(nodes: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
-    """Return a row an operator in an area, that with most simulated time first.
+    """Return a row per operator in an area, that with most simulated time first.
 
     Columns ``operator``, ``kind``, ``slices``, ``total_ns``, ``mean_ns``, ``longest_ns`` and, as measured,
     ``measured_ns``; times are those inside the area.

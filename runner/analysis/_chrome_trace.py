@@ -17,7 +17,7 @@ _BATCH = 5_000
 
 
 def chrome_trace(nodes: pd.DataFrame, lanes: Lanes, path: CriticalPath) -> Iterator[str]:
-    """Yield the pieces of one JSON document: a process a rank, a thread a lane, and the critical path.
+    """Yield the pieces of one JSON document: a process per rank, a thread per lane, and the critical path.
 
     *nodes* are the run's nodes and *lanes* were made of them. Times are in µs, as the format has it, with
     three digits, so that no nanosecond is lost.

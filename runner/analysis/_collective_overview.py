@@ -27,7 +27,7 @@ def operation_name(comm_type: int) -> str:
 
 
 def collective_overview(result: Result, nodes: pd.DataFrame, path: CriticalPath) -> pd.DataFrame:
-    """Return a row a collective in the order of their start; *nodes* has the ``module`` of ``rank, node_id``.
+    """Return a row per collective in order of start; *nodes* has the ``module`` of ``rank, node_id``.
 
     ``skew_ns`` is the time from the first rank's arrival to the last one's, ``transfer_ns`` the longest time
     any rank spent in it after everybody it needed had come. ``algorithm_bytes_per_ns`` (GB/s) is the bytes

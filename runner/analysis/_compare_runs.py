@@ -13,7 +13,7 @@ __all__ = ["run_kinds", "run_overview", "same_nodes"]
 
 
 def run_overview(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
-    """Return a row a run; ``delta_ns`` and ``relative`` are against the first of *runs*."""
+    """Return a row per run; ``delta_ns`` and ``relative`` are against the first of *runs*."""
     base = runs[0].result.makespan_ns
     rows = [
         {

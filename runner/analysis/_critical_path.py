@@ -174,7 +174,7 @@ def _walk(records: _Records, makespan_ns: int) -> list[_Step]:
             return steps[::-1]
         row = records.find(records.get(origin, "rank"), cause)
     raise BackendError(
-        "The recorded waits of the result run in a circle, so no critical path exists; run it again."
+        "The recorded waits of the result form a cycle, so no critical path exists; run it again."
     )
 
 

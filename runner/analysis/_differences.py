@@ -100,7 +100,7 @@ def _completions(result: Result) -> pd.DataFrame:
 
 
 def error_distribution(differences: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Return how the relative errors of *differences* are distributed, a row a value of the column *by*.
+    """Return how the relative errors of *differences* are distributed, a row per value of the column *by*.
 
     Columns: ``key, count, mean, p05, median, p95, worst``, and ``at``, the row of the worst. What took
     at most 1 ns in the base is left out: no error is small beside nothing.

@@ -104,7 +104,7 @@ def _program_groups(
 def _folded(
     nodes: pd.DataFrame, band: pd.Series, names: pd.Series, path: pd.DataFrame
 ) -> tuple[pd.DataFrame, pd.Series]:
-    """Return a row a group, and the group of each of *nodes*."""
+    """Return a row per group, and the group of each of *nodes*."""
     table = nodes[["rank", "node_id", "kind", "start_ns"]].assign(
         duration_ns=nodes["end_ns"] - nodes["start_ns"], band=band, name=names
     )

@@ -23,7 +23,7 @@ def is_communication(types: pd.Series) -> pd.Series:
 
 
 def lane_table(keys: pd.DataFrame) -> pd.DataFrame:
-    """Return ``rank``, ``label`` and ``measured`` of each lane; *keys* has a row a lane, in their order.
+    """Return ``rank``, ``label`` and ``measured`` of each lane; *keys* has a row per lane, in their order.
 
     Its columns are ``rank``, ``measured``, ``comm`` and ``stream``.
     """

@@ -28,7 +28,7 @@ def cut_names(modules: pd.Series, most: int, beside: pd.Series | None = None) ->
 
 
 def layer_table(nodes: pd.DataFrame, path: CriticalPath, most: int = _LAYERS) -> pd.DataFrame:
-    """Return a row a module, as deep as *most* rows allow, in the order in which they first run.
+    """Return a row per module, as deep as *most* rows allow, in the order in which they first run.
 
     Times are means over the ranks of *nodes*: ``forward_ns``, ``backward_ns``, ``communication_ns`` and
     ``other_ns`` (optimizer, and what has no phase); ``on_path_ns`` and ``share`` are the module's part of the

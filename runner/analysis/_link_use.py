@@ -16,7 +16,7 @@ __all__ = ["Use", "use_over_time"]
 
 @dataclass(frozen=True)
 class Use:
-    """GB/s of links over time: a row a link, a column a stretch of *length_ns* from each of *starts_ns*."""
+    """GB/s of links over time: a row per link, a column per *length_ns* from each of *starts_ns*."""
 
     rows: list[str]
     starts_ns: npt.NDArray[np.int64]

@@ -43,7 +43,7 @@ def endpoint(number: int, num_ranks: int) -> str:
 
 
 def link_table(result: Result) -> pd.DataFrame:
-    """Return a row a link, the busiest first.
+    """Return a row per link, the busiest first.
 
     ``share`` is the part of the step in which it carried data, ``bytes_per_ns`` its mean speed while it did,
     ``queue_ns`` the time messages waited for it, summed over messages.

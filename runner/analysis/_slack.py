@@ -20,11 +20,11 @@ _LATEST = np.iinfo(np.int64).max // 4
 def slack(result: Result, workload: Workload) -> pd.DataFrame:
     """Return ``rank, node_id, slack_ns``: how much later each node could end without delaying the last one.
 
-    A row an executed node of *result*, whose programs are *workload*'s, in their order. Everything else keeps
-    its duration and its place: what depends on a node, or follows it on its lane, comes later by as much as
-    no gap takes up. A collective ends as long after the arrival it waited for as it did; other ranks may
-    arrive until then. Nodes of the critical path have 0. Raises `BackendError` if the result has no nodes, or
-    not this workload's.
+    A row per executed node of *result*, whose programs are *workload*'s, in their order. Everything else
+    keeps its duration and its place: what depends on a node, or follows it on its lane, comes later by as
+    much as no gap takes up. A collective ends as long after the arrival it waited for as it did; other ranks
+    may arrive until then. Nodes of the critical path have 0. Raises `BackendError` if the result has no
+    nodes, or not this workload's.
     """
     if result.nodes.empty:
         raise BackendError(

@@ -34,8 +34,8 @@ _PHRASES = {
 class Summary:
     """What bounds a step. *headline* is one sentence; *kinds* is the critical path by kind.
 
-    *ranks* has a row a rank: ``compute_ns, exposed_comm_ns, overlap_ns, idle_ns, finish_ns``, where compute,
-    exposed communication and idle time (here: until the last rank finishes) add up to the makespan.
+    *ranks* has a row per rank: ``compute_ns, exposed_comm_ns, overlap_ns, idle_ns, finish_ns``, where
+    compute, exposed communication and idle time (here: until the last rank finishes) add up to the makespan.
     """
 
     headline: str

@@ -240,7 +240,7 @@ def _provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
     skipped = int(output.nodes_total) - int(output.nodes_executed)
     if skipped:
         warnings.append(
-            f"{skipped} of {output.nodes_total} nodes were never executed: they wait in a circle."
+            f"{skipped} of {output.nodes_total} nodes were never executed: they wait in a dependency cycle."
         )
     return experiment.describe() | {
         "network_name": experiment.network.name,

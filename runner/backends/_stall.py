@@ -28,8 +28,8 @@ def stall_error(unfinished: Sequence[Mapping[str, Any]], num_ranks: int) -> Simu
     shown = "; ".join(_sentence(wait) for wait in waits[:_SHOWN])
     more = f"; and {len(waits) - _SHOWN} more" if len(waits) > _SHOWN else ""
     return SimulationStalled(
-        f"The simulation stalled: {len(ranks)} of {num_ranks} ranks never finish, because they wait for each "
-        f"other and nothing is left to happen. {shown}{more}. "
+        f"The simulation stalled: {len(ranks)} of {num_ranks} ranks never finish: they wait for each other, "
+        f"and nothing is left to happen. {shown}{more}. "
         "Check that every send has a receive of the same size and tag, "
         "and that all members of a group issue its collectives in the same order.",
         waits,

@@ -15,8 +15,8 @@ __all__ = ["Link", "check_links", "read_links"]
 class Link(NamedTuple):
     """A full-duplex link of the devices *a* and *b*, numbered ranks first, then switches.
 
-    *bandwidth* is in units of 2^30 bytes a second, *latency* in ns. Numbers stay as the file has them, 10 or
-    10.0.
+    *bandwidth* is in units of 2^30 bytes per second, *latency* in ns. Numbers stay as the file has them, 10
+    or 10.0.
     """
 
     a: int

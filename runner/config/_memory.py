@@ -31,7 +31,7 @@ _NUMBERS = {
 
 @dataclass(frozen=True)
 class MemoryConfig:
-    """Where remote memory is and what it costs: *remote_mem_latency* in ns, *remote_mem_bw* in bytes a ns.
+    """Where remote memory is and what it costs: *remote_mem_latency* in ns, *remote_mem_bw* in bytes per ns.
 
     ASTRA-sim cuts both to whole numbers, and so does this class. A number that no machine has raises
     `ConfigError`, which says *where* it stands.

@@ -34,7 +34,7 @@ class NetworkConfig:
     """The dimensions of a network, fastest-varying first.
 
     *topology* names each dimension (``Ring``, ``FullyConnected``, ``Switch``), *npus_count* its size,
-    *bandwidth* its links' speed in units of 2^30 bytes a second and *latency* its links' delay in ns, as in
+    *bandwidth* its links' speed in units of 2^30 bytes per second and *latency* its links' delay in ns, as in
     the file. A dimension joins two ranks or more; a rank on its own, which ASTRA-sim does not know, is one
     dimension of size 1. *links* take the place of the dimensions where congestion counts, *packet* is what
     packet-level backends need beside them, *htsim_topology* names a topology file of HTSim's. *unknown* holds
@@ -68,7 +68,7 @@ class NetworkConfig:
 
     @property
     def bandwidth_bytes_per_ns(self) -> tuple[float, ...]:
-        """The links' speed in bytes a nanosecond (10^9 bytes a second), one a dimension."""
+        """The links' speed in bytes per nanosecond (10^9 bytes per second), one per dimension."""
         return tuple(value * GIB / 1e9 for value in self.bandwidth)
 
     @property
@@ -110,7 +110,7 @@ class NetworkConfig:
         for key in DIMENSION_KEYS:
             if not isinstance(data[key], (list, tuple)):
                 raise ConfigError(
-                    f"{where}: '{key}' must be a list with one entry a dimension, not {shown(data[key])}."
+                    f"{where}: '{key}' must be a list with one entry per dimension, not {shown(data[key])}."
                 )
         named = data.get("htsim-topology")
         return cls(

@@ -58,7 +58,7 @@ class SystemConfig:
     """What a rank's communication library and chip are like; ``None`` is a key the file does not have.
 
     Field names are the keys with ``-`` replaced by ``_``; *endpoint_delay* is in ns, *local_mem_bw* in 10^9
-    bytes a second, *peak_perf* in TFLOPS. Algorithm lists have one entry a network dimension. *folder* is
+    bytes per second, *peak_perf* in TFLOPS. Algorithm lists have one entry a network dimension. *folder* is
     what custom algorithm paths are relative to. *unknown* holds the keys that have no effect. A number that
     no machine has raises `ConfigError`, which says *where* it stands.
     """

@@ -46,7 +46,7 @@ class PacketDimension:
 def packet_topology(dimensions: Sequence[PacketDimension], fabric: Clos | None = None) -> PacketTopology:
     """Return the hosts, switches and links of a packet network like *dimensions*, fastest-varying first.
 
-    A ``Switch`` dimension becomes one switch a group, ``FullyConnected`` a link a pair, ``Ring`` a link
+    A ``Switch`` dimension becomes one switch per group, ``FullyConnected`` a link per pair, ``Ring`` a link
     between neighbours, each with the dimension's rate and latency. Hosts do not forward: where a message may
     have to pass a rank that is not its own (rings of more than three, several dimensions), each rank gets a
     switch of its own behind links without latency that are eight times as fast as its fastest dimension.

@@ -26,7 +26,7 @@ The same with Chakrascope:
 
     {command}
 """
-_WITH_WORKLOAD = "workload/ holds one Chakra graph a rank.\n"
+_WITH_WORKLOAD = "workload/ holds one Chakra graph per rank.\n"
 _WITHOUT_WORKLOAD = (
     "The graphs of the {ranks} ranks are not here, as they have {size}; put them into workload/ as "
     "workload.RANK.et.\n"

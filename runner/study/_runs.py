@@ -58,9 +58,9 @@ def run_table(runs: Sequence[RunInfo], find: str = "") -> pd.DataFrame:
 
 
 def compared(runs: Sequence[RunInfo], chosen: Sequence[str]) -> tuple[str, list[str]]:
-    """Return which of the *chosen* runs is the base of their comparison, and the others, oldest first.
+    """Return which of the *chosen* runs is the reference run, and the others, oldest first.
 
-    The base is a measured replay, what simulations are held against, or else the oldest run.
+    It is a measured replay, if there is one, or else the oldest run.
     """
     infos = sorted(
         (info for info in runs if info.id in chosen),

@@ -1,4 +1,4 @@
-"""What the step of a sweep's points can be set against, and which points are worth their cost."""
+"""The objectives beside the step time of a sweep, and which points are worth their cost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["more_is_cheaper", "objectives", "worth_their_cost"]
 
 
 def objectives(points: pd.DataFrame) -> list[str]:
-    """Return the columns to set against the makespan: what costs something, and has more than one value."""
+    """Return the columns that can be objectives beside the makespan: costs with more than one value."""
     numbers = [name for name in swept_settings(points) if pd.api.types.is_numeric_dtype(points[name])]
     known = [name for name in ("ranks", "cost", *numbers, "rank_time_ns") if name in points]
     return [name for name in dict.fromkeys(known) if points[name].nunique() > 1]

@@ -175,7 +175,7 @@ def _check_field(key: str, part: str, name: str, *, indexed: bool) -> None:
         allowed = [f"{part}.{known}" for known in _KEYS[part]]
         raise ConfigError(f"A sweep cannot change '{key}'{did_you_mean(key, allowed)}")
     if indexed and name not in (*DIMENSION_KEYS, *_ALGORITHMS):
-        raise ConfigError(f"'{key}' is not one value a dimension; write it without an index.")
+        raise ConfigError(f"'{key}' is not one value per dimension; write it without an index.")
 
 
 def _all_keys() -> list[str]:
@@ -209,7 +209,7 @@ def _entries(key: str, value: Any, dimensions: int) -> int:
 
 
 def _put(data: dict[str, Any], key: str, value: Any, dimensions: int) -> None:
-    """Set *key* in *data*; where there is one entry a dimension, a scalar is meant for all of them."""
+    """Set *key* in *data*; where there is one entry per dimension, a scalar is meant for all of them."""
     match = _KEY.fullmatch(key)
     if match and match["index"] is not None:
         _put_entry(data, match["name"], int(match["index"]), value)

@@ -74,7 +74,7 @@ def read_points(path: str | Path) -> list[dict[str, Any]]:
         raise ConfigError(f"The list of points {path} cannot be read ({error}); check the path.") from error
     points = [_point(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
     if not points:
-        raise ConfigError(f"The list of points {path} is empty; write one JSON object a line.")
+        raise ConfigError(f"The list of points {path} is empty; write one JSON object per line.")
     return points
 
 

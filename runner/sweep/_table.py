@@ -1,4 +1,4 @@
-"""The table of a sweep: one row a point, in a Parquet file that is replaced whole."""
+"""The table of a sweep: one row per point, in a Parquet file that is replaced whole."""
 
 from __future__ import annotations
 

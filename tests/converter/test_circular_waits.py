@@ -1,4 +1,4 @@
-"""Ranks that wait for each other in a circle are found before a simulation stalls."""
+"""Ranks that deadlock are found before a simulation stalls."""
 
 import itertools
 
@@ -66,7 +66,7 @@ def test_collectives_of_two_groups_in_opposite_orders_are_told():
     assert circular_wait(workload((nodes, before(0, 1)), (nodes, []), groups=groups)) is None
 
 
-def test_ids_in_another_order_than_the_nodes_run_in_are_no_circle():
+def test_ids_in_another_order_than_the_nodes_run_in_are_no_cycle():
     forward, backward = [collective(0), collective(1)], [collective(1), collective(0)]
     assert circular_wait(workload((forward, before(0, 1)), (backward, before(1, 0)))) is None
 

@@ -3,8 +3,6 @@
 import copy
 import dataclasses
 import pickle
-import re
-from pathlib import Path
 
 import hypothesis.strategies as st
 import networkx
@@ -17,7 +15,6 @@ from chakrascope.converter import EdgeKind, Graph, NodeType, Workload, convert
 from chakrascope.converter.chakra import TextColumn, shortest_cycle, unreachable
 from chakrascope.errors import UsageError
 
-DOCS = Path(__file__).parents[2] / "docs"
 NODES = [
     {
         "node_id": 7,
@@ -157,18 +154,6 @@ def test_networkx_has_every_column_and_the_reasons(captured):
     for rank in (-1, 2):
         with pytest.raises(UsageError, match=f"no rank {rank}"):
             captured.to_networkx(rank)
-
-
-def test_the_example_of_the_docs_runs(captured, tmp_path, monkeypatch, capsys):
-    captured.save(tmp_path / "workloads" / "mlp")
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "converter.md").read_text(), re.DOTALL)
-    (code,) = (block for block in blocks if "to_networkx" in block)
-    exec(code, {})
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == "True"
-    assert all(line.startswith("node ") for line in printed[1:])
-    assert len(printed) > 2
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=16, unique=True))

@@ -53,8 +53,8 @@ def test_missing_dependency_names_both_nodes():
         decode(et.program([build.comp(3, after=(77,)), build.comp(4)]))
 
 
-def test_a_circle_without_a_start_is_refused():
-    with pytest.raises(DependencyError, match="circle"):
+def test_a_cycle_without_a_start_is_refused():
+    with pytest.raises(DependencyError, match="dependency cycle"):
         decode(et.program([build.comp(0, after=(1,)), build.comp(1, after=(0,))]))
 
 

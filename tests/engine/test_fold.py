@@ -65,7 +65,7 @@ def _groups_along(dimension, counts):
 
 @st.composite
 def programs(draw, config):
-    """Draw a program a rank: the same steps on its own group and neighbours, some ranks slower."""
+    """Draw a program per rank: the same steps on its own group and neighbours, some ranks slower."""
     places = _coordinates(config.npus_count)
     skewed = draw(st.sampled_from([None, None, 0, 1]))
     group_of = {rank: group for group, members in config.groups.items() for rank in members}

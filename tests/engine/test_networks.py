@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import build
 
-UNIT = 1e9 / 1073741824  # the bandwidth of one byte a nanosecond, in the file's units
+UNIT = 1e9 / 1073741824  # the bandwidth of one byte per nanosecond, in the file's units
 
 
 def p2p(pairs, ranks, size=1000):

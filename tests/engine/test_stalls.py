@@ -33,7 +33,7 @@ def test_a_rendezvous_without_a_receiver():
     assert "recv of 1024 bytes" in found[0]["waits_for"]
 
 
-def test_nodes_on_a_circle_are_counted_as_not_executed():
+def test_nodes_in_a_cycle_are_counted_as_not_executed():
     output = build.run([[build.comp(0), build.comp(1, after=(2,)), build.comp(2, after=(1,))]] * 2)
     assert (output.nodes_total, output.nodes_executed) == (6, 2)
     assert output.unfinished == []

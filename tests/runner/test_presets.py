@@ -36,7 +36,7 @@ def test_every_network_names_its_source_and_its_units(name):
     text = preset_path("network", name).read_text()
     comments = [line for line in text.splitlines() if line.startswith("#")]
     assert any(word in text for word in ("white paper", "data sheet", "IEEE", "publication"))
-    assert "2^30 bytes a second" in " ".join(comments)
+    assert "2^30 bytes per second" in " ".join(comments)
     for exact, stated in zip(
         _stated(text, "bandwidth"), NetworkConfig.preset(name).bandwidth_bytes_per_ns, strict=True
     ):

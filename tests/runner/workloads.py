@@ -1,4 +1,4 @@
-"""Build small workloads for tests: a list of node mappings a rank."""
+"""Build small workloads for tests: a list of node mappings per rank."""
 
 from __future__ import annotations
 

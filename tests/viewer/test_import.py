@@ -1,4 +1,4 @@
-"""The page Import: only what lies in one folder, looked over before it is taken in."""
+"""The page Import: only what lies in one folder, checked before it is imported."""
 
 import os
 import shutil
@@ -60,7 +60,7 @@ def test_trace_set_is_looked_over_imported_and_simulated(page, study, folder):
         assert page.locator("img[src='x']").count() == 0
         page.locator("#imports-table .ag-row :text-is('mlp')").click()
         page.wait_for_url("**item=*")
-        page.wait_for_selector("#import-findings :text('Not looked over yet')")
+        page.wait_for_selector("#import-findings :text('Not checked yet')")
         assert page.locator("#import-go").is_disabled()
         page.locator("#import-look").click()
         page.wait_for_selector("#import-findings :text('Nothing is wrong with it')")

@@ -223,7 +223,7 @@ def test_running_job_is_cancelled_and_its_log_is_read(page, mine):
         job = page.locator(".job:has-text('endless')")
         job.get_by_role("button", name="Log").wait_for()
         page.evaluate(CLICK_AS_THE_LIST_IS_REPLACED)
-        page.wait_for_selector("#job-log:has-text('printed nothing')")
+        page.wait_for_selector("#job-log:has-text('log is empty')")
         page.keyboard.press("Escape")
         page.wait_for_selector("#job-log", state="hidden")
         # A press during which the list is drawn anew counts, too.

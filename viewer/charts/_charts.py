@@ -118,7 +118,7 @@ def _bar_colour(row: dict[Any, Any], otherwise: str) -> str:
 
 
 def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return one bar a rank of its compute, exposed communication and idle time; together the step."""
+    """Return one bar per rank of its compute, exposed communication and idle time; together the step."""
     figure = go.Figure()
     parts = (
         ("compute_ns", "compute", "Compute"),
@@ -148,7 +148,7 @@ def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
 
 
 def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return the path as bars over time, one row a rank; *strip* as :func:`queries.path.strip` returns it."""
+    """Return the path as bars over time, one row per rank; *strip* is what `queries.strip` returns."""
     figure = go.Figure()
     for kind, part in strip.groupby("kind", sort=False):
         figure.add_bar(

@@ -14,7 +14,7 @@ __all__ = ["difference_histogram", "difference_scatter", "paths_bars", "runs_bar
 
 
 def runs_bar(runs: list[tuple[str, pd.DataFrame]], scheme: str) -> go.Figure:
-    """Return one stacked bar a run of its critical path by kind (key, duration_ns), the first run on top."""
+    """Return one stacked bar per run: its critical path by kind (key, duration_ns), the first on top."""
     labels = [f"{number}. {literal(short(label, 44))}" for number, (label, _) in enumerate(runs, start=1)]
     figure = go.Figure()
     for kind in KIND_LABELS:

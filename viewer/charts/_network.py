@@ -54,7 +54,7 @@ def loads_bar(loads: pd.DataFrame, shown: str, scheme: str) -> go.Figure:
 
 
 def use_map(use: Use, scheme: str) -> go.Figure:
-    """Return how fast links carried data over time, a row a link."""
+    """Return how fast links carried data over time, a row per link."""
     middle = (use.starts_ns + use.length_ns / 2) / 1e6
     figure = go.Figure(
         go.Heatmap(

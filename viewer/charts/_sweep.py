@@ -88,7 +88,7 @@ def frontier_scatter(points: pd.DataFrame, settings: Sequence[str], objective: s
 
 
 def parallel_coordinates(points: pd.DataFrame, settings: Sequence[str], scheme: str) -> go.Figure:
-    """Return a line a point through an axis a setting and one for the step, the fast ones drawn last.
+    """Return a line per point through an axis a setting and one for the step, the fast ones drawn last.
 
     Drawn as plain lines: the chart's own kind of this name needs WebGL, and scripts made while it runs,
     which our content policy forbids.

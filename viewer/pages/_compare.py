@@ -154,7 +154,7 @@ def _totals(runs: list[OpenRun], scheme: str) -> dmc.Stack:
             card(
                 "Critical path by kind",
                 graph(runs_bar(bars, scheme), id="compare-bars"),
-                note="The run shown comes first; differences are against it.",
+                note="The run shown comes first: it is the reference run for all differences.",
                 exports=export_links("kinds", **query),
             ),
             table_card("Runs", "overview", overview, _OVERVIEW, scheme, query=query),
@@ -165,7 +165,7 @@ def _totals(runs: list[OpenRun], scheme: str) -> dmc.Stack:
 
 def _against_first(run: OpenRun, other: OpenRun, scheme: str) -> list[Any]:
     query = {"run": run.info.id, "against": other.info.id}
-    parts: list[Any] = [dmc.Title(f"In detail: against {run_name(other.info)}", order=3, size="h4")]
+    parts: list[Any] = [dmc.Title(f"In detail: {run_name(other.info)}", order=3, size="h4")]
     if not same_nodes(run, other):
         text = (
             "The two runs simulate different workloads, so their nodes are not the same; only totals compare."

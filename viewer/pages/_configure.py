@@ -96,7 +96,7 @@ def _choices(form: Form, names: Sequence[str]) -> dmc.Paper:
             align="end",
             mt="xs",
         ),
-        note="A preset is a start: below, change what the customer has otherwise. The address holds it all.",
+        note="A preset is a starting point: change below what differs. The address holds it all.",
     )  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def _backends(chosen: Sequence[str]) -> dmc.MultiSelect:
 
 def _elsewhere() -> dmc.Paper:
     return card(
-        "The same elsewhere",
+        "Files and command",
         dmc.Group(
             [
                 dmc.Button("network.yml", id="new-yaml", variant="default", size="xs"),
@@ -238,7 +238,7 @@ def _register_address(app: Dash, view: StudyView) -> None:
         State("new-system", "value"), State("url", "search"), State("run", "data"),
         prevent_initial_call="initial_duplicate",
     )  # fmt: skip
-    def write(  # noqa: PLR0917 - one argument a field of the form
+    def write(  # noqa: PLR0917 - one argument per field of the form
         _fields: Any, _system: Any, workload: str, backends: list[str], label: Any, network: str, system: str,
         search: str | None, run: str | None,
     ) -> tuple[Any, Any, Any, Any]:  # fmt: skip

@@ -52,7 +52,7 @@ _CHOICES: dict[str, tuple[str, str, dict[str, str]]] = {
 _MEANINGS = (
     ("Shape", "How the ranks of one group are joined: by a switch, in a ring, or each with every other."),
     ("Size", "Ranks in one group of the dimension. The product of all sizes is the ranks of the cluster."),
-    ("Bandwidth", "Of one link in one direction, in GiB/s: 2³⁰ bytes a second, as ASTRA-sim has it. A "
+    ("Bandwidth", "Of one link in one direction, in GiB/s: 2³⁰ bytes per second, as ASTRA-sim has it. A "
      "400 Gb/s port is 46.6 GiB/s. The check below says it in GB/s and Gb/s."),
     ("Latency", "Of one link, in ns: what the first byte takes. Inside a host some 500, between hosts 1,000 "
      "to 10,000."),

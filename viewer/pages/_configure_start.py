@@ -35,7 +35,7 @@ def register_start(app: Dash, view: StudyView) -> None:
         State("new-workload", "value"), State("new-backends", "value"), State("new-label", "value"),
         prevent_initial_call=True,
     )  # fmt: skip
-    def start(  # noqa: PLR0917 - one argument a field of the form
+    def start(  # noqa: PLR0917 - one argument per field of the form
         clicks: int | None, _fields: Any, _system: Any, network: str, system: str, workload: str,
         backends: list[str] | None, label: str | None,
     ) -> Any:  # fmt: skip

@@ -88,7 +88,8 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             dmc.Title(TITLE, order=2),
             card("Across ranks", graph(path_strip(strip(run.path), scheme), id="strip", mode_bar=True),
                  exports=export_links("segments", run=run.info.id),
-                 note="The chain of work that makes the step as long as it is, on the rank that does it. "
+                 note="The chain of work that determines the length of the step, and the rank that"
+                 " does it. "
                  "Select a bar or a row to find it on the timeline and in the graph."),
             card(
                 "Contributors",

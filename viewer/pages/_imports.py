@@ -37,9 +37,9 @@ _MOST_FINDINGS = 100
 _MOST_FILES = 4
 _COLOURS = {"error": "red", "warning": "yellow", "note": "gray"}
 _KINDS = {
-    "trace set": "What `chakrascope trace` leaves: a folder with a manifest.json and two traces a rank.",
-    "traces": "Host and device traces captured by other means: et_0.json.gz and kineto_0.json.gz, and so on.",
-    "graphs": "Chakra graphs, one a rank: job.0.et, job.1.et, and so on.",
+    "trace set": "What `chakrascope trace` leaves: a folder with a manifest.json and two traces per rank.",
+    "traces": "Host and device traces captured by other tools: et_0.json.gz and kineto_0.json.gz, and so on.",
+    "graphs": "Chakra graphs, one per rank: job.0.et, job.1.et, and so on.",
 }
 _COLUMNS = [
     text_column("place", "What", flex=3, minWidth=220),
@@ -66,7 +66,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
         getRowId="params.data.id", rowSelection=SINGLE_ROW,
     )  # fmt: skip
     grid.selectedRows = {"ids": [chosen]} if chosen else []
-    note = "Select one to look it over; nothing changes before Import is pressed. Links are not followed."
+    note = "Select one to check it; nothing changes before Import is pressed. Links are not followed."
     return dmc.Stack(
         [
             dmc.Title(TITLE, order=2),
@@ -79,9 +79,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
 
 
 def _nowhere() -> Any:
-    text = (
-        "Say at its start from which folder the viewer may import; browsers only choose from what lies there:"
-    )
+    text = "Start the viewer with a folder it may import from; browsers choose only from what is there:"
     code = "chakrascope view STUDY --import-from FOLDER"
     return card(
         "There is no folder to import from", dmc.Text(text, mb="xs"), dmc.Code(code, block=True), _kinds()
@@ -119,7 +117,7 @@ def _details(item: ImportItem | None) -> Any:
         facts.append(("Host traces", "none: costs and data dependencies will be unknown"))
     buttons = dmc.Group(
         [
-            dmc.Button("Look it over", id="import-look", variant="default"),
+            dmc.Button("Check it", id="import-look", variant="default"),
             dmc.TextInput(id="import-name", label="Name of the workload", value=proposed_name(item), w=320,
                           debounce=True),
             dmc.Button("Import", id="import-go", disabled=True),
@@ -132,7 +130,7 @@ def _details(item: ImportItem | None) -> Any:
 
 def _findings(found: Sequence[Finding] | None) -> Any:
     if found is None:
-        return empty("Not looked over yet. Looking it over converts it once, and says what is wrong with it.")
+        return empty("Not checked yet. A check converts it once, and says what is wrong with it.")
     if not found:
         return dmc.Alert("Nothing is wrong with it.", color="green", variant="light", mt="sm")
     lines = [
@@ -196,12 +194,12 @@ def _register_work(app: Dash, view: StudyView, folder: Path) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def look(clicks: int | None, search: str | None) -> Any:
-        """Have the item looked over by a process of its own."""
+        """Have the item checked by a process of its own."""
         item = _known_item(folder, search)
         if not clicks or item is None:
             return no_update
         jobs.submit_import(ImportRequest(place, item.id), label=item.place)
-        return "A job looks it over."
+        return "A job checks it."
 
     @app.callback(
         Output("import-told", "children", allow_duplicate=True), Input("import-go", "n_clicks"),

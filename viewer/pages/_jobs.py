@@ -77,15 +77,13 @@ def register(app: Dash, view: StudyView) -> None:
         if not asked or asked["action"] != "log":
             return no_update, no_update, no_update
         number = int(asked["job"])
-        return jobs.log(number) or "It has printed nothing.", True, f"Log of job {number}"
+        return jobs.log(number) or "Its log is empty.", True, f"Log of job {number}"
 
 
 def job_list(jobs: Sequence[Job], known_runs: set[str]) -> Any:
-    """Return one panel a job, the newest first; *known_runs* are the ids of the runs that still exist."""
+    """Return one panel per job, the newest first; *known_runs* are the ids of the runs that still exist."""
     if not jobs:
-        return empty(
-            "None yet. A job goes on when this page is closed, and is listed here when it comes back."
-        )
+        return empty("None yet. Jobs go on when this page is closed, and are listed here when you come back.")
     more = len(jobs) - _MOST_SHOWN
     older = [empty(f"{more:,} older ones: chakrascope jobs STUDY")] if more > 0 else []
     return dmc.Stack([*(_job(job, known_runs) for job in jobs[:_MOST_SHOWN]), *older], gap="xs")
@@ -144,7 +142,7 @@ def _result(job: Job, known_runs: set[str]) -> list[Any]:
 
 def _progress(job: Job) -> str:
     if job.state == "queued":
-        return "Waits for its turn: one job of a study works at a time."
+        return "Waits for its turn: a study runs one job at a time."
     done = f"{job.done:,} of {job.total:,} {_WHOLE.get(job.kind, 'done')}"
     simulated = f", {duration_text(job.simulated_ns)} simulated so far" if job.kind == "simulation" else ""
     return done + simulated

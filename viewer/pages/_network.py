@@ -42,10 +42,10 @@ _COLLECTIVES = [
 ]
 _COLLECTIVES_NOTE = (
     "Skew: from the first rank's arrival to the last one's. Transfer: the longest any rank spent in it once "
-    "everybody it needed had come. Algorithm bandwidth: size over transfer (an all_gather counts the whole "
-    "result). Bus bandwidth: what a ring of as many ranks moves over each link, to hold against the "
+    "all the ranks it needed had arrived. Algorithm bandwidth: size over transfer (an all_gather counts the "
+    "whole result). Bus bandwidth: what a ring of as many ranks moves over each link, to compare with the "
     "hardware's figure: all_reduce × 2(n−1)/n; all_gather, reduce_scatter, all_to_all × (n−1)/n. "
-    "GB/s: 10⁹ bytes a second."
+    "GB/s: 10⁹ bytes per second."
 )
 _LINKS = [
     {"field": "source", "headerName": "From", "minWidth": 90},
@@ -120,8 +120,8 @@ def _map(run: OpenRun, links: Any, scheme: str) -> list[Any]:
     if drawn is None:
         return []
     note = (
-        "Ranks on a circle, switches inside; each link in the colour of its busier direction. Point at the "
-        "middle of a link to read it."
+        "Ranks in a circle, switches inside; each link has the colour of its busier "
+        "direction. Point at the middle of a link to read it."
     )
     chart = graph(link_chart(drawn, scheme), id="link-map")
     return [card("Topology", chart, note=note, exports=export_links("links", run=run.info.id))]
@@ -131,7 +131,7 @@ def _use(run: OpenRun, scheme: str) -> list[Any]:
     use = use_over_time(run.result)
     if use is None:
         return []
-    note = "The links that carried most, the busiest first. GB/s: 10⁹ bytes a second."
+    note = "The links that carried most, the busiest first. GB/s: 10⁹ bytes per second."
     chart = graph(use_map(use, scheme), id="link-use")
     return [card("Links over time", chart, note=note, exports=export_links("link-use", run=run.info.id))]
 

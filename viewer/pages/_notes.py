@@ -18,12 +18,12 @@ def note_editor(what: str, title: str, *, labelled: bool) -> dmc.Modal:
     label = dmc.TextInput(
         id=f"{what}-label",
         label="Label",
-        description=f"At most {Study.LABEL_LENGTH} characters; empty gives back the first label.",
+        description=f"At most {Study.LABEL_LENGTH} characters; empty restores the original label.",
     )
     tags = dmc.TagsInput(
         id=f"{what}-tags",
         label="Tags",
-        description=f"Enter or a comma ends a tag of at most {Study.TAG_LENGTH} characters.",
+        description=f"End each tag with Enter or a comma; at most {Study.TAG_LENGTH} characters.",
         maxTags=_MOST_TAGS,
         acceptValueOnBlur=True,
         splitChars=[","],

@@ -101,7 +101,7 @@ def no_workload(search: str) -> dmc.Paper:
         "This study has no workload yet",
         dmc.Text("Capture a training job and convert it, then reload this page:", mb="xs"),
         dmc.Code(code, block=True, mb="xs"),
-        dmc.Text(["Or take in traces or graphs that exist already: ", link_to("Import", "/import", search)]),
+        dmc.Text(["Or import traces or graphs that exist already: ", link_to("Import", "/import", search)]),
     )
 
 

@@ -236,7 +236,7 @@ def _doomed(chosen: Sequence[RunInfo]) -> Any:
     count = "this run" if len(chosen) == 1 else f"these {len(chosen)} runs"
     more = [dmc.ListItem(f"and {len(chosen) - _MOST_NAMED} more")] if len(chosen) > _MOST_NAMED else []
     named = [dmc.ListItem(run_text(info), className="finding") for info in chosen[:_MOST_NAMED]]
-    text = "What is deleted cannot be brought back; the workload stays, and can be simulated again."
+    text = "This cannot be undone; the workload stays, and can be simulated again."
     return html.Div([
         dmc.Text(f"The results, labels and notes of {count} will be deleted:", mb="xs"),
         dmc.List([*named, *more], size="sm"),

@@ -117,7 +117,7 @@ def _sweep(view: StudyView, name: str, scheme: str, selection: Selection) -> Any
     objective = selection.option("pareto")
     charts = [_pareto(name, points, settings, objective, scheme)] if objectives(points) else []
     if settings:
-        note = "A line a point, the fastest on top: where blue lines meet, a setting matters."
+        note = "A line per point, the fastest on top: where blue lines meet, a setting matters."
         lines = graph(parallel_coordinates(points, settings, scheme))
         charts.append(card("All settings at once", lines, note=note))
     parts.append(dmc.SimpleGrid(charts, cols={"base": 1, "xl": 2}))
@@ -158,9 +158,7 @@ def _heat(name: str, points: pd.DataFrame, settings: list[str], scheme: str) -> 
     matrix = best_by(points, row, column_)
     note = f"The shortest step for each {setting_title(row)} (rows) and {setting_title(column_)} (columns)."
     exports = export_links("sweep-pairs", sweep=name)
-    return card(
-        "Two settings against each other", graph(best_heat_map(matrix, scheme)), note=note, exports=exports
-    )
+    return card("Two settings", graph(best_heat_map(matrix, scheme)), note=note, exports=exports)
 
 
 def _pareto(name: str, points: pd.DataFrame, settings: list[str], objective: str, scheme: str) -> dmc.Paper:
@@ -168,7 +166,7 @@ def _pareto(name: str, points: pd.DataFrame, settings: list[str], objective: str
     against = objective if objective in names else names[0]
     title = setting_title(against)
     least = "the largest" if more_is_cheaper(against) else "the smallest"
-    note = f"Marked: the shortest step for what it costs; of {title}, {least} costs least."
+    note = f"Marked: the Pareto front, the shortest step for each cost; of {title}, {least} costs least."
     note += _RANKS_NOTE if against == "ranks" else ""
     scatter = frontier_scatter(
         points.assign(best=worth_their_cost(points, against)), settings, against, scheme
@@ -176,10 +174,10 @@ def _pareto(name: str, points: pd.DataFrame, settings: list[str], objective: str
     choice = dmc.Select(
         id="sweep-pareto", value=against, allowDeselect=False, w=220, size="xs",
         data=[{"value": each, "label": setting_title(each)} for each in names],
-        **{"aria-label": "What the step is set against"},
+        **{"aria-label": "Second objective"},
     )  # fmt: skip
     exports = export_links("sweep-front", sweep=name, against=against)
-    return card("What speed costs", choice, graph(scatter), note=note, exports=exports)
+    return card("Step time against its cost", choice, graph(scatter), note=note, exports=exports)
 
 
 def _points(found: Sweep, goal: Goal, scheme: str) -> dmc.Paper:

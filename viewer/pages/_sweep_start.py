@@ -66,8 +66,8 @@ def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
         _aim_fields(aim),
         start,
         html.Div(id="sweep-told", **{"aria-live": "polite"}),
-        note="Every combination of the values is simulated, from the setup of the page New run on; or, with "
-        "a number of points to try, those that Optuna chooses by what it learned from the ones before.",
+        note="Every combination of the values is simulated, starting from the setup on the page "
+        "New run. With a number of points to try, Optuna chooses the points instead.",
         id="sweep-new",
     )
 

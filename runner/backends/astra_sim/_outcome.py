@@ -108,7 +108,7 @@ def _lost(experiment: Experiment) -> list[str]:
     ]
     if experiment.semantics == "trace":
         lost.append(
-            "ASTRA-sim runs one CPU operation, one computation and one communication a rank at a time and "
+            "ASTRA-sim runs one CPU operation, one computation and one communication per rank at a time and "
             "rounds durations to microseconds; lanes and nanoseconds of the captured trace are not used."
         )
     return lost

@@ -91,7 +91,7 @@ class _Flows:
         if not arrivals and limit_ns < 0 and self._sent:
             raise BackendError(
                 f"{len(self._sent)} messages never arrive: their packets were lost and RETRANSMIT_TIMEOUT is "
-                "0, or switches pause each other in a circle; set RETRANSMIT_TIMEOUT (us), or give the "
+                "0, or switches pause each other in a deadlock; set RETRANSMIT_TIMEOUT (us), or give the "
                 "switches a larger BUFFER_SIZE (MiB)."
             )
         for message_id, time_ns in arrivals:

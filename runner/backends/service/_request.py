@@ -41,7 +41,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def write_archive(experiment: Experiment, folder: str, path: Path, keep_on: Callable[[], None]) -> None:
-    """Write one program a rank as ``folder/workload.<rank>.et`` into the zip archive *path*.
+    """Write one program per rank as ``folder/workload.<rank>.et`` into the zip archive *path*.
 
     The service unpacks it into plain files, so that ranks cannot share one. *keep_on* is called every MiB.
     """

@@ -17,7 +17,7 @@ _NAME_LENGTH = 60
 
 
 def item_table(items: Sequence[ImportItem]) -> pd.DataFrame:
-    """Return a row an item."""
+    """Return a row per item."""
     rows = [vars(item) | {"files": len(item.files) + len(item.host_files)} for item in items]
     table: pd.DataFrame = pd.DataFrame(rows, columns=_COLUMNS)
     return table

@@ -20,7 +20,7 @@ RECORDED = [
 
 
 def run(kind, size_bytes, semantics):
-    """Run a collective of four hosts with a fast and a slow interface each; a hash picks one a message."""
+    """Run a collective of four hosts with a fast and a slow interface each; a hash picks one per message."""
     links = [
         [host, 4 + i, f"{rate}Gbps", "500ns", 0] for host in range(4) for i, rate in enumerate(RATES_GBPS)
     ]

@@ -1,4 +1,4 @@
-"""Train one expert a rank: tokens travel to theirs and back by all_to_all, as the router says."""
+"""Train one expert per rank: tokens travel to theirs and back by all_to_all, as the router says."""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""Train a model cut into one stage a rank, with the 1F1B schedule; ``--replicated`` twice, side by side."""
+"""Train a model cut into one stage per rank, with the 1F1B schedule; ``--replicated`` twice, side by side."""
 
 import sys
 

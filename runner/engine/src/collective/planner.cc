@@ -53,7 +53,7 @@ Choice Planner::choose(const CollectiveRequest& request) {
     return choices_[key] = implementations_.choose(request.kind, request.node_id);
 }
 
-// Cut into equal chunks; the last one is as large as the others, and none is smaller than a byte a rank. A
+// Cut into equal chunks; the last one is as large as the others, and none is smaller than a byte per rank. A
 // custom algorithm takes all at once.
 Planner::Chunks Planner::split(const CollectiveRequest& request, const Choice& choice) const {
     const auto splits = static_cast<std::uint64_t>(config_.preferred_dataset_splits);

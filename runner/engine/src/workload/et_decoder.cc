@@ -243,7 +243,8 @@ Program decode_program(std::string_view bytes, const std::string& name) {
     const auto& counts = program.parent_count;
     if (!counts.empty() && std::find(counts.begin(), counts.end(), 0U) == counts.end()) {
         throw DependencyError(
-            name + ": every node waits for another one, so that none can start. Remove the circle.");
+            name +
+            ": every node waits for another one, so that none can start. Remove the dependency cycle.");
     }
     return program;
 }

@@ -98,7 +98,7 @@ class Rank {
 struct Roofline {
     Time duration = 0;
     double intensity = 0;    // operations a byte
-    double performance = 0;  // operations a second
+    double performance = 0;  // operations per second
     static Roofline of(const Node& node, const Config& config);
 };
 
