@@ -147,14 +147,22 @@ class SimulationStalled(BackendError):
     """Ranks wait for each other and nothing is left to happen.
 
     ``waits`` holds the same facts as data: one mapping per unfinished operation with the keys ``rank``,
-    ``node_id``, ``node_name``, ``operation`` and ``waits_for``.
+    ``node_id``, ``node_name``, ``operation`` and ``waits_for``. ``deadlock`` holds the operations that wait
+    for each other in a cycle, if they do: each waits for the next, and the last for the first; the keys are
+    ``rank``, ``node_id``, ``node_name``, ``operation`` and ``begun``.
     """
 
     exit_code = 53
 
-    def __init__(self, message: str, waits: list[dict[str, Any]] | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        waits: list[dict[str, Any]] | None = None,
+        deadlock: list[dict[str, Any]] | None = None,
+    ) -> None:
         super().__init__(message)
         self.waits = waits or []
+        self.deadlock = deadlock or []
 
 
 class StudyError(ChakrascopeError):

@@ -20,11 +20,21 @@ from ._base import Progress
 from ._collectives import collective_table
 from ._stall import stall_error
 
-__all__ = ["ExternalNetwork", "NativeBackend", "ReplayBackend", "device_links", "engine_config"]
+__all__ = [
+    "MOST_OVERTAKING",
+    "ExternalNetwork",
+    "NativeBackend",
+    "ReplayBackend",
+    "device_links",
+    "engine_config",
+]
 
 ExternalNetwork = Callable[[list[tuple[int, int, int, int, int]], int], list[tuple[int, int]]]
 """Takes messages (id, source, destination, bytes, ns) and a time in ns (-1: none); simulates until something
 arrives but not past that time; returns what arrived in that instant (id, ns)."""
+
+
+MOST_OVERTAKING = 2
 
 
 class NativeBackend:
@@ -39,30 +49,70 @@ class NativeBackend:
         return self.simulate(experiment, progress)
 
     def simulate(
-        self, experiment: Experiment, progress: Progress | None, network: ExternalNetwork | None = None
+        self,
+        experiment: Experiment,
+        progress: Progress | None,
+        network: ExternalNetwork | None = None,
+        overtaking: int = 0,
     ) -> Result:
-        """Simulate *experiment*, its messages carried by *network* instead of the analytical one if given."""
+        """Simulate *experiment*, its messages carried by *network* instead of the analytical one if given.
+
+        *overtaking* (0 to `MOST_OVERTAKING`) says how much may pass what waits for a peer. The analytical
+        networks raise it by themselves where a captured job would stall without; with a *network*, the
+        caller does, because that has to begin again.
+        """
         with _within_memory(experiment):
-            return _result(experiment, self._output(experiment, progress, network))
+            return _result(experiment, self._output(experiment, progress, network, overtaking))
 
     def _output(
-        self, experiment: Experiment, progress: Progress | None, network: ExternalNetwork | None
+        self,
+        experiment: Experiment,
+        progress: Progress | None,
+        network: ExternalNetwork | None,
+        overtaking: int,
     ) -> Any:
         config = engine_config(
             experiment, congestion_aware=self.congestion_aware, replay_only=self.replay_only
         )
+        config.overtaking = overtaking
         config.record_nodes = config.record_links = experiment.detail is Detail.EVERYTHING
         if network is not None:
             config.external_network = network
         source = experiment.workload
         output = engine.simulate(config, list(source.programs), source.program_of_rank, progress)
-        if len(output.unfinished):
-            raise stall_error(output.unfinished, source.num_ranks)
+        if output.unfinished:
+            remedies = self._remedies(experiment, progress)
+            raise stall_error(output.unfinished, source.num_ranks, output.deadlock, remedies)
         if output.nodes_executed == 0:
             raise BackendError(
                 "The simulation executed no node at all; check that the workload is not empty."
             )
         return output
+
+    def _remedies(self, experiment: Experiment, progress: Progress | None) -> list[str]:
+        """Return the changes with which the stalled *experiment* ends, each of them tried."""
+        if experiment.semantics == "trace":  # has been given every freedom already
+            return []
+        chunks = (experiment.system.preferred_dataset_splits or 1) * experiment.num_queues_per_dim
+        changes: dict[str, dict[str, Any]] = {
+            f"'active-chunks-per-dimension' {chunks} in the system file": {
+                "active_chunks_per_dimension": chunks
+            },
+            'semantics="trace"': {"semantics": "trace", "native_collectives": True},
+        }
+        found = []
+        for words, settings in changes.items():
+            config = engine_config(
+                experiment, congestion_aware=self.congestion_aware, replay_only=self.replay_only
+            )
+            config.record_nodes = config.record_links = False
+            for name, value in settings.items():
+                setattr(config, name, value)
+            source = experiment.workload
+            output = engine.simulate(config, list(source.programs), source.program_of_rank, progress)
+            if not output.unfinished:
+                found.append(words)
+        return found
 
 
 class ReplayBackend(NativeBackend):
@@ -236,7 +286,7 @@ def _tables(experiment: Experiment, output: Any) -> dict[str, pd.DataFrame]:
 
 
 def _provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
-    warnings = [*experiment.system.warnings, *_short_lists(experiment)]
+    warnings = [*experiment.system.warnings, *_short_lists(experiment), *_overtaking(output)]
     skipped = int(output.nodes_total) - int(output.nodes_executed)
     if skipped:
         warnings.append(
@@ -258,10 +308,24 @@ def _provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
         "nodes_total": int(output.nodes_total),
         "nodes_executed": int(output.nodes_executed),
         "events": int(output.events),
+        "overtaking": int(output.overtaking),
+        "overtaken": int(output.overtaken),
         "folded": bool(output.folded),
         "ranks_simulated": len(np.unique(output.rank_representative)),
         "finish_order": output.finish_order.tolist(),
     }
+
+
+def _overtaking(output: Any) -> list[str]:
+    """Return a sentence if operations had to pass others, so that the ranks did not wait for each other."""
+    if not output.overtaking:
+        return []
+    lanes = " and the lanes of the ranks" if output.overtaking > 1 else ""
+    return [
+        f"In the order of the queues{lanes} the ranks would wait for each other for ever, where the job did "
+        f"not: {output.overtaken} chunks or operations passed others that wait for a peer "
+        "(each process group makes progress by itself, as a communicator does)."
+    ]
 
 
 def _short_lists(experiment: Experiment) -> list[str]:

@@ -15,6 +15,7 @@ class Config:
     num_queues_per_dim: int
     rendezvous: bool
     semantics: str
+    overtaking: int
     replay_only: bool
     native_collectives: bool
     preferred_dataset_splits: int
@@ -61,7 +62,10 @@ class Output:
     nodes_executed: int
     events: int
     folded: bool
+    overtaking: int
+    overtaken: int
     unfinished: list[dict[str, int | str]]
+    deadlock: list[dict[str, int | str | bool]]
     rank_finish_ns: npt.NDArray[np.int64]
     finish_order: npt.NDArray[np.int32]
     rank_representative: npt.NDArray[np.int32]

@@ -67,6 +67,6 @@ def test_chunks_in_different_orders_are_diagnosed():
         local_mem_bw=50.0,
     )
     programs = [[build.coll(0, 1000)]] * 16
-    assert "active-chunks-per-dimension" in build.run(programs, settings).unfinished[0]["waits_for"]
+    assert "chunks in another order" in build.run(programs, settings).unfinished[0]["waits_for"]
     settings.active_chunks_per_dimension = 2
     assert min(build.finish(programs, settings)) > 0

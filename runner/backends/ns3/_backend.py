@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
-from ....errors import BackendError
+from ....errors import BackendError, SimulationStalled
 from ..._experiment import Experiment
 from ..._result import COLUMNS, Result
 from ...config import NO_CONTROL, PacketNetwork
 from .._base import Progress
 from .._flows import completion_times
-from .._native import NativeBackend
+from .._native import MOST_OVERTAKING, NativeBackend
 from .._process import backend_timeout_s
 from ._build import build_driver
 from ._driver import Arrival, LinkTotals, Message, PacketDriver
 
 __all__ = ["Ns3Backend"]
+
+_Attempt = TypeVar("_Attempt")
 
 
 class Ns3Backend(NativeBackend):
@@ -38,11 +42,14 @@ class Ns3Backend(NativeBackend):
         timeout_s = backend_timeout_s() if self.timeout_s is None else self.timeout_s
         watch = _Watch(progress)
         program, ns3 = build_driver(watch.keep_going)
-        with PacketDriver(program, packet, keep_going=watch.keep_going, timeout_s=timeout_s) as driver:
-            flows = _Flows(driver, watch)
-            result = self.simulate(experiment, watch.engine_progress, flows.advance)
-            totals = driver.totals()
-        table = flows.table()
+
+        def attempt(overtaking: int) -> tuple[Result, LinkTotals, pd.DataFrame]:
+            with PacketDriver(program, packet, keep_going=watch.keep_going, timeout_s=timeout_s) as driver:
+                flows = _Flows(driver, watch)
+                result = self.simulate(experiment, watch.engine_progress, flows.advance, overtaking)
+                return result, driver.totals(), flows.table()
+
+        result, totals, table = _eased(experiment, attempt)
         facts = {"versions": result.provenance["versions"] | {"ns-3": ns3.version}} | _facts(totals, table)
         warnings = [*result.provenance["warnings"], *packet.warnings(), *_drops(totals)]
         assumptions = [*result.provenance["assumptions"], *_assumptions(packet)]
@@ -53,6 +60,14 @@ class Ns3Backend(NativeBackend):
             link_use=totals.history,
             provenance=result.provenance | facts | {"warnings": warnings, "assumptions": assumptions},
         )
+
+
+def _eased(experiment: Experiment, attempt: Callable[[int], _Attempt]) -> _Attempt:
+    """Return the first *attempt* that does not stall; a captured job is given more and more freedom."""
+    for overtaking in range(MOST_OVERTAKING if experiment.semantics == "trace" else 0):
+        with contextlib.suppress(SimulationStalled):
+            return attempt(overtaking)
+    return attempt(MOST_OVERTAKING if experiment.semantics == "trace" else 0)
 
 
 class _Watch:

@@ -130,6 +130,7 @@ void bind_config(nb::module_& module) {
         .def_rw("num_queues_per_dim", &Config::num_queues_per_dim)
         .def_rw("rendezvous", &Config::rendezvous)
         .def_rw("semantics", &Config::semantics)
+        .def_rw("overtaking", &Config::overtaking)
         .def_rw("native_collectives", &Config::native_collectives)
         .def_rw("replay_only", &Config::replay_only)
         .def_rw("preferred_dataset_splits", &Config::preferred_dataset_splits)
@@ -184,6 +185,20 @@ nb::list unfinished(const Output& output) {
     return list;
 }
 
+nb::list deadlock(const Output& output) {
+    nb::list list;
+    for (const Blocked& blocked : output.deadlock) {
+        nb::dict item;
+        item["rank"] = blocked.rank;
+        item["node_id"] = blocked.node_id;
+        item["name"] = to_text(blocked.name);
+        item["operation"] = blocked.operation;
+        item["begun"] = blocked.begun;
+        list.append(item);
+    }
+    return list;
+}
+
 template <class Field>
 nb::object of_ranks(const Output& output, Field field) {
     return column(output.rank_statistics, [field](const Statistics& item) { return item.*field; });
@@ -208,7 +223,10 @@ void bind_output(nb::module_& module) {
         .def_ro("nodes_executed", &Output::nodes_executed)
         .def_ro("events", &Output::events)
         .def_ro("folded", &Output::folded)
+        .def_ro("overtaking", &Output::overtaking)
+        .def_ro("overtaken", &Output::overtaken)
         .def_prop_ro("unfinished", &unfinished)
+        .def_prop_ro("deadlock", &deadlock)
         .def_prop_ro("rank_finish_ns", [](Output& o) { return to_array(std::vector(o.rank_finish_ns)); })
         .def_prop_ro("finish_order", [](Output& o) { return to_array(std::vector(o.finish_order)); })
         .def_prop_ro("rank_representative",

@@ -41,6 +41,9 @@ struct Config {
     bool rendezvous = false;
     // How a rank runs its program.
     std::string semantics = "astra-sim";
+    // What need not wait for its turn while what is ahead of it waits for a peer: 0 nothing, 1 chunks in the
+    // queue of a dimension, 2 nodes of a lane too. With trace semantics it is raised until nothing stalls.
+    int overtaking = 0;
     bool replay_only = false;
     bool native_collectives =
         false;  // simulate broadcast, reduce, gather and scatter instead of replaying them

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from packets import network
-from workloads import coll, workload
+from packets import network, star
+from workloads import coll, comp, workload
 
 from chakrascope.converter import CollectiveType
 from chakrascope.runner import simulate
@@ -45,3 +45,14 @@ def test_a_captured_collective_waits_for_each_message_in_turn():
     kind, size_bytes, first_come = RECORDED[1]
     in_turn = run(kind, size_bytes, "trace").ranks["finish_ns"].tolist()
     assert all(own > theirs for own, theirs in zip(in_turn, first_come, strict=True))
+
+
+@pytest.mark.usefixtures("ns3")
+def test_collectives_of_two_groups_begun_in_opposite_orders_end():
+    one, other = coll(0, 40_000, group=1, stream=1), coll(1, 40_000, group=2, stream=2)
+    delay = comp(2, 5000, stream=3)
+    ranks = [[one, delay, other | {"after": (2,)}], [other, delay, one | {"after": (2,)}]]
+    job = workload(*ranks, groups={1: (0, 1), 2: (0, 1)})
+    result = simulate(job, "default", star(2), backend="ns3", semantics="trace")
+    assert result.provenance["overtaking"] == 1
+    assert result.flows["end_ns"].max() <= result.makespan_ns

@@ -19,9 +19,7 @@ std::int64_t stream_tag(std::int64_t group, std::uint64_t turn) {
 
 }  // namespace
 
-StreamScheduler::StreamScheduler(Rank& rank)
-    : rank_(rank),
-      planner_(rank.cluster().config, rank.cluster().groups, rank.cluster().implementations, rank.id()) {
+StreamScheduler::StreamScheduler(Rank& rank) : rank_(rank) {
     const Config& config = rank.cluster().config;
     const auto queues = static_cast<std::size_t>(config.num_queues_per_dim);
     concurrency_ = (static_cast<std::size_t>(config.active_chunks_per_dimension) + queues - 1) / queues;
@@ -29,14 +27,15 @@ StreamScheduler::StreamScheduler(Rank& rank)
 }
 
 bool StreamScheduler::launch(const CollectiveRequest& request) {
-    const Choice choice = planner_.choose(request);
-    const Planner::Chunks chunks = planner_.split(request, choice);
+    Planner& planner = this->planner(request.group);
+    const Choice choice = planner.choose(request);
+    const Planner::Chunks chunks = planner.split(request, choice);
     const std::int64_t priority = next_priority(request);
     std::uint64_t& turn = streams_of_group_[request.group];
     if (chunks.count == 0) return false;
     CollectiveRun* run = nullptr;
     for (std::uint64_t i = 0; i < chunks.count; ++i) {
-        std::vector<Phase> phases = planner_.plan(request, choice, i, turn, chunks.size);
+        std::vector<Phase> phases = planner.plan(request, choice, i, turn, chunks.size);
         if (phases.empty()) return false;
         if (run == nullptr)
             run = &(
@@ -46,6 +45,17 @@ bool StreamScheduler::launch(const CollectiveRequest& request) {
         proceed(stream);
     }
     return true;
+}
+
+// A planner goes round the queues. Where groups overtake each other, ranks plan for them in different orders
+// and agree only on the order within a group.
+Planner& StreamScheduler::planner(std::int64_t group) {
+    Cluster& cluster = rank_.cluster();
+    const Config& config = cluster.config;
+    return planners_
+        .try_emplace(config.overtaking > 0 ? group : 0, config, cluster.groups, cluster.implementations,
+                     rank_.id())
+        .first->second;
 }
 
 std::int64_t StreamScheduler::next_priority(const CollectiveRequest& request) {
@@ -87,6 +97,7 @@ void StreamScheduler::move_on(Stream& stream) {
     const bool last = stream.next_phase == stream.phases.size();
     if (last) ended(stream);
     if (old >= 0) {
+        if (rank_.cluster().config.overtaking > 0) rank_.cluster().attendance.end(stream);
         watch_ties(queues_[old]);
         auto& list = queues_[old].streams;
         list.erase(std::find(list.begin(), list.end(), &stream));
@@ -157,13 +168,54 @@ void StreamScheduler::pump(std::int32_t queue) {
 
 void StreamScheduler::start_waiting(std::uint64_t place) {
     Queue& queue = queues_[place];
-    for (std::size_t i = queue.running; i < queue.streams.size() && queue.running < concurrency_; ++i) {
-        Stream& stream = *queue.streams[i];
-        stream.started = true;
-        stream.algorithm = make_algorithm(rank_, stream);
-        ++queue.running;
-        stream.algorithm->start();
+    if (rank_.cluster().config.overtaking == 0) {
+        for (std::size_t i = queue.running; i < queue.streams.size() && queue.running < concurrency_; ++i)
+            start(queue, *queue.streams[i]);
+        return;
     }
+    while (queue.running < queue.streams.size()) {
+        Stream* next = nullptr;
+        if (queue.running < concurrency_) {
+            next = *std::find_if(queue.streams.begin(), queue.streams.end(),
+                                 [](const Stream* stream) { return !stream->started; });
+        } else {
+            next = overtaker(queue);
+            if (next == nullptr) return;
+            ++rank_.cluster().overtaken;
+        }
+        rank_.cluster().attendance.begin(*next);
+        start(queue, *next);
+    }
+}
+
+void StreamScheduler::start(Queue& queue, Stream& stream) {
+    stream.started = true;
+    stream.algorithm = make_algorithm(rank_, stream);
+    ++queue.running;
+    stream.algorithm->start();
+}
+
+// Groups make progress independently of each other, like communicators with a stream each: a chunk waits for
+// the earlier ones of its own group, and for others only as far as they are at work. Of the chunks that are
+// left when nothing moves, the earliest of a group that all its members have issued is never held up, so that
+// there is a deadlock only where the programs themselves have one.
+Stream* StreamScheduler::overtaker(const Queue& queue) const {
+    const Attendance& attendance = rank_.cluster().attendance;
+    std::unordered_map<std::int64_t, Stream*> earliest;
+    std::size_t at_work = 0;
+    for (Stream* stream : queue.streams) {
+        if (stream->started && attendance.complete(*stream)) {
+            ++at_work;
+            continue;
+        }
+        Stream*& first = earliest.try_emplace(stream->run->group, stream).first->second;
+        if (stream->tag < first->tag) first = stream;
+    }
+    if (at_work >= concurrency_) return nullptr;
+    for (Stream* stream : queue.streams) {
+        if (!stream->started && earliest.at(stream->run->group) == stream) return stream;
+    }
+    return nullptr;
 }
 
 }  // namespace chakrascope

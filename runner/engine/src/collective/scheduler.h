@@ -43,9 +43,13 @@ class StreamScheduler {
     void release(std::int32_t queue);
     void pump(std::int32_t queue);
     void start_waiting(std::uint64_t queue);
+    void start(Queue& queue, Stream& stream);
+    // The first chunk that may pass those at work or waiting for a peer; null when there is none.
+    Stream* overtaker(const Queue& queue) const;
+    Planner& planner(std::int64_t group);
 
     Rank& rank_;
-    Planner planner_;
+    std::unordered_map<std::int64_t, Planner> planners_;
     std::size_t concurrency_;
     std::vector<Queue> queues_;
     std::unordered_map<std::uint32_t, CollectiveRun> runs_;

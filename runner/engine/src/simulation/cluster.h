@@ -3,6 +3,7 @@
 
 #include <deque>
 
+#include "../collective/attendance.h"
 #include "../collective/custom.h"
 #include "../collective/implementation.h"
 #include "../config.h"
@@ -23,7 +24,8 @@ struct Cluster {
           groups(settings),
           mailbox(settings, events),
           memory(settings, events),
-          customs(settings.custom_base) {}
+          customs(settings.custom_base),
+          attendance(settings.num_ranks()) {}
 
     const Config& config;
     const Fold* fold;  // null when every rank is simulated
@@ -33,6 +35,8 @@ struct Cluster {
     Mailbox mailbox;
     RemoteMemory memory;
     CustomAlgorithms customs;
+    Attendance attendance;        // kept where chunks overtake
+    std::uint64_t overtaken = 0;  // chunks and nodes that did not wait for their turn
     // Set when two events of one tick could have come in another order without the fold.
     bool tied = false;
     std::int32_t ranks_finished = 0;

@@ -7,10 +7,19 @@
 #include "../errors.h"
 #include "../network/topology.h"
 #include "cluster.h"
+#include "deadlock.h"
 #include "stalls.h"
 
 namespace chakrascope {
 namespace {
+
+constexpr int kMostOvertaking = 2;
+
+// Whether a simulation that stalled is run again with more that may overtake. A captured job ran, so it must
+// run here; a network outside the engine cannot start again by itself.
+bool may_ease(const Config& config) {
+    return config.semantics == "trace" && !config.external_network && config.overtaking < kMostOvertaking;
+}
 
 void check_network(const Config& config) {
     const std::size_t dimensions = config.topology.size();
@@ -173,9 +182,13 @@ Output collect(Cluster& cluster, const Simulated& simulated) {
     output.finish_order = expand_order(cluster.finish_order, simulated);
     output.events = cluster.events.events();
     output.folded = cluster.fold != nullptr;
+    output.overtaking = cluster.config.overtaking;
+    output.overtaken = cluster.overtaken;
     if (cluster.config.record_nodes) collect_nodes(output, simulated);
     if (cluster.config.record_links) output.links = cluster.mailbox.network().links();
     output.unfinished = find_stalls(cluster, simulated.ranks());
+    if (!output.unfinished.empty() && !may_ease(cluster.config))
+        output.deadlock = find_deadlock(cluster, simulated.ranks());
     return output;
 }
 
@@ -214,7 +227,13 @@ Output simulate(const Config& config, const std::vector<std::shared_ptr<const Pr
         if (auto output = run(config, fold.get(), programs, program_of_rank, progress))
             return std::move(*output);
     }
-    return *run(config, nullptr, programs, program_of_rank, progress);
+    Output output = *run(config, nullptr, programs, program_of_rank, progress);
+    Config eased = config;
+    while (!output.unfinished.empty() && may_ease(eased)) {
+        ++eased.overtaking;
+        output = *run(eased, nullptr, programs, program_of_rank, progress);
+    }
+    return output;
 }
 
 }  // namespace chakrascope

@@ -23,6 +23,15 @@ struct Stall {
     std::string waits_for;
 };
 
+// An operation of a deadlock: one that has begun, or that cannot begin.
+struct Blocked {
+    std::int32_t rank;
+    std::int64_t node_id;
+    std::string name;
+    std::string operation;
+    bool begun;
+};
+
 struct Output {
     std::vector<std::int64_t> rank_finish_ns;  // -1 for a rank that never finishes
     std::vector<Statistics> rank_statistics;
@@ -37,9 +46,12 @@ struct Output {
     std::vector<std::int64_t> node_origin_node;
     std::vector<LinkUse> links;
     std::vector<Stall> unfinished;
+    std::vector<Blocked> deadlock;  // each waits for the next, and the last for the first
     std::int64_t makespan_ns = 0;
     std::uint64_t nodes_total = 0, nodes_executed = 0, events = 0;
     bool folded = false;
+    int overtaking = 0;           // of Config, as it was in the end
+    std::uint64_t overtaken = 0;  // chunks and nodes that did not wait for their turn
 };
 
 // Called now and then with the simulated time and the number of finished ranks; false cancels.

@@ -8,6 +8,76 @@ namespace {
 
 constexpr std::size_t kNamed = 8;
 
+std::string where(const Node& node) {
+    std::string text = operation_of(node) + " (node " + std::to_string(node.id) + ")";
+    if (node.type == NodeType::Coll) text += " of " + std::to_string(node.comm_size) + " bytes";
+    return text;
+}
+
+std::vector<std::uint32_t> started_and_not_ended(const Rank& rank) {
+    std::vector<std::uint32_t> nodes;
+    for (std::uint32_t i = 0; i < rank.records().size(); ++i) {
+        if (rank.records()[i].start >= 0 && rank.records()[i].end < 0) nodes.push_back(i);
+    }
+    return nodes;
+}
+
+// What a rank that others wait for is doing instead.
+std::string state_of(const Rank& rank) {
+    const std::string name = "rank " + std::to_string(rank.id());
+    const auto stuck = started_and_not_ended(rank);
+    if (!stuck.empty()) return name + " (blocked in " + where(rank.program().nodes[stuck.front()]) + ")";
+    return name + (rank.finished() ? " (already finished)" : " (has nothing left that it can start)");
+}
+
+// The collective of the same group that a rank has begun and not ended.
+std::optional<std::uint32_t> open_collective(const Rank& rank, std::int64_t group) {
+    for (const std::uint32_t i : started_and_not_ended(rank)) {
+        const Node& node = rank.program().nodes[i];
+        if (node.type == NodeType::Coll && node.group == group) return i;
+    }
+    return std::nullopt;
+}
+
+std::string waits_of_collective(const Cluster& cluster, const std::deque<Rank>& ranks, const Rank& rank,
+                                const Node& node) {
+    const std::uint64_t reached = count_collectives(rank, node.group);
+    std::string absent, different;
+    std::size_t named = 0;
+    for (const Rank& other : ranks) {
+        if (other.id() == rank.id() || cluster.groups.sorted_position(node.group, other.id()) < 0) continue;
+        if (named == kNamed) break;
+        if (count_collectives(other, node.group) < reached) {
+            absent += (absent.empty() ? "" : ", ") + state_of(other);
+            ++named;
+            continue;
+        }
+        const auto open = open_collective(other, node.group);
+        if (!open) continue;
+        const Node& theirs = other.program().nodes[*open];
+        if (theirs.comm_type != node.comm_type || theirs.comm_size != node.comm_size) {
+            different += (different.empty() ? "" : ", ") + ("rank " + std::to_string(other.id())) +
+                         ", which is in " + where(theirs) + " instead";
+            ++named;
+        }
+    }
+    if (!absent.empty()) return absent + " to issue it";
+    if (!different.empty()) return different;
+    return "the other members of group " + std::to_string(node.group) +
+           ", which are in it too, but with its chunks in another order or with messages of a custom "
+           "algorithm that nobody expects";
+}
+
+std::string waits_of_message(const std::deque<Rank>& ranks, const Node& node) {
+    const bool sends = node.type == NodeType::Send;
+    const std::int64_t peer = sends ? node.comm_dst : node.comm_src;
+    return "a " + std::string(sends ? "recv" : "send") + " of " + std::to_string(node.comm_size) +
+           " bytes with tag " + std::to_string(node.comm_tag) + " by " +
+           state_of(ranks[static_cast<std::size_t>(peer)]);
+}
+
+}  // namespace
+
 std::string operation_of(const Node& node) {
     switch (node.type) {
         case NodeType::Send:
@@ -44,37 +114,6 @@ std::string operation_of(const Node& node) {
     }
 }
 
-std::string where(const Node& node) {
-    std::string text = operation_of(node) + " (node " + std::to_string(node.id) + ")";
-    if (node.type == NodeType::Coll) text += " of " + std::to_string(node.comm_size) + " bytes";
-    return text;
-}
-
-std::vector<std::uint32_t> started_and_not_ended(const Rank& rank) {
-    std::vector<std::uint32_t> nodes;
-    for (std::uint32_t i = 0; i < rank.records().size(); ++i) {
-        if (rank.records()[i].start >= 0 && rank.records()[i].end < 0) nodes.push_back(i);
-    }
-    return nodes;
-}
-
-// What a rank that others wait for is doing instead.
-std::string state_of(const Rank& rank) {
-    const std::string name = "rank " + std::to_string(rank.id());
-    const auto stuck = started_and_not_ended(rank);
-    if (!stuck.empty()) return name + " (blocked in " + where(rank.program().nodes[stuck.front()]) + ")";
-    return name + (rank.finished() ? " (already finished)" : " (has nothing left that it can start)");
-}
-
-// The collective of the same group that a rank has begun and not ended.
-std::optional<std::uint32_t> open_collective(const Rank& rank, std::int64_t group) {
-    for (const std::uint32_t i : started_and_not_ended(rank)) {
-        const Node& node = rank.program().nodes[i];
-        if (node.type == NodeType::Coll && node.group == group) return i;
-    }
-    return std::nullopt;
-}
-
 std::uint64_t count_collectives(const Rank& rank, std::int64_t group) {
     std::uint64_t count = 0;
     for (std::size_t i = 0; i < rank.records().size(); ++i) {
@@ -83,45 +122,6 @@ std::uint64_t count_collectives(const Rank& rank, std::int64_t group) {
     }
     return count;
 }
-
-std::string waits_of_collective(const Cluster& cluster, const std::deque<Rank>& ranks, const Rank& rank,
-                                const Node& node) {
-    const std::uint64_t reached = count_collectives(rank, node.group);
-    std::string absent, different;
-    std::size_t named = 0;
-    for (const Rank& other : ranks) {
-        if (other.id() == rank.id() || cluster.groups.sorted_position(node.group, other.id()) < 0) continue;
-        if (named == kNamed) break;
-        if (count_collectives(other, node.group) < reached) {
-            absent += (absent.empty() ? "" : ", ") + state_of(other);
-            ++named;
-            continue;
-        }
-        const auto open = open_collective(other, node.group);
-        if (!open) continue;
-        const Node& theirs = other.program().nodes[*open];
-        if (theirs.comm_type != node.comm_type || theirs.comm_size != node.comm_size) {
-            different += (different.empty() ? "" : ", ") + ("rank " + std::to_string(other.id())) +
-                         ", which is in " + where(theirs) + " instead";
-            ++named;
-        }
-    }
-    if (!absent.empty()) return absent + " to issue it";
-    if (!different.empty()) return different;
-    return "the other members of group " + std::to_string(node.group) +
-           ", which are in it too, but with its chunks in another order (raise active-chunks-per-dimension "
-           "or lower preferred-dataset-splits) or with messages of a custom algorithm that nobody expects";
-}
-
-std::string waits_of_message(const std::deque<Rank>& ranks, const Node& node) {
-    const bool sends = node.type == NodeType::Send;
-    const std::int64_t peer = sends ? node.comm_dst : node.comm_src;
-    return "a " + std::string(sends ? "recv" : "send") + " of " + std::to_string(node.comm_size) +
-           " bytes with tag " + std::to_string(node.comm_tag) + " by " +
-           state_of(ranks[static_cast<std::size_t>(peer)]);
-}
-
-}  // namespace
 
 std::vector<Stall> find_stalls(Cluster& cluster, const std::deque<Rank>& ranks) {
     std::vector<Stall> stalls;

@@ -34,7 +34,8 @@ Rank::Rank(Cluster& cluster, std::int32_t id, const Program& program)
       records_(program.nodes.size()),
       waiting_(program.parent_count),
       ready_(cluster.config.semantics == "trace" ? program.lanes : kAstraSlots),
-      busy_(ready_.size(), 0) {}
+      busy_(ready_.size(), 0),
+      passable_(ready_.size(), 0) {}
 
 void Rank::fire() {
     for (std::uint32_t node = 0; node < waiting_.size(); ++node) {
@@ -48,7 +49,7 @@ void Rank::complete(std::uint64_t completed) {
     if (finished()) return;
     const auto node = static_cast<std::uint32_t>(completed);
     watch_ties();
-    busy_[slots_[node]] = 0;
+    vacate(node);
     --taken_;
     NodeRecord& record = records_[node];
     record.end = static_cast<std::int64_t>(cluster_.events.now());
@@ -117,7 +118,7 @@ void Rank::test_finished() {
 
 void Rank::issue(std::uint32_t node, std::int32_t cause) {
     EventQueue& events = cluster_.events;
-    if (slots_[node] != kNoSlot) busy_[slots_[node]] = 1;
+    occupy(node);
     ++taken_;
     ++executed_;
     records_[node].start = static_cast<std::int64_t>(events.now());
@@ -126,6 +127,24 @@ void Rank::issue(std::uint32_t node, std::int32_t cause) {
     events.set_origin({id_, static_cast<std::int32_t>(node)});
     start_operation(node);
     events.set_origin(outer);
+}
+
+void Rank::occupy(std::uint32_t node) {
+    const std::uint16_t slot = slots_[node];
+    if (slot == kNoSlot) return;
+    if (passable_[slot] > 0) ++cluster_.overtaken;
+    is_passable(program_.nodes[node]) ? ++passable_[slot] : busy_[slot] = 1;
+}
+
+void Rank::vacate(std::uint32_t node) {
+    const std::uint16_t slot = slots_[node];
+    if (slot == kNoSlot) return;
+    is_passable(program_.nodes[node]) ? --passable_[slot] : busy_[slot] = 0;
+}
+
+// Communication may wait for a peer that waits for what is behind it in the lane.
+bool Rank::is_passable(const Node& node) const {
+    return cluster_.config.overtaking > 1 && (node.type == NodeType::Coll || node.type == NodeType::Send);
 }
 
 void Rank::start_operation(std::uint32_t index) {
@@ -150,7 +169,7 @@ void Rank::start_operation(std::uint32_t index) {
 
 // The node takes no time and, other than a completion, does not look for more to do.
 void Rank::skip(std::uint32_t node) {
-    busy_[slots_[node]] = 0;
+    vacate(node);
     --taken_;
     records_[node].end = records_[node].start;
     records_[node].origin = cluster_.events.origin();

@@ -42,6 +42,7 @@ class Rank {
     StreamScheduler& scheduler() { return scheduler_; }
     std::int32_t id() const { return id_; }
     const Program& program() const { return program_; }
+    std::uint16_t slot(std::uint32_t node) const { return slots_[node]; }
     const std::vector<NodeRecord>& records() const { return records_; }
     bool finished() const { return finish_time_ >= 0; }
     std::int64_t finish_time() const { return finish_time_; }
@@ -59,6 +60,10 @@ class Rank {
     void finish_children(std::uint32_t node);
     void test_finished();
     void issue(std::uint32_t node, std::int32_t cause);
+    // Take the slot of a node and give it back; what may be overtaken keeps none.
+    void occupy(std::uint32_t node);
+    void vacate(std::uint32_t node);
+    bool is_passable(const Node& node) const;
     void start_operation(std::uint32_t node);
     void skip(std::uint32_t node);
     void compute(std::uint32_t node);
@@ -80,10 +85,11 @@ class Rank {
     Endpoint endpoint_;
     StreamScheduler scheduler_;
     std::vector<NodeRecord> records_;
-    std::vector<std::uint32_t> waiting_;  // unfinished parents of each node
-    std::vector<Heap> ready_;             // per slot
-    std::vector<std::uint8_t> busy_;      // per slot
-    std::vector<std::uint32_t> fresh_;    // became ready during a scan, to be seen by the next one
+    std::vector<std::uint32_t> waiting_;   // unfinished parents of each node
+    std::vector<Heap> ready_;              // per slot
+    std::vector<std::uint8_t> busy_;       // per slot
+    std::vector<std::uint32_t> passable_;  // per slot: nodes under way that may be overtaken
+    std::vector<std::uint32_t> fresh_;     // became ready during a scan, to be seen by the next one
     std::uint64_t ready_count_ = 0;
     std::uint64_t taken_ = 0;
     std::uint64_t executed_ = 0;

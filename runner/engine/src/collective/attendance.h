@@ -1,0 +1,61 @@
+// Who has come to each phase of each chunk. A phase that all its members have begun ends by itself; until
+// then a chunk only waits, and keeps nothing busy.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+
+#include "stream.h"
+
+namespace chakrascope {
+
+class Attendance {
+  public:
+    explicit Attendance(std::int64_t ranks) : ranks_(ranks) {}
+
+    void begin(const Stream& stream) { ++phases_[key_of(stream)].begun; }
+    void end(const Stream& stream) {
+        // Members that do not agree on the collective may not agree on the number of members either.
+        const auto entry = phases_.find(key_of(stream));
+        if (entry != phases_.end() && ++entry->second.ended == members(stream)) phases_.erase(entry);
+    }
+    // Whether every member has begun the phase that the stream is in.
+    bool complete(const Stream& stream) const {
+        const auto entry = phases_.find(key_of(stream));
+        return entry != phases_.end() && entry->second.begun >= members(stream);
+    }
+
+  private:
+    struct Key {
+        std::int64_t tag;
+        std::uint32_t phase;
+        std::int32_t base;  // tells the rings of one dimension apart
+        bool operator==(const Key&) const = default;
+    };
+    struct KeyHash {
+        std::size_t operator()(const Key& key) const {
+            const std::uint64_t place =
+                (static_cast<std::uint64_t>(key.phase) << 32) | static_cast<std::uint32_t>(key.base);
+            std::uint64_t hash = static_cast<std::uint64_t>(key.tag) * 0x9E3779B97F4A7C15ULL ^ place;
+            hash = (hash ^ (hash >> 32)) * 0xBF58476D1CE4E5B9ULL;
+            return static_cast<std::size_t>(hash ^ (hash >> 29));
+        }
+    };
+    struct Phase {
+        std::int64_t begun = 0;
+        std::int64_t ended = 0;
+    };
+
+    static Key key_of(const Stream& stream) {
+        return {stream.tag, stream.next_phase, stream.phase().ring.base};
+    }
+    std::int64_t members(const Stream& stream) const {
+        const auto& phase = stream.phase();
+        return phase.custom != nullptr && phase.ring.members == nullptr ? ranks_ : phase.ring.count;
+    }
+
+    const std::int64_t ranks_;
+    std::unordered_map<Key, Phase, KeyHash> phases_;
+};
+
+}  // namespace chakrascope

@@ -1,0 +1,207 @@
+#include "deadlock.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <queue>
+#include <set>
+#include <utility>
+
+#include "stalls.h"
+
+namespace chakrascope {
+namespace {
+
+// A node of a rank; it has begun, or waits for something that stops it from beginning.
+struct Place {
+    std::int32_t rank;
+    std::uint32_t node;
+    auto operator<=>(const Place&) const = default;
+};
+
+// Who waits for whom, found out as far as it is followed.
+class WaitGraph {
+  public:
+    WaitGraph(const Cluster& cluster, const std::deque<Rank>& ranks) : cluster_(cluster), ranks_(ranks) {}
+
+    std::vector<Place> waits_for(Place place) {
+        const Rank& rank = ranks_[place.rank];
+        const Node& node = rank.program().nodes[place.node];
+        if (!begun(place)) return waits_to_begin(place);
+        if (node.type == NodeType::Coll) {
+            const std::pair<std::int64_t, std::uint64_t> turn{node.group,
+                                                              count_collectives(rank, node.group)};
+            const auto known = absent_.find(turn);
+            return known != absent_.end() ? known->second : absent_[turn] = absent_members(turn);
+        }
+        if (node.type == NodeType::Recv) return counterparts(node, NodeType::Send, node.comm_src, place.rank);
+        if (node.type == NodeType::Send) return counterparts(node, NodeType::Recv, node.comm_dst, place.rank);
+        return {};
+    }
+
+    bool begun(Place place) const { return record(place).start >= 0; }
+    const NodeRecord& record(Place place) const { return ranks_[place.rank].records()[place.node]; }
+
+  private:
+    // Its unfinished dependencies; without any, what holds its lane.
+    std::vector<Place> waits_to_begin(Place place) {
+        std::vector<Place> found;
+        for (const std::uint32_t parent : parents(place)) {
+            const Place before{place.rank, parent};
+            if (record(before).end < 0) found.push_back(before);
+        }
+        if (!found.empty()) return found;
+        const Rank& rank = ranks_[place.rank];
+        for (std::uint32_t i = 0; i < rank.records().size(); ++i) {
+            const NodeRecord& other = rank.records()[i];
+            if (other.start >= 0 && other.end < 0 && rank.slot(i) == rank.slot(place.node))
+                found.push_back({place.rank, i});
+        }
+        return found;
+    }
+
+    // A collective, the so manyth of its group, at each member that has not begun it.
+    std::vector<Place> absent_members(std::pair<std::int64_t, std::uint64_t> turn) {
+        const auto [group, reached] = turn;
+        std::vector<Place> found;
+        for (const Rank& rank : ranks_) {
+            if (cluster_.groups.sorted_position(group, rank.id()) < 0) continue;
+            if (count_collectives(rank, group) >= reached) continue;
+            add_first_waiting(found, rank, [group = group](const Node& node) {
+                return node.type == NodeType::Coll && node.group == group;
+            });
+        }
+        return found;
+    }
+
+    // The other half of a message, where it has not begun.
+    std::vector<Place> counterparts(const Node& node, NodeType type, std::int64_t peer, std::int32_t self) {
+        std::vector<Place> found;
+        add_first_waiting(found, ranks_[static_cast<std::size_t>(peer)], [&](const Node& theirs) {
+            return theirs.type == type && theirs.comm_tag == node.comm_tag &&
+                   theirs.comm_size == node.comm_size &&
+                   (type == NodeType::Send ? theirs.comm_dst : theirs.comm_src) == self;
+        });
+        return found;
+    }
+
+    // Of the nodes that have not begun, the one that would be the first to; ids say nothing on that.
+    template <class Fits>
+    void add_first_waiting(std::vector<Place>& found, const Rank& rank, Fits fits) {
+        for (const std::uint32_t i : waiting(rank)) {
+            if (!fits(rank.program().nodes[i])) continue;
+            found.push_back({rank.id(), i});
+            return;
+        }
+    }
+
+    // The nodes of a rank that have not begun, each after those that it depends on.
+    const std::vector<std::uint32_t>& waiting(const Rank& rank) {
+        const auto [entry, created] = waiting_.try_emplace(rank.id());
+        std::vector<std::uint32_t>& order = entry->second;
+        if (!created) return order;
+        const Program& program = rank.program();
+        std::vector<std::uint32_t> left = program.parent_count;
+        std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> ready;
+        for (std::uint32_t i = 0; i < left.size(); ++i) {
+            if (left[i] == 0) ready.push(i);
+        }
+        while (!ready.empty()) {
+            const std::uint32_t node = ready.top();
+            ready.pop();
+            if (rank.records()[node].start < 0) order.push_back(node);
+            for (std::uint32_t i = program.child_offset[node]; i < program.child_offset[node + 1]; ++i) {
+                if (--left[program.children[i]] == 0) ready.push(program.children[i]);
+            }
+        }
+        return order;
+    }
+
+    const std::vector<std::uint32_t>& parents(Place place) {
+        auto& lists = parents_[place.rank];
+        if (lists.empty()) {
+            const Program& program = ranks_[place.rank].program();
+            lists.resize(program.nodes.size());
+            for (std::uint32_t parent = 0; parent < program.nodes.size(); ++parent) {
+                for (std::uint32_t i = program.child_offset[parent]; i < program.child_offset[parent + 1];
+                     ++i)
+                    lists[program.children[i]].push_back(parent);
+            }
+        }
+        return lists[place.node];
+    }
+
+    const Cluster& cluster_;
+    const std::deque<Rank>& ranks_;
+    std::map<std::int32_t, std::vector<std::vector<std::uint32_t>>> parents_;
+    std::map<std::pair<std::int64_t, std::uint64_t>, std::vector<Place>> absent_;
+    std::map<std::int32_t, std::vector<std::uint32_t>> waiting_;
+};
+
+// Search depth first; what is met again on the way that led there closes a cycle.
+class Search {
+  public:
+    Search(const Cluster& cluster, const std::deque<Rank>& ranks) : graph_(cluster, ranks) {}
+
+    std::vector<Place> from(Place start) {
+        if (!seen_.insert(start).second) return {};
+        std::vector<Step> way{{start, graph_.waits_for(start), 0}};
+        while (!way.empty()) {
+            Step& last = way.back();
+            if (last.next == last.waits.size()) {
+                way.pop_back();
+                continue;
+            }
+            const Place place = last.waits[last.next++];
+            if (seen_.insert(place).second) {
+                way.push_back({place, graph_.waits_for(place), 0});
+                continue;
+            }
+            const auto again =
+                std::find_if(way.begin(), way.end(), [&](const Step& step) { return step.place == place; });
+            if (again == way.end()) continue;
+            std::vector<Place> cycle;
+            for (auto step = again; step != way.end(); ++step) cycle.push_back(step->place);
+            return cycle;
+        }
+        return {};
+    }
+
+    const WaitGraph& graph() const { return graph_; }
+
+  private:
+    struct Step {
+        Place place;
+        std::vector<Place> waits;
+        std::size_t next;
+    };
+
+    WaitGraph graph_;
+    std::set<Place> seen_;
+};
+
+}  // namespace
+
+std::vector<Blocked> find_deadlock(const Cluster& cluster, const std::deque<Rank>& ranks) {
+    if (cluster.fold != nullptr) return {};
+    Search search(cluster, ranks);
+    for (const Rank& rank : ranks) {
+        if (rank.finished()) continue;
+        for (std::uint32_t i = 0; i < rank.records().size(); ++i) {
+            const NodeRecord& record = rank.records()[i];
+            if (record.start < 0 || record.end >= 0) continue;
+            const std::vector<Place> cycle = search.from({rank.id(), i});
+            if (cycle.empty()) continue;
+            std::vector<Blocked> blocked;
+            for (const Place& place : cycle) {
+                const Node& node = ranks[place.rank].program().nodes[place.node];
+                blocked.push_back({place.rank, static_cast<std::int64_t>(node.id), node.name,
+                                   operation_of(node), search.graph().begun(place)});
+            }
+            return blocked;
+        }
+    }
+    return {};
+}
+
+}  // namespace chakrascope
