@@ -189,10 +189,24 @@ class _Drawing:
         if kind in {"BROADCAST", "REDUCE"}:
             facts["comm_src"] = random.choice(members)
         name = f"{kind.lower()} {next(self.names)}"
+        rows = self._splits(kind, len(members)) if random.random() < 0.4 else []
         # Without edges, operations of one lane may begin in any order.
         lane = _GROUPS + group if self.hosted or random.random() < 0.5 else _GROUPS
-        for rank in random.sample(members, len(members)):
+        for place, rank in random.sample([*enumerate(members)], len(members)):
+            if rows:
+                size = rows[place][0] if kind == "ALL_GATHER" else sum(rows[place])
+                facts |= {"comm_splits": rows[place], "comm_size": size}
             self._communicate(rank, lane, group, wait=random.random() < 0.25, name=name, **facts)
+
+    def _splits(self, kind: str, members: int) -> list[list[int]]:
+        """Return what each member has for each, where the collective may be uneven."""
+        rows = [[self.random.choice((0, 1, *_SIZES)) for _ in range(members)] for _ in range(members)]
+        uneven = {
+            "ALL_TO_ALL": rows,
+            "ALL_GATHER": [[row[0]] * members for row in rows],
+            "REDUCE_SCATTER": [rows[0]] * members,
+        }
+        return uneven.get(kind, [])
 
     def _message(self) -> None:
         random = self.random

@@ -25,7 +25,7 @@ COMM_TYPES = {
     "BARRIER": 9,
 }
 # Field number of the attribute value for each type of it.
-UINT32, UINT64, BOOL, BOOL_LIST, STRING = 9, 13, 27, 28, 29
+UINT32, UINT64, UINT64_LIST, BOOL, BOOL_LIST, STRING = 9, 13, 14, 27, 28, 29
 ATTRIBUTES = {
     "is_cpu_op": BOOL,
     "num_ops": UINT64,
@@ -40,6 +40,7 @@ ATTRIBUTES = {
     "involved_dim": BOOL_LIST,
     "duration_ns": UINT64,
     "stream": UINT64,
+    "comm_splits": UINT64_LIST,
 }
 
 
@@ -64,6 +65,8 @@ def attribute(name: str, value) -> bytes:
     field = ATTRIBUTES[name]
     if field == STRING:
         content = _block(field, str(value).encode())
+    elif field == UINT64_LIST:
+        content = _block(field, _block(1, b"".join(map(varint, value))))
     elif field == BOOL_LIST:
         content = _block(field, _block(1, bytes(value)))
     else:

@@ -116,6 +116,7 @@ enum class Key : std::uint8_t {
     kIsCpuOp,
     kCommPriority,
     kInvolvedDims,
+    kCommSplits,
     kOther
 };
 
@@ -128,7 +129,7 @@ struct KnownAttribute {
     std::string_view unset = {};
 };
 
-// By `Key`. ASTRA-sim ignores duration_ns to phase.
+// By `Key`. ASTRA-sim ignores duration_ns to phase, and comm_splits.
 inline constexpr std::array<KnownAttribute, static_cast<std::size_t>(Key::kOther)> kKnown = {{
     {"comm_type", "comm_type", ValueKind::kInt64, true},
     {"comm_size", "comm_size_bytes", ValueKind::kInt64, true},
@@ -149,6 +150,7 @@ inline constexpr std::array<KnownAttribute, static_cast<std::size_t>(Key::kOther
     {"is_cpu_op", "is_cpu_op", ValueKind::kBool},
     {"comm_priority", "", ValueKind::kInt32},
     {"involved_dim", "", ValueKind::kBool},
+    {"comm_splits", "", ValueKind::kUint64},
 }};
 inline constexpr std::size_t kIntegerColumns = static_cast<std::size_t>(Key::kKind);
 inline constexpr std::size_t kTextColumns = static_cast<std::size_t>(Key::kGroup) - kIntegerColumns;

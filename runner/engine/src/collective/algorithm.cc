@@ -36,17 +36,17 @@ void Algorithm::send(std::int32_t place, std::uint64_t size) {
     rank_.cluster().mailbox.send(key, {rank_.id(), peer}, {});
 }
 
-void Algorithm::receive(std::int32_t place, std::uint64_t size) {
+void Algorithm::receive(std::int32_t place, std::uint64_t size, std::uint64_t what) {
     const Cluster& cluster = rank_.cluster();
     MessageKey key{stream_.tag, ring_.at(place), rank_.id(), size};
     if (cluster.fold != nullptr) cluster.fold->rename(key, stream_, place - ring_.position);
-    rank_.cluster().mailbox.receive(key, bind<&Algorithm::received>(this));
+    rank_.cluster().mailbox.receive(key, bind<&Algorithm::received>(this, what));
 }
 
-void Algorithm::bundle(bool processed, bool send_back, Side side, std::uint64_t size) {
+void Algorithm::bundle(bool processed, bool send_back, Side side, std::uint64_t size, std::uint64_t what) {
     const bool tree = stream_.phase().implementation.algorithm == Implementation::Algorithm::DoubleBinaryTree;
     rank_.endpoint().pass({size, side, processed, send_back, ring_.local && !tree},
-                          bind<&Algorithm::credited>(this));
+                          bind<&Algorithm::credited>(this, what));
 }
 
 void Algorithm::finish() { rank_.scheduler().proceed(stream_); }
@@ -56,7 +56,7 @@ void require_works(const Phase& phase, const Config& config, CustomAlgorithms& c
         customs.require_works(phase, config.num_ranks());
         return;
     }
-    if (is_rooted(phase.kind)) return;
+    if (is_rooted(phase.kind) || phase.blocks != nullptr) return;
     switch (phase.implementation.algorithm) {
         case Implementation::Algorithm::HalvingDoubling:
             if (phase.kind == Collective::AllToAll) {
@@ -76,6 +76,7 @@ std::unique_ptr<Algorithm> make_algorithm(Rank& rank, Stream& stream) {
     const Phase& phase = stream.phase();
     require_works(phase, rank.cluster().config, rank.cluster().customs);
     if (phase.custom != nullptr) return make_custom(rank, stream);
+    if (phase.blocks != nullptr) return make_uneven(rank, stream);
     if (is_rooted(phase.kind)) return make_rooted(rank, stream);
     switch (phase.implementation.algorithm) {
         case Implementation::Algorithm::HalvingDoubling:

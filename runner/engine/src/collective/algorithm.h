@@ -32,9 +32,9 @@ class Algorithm {
 
     // Exchange with the rank at a place of the ring.
     void send(std::int32_t place, std::uint64_t size);
-    void receive(std::int32_t place, std::uint64_t size);
+    void receive(std::int32_t place, std::uint64_t size, std::uint64_t what = 0);
     // Move data through the endpoint; `processed` data is reduced on the way. Ends in `credited`.
-    void bundle(bool processed, bool send_back, Side side, std::uint64_t size);
+    void bundle(bool processed, bool send_back, Side side, std::uint64_t size, std::uint64_t what = 0);
     // End the phase. The algorithm is gone when this returns.
     void finish();
 
@@ -47,6 +47,7 @@ std::unique_ptr<Algorithm> make_ring_or_direct(Rank& rank, Stream& stream);
 std::unique_ptr<Algorithm> make_halving_doubling(Rank& rank, Stream& stream);
 std::unique_ptr<Algorithm> make_double_binary_tree(Rank& rank, Stream& stream);
 std::unique_ptr<Algorithm> make_rooted(Rank& rank, Stream& stream);
+std::unique_ptr<Algorithm> make_uneven(Rank& rank, Stream& stream);
 std::unique_ptr<Algorithm> make_custom(Rank& rank, Stream& stream);
 
 // Raise what keeps the algorithm of the phase from running on the phase's ring: ConfigError, or for a custom

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "uneven.h"
+
 namespace chakrascope {
 namespace {
 
@@ -59,6 +61,8 @@ Planner::Chunks Planner::split(const CollectiveRequest& request, const Choice& c
     const auto splits = static_cast<std::uint64_t>(config_.preferred_dataset_splits);
     const auto ranks = static_cast<std::uint64_t>(config_.num_ranks());
     const std::uint64_t chunk = request.size / splits;
+    if (request.blocks != nullptr)
+        return {0, std::clamp<std::uint64_t>(request.blocks->largest(), 1, splits)};
     if (choice.custom != nullptr) return {request.size, 1};
     if (request.kind == Kind::AllGather || is_rooted(request.kind)) {
         if (request.size == 0) return {0, 0};
@@ -71,6 +75,7 @@ Planner::Chunks Planner::split(const CollectiveRequest& request, const Choice& c
 
 std::vector<Phase> Planner::plan(const CollectiveRequest& request, const Choice& choice, std::uint64_t index,
                                  std::uint64_t turn, std::uint64_t chunk) {
+    if (request.blocks != nullptr) return plan_uneven(request, choice, index);
     if (is_rooted(request.kind)) return plan_rooted(request, chunk);
     if (choice.custom != nullptr) return plan_custom(request, *choice.custom);
     if (groups_.is_everyone(request.group)) {
@@ -124,15 +129,32 @@ std::vector<Phase> Planner::plan_group(Kind kind, const std::vector<Implementati
 }
 
 std::vector<Phase> Planner::plan_rooted(const CollectiveRequest& request, std::uint64_t chunk) {
-    const bool everyone = request.group == 0;
-    const Ring all{0, 1, static_cast<std::int32_t>(config_.num_ranks()), rank_};
-    const Ring ring = everyone ? all : groups_.ring(request.group, rank_);
+    const Ring ring = ring_of_all(request.group);
     if (ring.count < 2) return {};
     std::vector<Phase> phases = this->phases(request.kind, {{0, Implementation{}, ring, true}}, chunk);
     if (request.root >= 0) {
-        phases.front().root = everyone ? request.root : groups_.ring(request.group, request.root).position;
+        phases.front().root =
+            request.group == 0 ? request.root : groups_.ring(request.group, request.root).position;
     }
     return phases;
+}
+
+Ring Planner::ring_of_all(std::int64_t group) const {
+    if (group != 0) return groups_.ring(group, rank_);
+    return {0, 1, static_cast<std::int32_t>(config_.num_ranks()), rank_};
+}
+
+std::vector<Phase> Planner::plan_uneven(const CollectiveRequest& request, const Choice& choice,
+                                        std::uint64_t part) {
+    Phase phase;
+    phase.kind = request.kind;
+    if (choice.native != nullptr) phase.implementation = choice.native->front();
+    phase.ring = ring_of_all(request.group);
+    phase.blocks = request.blocks;
+    phase.part = part;
+    phase.parts = split(request, choice).count;
+    assign_queue(phase, 0, Walk::Next);
+    return {phase};
 }
 
 std::vector<Phase> Planner::plan_custom(const CollectiveRequest& request, const std::string& prefix) const {

@@ -57,6 +57,10 @@ class Planner {
                                   std::uint64_t turn, std::uint64_t chunk);
     // Plan a chunk of a collective with a root, over a ring of all its members.
     std::vector<Phase> plan_rooted(const CollectiveRequest& request, std::uint64_t chunk);
+    // Plan a part of an uneven collective, over a ring of all its members.
+    std::vector<Phase> plan_uneven(const CollectiveRequest& request, const Choice& choice,
+                                   std::uint64_t part);
+    Ring ring_of_all(std::int64_t group) const;
     std::vector<Phase> plan_custom(const CollectiveRequest& request, const std::string& prefix) const;
     std::vector<Dimension> dimensions(Collective kind, const std::vector<Implementation>& list,
                                       std::uint8_t involved);

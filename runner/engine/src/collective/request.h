@@ -10,6 +10,8 @@
 
 namespace chakrascope {
 
+struct Blocks;
+
 struct CollectiveRequest {
     std::uint32_t node = 0;  // index in the rank's program
     std::uint64_t node_id = 0;
@@ -18,7 +20,8 @@ struct CollectiveRequest {
     std::uint64_t size = 0;
     std::uint8_t involved = 0xFF;
     std::int64_t priority = 0;
-    std::int32_t root = -1;  // the rank that is the root, -1 for the first member
+    std::int32_t root = -1;          // the rank that is the root, -1 for the first member
+    const Blocks* blocks = nullptr;  // of an uneven collective
 };
 
 // Return what a node of a collective asks for, but for its place and its root; nothing where the node takes

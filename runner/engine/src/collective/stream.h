@@ -12,6 +12,7 @@
 namespace chakrascope {
 
 class Algorithm;
+struct Blocks;
 
 struct Phase {
     Collective kind = Collective::AllReduce;
@@ -24,6 +25,8 @@ struct Phase {
     std::int32_t root = 0;                // place of the root in the ring
     bool max_tree = true;                 // which of the two trees a double binary tree uses
     const std::string* custom = nullptr;  // prefix of the custom algorithm that makes up this phase
+    const Blocks* blocks = nullptr;       // what the members of an uneven collective have for each other
+    std::uint64_t part = 0, parts = 1;    // of the blocks, that the chunk is
 };
 
 // What the streams of one collective have in common.

@@ -6,6 +6,7 @@
 #include "../collective/attendance.h"
 #include "../collective/custom.h"
 #include "../collective/implementation.h"
+#include "../collective/uneven.h"
 #include "../config.h"
 #include "../event_queue.h"
 #include "../network/network.h"
@@ -16,9 +17,10 @@
 namespace chakrascope {
 
 struct Cluster {
-    Cluster(const Config& settings, const Fold* folded)
+    Cluster(const Config& settings, const Fold* folded, const UnevenCollectives& uneven_ones)
         : config(settings),
           fold(folded),
+          uneven(uneven_ones),
           events(static_cast<std::size_t>(settings.num_ranks())),
           implementations(settings),
           groups(settings),
@@ -29,6 +31,7 @@ struct Cluster {
 
     const Config& config;
     const Fold* fold;  // null when every rank is simulated
+    const UnevenCollectives& uneven;
     EventQueue events;
     Implementations implementations;
     Groups groups;

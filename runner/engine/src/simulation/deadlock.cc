@@ -1,9 +1,7 @@
 #include "deadlock.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
-#include <queue>
 #include <set>
 #include <utility>
 
@@ -100,19 +98,8 @@ class WaitGraph {
         const auto [entry, created] = waiting_.try_emplace(rank.id());
         std::vector<std::uint32_t>& order = entry->second;
         if (!created) return order;
-        const Program& program = rank.program();
-        std::vector<std::uint32_t> left = program.parent_count;
-        std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> ready;
-        for (std::uint32_t i = 0; i < left.size(); ++i) {
-            if (left[i] == 0) ready.push(i);
-        }
-        while (!ready.empty()) {
-            const std::uint32_t node = ready.top();
-            ready.pop();
+        for (const std::uint32_t node : rank.program().in_order()) {
             if (rank.records()[node].start < 0) order.push_back(node);
-            for (std::uint32_t i = program.child_offset[node]; i < program.child_offset[node + 1]; ++i) {
-                if (--left[program.children[i]] == 0) ready.push(program.children[i]);
-            }
         }
         return order;
     }

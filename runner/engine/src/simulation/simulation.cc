@@ -193,9 +193,10 @@ Output collect(Cluster& cluster, const Simulated& simulated) {
 }
 
 // Simulate every rank, or the representatives of a fold; nothing when the fold turns out not to be exact.
-std::optional<Output> run(const Config& config, const Fold* fold, const Fold::Programs& programs,
-                          const std::vector<std::int32_t>& program_of_rank, const Progress& progress) {
-    Cluster cluster(config, fold);
+std::optional<Output> run(const Config& config, const Fold* fold, const UnevenCollectives& uneven,
+                          const Fold::Programs& programs, const std::vector<std::int32_t>& program_of_rank,
+                          const Progress& progress) {
+    Cluster cluster(config, fold, uneven);
     Simulated simulated(cluster, programs, program_of_rank);
     for (Rank& rank : simulated.ranks()) rank.fire();
     bool cancelled = false;
@@ -223,15 +224,17 @@ Output simulate(const Config& config, const std::vector<std::shared_ptr<const Pr
                 const std::vector<std::int32_t>& program_of_rank, const Progress& progress) {
     check_config(config);
     check_ranks(config, programs.size(), program_of_rank);
-    if (const auto fold = Fold::find(config, programs, program_of_rank)) {
-        if (auto output = run(config, fold.get(), programs, program_of_rank, progress))
+    const UnevenCollectives uneven(config, programs, program_of_rank);
+    // Ranks of one program receive different amounts of an uneven collective.
+    if (const auto fold = uneven.empty() ? Fold::find(config, programs, program_of_rank) : nullptr) {
+        if (auto output = run(config, fold.get(), uneven, programs, program_of_rank, progress))
             return std::move(*output);
     }
-    Output output = *run(config, nullptr, programs, program_of_rank, progress);
+    Output output = *run(config, nullptr, uneven, programs, program_of_rank, progress);
     Config eased = config;
     while (!output.unfinished.empty() && may_ease(eased)) {
         ++eased.overtaking;
-        output = *run(eased, nullptr, programs, program_of_rank, progress);
+        output = *run(eased, nullptr, uneven, programs, program_of_rank, progress);
     }
     return output;
 }

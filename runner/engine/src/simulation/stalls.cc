@@ -55,7 +55,8 @@ std::string waits_of_collective(const Cluster& cluster, const std::deque<Rank>& 
         const auto open = open_collective(other, node.group);
         if (!open) continue;
         const Node& theirs = other.program().nodes[*open];
-        if (theirs.comm_type != node.comm_type || theirs.comm_size != node.comm_size) {
+        if (theirs.comm_type != node.comm_type ||
+            (theirs.comm_size != node.comm_size && cluster.uneven.find(other.id(), *open) == nullptr)) {
             different += (different.empty() ? "" : ", ") + ("rank " + std::to_string(other.id())) +
                          ", which is in " + where(theirs) + " instead";
             ++named;

@@ -59,6 +59,13 @@ std::uint8_t read_flags(const Attribute& attribute, const Reader& reader) {
     return static_cast<std::uint8_t>(mask);
 }
 
+std::vector<std::uint64_t> read_numbers(const Attribute& attribute, const Reader& reader) {
+    std::vector<std::uint64_t> numbers;
+    chakra::read_list(reader.within(attribute.value.text), chakra::ValueKind::kUint64,
+                      [&](const chakra::Value& number) { numbers.push_back(number.bits); });
+    return numbers;
+}
+
 std::uint64_t NodeIntake::number_of(const Attribute& attribute, const Reader& reader) const {
     if (attribute.holds_integer()) return attribute.value.bits;
     fail(reader, "attribute " + std::string(attribute.name) + " of ", " is not a whole number");
@@ -121,6 +128,10 @@ void NodeIntake::attribute(const Attribute& attribute, std::string_view, const R
         case Key::kInvolvedDims:
             if (attribute.field == chakra::list_field(chakra::ValueKind::kBool))
                 node_.involved_dims = read_flags(attribute, reader);
+            break;
+        case Key::kCommSplits:
+            if (attribute.field == chakra::list_field(chakra::ValueKind::kUint64))
+                node_.comm_splits = read_numbers(attribute, reader);
             break;
         default:
             break;

@@ -55,6 +55,7 @@ struct Node {
     std::int64_t group = 0;
     std::int64_t comm_priority = 0;
     std::int64_t stream = 0;
+    std::vector<std::uint64_t> comm_splits;  // bytes for each member of the group, in listed order
 };
 
 struct Program {
@@ -67,6 +68,8 @@ struct Program {
     std::vector<std::uint16_t> slot_trace;  // slot of each node when every stream is a resource
     std::uint16_t lanes = 0;  // number of slots of the second model, including the unlimited one
 
+    // The nodes, each after those that it depends on, else by id; those on a cycle are left out.
+    std::vector<std::uint32_t> in_order() const;
     bool depends(std::uint32_t child, std::uint32_t parent) const;
 };
 

@@ -251,6 +251,7 @@ void Rank::collective(std::uint32_t index) {
         return;
     }
     request->node = index;
+    request->blocks = cluster_.uneven.find(id_, index);
     if (node.comm_type != CommType::Barrier) require(node, kHasCommSize, "comm_size");
     if (!cluster_.groups.contains(node.group)) {
         refuse(node, "uses the communicator group " + std::to_string(node.group) + ", which does not exist");

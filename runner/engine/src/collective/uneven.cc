@@ -1,0 +1,254 @@
+#include "uneven.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "../simulation/cluster.h"
+#include "../workload/rank.h"
+#include "algorithm.h"
+
+namespace chakrascope {
+namespace {
+
+bool may_be_uneven(CommType type) {
+    return type == CommType::AllToAll || type == CommType::AllGather || type == CommType::ReduceScatter ||
+           type == CommType::ReduceScatterBlock;
+}
+
+bool all_equal(const std::vector<std::uint64_t>& values) {
+    return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
+}
+
+// The collectives of a group that a program begins, in order.
+std::vector<std::uint32_t> begun_by(const Program& program, std::int64_t group) {
+    std::vector<std::uint32_t> begun;
+    for (const std::uint32_t i : program.in_order()) {
+        const Node& node = program.nodes[i];
+        if (node.type == NodeType::Coll && node.group == group) begun.push_back(i);
+    }
+    return begun;
+}
+
+// The collectives of a group in one program, in short: equal where they are alike and none is split.
+struct Summary {
+    std::uint64_t alike = 0;
+    bool split = false;
+};
+
+std::map<std::int64_t, Summary> summaries_of(const Program& program) {
+    std::map<std::int64_t, Summary> summaries;
+    for (const Node& node : program.nodes) {
+        if (node.type != NodeType::Coll || !may_be_uneven(node.comm_type)) continue;
+        Summary& summary = summaries[node.group];
+        std::uint64_t mixed =
+            (node.comm_size + static_cast<std::uint64_t>(node.comm_type)) * 0x9E3779B97F4A7C15ULL;
+        mixed = (mixed ^ (mixed >> 32)) * 0xBF58476D1CE4E5B9ULL;
+        summary.alike += mixed ^ (mixed >> 29);
+        summary.split |= !node.comm_splits.empty();
+    }
+    return summaries;
+}
+
+// What a member has for each: what its file says, else equal shares.
+std::vector<std::uint64_t> shares(const Node& node, std::size_t members) {
+    if (node.comm_splits.size() == members) return node.comm_splits;
+    if (node.comm_type == CommType::AllGather) return std::vector<std::uint64_t>(members, node.comm_size);
+    std::vector<std::uint64_t> shares(members, node.comm_size / members);
+    for (std::size_t i = 0; i < node.comm_size % members; ++i) ++shares[i];
+    return shares;
+}
+
+// The nodes of one collective, by place in the group.
+using Row = std::vector<const Node*>;
+
+// Whether the nodes are one collective of which not all members have as much for each other.
+bool is_uneven(const Row& row) {
+    const Node& first = *row.front();
+    bool uneven = false;
+    for (const Node* node : row) {
+        const bool agrees = node->comm_type == first.comm_type && (node->has & kHasCommSize) != 0;
+        if (!agrees || !may_be_uneven(node->comm_type)) return false;
+        uneven |= node->comm_size != first.comm_size;
+        const bool split = node->comm_splits.size() == row.size();
+        uneven |= split && (!all_equal(node->comm_splits) || node->comm_splits != first.comm_splits);
+        uneven |= !split && first.comm_splits.size() == row.size();
+    }
+    return uneven;
+}
+
+std::unique_ptr<const Blocks> blocks_of(const Row& row) {
+    auto blocks = std::make_unique<Blocks>();
+    blocks->type = row.front()->comm_type;
+    const bool pairs = blocks->type == CommType::AllToAll;
+    if (!pairs) blocks->rows.emplace_back(row.size(), 0);
+    for (std::size_t place = 0; place < row.size(); ++place) {
+        std::vector<std::uint64_t> own = shares(*row[place], row.size());
+        if (pairs) {
+            blocks->rows.push_back(std::move(own));
+            continue;
+        }
+        std::vector<std::uint64_t>& sizes = blocks->rows.front();
+        if (blocks->type == CommType::AllGather) {
+            sizes[place] = own[place];
+        } else {  // all contribute as much to a block as the one that has most for it
+            for (std::size_t to = 0; to < own.size(); ++to) sizes[to] = std::max(sizes[to], own[to]);
+        }
+    }
+    return blocks;
+}
+
+std::uint64_t place_of(std::int32_t rank, std::uint32_t node) {
+    return (static_cast<std::uint64_t>(rank) << 32) | node;
+}
+
+// Part number `part` of `parts` of a block: all parts together are the block.
+std::uint64_t part_of(std::uint64_t bytes, const Phase& phase) {
+    return bytes / phase.parts + (phase.part < bytes % phase.parts ? 1 : 0);
+}
+
+// Direct messages, or a ring that passes blocks on; blocks of no bytes are never sent.
+class Uneven final : public Algorithm {
+  public:
+    Uneven(Rank& rank, Stream& stream) : Algorithm(rank, stream), phase_(stream.phase()) {
+        reduces_ = phase_.kind == Collective::ReduceScatter;
+        ring_of_blocks_ = phase_.kind != Collective::AllToAll &&
+                          phase_.implementation.algorithm != Implementation::Algorithm::Direct;
+    }
+
+    void start() override {
+        if (ring_of_blocks_) {
+            for (std::int32_t step = 0; step < ring_.count; ++step) expect(step, ring_.neighbour(-1));
+        } else {
+            for (std::int32_t distance = 1; distance < ring_.count; ++distance) {
+                expect_from(ring_.neighbour(-distance));
+                const std::int32_t to = ring_.neighbour(distance);
+                const std::uint64_t bytes = part_of(phase_.blocks->at(ring_.position, to), phase_);
+                if (bytes > 0) take_in(false, Side::ToMemory, bytes, static_cast<std::uint64_t>(distance));
+            }
+        }
+        if (pending_ == 0) take_in(false, Side::ToMemory, 0, kNothing);
+    }
+
+  private:
+    static constexpr std::uint64_t kNothing = ~std::uint64_t{0};
+
+    // The block that the ring passes on in a step; the rank's own part is the first or the last.
+    std::uint64_t block(std::int32_t step) const {
+        const std::int32_t owner =
+            ring_.neighbour(reduces_ && step == ring_.count - 1 ? 0 : -step - reduces_);
+        return part_of(phase_.blocks->at(owner, owner), phase_);
+    }
+
+    // A block of the first step is here already, that of another comes from the neighbour.
+    void expect(std::int32_t step, std::int32_t from) {
+        const std::uint64_t bytes = block(step);
+        if (bytes == 0) return;
+        if (step == 0) return take_in(false, Side::ToMemory, bytes, 0);
+        ++pending_;
+        receive(from, bytes, static_cast<std::uint64_t>(step));
+    }
+
+    void expect_from(std::int32_t from) {
+        const std::uint64_t bytes = part_of(phase_.blocks->at(from, ring_.position), phase_);
+        if (bytes == 0) return;
+        ++pending_;
+        receive(from, bytes, bytes);
+    }
+
+    void take_in(bool processed, Side side, std::uint64_t bytes, std::uint64_t what) {
+        ++pending_;
+        bundle(processed, false, side, bytes, what);
+    }
+
+    void received(std::uint64_t what) override {
+        --pending_;
+        if (ring_of_blocks_)
+            return take_in(reduces_, Side::ToNpu, block(static_cast<std::int32_t>(what)), what);
+        take_in(reduces_, Side::ToNpu, what, kNothing);
+    }
+
+    void credited(std::uint64_t what) override {
+        --pending_;
+        if (what != kNothing && ring_of_blocks_) {
+            const auto step = static_cast<std::int32_t>(what);
+            if (step < ring_.count - 1) send(ring_.neighbour(1), block(step));
+        } else if (what != kNothing) {
+            const std::int32_t to = ring_.neighbour(static_cast<std::int32_t>(what));
+            send(to, part_of(phase_.blocks->at(ring_.position, to), phase_));
+        }
+        if (pending_ == 0) finish();
+    }
+
+    const Phase phase_;
+    bool reduces_ = false;
+    bool ring_of_blocks_ = false;
+    std::uint64_t pending_ = 0;  // data on its way to the rank or through its endpoint
+};
+
+}  // namespace
+
+std::uint64_t Blocks::largest() const {
+    std::uint64_t largest = 0;
+    for (const auto& row : rows) largest = std::max(largest, *std::max_element(row.begin(), row.end()));
+    return largest;
+}
+
+UnevenCollectives::UnevenCollectives(const Config& config, const Programs& programs,
+                                     const std::vector<std::int32_t>& program_of_rank) {
+    if (config.semantics != "trace") return;
+    const Groups groups(config);
+    std::vector<std::map<std::int64_t, Summary>> summaries;
+    std::set<std::int64_t> used;
+    for (const auto& program : programs) {
+        summaries.push_back(summaries_of(*program));
+        for (const auto& [group, summary] : summaries.back()) used.insert(group);
+    }
+    for (const std::int64_t group : used) {
+        if (!groups.contains(group)) continue;
+        std::vector<std::int32_t> members = groups.members(group);
+        for (std::int32_t rank = 0; group == 0 && rank < config.num_ranks(); ++rank) members.push_back(rank);
+        std::map<std::int32_t, std::vector<std::uint32_t>> begun;  // by program
+        bool split = false;
+        std::set<std::uint64_t> kinds;
+        for (const std::int32_t rank : members) {
+            const Summary& summary = summaries[program_of_rank[rank]][group];
+            split |= summary.split;
+            kinds.insert(summary.alike);
+            begun.try_emplace(program_of_rank[rank]);
+        }
+        if (members.size() < 2 || (!split && kinds.size() == 1)) continue;
+        std::size_t turns = ~std::size_t{0};
+        for (auto& [program, nodes] : begun) {
+            nodes = begun_by(*programs[program], group);
+            turns = std::min(turns, nodes.size());
+        }
+        for (std::size_t turn = 0; turn < turns; ++turn) {
+            Row row;
+            std::vector<std::uint32_t> nodes;
+            for (const std::int32_t rank : members) {
+                nodes.push_back(begun.at(program_of_rank[rank])[turn]);
+                row.push_back(&programs[program_of_rank[rank]]->nodes[nodes.back()]);
+            }
+            if (is_uneven(row)) add(members, nodes, blocks_of(row));
+        }
+    }
+}
+
+void UnevenCollectives::add(const std::vector<std::int32_t>& members, const std::vector<std::uint32_t>& nodes,
+                            std::unique_ptr<const Blocks> blocks) {
+    for (std::size_t i = 0; i < members.size(); ++i) found_[place_of(members[i], nodes[i])] = blocks.get();
+    blocks_.push_back(std::move(blocks));
+}
+
+const Blocks* UnevenCollectives::find(std::int32_t rank, std::uint32_t node) const {
+    if (found_.empty()) return nullptr;
+    const auto entry = found_.find(place_of(rank, node));
+    return entry == found_.end() ? nullptr : entry->second;
+}
+
+std::unique_ptr<Algorithm> make_uneven(Rank& rank, Stream& stream) {
+    return std::make_unique<Uneven>(rank, stream);
+}
+
+}  // namespace chakrascope

@@ -1,0 +1,159 @@
+"""Collectives whose members have different amounts for each other run as the messages that they are."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+import build
+
+KINDS = ("ALL_TO_ALL", "ALL_GATHER", "REDUCE_SCATTER")
+E, LATENCY, BANDWIDTH = 10, 500, 50 * 1.073741824
+LINKS = {"congestion_aware": True, "record_links": True}
+
+
+def settings(ranks, algorithm="direct", **more):
+    names = ("all_to_all", "all_gather", "reduce_scatter", "all_reduce")
+    lists = {f"{name}_implementation": [algorithm] for name in names}
+    chosen = {"topology": ["FullyConnected"], "npus_count": [ranks], "semantics": "trace"}
+    return build.config(**(chosen | lists | more))
+
+
+def message_ns(size):
+    return int(LATENCY + size / BANDWIDTH)
+
+
+def collective(rank, splits, kind="ALL_TO_ALL", **facts):
+    size = splits[rank] if kind == "ALL_GATHER" else sum(splits)
+    return [build.coll(0, size, comm_type=kind, comm_splits=splits, **facts)]
+
+
+def test_an_all_to_all_sends_each_pair_its_own_bytes():
+    matrix = [[0, 3_000_000, 10], [1000, 7, 500_000], [0, 0, 1]]
+    ranks = [collective(rank, row) for rank, row in enumerate(matrix)]
+    output = build.run(ranks, settings(3, **LINKS))
+    links = zip(output.link_src.tolist(), output.link_dst.tolist(), output.link_bytes.tolist(), strict=True)
+    sent = {(source, target): size for source, target, size in links if size}
+    assert sent == {(0, 1): 3_000_000, (0, 2): 10, (1, 0): 1000, (1, 2): 500_000}
+    # A rank is done when it has sent all and taken in what comes to it.
+    ends = [2 * E + message_ns(size) for size in (1000, 3_000_000, 500_000)]
+    assert output.rank_finish_ns.tolist() == ends
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("algorithm", ["direct", "ring"])
+@pytest.mark.parametrize("splits", [1, 4])
+def test_hardly_uneven_takes_as_long_as_even(kind, algorithm, splits):
+    """A byte more for one of the ranks changes nothing but a byte; all-to-alls send directly at any rate."""
+    chosen = settings(4, algorithm, preferred_dataset_splits=splits, local_mem_bw=50.0)
+    even = settings(
+        4, "direct" if kind == "ALL_TO_ALL" else algorithm, preferred_dataset_splits=splits, local_mem_bw=50.0
+    )
+    size = 1 << 22
+    uneven = [[size] * 4 for _ in range(4)]
+    if kind == "ALL_GATHER":
+        uneven[2] = [size + 1] * 4
+    else:
+        for row in uneven:
+            row[2] += 1
+    ranks = [collective(rank, row, kind) for rank, row in enumerate(uneven)]
+    whole = size if kind == "ALL_GATHER" else 4 * size
+    expected = build.run([[build.coll(0, whole, comm_type=kind)]] * 4, even).makespan_ns
+    assert build.run(ranks, chosen).makespan_ns == pytest.approx(expected, abs=12 * splits)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_equal_splits_are_the_collective_without_them(kind):
+    size = 1 << 20
+    plain = [[build.coll(0, size if kind == "ALL_GATHER" else 4 * size, comm_type=kind)]] * 4
+    split = [collective(rank, [size] * 4, kind) for rank in range(4)]
+    for algorithm in ("ring", "direct"):
+        assert build.finish(split, settings(4, algorithm)) == build.finish(plain, settings(4, algorithm))
+
+
+@pytest.mark.parametrize("aware", [False, True])
+@pytest.mark.parametrize("algorithm", ["ring", "direct", "halvingDoubling"])
+def test_any_sizes_end_on_any_network(aware, algorithm):
+    for seed in range(40):
+        random = Random(seed)
+        ranks, kind = random.randint(2, 6), random.choice(KINDS)
+        rows = [[random.choice((0, 0, 1, 3, 1000, 1 << 20)) for _ in range(ranks)] for _ in range(ranks)]
+        if kind == "REDUCE_SCATTER":
+            rows = [rows[0]] * ranks
+        elif kind == "ALL_GATHER":
+            rows = [[row[0]] * ranks for row in rows]
+        nodes = [collective(rank, row, kind) for rank, row in enumerate(rows)]
+        chosen = settings(
+            ranks, all_gather_implementation=[algorithm], congestion_aware=aware, record_links=True
+        )
+        chosen.reduce_scatter_implementation = [algorithm]
+        chosen.preferred_dataset_splits = random.choice((1, 3))
+        if algorithm == "halvingDoubling" and ranks & (ranks - 1):
+            continue
+        output = build.run(nodes, chosen)
+        assert output.unfinished == [], seed
+        if aware and (len({tuple(row) for row in rows}) > 1 or len(set(rows[0])) > 1):
+            assert sum(output.link_bytes.tolist()) == expected_bytes(kind, rows, ranks), seed
+
+
+def expected_bytes(kind, rows, ranks):
+    """Return the bytes on all links: every byte crosses one to each that gets it."""
+    if kind == "ALL_TO_ALL":
+        return sum(size for rank, row in enumerate(rows) for to, size in enumerate(row) if rank != to)
+    own = rows[0] if kind == "REDUCE_SCATTER" else [row[0] for row in rows]
+    return sum(own) * (ranks - 1)
+
+
+def test_totals_without_splits_are_spread_evenly():
+    """As workloads of others have them: each member names what it sends in all."""
+    sizes = [300, 3_000_000, 60]
+    ranks = [[build.coll(0, size, comm_type="ALL_TO_ALL")] for size in sizes]
+    output = build.run(ranks, settings(3, **LINKS))
+    assert sorted(size for size in output.link_bytes.tolist() if size) == [20, 20, 100, 100, 10**6, 10**6]
+    assert output.unfinished == []
+
+
+def test_a_group_of_the_ranks_takes_its_own_order():
+    matrix = {2: [5, 600_000], 0: [7000, 9]}  # listed as 2, 0
+    nodes = {rank: collective(0, row, pg_name="1") for rank, row in matrix.items()}
+    ranks = [nodes[0], [build.comp(0)], nodes[2]]
+    output = build.run(ranks, settings(3, groups={1: [2, 0]}, **LINKS))
+    links = zip(output.link_src.tolist(), output.link_dst.tolist(), output.link_bytes.tolist(), strict=True)
+    assert {(source, target): size for source, target, size in links if size} == {
+        (2, 0): 600_000,
+        (0, 2): 7000,
+    }
+
+
+def test_ranks_of_one_program_are_not_folded_where_they_receive_different_amounts():
+    row = [0, 1 << 20, 0, 0]
+    output = build.run([collective(0, row)] * 4, settings(4))
+    assert not output.folded
+    # Rank 1 receives from all others, which is in parallel where nothing queues.
+    assert output.rank_finish_ns.tolist() == [E, 2 * E + message_ns(1 << 20), E, E]
+
+
+def test_astra_sim_has_one_size_for_all():
+    rows = [[100, 900], [400, 50]]
+    ranks = [collective(rank, row) for rank, row in enumerate(rows)]
+    equal = [[node | {"comm_size": 1000} for node in nodes] for nodes in ranks]
+    literal = settings(2, semantics="astra-sim")
+    assert len(build.run(ranks, literal).unfinished) == 2
+    plain = [[build.coll(0, 1000, comm_type="ALL_TO_ALL")]] * 2
+    assert build.finish(equal, literal) == build.finish(plain, literal)
+
+
+def test_uneven_all_reduces_stay_a_mistake():
+    output = build.run([[build.coll(0, 100)], [build.coll(0, 200)]], settings(2))
+    assert "all_reduce (node 0) of 200 bytes instead" in output.unfinished[0]["waits_for"]
+
+
+def test_blocks_of_an_all_gather_travel_round_the_ring_at_their_own_pace():
+    blocks = [10_000, 2_000_000, 30]
+    ranks = [collective(rank, [block] * 3, "ALL_GATHER") for rank, block in enumerate(blocks)]
+    first, second, third = map(message_ns, blocks)
+    # Each rank is done when the slower of the other two blocks has come: one step away, or two.
+    ends = [max(2 * E + third, 3 * E + 2 * second), max(2 * E + first, 3 * E + 2 * third)]
+    ends.append(max(2 * E + second, 3 * E + 2 * first))
+    assert build.finish(ranks, settings(3, "ring")) == ends
