@@ -55,6 +55,7 @@ class _Builder:
     last_host: int = -1
     last_comm: dict[int, int] = field(default_factory=dict)
     message_lanes: dict[tuple[NodeType, int, int], int] = field(default_factory=dict)
+    splits: dict[int, tuple[int, ...]] = field(default_factory=dict)
     wait_ns: int = 0
 
     def add(self, node: dict[str, Any], start_ns: int, measured_start_ns: int) -> int:
@@ -121,6 +122,8 @@ class _Builder:
             "kind": "communication",
         }
         number = self.add(node | _endpoints(comm), start, int(self.ops.end_ns[comm.op]))
+        if comm.splits:
+            self.splits[number] = comm.splits
         self.edges.append((self.last_host, number, EdgeKind.COMM_ISSUE))
         if before is not None:
             self.edges.append((before, number, EdgeKind.STREAM_ORDER))
@@ -188,6 +191,7 @@ def assemble(
     graph = Graph.build(rank, builder.nodes, edges)
     graph.metadata["accounting"] = _accounting(graph, window, builder.wait_ns)
     graph.metadata["notes"] = _notes(comms, group_ids)
+    graph.metadata["splits"] = builder.splits
     return graph
 
 

@@ -19,6 +19,7 @@ from ..readers import Files, RankTraces, find_rank_traces
 from ._fake_world import pose_for_all
 from ._rank import OpenRank, StepsDiffer, open_ranks, rank_graph
 from ._steps import StepChoice, choose_steps, typical_steps
+from ._uneven import tell_uneven
 
 __all__ = ["UNMARKED", "Progress", "StepChoice", "convert", "convert_files"]
 
@@ -142,13 +143,14 @@ def _convert(
     if not all(rank.marked for rank in opened):
         notes.append(UNMARKED)
     graphs, groups = _with_common_groups(graphs)
+    graphs, uneven = tell_uneven(graphs, groups, world_size)
     if world_size > len(graphs):
         notes.append(_stand_ins(graphs, groups, world_size, place, [rank.stated_rank for rank in opened]))
     return Workload(
         graphs=tuple(graphs),
         program_of_rank=np.arange(world_size, dtype=np.int32) % len(graphs),
         groups=groups,
-        metadata=_metadata(known, chosen, graphs, notes),
+        metadata=_metadata(known, chosen, graphs, [*notes, *uneven]),
     )
 
 

@@ -231,6 +231,7 @@ class _Builder:
         }
         graph = Graph.of_columns(rank, nodes, edges)
         graph.metadata["accounting"] = self._accounting(graph)
+        graph.metadata["splits"] = {int(new[node]): sizes for node, sizes in self.table.splits.items()}
         graph.metadata["groups"] = [list(ranks) for ranks in self.table.groups]
         graph.metadata["notes"] = sorted(self.table.notes | self.linked.launches.notes | self._carried_note())
         return graph

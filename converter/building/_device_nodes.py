@@ -45,6 +45,7 @@ class NodeTable:
         self.size = 0
         self.groups: dict[tuple[int, ...], int] = {}
         self.notes: set[str] = set()
+        self.splits: dict[int, tuple[int, ...]] = {}
 
     def add_host(self, lane: Lane, nodes: HostNodes) -> int:
         """Append the *nodes* of a host thread and return the number of the first."""
@@ -156,7 +157,8 @@ class NodeTable:
             self.notes.add("broadcasts take their measured time on any network, as in ASTRA-sim")
         group = 0 if ranks == self._everyone else self.groups.setdefault(ranks, len(self.groups) + 1)
         name = self._text(comm.collective.name.lower())
-        return ends | {"comm_type": int(comm.collective), "group": group, "name": name}
+        ends |= {"comm_type": int(comm.collective), "group": group, "name": name}
+        return ends | ({"splits": comm.splits} if comm.splits else {})
 
     def _tell(
         self,
@@ -172,7 +174,10 @@ class NodeTable:
             for beside, ends in enumerate(nodes):
                 at = first[index] + beside
                 for name, value in ends.items():
-                    columns[name][at] = value
+                    if name == "splits":
+                        self.splits[self.size + int(at)] = value
+                    else:
+                        columns[name][at] = value
                 columns["stream"][at] += beside * _BESIDE
                 columns["num_ops"][at] = columns["tensor_size_bytes"][at] = -1
 

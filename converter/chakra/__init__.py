@@ -20,6 +20,7 @@ from ._order import dependencies as dependencies
 from ._order import execution_order as execution_order
 from ._replay import Replay as Replay
 from ._replay import replay as replay
+from ._splits import with_splits as with_splits
 from ._tables import saved_columns as saved_columns
 from ._workload import Workload as Workload
 
@@ -44,4 +45,5 @@ __all__ = [
     "saved_columns",
     "shortest_cycle",
     "unreachable",
+    "with_splits",
 ]

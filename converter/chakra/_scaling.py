@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ._graph import CollectiveType, Graph, NodeType
+from ._splits import SPLITS
 
 __all__ = ["replicate"]
 
@@ -46,7 +47,12 @@ def replicate(
             if graph is not None:
                 result.append(graph)
         programs.append(own[program_of_rank])
-    return tuple(result), np.concatenate(programs), new_groups, _assumptions(world, blocks, bool(proper))
+    return (
+        tuple(result),
+        np.concatenate(programs),
+        new_groups,
+        _assumptions(world, blocks, bool(proper), _are_uneven(graphs)),
+    )
 
 
 def _spread(ranks: tuple[int, ...], blocks: int, world: int) -> tuple[int, ...]:
@@ -83,7 +89,11 @@ def _moved(graph: Graph, renamed: Mapping[int, int], offset: int) -> Graph | Non
     return graph.as_rank(graph.rank + offset).with_columns(group=group, **ends)
 
 
-def _assumptions(world: int, blocks: int, has_proper: bool) -> list[str]:
+def _are_uneven(graphs: Sequence[Graph]) -> bool:
+    return any(SPLITS.encode() in kept for graph in graphs for kept in graph.extra.values())
+
+
+def _assumptions(world: int, blocks: int, has_proper: bool, are_uneven: bool) -> list[str]:
     lines = [
         f"Scaled out from {world} to {world * blocks} ranks as data parallelism: the {world} captured ranks "
         f"are repeated {blocks} times with unchanged computation (the batch of each rank stays).",
@@ -93,5 +103,10 @@ def _assumptions(world: int, blocks: int, has_proper: bool) -> list[str]:
     if has_proper:
         lines.append(
             "Groups smaller than the captured world, and point-to-point peers, stay within each repetition."
+        )
+    if are_uneven:
+        lines.append(
+            "Uneven collectives of all ranks become even, as large as that of the rank that has most: what "
+            "each rank would have for the new ones is not known."
         )
     return lines

@@ -33,6 +33,9 @@ _CONVERT_HERE = (
     "--linked-trace LINKED.json -o PREFIX', or better the two traces before linking, with --host-trace and "
     "--device-trace."
 )
+_MAY_BE_UNEVEN = frozenset(
+    {CollectiveType.ALL_TO_ALL, CollectiveType.ALL_GATHER, CollectiveType.REDUCE_SCATTER}
+)
 # What traces that do not name the groups of collectives make a workload assume.
 _UNNAMED = "all ranks are assumed"
 # Attributes that only the public converter copies from PyTorch's host traces.
@@ -219,10 +222,11 @@ def _check_collectives(workload: Workload, place: str) -> Iterator[Finding]:
         members = workload.groups.get(group) or range(workload.num_ranks)
         by_rank = {int(str(rank)): part for rank, part in used.groupby("rank")}
         first, *others = [rank for rank in members if rank < workload.num_ranks]
+        where = f"{place}, group {group}" if group else f"{place}, all ranks"
+        yield from _check_sizes({rank: by_rank[rank] for rank in members if rank in by_rank}, where)
         for rank in others:
             finding = _compare(by_rank.get(first), by_rank.get(rank), first, rank)
             if finding is not None:
-                where = f"{place}, group {group}" if group else f"{place}, all ranks"
                 if not group and any(_UNNAMED in note for note in workload.metadata.get("assumptions", [])):
                     finding += " They may be of different groups, which the traces do not name."
                 yield Finding(
@@ -235,14 +239,33 @@ def _check_collectives(workload: Workload, place: str) -> Iterator[Finding]:
                 break
 
 
+def _check_sizes(by_rank: dict[int, pd.DataFrame], where: str) -> Iterator[Finding]:
+    """Check that the members of a group give their collectives one size, which ASTRA-sim needs."""
+    listed = [(rank, _listed(table)) for rank, table in by_rank.items()]
+    for index, parts in enumerate(zip(*(collectives for _, collectives in listed), strict=False)):
+        kinds, sizes = {part[1] for part in parts}, [part[2] for part in parts]
+        if len(kinds) > 1 or not kinds <= _MAY_BE_UNEVEN or len(set(sizes)) == 1:
+            continue
+        other = next(place for place, size in enumerate(sizes) if size != sizes[0])
+        yield Finding(
+            "warning",
+            where,
+            f"Collective {index} is {_described(parts[0])} on rank {listed[0][0]} (node {parts[0][0]}) and "
+            f"{_described(parts[other])} on rank {listed[other][0]} (node {parts[other][0]}): it is uneven, "
+            "and ASTRA-sim waits there for ever. With semantics 'trace' it runs as messages between the "
+            "ranks, of equal shares where the graphs do not list them.",
+            "Convert the traces again: that lists what each rank has for each (comm_splits).",
+        )
+        return
+
+
 def _compare(ours: pd.DataFrame | None, theirs: pd.DataFrame | None, first: int, rank: int) -> str | None:
     """Return in which way the collectives of two ranks differ, None if they do not."""
     if ours is None or theirs is None:
         lone, silent = (rank, first) if ours is None else (first, rank)
         return f"Rank {lone} issues collectives and rank {silent} issues none."
     for index, (mine, its) in enumerate(zip(_listed(ours), _listed(theirs), strict=False)):
-        uneven = mine[1] == its[1] == CollectiveType.ALL_TO_ALL  # what each rank sends may differ
-        if mine[1] != its[1] or (mine[2] != its[2] and not uneven):
+        if mine[1] != its[1] or (mine[2] != its[2] and mine[1] not in _MAY_BE_UNEVEN):
             return (
                 f"Collective {index} is {_described(mine)} on rank {first} (node {mine[0]}) but "
                 f"{_described(its)} on rank {rank} (node {its[0]})."

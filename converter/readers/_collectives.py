@@ -16,7 +16,7 @@ from ._flight_record import Flight
 from ._host_trace import HostOp, HostTrace, tensors
 from ._timeline import Op, Ops
 
-__all__ = ["COMM_OPS", "Communication", "communications"]
+__all__ = ["COMM_OPS", "Communication", "communications", "shared_out", "split_bytes"]
 
 _GLOO = "gloo:"
 _BARRIER_BYTES = 64
@@ -62,10 +62,16 @@ COMM_OPS: Mapping[str, CommOp] = {
 }
 
 
+# Where operators list the rows of their input for each member, and those with a tensor for each.
+_INPUT_SPLITS = {"c10d::alltoall_base_": 4}
+_LISTED = frozenset({"c10d::alltoall_", "c10d::reduce_scatter_"})
+
+
 class Communication(msgspec.Struct):
     """One communication of this rank: the operator that issued it and what it does.
 
-    *awaited_ns* is when the thread had waited for it, where that is another moment than its end.
+    *awaited_ns* is when the thread had waited for it, where that is another moment than its end. *splits* are
+    the bytes for each member of the group where the trace lists them.
     """
 
     op: int
@@ -77,6 +83,7 @@ class Communication(msgspec.Struct):
     end_ns: int
     storages: frozenset[int] = frozenset()
     awaited_ns: int | None = None
+    splits: tuple[int, ...] = ()
 
 
 def communications(
@@ -148,7 +155,32 @@ def _communication(index: int, op: Op, record: HostOp, group: tuple[int, ...], e
         peer=peer,
         tag=tag,
         end_ns=end_ns,
+        splits=split_bytes(record),
     )
+
+
+def split_bytes(record: HostOp) -> tuple[int, ...]:
+    """Return the bytes that the operator *record* has for each member of its group; () where it lists none.
+
+    `_INPUT_SPLITS` tells the rows of its input for each member, others have a tensor for each.
+    """
+    moved = tensors(_argument(record.inputs, 1))
+    place = _INPUT_SPLITS.get(record.name)
+    if place is not None:
+        return shared_out(sum(tensor.size_bytes for tensor in moved), _argument(record.inputs, place))
+    if record.name not in _LISTED:
+        return ()
+    return tuple(tensor.size_bytes for tensor in moved)
+
+
+def shared_out(size_bytes: int, parts: Any) -> tuple[int, ...]:
+    """Return *size_bytes* in proportion to *parts*; () where there are none, or they do not divide it."""
+    if not isinstance(parts, list) or not parts or not all(type(part) is int and part >= 0 for part in parts):
+        return ()
+    total = sum(parts)
+    if total == 0 or size_bytes % total:
+        return (0,) * len(parts) if size_bytes == total == 0 else ()
+    return tuple(size_bytes // total * part for part in parts)
 
 
 def _argument(values: list[Any], index: int) -> Any:

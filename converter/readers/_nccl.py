@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ..chakra import CollectiveType, NodeType
-from ._collectives import COMM_OPS
+from ._collectives import COMM_OPS, shared_out, split_bytes
 from ._host_trace import HostOp, HostTrace, tensors
 from ._kineto import CommArguments, Work
 from ._timeline import Op
@@ -71,11 +71,15 @@ _KINDS = {
 }
 
 
+_MAY_BE_UNEVEN = (CollectiveType.ALL_TO_ALL, CollectiveType.REDUCE_SCATTER)
+
+
 class DeviceComm(msgspec.Struct, frozen=True):
     """One communication on a device: a collective, or a send or receive with a *peer* (a global rank).
 
     *group_ranks* is () for all ranks; *sequence* is the number by which the program waits for it, -1 unknown;
-    *storages* are those of its tensors. *notes* say what had to be assumed.
+    *storages* are those of its tensors. *notes* say what had to be assumed. *splits* are the bytes for each
+    member where the trace lists them.
     """
 
     node_type: NodeType
@@ -87,6 +91,7 @@ class DeviceComm(msgspec.Struct, frozen=True):
     sequence: int = -1
     storages: frozenset[int] = frozenset()
     notes: tuple[str, ...] = ()
+    splits: tuple[int, ...] = ()
 
 
 class Parameters(msgspec.Struct, frozen=True):
@@ -97,6 +102,7 @@ class Parameters(msgspec.Struct, frozen=True):
     group_name: str = ""
     tensors_in: list[Any] = msgspec.field(default_factory=list)
     world: int = 0
+    input_splits: list[Any] = msgspec.field(default_factory=list)
 
 
 def is_communication(kernel: str) -> bool:
@@ -126,6 +132,7 @@ def parameters(record: HostOp | None) -> Parameters | None:
         group_name=str(group[0]) if group else "",
         tensors_in=moved,
         world=values[-1] if isinstance(values[-1], int) else 0,
+        input_splits=next((value for value in values[at + 1 :] if isinstance(value, list)), []),
     )
 
 
@@ -162,6 +169,7 @@ def describe(
         sequence=stated.sequence if stated else -1,
         storages=host.storages_of(holder) if holder is not None else frozenset(),
         notes=(*notes, kind.note) if kind.note else notes,
+        splits=_splits(kind, size, stated, chain, host),
     )
 
 
@@ -252,6 +260,19 @@ def _size(kind: _Kind, name: str, arguments: CommArguments | None, record: HostO
         return -1
     moved = tensors(record.outputs if kind.sized_by_output else record.inputs[:1])
     return sum(tensor.size_bytes for tensor in moved) if moved else -1
+
+
+def _splits(
+    kind: _Kind, size: int, stated: Parameters | None, chain: Sequence[Op], host: HostTrace
+) -> tuple[int, ...]:
+    """Return the bytes for each member where the library or an operator around the launch tells them."""
+    if kind.collective not in _MAY_BE_UNEVEN:
+        return ()
+    told = shared_out(size, stated.input_splits) if stated else ()
+    for op in chain:
+        record = host.operator(op.record_id)
+        told = told or (split_bytes(record) if record is not None else ())
+    return told
 
 
 def _size_by_operator(chain: Sequence[Op], host: HostTrace) -> int:

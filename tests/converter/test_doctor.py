@@ -187,11 +187,14 @@ def test_workloads_that_cannot_be_simulated(tmp_path, programs, groups, cause):
     assert cause in " ".join(finding.cause for finding in _findings(tmp_path, *programs, groups=groups))
 
 
-def test_uneven_all_to_alls_and_matching_messages_are_fine(tmp_path):
-    kind = CollectiveType.ALL_TO_ALL
+@pytest.mark.parametrize("kind", ["ALL_TO_ALL", "ALL_GATHER", "REDUCE_SCATTER"])
+def test_uneven_collectives_without_their_splits_are_told(tmp_path, kind):
+    kind = CollectiveType[kind]
     first = [_comm(0, kind=kind), _peer(1, NodeType.COMM_SEND, comm_dst=1)]
     second = [_comm(0, size=12, kind=kind), _peer(1, NodeType.COMM_RECV, comm_src=0)]
-    assert _findings(tmp_path, first, second) == []
+    finding = _only(_findings(tmp_path, first, second), "warning")
+    assert f"Collective 0 is {kind.name.lower()} of 8 bytes on rank 0 (node 0)" in finding.cause
+    assert "of 12 bytes on rank 1 (node 0): it is uneven, and ASTRA-sim waits there for ever" in finding.cause
 
 
 def test_the_shortest_cycle_is_told_with_its_reasons(tmp_path):

@@ -1,0 +1,111 @@
+"""Collectives whose members have different amounts for each other, known once the graphs of all are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from ..chakra import CollectiveType, Graph, NodeType, with_splits
+
+__all__ = ["tell_uneven"]
+
+_KINDS = (CollectiveType.ALL_TO_ALL, CollectiveType.ALL_GATHER, CollectiveType.REDUCE_SCATTER)
+_LEFT_EVEN = (
+    "the traces list what single ranks get of some collectives, but not all ranks were given: each rank gets "
+    "as much as the others there"
+)
+_FOR_ASTRA_SIM = (
+    "some collectives are uneven ({count} on a rank at most): each pair of ranks exchanges its own bytes "
+    "here; ASTRA-sim has one size for all members, and gets that of the one that has most"
+)
+_SPREAD = (
+    "of {count} uneven collectives the traces tell only what each rank sends in all: it is spread evenly "
+    "over the members"
+)
+
+
+class _Part(msgspec.Struct):
+    """One member's part in a collective; *splits* are its bytes for each member, () unknown."""
+
+    rank: int
+    row: int
+    node: int
+    kind: int
+    size: int
+    splits: tuple[int, ...]
+
+
+def tell_uneven(
+    graphs: Sequence[Graph], groups: Mapping[int, tuple[int, ...]], world_size: int
+) -> tuple[list[Graph], list[str]]:
+    """Return the *graphs* of all ranks with what members of uneven collectives have for each, and notes.
+
+    The graphs come with ``metadata["splits"]``, the bytes for each member by node where a trace lists them,
+    and lose it. ASTRA-sim knows one size for all members: it gets that of the one that has most.
+    """
+    told = [graph.metadata.pop("splits") for graph in graphs]
+    if len(graphs) < max(2, world_size):
+        uneven = any(len(set(sizes)) > 1 for splits in told for sizes in splits.values())
+        return list(graphs), [_LEFT_EVEN] if uneven else []
+    levels: list[dict[int, int]] = [{} for _ in graphs]
+    written: list[dict[int, tuple[int, ...]]] = [{} for _ in graphs]
+    spread = 0
+    for group in (0, *groups):
+        members = groups.get(group, tuple(range(world_size)))
+        for parts in _collectives(graphs, told, group, members):
+            if not _is_uneven(parts):
+                continue
+            spread += any(not part.splits and part.kind != CollectiveType.ALL_GATHER for part in parts)
+            for part in parts:
+                levels[part.rank][part.row] = max(other.size for other in parts)
+                written[part.rank][part.node] = part.splits or _shares(part, len(parts))
+    made = [_levelled(*each) if each[1] else each[0] for each in zip(graphs, levels, written, strict=True)]
+    count = max(map(len, levels))
+    notes = [_FOR_ASTRA_SIM.format(count=count)] if count else []
+    return made, [*notes, _SPREAD.format(count=spread)] if spread else notes
+
+
+def _collectives(
+    graphs: Sequence[Graph],
+    told: Sequence[Mapping[int, tuple[int, ...]]],
+    group: int,
+    members: Sequence[int],
+) -> Iterator[list[_Part]]:
+    """Yield the parts of the members in each collective of the group that may be uneven, in order."""
+    rows = [_rows(graphs[rank], group) for rank in members]
+    for places in zip(*(own.tolist() for own in rows), strict=False):
+        parts = []
+        for rank, row in zip(members, places, strict=True):
+            columns = graphs[rank].node_columns
+            node, kind, size = (
+                int(columns[name][row]) for name in ("node_id", "comm_type", "comm_size_bytes")
+            )
+            splits = told[rank].get(node, ())
+            parts.append(_Part(rank, row, node, kind, size, splits if len(splits) == len(members) else ()))
+        if parts[0].kind in _KINDS and len({part.kind for part in parts}) == 1:
+            yield parts
+
+
+def _rows(graph: Graph, group: int) -> np.ndarray:
+    columns = graph.node_columns
+    return np.flatnonzero((columns["type"] == NodeType.COMM_COLL) & (columns["group"] == group))
+
+
+def _is_uneven(parts: Sequence[_Part]) -> bool:
+    return len({part.size for part in parts}) > 1 or any(len(set(part.splits)) > 1 for part in parts)
+
+
+def _shares(part: _Part, members: int) -> tuple[int, ...]:
+    """Return equal shares for each member; all of it where all get the same."""
+    if part.kind == CollectiveType.ALL_GATHER:
+        return (part.size,) * members
+    share, more = divmod(part.size, members)
+    return tuple(share + (place < more) for place in range(members))
+
+
+def _levelled(graph: Graph, level: Mapping[int, int], splits: Mapping[int, tuple[int, ...]]) -> Graph:
+    sizes = graph.node_columns["comm_size_bytes"].copy()
+    sizes[list(level)] = list(level.values())
+    return with_splits(graph.with_columns(comm_size_bytes=sizes), splits)

@@ -1,0 +1,41 @@
+"""What a rank has for each member of an uneven collective: an attribute that ASTRA-sim ignores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ._graph import Graph
+
+__all__ = ["SPLITS", "with_splits"]
+
+SPLITS = "comm_splits"
+# Field numbers of the schema: an attribute of a node, its name, its list of unsigned numbers, and the list's.
+_ATTRIBUTE, _NAME, _LIST, _VALUES = 10, 1, 14, 1
+
+
+def with_splits(graph: Graph, splits: Mapping[int, Sequence[int]]) -> Graph:
+    """Return *graph* with the bytes that nodes, by id, have for each member of their groups in its order."""
+    extra = dict(graph.extra)
+    for node, sizes in splits.items():
+        extra[node] = extra.get(node, b"") + _attribute(sizes)
+    return Graph(graph.rank, graph.node_columns, graph.edge_columns, graph.metadata, extra)
+
+
+def _attribute(sizes: Sequence[int]) -> bytes:
+    """Return the field of an encoded node that holds the attribute."""
+    values = _field(_VALUES, b"".join(map(_varint, sizes)))
+    return _field(_ATTRIBUTE, _field(_NAME, SPLITS.encode()) + _field(_LIST, values))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return bytes([number << 3 | 2]) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    """Return *value*, not negative, in groups of seven bits."""
+    digits = bytearray()
+    while value > 127:
+        digits.append(value & 127 | 128)
+        value >>= 7
+    digits.append(value)
+    return bytes(digits)
