@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._app import create_app as create_app
-    from ._report import write_report as write_report
     from ._server import serve as serve
+    from .report import write_report as write_report
 
 from ._state import OpenRun as OpenRun
 from ._state import StudyView as StudyView
@@ -24,7 +24,7 @@ __all__ = [
     "write_report",
 ]
 
-_HOMES = {"create_app": "_app", "serve": "_server", "write_report": "_report"}
+_HOMES = {"create_app": "_app", "serve": "_server", "write_report": "report"}
 
 
 def __getattr__(name: str) -> Any:

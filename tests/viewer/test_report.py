@@ -4,9 +4,9 @@ from html.parser import HTMLParser
 import pytest
 
 from chakrascope.errors import StudyError
-from chakrascope.viewer import _report_pictures as report_pictures
 from chakrascope.viewer import write_report
-from chakrascope.viewer._report import report_html
+from chakrascope.viewer.report import _pictures as report_pictures
+from chakrascope.viewer.report import report_html
 
 
 class Reader(HTMLParser):

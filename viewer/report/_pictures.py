@@ -1,4 +1,7 @@
-"""Draw the pictures of the report: the critical path and the timeline as SVG, which needs no script."""
+"""Draw the pictures of the report: the critical path and the timeline as SVG, which needs no script.
+
+By hand: they are numbers by the ten thousand, for which a template takes many times as long.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ from html import escape
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 
-from ..support import count_text, duration_text
-from ._state import OpenRun
-from ._theme import KINDS, PATH_COLOUR, kind_colour
-from .queries import strip
-from .timeline import SliceIndex
+from ...support import count_text, duration_text
+from .._state import OpenRun
+from .._theme import KINDS, PATH_COLOUR, kind_colour
+from ..queries import strip
+from ..timeline import SliceIndex
 
 __all__ = ["path_picture", "timeline_note", "timeline_picture"]
 
@@ -20,7 +24,7 @@ _WIDTH, _ROW, _LABEL, _LANE_LABEL, _TICKS = 1000, 22, 70, 215, 4
 _COLUMNS, _MOST_LANES = 400, 32
 
 
-def path_picture(run: OpenRun) -> str:
+def path_picture(run: OpenRun) -> Markup:
     """Return the critical path of *run* as bars over time, a row per rank it visits."""
     table = strip(run.path)
     ranks = sorted(table["rank"].unique())
@@ -37,7 +41,7 @@ def path_picture(run: OpenRun) -> str:
     return _picture(title, _LABEL, _ROW * len(ranks), run.path.makespan_ns, labels + bars)
 
 
-def timeline_picture(run: OpenRun) -> str:
+def timeline_picture(run: OpenRun) -> Markup:
     """Return what every rank did, a row per lane, with the critical path; of many ranks those it visits."""
     index, ranks = _shown(run)
     lanes = index.table[index.table["rank"].isin(ranks)]
@@ -116,7 +120,7 @@ def _path_line(run: OpenRun, index: SliceIndex, row_of: dict[int, int], scale: f
     return f'<path d="{"".join(pieces)}" fill="none" stroke="{PATH_COLOUR}" stroke-width="2"/>'
 
 
-def _picture(title: str, left: int, height: int, until_ns: int, content: str) -> str:
+def _picture(title: str, left: int, height: int, until_ns: int, content: str) -> Markup:
     """Return *content* above an axis of time, which begins *left* of it; *title* is for who cannot see it."""
     ticks = []
     for number in range(_TICKS + 1):
@@ -127,7 +131,7 @@ def _picture(title: str, left: int, height: int, until_ns: int, content: str) ->
             f'<path d="M{x:.1f} {height}v4" class="tick"/>'
             f'<text x="{x:.1f}" y="{height + 16}"{side}>{text}</text>'
         )
-    return (
+    return Markup(
         f'<svg viewBox="0 0 {_WIDTH} {height + 20}" role="img" aria-label="{escape(title)}">'
         f"{content}{''.join(ticks)}</svg>"
     )

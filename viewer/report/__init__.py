@@ -1,0 +1,8 @@
+"""The report: what bounds a run, in one HTML file that needs no server, no script and no network."""
+
+from __future__ import annotations
+
+from ._report import report_html as report_html
+from ._report import write_report as write_report
+
+__all__ = ["report_html", "write_report"]

@@ -1,0 +1,206 @@
+"""Write what bounds a run into one HTML file that needs no server, no script and no network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from ...errors import StudyError
+from ...runner import BREAKDOWNS, Study
+from ...runner.analysis import advice_table, link_table, packet_facts, segment_table
+from ...support import bytes_text, count_text, duration_text, share_text, write_file, writing
+from .._state import OpenRun, StudyView
+from .._theme import run_name
+from ._parts import Lines, Meters, Part, Picture, Section, Stack, Table
+from ._pictures import path_picture, timeline_note, timeline_picture
+
+__all__ = ["report_html", "write_report"]
+
+_MOST_SEGMENTS, _MOST_COLLECTIVES, _MOST_KEYS = 200, 500, 15
+_MOST_LINKS = 10
+_NETWORK_NOTE = (
+    "The links that are busiest: the part of the step in which they carry data, and what they carry."
+)
+
+
+def write_report(study: Study, run_id: str | None, path: str | Path) -> Path:
+    """Write the report of the run *run_id* of *study*, or of its newest, to the file *path*, whole or not.
+
+    Returns *path*. Raises StudyError if there is no such run or the file cannot be written.
+    """
+    view = StudyView(study)
+    run = view.open(study.run_info(run_id).id)
+    target = Path(path)
+    with writing(f"The report {target}", StudyError, "choose another file"):
+        write_file(target, report_html(run))
+    return target
+
+
+def report_html(run: OpenRun) -> str:
+    """Return the report of *run* as one HTML document; every name in it is text, whatever it holds."""
+    folder = Path(__file__).parent
+    environment = Environment(autoescape=True, loader=FileSystemLoader(folder), undefined=StrictUndefined)
+    return environment.get_template("report.html.j2").render(
+        name=run_name(run.info),
+        ranks=count_text(run.info.num_ranks, "rank"),
+        headline=run.summary.headline,
+        sections=_sections(run),
+        style=Markup((folder / "report.css").read_text("utf-8")),
+    )
+
+
+def _sections(run: OpenRun) -> list[Section]:
+    return [
+        Section("Where the step's time goes", [Stack.of_kinds(run.summary.kinds)], "The critical path by "
+                "kind: the chain of work that must shrink for the step to shrink."),
+        Section("What would help", _advice(run), "The gain is a bound: once a part shrinks, another chain "
+                "may bound the step."),
+        Section("The critical path across ranks", [Picture(path_picture(run))]),
+        Section("Timeline", [Picture(timeline_picture(run))], timeline_note(run)),
+        *(Section(f"By {by}", Meters.of(run.path.breakdown(by), f"(no {by})", _MOST_KEYS))
+          for by in sorted(BREAKDOWNS) if by != "kind"),
+        Section("Longest segments of the critical path", _segments(run), _segments_note(run)),
+        Section("Layers", _layers(run), "In the order in which they run; means over all ranks."),
+        Section("Collectives", _collectives(run), "Skew: from the first arrival to the last. Bus bandwidth: "
+                "what a ring of as many ranks moves over each link."),
+        Section("Network", _network(run), _NETWORK_NOTE),
+        Section("Ranks", _ranks(run), "Compute + exposed communication + idle = the step."),
+        Section("Assumptions and warnings", _warnings(run)),
+        Section("How it was made", _provenance(run)),
+    ]  # fmt: skip
+
+
+def _advice(run: OpenRun) -> Sequence[Part]:
+    return Table.of(
+        advice_table(run.path, run.collectives),
+        {
+            "what": ("Cause", str),
+            "gain_ns": ("Gains at most", duration_text),
+            "share": ("Share", share_text),
+            "how": ("What helps", str),
+        },
+    )
+
+
+def _segments(run: OpenRun) -> Sequence[Part]:
+    table = segment_table(run.path).nlargest(_MOST_SEGMENTS, "duration_ns").sort_index()
+    return Table.of(
+        table,
+        {
+            "segment": ("#", str),
+            "rank": ("Rank", str),
+            "name": ("Name", _short),
+            "kind": ("Kind", str),
+            "start_ns": ("Start", duration_text),
+            "duration_ns": ("Duration", duration_text),
+            "share": ("Share", share_text),
+            "module": ("Module", _short),
+            "reason": ("Why it had to wait", _short),
+        },
+    )
+
+
+def _segments_note(run: OpenRun) -> str:
+    total = len(run.path.segments)
+    shown = min(total, _MOST_SEGMENTS)
+    whole = duration_text(run.path.makespan_ns)
+    return f"The longest {shown:,} of {total:,} segments, in time order; all of them sum to exactly {whole}."
+
+
+def _collectives(run: OpenRun) -> Sequence[Part]:
+    table = run.collectives.nlargest(_MOST_COLLECTIVES, "on_path_ns").sort_values("collective")
+    return Table.of(
+        table,
+        {
+            "collective": ("#", str),
+            "operation": ("Operation", str),
+            "module": ("Issued in", _short),
+            "ranks": ("Ranks", str),
+            "size_bytes": ("Size", bytes_text),
+            "start_ns": ("First arrival", duration_text),
+            "skew_ns": ("Skew", duration_text),
+            "transfer_ns": ("Transfer", duration_text),
+            "bus_bytes_per_ns": ("Bus bandwidth (GB/s)", _rate),
+            "on_path_ns": ("On the critical path", duration_text),
+        },
+    )
+
+
+def _layers(run: OpenRun) -> Sequence[Part]:
+    return Table.of(
+        run.layers,
+        {
+            "module": ("Module", _short),
+            "forward_ns": ("Forward", duration_text),
+            "backward_ns": ("Backward", duration_text),
+            "communication_ns": ("Communication", duration_text),
+            "on_path_ns": ("On the critical path", duration_text),
+            "share": ("Share", share_text),
+        },
+    )
+
+
+def _network(run: OpenRun) -> Sequence[Part]:
+    if run.result.links.empty:
+        return Lines.of([f"The backend {run.info.backend} records no links."])
+    links = Table.of(
+        link_table(run.result).head(_MOST_LINKS),
+        {
+            "source": ("From", str),
+            "target": ("To", str),
+            "share": ("Busy", share_text),
+            "bytes": ("Carried", bytes_text),
+            "bytes_per_ns": ("Speed while busy (GB/s)", _rate),
+            "queue_ns": ("Queueing", duration_text),
+        },
+    )
+    facts = packet_facts(run.result.provenance)
+    return [*links, *Lines.of(f"{label}: {text}" for label, text in facts)]
+
+
+def _ranks(run: OpenRun) -> Sequence[Part]:
+    return Table.of(
+        run.summary.ranks,
+        {
+            "rank": ("Rank", str),
+            "finish_ns": ("Finish", duration_text),
+            "compute_ns": ("Compute", duration_text),
+            "exposed_comm_ns": ("Exposed communication", duration_text),
+            "overlap_ns": ("Overlapped communication", duration_text),
+            "idle_ns": ("Idle", duration_text),
+        },
+    )
+
+
+def _warnings(run: OpenRun) -> Sequence[Part]:
+    provenance = run.result.provenance
+    said = [
+        str(line) for key in ("warnings", "ignored_keys", "assumptions") for line in provenance.get(key, [])
+    ]
+    return Lines.of(dict.fromkeys(said))
+
+
+def _provenance(run: OpenRun) -> Sequence[Part]:
+    info, provenance = run.info, run.result.provenance
+    facts = [
+        f"Backend: {info.backend}", f"Network: {info.network}", f"Workload: {info.workload}",
+        f"Run: {info.id}, made {info.created}",
+    ]  # fmt: skip
+    facts += [f"{name}: {version}" for name, version in provenance.get("versions", {}).items()]
+    for part in ("network", "system", "memory", "options"):
+        settings = provenance.get(part)
+        if isinstance(settings, Mapping):
+            facts.append(f"{part}: " + "; ".join(f"{key} = {value}" for key, value in settings.items()))
+    return Lines.of(facts)
+
+
+def _short(text: Any) -> str:
+    return str(text) if len(str(text)) <= 120 else f"{str(text)[:119]}…"
+
+
+def _rate(bytes_per_ns: float) -> str:
+    return f"{bytes_per_ns:.3f}"
