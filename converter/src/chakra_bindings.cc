@@ -35,8 +35,8 @@ nb::tuple read_columns(const Byte& file) {
         if (!values.empty()) numbers.add(chakra::known(key).column.data(), values);
     };
     numbers.add("node_id", read.id).add("type", read.type);
-    add(Key::kIsCpuOp, read.is_cpu_op);
-    add(Key::kGroup, read.group);
+    add(Key::IsCpuOp, read.is_cpu_op);
+    add(Key::Group, read.group);
     for (std::size_t i = 0; i < kIntegerColumns; ++i) add(static_cast<Key>(i), read.integers[i]);
     nb::dict texts;
     texts["name"] = to_texts(read.name);
@@ -50,18 +50,18 @@ nb::tuple read_columns(const Byte& file) {
 
 nb::object to_object(const chakra::Value& value) {
     switch (value.kind) {
-        case chakra::ValueKind::kDouble:
+        case chakra::ValueKind::Double:
             return nb::float_(std::bit_cast<double>(value.bits));
-        case chakra::ValueKind::kFloat:
+        case chakra::ValueKind::Float:
             return nb::float_(std::bit_cast<float>(static_cast<std::uint32_t>(value.bits)));
-        case chakra::ValueKind::kUint64:
-        case chakra::ValueKind::kFixed64:
+        case chakra::ValueKind::Uint64:
+        case chakra::ValueKind::Fixed64:
             return nb::int_(value.bits);
-        case chakra::ValueKind::kBool:
+        case chakra::ValueKind::Bool:
             return nb::bool_(value.bits != 0);
-        case chakra::ValueKind::kString:
+        case chakra::ValueKind::String:
             return to_text(value.text);
-        case chakra::ValueKind::kBytes:
+        case chakra::ValueKind::Bytes:
             return nb::bytes(value.text.data(), value.text.size());
         default:
             return nb::int_(static_cast<std::int64_t>(value.bits));
@@ -94,7 +94,7 @@ struct Facts {
     void other(std::uint32_t key, std::string_view whole, const chakra::Reader& reader) {
         const std::uint32_t field = chakra::field_of(key);
         const bool is_info = (field == chakra::NodeField::kInputs || field == chakra::NodeField::kOutputs) &&
-                             chakra::wire_of(key) == chakra::Wire::kBytes;
+                             chakra::wire_of(key) == chakra::Wire::Bytes;
         if (!is_info) return;
         chakra::Reader outer = reader.within(whole);
         outer.key();
@@ -102,7 +102,7 @@ struct Facts {
         std::string_view values;
         while (!info.done()) {
             const std::uint32_t next = info.key();
-            if (next == chakra::key(chakra::InfoField::kValues, chakra::Wire::kBytes)) {
+            if (next == chakra::key(chakra::InfoField::kValues, chakra::Wire::Bytes)) {
                 values = info.bytes();
             } else {
                 info.skip(next);
@@ -142,8 +142,8 @@ class ArrayWriter {
         chakra::NodeView nodes;
         nodes.id = keep(numbers, "node_id");
         nodes.type = keep(numbers, "type");
-        nodes.group = keep(numbers, chakra::known(Key::kGroup).column.data());
-        nodes.is_cpu_op = keep(numbers, chakra::known(Key::kIsCpuOp).column.data());
+        nodes.group = keep(numbers, chakra::known(Key::Group).column.data());
+        nodes.is_cpu_op = keep(numbers, chakra::known(Key::IsCpuOp).column.data());
         for (std::size_t i = 0; i < kIntegerColumns; ++i) nodes.integers[i] = keep(numbers, column_name(i));
         nodes.name = keep_texts(texts, "name");
         for (std::size_t i = 0; i < kTextColumns; ++i)
@@ -169,7 +169,7 @@ void bind_chakra(nb::module_& module) {
     module.def("read_chakra", &read_columns);
     module.def("read_attributes", [](const nb::bytes& node) {
         Facts facts;
-        chakra::read_node<chakra::Care::kWhatMatters>(chakra::Reader({node.c_str(), node.size()}), facts);
+        chakra::read_node<chakra::Care::WhatMatters>(chakra::Reader({node.c_str(), node.size()}), facts);
         return facts.found;
     });
     nb::class_<ArrayWriter>(module, "ChakraWriter")

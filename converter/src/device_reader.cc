@@ -23,7 +23,7 @@ namespace {
 
 constexpr double kMaxMicroseconds = 4503599627370496.0;  // 2^52
 
-enum class Category { kOther, kOperator, kAnnotation, kCall, kKernel, kCopy, kMemset, kSync };
+enum class Category { Other, Operator, Annotation, Call, Kernel, Copy, Memset, Sync };
 
 struct CategoryName {
     std::string_view name;
@@ -32,12 +32,12 @@ struct CategoryName {
 
 // The runtime and driver interfaces are those of every accelerator PyTorch names in its traces.
 constexpr CategoryName kCategories[] = {
-    {"cpu_op", Category::kOperator},   {"user_annotation", Category::kAnnotation},
-    {"cuda_runtime", Category::kCall}, {"cuda_driver", Category::kCall},
-    {"hip_runtime", Category::kCall},  {"hip_driver", Category::kCall},
-    {"xpu_runtime", Category::kCall},  {"mtia_runtime", Category::kCall},
-    {"kernel", Category::kKernel},     {"gpu_memcpy", Category::kCopy},
-    {"gpu_memset", Category::kMemset}, {"cuda_sync", Category::kSync},
+    {"cpu_op", Category::Operator},   {"user_annotation", Category::Annotation},
+    {"cuda_runtime", Category::Call}, {"cuda_driver", Category::Call},
+    {"hip_runtime", Category::Call},  {"hip_driver", Category::Call},
+    {"xpu_runtime", Category::Call},  {"mtia_runtime", Category::Call},
+    {"kernel", Category::Kernel},     {"gpu_memcpy", Category::Copy},
+    {"gpu_memset", Category::Memset}, {"cuda_sync", Category::Sync},
 };
 constexpr std::string_view kParameters = "record_param_comms";
 
@@ -45,7 +45,7 @@ Category category_of(std::string_view name) {
     for (const auto& known : kCategories) {
         if (known.name == name) return known.category;
     }
-    return Category::kOther;
+    return Category::Other;
 }
 
 // Nanoseconds of a number of microseconds, rounded to even as Python does; false if it is none or too large.
@@ -58,11 +58,11 @@ bool to_ns(const Token& token, double least, std::int64_t& ns) {
         return true;
     }
     double microseconds = 0;
-    if (token.kind == Kind::kAbsent) {
+    if (token.kind == Kind::Absent) {
         ns = 0;
         return true;
     }
-    if (token.kind != Kind::kNumber) return false;
+    if (token.kind != Kind::Number) return false;
     const char* const end = token.raw.data() + token.raw.size();
     if (std::from_chars(token.raw.data(), end, microseconds).ec != std::errc{}) return false;
     if (!(microseconds >= least && microseconds < kMaxMicroseconds)) return false;
@@ -139,22 +139,22 @@ void DeviceReader::element(Scanner& scanner) {
         if (Token* const wanted = event.field(key.raw)) *wanted = value;
     });
     // An irrelevant event may have an unheard-of form.
-    if (event.usable && event.ph.kind == Kind::kString && event.ph.raw == "X" &&
-        event.cat.kind == Kind::kString)
+    if (event.usable && event.ph.kind == Kind::String && event.ph.raw == "X" &&
+        event.cat.kind == Kind::String)
         keep(event);
 }
 
 void DeviceReader::member(std::string_view key, const Token& value) {
     if (key != "baseTimeNanoseconds" && key != "distributedInfo") return;
-    const bool is_text = value.kind == Kind::kString;
+    const bool is_text = value.kind == Kind::String;
     about.insert_or_assign(std::string(key),
                            is_text ? '"' + std::string(value.raw) + '"' : std::string(value.raw));
 }
 
 void DeviceReader::keep(const Event& event) {
     const Category category = category_of(event.cat.raw);
-    if (category == Category::kOther) return;
-    if (category == Category::kSync) {
+    if (category == Category::Other) return;
+    if (category == Category::Sync) {
         syncs.kind.push_back(text_of(event.sync_kind));
         syncs.stream.push_back(event.stream.integer(-1));
         syncs.on_stream.push_back(event.on_stream.integer(-1));
@@ -169,20 +169,20 @@ void DeviceReader::keep(const Event& event) {
     }
     const std::int32_t name = text_of(event.name);
     switch (category) {
-        case Category::kOperator:
-        case Category::kAnnotation:
+        case Category::Operator:
+        case Category::Annotation:
             events.name.push_back(name);
             events.thread.push_back(text_of(event.tid));
             events.comm.push_back(event.name.raw == kParameters ? comm_of(event) : -1);
             events.arguments.push_back(arguments_of(event));
-            events.is_operator.push_back(category == Category::kOperator);
+            events.is_operator.push_back(category == Category::Operator);
             events.start_ns.push_back(start);
             events.end_ns.push_back(start + length);
             events.record_id.push_back(event.record_id.integer(0));
             events.sequence.push_back(event.sequence.integer(-1));
             events.external_id.push_back(event.external_id.integer(0));
             return;
-        case Category::kCall:
+        case Category::Call:
             calls.name.push_back(name);
             calls.thread.push_back(text_of(event.tid));
             calls.start_ns.push_back(start);
@@ -193,7 +193,7 @@ void DeviceReader::keep(const Event& event) {
         default:
             works.name.push_back(name);
             works.comm.push_back(comm_of(event));
-            works.category.push_back(category == Category::kKernel ? 0 : category == Category::kCopy ? 1 : 2);
+            works.category.push_back(category == Category::Kernel ? 0 : category == Category::Copy ? 1 : 2);
             works.start_ns.push_back(start);
             works.end_ns.push_back(start + length);
             works.device.push_back(event.device.integer(0));
@@ -206,7 +206,7 @@ void DeviceReader::keep(const Event& event) {
 
 // Keep what *event* says about a communication, if anything, and return its row.
 std::int32_t DeviceReader::comm_of(const Event& event) {
-    if (event.collective.kind == Kind::kAbsent || event.collective.kind == Kind::kNull) return -1;
+    if (event.collective.kind == Kind::Absent || event.collective.kind == Kind::Null) return -1;
     comms.collective.push_back(text_of(event.collective));
     comms.in_elements.push_back(event.in_elements.integer(-1));
     comms.out_elements.push_back(event.out_elements.integer(-1));
@@ -221,11 +221,11 @@ std::int32_t DeviceReader::comm_of(const Event& event) {
 
 // Keep what *event* was called with, if it is wanted and was recorded, and return its number.
 std::int32_t DeviceReader::arguments_of(const Event& event) {
-    if (!with_arguments_ || event.types.kind != Kind::kArray || event.types.raw == "[]") return -1;
+    if (!with_arguments_ || event.types.kind != Kind::Array || event.types.raw == "[]") return -1;
     scratch_ = '[';
     for (const Token* part : {&event.shapes, &event.types, &event.values}) {
         if (part != &event.shapes) scratch_.push_back(',');
-        scratch_.append(part->kind == Kind::kArray ? part->raw : "[]");
+        scratch_.append(part->kind == Kind::Array ? part->raw : "[]");
     }
     scratch_.push_back(']');
     return arguments.number(scratch_);

@@ -9,7 +9,7 @@ void Document::feed(std::string_view bytes) {
 
 void Document::finish() {
     parse(false);
-    if (state_ != State::kDone) throw FormatError("it breaks off in the middle");
+    if (state_ != State::Done) throw FormatError("it breaks off in the middle");
     if (!found_) throw FormatError("it has no '" + std::string(array_) + "'");
 }
 
@@ -19,7 +19,7 @@ void Document::parse(bool more) {
     const char* whole = begin;
     worth_more_ = 0;
     try {
-        while (!(scanner.exhausted() && (more || state_ == State::kDone))) {
+        while (!(scanner.exhausted() && (more || state_ == State::Done))) {
             step(scanner);
             whole = scanner.position();
         }
@@ -37,48 +37,48 @@ void Document::parse(bool more) {
 
 void Document::step(Scanner& scanner) {
     switch (state_) {
-        case State::kStart:
+        case State::Start:
             scanner.take('{');
-            state_ = State::kFirstMember;
+            state_ = State::FirstMember;
             return;
-        case State::kFirstMember:
-        case State::kMember:
+        case State::FirstMember:
+        case State::Member:
             member(scanner);
             return;
-        case State::kFirstElement:
-        case State::kElement:
+        case State::FirstElement:
+        case State::Element:
             element(scanner);
             return;
-        case State::kDone:
+        case State::Done:
             scanner.fail("something follows its end");
     }
 }
 
 void Document::member(Scanner& scanner) {
     if (scanner.try_take('}')) {
-        state_ = State::kDone;
+        state_ = State::Done;
         return;
     }
-    if (state_ == State::kMember) scanner.take(',');
+    if (state_ == State::Member) scanner.take(',');
     const Token key = scanner.key();
     if (key.raw == array_) {
         scanner.take('[');
         found_ = true;
-        state_ = State::kFirstElement;
+        state_ = State::FirstElement;
         return;
     }
     parts_.member(key.raw, scanner.value());
-    state_ = State::kMember;
+    state_ = State::Member;
 }
 
 void Document::element(Scanner& scanner) {
     if (scanner.try_take(']')) {
-        state_ = State::kMember;
+        state_ = State::Member;
         return;
     }
-    if (state_ == State::kElement) scanner.take(',');
+    if (state_ == State::Element) scanner.take(',');
     parts_.element(scanner);
-    state_ = State::kElement;
+    state_ = State::Element;
 }
 
 }  // namespace chakrascope::converter

@@ -31,7 +31,7 @@ class Document {
     void finish();
 
   private:
-    enum class State { kStart, kFirstMember, kMember, kFirstElement, kElement, kDone };
+    enum class State { Start, FirstMember, Member, FirstElement, Element, Done };
 
     void parse(bool more);
     void step(Scanner& scanner);
@@ -40,7 +40,7 @@ class Document {
 
     std::string_view array_;
     Parts& parts_;
-    State state_ = State::kStart;
+    State state_ = State::Start;
     bool found_ = false;
     std::string pending_;
     std::size_t passed_ = 0;      // bytes of the document before the pending ones

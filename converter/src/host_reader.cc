@@ -34,12 +34,12 @@ constexpr std::size_t kDeepest = 512;
 
 bool is_tensor(const std::array<Token, kTensorFields>& fields, std::int64_t& storage) {
     std::int64_t ignored = 0;
-    return fields[5].kind == Kind::kString && fields[1].is_true_integer(storage) &&
+    return fields[5].kind == Kind::String && fields[1].is_true_integer(storage) &&
            fields[3].is_true_integer(ignored) && fields[4].is_true_integer(ignored);
 }
 
 void append(std::string& text, const Token& token) {
-    const bool quoted = token.kind == Kind::kString;
+    const bool quoted = token.kind == Kind::String;
     if (quoted) text.push_back('"');
     text.append(token.raw);
     if (quoted) text.push_back('"');
@@ -77,26 +77,26 @@ void HostReader::element(Scanner& scanner) {
                 if (part.raw == "name") name = found;
                 if (part.raw == "value") value = found;
             });
-            if (name.kind != Kind::kString) scanner.fail("an attribute without a name");
+            if (name.kind != Kind::String) scanner.fail("an attribute without a name");
             if (Token* const wanted = attributes.attribute(name.raw)) *wanted = value;
         });
     });
-    if (attributes.record_id.kind != Kind::kAbsent) node.record_id = attributes.record_id;
-    if (attributes.thread.kind != Kind::kAbsent) node.thread = attributes.thread;
-    if (attributes.schema.kind != Kind::kAbsent) node.schema = attributes.schema;
+    if (attributes.record_id.kind != Kind::Absent) node.record_id = attributes.record_id;
+    if (attributes.thread.kind != Kind::Absent) node.thread = attributes.thread;
+    if (attributes.schema.kind != Kind::Absent) node.schema = attributes.schema;
     keep(node);
 }
 
 void HostReader::member(std::string_view key, const Token& value) {
     if (key != "schema") return;
-    if (value.kind != Kind::kString) throw FormatError("its schema is no text");
+    if (value.kind != Kind::String) throw FormatError("its schema is no text");
     schema = value.text(scratch_);
 }
 
 void HostReader::keep(const Node& node) {
     std::int64_t id = 0, record = 0, thread = 0;
     if (!node.id.is_true_integer(id)) throw FormatError("a node has no number");
-    if (node.name.kind != Kind::kString) throw FormatError("node " + std::to_string(id) + " has no name");
+    if (node.name.kind != Kind::String) throw FormatError("node " + std::to_string(id) + " has no name");
     if (node.name.raw.find(kGroupsNode) != std::string_view::npos) {
         group_lists.emplace_back(inputs_.raw);
         return;
@@ -106,8 +106,8 @@ void HostReader::keep(const Node& node) {
     for (const auto& [side, shapes] :
          {std::pair{&inputs_, &node.input_shapes}, {&outputs_, &node.output_shapes}}) {
         const bool apart = side->values.empty() || side->flat;
-        if (apart && shapes->kind == Kind::kArray) side->shapes = shapes->raw;
-        if (side->damaged || (apart && shapes->kind != Kind::kArray && shapes->kind != Kind::kAbsent)) {
+        if (apart && shapes->kind == Kind::Array) side->shapes = shapes->raw;
+        if (side->damaged || (apart && shapes->kind != Kind::Array && shapes->kind != Kind::Absent)) {
             throw FormatError("the arguments of node " + std::to_string(id) + " '" +
                               std::string(node.name.raw) + "' cannot be read");
         }
@@ -115,7 +115,7 @@ void HostReader::keep(const Node& node) {
         if (side->shapes.empty()) side->shapes.assign("[]", 2);
     }
     const std::int32_t name = text_of(node.name);
-    const std::int32_t declared = node.schema.kind == Kind::kString ? text_of(node.schema) : texts.number("");
+    const std::int32_t declared = node.schema.kind == Kind::String ? text_of(node.schema) : texts.number("");
     scratch_.clear();
     for (const std::string* part : {&inputs_.values, &outputs_.values, &inputs_.shapes, &outputs_.shapes})
         scratch_.append(scratch_.empty() ? "[" : ",").append(*part);
@@ -155,8 +155,8 @@ void HostReader::take_side(Scanner& scanner, Side& side) {
                 return;
             }
             const Token value = scanner.value();
-            if (key.raw == "shapes" && value.kind == Kind::kArray) side.shapes = value.raw;
-            side.damaged |= values || (key.raw == "shapes" && value.kind != Kind::kArray);
+            if (key.raw == "shapes" && value.kind == Kind::Array) side.shapes = value.raw;
+            side.damaged |= values || (key.raw == "shapes" && value.kind != Kind::Array);
         });
         if (side.values.empty()) side.values.assign("[]", 2);
     } else {

@@ -115,23 +115,23 @@ void unescape(std::string_view raw, std::string& out) {
 std::int64_t Token::integer(std::int64_t other) const {
     std::int64_t value = 0;
     if (is_true_integer(value)) return value;
-    if (kind != Kind::kString || escaped || raw.size() > kLongestTextNumber) return other;
+    if (kind != Kind::String || escaped || raw.size() > kLongestTextNumber) return other;
     const auto [end, error] = std::from_chars(raw.data(), raw.data() + raw.size(), value);
     return error == std::errc{} && end == raw.data() + raw.size() ? value : other;
 }
 
 bool Token::is_true_integer(std::int64_t& value) const {
-    if (kind != Kind::kInteger) return false;
+    if (kind != Kind::Integer) return false;
     return std::from_chars(raw.data(), raw.data() + raw.size(), value).ec == std::errc{};
 }
 
 std::string_view Token::text(std::string& scratch) const {
     switch (kind) {
-        case Kind::kNull:
+        case Kind::Null:
             return "None";
-        case Kind::kTrue:
+        case Kind::True:
             return "True";
-        case Kind::kFalse:
+        case Kind::False:
             return "False";
         default:
             if (!escaped) return raw;
@@ -206,11 +206,11 @@ Token Scanner::value() {
         case '[':
             return nested();
         case 't':
-            return literal("true", Kind::kTrue);
+            return literal("true", Kind::True);
         case 'f':
-            return literal("false", Kind::kFalse);
+            return literal("false", Kind::False);
         case 'n':
-            return literal("null", Kind::kNull);
+            return literal("null", Kind::Null);
         case '\0':
             ended();
         default:
@@ -232,7 +232,7 @@ Token Scanner::string() {
         }
         const auto byte = static_cast<unsigned char>(*at_);
         if (byte == '"') {
-            const Token found{Kind::kString, escaped, {start, static_cast<std::size_t>(at_ - start)}};
+            const Token found{Kind::String, escaped, {start, static_cast<std::size_t>(at_ - start)}};
             ++at_;
             return found;
         }
@@ -335,14 +335,14 @@ Token Scanner::number() {
         digits();
     }
     if (at_ == end_ && more_) ended();  // digits may follow
-    const Kind kind = whole ? Kind::kInteger : Kind::kNumber;
+    const Kind kind = whole ? Kind::Integer : Kind::Number;
     return {kind, false, {start, static_cast<std::size_t>(at_ - start)}};
 }
 
 // Take an object or array without looking at what is in it.
 Token Scanner::nested() {
     const char* const start = at_;
-    const Kind kind = *at_ == '{' ? Kind::kObject : Kind::kArray;
+    const Kind kind = *at_ == '{' ? Kind::Object : Kind::Array;
     std::string closing;  // of the objects and arrays that are open
     do {
         const char next = peek();

@@ -18,11 +18,11 @@ struct FormatError : std::runtime_error {
 // The bytes end within a value, and more may follow.
 struct NeedMore {};
 
-enum class Kind : std::uint8_t { kAbsent, kNull, kFalse, kTrue, kInteger, kNumber, kString, kArray, kObject };
+enum class Kind : std::uint8_t { Absent, Null, False, True, Integer, Number, String, Array, Object };
 
 // A value in place: *raw* is its text, for a string without the quotes.
 struct Token {
-    Kind kind = Kind::kAbsent;
+    Kind kind = Kind::Absent;
     bool escaped = false;
     std::string_view raw;
 

@@ -16,22 +16,22 @@ OpColumns Nesting::operators(const EventView& events, std::int64_t start_ns, std
     std::vector<Context> around{{end_ns, -1, 0, phase}};
     for (std::size_t i = 0; i < events.role.size(); ++i) {
         const Role role = static_cast<Role>(events.role[i]);
-        if (role == Role::kIgnored || events.start_ns[i] >= end_ns || events.end_ns[i] < start_ns) continue;
+        if (role == Role::Ignored || events.start_ns[i] >= end_ns || events.end_ns[i] < start_ns) continue;
         const std::int64_t begin = std::max(events.start_ns[i], start_ns);
         while (around.size() > 1 && around.back().end_ns <= begin) around.pop_back();
         Context inner = around.back();
         inner.end_ns = std::min(events.end_ns[i], inner.end_ns);
-        if (role == Role::kModule) inner.module = events.module[i];
-        if (role == Role::kOptimizer) inner.phase = Phase::kOptimizer;
-        if (role == Role::kDataLoader) inner.phase = Phase::kOther;
-        if (role == Role::kBackward) {
+        if (role == Role::Module) inner.module = events.module[i];
+        if (role == Role::Optimizer) inner.phase = Phase::Optimizer;
+        if (role == Role::DataLoader) inner.phase = Phase::Other;
+        if (role == Role::Backward) {
             const auto known = module_of_sequence_.find(events.sequence[i]);
             inner.module = known == module_of_sequence_.end() ? 0 : known->second;
-            inner.phase = Phase::kBackward;
+            inner.phase = Phase::Backward;
         }
-        if (role == Role::kOperator || role == Role::kBackward) {
+        if (role == Role::Operator || role == Role::Backward) {
             if (inner.op >= 0) ops.is_leaf[static_cast<std::size_t>(inner.op)] = 0;
-            if (inner.phase != Phase::kBackward && events.sequence[i] >= 0 && inner.module != 0)
+            if (inner.phase != Phase::Backward && events.sequence[i] >= 0 && inner.module != 0)
                 module_of_sequence_[events.sequence[i]] = inner.module;
             ops.event.push_back(static_cast<std::int32_t>(i));
             ops.parent.push_back(inner.op);

@@ -9,17 +9,9 @@
 namespace chakrascope::converter {
 
 // What an event means for the operators inside it.
-enum class Role : std::uint8_t {
-    kIgnored,
-    kOperator,
-    kBackward,
-    kAnnotation,
-    kModule,
-    kOptimizer,
-    kDataLoader
-};
+enum class Role : std::uint8_t { Ignored, Operator, Backward, Annotation, Module, Optimizer, DataLoader };
 // The numbers are those of PHASES in timeline.py.
-enum class Phase : std::uint8_t { kForward, kBackward, kOptimizer, kOther };
+enum class Phase : std::uint8_t { Forward, Backward, Optimizer, Other };
 
 // Events of one thread in order of start, enclosing ones first. *module* names the module of kModule events;
 // 0 is no module.

@@ -91,7 +91,7 @@ Intake::Intake(std::string_view metadata, std::size_t rows, std::size_t size) : 
 bool Intake::add(const Reader& message) {
     clear();
     place_ = message.place();
-    read_node<Care::kEverything>(message, *this);
+    read_node<Care::Everything>(message, *this);
     if (id_ > kLargest) refuse("its id is above 2^63. Write the workload again.");
     if (!columns_.id.empty()) {
         const std::int64_t last = columns_.id.back();
@@ -119,7 +119,7 @@ void Intake::name(std::string_view text, const Reader& reader) {
 
 void Intake::attribute(const Attribute& found, std::string_view whole, const Reader&) {
     // The first of two equal names counts.
-    if (found.key == Key::kOther || says(found.key) || !has_column(found)) {
+    if (found.key == Key::Other || says(found.key) || !has_column(found)) {
         rest_.push_back(whole);
     } else {
         said_ |= 1U << static_cast<unsigned>(found.key);
@@ -129,9 +129,9 @@ void Intake::attribute(const Attribute& found, std::string_view whole, const Rea
 // Take the value of *found* if a column stands for it; return whether one does.
 bool Intake::has_column(const Attribute& found) {
     const auto number = static_cast<std::size_t>(found.key);
-    if (found.key == Key::kIsCpuOp && found.holds_integer()) {
+    if (found.key == Key::IsCpuOp && found.holds_integer()) {
         is_cpu_op_ = found.value.bits != 0;
-    } else if (found.key == Key::kGroup && found.holds_string()) {
+    } else if (found.key == Key::Group && found.holds_string()) {
         group_ = group_named(found.value.text);
     } else if (number < kIntegerColumns && found.holds_integer()) {
         integers_[number] = bounded(found);
@@ -144,10 +144,10 @@ bool Intake::has_column(const Attribute& found) {
 }
 
 void Intake::other(std::uint32_t key, std::string_view whole, const Reader& reader) {
-    if (key == chakra::key(NodeField::kStartMicros, Wire::kVarint) && whole.size() == 2 && whole[1] == 0)
+    if (key == chakra::key(NodeField::kStartMicros, Wire::Varint) && whole.size() == 2 && whole[1] == 0)
         return;
-    if (key == chakra::key(NodeField::kInputs, Wire::kBytes) ||
-        key == chakra::key(NodeField::kOutputs, Wire::kBytes)) {
+    if (key == chakra::key(NodeField::kInputs, Wire::Bytes) ||
+        key == chakra::key(NodeField::kOutputs, Wire::Bytes)) {
         Reader info = reader.within(whole);
         info.key();
         check_info(reader, info.bytes());
@@ -162,7 +162,7 @@ std::int64_t Intake::bounded(const Attribute& found) const {
                ", above 2^63. Write the workload again.");
     }
     const auto value = static_cast<std::int64_t>(bits);
-    if (found.key == Key::kCommType && (value < 0 || value >= kCollectiveTypes))
+    if (found.key == Key::CommType && (value < 0 || value >= kCollectiveTypes))
         refuse("comm_type " + std::to_string(value) + " is no collective. Use 0 (all-reduce) to 9.");
     return value;
 }
@@ -188,15 +188,15 @@ void Intake::commit() {
     }
     columns_.id.push_back(static_cast<std::int64_t>(id_));
     columns_.type.push_back(type_ < 0 || type_ > kLastNodeType ? 0 : static_cast<std::uint8_t>(type_));
-    constexpr auto kDuration = static_cast<std::size_t>(Key::kDurationNs);
-    if (!says(Key::kDurationNs)) integers_[kDuration] = static_cast<std::int64_t>(micros_) * 1000;
+    constexpr auto kDuration = static_cast<std::size_t>(Key::DurationNs);
+    if (!says(Key::DurationNs)) integers_[kDuration] = static_cast<std::int64_t>(micros_) * 1000;
     for (std::size_t i = 0; i < kIntegerColumns; ++i) {
         if (i != kDuration && !says(static_cast<Key>(i))) continue;
         const std::int64_t unset = kKnown[i].negative_is_unset ? -1 : 0;
         set(columns_.integers[i], row, rows_, unset, integers_[i]);
     }
-    if (says(Key::kGroup)) set(columns_.group, row, rows_, std::int64_t{0}, group_);
-    if (says(Key::kIsCpuOp))
+    if (says(Key::Group)) set(columns_.group, row, rows_, std::int64_t{0}, group_);
+    if (says(Key::IsCpuOp))
         set(columns_.is_cpu_op, row, rows_, std::uint8_t{0}, static_cast<std::uint8_t>(is_cpu_op_));
     commit_texts(row);
     commit_edges();
@@ -205,8 +205,8 @@ void Intake::commit() {
 
 void Intake::commit_texts(std::size_t row) {
     columns_.name.numbers.push_back(columns_.name.texts.number(name_));
-    constexpr auto kKind = static_cast<std::size_t>(Key::kKind);
-    if (!says(Key::kKind)) texts_[0] = kind_of_type(columns_.type.back());
+    constexpr auto kKind = static_cast<std::size_t>(Key::Kind);
+    if (!says(Key::Kind)) texts_[0] = kind_of_type(columns_.type.back());
     for (std::size_t i = kKind; i < kKind + kTextColumns; ++i) {
         if (i != kKind && !says(static_cast<Key>(i))) continue;
         TextColumn& column = columns_.texts[i - kKind];
@@ -255,7 +255,7 @@ void Intake::refuse(const std::string& why) const {
 
 // Raise for a file that starts with a node, or whose metadata has attributes where the version is.
 void refuse_early(const Reader& metadata, std::string_view body) {
-    const bool is_node = body.starts_with(static_cast<char>(key(NodeField::kId, Wire::kVarint)));
+    const bool is_node = body.starts_with(static_cast<char>(key(NodeField::kId, Wire::Varint)));
     const std::string_view version = is_node ? std::string_view() : read_metadata(metadata);
     const auto is_control = [](unsigned char letter) { return letter < 0x20 || letter == 0x7F; };
     if (!is_node && std::none_of(version.begin(), version.end(), is_control)) return;
@@ -294,7 +294,7 @@ NodeColumns read_unsorted(Reader reader, std::string_view metadata, std::size_t 
     while (!reader.done()) {
         const std::string_view body = reader.message();
         IdOnly only;
-        read_node<Care::kWhatMatters>(reader.within(body), only);
+        read_node<Care::WhatMatters>(reader.within(body), only);
         nodes.emplace_back(only.number, body);
     }
     const auto earlier = [](const auto& one, const auto& other) { return one.first < other.first; };

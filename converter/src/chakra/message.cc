@@ -6,7 +6,7 @@ void check_value(const Reader& reader, const Attribute& attribute) {
     if (attribute.holds_string()) check_utf8(reader, attribute.value.text);
     if (attribute.is_scalar()) return;
     read_list(reader.within(attribute.value.text), attribute.value.kind, [&](const Value& value) {
-        if (value.kind == ValueKind::kString) check_utf8(reader, value.text);
+        if (value.kind == ValueKind::String) check_utf8(reader, value.text);
     });
 }
 
@@ -14,7 +14,7 @@ void check_info(const Reader& reader, std::string_view body) {
     Reader info = reader.within(body);
     while (!info.done()) {
         const std::uint32_t next = info.key();
-        if (wire_of(next) == Wire::kBytes && field_of(next) <= InfoField::kTypes) {
+        if (wire_of(next) == Wire::Bytes && field_of(next) <= InfoField::kTypes) {
             check_utf8(info, info.bytes());
         } else {
             info.skip(next);
@@ -26,11 +26,11 @@ std::string_view read_metadata(Reader reader) {
     std::string_view version;
     while (!reader.done()) {
         const std::uint32_t next = reader.key();
-        if (next == key(MetadataField::kVersion, Wire::kBytes)) {
+        if (next == key(MetadataField::kVersion, Wire::Bytes)) {
             version = reader.bytes();
             check_utf8(reader, version);
-        } else if (next == key(MetadataField::kAttribute, Wire::kBytes)) {
-            read_attribute<Care::kEverything>(reader.within(reader.bytes()));
+        } else if (next == key(MetadataField::kAttribute, Wire::Bytes)) {
+            read_attribute<Care::Everything>(reader.within(reader.bytes()));
         } else {
             reader.skip(next);
         }

@@ -11,24 +11,24 @@ namespace chakrascope::chakra {
 
 // A single value: a text in *text*, anything else in *bits* (whole numbers extended to 64 bits).
 struct Value {
-    ValueKind kind = ValueKind::kInt64;
+    ValueKind kind = ValueKind::Int64;
     std::uint64_t bits = 0;
     std::string_view text;
 };
 
 struct Attribute {
-    Key key = Key::kOther;
+    Key key = Key::Other;
     std::string_view name;
     std::uint32_t field = 0;  // of the value, 0: there is none
     Value value;              // of a list the text is the message
 
     bool is_scalar() const { return field != 0 && !is_list(field); }
     bool holds_integer() const { return is_scalar() && is_integer(value.kind); }
-    bool holds_string() const { return is_scalar() && value.kind == ValueKind::kString; }
+    bool holds_string() const { return is_scalar() && value.kind == ValueKind::String; }
 };
 
 // Who only simulates need not know whether each byte that means nothing to it is well-formed.
-enum class Care : std::uint8_t { kWhatMatters, kEverything };
+enum class Care : std::uint8_t { WhatMatters, Everything };
 
 inline std::uint64_t sign_extended(std::uint64_t bits) {
     return static_cast<std::uint64_t>(static_cast<std::int64_t>(static_cast<std::int32_t>(bits)));
@@ -40,27 +40,27 @@ inline std::uint64_t unzigzagged(std::uint64_t bits) { return bits >> 1 ^ (~(bit
 inline Value read_value(Reader& reader, ValueKind kind) {
     const auto number = [kind](std::uint64_t bits) { return Value{kind, bits, {}}; };
     switch (kind) {
-        case ValueKind::kDouble:
-        case ValueKind::kFixed64:
-        case ValueKind::kSfixed64:
+        case ValueKind::Double:
+        case ValueKind::Fixed64:
+        case ValueKind::Sfixed64:
             return number(reader.fixed64());
-        case ValueKind::kFloat:
-        case ValueKind::kFixed32:
+        case ValueKind::Float:
+        case ValueKind::Fixed32:
             return number(reader.fixed32());
-        case ValueKind::kSfixed32:
+        case ValueKind::Sfixed32:
             return number(sign_extended(reader.fixed32()));
-        case ValueKind::kInt32:
+        case ValueKind::Int32:
             return number(sign_extended(reader.varint()));
-        case ValueKind::kUint32:
+        case ValueKind::Uint32:
             return number(reader.varint() & 0xFFFFFFFF);
-        case ValueKind::kSint32:
+        case ValueKind::Sint32:
             return number(sign_extended(unzigzagged(reader.varint() & 0xFFFFFFFF)));
-        case ValueKind::kSint64:
+        case ValueKind::Sint64:
             return number(unzigzagged(reader.varint()));
-        case ValueKind::kBool:
+        case ValueKind::Bool:
             return number(reader.varint() != 0 ? 1 : 0);
-        case ValueKind::kString:
-        case ValueKind::kBytes:
+        case ValueKind::String:
+        case ValueKind::Bytes:
             return {kind, 0, reader.bytes()};
         default:
             return number(reader.varint());
@@ -79,7 +79,7 @@ void read_list(Reader list, ValueKind kind, Each each) {
         const std::uint32_t next = list.key();
         if (next == key(ListField::kValues, wire_of(kind))) {
             each(read_value(list, kind));
-        } else if (next == key(ListField::kValues, Wire::kBytes)) {
+        } else if (next == key(ListField::kValues, Wire::Bytes)) {
             Reader packed = list.within(list.bytes());
             while (!packed.done()) each(read_value(packed, kind));
         } else {
@@ -101,15 +101,15 @@ Attribute read_attribute(Reader reader) {
     while (!reader.done()) {
         const std::uint32_t next = reader.key();
         const std::uint32_t field = field_of(next);
-        if (next == key(AttributeField::kName, Wire::kBytes)) {
+        if (next == key(AttributeField::kName, Wire::Bytes)) {
             attribute.name = reader.bytes();
-            if (care == Care::kEverything) check_utf8(reader, attribute.name);
+            if (care == Care::Everything) check_utf8(reader, attribute.name);
         } else if (is_value_field(field) && wire_of(next) == wire_of_value(field)) {
             attribute.field = field;
             attribute.value = is_list(field) ? Value{kind_of(field), 0, reader.bytes()}
                                              : read_value(reader, kind_of(field));
-            if (care == Care::kEverything) check_value(reader, attribute);
-        } else if (care == Care::kEverything && next == key(AttributeField::kDoc, Wire::kBytes)) {
+            if (care == Care::Everything) check_value(reader, attribute);
+        } else if (care == Care::Everything && next == key(AttributeField::kDoc, Wire::Bytes)) {
             check_utf8(reader, reader.bytes());
         } else {
             reader.skip(next);
@@ -135,31 +135,31 @@ void read_node(Reader reader, Into& into) {
         };
         const std::uint32_t next = reader.key();
         switch (next) {
-            case key(NodeField::kId, Wire::kVarint):
+            case key(NodeField::kId, Wire::Varint):
                 into.id(reader.varint(), reader);
                 break;
-            case key(NodeField::kName, Wire::kBytes):
+            case key(NodeField::kName, Wire::Bytes):
                 into.name(reader.bytes(), reader);
                 break;
-            case key(NodeField::kType, Wire::kVarint):
+            case key(NodeField::kType, Wire::Varint):
                 into.type(static_cast<std::int32_t>(reader.varint()), reader);
                 break;
-            case key(NodeField::kCtrlDeps, Wire::kVarint):
+            case key(NodeField::kCtrlDeps, Wire::Varint):
                 into.ctrl_dep(reader.varint());
                 break;
-            case key(NodeField::kCtrlDeps, Wire::kBytes):
+            case key(NodeField::kCtrlDeps, Wire::Bytes):
                 each([&into](std::uint64_t id) { into.ctrl_dep(id); });
                 break;
-            case key(NodeField::kDataDeps, Wire::kVarint):
+            case key(NodeField::kDataDeps, Wire::Varint):
                 into.data_dep(reader.varint());
                 break;
-            case key(NodeField::kDataDeps, Wire::kBytes):
+            case key(NodeField::kDataDeps, Wire::Bytes):
                 each([&into](std::uint64_t id) { into.data_dep(id); });
                 break;
-            case key(NodeField::kDurationMicros, Wire::kVarint):
+            case key(NodeField::kDurationMicros, Wire::Varint):
                 into.duration_micros(reader.varint());
                 break;
-            case key(NodeField::kAttribute, Wire::kBytes): {
+            case key(NodeField::kAttribute, Wire::Bytes): {
                 const Reader body = reader.within(reader.bytes());
                 into.attribute(read_attribute<care>(body), whole(), reader);
                 break;

@@ -13,7 +13,7 @@ namespace chakrascope::chakra {
 inline constexpr std::string_view kVersion = "0.0.4";
 
 // How the value of a field is stored; the numbers are Protocol Buffers'.
-enum class Wire : std::uint8_t { kVarint, kFixed64, kBytes, kGroup, kGroupEnd, kFixed32 };
+enum class Wire : std::uint8_t { Varint, Fixed64, Bytes, Group, GroupEnd, Fixed32 };
 
 // What stands before a field's value.
 constexpr std::uint32_t key(std::uint32_t field, Wire wire) {
@@ -49,26 +49,26 @@ inline constexpr std::int64_t kCollectiveTypes = 10;
 
 // In field order: each is a scalar at an odd number of the attribute and a list at the next one.
 enum class ValueKind : std::uint8_t {
-    kDouble,
-    kFloat,
-    kInt32,
-    kInt64,
-    kUint32,
-    kUint64,
-    kSint32,
-    kSint64,
-    kFixed32,
-    kFixed64,
-    kSfixed32,
-    kSfixed64,
-    kBool,
-    kString,
-    kBytes
+    Double,
+    Float,
+    Int32,
+    Int64,
+    Uint32,
+    Uint64,
+    Sint32,
+    Sint64,
+    Fixed32,
+    Fixed64,
+    Sfixed32,
+    Sfixed64,
+    Bool,
+    String,
+    Bytes
 };
 inline constexpr std::array<Wire, 15> kWireOfKind = {
-    Wire::kFixed64, Wire::kFixed32, Wire::kVarint, Wire::kVarint,  Wire::kVarint,
-    Wire::kVarint,  Wire::kVarint,  Wire::kVarint, Wire::kFixed32, Wire::kFixed64,
-    Wire::kFixed32, Wire::kFixed64, Wire::kVarint, Wire::kBytes,   Wire::kBytes};
+    Wire::Fixed64, Wire::Fixed32, Wire::Varint, Wire::Varint,  Wire::Varint,
+    Wire::Varint,  Wire::Varint,  Wire::Varint, Wire::Fixed32, Wire::Fixed64,
+    Wire::Fixed32, Wire::Fixed64, Wire::Varint, Wire::Bytes,   Wire::Bytes};
 
 constexpr Wire wire_of(ValueKind kind) { return kWireOfKind[static_cast<std::size_t>(kind)]; }
 constexpr std::uint32_t scalar_field(ValueKind kind) {
@@ -85,39 +85,39 @@ constexpr ValueKind kind_of(std::uint32_t field) {
 }
 constexpr bool is_list(std::uint32_t field) { return (field - AttributeField::kFirstValue) % 2 == 1; }
 constexpr Wire wire_of_value(std::uint32_t field) {
-    return is_list(field) ? Wire::kBytes : wire_of(kind_of(field));
+    return is_list(field) ? Wire::Bytes : wire_of(kind_of(field));
 }
 // Whole numbers and flags.
-constexpr bool is_integer(ValueKind kind) { return kind >= ValueKind::kInt32 && kind <= ValueKind::kBool; }
+constexpr bool is_integer(ValueKind kind) { return kind >= ValueKind::Int32 && kind <= ValueKind::Bool; }
 // Those that a 64-bit integer with a sign may not hold.
 constexpr bool is_unsigned_long(ValueKind kind) {
-    return kind == ValueKind::kUint64 || kind == ValueKind::kFixed64;
+    return kind == ValueKind::Uint64 || kind == ValueKind::Fixed64;
 }
 
 // The attributes known here: first those with an integer column, then with a text column, each in the order
 // in which they are written.
 enum class Key : std::uint8_t {
-    kCommType,
-    kCommSize,
-    kCommSrc,
-    kCommDst,
-    kCommTag,
-    kNumOps,
-    kTensorSize,
-    kDurationNs,
-    kStream,
-    kStep,
-    kMeasuredStart,
-    kKind,
-    kOperator,
-    kModule,
-    kPhase,
-    kGroup,
-    kIsCpuOp,
-    kCommPriority,
-    kInvolvedDims,
-    kCommSplits,
-    kOther
+    CommType,
+    CommSize,
+    CommSrc,
+    CommDst,
+    CommTag,
+    NumOps,
+    TensorSize,
+    DurationNs,
+    Stream,
+    Step,
+    MeasuredStart,
+    Kind,
+    Operator,
+    Module,
+    Phase,
+    Group,
+    IsCpuOp,
+    CommPriority,
+    InvolvedDims,
+    CommSplits,
+    Other
 };
 
 // An attribute: its name, the column that holds it (none: it means something to the engine alone), the kind
@@ -130,30 +130,30 @@ struct KnownAttribute {
 };
 
 // By `Key`. ASTRA-sim ignores duration_ns to phase, and comm_splits.
-inline constexpr std::array<KnownAttribute, static_cast<std::size_t>(Key::kOther)> kKnown = {{
-    {"comm_type", "comm_type", ValueKind::kInt64, true},
-    {"comm_size", "comm_size_bytes", ValueKind::kInt64, true},
-    {"comm_src", "comm_src", ValueKind::kInt32, true},
-    {"comm_dst", "comm_dst", ValueKind::kInt32, true},
-    {"comm_tag", "comm_tag", ValueKind::kInt32, true},
-    {"num_ops", "num_ops", ValueKind::kInt64, true},
-    {"tensor_size", "tensor_size_bytes", ValueKind::kUint64, true},
-    {"duration_ns", "duration_ns", ValueKind::kUint64},
-    {"stream", "stream", ValueKind::kInt64},
-    {"step", "step", ValueKind::kInt64, true},
-    {"measured_start_ns", "measured_start_ns", ValueKind::kInt64, true},
-    {"kind", "kind", ValueKind::kString},
-    {"operator", "operator", ValueKind::kString},
-    {"module", "module", ValueKind::kString},
-    {"phase", "phase", ValueKind::kString, false, "other"},
-    {"pg_name", "group", ValueKind::kString},
-    {"is_cpu_op", "is_cpu_op", ValueKind::kBool},
-    {"comm_priority", "", ValueKind::kInt32},
-    {"involved_dim", "", ValueKind::kBool},
-    {"comm_splits", "", ValueKind::kUint64},
+inline constexpr std::array<KnownAttribute, static_cast<std::size_t>(Key::Other)> kKnown = {{
+    {"comm_type", "comm_type", ValueKind::Int64, true},
+    {"comm_size", "comm_size_bytes", ValueKind::Int64, true},
+    {"comm_src", "comm_src", ValueKind::Int32, true},
+    {"comm_dst", "comm_dst", ValueKind::Int32, true},
+    {"comm_tag", "comm_tag", ValueKind::Int32, true},
+    {"num_ops", "num_ops", ValueKind::Int64, true},
+    {"tensor_size", "tensor_size_bytes", ValueKind::Uint64, true},
+    {"duration_ns", "duration_ns", ValueKind::Uint64},
+    {"stream", "stream", ValueKind::Int64},
+    {"step", "step", ValueKind::Int64, true},
+    {"measured_start_ns", "measured_start_ns", ValueKind::Int64, true},
+    {"kind", "kind", ValueKind::String},
+    {"operator", "operator", ValueKind::String},
+    {"module", "module", ValueKind::String},
+    {"phase", "phase", ValueKind::String, false, "other"},
+    {"pg_name", "group", ValueKind::String},
+    {"is_cpu_op", "is_cpu_op", ValueKind::Bool},
+    {"comm_priority", "", ValueKind::Int32},
+    {"involved_dim", "", ValueKind::Bool},
+    {"comm_splits", "", ValueKind::Uint64},
 }};
-inline constexpr std::size_t kIntegerColumns = static_cast<std::size_t>(Key::kKind);
-inline constexpr std::size_t kTextColumns = static_cast<std::size_t>(Key::kGroup) - kIntegerColumns;
+inline constexpr std::size_t kIntegerColumns = static_cast<std::size_t>(Key::Kind);
+inline constexpr std::size_t kTextColumns = static_cast<std::size_t>(Key::Group) - kIntegerColumns;
 
 constexpr const KnownAttribute& known(Key key) { return kKnown[static_cast<std::size_t>(key)]; }
 
@@ -179,12 +179,12 @@ inline constexpr ByLength kByLength;
 static_assert(kByLength.starts.back() == kKnown.size(), "a name is longer than the longest");
 
 constexpr Key key_named(std::string_view name) {
-    if (name.empty() || name.size() > ByLength::kLongest) return Key::kOther;
+    if (name.empty() || name.size() > ByLength::kLongest) return Key::Other;
     for (std::size_t i = kByLength.starts[name.size()]; i < kByLength.starts[name.size() + 1]; ++i) {
         const std::string_view other = known(kByLength.keys[i]).name;
         if (other.front() == name.front() && other == name) return kByLength.keys[i];
     }
-    return Key::kOther;
+    return Key::Other;
 }
 
 }  // namespace chakrascope::chakra

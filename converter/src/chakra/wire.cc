@@ -39,23 +39,23 @@ std::uint64_t Reader::fixed64() { return word_at<std::uint64_t>(bytes(8).data())
 
 void Reader::skip(std::uint32_t key, int depth) {
     switch (wire_of(key)) {
-        case Wire::kVarint:
+        case Wire::Varint:
             varint();
             return;
-        case Wire::kFixed64:
+        case Wire::Fixed64:
             bytes(8);
             return;
-        case Wire::kBytes:
+        case Wire::Bytes:
             bytes();
             return;
-        case Wire::kFixed32:
+        case Wire::Fixed32:
             bytes(4);
             return;
-        case Wire::kGroup:
+        case Wire::Group:
             if (depth == kDeepest) fail("groups are nested too deeply");
             for (;;) {
                 const std::uint32_t inner = this->key();
-                if (inner == chakra::key(field_of(key), Wire::kGroupEnd)) return;
+                if (inner == chakra::key(field_of(key), Wire::GroupEnd)) return;
                 skip(inner, depth + 1);
             }
         default:

@@ -122,12 +122,12 @@ inline void put_key(std::string& out, std::uint32_t field, Wire wire) {
 }
 
 inline void put_number(std::string& out, std::uint32_t field, std::int64_t value) {
-    put_key(out, field, Wire::kVarint);
+    put_key(out, field, Wire::Varint);
     converter::put_varint(out, static_cast<std::uint64_t>(value));
 }
 
 inline void put_bytes(std::string& out, std::uint32_t field, std::string_view bytes) {
-    put_key(out, field, Wire::kBytes);
+    put_key(out, field, Wire::Bytes);
     converter::put_varint(out, bytes.size());
     out.append(bytes);
 }

@@ -16,7 +16,7 @@ void put_packed(std::string& out, std::uint32_t field, std::span<const std::int6
     if (values.empty()) return;
     std::size_t size = 0;
     for (const std::int64_t value : values) size += varint_size(static_cast<std::uint64_t>(value));
-    put_key(out, field, Wire::kBytes);
+    put_key(out, field, Wire::Bytes);
     put_varint(out, size);
     for (const std::int64_t value : values) put_varint(out, static_cast<std::uint64_t>(value));
 }
@@ -52,8 +52,8 @@ std::vector<std::string> labels(Key key, const converter::TextTable& texts) {
 }
 
 const std::string& is_cpu_op(bool value) {
-    static const std::string both[] = {attribute(opening(Key::kIsCpuOp) + '\0'),
-                                       attribute(opening(Key::kIsCpuOp) + '\1')};
+    static const std::string both[] = {attribute(opening(Key::IsCpuOp) + '\0'),
+                                       attribute(opening(Key::IsCpuOp) + '\1')};
     return both[value ? 1 : 0];
 }
 
@@ -105,8 +105,8 @@ std::string Writer::next() {
 }
 
 std::int64_t Writer::duration_micros(std::size_t node) {
-    return microseconds_.next(nodes_.integers[column_of(Key::kStream)][node],
-                              nodes_.integers[column_of(Key::kDurationNs)][node]);
+    return microseconds_.next(nodes_.integers[column_of(Key::Stream)][node],
+                              nodes_.integers[column_of(Key::DurationNs)][node]);
 }
 
 void Writer::put_node(std::string& out, std::size_t node) {
@@ -120,12 +120,12 @@ void Writer::put_node(std::string& out, std::size_t node) {
     for (std::size_t i = 0; i < kIntegerColumns; ++i) {
         const std::int64_t value = nodes_.integers[i][node];
         if (value < 0 && kKnown[i].negative_is_unset) continue;
-        put_key(out, NodeField::kAttribute, Wire::kBytes);
+        put_key(out, NodeField::kAttribute, Wire::Bytes);
         put_varint(out, openings_[i].size() + varint_size(static_cast<std::uint64_t>(value)));
         out += openings_[i];
         put_varint(out, static_cast<std::uint64_t>(value));
     }
-    if (nodes_.group[node] != 0) out += labelled(Key::kGroup, std::to_string(nodes_.group[node]));
+    if (nodes_.group[node] != 0) out += labelled(Key::Group, std::to_string(nodes_.group[node]));
     for (std::size_t i = 0; i < kTextColumns; ++i)
         out += encoded_[i][static_cast<std::size_t>(nodes_.texts[i].numbers[node])];
     const auto begin = static_cast<std::size_t>(nodes_.extra.begins[node]),

@@ -21,7 +21,7 @@
 #include "simulation/simulation.h"
 
 namespace nb = nanobind;
-using namespace chakrascope;
+using namespace chakrascope::engine;
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 // A network that simulates itself, in step with the engine: it takes the messages (id, source, destination,
 // bytes, ns) posted since the last call, advances until something arrives but not past the limit (ns, -1:
@@ -95,4 +95,4 @@ struct Config {
     }
 };
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -3,7 +3,7 @@
 
 #include <stdexcept>
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 struct ConfigError : std::runtime_error {
     using std::runtime_error::runtime_error;
@@ -18,4 +18,4 @@ struct Cancelled : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

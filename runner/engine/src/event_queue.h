@@ -13,7 +13,7 @@
 
 #include "errors.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 using Time = std::uint64_t;
 
@@ -177,4 +177,4 @@ class EventQueue {
     std::vector<std::vector<Tick>> tables_;
 };
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

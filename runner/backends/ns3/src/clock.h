@@ -10,7 +10,7 @@
 #include "settings.h"
 #include "simulator.h"
 
-namespace packetnet {
+namespace chakrascope::packet {
 
 inline Ticks now() { return static_cast<Ticks>(PacketSimulator::now); }
 
@@ -38,4 +38,4 @@ inline std::mt19937_64& random_engine() {
 // A number in [0, 1).
 inline double chance() { return static_cast<double>(random_engine()() >> 11) * 0x1.0p-53; }
 
-}  // namespace packetnet
+}  // namespace chakrascope::packet

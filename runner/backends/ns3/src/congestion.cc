@@ -8,7 +8,7 @@
 #include "clock.h"
 #include "hpcc.h"
 
-namespace packetnet {
+namespace chakrascope::packet {
 namespace {
 
 // DCQCN (SIGCOMM 2015): a mark cuts the rate by half of alpha, an average of how often marks come; three
@@ -170,19 +170,19 @@ class Timely final : public CongestionControl {
 
 std::unique_ptr<CongestionControl> make_control(Flow& flow) {
     switch (flow.settings.control) {
-        case Control::dcqcn:
+        case Control::Dcqcn:
             return std::make_unique<Dcqcn>(flow);
-        case Control::dctcp:
+        case Control::Dctcp:
             return std::make_unique<Dctcp>();
-        case Control::timely:
+        case Control::Timely:
             return std::make_unique<Timely>(flow);
-        case Control::hpcc:
+        case Control::Hpcc:
             return std::make_unique<Hpcc>(flow);
-        case Control::hpcc_pint:
+        case Control::HpccPint:
             return std::make_unique<HpccPint>(flow);
         default:
             return nullptr;
     }
 }
 
-}  // namespace packetnet
+}  // namespace chakrascope::packet

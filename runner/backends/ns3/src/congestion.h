@@ -6,9 +6,9 @@
 
 #include "flow.h"
 
-namespace packetnet {
+namespace chakrascope::packet {
 
 // The sender's control for a new flow, or null for none.
 std::unique_ptr<CongestionControl> make_control(Flow& flow);
 
-}  // namespace packetnet
+}  // namespace chakrascope::packet

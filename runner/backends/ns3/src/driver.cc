@@ -30,7 +30,7 @@
 #include "clock.h"
 #include "fabric.h"
 
-namespace packetnet {
+namespace chakrascope::packet {
 namespace {
 
 class Driver {
@@ -147,15 +147,15 @@ class Driver {
 };
 
 }  // namespace
-}  // namespace packetnet
+}  // namespace chakrascope::packet
 
 int main() {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     std::ios::sync_with_stdio(false);
     ns3::Time::SetResolution(ns3::Time::PS);
-    packetnet::PacketSimulator::get();  // before anybody asks ns-3 for its own
+    chakrascope::packet::PacketSimulator::get();  // before anybody asks ns-3 for its own
     try {
-        packetnet::Driver driver;
+        chakrascope::packet::Driver driver;
         for (std::string line; std::getline(std::cin, line) && driver.obey(line);) {
         }
     } catch (const std::bad_alloc&) {

@@ -7,7 +7,7 @@
 #include "clock.h"
 #include "congestion.h"
 
-namespace packetnet {
+namespace chakrascope::packet {
 namespace {
 
 constexpr std::uint16_t kFirstPort = 10000;
@@ -69,7 +69,7 @@ void Fabric::build() {
     for (std::size_t node = 0; node < count; ++node) {
         if (hosts_[node]) route_to(static_cast<std::int32_t>(node));
     }
-    if (settings.global_window || settings.control == Control::hpcc_pint) measure_all();
+    if (settings.global_window || settings.control == Control::HpccPint) measure_all();
     for (const auto& node : switches_) {
         if (node) node->build(interface_rate, longest_.rtt);
     }
@@ -261,4 +261,4 @@ std::vector<LinkReport> Fabric::links() const {
 
 bool Fabric::idle() const { return ns3::Simulator::IsFinished(); }
 
-}  // namespace packetnet
+}  // namespace chakrascope::packet

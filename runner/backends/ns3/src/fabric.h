@@ -13,7 +13,7 @@
 #include "settings.h"
 #include "switch.h"
 
-namespace packetnet {
+namespace chakrascope::packet {
 
 struct Completion {
     std::uint64_t flow;
@@ -86,4 +86,4 @@ class Fabric {
     std::vector<Completion> completions_;
 };
 
-}  // namespace packetnet
+}  // namespace chakrascope::packet

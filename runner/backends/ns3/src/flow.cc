@@ -6,7 +6,7 @@
 #include "clock.h"
 #include "host.h"
 
-namespace packetnet {
+namespace chakrascope::packet {
 
 bool Flow::window_full() const {
     if (window_bytes == 0) return false;
@@ -50,4 +50,4 @@ void Flow::check_progress() {
     out->kick();
 }
 
-}  // namespace packetnet
+}  // namespace chakrascope::packet

@@ -10,7 +10,7 @@
 
 #include "packet.h"
 
-namespace packetnet {
+namespace chakrascope::packet {
 
 class Host;
 class Port;
@@ -75,4 +75,4 @@ struct Flow {
     void check_progress();
 };
 
-}  // namespace packetnet
+}  // namespace chakrascope::packet

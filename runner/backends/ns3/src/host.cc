@@ -6,7 +6,7 @@
 
 #include "clock.h"
 
-namespace packetnet {
+namespace chakrascope::packet {
 
 Port& Host::add_port() {
     interfaces_.emplace_back();
@@ -92,7 +92,7 @@ Packet* Host::make_data(Flow& flow) {
     Packet* packet = pool_.take();
     ++flow.packets;
     ++pool_.data_packets;
-    packet->kind = Kind::data;
+    packet->kind = Kind::Data;
     packet->flow = &flow;
     packet->destination = flow.destination.id();
     packet->flow_hash_ports = flow.source_port | (100u << 16);
@@ -108,7 +108,7 @@ Packet* Host::make_data(Flow& flow) {
 }
 
 void Host::receive(Port&, Packet* packet) {
-    if (packet->kind == Kind::data) {
+    if (packet->kind == Kind::Data) {
         take_data(packet);
     } else {
         take_answer(packet);
@@ -129,17 +129,17 @@ void Host::take_data(Packet* packet) {
         if (flow.unacknowledged >= settings_.ack_interval_bytes || boundary || flow.delivered ||
             packet->marked) {
             flow.unacknowledged = 0;
-            return answer(packet, Kind::ack);
+            return answer(packet, Kind::Ack);
         }
     } else if (packet->sequence < flow.expected) {
-        return answer(packet, Kind::ack);
+        return answer(packet, Kind::Ack);
     } else if (now() >= flow.next_nack || flow.last_nack != flow.expected) {
         flow.next_nack = now() + settings_.nack_interval;
         flow.last_nack = flow.expected;
         if (settings_.back_to_zero && settings_.chunk_bytes > 0) {
             flow.expected -= flow.expected % settings_.chunk_bytes;
         }
-        return answer(packet, Kind::nack);
+        return answer(packet, Kind::Nack);
     }
     drop(packet);
 }
@@ -170,7 +170,7 @@ void Host::take_answer(Packet* packet) {
             flow.acknowledged = flow.size;
             finish(flow);
         } else {
-            if (packet->kind == Kind::nack) flow.sent = flow.acknowledged;
+            if (packet->kind == Kind::Nack) flow.sent = flow.acknowledged;
             flow.sent = std::max(flow.sent, flow.acknowledged);
             if (flow.control) flow.control->acknowledged(flow, *packet);
         }
@@ -192,4 +192,4 @@ void Host::finish(Flow& flow) {
     reports_.acknowledged(flow);
 }
 
-}  // namespace packetnet
+}  // namespace chakrascope::packet

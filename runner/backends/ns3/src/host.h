@@ -11,7 +11,7 @@
 #include "flow.h"
 #include "port.h"
 
-namespace packetnet {
+namespace chakrascope::packet {
 
 class Host final : public Node {
   public:
@@ -57,4 +57,4 @@ class Host final : public Node {
     std::vector<Interface> interfaces_;
 };
 
-}  // namespace packetnet
+}  // namespace chakrascope::packet

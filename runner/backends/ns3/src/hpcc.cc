@@ -6,7 +6,7 @@
 
 #include "clock.h"
 
-namespace packetnet {
+namespace chakrascope::packet {
 namespace {
 
 // Widths and units of the fields on the wire.
@@ -177,4 +177,4 @@ void HpccPint::acknowledged(Flow& flow, const Packet& packet) {
     window_end_ = std::max(window_end_, flow.sent);
 }
 
-}  // namespace packetnet
+}  // namespace chakrascope::packet

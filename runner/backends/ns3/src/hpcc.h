@@ -6,7 +6,7 @@
 
 #include "flow.h"
 
-namespace packetnet {
+namespace chakrascope::packet {
 
 // Write the report of a port into a packet; fields are as narrow as on the wire and wrap.
 void add_report(Packet& packet, const Settings& settings, const HopReport& report);
@@ -71,4 +71,4 @@ class HpccPint final : public CongestionControl {
     std::uint64_t window_end_ = 0;
 };
 
-}  // namespace packetnet
+}  // namespace chakrascope::packet

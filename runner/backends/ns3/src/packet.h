@@ -8,11 +8,11 @@
 
 #include "settings.h"
 
-namespace packetnet {
+namespace chakrascope::packet {
 
 struct Flow;
 
-enum class Kind : std::uint8_t { data, ack, nack, pause, resume };
+enum class Kind : std::uint8_t { Data, Ack, Nack, Pause, Resume };
 
 // What a switch tells HPCC about the port a packet left by. Narrow fields wrap, as they would in a header.
 struct HopReport {
@@ -27,7 +27,7 @@ struct Packet {
 
     Packet* next = nullptr;
     Flow* flow = nullptr;
-    Kind kind = Kind::data;
+    Kind kind = Kind::Data;
     bool marked = false;  // by a switch: congestion; in an acknowledgement: the data was marked
     std::uint8_t hops = 0;
     std::uint16_t ingress = 0;  // the port by which it entered the switch it is in
@@ -96,4 +96,4 @@ class PacketPool {
     Packet* free_ = nullptr;
 };
 
-}  // namespace packetnet
+}  // namespace chakrascope::packet

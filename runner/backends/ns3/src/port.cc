@@ -6,7 +6,7 @@
 #include "clock.h"
 #include "flow.h"
 
-namespace packetnet {
+namespace chakrascope::packet {
 
 void Port::connect(Port& peer, std::uint64_t rate_bps, Ticks delay, double loss) {
     peer_ = &peer;
@@ -54,7 +54,7 @@ void Port::transmit(Packet* packet) {
 
 // Packets are all alike, but for data and answers: the last time of either is remembered.
 Ticks Port::sending_time(const Packet& packet) {
-    SendingTime& last = sending_times_[packet.kind == Kind::data ? 0 : 1];
+    SendingTime& last = sending_times_[packet.kind == Kind::Data ? 0 : 1];
     if (last.bytes != packet.bytes) last = {packet.bytes, settings_.transmission(packet.bytes, rate_bps_)};
     return last.time;
 }
@@ -65,8 +65,8 @@ void Port::transmitted() {
 }
 
 void Port::arrive(Packet* packet) {
-    if (packet->kind == Kind::pause || packet->kind == Kind::resume) {
-        set_paused(packet->kind == Kind::pause);
+    if (packet->kind == Kind::Pause || packet->kind == Kind::Resume) {
+        set_paused(packet->kind == Kind::Pause);
         pool_.give_back(packet);
         return;
     }
@@ -92,4 +92,4 @@ void Port::set_paused(bool paused) {
     }
 }
 
-}  // namespace packetnet
+}  // namespace chakrascope::packet

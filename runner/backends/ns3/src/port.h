@@ -8,7 +8,7 @@
 
 #include "packet.h"
 
-namespace packetnet {
+namespace chakrascope::packet {
 
 class Port;
 
@@ -129,4 +129,4 @@ class Port {
     SendHistory history_;
 };
 
-}  // namespace packetnet
+}  // namespace chakrascope::packet

@@ -4,7 +4,7 @@
 #include <functional>
 #include <sstream>
 
-namespace packetnet {
+namespace chakrascope::packet {
 namespace {
 
 using Setter = std::function<void(Settings&, const std::string&)>;
@@ -88,11 +88,11 @@ bool Settings::set(const std::string& name, const std::string& value) {
 
 std::uint32_t Settings::telemetry_bytes() const {
     switch (control) {
-        case Control::hpcc:
+        case Control::Hpcc:
             return 42;
-        case Control::timely:
+        case Control::Timely:
             return 8;
-        case Control::hpcc_pint:
+        case Control::HpccPint:
             return 2;
         default:
             return 0;
@@ -111,4 +111,4 @@ Ticks Settings::transmission(std::uint64_t bytes, std::uint64_t bits_per_second)
     return static_cast<Ticks>(sum / step) * time_step;
 }
 
-}  // namespace packetnet
+}  // namespace chakrascope::packet

@@ -6,17 +6,17 @@
 #include <map>
 #include <string>
 
-namespace packetnet {
+namespace chakrascope::packet {
 
 using Ticks = std::int64_t;  // picoseconds
 
 // Congestion control by the numbers of CC_MODE; every other number is none.
-enum class Control { none = 12, dcqcn = 1, hpcc = 3, timely = 7, dctcp = 8, hpcc_pint = 10 };
+enum class Control { None = 12, Dcqcn = 1, Hpcc = 3, Timely = 7, Dctcp = 8, HpccPint = 10 };
 
 struct Settings {
     // Durations are rounded to multiples of this: 1 ps, or 1000 to repeat the results of a clock of 1 ns.
     Ticks time_step = 1;
-    Control control = Control::none;
+    Control control = Control::None;
     std::uint32_t payload_bytes = 1000;
     std::uint32_t ack_interval_bytes = 1;
     std::uint32_t chunk_bytes = 0;
@@ -65,7 +65,7 @@ struct Settings {
 
     // Bytes of everything but the payload in a data packet, and of a whole acknowledgement.
     std::uint32_t header_bytes() const { return 36 + telemetry_bytes(); }
-    std::uint32_t ack_bytes() const { return control == Control::hpcc ? 76 : 48; }
+    std::uint32_t ack_bytes() const { return control == Control::Hpcc ? 76 : 48; }
     std::uint32_t telemetry_bytes() const;
 
     Ticks round(Ticks time) const { return (time + time_step / 2) / time_step * time_step; }
@@ -74,4 +74,4 @@ struct Settings {
     Ticks transmission(std::uint64_t bytes, std::uint64_t bits_per_second) const;
 };
 
-}  // namespace packetnet
+}  // namespace chakrascope::packet

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace packetnet {
+namespace chakrascope::packet {
 namespace {
 
 constexpr std::size_t kFirstCapacity = 16;
@@ -84,7 +84,7 @@ void EventQueue::sink_first() {
 }
 
 ns3::TypeId PacketSimulator::GetTypeId() {
-    static const ns3::TypeId id = ns3::TypeId("packetnet::PacketSimulator")
+    static const ns3::TypeId id = ns3::TypeId("chakrascope::packet::PacketSimulator")
                                       .SetParent<ns3::SimulatorImpl>()
                                       .AddConstructor<PacketSimulator>();
     return id;
@@ -161,4 +161,4 @@ ns3::Time PacketSimulator::GetMaximumSimulationTime() const { return ns3::TimeSt
 
 std::uint32_t PacketSimulator::GetContext() const { return ns3::Simulator::NO_CONTEXT; }
 
-}  // namespace packetnet
+}  // namespace chakrascope::packet

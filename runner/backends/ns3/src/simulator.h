@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace packetnet {
+namespace chakrascope::packet {
 
 // Most events are scheduled with one of a few delays: how long a packet of some size takes on a link. Those
 // of one delay come due in the order in which they were scheduled, so each such delay has a queue, and only
@@ -169,4 +169,4 @@ class Call final : public ns3::EventImpl {
     const std::tuple<Parameters...> arguments_;
 };
 
-}  // namespace packetnet
+}  // namespace chakrascope::packet

@@ -9,7 +9,7 @@
 #include "host.h"
 #include "hpcc.h"
 
-namespace packetnet {
+namespace chakrascope::packet {
 namespace {
 
 constexpr std::uint64_t kReserveBytes = 4096;
@@ -80,7 +80,7 @@ Port* Switch::route(const Packet& packet) const {
     const std::vector<Port*>& ways = routes[static_cast<std::size_t>(packet.destination)];
     if (ways.size() == 1) return ways[0];
     const Flow& flow = *packet.flow;
-    const bool forward = packet.kind == Kind::data;
+    const bool forward = packet.kind == Kind::Data;
     const std::int32_t from = forward ? flow.source.id() : flow.destination.id();
     const std::uint32_t hash =
         flow_hash(from, packet.destination, packet.flow_hash_ports, static_cast<std::uint32_t>(id()));
@@ -89,7 +89,7 @@ Port* Switch::route(const Packet& packet) const {
 
 void Switch::receive(Port& port, Packet* packet) {
     Port& out = *route(*packet);
-    if (settings_.ack_high_priority && packet->kind != Kind::data) return out.send_control(packet);
+    if (settings_.ack_high_priority && packet->kind != Kind::Data) return out.send_control(packet);
     const std::size_t ingress = port.index();
     if (!admit(ingress, packet->bytes)) {
         port.peer().count_drop();
@@ -112,16 +112,16 @@ Packet* Switch::next(Port& port) {
 
 // Account for a packet that leaves, mark it if more than a little waits behind it, and report to its sender.
 void Switch::leave(Port& port, Packet* packet) {
-    if (settings_.control == Control::hpcc_pint) report_load(port, *packet);
-    if (packet->kind == Kind::pause || packet->kind == Kind::resume) return;
-    const bool answer = packet->kind == Kind::ack || packet->kind == Kind::nack;
+    if (settings_.control == Control::HpccPint) report_load(port, *packet);
+    if (packet->kind == Kind::Pause || packet->kind == Kind::Resume) return;
+    const bool answer = packet->kind == Kind::Ack || packet->kind == Kind::Nack;
     if (!(settings_.ack_high_priority && answer)) {
         release(packet->ingress, packet->bytes);
         waiting_bytes_[port.index()] -= packet->bytes;
-        if (packet->kind == Kind::data && settings_.mark && should_mark(port.index())) packet->marked = true;
+        if (packet->kind == Kind::Data && settings_.mark && should_mark(port.index())) packet->marked = true;
         resume_if_possible(packet->ingress);
     }
-    if (packet->kind == Kind::data && settings_.control == Control::hpcc) {
+    if (packet->kind == Kind::Data && settings_.control == Control::Hpcc) {
         add_report(*packet, settings_, {port.rate_bps(), now(), port.sent_bytes(), port.queued_bytes()});
     }
 }
@@ -129,7 +129,7 @@ void Switch::leave(Port& port, Packet* packet) {
 // HPCC-PINT: a packet carries the largest load on its way, coarsely.
 void Switch::report_load(Port& port, Packet& packet) {
     PortLoad& load = loads_[port.index()];
-    if (packet.kind == Kind::data) {
+    if (packet.kind == Kind::Data) {
         const double now_loaded = load.update(now(), port.rate_bps(), port.queued_bytes(), longest_rtt_);
         packet.load = std::max(packet.load, encode_load(settings_, now_loaded));
     }
@@ -174,7 +174,7 @@ void Switch::pause_if_needed(std::size_t port) {
     Ingress& ingress = ingress_[port];
     if (ingress.pausing || (ingress.headroom_bytes == 0 && shared(ingress) < threshold(ingress))) return;
     ingress.pausing = true;
-    send_pause(port, Kind::pause);
+    send_pause(port, Kind::Pause);
 }
 
 void Switch::resume_if_possible(std::size_t port) {
@@ -183,7 +183,7 @@ void Switch::resume_if_possible(std::size_t port) {
     const std::uint64_t used = shared(ingress);
     if (used > 0 && used + kResumeOffsetBytes > threshold(ingress)) return;
     ingress.pausing = false;
-    send_pause(port, Kind::resume);
+    send_pause(port, Kind::Resume);
 }
 
 void Switch::send_pause(std::size_t port, Kind kind) {
@@ -203,4 +203,4 @@ bool Switch::should_mark(std::size_t port) const {
     return chance() < marking.probability * (waiting - marking.low) / (marking.high - marking.low);
 }
 
-}  // namespace packetnet
+}  // namespace chakrascope::packet

@@ -9,7 +9,7 @@
 #include "hpcc.h"
 #include "port.h"
 
-namespace packetnet {
+namespace chakrascope::packet {
 
 class Switch final : public Node {
   public:
@@ -70,4 +70,4 @@ class Switch final : public Node {
 std::uint32_t flow_hash(std::int32_t source, std::int32_t destination, std::uint32_t ports,
                         std::uint32_t seed);
 
-}  // namespace packetnet
+}  // namespace chakrascope::packet

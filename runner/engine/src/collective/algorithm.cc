@@ -4,7 +4,7 @@
 #include "../simulation/cluster.h"
 #include "../workload/rank.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 void require_power_of_two(const Phase& phase, const char* algorithm) {
@@ -88,4 +88,4 @@ std::unique_ptr<Algorithm> make_algorithm(Rank& rank, Stream& stream) {
     }
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -9,7 +9,7 @@
 #include "custom.h"
 #include "stream.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 class Rank;
 
@@ -57,4 +57,4 @@ void require_works(const Phase& phase, const Config& config, CustomAlgorithms& c
 // Make the algorithm of the stream's current phase; raises as `require_works`.
 std::unique_ptr<Algorithm> make_algorithm(Rank& rank, Stream& stream);
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -7,7 +7,7 @@
 
 #include "stream.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 class Attendance {
   public:
@@ -58,4 +58,4 @@ class Attendance {
     std::unordered_map<Key, Phase, KeyHash> phases_;
 };
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -12,7 +12,7 @@
 #include "../workload/rank.h"
 #include "algorithm.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 constexpr std::uint64_t kPointToPointTags = 500'000'000;
@@ -156,4 +156,4 @@ std::unique_ptr<Algorithm> make_custom(Rank& rank, Stream& stream) {
                                     rank.cluster().customs.get(*phase.custom, phase.ring.position));
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -10,7 +10,7 @@
 #include "../workload/program.h"
 #include "stream.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 struct CustomProgram {
     std::string name;
@@ -35,4 +35,4 @@ class CustomAlgorithms {
     std::unordered_map<std::string, std::shared_ptr<const CustomProgram>> programs_;
 };
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 // Loads that differ by less than this part of a chunk on the slowest dimension count as equal.
 constexpr double kThreshold = 1.0 / 16;
@@ -45,4 +45,4 @@ double DimensionOrder::load(std::size_t dimension, double size) const {
     return size * (ranks - 1) / ranks / config_.bandwidth[dimension];
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -10,7 +10,7 @@
 #include "../config.h"
 #include "implementation.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 class DimensionOrder {
   public:
@@ -33,4 +33,4 @@ class DimensionOrder {
     std::vector<double> loads_;
 };
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

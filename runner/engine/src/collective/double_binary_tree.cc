@@ -6,7 +6,7 @@
 
 #include "algorithm.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 class DoubleBinaryTree final : public Algorithm {
@@ -96,4 +96,4 @@ std::unique_ptr<Algorithm> make_double_binary_tree(Rank& rank, Stream& stream) {
     return std::make_unique<DoubleBinaryTree>(rank, stream);
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

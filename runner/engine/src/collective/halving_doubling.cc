@@ -3,7 +3,7 @@
 
 #include "algorithm.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 class HalvingDoubling final : public Algorithm {
@@ -102,4 +102,4 @@ std::unique_ptr<Algorithm> make_halving_doubling(Rank& rank, Stream& stream) {
     return std::make_unique<HalvingDoubling>(rank, stream);
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -4,7 +4,7 @@
 
 #include "../errors.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 constexpr std::array<const char*, 8> kNames = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
@@ -140,4 +140,4 @@ Choice Implementations::choose(Collective kind, std::uint64_t node) const {
                       "'; add one algorithm per dimension.");
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

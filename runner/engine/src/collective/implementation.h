@@ -8,7 +8,7 @@
 
 #include "../config.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 enum class Collective : std::uint8_t {
     AllReduce,
@@ -70,4 +70,4 @@ class Implementations {
     std::array<const std::vector<std::string>*, kConfigured> custom_;
 };
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

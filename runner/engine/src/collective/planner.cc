@@ -4,7 +4,7 @@
 
 #include "uneven.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 using Kind = Collective;
@@ -240,4 +240,4 @@ void Planner::assign_queue(Phase& phase, std::int32_t dimension, Walk walk) {
     phase.queue = dimension * queues + index;
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

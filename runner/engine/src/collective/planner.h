@@ -13,7 +13,7 @@
 #include "request.h"
 #include "stream.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 // The ring of a rank in one dimension of the network.
 Ring ring_of(const Config& config, std::int32_t rank, std::size_t dimension,
@@ -83,4 +83,4 @@ class Planner {
     std::array<std::vector<std::uint32_t>, kConfigured> tree_uses_;
 };
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -9,7 +9,7 @@
 #include "algorithm.h"
 #include "planner.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 // Plans what ranks would run, and asks of each phase what the simulation asks before it starts it.
@@ -92,4 +92,4 @@ std::vector<std::string> find_refusals(const Config& config, const std::vector<N
     return refusals;
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -9,7 +9,7 @@
 #include "../config.h"
 #include "../workload/program.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 // Return the collectives of a program that may get different answers: of those of one kind, group, set of
 // dimensions, and size 0 or above, the first. Those of `apart` stand for themselves.
@@ -19,4 +19,4 @@ std::vector<Node> distinct_collectives(const Program& program, const std::set<st
 // ConfigError where nothing can be simulated at all.
 std::vector<std::string> find_refusals(const Config& config, const std::vector<Node>& collectives);
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -1,6 +1,6 @@
 #include "request.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 std::optional<Collective> simulated_kind(CommType type, const Config& config) {
@@ -49,4 +49,4 @@ std::optional<CollectiveRequest> request_of(const Node& node, const Config& conf
     return request;
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -8,7 +8,7 @@
 #include "../workload/program.h"
 #include "implementation.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 struct Blocks;
 
@@ -28,4 +28,4 @@ struct CollectiveRequest {
 // its recorded time instead.
 std::optional<CollectiveRequest> request_of(const Node& node, const Config& config);
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 struct Ring {
     std::int32_t base = 0;
@@ -28,4 +28,4 @@ struct Ring {
     bool power_of_two() const { return (count & (count - 1)) == 0; }
 };
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -5,7 +5,7 @@
 #include "../workload/rank.h"
 #include "algorithm.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 std::uint64_t count_sends(Collective kind, bool direct, std::uint64_t members) {
@@ -112,4 +112,4 @@ std::unique_ptr<Algorithm> make_ring_or_direct(Rank& rank, Stream& stream) {
     return std::make_unique<RingOrDirect>(rank, stream);
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -5,7 +5,7 @@
 
 #include "algorithm.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 class Rooted final : public Algorithm {
@@ -69,4 +69,4 @@ std::unique_ptr<Algorithm> make_rooted(Rank& rank, Stream& stream) {
     return std::make_unique<Rooted>(rank, stream);
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -6,7 +6,7 @@
 #include "../workload/rank.h"
 #include "algorithm.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 constexpr std::int32_t kSeveralWays = -2;
@@ -218,4 +218,4 @@ Stream* StreamScheduler::overtaker(const Queue& queue) const {
     return nullptr;
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -11,7 +11,7 @@
 #include "planner.h"
 #include "stream.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 class Rank;
 
@@ -61,4 +61,4 @@ class StreamScheduler {
     std::vector<Stream*> free_;
 };
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

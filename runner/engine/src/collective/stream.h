@@ -9,7 +9,7 @@
 #include "ring.h"
 #include "ties.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 class Algorithm;
 struct Blocks;
@@ -51,4 +51,4 @@ struct Stream {
     const Phase& phase() const { return phases[next_phase - 1]; }
 };
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -8,7 +8,7 @@
 
 #include "../event_queue.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 // What lets something happen: a chunk of a collective that moves on from a queue, or else a node that ends.
 struct Mover {
@@ -37,4 +37,4 @@ class TickWatch {
     bool met_ = false;
 };
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

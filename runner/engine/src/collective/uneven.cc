@@ -8,7 +8,7 @@
 #include "../workload/rank.h"
 #include "algorithm.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 bool may_be_uneven(CommType type) {
@@ -251,4 +251,4 @@ std::unique_ptr<Algorithm> make_uneven(Rank& rank, Stream& stream) {
     return std::make_unique<Uneven>(rank, stream);
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

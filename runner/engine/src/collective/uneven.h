@@ -12,7 +12,7 @@
 #include "../workload/groups.h"
 #include "../workload/program.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 // The bytes of one uneven collective: of each member (in listed order) for each. A member of an all-gather
 // has the same for all, and in a reduce-scatter all have the same for one: there one row is all.
@@ -46,4 +46,4 @@ class UnevenCollectives {
     std::unordered_map<std::uint64_t, const Blocks*> found_;  // by rank and node
 };
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -3,7 +3,7 @@
 #include "network.h"
 #include "topology.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 class AwareNetwork final : public Network {
@@ -107,4 +107,4 @@ std::unique_ptr<Network> make_aware_network(const Config& config, EventQueue& ev
     return std::make_unique<AwareNetwork>(config, events, mailbox);
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -4,7 +4,7 @@
 #include "../errors.h"
 #include "network.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 enum class Shape { Ring, FullyConnected, Switch };
@@ -72,4 +72,4 @@ std::unique_ptr<Network> make_unaware_network(const Config& config, EventQueue& 
     return std::make_unique<UnawareNetwork>(config, events, mailbox);
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

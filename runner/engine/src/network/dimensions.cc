@@ -1,7 +1,7 @@
 #include "network.h"
 #include "topology.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 enum class Shape : std::uint8_t { Ring, FullyConnected, Switch };
@@ -113,4 +113,4 @@ std::unique_ptr<Topology> make_dimensions(const Config& config) {
     return std::make_unique<Dimensions>(config);
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

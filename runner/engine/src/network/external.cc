@@ -3,7 +3,7 @@
 
 #include "network.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 class ExternalNetwork final : public Network {
@@ -62,4 +62,4 @@ std::unique_ptr<Network> make_external_network(const Config& config, EventQueue&
     return std::make_unique<ExternalNetwork>(config, events, mailbox);
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

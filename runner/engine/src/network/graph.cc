@@ -6,7 +6,7 @@
 #include "network.h"
 #include "topology.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 constexpr std::size_t kNone = ~std::size_t{0};
@@ -88,4 +88,4 @@ class Graph final : public Topology {
 
 std::unique_ptr<Topology> make_graph(const Config& config) { return std::make_unique<Graph>(config); }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

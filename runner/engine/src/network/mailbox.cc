@@ -1,7 +1,7 @@
 // Matching of sends with receives, and the rendezvous protocol on top of it.
 #include "network.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 constexpr std::uint64_t kControlBytes = 8192;
 constexpr std::int64_t kControlTags = 1'000'000'000;
@@ -172,4 +172,4 @@ void Mailbox::arrived(std::uint64_t place) {
 
 void Mailbox::release(std::uint32_t message) { free_.push_back(message); }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -10,7 +10,7 @@
 #include "../config.h"
 #include "../event_queue.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 struct MessageKey {
     std::int64_t tag;
@@ -145,4 +145,4 @@ std::unique_ptr<Network> make_external_network(const Config& config, EventQueue&
 // Bytes per nanosecond of a bandwidth given in units of 2^30 bytes per second.
 inline double bytes_per_ns(double bandwidth) { return bandwidth * 1073741824.0 / 1000000000.0; }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -8,7 +8,7 @@
 
 #include "../config.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 // What a dimension can look like.
 inline constexpr std::array<const char*, 3> kTopologies = {"Ring", "FullyConnected", "Switch"};
@@ -39,4 +39,4 @@ std::unique_ptr<Topology> make_dimensions(const Config& config);
 // each other.
 std::unique_ptr<Topology> make_graph(const Config& config);
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -14,7 +14,7 @@
 #include "../workload/groups.h"
 #include "fold.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 struct Cluster {
     Cluster(const Config& settings, const Fold* folded, const UnevenCollectives& uneven_ones)
@@ -46,4 +46,4 @@ struct Cluster {
     std::vector<std::int32_t> finish_order;
 };
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -7,7 +7,7 @@
 
 #include "stalls.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 // A node of a rank; it has begun, or waits for something that stops it from beginning.
@@ -191,4 +191,4 @@ std::vector<Blocked> find_deadlock(const Cluster& cluster, const std::deque<Rank
     return {};
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

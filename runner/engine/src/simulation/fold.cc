@@ -6,7 +6,7 @@
 
 #include "../collective/planner.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 constexpr int kMaxRounds = 64;
@@ -289,4 +289,4 @@ std::unique_ptr<const Fold> Fold::find(const Config& config, const Programs& pro
     return fold;
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -19,7 +19,7 @@
 #include "../workload/groups.h"
 #include "../workload/program.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 class Fold {
   public:
@@ -58,4 +58,4 @@ class Fold {
     std::vector<std::int32_t> representatives_;
 };
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -10,7 +10,7 @@
 #include "deadlock.h"
 #include "stalls.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 constexpr int kMostOvertaking = 2;
@@ -239,4 +239,4 @@ Output simulate(const Config& config, const std::vector<std::shared_ptr<const Pr
     return output;
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

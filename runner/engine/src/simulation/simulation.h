@@ -12,7 +12,7 @@
 #include "../workload/program.h"
 #include "statistics.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 // An operation that never ended, in words.
 struct Stall {
@@ -65,4 +65,4 @@ void check_config(const Config& config);
 Output simulate(const Config& config, const std::vector<std::shared_ptr<const Program>>& programs,
                 const std::vector<std::int32_t>& program_of_rank, const Progress& progress);
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -3,7 +3,7 @@
 #include <map>
 #include <optional>
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 constexpr std::size_t kNamed = 8;
@@ -142,4 +142,4 @@ std::vector<Stall> find_stalls(Cluster& cluster, const std::deque<Rank>& ranks) 
     return stalls;
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

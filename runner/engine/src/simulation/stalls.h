@@ -10,7 +10,7 @@
 #include "cluster.h"
 #include "simulation.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 // Return the operations that began and never ended, with what each of them waits for.
 std::vector<Stall> find_stalls(Cluster& cluster, const std::deque<Rank>& ranks);
@@ -20,4 +20,4 @@ std::string operation_of(const Node& node);
 // How many collectives of a group the rank has begun.
 std::uint64_t count_collectives(const Rank& rank, std::int64_t group);
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

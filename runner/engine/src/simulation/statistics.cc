@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 using Intervals = std::vector<std::pair<std::int64_t, std::int64_t>>;
@@ -78,4 +78,4 @@ Statistics statistics_of(const Rank& rank, const Config& config) {
     return statistics;
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -4,7 +4,7 @@
 #include "../config.h"
 #include "../workload/rank.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 struct Statistics {
     std::int64_t compute = 0;  // union of the intervals in which the rank computes, ns
@@ -19,4 +19,4 @@ struct Statistics {
 
 Statistics statistics_of(const Rank& rank, const Config& config);
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

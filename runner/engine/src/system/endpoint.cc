@@ -2,7 +2,7 @@
 
 #include "shared_bus.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 constexpr Time kGroupDelay = 10;
 constexpr double kGiga = 1e9;
@@ -51,4 +51,4 @@ std::uint64_t Endpoint::hold(std::uint64_t size, Callback done) {
     return place;
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

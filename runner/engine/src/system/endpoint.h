@@ -8,7 +8,7 @@
 #include "../config.h"
 #include "../event_queue.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 class SharedBus;
 
@@ -49,4 +49,4 @@ class Endpoint {
     std::unique_ptr<SharedBus> bus_;
 };
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -2,7 +2,7 @@
 
 #include "../errors.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 std::int32_t ranks_per_server(const Config& config) {
@@ -77,4 +77,4 @@ Time RemoteMemory::duration(std::uint64_t size) const {
     return latency_ + truncate(static_cast<double>(size) / static_cast<double>(bandwidth_));
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -8,7 +8,7 @@
 #include "../config.h"
 #include "../event_queue.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 class RemoteMemory {
   public:
@@ -43,4 +43,4 @@ class RemoteMemory {
     std::vector<Server> servers_;
 };
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -4,7 +4,7 @@
 
 #include "endpoint.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 constexpr int kLongestStreak = 8;
@@ -201,4 +201,4 @@ void SharedBus::request(const Bundle& bundle, Callback done) {
     port.request({size_on_bus(bundle.size), bundle.processed, bundle.send_back, [done] { done(); }});
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

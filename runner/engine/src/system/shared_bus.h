@@ -13,7 +13,7 @@
 #include "../config.h"
 #include "../event_queue.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 struct Bundle;
 
@@ -77,4 +77,4 @@ class SharedBus {
     BusPort npu_, memory_, inner_npu_, inner_memory_;
 };
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -7,7 +7,7 @@
 #include "chakra/message.h"
 #include "program.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 using chakra::Attribute;
@@ -51,7 +51,7 @@ class NodeIntake {
 // Fold the flags of a bool list into a bit mask.
 std::uint8_t read_flags(const Attribute& attribute, const Reader& reader) {
     unsigned mask = 0, count = 0;
-    chakra::read_list(reader.within(attribute.value.text), chakra::ValueKind::kBool,
+    chakra::read_list(reader.within(attribute.value.text), chakra::ValueKind::Bool,
                       [&](const chakra::Value& flag) {
                           if (count < 8 && flag.bits != 0) mask |= 1U << count;
                           ++count;
@@ -61,7 +61,7 @@ std::uint8_t read_flags(const Attribute& attribute, const Reader& reader) {
 
 std::vector<std::uint64_t> read_numbers(const Attribute& attribute, const Reader& reader) {
     std::vector<std::uint64_t> numbers;
-    chakra::read_list(reader.within(attribute.value.text), chakra::ValueKind::kUint64,
+    chakra::read_list(reader.within(attribute.value.text), chakra::ValueKind::Uint64,
                       [&](const chakra::Value& number) { numbers.push_back(number.bits); });
     return numbers;
 }
@@ -89,48 +89,48 @@ void NodeIntake::attribute(const Attribute& attribute, std::string_view, const R
         node_.has |= flag;
     };
     switch (attribute.key) {
-        case Key::kIsCpuOp:
+        case Key::IsCpuOp:
             node_.is_cpu = number_of(attribute, reader) != 0;
             break;
-        case Key::kNumOps:
+        case Key::NumOps:
             take(node_.num_ops, kHasOps);
             break;
-        case Key::kTensorSize:
+        case Key::TensorSize:
             take(node_.tensor_size, kHasTensor);
             break;
-        case Key::kCommType:
+        case Key::CommType:
             take(node_.comm_type, kHasCommType);
             break;
-        case Key::kCommSize:
+        case Key::CommSize:
             take(node_.comm_size, kHasCommSize);
             break;
-        case Key::kCommSrc:
+        case Key::CommSrc:
             take(node_.comm_src, kHasSrc);
             break;
-        case Key::kCommDst:
+        case Key::CommDst:
             take(node_.comm_dst, kHasDst);
             break;
-        case Key::kCommTag:
+        case Key::CommTag:
             take(node_.comm_tag, kHasTag);
             break;
-        case Key::kCommPriority:
+        case Key::CommPriority:
             take(node_.comm_priority, 0);
             break;
-        case Key::kStream:
+        case Key::Stream:
             take(node_.stream, kHasStream);
             break;
-        case Key::kDurationNs:
+        case Key::DurationNs:
             take(node_.duration_ns, kHasDurationNs);
             break;
-        case Key::kGroup:
+        case Key::Group:
             node_.group = group_of(attribute, reader);
             break;
-        case Key::kInvolvedDims:
-            if (attribute.field == chakra::list_field(chakra::ValueKind::kBool))
+        case Key::InvolvedDims:
+            if (attribute.field == chakra::list_field(chakra::ValueKind::Bool))
                 node_.involved_dims = read_flags(attribute, reader);
             break;
-        case Key::kCommSplits:
-            if (attribute.field == chakra::list_field(chakra::ValueKind::kUint64))
+        case Key::CommSplits:
+            if (attribute.field == chakra::list_field(chakra::ValueKind::Uint64))
                 node_.comm_splits = read_numbers(attribute, reader);
             break;
         default:
@@ -231,7 +231,7 @@ std::vector<RawNode> read_nodes(std::string_view bytes, const std::string& name)
             if (raw.size() == kMaxNodes) reader.fail("it holds more nodes than can be simulated");
             RawNode& node = raw.emplace_back();
             NodeIntake intake(node, ctrl_parents);
-            chakra::read_node<chakra::Care::kWhatMatters>(reader.within(reader.message()), intake);
+            chakra::read_node<chakra::Care::WhatMatters>(reader.within(reader.message()), intake);
             node.parents.insert(node.parents.end(), ctrl_parents.begin(), ctrl_parents.end());
             ctrl_parents.clear();
         }
@@ -260,4 +260,4 @@ Program decode_program(std::string_view bytes, const std::string& name) {
     return program;
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

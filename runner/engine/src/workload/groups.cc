@@ -5,7 +5,7 @@
 
 #include "../errors.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 Groups::Groups(const Config& config) : ranks_(static_cast<std::int32_t>(config.num_ranks())) {
     for (const auto& [id, members] : config.groups) {
@@ -57,4 +57,4 @@ std::int32_t Groups::sorted_position(std::int64_t group, std::int32_t rank) cons
     return place == sorted.end() || *place != rank ? -1 : static_cast<std::int32_t>(place - sorted.begin());
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

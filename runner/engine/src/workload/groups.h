@@ -8,7 +8,7 @@
 #include "../collective/ring.h"
 #include "../config.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 class Groups {
   public:
@@ -38,4 +38,4 @@ class Groups {
     std::vector<std::int32_t> none_;
 };
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

@@ -3,7 +3,7 @@
 #include <functional>
 #include <queue>
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 std::vector<std::uint32_t> Program::in_order() const {
     std::vector<std::uint32_t> left = parent_count, order;
@@ -23,4 +23,4 @@ std::vector<std::uint32_t> Program::in_order() const {
     return order;
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

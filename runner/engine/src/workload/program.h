@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 enum class NodeType : std::uint8_t { Invalid, Metadata, MemLoad, MemStore, Comp, Send, Recv, Coll };
 enum class CommType : std::int8_t {
@@ -89,4 +89,4 @@ std::vector<RawNode> read_nodes(std::string_view bytes, const std::string& name)
 // Decode an .et file; `name` stands in error messages.
 Program decode_program(std::string_view bytes, const std::string& name);
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

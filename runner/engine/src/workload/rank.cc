@@ -5,7 +5,7 @@
 #include "../errors.h"
 #include "../simulation/cluster.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 namespace {
 
 constexpr std::uint64_t kPointToPointTags = 500'000'000;
@@ -288,4 +288,4 @@ std::int32_t Rank::checked_peer(const Node& node, std::int64_t peer) const {
     return static_cast<std::int32_t>(peer);
 }
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine

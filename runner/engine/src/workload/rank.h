@@ -13,7 +13,7 @@
 #include "../system/endpoint.h"
 #include "program.h"
 
-namespace chakrascope {
+namespace chakrascope::engine {
 
 struct Cluster;
 
@@ -108,4 +108,4 @@ struct Roofline {
     static Roofline of(const Node& node, const Config& config);
 };
 
-}  // namespace chakrascope
+}  // namespace chakrascope::engine
