@@ -99,9 +99,28 @@ def load_tables(prefix: Path) -> Tables | None:
         with tables_path(prefix).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return _read(archive)
     except FileNotFoundError:
-        return None
+        return _tables_of_0_1(prefix)
     except _DAMAGES as error:
         raise ValueError(str(error)) from error
+
+
+def _tables_of_0_1(prefix: Path) -> Tables | None:
+    """Return the edges that version 0.1 kept as Parquet, with the reasons that no ``.et`` file holds."""
+    path = prefix.with_name(f"{prefix.name}.edges.parquet")
+    if not path.is_file():
+        return None
+    import pandas as pd  # noqa: PLC0415 - only old workloads need it
+
+    try:
+        table = pd.read_parquet(path, columns=["rank", *EDGE_COLUMNS])
+        parts = {int(str(rank)): part for rank, part in table.groupby("rank")}
+        edges = {
+            rank: {name: part[name].to_numpy(dtype) for name, dtype in EDGE_COLUMNS.items()}
+            for rank, part in parts.items()
+        }
+    except _DAMAGES as error:
+        raise ValueError(f"{path.name}: {error}") from error
+    return Tables({}, edges)
 
 
 def saved_columns(prefix: Path, names: Sequence[str]) -> dict[str, np.ndarray] | None:

@@ -148,3 +148,15 @@ def test_the_archive_is_plain_numpy(prefix):
     with zipfile.ZipFile(_tables(prefix)) as archive:
         assert archive.testzip() is None
         assert all(name.endswith(".npy") for name in archive.namelist())
+
+
+def test_edges_of_a_workload_of_0_1_keep_their_reasons(workload, prefix):
+    """Version 0.1 kept them as Parquet; without them every edge would be plain control or data."""
+    _tables(prefix).unlink()
+    parts = [graph.edges.assign(rank=graph.rank)[["rank", "src", "dst", "kind"]] for graph in workload.graphs]
+    old = prefix.with_name("w.edges.parquet")
+    pd.concat(parts, ignore_index=True).to_parquet(old)
+    assert Workload.load(prefix).graphs == workload.graphs
+    old.write_bytes(old.read_bytes()[:100])
+    with pytest.raises(WorkloadFormatError, match="damaged"):
+        Workload.load(prefix)
