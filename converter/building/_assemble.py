@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from .._columns import which
 from ..chakra import CollectiveType, EdgeKind, Graph, NodeType, replay
 from ..readers import PHASES, Communication, HostTrace, Ops, Pieces, cut_pieces
 from ._costs import counts_whole, operator_cost
-from ._dependencies import data_dependencies, touching, wait_piece, with_settled_sends
+from ._dependencies import data_dependencies, needing, touching, wait_piece, with_settled_sends
 from ._window import Window
 
 __all__ = ["COMM_LANE", "assemble"]
@@ -170,6 +171,7 @@ def assemble(
     pieces = cut_pieces(ops, window.start_ns, window.end_ns)
     comms = with_settled_sends(comms, ops, pieces)
     waits = _waits(ops, comms, pieces, host)
+    comms = _over_when_awaited(comms, waits, pieces)
     builder = _builder(window, ops, _costs(ops, pieces, host))
     issued = {comm.op: index for index, comm in enumerate(comms)}
     last_piece = {op: place for place, op in enumerate(pieces.op.tolist()) if op in issued}
@@ -255,12 +257,25 @@ def _counted(ops: Ops) -> np.ndarray:
 def _waits(ops: Ops, comms: Sequence[Communication], pieces: Pieces, host: HostTrace) -> dict[int, list[int]]:
     """Return, by place of the piece, the communications it waited for."""
     users = touching(ops, host, frozenset().union(*(comm.storages for comm in comms)))
+    needed = needing(comms, ops, host, users)
     waits: dict[int, list[int]] = {}
     for index, comm in enumerate(comms):
-        place = wait_piece(comm, ops, pieces, users)
+        place = wait_piece(comm, ops, pieces, users, needed)
         if place is not None:
             waits.setdefault(place, []).append(index)
     return waits
+
+
+def _over_when_awaited(
+    comms: Sequence[Communication], waits: Mapping[int, Sequence[int]], pieces: Pieces
+) -> list[Communication]:
+    """Return *comms* that ended no later than the thread that waited for them went on."""
+    known = list(comms)
+    for place, awaited in waits.items():
+        resumed_ns = int(pieces.end_ns[place])
+        for index in awaited:
+            known[index] = replace(comms[index], end_ns=min(comms[index].end_ns, resumed_ns))
+    return known
 
 
 def _data_edges(builder: _Builder, ops: Ops, host: HostTrace) -> list[tuple[int, int, int]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -13,11 +14,19 @@ from .._native import last_writers
 from ..chakra import NodeType
 from ..readers import Communication, HostTrace, Ops, Pieces
 
-__all__ = ["WAIT_OPS", "data_dependencies", "touching", "wait_piece", "with_settled_sends"]
+__all__ = [
+    "WAIT_OPS",
+    "data_dependencies",
+    "needing",
+    "touching",
+    "wait_piece",
+    "with_settled_sends",
+]
 
 WAIT_OPS = frozenset({"_c10d_functional::wait_tensor"})
-# A consumer may start this much before the annotation of its communication closes on the other thread.
-_CLOSE_SLACK_NS = 50_000
+_ATEN = "aten::"
+# Operators that take a tensor for its shape alone, or move it elsewhere, and leave its data alone.
+_OF_SHAPES = re.compile(r"aten::(\w+_(like|as)|new_\w+|set_|resize_)$")
 # A gap that began this long before a communication ended, and was left this soon after, waited for it.
 _IDLE_BEFORE_NS = 100_000
 _RESUMED_WITHIN_NS = 500_000
@@ -51,6 +60,36 @@ def touching(ops: Ops, host: HostTrace, storages: frozenset[int]) -> dict[int, l
     for index, storage in pairs.tolist():
         users[storage].append(index)
     return users
+
+
+def needing(
+    comms: Sequence[Communication], ops: Ops, host: HostTrace, users: Mapping[int, Sequence[int]]
+) -> dict[int, list[int]]:
+    """Return, for each storage that *comms* write, the operators among its *users* that need the data.
+
+    They cannot run before it is there. A storage that several write at the same time, each a part of it, is
+    left out: who uses it need not wait for all of them.
+    """
+    written: dict[int, int] = {}
+    shared: set[int] = set()
+    for comm in comms:
+        shared |= {s for s in comm.written if ops.start_ns[comm.op] < written.get(s, 0)}
+        written |= {s: max(comm.end_ns, written.get(s, 0)) for s in comm.written}
+    rows, changing = host.rows(ops.record_id), host.changing()
+
+    def needs(index: int, storage: int) -> bool:
+        row = rows[index]
+        name = ops[index].name
+        if not (ops.is_leaf[index] and name.startswith(_ATEN)) or _OF_SHAPES.match(name):
+            return False
+        # What passes a storage on without changing it is a view.
+        passed_on = host.storages[host.inputs_end[row] : host.end[row]]
+        return bool(changing[row]) or storage not in passed_on
+
+    return {
+        storage: [index for index in users[storage] if needs(index, storage)]
+        for storage in written.keys() - shared
+    }
 
 
 def with_settled_sends(comms: Sequence[Communication], ops: Ops, pieces: Pieces) -> list[Communication]:
@@ -89,30 +128,34 @@ def _piece_at(time_ns: int, pieces: Pieces) -> int:
 
 
 def _is_idle(at: int, ops: Ops, pieces: Pieces) -> bool:
-    """Return whether the thread may have waited in this piece: in no operator, or between inner ones."""
+    """Return whether the thread may have waited in this piece: in no operator, or between inner ones.
+
+    Those of ATen compute between their inner operators too.
+    """
     op = int(pieces.op[at])
-    return op < 0 or not ops.is_leaf[op]
+    return op < 0 or not (ops.is_leaf[op] or ops[op].name.startswith(_ATEN))
 
 
 def wait_piece(
     comm: Communication,
     ops: Ops,
     pieces: Pieces,
-    users: dict[int, list[int]],
+    users: Mapping[int, Sequence[int]],
+    needed: Mapping[int, Sequence[int]],
 ) -> int | None:
     """Return the index of the piece in which the thread waited for *comm*, or None if it never did.
 
     That is the piece in which it had waited, if that is recorded, or evidently idled until the communication
     ended; else the piece before the first operator that uses its tensors afterwards, or the wait operator
-    itself. *users* are the operators that
-    have each storage as an argument.
+    itself. *users* are the operators that have each storage as an argument, *needed* those of them that
+    need its data.
     """
     issued = int(ops.end_ns[comm.op])
     if comm.awaited_ns is not None:
         at = _piece_at(comm.awaited_ns, pieces)
         reached = issued <= pieces.start_ns[at] and comm.awaited_ns <= pieces.end_ns[at]
         return at if reached and _is_idle(at, ops, pieces) else None
-    consumer = _consumer(comm, ops, users, issued)
+    consumer = _consumer(comm, ops, pieces, users, needed)
     limit = ops.start_ns[consumer] if consumer is not None else pieces.end_ns[-1]
     at = _piece_at(comm.end_ns, pieces)
     idle_start = int(pieces.start_ns[at])
@@ -128,13 +171,56 @@ def wait_piece(
     return before if pieces.start_ns[before] >= issued else None
 
 
-def _consumer(comm: Communication, ops: Ops, users: dict[int, list[int]], issued: int) -> int | None:
-    """Return the first operator that uses the tensors of *comm* once it is over, or that waits for it."""
-    candidates = [
+def _consumer(
+    comm: Communication,
+    ops: Ops,
+    pieces: Pieces,
+    users: Mapping[int, Sequence[int]],
+    needed: Mapping[int, Sequence[int]],
+) -> int | None:
+    """Return the operator that the thread ran on with once *comm* was over, None if nothing needs it.
+
+    That is the first that waits for it, or uses its tensors after its annotation closed. But gloo's thread
+    first wakes those who wait and then closes the annotation, late if the machine is busy. If an operator
+    before that has the result as an argument, the last rank had entered by then, and the thread had idled
+    right before it for longer than it took until the annotation closed or the data was needed, that is it.
+    """
+    issued = int(ops.end_ns[comm.op])
+    after = [
         index
-        for storage in comm.storages
-        for index in users[storage][bisect_right(users[storage], comm.op) :]
+        for index in _later(comm.storages, users, comm.op)
         if ops.start_ns[index] >= issued
-        and (ops[index].name in WAIT_OPS or ops.start_ns[index] >= comm.end_ns - _CLOSE_SLACK_NS)
+        and (ops[index].name in WAIT_OPS or ops.start_ns[index] >= comm.end_ns)
     ]
-    return min(candidates, default=None)
+    first = min(after, default=None)
+    if first is not None and (
+        ops[first].name in WAIT_OPS or issued <= _idle_since(first, ops, pieces) <= comm.end_ns
+    ):
+        return first
+    entered = max(issued, comm.entered_ns)
+    needs = [int(ops.start_ns[index]) for index in _later(comm.written, needed, comm.op)]
+    over_ns = min([comm.end_ns, *(start_ns for start_ns in needs if start_ns >= entered)])
+    woken: dict[int, int] = {}
+    for index in _later(comm.written, users, comm.op):
+        start_ns = int(ops.start_ns[index])
+        since_ns = _idle_since(index, ops, pieces)
+        if entered <= start_ns <= over_ns and issued <= since_ns <= 2 * start_ns - over_ns:
+            woken[index] = start_ns - since_ns
+    return max(woken, key=lambda index: (woken[index], -index), default=first)
+
+
+def _later(storages: frozenset[int], users: Mapping[int, Sequence[int]], op: int) -> list[int]:
+    """Return the *users* of *storages* that come after *op*."""
+    return [
+        index
+        for storage in storages
+        for index in users.get(storage, ())[bisect_right(users.get(storage, ()), op) :]
+    ]
+
+
+def _idle_since(op: int, ops: Ops, pieces: Pieces) -> int:
+    """Return since when the thread may have waited right before *op*: its start if it did not."""
+    start_ns = int(ops.start_ns[op])
+    at = _piece_at(start_ns, pieces)
+    ends_there = int(pieces.end_ns[at]) == start_ns
+    return int(pieces.start_ns[at]) if ends_there and _is_idle(at, ops, pieces) else start_ns

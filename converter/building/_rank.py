@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,15 +19,14 @@ from ..readers import (
     LINKED_LACKS,
     Communication,
     DeviceTrace,
+    Entry,
     Events,
-    Flight,
     HostTrace,
     Ops,
     RankTraces,
     Threads,
     communications,
     read_device_trace,
-    read_flight_record,
     read_host_trace,
     read_linked,
     read_linked_host,
@@ -35,6 +34,7 @@ from ..readers import (
 )
 from ._assemble import assemble
 from ._device_graph import DEVICE_LANE, device_graph
+from ._entries import flights_of, last_entries
 from ._recorded_shapes import read_recorded_host, with_own_records
 from ._steps import annotated_steps, whole_trace
 from ._window import Window
@@ -62,7 +62,7 @@ class OpenRank(msgspec.Struct):
 
     *world_size* and *stated_rank* are what the trace says, 0 and -1 if it was not asked. *trace* is the
     device trace if it had to be read for that and is small enough to keep, *host* what the same file told of
-    the host.
+    the host. *last_entries* are when the last of all ranks entered each collective, as far as it is known.
     """
 
     traces: RankTraces
@@ -72,6 +72,7 @@ class OpenRank(msgspec.Struct):
     stated_rank: int = -1
     trace: DeviceTrace | None = None
     host: HostTrace | None = None
+    last_entries: dict[Entry, int] = msgspec.field(default_factory=dict)
 
 
 def open_ranks(ranks: Sequence[RankTraces], *, keep: bool, threads: int = 1) -> list[OpenRank]:
@@ -82,6 +83,15 @@ def open_ranks(ranks: Sequence[RankTraces], *, keep: bool, threads: int = 1) -> 
     """
     small = len(ranks) == 1 or sum(_size(rank.device_path) for rank in ranks) < _KEPT_BYTES
     opened = partial(_open, keep=keep and small)
+    found = _all_opened(ranks, opened, threads)
+    for rank, entries in zip(found, last_entries(ranks), strict=True):
+        rank.last_entries = entries
+    return found
+
+
+def _all_opened(
+    ranks: Sequence[RankTraces], opened: Callable[[RankTraces], OpenRank], threads: int
+) -> list[OpenRank]:
     if threads < 2:
         return [*map(opened, ranks)]
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - slow to import, and seldom needed
@@ -123,7 +133,7 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
         _refuse_untied(traces, graph, trace)
     else:
         _refuse_lost_device(traces, trace, host)
-        graph = _host_graph(traces, trace, host, window, groups=groups, world_size=world_size)
+        graph = _host_graph(opened, trace, host, window, groups=groups, world_size=world_size)
     graph.metadata["notes"] += lacking
     return graph
 
@@ -165,7 +175,7 @@ def _with_lent_records(
 
 
 def _host_graph(
-    traces: RankTraces,
+    opened: OpenRank,
     trace: DeviceTrace,
     host: HostTrace,
     window: Window,
@@ -174,6 +184,7 @@ def _host_graph(
     world_size: int,
 ) -> Graph:
     """Return the graph of a rank that computes on the host itself."""
+    traces = opened.traces
     own = _busiest_thread(trace.events, window)
     ops = Threads(trace).operators(own, window.start_ns, window.end_ns)
     if not len(ops):
@@ -181,7 +192,7 @@ def _host_graph(
             f"{traces.device_path}: rank {traces.rank} ran no operator in the chosen step. Its clock and its "
             "manifest may disagree; choose another step or capture again."
         )
-    comms = communications(ops, host, groups, _flights(traces))
+    comms = communications(ops, host, groups, flights_of(traces), opened.last_entries)
     everyone = tuple(range(world_size))
     own_groups = sorted({comm.group_ranks for comm in comms} - {(), everyone})
     ids = {(): 0, everyone: 0, **{ranks: number for number, ranks in enumerate(own_groups, start=1)}}
@@ -255,12 +266,6 @@ def _tensor_device(host: HostTrace) -> str:
             if isinstance(device, str) and device.partition(":")[0] not in ("", "cpu", "meta"):
                 return device
     return ""
-
-
-def _flights(traces: RankTraces) -> Sequence[Flight]:
-    if traces.flight_path is None:
-        return ()
-    return read_flight_record(traces.flight_path)
 
 
 def _busiest_thread(events: Events, window: Window) -> np.ndarray:

@@ -9,6 +9,7 @@ from ._file_kinds import kind_of as kind_of
 from ._file_sets import Files as Files
 from ._file_sets import find_rank_traces as find_rank_traces
 from ._file_sets import find_sides as find_sides
+from ._flight_record import Entry as Entry
 from ._flight_record import Flight as Flight
 from ._flight_record import read_flight_record as read_flight_record
 from ._host_trace import HostOp as HostOp
@@ -53,6 +54,7 @@ __all__ = [
     "Communication",
     "DeviceComm",
     "DeviceTrace",
+    "Entry",
     "Event",
     "Events",
     "Files",

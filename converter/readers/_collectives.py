@@ -8,11 +8,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 
 from .._columns import which
 from ..chakra import CollectiveType, NodeType
-from ._flight_record import Flight
+from ._flight_record import Entry, Flight
 from ._host_trace import HostOp, HostTrace, tensors
 from ._timeline import Op, Ops
 
@@ -31,6 +30,14 @@ class CommOp(msgspec.Struct, frozen=True):
     collective: CollectiveType | None
     sized_by: int
     note: str = ""
+
+    @property
+    def writes_first(self) -> bool:
+        """Whether its first argument is written, so that nobody may use it meanwhile.
+
+        The data of a send, and of a broadcast where it comes from, may be read.
+        """
+        return self.node_type is not NodeType.COMM_SEND and self.collective is not CollectiveType.BROADCAST
 
 
 def _collective(kind: CollectiveType, sized_by: int, note: str = "") -> CommOp:
@@ -70,8 +77,10 @@ _LISTED = frozenset({"c10d::alltoall_", "c10d::reduce_scatter_"})
 class Communication(msgspec.Struct):
     """One communication of this rank: the operator that issued it and what it does.
 
-    *awaited_ns* is when the thread had waited for it, where that is another moment than its end. *splits* are
-    the bytes for each member of the group where the trace lists them.
+    *awaited_ns* is when the thread had waited for it, where that is another moment than its end. It cannot
+    have ended before *entered_ns*, when the last rank known to take part had entered it; an operator that has
+    one of the *written* storages as an argument is likely to need its result. *splits* are the bytes for each
+    member of the group where the trace lists them.
     """
 
     op: int
@@ -84,6 +93,8 @@ class Communication(msgspec.Struct):
     storages: frozenset[int] = frozenset()
     awaited_ns: int | None = None
     splits: tuple[int, ...] = ()
+    entered_ns: int = 0
+    written: frozenset[int] = frozenset()
 
 
 def communications(
@@ -91,11 +102,13 @@ def communications(
     host: HostTrace,
     groups: Mapping[str, tuple[int, ...]],
     flights: Sequence[Flight],
+    last_entries: Mapping[Entry, int],
 ) -> list[Communication]:
     """Return the communications *ops* issue, in order.
 
     The trace's annotations of gloo (of any thread) have record ids that follow directly on those of their
-    operators; *groups* maps names to global ranks, () meaning all.
+    operators; *groups* maps names to global ranks, () meaning all. *last_entries* are the times at which the
+    last rank entered collectives of the *flights*.
     """
     ends = _Ends.of(ops)
     flights_of = {
@@ -107,15 +120,26 @@ def communications(
         record = host.operator(op.record_id)
         if record is None:
             continue
-        alike = flights_of[COMM_OPS[op.name].collective is None]
-        group = _group(index, ops, host, groups, alike)
+        spec = COMM_OPS[op.name]
+        flight = _flight(op, flights_of[spec.collective is None])
+        group = _group(index, ops, host, groups, flight)
         comm = _communication(index, op, record, group, ends.measured(op))
-        found.append(replace(comm, storages=host.storages_of(op.record_id)))
+        entry = flight.entry if flight is not None else None
+        entered_ns = last_entries.get(entry, 0) if entry is not None else 0
+        # Another rank's clock that contradicts this rank's measurement tells nothing.
+        comm.entered_ns = entered_ns if op.start_ns <= entered_ns <= comm.end_ns else op.start_ns
+        comm.storages = host.storages_of(op.record_id)
+        if spec.writes_first:
+            comm.written = host.storages_of(op.record_id, first_input=True)
+        found.append(comm)
     return found
 
 
 class _Ends(msgspec.Struct, frozen=True):
-    """When gloo's annotations ended, by record id; *records* are those of the *issuing* operators."""
+    """When gloo's annotations ended, by record id; *records* are those of all operators that communicate.
+
+    *issuing* are the thread's own among them.
+    """
 
     issuing: np.ndarray
     records: np.ndarray
@@ -127,8 +151,11 @@ class _Ends(msgspec.Struct, frozen=True):
         texts, events = ops.trace.texts, ops.trace.events
         own = events.take(which(texts, lambda text: text.startswith(_GLOO))[events.name])
         order = np.argsort(own.record_id, kind="stable")
-        issuing = np.flatnonzero(which(texts, COMM_OPS.__contains__)[ops.name])
-        return cls(issuing, np.sort(ops.record_id[issuing]), own.record_id[order], own.end_ns[order])
+        communicates = which(texts, COMM_OPS.__contains__)
+        # Those of the whole trace: the last annotations of a window end where the next step's records begin.
+        records = np.sort(events.record_id[communicates[events.name] & events.is_operator])
+        issuing = np.flatnonzero(communicates[ops.name])
+        return cls(issuing, records, own.record_id[order], own.end_ns[order])
 
     def measured(self, op: Op) -> int:
         """Return when the communication of *op* ended: its last annotation before the next one's record."""
@@ -194,12 +221,12 @@ def _group(
     ops: Ops,
     host: HostTrace,
     groups: Mapping[str, tuple[int, ...]],
-    flights: Sequence[Flight],
+    flight: Flight | None,
 ) -> tuple[int, ...]:
     """Return the ranks of the group operator *index* used; () is all ranks.
 
     With gloo the operator itself does not say: the functional collective around it does (its last text
-    argument), else the flight record (by time).
+    argument), else the flight record.
     """
     name: str | None = None
     outer = ops[index].parent
@@ -208,19 +235,19 @@ def _group(
         if record is not None and record.name.startswith("_c10d_functional::"):
             name = next((str(value) for value in reversed(record.inputs) if isinstance(value, str)), None)
         outer = ops[outer].parent
-    return groups.get(name or _flight_group(ops[index], flights) or "", ())
+    return groups.get(name or (flight.process_group[0] if flight is not None else ""), ())
 
 
-def _flight_group(op: Op, flights: Sequence[Flight]) -> str | None:
-    """Return the group of the flight that encloses *op*, was enqueued during it, or is nearest to it."""
+def _flight(op: Op, flights: Sequence[Flight]) -> Flight | None:
+    """Return the flight that encloses *op*, was enqueued during it, or is nearest to it."""
     at = bisect_left(flights, op.start_ns - _LONGEST_CALL_NS, key=lambda flight: flight.time_created_ns)
-    best: tuple[int, str] | None = None
+    best: tuple[int, Flight] | None = None
     for flight in flights[at:]:
         if flight.time_created_ns > op.end_ns + _FLIGHT_SLACK_NS:
             break
         if flight.time_created_ns <= op.start_ns <= flight.time_ended_ns:
-            return flight.process_group[0]
+            return flight
         away = max(0, op.start_ns - flight.time_created_ns, flight.time_created_ns - op.end_ns)
         if away <= _FLIGHT_SLACK_NS and (best is None or away < best[0]):
-            best = (away, flight.process_group[0])
+            best = (away, flight)
     return best[1] if best else None

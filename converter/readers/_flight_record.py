@@ -8,19 +8,31 @@ import msgspec
 
 from .._files import read_json
 
-__all__ = ["Flight", "read_flight_record"]
+__all__ = ["Entry", "Flight", "read_flight_record"]
+
+# A collective: the name of its group, and which of the group's it is.
+Entry = tuple[str, int]
 
 
 class Flight(msgspec.Struct, frozen=True):
     """A collective or message of the flight record: when it was enqueued (Unix nanoseconds), and its group.
 
     *time_ended_ns* is when the call returned, where that was recorded (of messages, and in a fake world).
+    *collective_seq_id* counts the group's collectives: it is the same on every rank.
     """
 
     time_created_ns: int = 0
     time_ended_ns: int = 0
     process_group: list[str] = msgspec.field(default_factory=list)
     is_p2p: bool = False
+    collective_seq_id: int = 0
+
+    @property
+    def entry(self) -> Entry | None:
+        """What the same collective is called on every rank; None for a message, or if that is unknown."""
+        if self.is_p2p or self.collective_seq_id < 1:
+            return None
+        return self.process_group[0], self.collective_seq_id
 
 
 class _FlightRecord(msgspec.Struct):

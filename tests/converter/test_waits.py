@@ -1,0 +1,167 @@
+"""When a thread waited for gloo, and when it worked: captures beside busy processes, and traces that say."""
+
+import json
+from itertools import count
+
+import pytest
+
+from chakrascope.converter import EdgeKind, NodeType, convert
+
+START_US = 1_000
+ALL_REDUCE = "c10d::allreduce_"
+SCHEMAS = {ALL_REDUCE: "allreduce_(Tensor[] tensors) -> Tensor[]", "aten::add_": "add_(Tensor(a!) self)"}
+VIEWS = {"aten::as_strided", "aten::view"}
+IN_PLACE = {ALL_REDUCE, "aten::add_"}
+
+
+class Thread:
+    """The training thread of one rank, in microseconds; writes what PyTorch would have recorded."""
+
+    def __init__(self, rank):
+        self.rank, self.records = rank, count(10)
+        self.events, self.nodes, self.flights = [], [], []
+
+    def op(self, name, start, end, storage, length=1024):
+        record = next(self.records)
+        tensor = [record, storage, 0, length, 4, "cpu"]
+        result = tensor if name in VIEWS | IN_PLACE else [record, 1000 + record, 0, length, 4, "cpu"]
+        as_list = name == ALL_REDUCE
+        attrs = [{"name": "rf_id", "value": record}, {"name": "op_schema", "value": SCHEMAS.get(name, "")}]
+        inputs, outputs = (
+            {"values": [[side] if as_list else side], "shapes": [], "types": []} for side in (tensor, result)
+        )
+        node = {"id": record, "name": name, "attrs": attrs, "inputs": inputs, "outputs": outputs}
+        self.nodes.append(node)
+        self._event("cpu_op", name, (start, end), record, thread=7)
+
+    def all_reduce(self, start, end, storage, closes, entered=None):
+        """Issue an all-reduce whose annotation *closes* on another thread."""
+        self.op(ALL_REDUCE, start, end, storage)
+        span = (start + 1, closes)
+        self._event("user_annotation", "gloo:all_reduce", span, next(self.records), thread=8)
+        self.enter(start if entered is None else entered)
+
+    def enter(self, time_us):
+        number = len(self.flights) + 1
+        flight = {"collective_seq_id": number, "process_group": ["0", "default_pg"], "is_p2p": False}
+        self.flights.append(flight | {"time_created_ns": time_us * 1000, "time_ended_ns": 0})
+
+    def _event(self, category, name, times, record, *, thread):
+        args = {"External id": record, "Record function id": record}
+        span = {"ph": "X", "tid": thread, "ts": times[0], "dur": times[1] - times[0], "args": args}
+        self.events.append({"cat": category, "name": name, **span})
+
+    def write(self, folder, steps):
+        names = {name: f"rank{self.rank}.{name}.json" for name in ("host", "device", "comms")}
+        (folder / names["host"]).write_text(json.dumps({"schema": "1.1.1", "nodes": self.nodes}))
+        (folder / names["device"]).write_text(json.dumps({"traceEvents": self.events}))
+        (folder / names["comms"]).write_text(json.dumps({"entries": self.flights}))
+        return {
+            "rank": self.rank,
+            "host_trace": names["host"],
+            "device_trace": names["device"],
+            "flight_record": names["comms"],
+            "process_groups": [{"name": "0", "ranks": [0, 1]}],
+            "steps": [
+                {"index": index, "start_ns": start * 1000, "end_ns": end * 1000}
+                for index, (start, end) in enumerate(steps)
+            ],
+        }
+
+
+def converted(folder, thread, *, peer_entered, steps=((START_US, 5_000),)):
+    """Return the graph of rank 0, *thread*; rank 1 entered the collectives at the times *peer_entered*."""
+    peer = Thread(1)
+    for start, _ in steps:
+        peer.op("aten::add", start + 10, start + 20, 3)
+    for time_us in peer_entered:
+        peer.enter(time_us)
+    ranks = [rank.write(folder, steps) for rank in (thread, peer)]
+    manifest = {"format": "chakrascope-trace-set", "version": 1, "partial": False, "reasons": []}
+    manifest |= {"command": ["train.py"], "exit_code": 0, "world_size": 2, "ranks": ranks}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return convert(folder, step=0).graphs[0]
+
+
+def awaited(graph):
+    """Return the nodes that waited for a communication."""
+    targets = graph.edges[graph.edges["kind"] == EdgeKind.COMM_WAIT]["dst"]
+    return graph.nodes[graph.nodes["node_id"].isin(targets)]
+
+
+@pytest.mark.parametrize("late_us", [0, 20, 60, 400, 1500, 3000])
+def test_a_wait_is_one_however_late_the_annotation_closes(tmp_path, late_us):
+    """Idle from 1300 to 3300, woken at 3295: the result is used at once."""
+    thread = Thread(0)
+    thread.all_reduce(1100, 1110, 5, closes=3295 + late_us)
+    thread.op("aten::mm", 1110, 1300, 9)
+    thread.op("aten::as_strided", 3300, 3302, 5)
+    thread.op("aten::copy_", 3302, 3400, 5)
+    thread.op("aten::add_", 3400, 4900, 9)
+    graph = converted(tmp_path, thread, peer_entered=[3000])
+    assert awaited(graph)["name"].tolist() == ["host before aten::as_strided"]
+    assert awaited(graph)["duration_ns"].item() == max(0, 5_000 - 1_000 * late_us)
+    assert graph.metadata["accounting"]["wait_ns"] == 2_000_000 - awaited(graph)["duration_ns"].item()
+    assert graph.metadata["accounting"]["unexplained_ns"] == 0
+    assert graph.nodes.loc[graph.nodes["type"] == NodeType.COMM_COLL, "duration_ns"].item() <= 2_190_000
+
+
+def test_nobody_waits_before_the_last_rank_has_entered(tmp_path):
+    """What was taken at 1900 is a view of a result that rank 1 did not let be there before 2400."""
+    thread = Thread(0)
+    thread.all_reduce(1100, 1110, 5, closes=2500)
+    thread.op("aten::view", 1900, 1902, 5)
+    thread.op("aten::mm", 1902, 2600, 9)
+    thread.op("aten::mul", 2620, 4900, 5)
+    graph = converted(tmp_path, thread, peer_entered=[2400])
+    assert graph.nodes.query("name == 'host before aten::view'")["duration_ns"].item() == 790_000
+    assert graph.metadata["accounting"]["wait_ns"] == 0
+
+
+def test_using_another_part_of_a_shared_buffer_waits_for_nobody(tmp_path):
+    """Two all-reduces of parts of one buffer are under way while a third part is computed."""
+    thread = Thread(0)
+    thread.all_reduce(1100, 1110, 5, closes=4000)
+    thread.all_reduce(1150, 1160, 5, closes=4100)
+    thread.op("aten::add_", 1200, 3000, 5)
+    thread.op("aten::mm", 3000, 4300, 9)
+    thread.op("aten::mul", 4320, 4900, 5)
+    graph = converted(tmp_path, thread, peer_entered=[1000, 1001])
+    assert set(awaited(graph)["name"]) == {"host before aten::mul"}
+    collectives = graph.nodes[graph.nodes["type"] == NodeType.COMM_COLL]
+    assert collectives["duration_ns"].tolist() == [2_890_000, 100_000]
+
+
+def test_time_between_the_parts_of_an_operator_is_no_wait(tmp_path):
+    """The product computes from 1210 to 2500; a collective that ends meanwhile held nobody up."""
+    thread = Thread(0)
+    thread.all_reduce(1100, 1110, 5, closes=2400)
+    thread.op("aten::mm", 1200, 2500, 9)
+    thread.op("aten::resolve_conj", 1205, 1210, 9)
+    thread.op("aten::mul", 4000, 4900, 5)
+    graph = converted(tmp_path, thread, peer_entered=[1200])
+    assert graph.metadata["accounting"]["wait_ns"] == 0
+    assert graph.nodes.query("name == 'aten::mm'")["duration_ns"].sum() == 1_295_000
+
+
+def test_the_last_collective_of_a_step_does_not_last_until_the_next_ones(tmp_path):
+    thread = Thread(0)
+    for start in (0, 4000):
+        thread.all_reduce(start + 1100, start + 1110, 5, closes=start + 1400)
+        thread.op("aten::mul", start + 1410, start + 4900, 5)
+    steps = ((START_US, 5_000), (5_000, 9_000))
+    graph = converted(tmp_path, thread, peer_entered=[1200, 5200], steps=steps)
+    assert graph.nodes.loc[graph.nodes["type"] == NodeType.COMM_COLL, "duration_ns"].tolist() == [290_000]
+    assert awaited(graph)["name"].tolist() == ["host before aten::mul"]
+
+
+@pytest.mark.parametrize("step", [4, 5, 6])
+def test_a_capture_beside_busy_processes_keeps_its_waits(data_dir, step):
+    """Two ranks of a data-parallel job, captured while three processes kept the two cores busy."""
+    for graph in convert(data_dir / "converter" / "loaded_2", step=step).graphs:
+        measured_ns = graph.metadata["accounting"]["measured_step_ns"]
+        assert graph.metadata["accounting"]["unexplained_ns"] <= 7
+        assert (graph.nodes["type"] == NodeType.COMM_COLL).sum() == 7
+        assert (graph.edges["kind"] == EdgeKind.COMM_WAIT).sum() == 7
+        unpacking = graph.nodes.query("name == 'host before aten::as_strided'")
+        assert unpacking["duration_ns"].sum() < 0.05 * measured_ns
