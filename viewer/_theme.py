@@ -27,6 +27,7 @@ KIND_COLOURS: dict[str, str] = {
     "compute": "#3b82c4",
     "communication": "#e08214",
     "launch": "#7fbfe6",
+    "comm_call": "#e0b16c",
     "memory": "#1b9e77",
     "wait": "#c45a9c",
     "idle": "#a9b1ba",

@@ -21,6 +21,8 @@ __all__ = ["COMM_LANE", "assemble"]
 # The collectives of a group have a lane of their own, and so have the messages to or from a peer in it: on
 # the wire, messages only follow those in the same direction between the same two ranks.
 COMM_LANE, _MESSAGE_LANE = 100, 500
+# Whose operators start communications or wait for them: they compute nothing.
+_COMM_LIBRARIES = ("c10d::", "c10d_functional::", "_c10d_functional::", "_c10d_functional_autograd::")
 # A later piece of an operator this short is added to its first one instead of becoming a node.
 _MERGED_BELOW_NS = 2_000
 
@@ -100,7 +102,8 @@ class _Builder:
             node |= {"module": self.modules[about], "phase": self.phases[about]}
         if piece.op >= 0:
             node["num_ops"], node["tensor_size_bytes"] = self.costs.get(piece.place, (1, 1))
-            return node | {"name": self.names[about], "operator": self.names[about], "kind": "compute"}
+            kind = "comm_call" if self.names[about].startswith(_COMM_LIBRARIES) else "compute"
+            return node | {"name": self.names[about], "operator": self.names[about], "kind": kind}
         name = f"host before {self.names[about]}" if about >= 0 else "host until the end of the step"
         return node | {"name": name, "kind": "launch"}
 

@@ -16,7 +16,13 @@ from ..chakra import NODE_COLUMNS, EdgeKind, Graph, NodeType, Workload, replay
 
 __all__ = ["EXPORT_FORMATS", "export_graph"]
 
-_COLOURS = {"compute": "#4c78a8", "communication": "#e45756", "launch": "#bab0ac", "memory": "#72b7b2"}
+_COLOURS = {
+    "compute": "#4c78a8",
+    "communication": "#e45756",
+    "launch": "#bab0ac",
+    "comm_call": "#f1a5a6",
+    "memory": "#72b7b2",
+}
 _GRAPHML_TYPES = {"int64": "long", "int16": "int", "uint8": "int", "bool": "boolean", "str": "string"}
 # Arrows between lanes make a timeline readable; those along a lane or of data would hide it.
 _ARROWS = frozenset(

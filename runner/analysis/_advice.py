@@ -17,6 +17,8 @@ _HINTS = {
     "skew": "a more even load: ranks arrive at different times (skew), and the first ones wait",
     "compute": "a faster kernel or chip for it, fusion, or lower precision",
     "launch": "less Python and dispatch: torch.compile, CUDA graphs, larger batches",
+    "comm_call": "fewer, larger communications (buckets), issuing them earlier, or cores left free for the "
+    "communication library's threads: the host thread was inside the call",
     "memory": "keeping the data local, or a faster remote memory",
     "idle": "work that fills the gap; the ranks had nothing to run",
     "wait": "a more even load: this rank waited for a straggler",

@@ -12,6 +12,7 @@ KIND_LABELS: dict[str, str] = {
     "compute": "Compute",
     "communication": "Communication",
     "launch": "Host launch",
+    "comm_call": "Communication call",
     "memory": "Memory",
     "wait": "Wait on peer",
     "idle": "Idle",

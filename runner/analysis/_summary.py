@@ -24,6 +24,7 @@ _PHRASES = {
     "communication": "communication",
     "compute": "computation",
     "launch": "host work (Python, dispatch, launches)",
+    "comm_call": "host time inside communication calls",
     "memory": "remote memory",
     "wait": "waiting for peers",
     "idle": "idle time",

@@ -165,3 +165,13 @@ def test_a_capture_beside_busy_processes_keeps_its_waits(data_dir, step):
         assert (graph.edges["kind"] == EdgeKind.COMM_WAIT).sum() == 7
         unpacking = graph.nodes.query("name == 'host before aten::as_strided'")
         assert unpacking["duration_ns"].sum() < 0.05 * measured_ns
+
+
+@pytest.mark.parametrize("name", ["loaded_2", "ring_2", "mlp_2"])
+def test_calls_of_the_communication_library_compute_nothing(data_dir, name):
+    for graph in convert(data_dir / "converter" / name).graphs:
+        on_host = graph.nodes[graph.nodes["type"] == NodeType.COMP]
+        called = on_host["name"].str.startswith("c10d::")
+        assert called.any()
+        assert set(on_host.loc[called, "kind"]) == {"comm_call"}
+        assert "comm_call" not in set(on_host.loc[~called, "kind"])

@@ -15,6 +15,8 @@ __all__ = ["MEASURED", "NETWORK", "Target", "targets"]
 MEASURED = ("replay", "fake")
 """Backends without a network: communication takes the duration it has in the workload."""
 NETWORK = ("bandwidth", "latency", "link")
+# What the host thread does beside operators, in words.
+_HOST_KINDS = {"launch": "host work", "comm_call": "host time inside communication calls"}
 COLUMNS = ("operator", "module", "kind")
 _EDGE = re.compile(r"(\d+)/(\d+)-(\d+)")
 _WAYS = (
@@ -46,7 +48,8 @@ class Target:
         if self.what == "edge":
             rank, source, target = self.edge
             return f"node {target} of rank {rank} without waiting for node {source}"
-        return "host work" if self == Target("kind", "launch") else f"{self.what} {self.name}"
+        on_host = _HOST_KINDS.get(self.name) if self.what == "kind" else None
+        return on_host or f"{self.what} {self.name}"
 
     @property
     def key(self) -> str:
@@ -80,11 +83,10 @@ def _read_edge(name: str) -> tuple[int, int, int]:
 def targets(path: CriticalPath, backend: str, dimensions: int, count: int = 5) -> list[Target]:
     """Return what could be faster: the *path*'s largest contributors, and the network."""
     # Only a replay takes the duration of a communication from the workload.
-    kinds = ["compute", "memory"] + ["communication"] * (backend in MEASURED)
+    kinds = ["compute", "comm_call", "memory"] + ["communication"] * (backend in MEASURED)
     scaled = path.segments[path.segments["kind"].isin(kinds)]
     found = [Target(what, name) for what in ("operator", "module") for name in _largest(scaled, what, count)]
-    if (path.segments["kind"] == "launch").any():
-        found.append(Target("kind", "launch"))
+    found += [Target("kind", kind) for kind in _HOST_KINDS if (path.segments["kind"] == kind).any()]
     if backend not in MEASURED:
         collectives = path.segments[~path.segments["collective"].str.match("(send|recv) of ")]
         found += [Target("collective", name) for name in _largest(collectives, "collective", count)]
