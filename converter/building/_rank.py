@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from ._device_graph import DEVICE_LANE, device_graph
 from ._entries import flights_of, last_entries
 from ._recorded_shapes import read_recorded_host, with_own_records
 from ._steps import annotated_steps, whole_trace
+from ._unnamed_groups import with_told_groups
 from ._window import Window
 
 __all__ = ["LEFT_OUT", "OpenRank", "StepsDiffer", "open_ranks", "rank_graph", "read_rank"]
@@ -193,12 +194,14 @@ def _host_graph(
             "manifest may disagree; choose another step or capture again."
         )
     comms = communications(ops, host, groups, flights_of(traces), opened.last_entries)
+    rank = traces.rank if opened.stated_rank < 0 else opened.stated_rank
+    comms, told = with_told_groups(comms, rank, groups, world_size)
     everyone = tuple(range(world_size))
     own_groups = sorted({comm.group_ranks for comm in comms} - {(), everyone})
     ids = {(): 0, everyone: 0, **{ranks: number for number, ranks in enumerate(own_groups, start=1)}}
     graph = assemble(traces.rank, window, ops, comms, host, group_ids=ids)
     graph.metadata["groups"] = [list(ranks) for ranks in own_groups]
-    graph.metadata["notes"] += _unknown(traces, ops, comms, groups, world_size)
+    graph.metadata["notes"] += told + _unknown(ops, comms)
     graph.metadata["notes"] += _left_out(trace.events, own, window, trace.texts)
     return graph
 
@@ -210,28 +213,14 @@ def _left_out(events: Events, own: np.ndarray, window: Window, texts: Sequence[s
     return [LEFT_OUT] if (inside & which(texts, COMM_OPS.__contains__)[events.name]).any() else []
 
 
-def _unknown(
-    traces: RankTraces,
-    ops: Ops,
-    comms: Sequence[Communication],
-    groups: Mapping[str, tuple[int, ...]],
-    world_size: int,
-) -> list[str]:
+def _unknown(ops: Ops, comms: Sequence[Communication]) -> list[str]:
     """Return what the traces do not tell of the communications among *ops*."""
-    notes = []
-    unsized = int(which(ops.trace.texts, COMM_OPS.__contains__)[ops.name].sum()) - len(comms)
-    if unsized:
-        notes.append(
-            "the traces do not tell what some communications move: they are left as computation of their "
-            "measured time, which no network changes"
-        )
-    several = any(1 < len(ranks) < world_size for ranks in groups.values())
-    if several and traces.flight_path is None and any(comm.group_ranks == () for comm in comms):
-        notes.append(
-            "the traces list several process groups but not which of them each collective used (a flight "
-            "record would): all ranks are assumed where that is unknown"
-        )
-    return notes
+    if int(which(ops.trace.texts, COMM_OPS.__contains__)[ops.name].sum()) == len(comms):
+        return []
+    return [
+        "the traces do not tell what some communications move: they are left as computation of their "
+        "measured time, which no network changes"
+    ]
 
 
 def _refuse_lost_device(traces: RankTraces, trace: DeviceTrace, host: HostTrace) -> None:

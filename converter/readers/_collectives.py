@@ -80,7 +80,8 @@ class Communication(msgspec.Struct):
     *awaited_ns* is when the thread had waited for it, where that is another moment than its end. It cannot
     have ended before *entered_ns*, when the last rank known to take part had entered it; an operator that has
     one of the *written* storages as an argument is likely to need its result. *splits* are the bytes for each
-    member of the group where the trace lists them.
+    member of the group where the trace lists them. If the trace does not tell the group, it is not *named*;
+    *members* is the size that its data implies, 0 if it implies none.
     """
 
     op: int
@@ -93,6 +94,8 @@ class Communication(msgspec.Struct):
     storages: frozenset[int] = frozenset()
     awaited_ns: int | None = None
     splits: tuple[int, ...] = ()
+    named: bool = True
+    members: int = 0
     entered_ns: int = 0
     written: frozenset[int] = frozenset()
 
@@ -123,7 +126,8 @@ def communications(
         spec = COMM_OPS[op.name]
         flight = _flight(op, flights_of[spec.collective is None])
         group = _group(index, ops, host, groups, flight)
-        comm = _communication(index, op, record, group, ends.measured(op))
+        comm = _communication(index, op, record, group or (), ends.measured(op))
+        comm.named, comm.members = group is not None, _members(record, comm)
         entry = flight.entry if flight is not None else None
         entered_ns = last_entries.get(entry, 0) if entry is not None else 0
         # Another rank's clock that contradicts this rank's measurement tells nothing.
@@ -186,6 +190,20 @@ def _communication(index: int, op: Op, record: HostOp, group: tuple[int, ...], e
     )
 
 
+def _members(record: HostOp, comm: Communication) -> int:
+    """Return how many ranks take part in *comm* as its data implies, 0 if it implies nothing.
+
+    What is gathered is as many times what a rank has, and so is what is scattered.
+    """
+    if comm.splits:
+        return len(comm.splits)
+    if comm.spec.collective not in (CollectiveType.ALL_GATHER, CollectiveType.REDUCE_SCATTER):
+        return 0
+    sizes = [sum(t.size_bytes for t in tensors(_argument(record.inputs, place))) for place in (0, 1)]
+    small, large = sorted(sizes)
+    return large // small if small and large % small == 0 else 0
+
+
 def split_bytes(record: HostOp) -> tuple[int, ...]:
     """Return the bytes that the operator *record* has for each member of its group; () where it lists none.
 
@@ -222,8 +240,8 @@ def _group(
     host: HostTrace,
     groups: Mapping[str, tuple[int, ...]],
     flight: Flight | None,
-) -> tuple[int, ...]:
-    """Return the ranks of the group operator *index* used; () is all ranks.
+) -> tuple[int, ...] | None:
+    """Return the ranks of the group operator *index* used; () is all ranks, None unknown.
 
     With gloo the operator itself does not say: the functional collective around it does (its last text
     argument), else the flight record.
@@ -235,7 +253,7 @@ def _group(
         if record is not None and record.name.startswith("_c10d_functional::"):
             name = next((str(value) for value in reversed(record.inputs) if isinstance(value, str)), None)
         outer = ops[outer].parent
-    return groups.get(name or (flight.process_group[0] if flight is not None else ""), ())
+    return groups.get(name or (flight.process_group[0] if flight is not None else ""))
 
 
 def _flight(op: Op, flights: Sequence[Flight]) -> Flight | None:
