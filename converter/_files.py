@@ -1,26 +1,33 @@
-"""Read trace files: plain or gzip JSON into typed structures, with errors that name the file."""
+"""Read files, plain or gzip: JSON into typed structures, with errors that name the file.
+
+Gzip can make a thousand bytes of one; a file that does is unpacked no further than `_UNPACKED_FREELY`.
+"""
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from collections.abc import Iterator
 from io import RawIOBase
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import BinaryIO, Protocol, TypeVar
 
 import msgspec
 
 from ..errors import TraceError, TraceFormatError
 from ._native import FormatError
 
-__all__ = ["read_json", "stream"]
+__all__ = ["UnpacksTooFar", "read_json", "stream", "unpacked"]
 
 _T = TypeVar("_T")
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WINDOW = 31
 _PIECE_BYTES = 2**20
 _COMPRESSED_PIECE_BYTES = 2**16
+_UNPACKED_FREELY, _MOST_TIMES = 2**26, 200  # traces and graphs become 5 to 40 times as large
+
+
+class UnpacksTooFar(Exception):
+    """A gzip file becomes so much larger that it cannot be a trace or a graph."""
 
 
 class Reader(Protocol):
@@ -45,10 +52,24 @@ def stream(path: Path, reader: Reader) -> None:
         reader.finish()
     except FormatError as error:
         raise _not_the_trace(path, error) from error
+    except UnpacksTooFar as error:
+        raise TraceFormatError(f"{path} {error}") from error
     except (EOFError, zlib.error) as error:
         raise _damaged(path, error) from error
     except OSError as error:
         raise _unreadable(path, error) from error
+
+
+def unpacked(path: Path) -> bytes:
+    """Return the content of *path*, uncompressed if it is gzip.
+
+    Raises `OSError`, for what is cut off or damaged `EOFError` or `zlib.error`, and `UnpacksTooFar`.
+    """
+    with path.open("rb") as file:
+        data = file.read(len(_GZIP_MAGIC))
+        if data != _GZIP_MAGIC:
+            return data + file.read()
+        return b"".join(_uncompressed(file, data))
 
 
 def _pieces(file: RawIOBase) -> Iterator[memoryview | bytes]:
@@ -63,16 +84,25 @@ def _pieces(file: RawIOBase) -> Iterator[memoryview | bytes]:
         length = file.readinto(buffer)
 
 
-def _uncompressed(file: RawIOBase, data: bytes) -> Iterator[bytes]:
+def _uncompressed(file: BinaryIO | RawIOBase, data: bytes) -> Iterator[bytes]:
     """Yield the contents of a gzip *file* that begins with *data*; members follow each other."""
     member = zlib.decompressobj(_GZIP_WINDOW)
+    taken, given = len(data), 0
     while data:
-        yield member.decompress(data)
+        piece = member.decompress(data)
+        given += len(piece)
+        if given > max(_UNPACKED_FREELY, taken * _MOST_TIMES):
+            raise UnpacksTooFar(
+                f"unpacks to more than {_MOST_TIMES} times its size, as no trace or graph does; unpack it "
+                "yourself if you trust it."
+            )
+        yield piece
         data = member.unused_data.lstrip(b"\0")
         if member.eof and data:
             member = zlib.decompressobj(_GZIP_WINDOW)
         else:
             data = file.read(_COMPRESSED_PIECE_BYTES) or b""
+            taken += len(data)
             if member.eof and data.strip(b"\0"):
                 member = zlib.decompressobj(_GZIP_WINDOW)
     if not member.eof:
@@ -85,10 +115,10 @@ def read_json(path: Path, shape: type[_T]) -> _T:
     Raises `TraceError` when it cannot be opened, `TraceFormatError` when it is truncated or something else.
     """
     try:
-        data = path.read_bytes()
-        if data.startswith(_GZIP_MAGIC):
-            data = gzip.decompress(data)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        data = unpacked(path)
+    except UnpacksTooFar as error:
+        raise TraceFormatError(f"{path} {error}") from error
+    except (EOFError, zlib.error) as error:
         raise _damaged(path, error) from error
     except OSError as error:
         raise _unreadable(path, error) from error

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from pathlib import Path
 from typing import Any
 
 from ...errors import WorkloadError, WorkloadFormatError
+from .._files import UnpacksTooFar, unpacked
 from .._native import ChakraRefusal, read_attributes, read_chakra
 from ._encode import encode_graph
 from ._extra import Extra
@@ -15,18 +15,18 @@ from ._graph import Column, Graph, TextColumn
 
 __all__ = ["decode_graph", "encode_graph", "other_attributes", "read_et"]
 
-_GZIP_MAGIC = b"\x1f\x8b"
-
 
 def read_et(path: str | Path) -> bytes:
     """Return the content of the ``.et`` file at *path*, decompressed if it is gzip, as ASTRA-sim reads it.
 
-    Raises `WorkloadError` when it cannot be read and `WorkloadFormatError` when it is cut off.
+    Raises `WorkloadError` when it cannot be read, and `WorkloadFormatError` when it is cut off or unpacks to
+    what no graph is.
     """
     try:
-        data = Path(path).read_bytes()
-        return gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        return unpacked(Path(path))
+    except UnpacksTooFar as error:
+        raise WorkloadFormatError(f"{path} {error}") from error
+    except (EOFError, zlib.error) as error:
         raise WorkloadFormatError(f"{path} is truncated or damaged ({error}). Write it again.") from error
     except OSError as error:
         raise WorkloadError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bz2
+import lzma
 import re
 import tarfile
 import zlib
@@ -13,8 +15,10 @@ __all__ = ["FileKind", "kind_of", "stated_rank"]
 FileKind = Literal["device", "host", "linked", "archive", "other"]
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_BZIP2_MAGIC, _XZ_MAGIC = b"BZh", b"\xfd7zXZ\0"
 _GZIP_WBITS = 16  # says zlib to expect a gzip header
 _HEAD_BYTES = 1 << 20
+_XZ_MEMORY_BYTES = 1 << 28  # a file may ask for gigabytes
 _ARCHIVE_NAMES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip")
 _EVENTS, _NODES = re.compile(rb'"traceEvents"\s*:'), re.compile(rb'"nodes"\s*:\s*\[')
 # What only a linker adds to a node.
@@ -27,9 +31,9 @@ _LAST_NUMBER = re.compile(r"(?<!\d)(\d{1,18})\D*$")
 
 def kind_of(path: Path) -> FileKind:
     """Return what the file at *path* is; anything but a trace or an archive of traces is ``other``."""
-    if path.name.endswith(_ARCHIVE_NAMES) or _holds_tar(path):
-        return "archive"
     head = _head(path)
+    if path.name.endswith(_ARCHIVE_NAMES) or _holds_tar(head):
+        return "archive"
     if _EVENTS.search(head):
         return "device"
     if _NODES.search(head) and _SCHEMA.search(head):
@@ -56,9 +60,19 @@ def _head(path: Path) -> bytes:
     return data
 
 
-def _holds_tar(path: Path) -> bool:
-    """Return whether *path* is a tar archive, compressed or not, whatever its name."""
+def _holds_tar(head: bytes) -> bool:
+    """Return whether what begins with *head* is a tar archive, compressed or not.
+
+    The first header decides: `tarfile` also takes zeros for an empty archive, and reads whatever length a
+    header states.
+    """
+    block = head[: tarfile.BLOCKSIZE]
     try:
-        return tarfile.is_tarfile(path)
-    except (OSError, EOFError, zlib.error):
+        if head.startswith(_BZIP2_MAGIC):
+            block = bz2.BZ2Decompressor().decompress(head, tarfile.BLOCKSIZE)
+        elif head.startswith(_XZ_MAGIC):
+            block = lzma.LZMADecompressor(memlimit=_XZ_MEMORY_BYTES).decompress(head, tarfile.BLOCKSIZE)
+        tarfile.TarInfo.frombuf(block, tarfile.ENCODING, "surrogateescape")
+    except (OSError, lzma.LZMAError, tarfile.TarError):
         return False
+    return True

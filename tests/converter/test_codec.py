@@ -13,6 +13,7 @@ from chakra_schema import HEAD, Node, framed, messages
 from hypothesis import given, settings
 
 from chakrascope.converter import EdgeKind, Graph, NodeType, Workload, decode_graph, encode_graph
+from chakrascope.converter.chakra import read_et
 from chakrascope.converter.chakra._encode import encoded_pieces
 from chakrascope.errors import WorkloadError, WorkloadFormatError
 
@@ -107,6 +108,19 @@ def test_the_files_of_the_recorded_cases_decode(data_dir):
         if case["case"] != "126_err_metadata":
             content = base64.b64decode(case["files"]["workload.0.et"])
             assert len(decode_graph(content, source=case["case"]).nodes) > 0
+
+
+def test_a_file_that_unpacks_to_gigabytes_is_refused_before_it_does(tmp_path):
+    path = tmp_path / "bomb.0.et"
+    path.write_bytes(gzip.compress(bytes(2**20)) * 100)
+    with pytest.raises(WorkloadFormatError, match=r"bomb\.0\.et unpacks to more than 200 times its size"):
+        read_et(path)
+
+
+def test_what_compresses_well_is_read_whole(tmp_path):
+    path, content = tmp_path / "good.0.et", bytes(2**22)
+    path.write_bytes(gzip.compress(content) * 2)
+    assert read_et(path) == content * 2
 
 
 def test_missing_rank_is_named(tmp_path):

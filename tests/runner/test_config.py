@@ -50,6 +50,23 @@ def test_wrong_networks_are_refused(tmp_path, content, message):
         NetworkConfig.load(write(tmp_path, "n.yml", content))
 
 
+def test_aliases_that_stand_for_billions_of_values_are_refused(tmp_path):
+    lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    path = write(tmp_path, "n.yml", NETWORK + "\n".join(lines) + "\n")
+    with pytest.raises(ConfigError, match=r"alias \*a\d+ repeats too much.*line \d+"):
+        NetworkConfig.load(path)
+    path = write(tmp_path, "n.yml", NETWORK + "self: &self [*self]\n")
+    with pytest.raises(ConfigError, match=r"alias \*self repeats too much"):
+        NetworkConfig.load(path)
+
+
+def test_a_few_aliases_are_read(tmp_path):
+    content = NETWORK.replace("[4, 2]", "&size [4, 2]") + "extra: *size\nmore: {<<: &m {a: 1}, b: *m}\n"
+    config = NetworkConfig.load(write(tmp_path, "n.yml", content))
+    assert config.unknown == {"extra": [4, 2], "more": {"a": 1, "b": {"a": 1}}}
+
+
 def test_system_conversions_are_astra_sims(tmp_path):
     data = {"preferred-dataset-splits": 4.9, "roofline-enabled": False, "replay-only": 0, "boost-mode": 1}
     config = SystemConfig.load(write(tmp_path, "s.json", data))
