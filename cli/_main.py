@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from types import ModuleType
 import click
 
 from ..errors import ChakrascopeError, DependencyError, UsageError, WorkloadFormatError, did_you_mean
+from ..support import visible
 from ._output import error_console, write_what_the_terminal_can
 
 __all__ = ["cli", "main"]
@@ -146,7 +148,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         sys.exit(cli.main(args=arguments, prog_name="chakrascope", standalone_mode=False) or 0)
     except click.ClickException as error:
-        error.show()
+        told = io.StringIO()
+        error.show(told)
+        sys.stderr.write(visible(told.getvalue(), keep="\n\t"))
         sys.exit(error.exit_code)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)

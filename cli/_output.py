@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
 from rich.status import Status
 from rich.table import Table
 
-from ..support import bytes_text, change_text, duration_text, share_text
+from ..support import bytes_text, change_text, duration_text, share_text, visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,8 +40,21 @@ _LEAST_WIDTH = 8  # of a column of text
 _BORDER = 3
 _IN_ASCII = {"µ": "u", "…": "...", "→": "->", "×": "x", "−": "-", "–": "-", "·": "-", "✓": "ok"}
 
-console = Console(highlight=False)
-error_console = Console(stderr=True, highlight=False)
+
+class _Console(Console):
+    """A console that shows what names of others hold, and never lets the terminal obey it."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the pieces of *renderable*, control characters in its texts as escapes."""
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                yield segment._replace(text=visible(segment.text, keep="\n\t"))
+
+
+console = _Console(highlight=False)
+error_console = _Console(stderr=True, highlight=False)
 
 format_option = click.option(
     "--format",
@@ -78,7 +92,9 @@ def print_frame(
     if output_format == "json":
         print_json(json.loads(frame.to_json(orient="records", double_precision=15)))
     elif output_format == "csv":
-        frame.to_csv(sys.stdout, index=False)
+        from ..runner.analysis import csv_text  # noqa: PLC0415  half of the libraries, for few commands
+
+        sys.stdout.write(csv_text(frame))
     elif frame.empty:
         console.print(f"{title}: none" if title else "none")
     else:
@@ -124,7 +140,7 @@ def _cell(column: str, value: Any) -> str:
     if column in {"share", "busiest", "mean"}:
         return share_text(value)
     if not isinstance(value, float):
-        text = str(value)
+        text = visible(str(value), keep="\n\t")
         return escape(text if len(text) <= _CELL_LENGTH else f"{text[: _CELL_LENGTH // 2]} … {text[-20:]}")
     return change_text(value) if column == "relative" else f"{value:,.4g}"
 

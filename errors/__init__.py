@@ -52,15 +52,26 @@ __all__ = [
 ]
 
 
+_LONGEST_MESSAGE = 2_000
+_MOST_NAMES = 40
+
+
 class ChakrascopeError(Exception):
-    """Any error with a cause the user can act on."""
+    """Any error with a cause the user can act on.
+
+    A message that repeats what a damaged file holds is cut in its middle: it begins with what is wrong and
+    ends with what to do.
+    """
 
     exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: object = "", *more: object) -> None:
+        super().__init__(_shortened(str(message)), *more)
 
     @property
     def message(self) -> str:
         """The one-paragraph explanation."""
-        return str(self.args[0]) if self.args else type(self).__name__
+        return str(self.args[0]) or type(self).__name__
 
 
 class UsageError(ChakrascopeError):
@@ -177,6 +188,13 @@ class Cancelled(ChakrascopeError):
     exit_code = 130
 
 
+def _shortened(text: str) -> str:
+    end = _LONGEST_MESSAGE // 4
+    if len(text) <= _LONGEST_MESSAGE:
+        return text
+    return f"{text[: _LONGEST_MESSAGE - end - 3]} … {text[-end:]}"
+
+
 def did_you_mean(wrong: str, allowed: Iterable[str]) -> str:
     """Return the end of a sentence on a name not *allowed*: `` - did you mean 'X'? Allowed: A, B.``."""
     names = sorted(allowed)
@@ -187,4 +205,5 @@ def did_you_mean(wrong: str, allowed: Iterable[str]) -> str:
     if close:
         best = next(name for name in names if name.lower() == close[0])
         hint = f" - did you mean '{best}'?"
-    return f"{hint} Allowed: {', '.join(names)}."
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"{hint} Allowed: {', '.join(names[:_MOST_NAMES])}{more}."

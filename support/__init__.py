@@ -1,4 +1,4 @@
-"""What every package needs and none owns: files that appear whole or not at all, and units for people.
+"""What every package needs and none owns: files that are whole or absent, units, texts of others.
 
 Nothing here imports more than Python's standard library.
 """
@@ -16,6 +16,7 @@ from ._files import (
     write_file,
     writing,
 )
+from ._text import spreadsheet_text, visible
 from ._units import (
     bandwidth_text,
     bytes_text,
@@ -46,7 +47,9 @@ __all__ = [
     "remove_leftover_of",
     "remove_leftovers",
     "share_text",
+    "spreadsheet_text",
     "sync_files",
+    "visible",
     "write_file",
     "writing",
 ]

@@ -17,6 +17,7 @@ from ..runner.analysis import (
     area_overview,
     area_table,
     chrome_trace,
+    csv_text,
     graph_tables,
 )
 from ..runner.study import item_table, run_table
@@ -169,7 +170,7 @@ def _node(
 def table_file(table: pd.DataFrame, name: str, extension: str) -> Response:
     """Return *table* as a file to download, by *extension* as CSV or Parquet; anything else is not found."""
     if extension == "csv":
-        content, kind = table.to_csv(index=False).encode(), "text/csv; charset=utf-8"
+        content, kind = csv_text(table).encode(), "text/csv"
     elif extension == "parquet":
         content, kind = table.to_parquet(index=False), "application/vnd.apache.parquet"
     else:

@@ -85,6 +85,7 @@ from ._summary import summarize as summarize
 from ._tables import COMPARISONS as COMPARISONS
 from ._tables import OVERVIEWS as OVERVIEWS
 from ._tables import TABLES as TABLES
+from ._tables import csv_text as csv_text
 from ._what_if import Target as Target
 from ._what_if import sensitivity as sensitivity
 from ._what_if import simulate_faster as simulate_faster
@@ -137,6 +138,7 @@ __all__ = [
     "compare",
     "contributors",
     "critical_path",
+    "csv_text",
     "divergence",
     "divergence_text",
     "drops",

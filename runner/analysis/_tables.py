@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
 import pandas as pd
 
+from ...support import spreadsheet_text
 from ._advice import advice_table
 from ._compare_runs import run_kinds, run_overview
 from ._differences import collective_differences, error_distribution, node_differences, rank_differences
@@ -16,7 +19,7 @@ from ._path_tables import segment_table
 from ._run import RUN_BREAKDOWNS, RunAnalysis
 from ._slack_tables import slack_table
 
-__all__ = ["COMPARISONS", "OVERVIEWS", "TABLES"]
+__all__ = ["COMPARISONS", "OVERVIEWS", "TABLES", "csv_text"]
 
 
 def _breakdown_by(by: str) -> Callable[[RunAnalysis], pd.DataFrame]:
@@ -65,3 +68,20 @@ OVERVIEWS: Mapping[str, Callable[[Sequence[RunAnalysis]], pd.DataFrame]] = {
     "kinds": run_kinds,
 }
 """The tables of several runs, against the first of them."""
+
+
+def csv_text(table: pd.DataFrame) -> str:
+    """Return *table* as CSV; a text that a spreadsheet would compute, as ``=1+1``, has a quote before it."""
+    shown = table.rename(columns=_cell)
+    for place, kind in enumerate(shown.dtypes):
+        if kind.kind not in "biufcmM":
+            shown.isetitem(place, shown.iloc[:, place].astype(object).map(_cell))
+    text: str = shown.to_csv(index=False)
+    return text
+
+
+def _cell(value: Any) -> Any:
+    return _safe(value) if isinstance(value, str) else value
+
+
+_safe = lru_cache(1 << 16)(spreadsheet_text)

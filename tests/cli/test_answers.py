@@ -13,8 +13,9 @@ import pytest
 from rich.console import Console
 
 from chakrascope.cli import main
-from chakrascope.cli._output import _cell, print_frame
+from chakrascope.cli._output import _cell, console, error_console, print_frame
 from chakrascope.converter import CollectiveType, Graph, NodeType, Workload
+from chakrascope.errors import did_you_mean
 from chakrascope.runner import NetworkConfig, Study, get_backend, prepare
 
 NETWORK = NetworkConfig(("Switch",), (4,), (10.0,), (500.0,), name="switch-4")
@@ -339,3 +340,37 @@ def test_a_run_that_cannot_be_says_so_when_checked(study, capfd, options, code, 
         main(["run", *(str(study.path) if option == "STUDY" else option for option in options)])
     assert stop.value.code == code
     assert said in capfd.readouterr().err.replace("\n", " ")
+
+
+HOSTILE = "=1+1 \x1b]0;taken over\x07\x1b[2J"
+
+
+def test_a_terminal_obeys_no_name_of_others_and_a_spreadsheet_computes_none(capfd):
+    frame = pd.DataFrame({"name": [HOSTILE], "bytes": [-1]})
+    print_frame(frame, "table", title=HOSTILE)
+    console.print(HOSTILE)
+    error_console.print(f"[red]{HOSTILE}[/]", soft_wrap=True)
+    print_frame(frame, "csv")
+    shown = capfd.readouterr()
+    assert "\x1b" not in shown.out + shown.err
+    assert "\x07" not in shown.out + shown.err
+    assert shown.err == "=1+1 \\x1b]0;taken over\\x1b[2J\n"
+    assert shown.out.endswith("name,bytes\n'=1+1 \\x1b]0;taken over\\x07\\x1b[2J,-1\n")
+
+
+def test_an_error_shows_neither_escapes_nor_all_of_a_long_value(tmp_path, capfd):
+    with pytest.raises(SystemExit) as stop:
+        main(["runs", str(tmp_path / "\x1b[31mred")])
+    assert stop.value.code == 60
+    assert r"\x1b[31mred is not a study" in capfd.readouterr().err
+    with pytest.raises(SystemExit) as stop:
+        main(["runs", "x" * 70_000])
+    shown = capfd.readouterr().err
+    assert stop.value.code == 60
+    assert len(shown) < 2_100
+    assert "xxx … xxx" in shown
+
+
+def test_names_to_choose_from_are_not_listed_without_end():
+    text = did_you_mean("nothing", [f"run-{number:04}" for number in range(1000)])
+    assert text.endswith("run-0039 and 960 more.")
