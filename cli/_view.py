@@ -13,7 +13,14 @@ from ._output import console
 __all__ = ["serve_study", "view_command"]
 
 
-def serve_study(study: Study | Workspace, host: str, port: int, import_from: Path | None = None) -> None:
+def serve_study(
+    study: Study | Workspace,
+    host: str,
+    port: int,
+    import_from: Path | None = None,
+    *,
+    with_token: bool = True,
+) -> None:
     """Serve the viewer until interrupted, printing its address first."""
     try:
         from ..viewer import serve  # noqa: PLC0415  the viewer is an extra
@@ -27,7 +34,10 @@ def serve_study(study: Study | Workspace, host: str, port: int, import_from: Pat
         host=host,
         port=port,
         import_from=import_from,
-        ready=lambda url: console.print(f"Viewer: [bold]{url}[/]  (Ctrl-C stops it)"),
+        with_token=with_token,
+        ready=lambda url: console.print(
+            f"Viewer: [bold]{url}[/]\n[dim]For whoever has this address; Ctrl-C stops it.[/]", soft_wrap=True
+        ),
     )
 
 
@@ -41,13 +51,17 @@ def serve_study(study: Study | Workspace, host: str, port: int, import_from: Pat
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Folder from which the Import page may import traces and graphs.  [default: none]",
 )
-def view_command(folders: tuple[Path, ...], host: str, port: int, import_from: Path | None) -> None:
+@click.option("--no-token", is_flag=True, help="Answer everybody on this machine, of whatever user.")
+def view_command(
+    *, folders: tuple[Path, ...], host: str, port: int, import_from: Path | None, no_token: bool
+) -> None:
     """Open STUDY in the browser: what bounds the step, the critical path, the timeline, the graph.
 
     Several studies, or a folder of studies, are listed to choose from.
     """
     workspace = Workspace(*(_existing(folder) for folder in folders))
-    serve_study(Study.open(folders[0]) if workspace.is_one_study else workspace, host, port, import_from)
+    what = Study.open(folders[0]) if workspace.is_one_study else workspace
+    serve_study(what, host, port, import_from, with_token=not no_token)
 
 
 def _existing(folder: Path) -> Path:

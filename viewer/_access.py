@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import secrets
 from urllib.parse import urlencode, urlsplit
@@ -12,7 +13,6 @@ from werkzeug.wrappers import Response as AnyResponse
 
 __all__ = ["is_loopback", "new_token", "protect", "require_token", "serve_only"]
 
-_COOKIE = "chakrascope_token"
 _MAX_REQUEST_BYTES = 1 << 20
 
 
@@ -32,6 +32,10 @@ def new_token() -> str:
 def protect(app: Dash) -> None:
     """Bound what a request may carry and forbid the browser to load anything from elsewhere."""
     app.server.config["MAX_CONTENT_LENGTH"] = _MAX_REQUEST_BYTES
+
+    @app.server.errorhandler(RecursionError)
+    def refuse_endless_nesting(_: RecursionError) -> tuple[str, int]:
+        return "This request is nested deeper than any page's.", 400
 
     @app.server.before_request
     def refuse_other_sites() -> None:
@@ -66,6 +70,8 @@ def serve_only(server: Flask, hosts: tuple[str, ...]) -> None:
 
 def require_token(server: Flask, token: str) -> None:
     """Answer only browsers that opened the address with *token* once; a cookie remembers it."""
+    # Browsers share cookies between the ports of a machine, on each of which may be a viewer.
+    cookie = f"chakrascope_{hashlib.sha256(token.encode()).hexdigest()[:12]}"
 
     @server.before_request
     def check() -> AnyResponse | None:
@@ -75,8 +81,8 @@ def require_token(server: Flask, token: str) -> None:
                 [(key, value) for key, value in request.args.items(multi=True) if key != "token"]
             )
             reply = redirect(request.script_root + request.path + (f"?{rest}" if rest else ""))
-            reply.set_cookie(_COOKIE, token, httponly=True, samesite="Strict")
+            reply.set_cookie(cookie, token, httponly=True, samesite="Strict")
             return reply
-        if not secrets.compare_digest(request.cookies.get(_COOKIE, "").encode(), token.encode()):
+        if not secrets.compare_digest(request.cookies.get(cookie, "").encode(), token.encode()):
             abort(403, "Open the whole address that the viewer printed when it started, with its token.")
         return None

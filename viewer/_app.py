@@ -157,19 +157,20 @@ def _register_shell(app: Dash, view: StudyView) -> None:
 
 def _selected(view: StudyView, selection: dict[str, Any]) -> Any:
     run, rank, node_id = selection.get("run"), selection.get("rank", -1), selection.get("node", -1)
-    node = view.open(run).node(rank, node_id) if run and node_id >= 0 else None
-    if node is None:
+    if node_id < 0 or run not in {info.id for info in view.runs()}:
         return None
-    return html.Div(
-        [
+    node = view.open(run).node(rank, node_id)
+    if node is None:
+        facts = [dmc.Text(f"This run has no node {node_id} of rank {rank}.", size="sm", c="red")]
+    else:
+        facts = [
             dmc.Text("Selected on every page", size="xs", c="dimmed"),
             dmc.Text(str(node["name"])[:80], size="sm", fw=600, className="selected-name"),
             dmc.Text(f"rank {rank} · node {node_id}", size="xs"),
             dmc.Text(duration_text(int(node["end_ns"] - node["start_ns"])), size="xs"),
-            dmc.Button("Clear", id="clear-selection", size="compact-xs", variant="default", mt=4),
-        ],
-        className="selected-card",
-    )
+        ]
+    clear = dmc.Button("Clear", id="clear-selection", size="compact-xs", variant="default", mt=4)
+    return html.Div([*facts, clear], className="selected-card")
 
 
 def _path(pathname: str | None) -> str:

@@ -48,4 +48,4 @@ def _zip(experiment: Experiment, command: str, name: str) -> Response:
 
 
 def _refusal(error: ChakrascopeError) -> Response:
-    return Response(error.message, status=400, mimetype="text/plain; charset=utf-8")
+    return Response(error.message, status=400, mimetype="text/plain")

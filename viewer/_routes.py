@@ -24,11 +24,12 @@ from ..runner.study import item_table, run_table
 from ..runner.sweep import SWEEP_TABLES
 from ._state import OpenRun, Selection, StudyView
 from ._theme import KIND_COLOURS, KIND_LABELS, KINDS, ON_KIND_INK, PATH_COLOUR
-from .queries import edge_kinds, flows, focus_of, fold_of, hops_of, node_details
+from .queries import edge_kinds, flows, focus_of, fold_of, has_selected, hops_of, node_details
 from .timeline import SliceIndex
 
 __all__ = ["register", "table_file"]
 
+_LARGEST = 1 << 62  # of lanes and ns, which are counted in 64 bits
 _MAX_PIXELS = 8192
 _MAX_PATH_BARS = 20_000
 _AREA_ROWS = 12
@@ -94,7 +95,7 @@ def _register_exports(server: Flask, view: StudyView) -> None:
     @server.get("/export/graph-<part>.<extension>")
     def graph(part: str, extension: str) -> Response:
         run, selection = _run(view), Selection.parse(request.query_string.decode())
-        if part not in {"nodes", "edges"}:
+        if part not in {"nodes", "edges"} or not has_selected(run, selection):
             abort(404)
         tables = graph_tables(
             run,
@@ -180,6 +181,7 @@ def table_file(table: pd.DataFrame, name: str, extension: str) -> Response:
 
 
 def _run(view: StudyView, argument: str = "run") -> OpenRun:
+    """Return the run that the *argument* names, the newest without one; an unknown one is not found."""
     try:
         return view.open(view.resolve(request.args.get(argument, "")))
     except ChakrascopeError:
@@ -187,17 +189,22 @@ def _run(view: StudyView, argument: str = "run") -> OpenRun:
 
 
 def _others(view: StudyView) -> list[OpenRun]:
-    known = {info.id for info in view.runs()}
-    names = request.args.get("against", "").split(",")
-    return [view.open(name) for name in names if name in known]
+    names = [name for name in request.args.get("against", "").split(",") if name]
+    try:
+        return [view.open(name) for name in names]
+    except ChakrascopeError:
+        abort(404)
 
 
 def _integer(name: str, default: int) -> int:
     text = request.args.get(name, "")
     try:
-        return int(float(text)) if text else default
+        number = int(float(text)) if text else default
     except (ValueError, OverflowError):
         abort(400)
+    if abs(number) > _LARGEST:
+        abort(400)
+    return number
 
 
 def _lanes(run: OpenRun, index: SliceIndex) -> dict[str, Any]:

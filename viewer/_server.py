@@ -11,7 +11,7 @@ from pathlib import Path
 from flask import Flask
 from werkzeug.serving import make_server
 
-from ..errors import ChakrascopeError
+from ..errors import ChakrascopeError, UsageError
 from ..runner import Study, Workspace
 from ._access import is_loopback, new_token, require_token, serve_only
 from ._app import create_app
@@ -29,17 +29,24 @@ def serve(
     port: int = 8050,
     *,
     import_from: Path | None = None,
+    with_token: bool = True,
     ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve a study, or all of a workspace, until interrupted.
 
     *ready* is called with the address once connections are accepted. What can be converted in the folder
-    *import_from* may be taken into the studies. Port 0 takes any free port. On an address that other machines
-    reach, the viewer answers only those who open the address given to *ready*, which then holds a secret
-    token. Raises ChakrascopeError if the port cannot be opened.
+    *import_from* may be taken into the studies. Port 0 takes any free port. The viewer answers only those who
+    open the address given to *ready*, which holds a secret token: a machine may have other users. On a
+    loopback address *with_token* switches that off. Raises `UsageError` where it must not be, and
+    `ChakrascopeError` if the port cannot be opened.
     """
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    token = "" if is_loopback(host) else new_token()
+    if not with_token and not is_loopback(host):
+        raise UsageError(
+            f"Other machines reach {host}, so the viewer needs its token there. Next: leave out --no-token "
+            "or --host."
+        )
+    token = new_token() if with_token else ""
     application = _application(what, import_from, lambda server: _guard(server, host, token))
     secret = f"?token={token}" if token else ""
     with _listen(host, port) as listener:
@@ -63,11 +70,11 @@ def _application(
 
 
 def _guard(server: Flask, host: str, token: str) -> None:
-    """Restrict who is answered: programs of this machine, or browsers that once showed the *token*."""
+    """Restrict who is answered: browsers that once showed the *token*, if any, and asked for this machine."""
+    if is_loopback(host):
+        serve_only(server, (host, "localhost", "127.0.0.1", "::1"))
     if token:
         require_token(server, token)
-    else:
-        serve_only(server, (host, "localhost", "127.0.0.1", "::1"))
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from dash import Dash, html
-from flask import Flask, Response
+from flask import Flask, Response, abort
 
 from ..runner import Workspace
 from ._app import create_app
@@ -85,5 +85,9 @@ def _front(workspace: Workspace) -> Dash:
     @app.server.get("/export/studies.<extension>")
     def export(extension: str) -> Response:
         return table_file(workspace.table(), "studies", extension)
+
+    @app.server.get(f"{_BELOW}<name>/export/<path:file>")
+    def unknown(name: str, file: str) -> Response:
+        abort(404, f"There is no study '{name[:80]}' here, so no {file[:80]} of it.")
 
     return app

@@ -168,11 +168,14 @@ class StudyView:
                 run.slices, run.slack_ns  # noqa: B018
 
     def resolve(self, run_id: str) -> str:
-        """Return *run_id* if the study has it, else the newest run, else an empty string."""
-        known = [info.id for info in self.runs()]
-        if run_id in known:
+        """Return *run_id*; without one the newest run, or an empty string if there is none.
+
+        An id that the study does not have stays what it is: opening it says so, and no other run is shown.
+        """
+        if run_id:
             return run_id
-        return known[-1] if known else ""
+        known = self.runs()
+        return known[-1].id if known else ""
 
     def annotate(self, run_id: str, label: str, note: str, tags: Sequence[str] = ()) -> None:
         """Keep the *label*, the *note* and the *tags* of a run; see `Study.annotate`."""
@@ -196,7 +199,7 @@ class StudyView:
                 return self._open[key]
             info = next((info for info in self.runs() if info.id == run_id), None)
             if info is None:
-                raise StudyError("This study has no such run; choose one from the run selector.")
+                raise StudyError(f"This study has no run '{run_id[:80]}'; choose one from the run selector.")
             self._open[key] = OpenRun(self, info, self.study.result(run_id), self.study.run_workload(run_id))
             while len(self._open) > _OPEN_RUNS:
                 self._open.popitem(last=False)

@@ -252,6 +252,20 @@ def test_address_that_means_nothing_still_shows_a_page(page, served, address):
     assert page.complaints == []
 
 
+@pytest.mark.browser
+def test_address_of_what_the_study_does_not_have_says_so(page, served, made):
+    page.goto(f"{served}/?run=gone")
+    page.wait_for_selector("#notice:has-text(\"no run 'gone'\")")
+    page.goto(f"{served}/graph?run={made.run_a}&rank=0&node=999")
+    page.wait_for_selector("#graph-unknown:has-text('no node 999 of rank 0')")
+    page.wait_for_selector("#selected:has-text('no node 999 of rank 0')")
+    page.goto(f"{served}/compare?run={made.run_a}&against=gone")
+    page.wait_for_selector("#compare-unknown:has-text(\"no run 'gone'\")")
+    page.goto(f"{served}/sweep?sweep=gone")
+    page.wait_for_selector("#sweep:has-text(\"no sweep 'gone'\")")
+    assert page.complaints == []
+
+
 def test_graph_folds_into_modules_and_filters_edges(visit, made):
     page = visit("/graph", f"?run={made.run_a}&rank=1&node=4&edges=1")
     page.wait_for_selector("#graph-details dt:has-text('Measured')")

@@ -3,6 +3,7 @@ import shutil
 import socket
 import subprocess
 import threading
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 
 from chakrascope import viewer
-from chakrascope.errors import ChakrascopeError
+from chakrascope.errors import ChakrascopeError, UsageError
 from chakrascope.runner.analysis import COMPARISONS, OVERVIEWS, TABLES
 from chakrascope.viewer import create_app, serve
 from chakrascope.viewer._access import is_loopback, require_token, serve_only
@@ -25,10 +26,21 @@ def test_port_in_use_says_what_to_do_and_prints_nothing(study, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("query", ["run=../../etc", "run=run-a&t0=x", "run=run-a&px=1e400"])
+@pytest.mark.parametrize(
+    "query", ["run=../../etc", "run=run-a&t0=x", "run=run-a&px=1e400", "run=run-a&lane1=1e25", "t0=-1e30"]
+)
 def test_hostile_window_is_refused_or_answered_quietly(study, made, query):
     client = create_app(study).server.test_client()
-    assert client.get(f"/api/slices?{query.replace('run-a', made.run_a)}").status_code in (200, 400, 404)
+    for route in ("slices", "area"):
+        assert client.get(f"/api/{route}?{query.replace('run-a', made.run_a)}").status_code in (200, 400, 404)
+
+
+@pytest.mark.parametrize("depth", [2_000, 100_000])
+def test_a_deeply_nested_request_is_refused(study, depth):
+    client = create_app(study).server.test_client()
+    body = b'{"inputs": ' + b"[" * depth + b"]" * depth + b"}"
+    answer = client.post("/_dash-update-component", data=body, content_type="application/json")
+    assert answer.status_code == 400
 
 
 def test_unknown_node_is_not_found(study):
@@ -53,8 +65,30 @@ def test_serve_tells_its_address_once_it_answers(study):
 
     threading.Thread(target=serve, args=(study,), kwargs={"port": 0, "ready": note}, daemon=True).start()
     assert ready.wait(120)
-    with urllib.request.urlopen(address[0], timeout=120) as reply:
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with browser.open(address[0], timeout=120) as reply:
         assert reply.status == 200
+    another_user = address[0].partition("?")[0]
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(another_user, timeout=120)
+
+
+def test_only_a_loopback_address_may_do_without_its_token(study):
+    with pytest.raises(UsageError, match="leave out --no-token"):
+        serve(study, host="0.0.0.0", port=0, with_token=False)
+
+
+def test_two_viewers_on_one_machine_keep_their_tokens_apart(study):
+    servers = {token: create_app(study).server for token in ("one", "two")}
+    for token, server in servers.items():
+        require_token(server, token)
+    cookies = [
+        server.test_client().get(f"/?token={token}").headers["Set-Cookie"].split(";")[0]
+        for token, server in servers.items()
+    ]
+    for server in servers.values():
+        answer = server.test_client(use_cookies=False).get("/", headers={"Cookie": "; ".join(cookies)})
+        assert answer.status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -111,6 +145,7 @@ def client(study):
 def test_every_table_is_exported_whole(client, made, name):
     address = f"/export/{name}.%s?run={made.run_a}&against={made.run_b}"
     csv, parquet = client.get(address % "csv"), client.get(address % "parquet")
+    assert csv.headers["Content-Type"] == "text/csv; charset=utf-8"
     assert csv.headers["Content-Disposition"].endswith(f'filename="{name}.csv"')
     table = pd.read_parquet(io.BytesIO(parquet.data))
     assert csv.data.decode().splitlines()[0] == ",".join(table.columns)
@@ -132,6 +167,29 @@ def test_the_graph_drawn_is_exported(client, made, fold):
 )
 def test_nothing_else_is_exported(client, path):
     assert client.get(f"/export/{path}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "export/nodes.csv?run=none",
+        "export/timeline.json?run=none",
+        "export/area.csv?run=none",
+        "export/graph-nodes.csv?run=run-a&rank=0&node=999",
+        "export/node-differences.csv?run=run-a&against=none",
+        "export/overview.csv?run=run-a&against=run-b,none",
+        "export/sweep.csv?sweep=none",
+        "api/lanes?run=none",
+    ],
+)
+def test_what_the_study_does_not_have_is_not_answered_with_something_else(client, made, address):
+    named = address.replace("run-a", made.run_a).replace("run-b", made.run_b)
+    assert client.get(f"/{named}").status_code == 404
+
+
+def test_without_an_id_the_newest_run_is_exported(client, made):
+    newest = client.get(f"/export/ranks.csv?run={made.run_b}").data
+    assert client.get("/export/ranks.csv").data == newest
 
 
 ASSETS = sorted((Path(viewer.__file__).parent / "assets").glob("*.js"))

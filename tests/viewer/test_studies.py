@@ -38,6 +38,7 @@ def test_each_study_answers_below_its_own_path(folder):
         answer = client.get(f"/study/{name.replace('%', '%25')}/export/runs.csv")
         assert (answer.status_code, len(answer.text.splitlines())) == (200, 3)
     assert b"Chakrascope" in client.get("/study/absent/runs").data
+    assert client.get("/study/absent/export/runs.csv").status_code == 404
     listed = client.get("/export/studies.csv").text.splitlines()
     assert listed[0].startswith("name,tags,workloads")
     assert len(listed) == 3

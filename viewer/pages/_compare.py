@@ -109,6 +109,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     return dmc.Stack(
         [
             dmc.Title(TITLE, order=2),
+            *_unknown(view, selection),
             dmc.MultiSelect(
                 id="compare-against",
                 label=f"Compare {run_text(run.info)} with",
@@ -124,13 +125,25 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     )
 
 
+def _asked(selection: Selection) -> list[str]:
+    return [name for name in selection.option("against").split(",") if name]
+
+
+def _unknown(view: StudyView, selection: Selection) -> list[Any]:
+    """Return a notice about the runs of the address that the study does not have."""
+    known = {info.id for info in view.runs()}
+    names = ", ".join(f"'{name[:80]}'" for name in _asked(selection) if name not in known)
+    text = f"This study has no run {names} to compare with; choose one below."
+    return [dmc.Alert(text, id="compare-unknown", color="red", variant="light")] if names else []
+
+
 def _against(view: StudyView, run: OpenRun, selection: Selection) -> list[str]:
     """Return the runs of the address; without any, the measured replay, else the newest other run."""
     infos = [info for info in view.runs() if info.id != run.info.id]
     known = {info.id for info in infos}
-    asked = [name for name in selection.option("against").split(",") if name in known]
+    asked = _asked(selection)
     if asked or not infos:
-        return asked[:MOST_RUNS]
+        return [name for name in asked if name in known][:MOST_RUNS]
     measured = [info for info in infos if info.backend == "replay" and info.workload == run.info.workload]
     return [(measured or infos)[-1].id]
 

@@ -11,7 +11,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 from ...runner.analysis import FEW_HOPS, FOLDS, MOST_HOPS
 from .._state import OpenRun, Selection, StudyView
 from .._theme import EDGE_KINDS
-from ..queries import edge_kinds, focus_of, fold_of, hops_of
+from ..queries import edge_kinds, focus_of, fold_of, has_selected, hops_of
 from ._graph_drawing import Drawing, draw, stylesheet
 from ._parts import card, details_list, export_links, kind_legend, link_to, node_address, option_address
 
@@ -34,6 +34,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     return html.Div(
         [
             dmc.Title(drawing.title, order=2, size="h3", id="graph-title"),
+            *_unknown(run, selection),
             _controls(selection),
             html.Div([kind_legend(), _edge_legend()], className="legends"),
             html.Div(
@@ -48,6 +49,16 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
         ],
         className="full-height",
     )  # fmt: skip
+
+
+def _unknown(run: OpenRun, selection: Selection) -> list[Any]:
+    """Return a notice if the node of the address is none of *run*."""
+    if has_selected(run, selection):
+        return []
+    text = (
+        f"This run has no node {selection.node} of rank {selection.rank}; around the path's longest segment:"
+    )
+    return [dmc.Alert(text, id="graph-unknown", color="red", variant="light")]
 
 
 def _side(run: OpenRun, selection: Selection, drawing: Drawing) -> list[Any]:

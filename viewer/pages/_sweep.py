@@ -89,13 +89,13 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
 
 
 def _shown(names: list[str], selection: Selection) -> str:
-    asked = selection.option("sweep")
-    return asked if asked in names else names[-1] if names else ""
+    """Return the sweep of the address, even one that the study does not have; without one the newest."""
+    return selection.option("sweep") or (names[-1] if names else "")
 
 
 def _stamp(view: StudyView, name: str) -> str:
     """Return what changes whenever the points of the sweep *name* do: text, as browsers round."""
-    file = points_file(view.study, name) if name else None
+    file = points_file(view.study, name) if name in sweep_names(view.study) else None
     return f"{file.stat().st_mtime_ns} {name}" if file is not None and file.is_file() else ""
 
 

@@ -15,6 +15,7 @@ from ._form import encode_form as encode_form
 from ._graph import edge_kinds as edge_kinds
 from ._graph import focus_of as focus_of
 from ._graph import fold_of as fold_of
+from ._graph import has_selected as has_selected
 from ._graph import hops_of as hops_of
 from ._layout import placed_groups as placed_groups
 from ._layout import placed_nodes as placed_nodes
@@ -68,6 +69,7 @@ __all__ = [
     "flows",
     "focus_of",
     "fold_of",
+    "has_selected",
     "hops_of",
     "link_map",
     "made_aim",

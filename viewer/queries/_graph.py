@@ -8,7 +8,7 @@ from ...runner.analysis import FEW_HOPS, FOLDS, MOST_HOPS, longest_segment
 from .._state import OpenRun, Selection
 from .._theme import EDGE_KINDS
 
-__all__ = ["edge_kinds", "focus_of", "fold_of", "hops_of"]
+__all__ = ["edge_kinds", "focus_of", "fold_of", "has_selected", "hops_of"]
 
 
 def hops_of(asked: Any) -> int:
@@ -28,6 +28,11 @@ def edge_kinds(asked: str) -> list[int]:
 def fold_of(asked: str) -> str:
     """Return what the graph is folded into; anything unknown is the graph as it is."""
     return asked if asked in FOLDS else "nodes"
+
+
+def has_selected(run: OpenRun, selection: Selection) -> bool:
+    """Return whether *run* has the node selected, if one is."""
+    return not selection.has_node or run.node(selection.rank, selection.node) is not None
 
 
 def focus_of(run: OpenRun, selection: Selection) -> tuple[int, int]:

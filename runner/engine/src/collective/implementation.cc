@@ -135,7 +135,7 @@ Choice Implementations::choose(Collective kind, std::uint64_t node) const {
     if (single != config_.per_node_custom_implementation.end()) return {nullptr, &single->second};
     if (!custom_[index]->empty()) return {nullptr, &custom_[index]->front()};
     if (!native_[index].empty()) return {&native_[index], nullptr};
-    throw ConfigError("Node " + std::to_string(node) + " is an " + name_of(kind) +
+    throw ConfigError("Node " + std::to_string(node) + " asks for " + name_of(kind) +
                       ", but the system configuration has no '" + key_of(index) +
                       "'; add one algorithm per dimension.");
 }
