@@ -110,8 +110,7 @@ def _comparison(study: Study, run_ids: tuple[str, ...], *, measured: bool) -> Co
 def _comparable(study: Study, at_least: int) -> list[str]:
     """Return the newest runs that can be aligned, oldest first: of one workload and one number of ranks."""
     alike: dict[tuple[str, int], list[str]] = {}
-    newest_first = sorted(study.runs(), key=lambda run: run.created, reverse=True)
-    for run in newest_first:
+    for run in reversed(study.runs()):
         alike.setdefault((run.workload, run.num_ranks), []).append(run.id)
     several = next((ids for ids in alike.values() if len(ids) >= at_least), None)
     if several is None:

@@ -214,6 +214,7 @@ def run_command(
     runs = simulate_study(study, target, prefix)
     if output_format == "table":
         print_runs(runs)
+        console.print(f"Next: chakrascope summary {study.path} --run {runs[-1][0]}", markup=False)
     print_results([result for _, result in runs], output_format, ranks=False)
     return 0
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.parquet
 
 from ..errors import StudyError
 from ..support import new_folder, writing
@@ -57,6 +58,8 @@ COLUMNS: dict[str, dict[str, str]] = {
     "flows": {"src": "int32", "dst": "int32", "bytes": "int64", "start_ns": "int64", "end_ns": "int64"},
     "link_use": {"src": "int32", "dst": "int32", "start_ns": "int64", "end_ns": "int64", "bytes": "int64"},
 }
+_KINDS = "iub"  # of numpy: signed and unsigned integers, and truth values
+_NS_BEYOND = 1 << 63
 # Tables that only some backends fill; empty ones are not written.
 _OPTIONAL = ("flows", "link_use")
 
@@ -132,6 +135,17 @@ class Result:
         head = {"backend": self.backend, "makespan_ns": self.makespan_ns, "provenance": self.provenance}
         (folder / "result.json").write_text(json.dumps(head, indent=2, default=str) + "\n", encoding="utf-8")
 
+    @staticmethod
+    def num_ranks(folder: str | Path) -> int:
+        """Return how many ranks a saved result has, without reading them; raises like `load`."""
+        path = Path(folder) / "ranks.parquet"
+        try:
+            return int(pyarrow.parquet.read_metadata(path).num_rows)
+        except (OSError, ValueError) as error:
+            raise StudyError(
+                f"{path} is missing or damaged ({error}); delete the folder and run it again."
+            ) from error
+
     @classmethod
     def load(cls, folder: str | Path) -> Result:
         """Read a saved result; raises `StudyError` if a file is missing or damaged."""
@@ -139,13 +153,29 @@ class Result:
         try:
             head = json.loads((source / "result.json").read_text(encoding="utf-8"))
             tables = {name: _read_table(source, name) for name in COLUMNS}
-            return cls(head["backend"], int(head["makespan_ns"]), **tables, provenance=head["provenance"])
+            makespan_ns = _makespan_ns(head["makespan_ns"])
+            return cls(head["backend"], makespan_ns, **tables, provenance=head["provenance"])
         except (ArithmeticError, OSError, ValueError, KeyError, RecursionError, TypeError) as error:
             raise StudyError(
                 f"The result in {source} is missing or damaged ({error}); delete the folder and run it again."
             ) from error
 
 
+def _makespan_ns(stored: Any) -> int:
+    makespan_ns = int(stored)
+    if not 0 <= makespan_ns < _NS_BEYOND:
+        raise ValueError(f"a makespan of {makespan_ns:.3g} ns")
+    return makespan_ns
+
+
 def _read_table(source: Path, name: str) -> pd.DataFrame:
     path = source / f"{name}.parquet"
-    return empty_table(name) if name in _OPTIONAL and not path.is_file() else pd.read_parquet(path)
+    if name in _OPTIONAL and not path.is_file():
+        return empty_table(name)
+    table = pd.read_parquet(path)
+    for column in COLUMNS[name]:
+        if column not in table:
+            raise ValueError(f"{path.name} has no column {column}")
+        if table[column].dtype.kind not in _KINDS:
+            raise ValueError(f"the column {column} of {path.name} does not hold whole numbers")
+    return table

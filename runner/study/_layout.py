@@ -15,6 +15,7 @@ NOTE_FILE = "note.json"  # beside a run, or a study
 RUN_FILE = "run.json"  # the last that is written of a run
 
 _HEAD = "study.json"
+_CURRENT = "current.json"
 
 _WORKLOAD = "workload"  # PREFIX of the files in a workload's folder
 
@@ -39,6 +40,11 @@ class StudyLayout:
     def head_file(self) -> Path:
         """The file that makes a folder a study."""
         return self.path / _HEAD
+
+    @property
+    def current_file(self) -> Path:
+        """The file that names the run asked for last, where that made none."""
+        return self.path / _CURRENT
 
     @property
     def traces_dir(self) -> Path:

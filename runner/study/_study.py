@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import filecmp
 import json
 from collections.abc import Iterable, Iterator
@@ -175,8 +176,20 @@ class Study(StudyLayout):
         return self.add_workload(workload, name or Path(prefix).name)
 
     def runs(self) -> list[RunInfo]:
-        """Return the finished runs, oldest first."""
-        return sorted(self._infos(), key=lambda info: (info.created, info.id))
+        """Return the finished runs, oldest first; one that was asked for again counts as new."""
+        again, when = self._asked_again()
+        return sorted(
+            self._infos(),
+            key=lambda info: (max(info.created, when) if info.id == again else info.created, info.id),
+        )
+
+    def _asked_again(self) -> tuple[str, str]:
+        """Return the run asked for last of those that were there already, and when; ("", "") if none is."""
+        try:
+            stored = json.loads(self.current_file.read_text(encoding="utf-8"))
+            return str(stored["run"]), str(stored["asked"])
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return "", ""
 
     def run_info(self, run_id: str | None = None) -> RunInfo:
         """Return the run whose id is, or alone begins with, *run_id*; without one the newest."""
@@ -195,13 +208,27 @@ class Study(StudyLayout):
 
     def result(self, run_id: str | None = None) -> Result:
         """Return the result of a run, found as by `run_info`."""
-        return Result.load(self.run_dir(self.run_info(run_id).id))
+        info = self.run_info(run_id)
+        result = Result.load(self.run_dir(info.id))
+        self._check_ranks(info, len(result.ranks))
+        return result
+
+    def _check_ranks(self, info: RunInfo, ranks: int) -> None:
+        """Raise `StudyError` unless the result of a run has as many *ranks* as the run says it has."""
+        if ranks != info.num_ranks:
+            raise StudyError(
+                f"{self.run_file(info.id)} says {info.num_ranks:,} ranks, but its ranks.parquet has "
+                f"{ranks:,}; delete the folder and run it again."
+            )
 
     def run_workload(self, run_id: str | None = None) -> Workload:
         """Return the workload a run simulated, scaled out as it was."""
         info = self.run_info(run_id)
         workload = self.workload(info.workload or None)
-        return workload if workload.num_ranks == info.num_ranks else workload.scale_out(info.num_ranks)
+        if workload.num_ranks == info.num_ranks:
+            return workload
+        self._check_ranks(info, Result.num_ranks(self.run_dir(info.id)))
+        return workload.scale_out(info.num_ranks)
 
     def experiment(self, run_id: str | None = None) -> Experiment:
         """Return the experiment of a run, from the files in its folder, ready to run again."""
@@ -235,11 +262,14 @@ class Study(StudyLayout):
     ) -> str:
         """Keep *result* as the run of *experiment* of the workload named *workload*; returns the run's id.
 
-        The folder appears whole or not at all. A run that is already there is left as it is.
+        The folder appears whole or not at all. A run that is already there is left as it is, and counts as
+        the newest from now on.
         """
         run_id = experiment.content_hash
         folder = self.run_dir(run_id)
         if folder.exists():
+            with contextlib.suppress(OSError):  # it is kept already, in a study that one may only read
+                write_file(self.current_file, json.dumps({"run": run_id, "asked": _now()}) + "\n")
             return run_id
         with writing(folder, StudyError), new_folder(folder, existing="keep") as temporary:
             result.write_into(temporary)
@@ -332,13 +362,18 @@ class Study(StudyLayout):
     def _info(self, folder: Path) -> RunInfo:
         data = _read_json(folder / RUN_FILE, f"The run {folder.name} of the study is damaged")
         try:
-            wrong = [key for key, kind in _RUN_TYPES.items() if not isinstance(data.get(key), kind)]
+            wrong = [key for key, kind in _RUN_TYPES.items() if not _is(kind, data.get(key))]
             if not wrong:
                 return RunInfo(id=folder.name, **data | read_note(folder))
             problem = f"no {wrong[0]} of a run"
         except TypeError as error:
             problem = str(error)
         raise StudyError(f"{folder / RUN_FILE} is damaged ({problem}); delete the folder and run it again.")
+
+
+def _is(kind: type, value: Any) -> bool:
+    """Return whether *value* is of the *kind*; numbers of a run fit into 64 bits and are never negative."""
+    return isinstance(value, kind) and (not isinstance(value, int) or 0 <= value < 1 << 63)
 
 
 def _write_inputs(folder: Path, experiment: Experiment) -> None:

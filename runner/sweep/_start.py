@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, StudyError
-from ...support import write_file
+from ...support import write_file, writing
 from .._experiment import Experiment
 from .._simulate import load_memory
 from ..config import MemoryConfig, NetworkConfig, SystemConfig, list_presets
@@ -34,8 +34,9 @@ def write_start(folder: Path, base: Base) -> None:
         "backend": base.backend,
         "options": dict(base.options),
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    write_file(folder / _NAME, json.dumps(start, indent=2) + "\n")
+    with writing(f"The sweep {folder}", StudyError):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_file(folder / _NAME, json.dumps(start, indent=2) + "\n")
 
 
 def sweep_experiment(study: Study, name: str, identity: str) -> Experiment:

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from ...errors import StudyError
-from ...support import new_file
+from ...support import new_file, writing
 from ..study import Study
 from ._goal import Goal
 from ._point import MEASURES, Answer
@@ -53,8 +53,9 @@ class PointTable:
         self._changed = False
 
     def __enter__(self) -> PointTable:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = (self.path.parent / "lock").open("ab")
+        with writing(f"The sweep {self.path.parent}", StudyError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.path.parent / "lock").open("ab")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

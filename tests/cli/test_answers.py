@@ -374,3 +374,15 @@ def test_an_error_shows_neither_escapes_nor_all_of_a_long_value(tmp_path, capfd)
 def test_names_to_choose_from_are_not_listed_without_end():
     text = did_you_mean("nothing", [f"run-{number:04}" for number in range(1000)])
     assert text.endswith("run-0039 and 960 more.")
+
+
+def test_a_run_that_is_there_already_is_what_the_next_command_explains(tmp_path, study, capfd):
+    prefix = study.workload_prefix("job")
+    for name, topology in (("a", "Ring"), ("b", "FullyConnected")):
+        network = f"topology: [{topology}]\nnpus_count: [4]\nbandwidth: [50]\nlatency: [500]\n"
+        (tmp_path / f"{name}.yml").write_text(network)
+    for network in (tmp_path / "a.yml", tmp_path / "b.yml", tmp_path / "a.yml"):
+        text = answer(capfd, "run", tmp_path / "s", "--workload", prefix, "--network", network)
+    run_id = Study.open(tmp_path / "s").run_info().id
+    assert f"Next: chakrascope summary {tmp_path / 's'} --run {run_id}" in text.replace("\n", "")
+    assert Study.open(tmp_path / "s").run_info().network == "a"

@@ -2,6 +2,7 @@
 
 import json
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -180,3 +181,51 @@ def test_a_damaged_file_of_a_run_is_named(run, content):
                 use(study.path)
         finally:
             file.write_text(json.dumps(seed))
+
+
+@pytest.mark.parametrize("ranks", [3, 10**9, 10**30])
+def test_a_run_that_states_other_ranks_than_its_result_is_refused_at_once(run, ranks):
+    study, files = run
+    run_id = study.runs()[0].id
+    file = study.path / "runs" / run_id / "run.json"
+    try:
+        file.write_text(json.dumps(files[file] | {"num_ranks": ranks}))
+        for read in (study.result, study.run_workload):
+            with pytest.raises(StudyError, match=r"run\.json (says .* ranks, but|is damaged)"):
+                read(run_id)
+    finally:
+        file.write_text(json.dumps(files[file]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda table: table.rename(columns={"finish_ns": "finish"}), "has no column finish_ns"),
+        (lambda table: table.assign(rank="x"), "column rank of ranks.parquet does not hold whole numbers"),
+        (lambda table: table.assign(comm_ns=0.5), "column comm_ns of ranks.parquet does not hold whole"),
+    ],
+)
+def test_a_damaged_column_of_a_result_is_named(run, change, message):
+    study, _ = run
+    run_id = study.runs()[0].id
+    file = study.path / "runs" / run_id / "ranks.parquet"
+    whole = file.read_bytes()
+    try:
+        change(pd.read_parquet(file)).to_parquet(file)
+        with pytest.raises(StudyError, match=message):
+            study.result(run_id)
+    finally:
+        file.write_bytes(whole)
+
+
+@pytest.mark.parametrize("makespan_ns", [10**30, -1])
+@pytest.mark.parametrize("name", ["run.json", "result.json"])
+def test_a_makespan_beyond_64_bits_is_refused(run, name, makespan_ns):
+    study, files = run
+    file = study.path / "runs" / study.runs()[0].id / name
+    try:
+        file.write_text(json.dumps(files[file] | {"makespan_ns": makespan_ns}))
+        with pytest.raises(StudyError, match="makespan"):
+            use(study.path)
+    finally:
+        file.write_text(json.dumps(files[file]))

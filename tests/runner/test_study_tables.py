@@ -24,6 +24,18 @@ def test_measurement_is_the_base_of_a_comparison(made):
     assert compared(made.study.runs(), [made.run_b]) == (made.run_b, [])
 
 
+def test_a_run_that_is_asked_for_again_is_the_newest_and_unchanged(tmp_path):
+    made = make_study(tmp_path / "study")
+    study, before = made.study, made.study.run_info(made.run_a)
+    assert study.run_info().id == made.run_b
+    again = study.add_run(study.experiment(made.run_a), study.result(made.run_a))
+    assert again == made.run_a
+    assert study.run_info() == before
+    assert [info.id for info in study.runs()] == [made.run_b, made.run_a]
+    study.delete_run(made.run_a)
+    assert study.run_info().id == made.run_b
+
+
 @pytest.mark.parametrize(
     ("kind", "place", "name"),
     [

@@ -297,6 +297,12 @@ def test_two_sweeps_of_one_name_do_not_mix(study):
     run_grid(study, progress=second)
 
 
+def test_a_study_that_cannot_be_written_is_told_as_by_a_run(study):
+    (study.path / "sweeps").write_text("not a folder")
+    with pytest.raises(StudyError, match=r"The sweep .* cannot be written \(.*\); free some disk space"):
+        run_grid(study)
+
+
 def test_a_damaged_table_is_named(study):
     found = run_grid(study)
     found.path.write_bytes(b"PAR1 nothing")
