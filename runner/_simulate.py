@@ -11,7 +11,7 @@ from ..errors import ConfigError, WorkloadError
 from ._experiment import Experiment, WorkloadSource
 from ._result import Result
 from .backends import Progress, get_backend
-from .config import MemoryConfig, NetworkConfig, SystemConfig, list_presets, load_groups
+from .config import MemoryConfig, NetworkConfig, SystemConfig, found_from_here, list_presets, load_groups
 
 __all__ = [
     "choose_groups",
@@ -121,7 +121,7 @@ def load_system(system: SystemConfig | str | Path, dimensions: int) -> SystemCon
         return system
     if _is_preset("system", system):
         return SystemConfig.preset(str(system), dimensions)
-    return SystemConfig.load(system)
+    return found_from_here(SystemConfig.load(system))
 
 
 def load_memory(memory: MemoryConfig | str | Path | None) -> MemoryConfig:

@@ -2,6 +2,7 @@
 
 from ._algorithms import copied_into as copied_into
 from ._algorithms import digests as digests
+from ._algorithms import found_from_here as found_from_here
 from ._algorithms import kept_in as kept_in
 from ._algorithms import read_per_node as read_per_node
 from ._algorithms import without_paths as without_paths
@@ -41,6 +42,7 @@ __all__ = [
     "SystemConfig",
     "copied_into",
     "digests",
+    "found_from_here",
     "kept_in",
     "list_presets",
     "load_groups",

@@ -18,7 +18,15 @@ from ..engine import COLLECTIVES
 from ._system import SystemConfig
 from ._values import read_yaml
 
-__all__ = ["copied_into", "digests", "has_algorithms", "kept_in", "read_per_node", "without_paths"]
+__all__ = [
+    "copied_into",
+    "digests",
+    "found_from_here",
+    "has_algorithms",
+    "kept_in",
+    "read_per_node",
+    "without_paths",
+]
 
 _PER_NODE = "per_node_custom_implementation"
 
@@ -26,6 +34,24 @@ _PER_NODE = "per_node_custom_implementation"
 def has_algorithms(system: SystemConfig) -> bool:
     """Return whether *system* names files of algorithms."""
     return bool(_names(system))
+
+
+def found_from_here(system: SystemConfig) -> SystemConfig:
+    """Return *system* with those of its algorithms that are found from the working directory named so.
+
+    There ASTRA-sim looks for them; all others are looked for beside the system's file.
+    """
+    here = Path.cwd()
+    changes: dict[str, Any] = {}
+    for key in (f"{name.replace('-', '_')}_implementation_custom" for name in COLLECTIVES):
+        names = getattr(system, key) or ()
+        found = tuple(str(here / name) if _files_of(here / name) else name for name in names)
+        if found != tuple(names):
+            changes[key] = found
+    per_node = getattr(system, _PER_NODE)
+    if per_node is not None and (here / per_node).is_file():
+        changes[_PER_NODE] = str(here / per_node)
+    return replace(system, **changes)
 
 
 def without_paths(plain: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,7 +136,10 @@ def _names(system: SystemConfig) -> dict[str, str]:
 
 def _files(system: SystemConfig, name: str) -> dict[int, Path]:
     """Return the files NAME.N.et by their N."""
-    prefix = system.folder / name
+    return _files_of(system.folder / name)
+
+
+def _files_of(prefix: Path) -> dict[int, Path]:
     pattern = re.compile(rf"{re.escape(prefix.name)}\.(\d+)\.et")
     places = prefix.parent.iterdir() if prefix.parent.is_dir() else ()
     matches = [(pattern.fullmatch(file.name), file) for file in places]
@@ -122,7 +151,7 @@ def _copy(system: SystemConfig, name: str, folder: Path, use: str) -> None:
     if not files:
         raise ConfigError(
             f"The custom algorithm '{name}' has no files {system.folder / name}.N.et, one for each position "
-            "N; they are looked for relative to the system configuration."
+            "N; they are looked for from the working directory, then from the system configuration."
         )
     folder.mkdir(parents=True, exist_ok=True)
     for number, file in files.items():

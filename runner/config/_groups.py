@@ -16,8 +16,11 @@ _MOST_DIGITS = 18  # an integer of 64 bits
 def load_groups(path: str | Path) -> dict[int, tuple[int, ...]]:
     """Read the groups in *path*: id (> 0) to member ranks, in the order of the group's ring.
 
-    Raises `ConfigError` for an id that is not a number above 0, and for members that are not distinct ranks.
+    ``empty`` instead of a path means that there are none, as it does to ASTRA-sim. Raises `ConfigError` for
+    an id that is not a number above 0, and for members that are not distinct ranks.
     """
+    if str(path) == "empty":
+        return {}
     data = read_json(Path(path), "communicator-group file")
     return {_group_id(key, path): _members(key, value, path) for key, value in data.items()}
 

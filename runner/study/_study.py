@@ -69,7 +69,8 @@ class Study(StudyLayout):
             raise StudyError(f"{folder} exists and is not a study; choose a new folder, or an empty one.")
         head = {"format": _FORMAT, "version": 1, "created": _now()}
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            # For its owner alone: what is trained on a machine is nothing for its other users.
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_file(study.head_file, json.dumps(head, indent=2) + "\n")
         except OSError as error:
             raise StudyError(

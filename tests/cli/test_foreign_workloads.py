@@ -60,6 +60,14 @@ def test_the_options_of_astra_sim_count_in_a_study_as_well(tmp_path: Path) -> No
     assert with_hand_shake > without
 
 
+def test_empty_instead_of_groups_means_none_as_to_astra_sim(tmp_path: Path) -> None:
+    prefix, study = generate(tmp_path), tmp_path / "study"
+    arguments = ("run", "--network", "ring-2", "--workload-configuration", prefix)
+    empty = "--comm-group-configuration=empty"
+    assert run_main(*arguments, empty) == run_main(*arguments, study, empty) == 0
+    assert len(Study.open(study).runs()) == 1
+
+
 def test_what_a_run_takes_for_granted_is_told_with_its_times(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -112,6 +112,19 @@ def test_a_sweep_over_systems_with_custom_algorithms(study, tmp_path):
     assert study.experiment(found.kept[0]).content_hash == found.kept[0]
 
 
+def test_algorithms_are_looked_for_from_the_working_directory_first(study, tmp_path, monkeypatch):
+    """As ASTRA-sim does: its examples name algorithms from the folder it is started in."""
+    write_algorithm(tmp_path / "here" / "examples" / "mine", repeats=3)
+    beside = system_in(tmp_path / "there", "examples/mine")
+    monkeypatch.chdir(tmp_path / "here")
+    asked = experiment(study, beside)
+    run = study.add_run(asked, get_backend(asked.backend).run(asked))
+    monkeypatch.chdir(tmp_path)
+    other = experiment(study, beside)
+    assert makespan(asked) == makespan(study.experiment(run)) > makespan(other)
+    assert study.experiment(run).content_hash == run != other.content_hash
+
+
 def test_algorithms_without_files_are_named(study, tmp_path):
     asked = replace(
         experiment(study, "default"), system=SystemConfig(all_gather_implementation_custom=("mine",))

@@ -33,6 +33,15 @@ def study(tmp_path):
     return Study.create(tmp_path / "study")
 
 
+def test_a_study_is_its_owners_alone_unless_the_folder_was_there(tmp_path):
+    made = Study.create(tmp_path / "deep" / "study")
+    assert made.path.stat().st_mode & 0o777 == 0o700
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o770)
+    assert Study.create(shared).path.stat().st_mode & 0o777 == 0o770
+
+
 def contents(study):
     return {
         file.relative_to(study.path): file.read_bytes()

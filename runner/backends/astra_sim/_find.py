@@ -84,11 +84,29 @@ def locate(kind: str, environment: Mapping[str, str] | None = None) -> AstraSimP
     found = find_astra_sim(environment)
     if kind not in found:
         raise BackendUnavailable(
-            f"ASTRA-sim's program for 'astra-sim:{kind}' ({min(_NAMES[kind], key=len)}) was not found in the "
-            "checkout named by ASTRA_SIM_HOME nor on PATH; build it and set ASTRA_SIM_HOME to its folder, "
+            f"ASTRA-sim's program for 'astra-sim:{kind}' ({min(_NAMES[kind], key=len)}) "
+            f"{_why_not(kind, os.environ if environment is None else environment)}, "
             "or use the backend 'analytical-unaware', which needs no other program."
         )
     return found[kind]
+
+
+def _why_not(kind: str, variables: Mapping[str, str]) -> str:
+    """Return why no program of *kind* was found, and what to do about it."""
+    settings = _settings(variables)
+    for path, source in _candidates(kind, settings, variables):
+        if path.is_file():
+            return f"is {path}, of {source}, and may not be executed; allow it with 'chmod +x {path}'"
+    if kind in settings:
+        return f"is not at {settings[kind]}, where backends.yml says it is; correct the path there"
+    for home, source in _homes(settings, variables):
+        if not home.is_dir():
+            return f"was not found: there is no folder {home}, which {source} names; correct it there"
+        return f"was not found in the checkout {home}, which {source} names, nor on PATH; build it there"
+    return (
+        "was not found in the checkout named by ASTRA_SIM_HOME nor on PATH; build it and set ASTRA_SIM_HOME "
+        "to its folder"
+    )
 
 
 def _settings(variables: Mapping[str, str]) -> dict[str, Any]:
@@ -110,13 +128,19 @@ def _candidates(
 ) -> Iterator[tuple[Path, str]]:
     if kind in settings:
         yield Path(settings[kind]).expanduser(), "backends.yml"
+    for home, source in _homes(settings, variables):
+        for path in _in_checkout(kind, home):
+            yield path, source
+    for path in _on_path(kind, variables):
+        yield path, "PATH"
+
+
+def _homes(settings: Mapping[str, str], variables: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
+    """Yield the checkouts that are named, and where."""
     homes = ((settings.get("home"), "backends.yml"), (variables.get("ASTRA_SIM_HOME"), "ASTRA_SIM_HOME"))
     for home, source in homes:
         if home:
-            for path in _in_checkout(kind, Path(home).expanduser()):
-                yield path, source
-    for path in _on_path(kind, variables):
-        yield path, "PATH"
+            yield Path(home).expanduser(), source
 
 
 def _in_checkout(kind: str, home: Path) -> Iterator[Path]:

@@ -100,8 +100,8 @@ def _copy_custom(system: SystemConfig, name: str, folder: Path) -> str:
     files = sorted(prefix.parent.glob(f"{prefix.name}.*.et"))
     if not files:
         raise ConfigError(
-            f"The custom algorithm '{name}' has no files {prefix}.<rank>.et; they are looked for "
-            "relative to the system configuration."
+            f"The custom algorithm '{name}' has no files {prefix}.<rank>.et; they are looked for from "
+            "the working directory, then from the system configuration."
         )
     target = folder / "custom"
     target.mkdir(exist_ok=True)

@@ -36,6 +36,7 @@ from chakrascope.runner.backends.astra_sim import (
     find_astra_sim,
     read_trace,
 )
+from chakrascope.runner.backends.astra_sim._find import locate
 from chakrascope.runner.backends.astra_sim._log import Trace, log_lines
 from chakrascope.runner.config import PacketPart
 
@@ -327,6 +328,34 @@ def test_absent_programs_are_named_with_the_next_step(monkeypatch, tmp_path):
     for kind in ("analytical-aware", "analytical-unaware", "htsim", "ns3"):
         with pytest.raises(BackendUnavailable, match="ASTRA_SIM_HOME"):
             get_backend(f"astra-sim:{kind}").run(experiment())
+
+
+def test_what_is_wrong_with_a_program_that_is_named_is_said(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    variables = {"HOME": str(tmp_path), "PATH": str(tmp_path / "nothing")}
+    settings_file = tmp_path / ".config" / "chakrascope" / "backends.yml"
+    settings_file.parent.mkdir(parents=True)
+
+    def refusal(settings, **more):
+        settings_file.write_text(f"astra-sim: {settings}\n")
+        with pytest.raises(BackendUnavailable) as caught:
+            locate("analytical-unaware", variables | more)
+        return caught.value.message
+
+    absent, home = tmp_path / "absent", tmp_path / "home"
+    home.mkdir()
+    assert f"there is no folder {absent}, which backends.yml names; correct it there" in refusal(
+        f"{{home: {absent}}}"
+    )
+    assert f"there is no folder {absent}, which ASTRA_SIM_HOME names" in refusal(
+        "{}", ASTRA_SIM_HOME=str(absent)
+    )
+    assert f"not found in the checkout {home}, which backends.yml names" in refusal(f"{{home: {home}}}")
+    assert f"is not at {absent}, where backends.yml says" in refusal(f"{{analytical-unaware: {absent}}}")
+    program = home / "AstraSim_Analytical_Congestion_Unaware"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o644)
+    assert f"may not be executed; allow it with 'chmod +x {program}'" in refusal(f"{{home: {home}}}")
 
 
 _PIECES = st.one_of(
