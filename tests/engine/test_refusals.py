@@ -51,6 +51,11 @@ def everywhere(name, counts, **more):
     return build.config(npus_count=list(counts), **network, **lists, **more)
 
 
+def test_a_collective_without_an_algorithm_is_named_in_good_english():
+    message = simulated(build.config(npus_count=[2], reduce_scatter_implementation=[]), "REDUCE_SCATTER")
+    assert message.startswith("Node 0 asks for reduce_scatter, but the system configuration has no 'reduce")
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "ranks", "words"),
     [

@@ -30,9 +30,9 @@ def test_runs_held_open_follow_what_is_done_to_them(own):
     assert view.open(own.run_a) is run
     assert run.info.label == "renamed"
     view.delete(own.run_a)
-    with pytest.raises(StudyError, match="no such run"):
+    with pytest.raises(StudyError, match=f"no run '{own.run_a}'"):
         view.open(own.run_a)
-    assert view.resolve(own.run_a) == own.run_b
+    assert view.resolve("") == own.run_b
 
 
 def test_runs_are_exported_with_their_notes(own):
