@@ -82,7 +82,7 @@ def print_accounting(workload: Workload) -> None:
 @click.option(
     "--device-trace",
     metavar="PATTERN",
-    help="Kineto traces captured by other tools: rank{rank}.pt.trace.json.gz, or their folder.",
+    help="Kineto traces captured by other tools: rank{rank}.pt.trace.json.gz, their folder or archive.",
 )
 @click.option("--host-trace", metavar="PATTERN", help="The host traces of the same run: et_{rank}.json.gz.")
 @click.option(

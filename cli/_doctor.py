@@ -25,7 +25,7 @@ def doctor_command(target: str, output_format: str) -> int:
     """Check a study, traces or a workload before anything runs; exit with 1 if there is an error.
 
     TRACES are a captured trace set, or Kineto, host or linked traces from other tools: a file, a folder,
-    or a pattern with {rank}. `chakrascope doctor backends` lists the simulators that can be used here.
+    an archive, or a pattern with {rank}. `chakrascope doctor backends` lists the usable simulators.
     """
     if target == "backends" and not Path(target).exists():
         print_frame(pd.DataFrame(backend_report()), output_format, title="Backends")

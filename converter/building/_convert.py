@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import TraceError
 from ...tracer import MAX_RANKS, RankEntry, TraceSet
 from ..chakra import Graph, NodeType, Workload
-from ..readers import Files, RankTraces, find_rank_traces
+from ..readers import Files, RankTraces, find_rank_traces, with_archives_open
 from ._fake_world import pose_for_all
 from ._rank import OpenRank, StepsDiffer, open_ranks, rank_graph
 from ._steps import StepChoice, choose_steps, typical_steps
@@ -100,16 +100,18 @@ def convert_files(
 
     Each of *host_trace* and *device_trace* is a pattern with ``{rank}`` (and ``*``, ``?``), such as
     ``et_{rank}.json.gz``, a folder or a pattern without, whose files tell their ranks, or the files of ranks
-    0, 1, ... in order; plain or gzip. Without host traces (None), costs and collectives follow from what the
-    device traces recorded, and data dependencies are unknown. *linked_trace*, or linked files as *host_trace*
-    alone, are what the public converter's linker wrote. *output* is the prefix of the files to write, None
-    for none. *step*, *progress* and *jobs* are those of `convert`. Raises `UsageError` for patterns that
-    match nothing or not the same ranks and for tar archives, `TraceError` for unusable files.
+    0, 1, ... in order, plain or gzip; or a tar or zip archive of such files. Without host traces (None),
+    costs and collectives follow from what the device traces recorded, and data dependencies are unknown.
+    *linked_trace*, or linked files as *host_trace* alone, are what the public converter's linker wrote.
+    *output* is the prefix of the files to write, None for none. *step*, *progress* and *jobs* are those of
+    `convert`. Raises `UsageError` for patterns that match nothing or not the same ranks, `TraceError`
+    for unusable files.
     """
-    ranks = find_rank_traces(host_trace, device_trace, linked_trace)
-    place = str(ranks[0].device_path.parent)
-    known: dict[str, Any] = {"trace_set": ranks[0].device_path.parent.name, "torch_version": ""}
-    workload = _convert(ranks, step, place, known=known, assumptions=[], progress=progress, jobs=jobs)
+    with with_archives_open(host_trace, device_trace, linked_trace) as (hosts, devices, linked):
+        ranks = find_rank_traces(hosts, devices, linked)
+        place = str(ranks[0].device_path.parent)
+        known: dict[str, Any] = {"trace_set": ranks[0].device_path.parent.name, "torch_version": ""}
+        workload = _convert(ranks, step, place, known=known, assumptions=[], progress=progress, jobs=jobs)
     if output is not None:
         workload.save(output)
     return workload

@@ -8,7 +8,7 @@ from ...errors import ChakrascopeError, UsageError
 from ...tracer import MANIFEST_NAME, RankEntry
 from ..building import LEFT_OUT, UNMARKED, annotated_steps, convert, convert_files, read_rank
 from ..chakra import Workload
-from ..readers import RankTraces, find_rank_traces, find_sides
+from ..readers import RankTraces, find_rank_traces, find_sides, kind_of, unpacked
 from ._findings import Finding, worst_first
 from ._inspection import load_workload
 from ._trace_checks import check_device, check_pair, check_trace_set
@@ -27,14 +27,16 @@ def doctor(target: str | Path) -> list[Finding]:
     """Return what is wrong with *target*, worst first; [] if nothing is.
 
     *target* is a trace set's folder, an ``.et`` file or the ``PREFIX`` of several (``PREFIX.<rank>.et``), or
-    traces that others captured: a file, a pattern with ``{rank}``, or a folder. A study has `check_study`.
-    Never raises for what it finds; raises `UsageError` if *target* is none of them.
+    traces that others captured: a file, a pattern with ``{rank}``, a folder, or an archive of one. A
+    study has `check_study`. Never raises for what it finds; raises `UsageError` if *target* is none of them.
     """
     path = Path(target)
     if (path / MANIFEST_NAME).exists():
         findings = _trace_set(path)
     elif path.name.endswith((".et", ".et.gz")) or any(path.parent.glob(f"{path.name}.*.et")):
         findings = _workload(path)
+    elif path.is_file() and kind_of(path) == "archive":
+        findings = _archive(path)
     elif sides := find_sides(str(target)):
         findings = _trace_files(sides, str(target))
     else:
@@ -43,6 +45,17 @@ def doctor(target: str | Path) -> list[Finding]:
             "ExecutionTraceObserver JSON) and no prefix of .et files. Give one of them."
         )
     return worst_first(findings)
+
+
+def _archive(path: Path) -> list[Finding]:
+    """Check what is in an archive of traces, with places as they are called in it."""
+    try:
+        with unpacked(path) as folder:
+            manifests = sorted(folder.rglob(MANIFEST_NAME))
+            found = doctor(manifests[0].parent if len(manifests) == 1 else folder)
+            return [finding.with_paths(str(folder), str(path)) for finding in found]
+    except ChakrascopeError as error:
+        return [Finding("error", str(path), error.message, "See the message.")]
 
 
 def _trace_set(folder: Path) -> list[Finding]:

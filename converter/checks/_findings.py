@@ -31,6 +31,11 @@ class Finding:
         """The cause and the remedy, for where the place is known."""
         return f"{self.cause} {self.remedy}".rstrip()
 
+    def with_paths(self, old: str, new: str) -> Finding:
+        """Return the finding with *new* instead of *old* wherever it names a path."""
+        place, cause, remedy = (text.replace(old, new) for text in (self.place, self.cause, self.remedy))
+        return Finding(self.severity, place, cause, remedy)
+
     def to_dict(self) -> dict[str, str]:
         """Return the finding as a JSON-able mapping."""
         return asdict(self)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from ._archives import holds_traces as holds_traces
+from ._archives import unpacked as unpacked
 from ._collectives import COMM_OPS as COMM_OPS
 from ._collectives import Communication as Communication
 from ._collectives import communications as communications
+from ._file_kinds import common_name as common_name
 from ._file_kinds import kind_of as kind_of
+from ._file_kinds import stated_rank as stated_rank
 from ._file_sets import Files as Files
 from ._file_sets import find_rank_traces as find_rank_traces
 from ._file_sets import find_sides as find_sides
+from ._file_sets import with_archives_open as with_archives_open
 from ._flight_record import Entry as Entry
 from ._flight_record import Flight as Flight
 from ._flight_record import read_flight_record as read_flight_record
@@ -68,6 +73,7 @@ __all__ = [
     "RankTraces",
     "Threads",
     "Works",
+    "common_name",
     "communications",
     "cut_pieces",
     "describe",
@@ -75,6 +81,7 @@ __all__ = [
     "find_rank_traces",
     "find_sides",
     "group_of",
+    "holds_traces",
     "is_communication",
     "kind_of",
     "parameters",
@@ -85,5 +92,8 @@ __all__ = [
     "read_linked",
     "read_linked_host",
     "read_text_workload",
+    "stated_rank",
     "tensors",
+    "unpacked",
+    "with_archives_open",
 ]

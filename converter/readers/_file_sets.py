@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
 
 from ...errors import UsageError
-from ._file_kinds import kind_of, stated_rank
+from ._archives import unpacked
+from ._file_kinds import common_name, kind_of, stated_rank
 from ._rank_traces import RankTraces
 
-__all__ = ["Files", "find_rank_traces", "find_sides"]
+__all__ = ["Files", "find_rank_traces", "find_sides", "with_archives_open"]
 
 _RANK = "{rank}"
 _MAX_RANKS = 1_000_000
-_JSON_NAMES = ("*.json", "*.json.gz")
+_JSON_NAMES = (".json", ".json.gz")
+_MOST_FILES = 20_000
 # What a folder is searched for.
 _KINDS = {"device": ("device",), "host": ("host", "linked"), "linked": ("linked",)}
 
@@ -28,7 +32,8 @@ def find_rank_traces(
     """Return the traces of ranks 0, 1, ...; the arguments are those of `convert_files`.
 
     Raises `UsageError` when a pattern matches nothing, ranks are missing or differ between host and device
-    traces, a host trace has no device trace and is no linked one, or a file is an archive.
+    traces, a host trace has no device trace and is no linked one, or a file is an archive
+    (`with_archives_open` opens those).
     """
     if linked_trace is not None:
         if host_trace is not None or device_trace is not None:
@@ -52,6 +57,24 @@ def find_rank_traces(
     )
 
 
+@contextmanager
+def with_archives_open(*sides: Files | None) -> Iterator[tuple[Files | None, ...]]:
+    """Give *sides* as they are, but for an archive a folder with what is in it, gone afterwards.
+
+    Raises like `unpacked`.
+    """
+    with ExitStack() as stack:
+        folders: dict[str, str] = {}
+        for side in sides:
+            if isinstance(side, str) and side not in folders and Path(side).is_file() and _is_archive(side):
+                folders[side] = str(stack.enter_context(unpacked(Path(side))))
+        yield tuple(folders.get(side, side) if isinstance(side, str) else side for side in sides)
+
+
+def _is_archive(file: str) -> bool:
+    return kind_of(Path(file)) == "archive"
+
+
 def find_sides(target: str) -> dict[str, str]:
     """Return as which of ``host``, ``device`` and ``linked`` trace *target* can be given; {} if as none.
 
@@ -60,7 +83,7 @@ def find_sides(target: str) -> dict[str, str]:
     """
     path = Path(target)
     if path.is_dir():
-        kinds = {kind_of(file) for name in _JSON_NAMES for file in path.glob(name)}
+        kinds = {kind_of(file) for file in _named_like_traces(path)}
         sides = ["host", "device"] if "device" in kinds else ["linked"]
         return {side: target for side in sides if side in kinds} or dict.fromkeys(kinds & {"host"}, target)
     files = _matching(target, "trace").values() if _RANK in target else _listed(target, "device")
@@ -111,11 +134,21 @@ def _by_rank(files: Files, side: str) -> dict[int, Path]:
 def _listed(files: str, side: str) -> list[Path]:
     """Return the traces of one side in the folder *files*, or what matches it; itself if that is nothing."""
     if Path(files).is_dir():
-        listed = [path for name in _JSON_NAMES for path in Path(files).glob(name)]
-        found = [path for path in listed if kind_of(path) in _KINDS[side]]
+        found = [path for path in _named_like_traces(Path(files)) if kind_of(path) in _KINDS[side]]
+        if not found:
+            raise UsageError(f"{files} holds no {side} trace (.json or .json.gz). Check the folder.")
     else:
         found = [Path(name) for name in glob.glob(files)]
     return sorted(found) or [Path(files)]
+
+
+def _named_like_traces(folder: Path) -> list[Path]:
+    """Return the files in *folder* that may be traces; if there are none, those of the folders inside."""
+    for files in (folder.iterdir(), islice(folder.rglob("*"), _MOST_FILES)):
+        found = [path for path in files if path.name.endswith(_JSON_NAMES) and path.is_file()]
+        if found:
+            return found
+    return []
 
 
 def _by_own_word(paths: Sequence[Path], side: str) -> dict[int, Path]:
@@ -129,17 +162,22 @@ def _by_own_word(paths: Sequence[Path], side: str) -> dict[int, Path]:
     for path in paths:
         rank = stated_rank(path)
         if rank is None or rank in stated:
-            why = (
-                f"is of rank {rank}, like {stated[rank]}"
-                if rank in stated
-                else "does not say of which rank it is"
-            )
-            raise UsageError(
-                f"The {side} trace {path} {why}. Give one file of each rank, or a pattern with {_RANK} where "
-                "the names have it."
-            )
+            raise UsageError(f"The {side} trace {path} {_why_not(rank, stated, path)}")
         stated[rank] = path
     return {number: stated[rank] for number, rank in enumerate(sorted(stated))}
+
+
+def _why_not(rank: int | None, stated: dict[int, Path], path: Path) -> str:
+    """Return why *path* cannot be taken as the trace of *rank*, beside those *stated*."""
+    give = f"Give one file of each rank, or a pattern with {_RANK} where the names have it"
+    if rank is None:
+        return f"does not say of which rank it is, nor does its name. {give}."
+    again = f"is of rank {rank}, like {stated[rank]}"
+    if common_name(path.name) == common_name(stated[rank].name):
+        return (
+            f"{again}: it was recorded more than once. {give}; 'chakrascope import' tells recordings apart."
+        )
+    return f"{again}. {give}."
 
 
 def _matching(pattern: str, side: str) -> dict[int, Path]:
@@ -179,7 +217,7 @@ def _refuse(path: Path, side: str) -> None:
     if not path.is_file():
         raise UsageError(f"The {side} trace {path} does not exist. Check the name.")
     if kind_of(path) == "archive":
-        command = "unzip" if path.name.endswith(".zip") else "tar xf"
         raise UsageError(
-            f"{path} is an archive, not a trace. Unpack it with '{command} {path}' and give the files inside."
+            f"{path} is an archive, not a trace. Give it alone, without other files or a pattern: what is "
+            "inside tells the ranks."
         )

@@ -67,6 +67,61 @@ def test_everything_that_can_be_imported_is_found(folder):
     assert all(item.size_bytes > 0 for item in found.values())
 
 
+def _found(folder):
+    return {item.place: (item.kind, item.ranks, item.problem) for item in find_items(folder)}
+
+
+def test_traces_with_the_names_that_pytorch_gives_are_found_by_the_ranks_they_state(study, folder, tmp_path):
+    device = [folder / "loose" / f"device_{rank}.json.gz" for rank in (0, 1)]
+    captured = tmp_path / "captured"
+    captured.mkdir()
+    for time in (3, 5):  # a profiler with a schedule writes again and again
+        for rank, path in enumerate(device):
+            shutil.copy(path, captured / f"gpu7_{4242 - rank}.{time}000000000{rank}.pt.trace.json.gz")
+            shutil.copy(path, captured / f"worker{rank}_step_{time}.{77 - rank}.pt.trace.json.gz")
+    shutil.copy(device[1], captured / "trace.json.gz")
+    assert _found(captured) == {
+        "*.pt.trace.json.gz": ("traces", 2, ""),
+        "*.pt.trace.json.gz, recording 2": ("traces", 2, ""),
+        "trace.json.gz": ("traces", 1, ""),
+        "worker{rank}_step_3.*.pt.trace.json.gz": ("traces", 2, ""),
+        "worker{rank}_step_5.*.pt.trace.json.gz": ("traces", 2, ""),
+    }
+    item = next(item for item in find_items(captured) if item.place.endswith("recording 2"))
+    assert [name[-25:] for name in item.files] == [
+        "5000000000.pt.trace.json.gz"[-25:],
+        "5000000001.pt.trace.json.gz"[-25:],
+    ]
+    import_item(study, captured, item.id, "mine", unheard)
+    assert study.workload("mine").num_ranks == 2
+
+
+@pytest.mark.parametrize("inner", ["captures", "graphs", "loose"])
+def test_an_archive_becomes_the_same_workload_as_what_is_in_it(study, folder, tmp_path, inner):
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    shutil.make_archive(str(packed / "all"), "gztar", folder / inner)
+    (item,) = find_items(folder / inner)
+    import_item(study, folder / inner, item.id, "loose", unheard)
+    assert _found(packed) == {"all.tar.gz": ("archive", 0, "")}
+    (item,) = find_items(packed)
+    assert check_item(packed, item.id, unheard) == []
+    import_item(study, packed, item.id, "packed", unheard)
+    assert study.workload("packed").graphs == study.workload("loose").graphs
+
+
+def test_an_archive_of_several_things_is_told_what_it_holds(study, folder, tmp_path):
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    shutil.make_archive(str(packed / "all"), "zip", folder)
+    (item,) = find_items(packed)
+    (finding,) = check_item(packed, item.id, unheard)
+    assert "captures/mlp, graphs/job, loose/device_{rank}.json.gz" in finding.cause
+    with pytest.raises(StudyError, match="more than one thing"):
+        import_item(study, packed, item.id, "mine", unheard)
+    assert study.workloads() == study.trace_sets() == []
+
+
 def test_each_kind_becomes_the_same_workload_as_by_the_command_line(study, folder):
     names = [import_item(study, folder, item.id, "mine", unheard) for item in find_items(folder)]
     assert names == ["mine", "mine-2", "mine-3"]

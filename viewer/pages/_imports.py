@@ -39,6 +39,7 @@ _COLOURS = {"error": "red", "warning": "yellow", "note": "gray"}
 _KINDS = {
     "trace set": "What `chakrascope trace` leaves: a folder with a manifest.json and two traces per rank.",
     "traces": "Host and device traces captured by other tools: et_0.json.gz and kineto_0.json.gz, and so on.",
+    "archive": "A tar or zip archive of one of the others: it is unpacked to look at it, and to import it.",
     "graphs": "Chakra graphs, one per rank: job.0.et, job.1.et, and so on.",
 }
 _COLUMNS = [
@@ -111,7 +112,7 @@ def _details(item: ImportItem | None) -> Any:
     named = ", ".join([*item.files, *item.host_files][:_MOST_FILES]) + (
         f" and {more:,} more" if more > 0 else ""
     )
-    facts = [("Kind", f"{item.kind}: {_KINDS[item.kind]}"), ("Ranks", f"{item.ranks:,}"),
+    facts = [("Kind", f"{item.kind}: {_KINDS[item.kind]}"), ("Ranks", f"{item.ranks:,}" if item.ranks else "told once it is checked"),
              ("Size", bytes_text(item.size_bytes)), ("Files", named)]  # fmt: skip
     if item.kind == "traces" and not item.host_files:
         facts.append(("Host traces", "none: costs and data dependencies will be unknown"))

@@ -10,16 +10,18 @@ from pathlib import Path
 
 from ....converter import Finding, Workload, convert, convert_files, doctor
 from ....converter.building import Progress
-from ....errors import ChakrascopeError
+from ....converter.readers import unpacked
+from ....errors import ChakrascopeError, StudyError
 from ....support import new_folder
 from .._names import check_name
 from .._study import Study
-from ._find import ImportItem, find_item
+from ._find import ImportItem, find_item, find_items
 
 __all__ = ["check_item", "import_item"]
 
 # Below this, starting another process takes longer than it saves.
 _WORTH_PROCESSES_BYTES = 32 << 20
+_NAMED = 8
 
 
 def check_item(folder: Path, identity: str, progress: Progress) -> list[Finding]:
@@ -37,6 +39,11 @@ def check_item(folder: Path, identity: str, progress: Progress) -> list[Finding]
 
 
 def _findings(folder: Path, item: ImportItem, progress: Progress) -> list[Finding]:
+    if item.kind == "archive":
+        with unpacked(folder / item.place) as inside:
+            inner = _only_item(inside, item)
+            found = _findings(inside, inner, progress)
+            return [finding.with_paths(str(inside), str(folder / item.place)) for finding in found]
     if item.kind != "traces":
         return doctor(folder / item.place)
     with tempfile.TemporaryDirectory(prefix="chakrascope-") as name:
@@ -55,6 +62,33 @@ def import_item(study: Study, folder: Path, identity: str, name: str, progress: 
     check_name(name, "a workload")
     item = find_item(folder, identity)
     progress(0, item.ranks)
+    if item.kind == "archive":
+        with unpacked(folder / item.place) as inside:
+            return _import(study, inside, _only_item(inside, item), name, progress)
+    return _import(study, folder, item, name, progress)
+
+
+def _only_item(inside: Path, archive: ImportItem) -> ImportItem:
+    """Return the one thing that can be imported of those in the folder *inside*; raises `StudyError`."""
+    items = find_items(inside)
+    usable = [item for item in items if not item.problem]
+    if len(usable) == 1:
+        return usable[0]
+    listed = usable or items
+    places = ", ".join(
+        f"{item.place}{f' ({item.problem})' if item.problem else ''}" for item in listed[:_NAMED]
+    )
+    holds = (
+        f"more than one thing that can be: {places}"
+        if usable
+        else f"nothing that can be{places and ': '}{places}"
+    )
+    raise StudyError(
+        f"{archive.place} cannot be imported: it holds {holds}. Unpack it, and import from the folder."
+    )
+
+
+def _import(study: Study, folder: Path, item: ImportItem, name: str, progress: Progress) -> str:
     chosen = _free_name(study, name)
     if item.kind == "graphs":
         prefix = study.add_workload(Workload.load(folder / item.place), chosen)
@@ -96,8 +130,4 @@ def _free_name(study: Study, name: str) -> str:
 
 def _without(folder: Path, finding: Finding) -> Finding:
     """Return *finding* with places below *folder* as they are seen from there."""
-    texts = (
-        text.replace(f"{folder}/", "").replace(str(folder), ".")
-        for text in (finding.place, finding.cause, finding.remedy)
-    )
-    return Finding(finding.severity, *texts)
+    return finding.with_paths(f"{folder}/", "").with_paths(str(folder), ".")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import os
 import re
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+from functools import lru_cache
 from pathlib import Path
 
+from ....converter.readers import common_name, holds_traces, kind_of, stated_rank
 from ....errors import StudyError, TraceError
 from ....tracer import MANIFEST_NAME, TraceSet
 
@@ -21,22 +21,20 @@ __all__ = ["ImportItem", "find_item", "find_items"]
 _MOST_BYTES = 16 << 30
 _MOST_ENTRIES = 20_000
 _MOST_DEPTH = 4
-_SNIFFED_BYTES = 1 << 16
-_NUMBER = re.compile(r"\d{1,9}(?!.*\d)")  # the last one of a name: in node3_rank12 that is the rank
 _GRAPH = re.compile(r"(?P<prefix>.+)\.(?P<rank>\d{1,9})\.et")
 _TRACE_NAMES = (".json", ".json.gz")
-# Words that only traces of one side have, near their beginning.
-_DEVICE_WORDS = (b'"traceEvents"', b'"deviceProperties"', b'"schemaVersion"')
-_HOST_WORDS = (b"-chakra", b'"nodes"')
+_ARCHIVE_NAMES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
+_REMEMBERED = 4096
 
 
 @dataclass(frozen=True)
 class ImportItem:
-    """Something to import: *kind* is trace set, traces or graphs; *place* says where, below the folder.
+    """Something to import: *kind* is trace set, traces, graphs or archive; *place* is below the folder.
 
-    *id* is another one as soon as a file changes. *files* are relative to the folder, of graphs and of
-    traces in the order of ranks; *host_files* are those of traces that have a host side too. *problem* says
-    why it cannot be imported.
+    How many *ranks* an archive has shows when it is unpacked: 0 until then. *id* is another one as soon as a
+    file changes. *files* are relative to the folder, of graphs and of traces in the
+    order of ranks; *host_files* are those of traces that have a host side too. *problem* says why it
+    cannot be imported.
     """
 
     id: str
@@ -62,7 +60,11 @@ def find_items(folder: Path) -> list[ImportItem]:
         if MANIFEST_NAME in names:
             items.append(_trace_set(folder, place))
         else:
-            items += [*_graphs(folder, place, names, links), *_traces(folder, place, names)]
+            items += [
+                *_graphs(folder, place, names, links),
+                *_traces(folder, place, names),
+                *_archives(folder, place, names),
+            ]
     return sorted(items, key=lambda item: (item.place, item.kind))
 
 
@@ -148,43 +150,72 @@ def _graphs(folder: Path, place: str, names: list[str], links: list[str]) -> Ite
 
 def _traces(folder: Path, place: str, names: list[str]) -> Iterator[ImportItem]:
     """Yield the device traces of each naming pattern, with the host traces that go with them best."""
-    sides: dict[str, dict[str, dict[int, str]]] = {"host": {}, "device": {}}
-    for pattern, by_rank in _patterns(names).items():
-        side = _side(folder / place / by_rank[min(by_rank)])
-        if side:
-            sides[side][pattern] = by_rank
+    sides = _sides(folder / place, names)
     for pattern, devices in sides["device"].items():
         partners = [name for name, ranks in sides["host"].items() if ranks.keys() == devices.keys()]
         partner = max(partners, key=lambda name: SequenceMatcher(None, name, pattern).ratio(), default=None)
         hosts = sides["host"][partner] if partner else {}
         files = [_join(place, devices[rank]) for rank in sorted(devices)]
         host_files = [_join(place, hosts[rank]) for rank in sorted(hosts)]
-        made = _item(folder, "traces", _join(place, pattern), [*files, *host_files], _gap(devices))
+        # One rank alone stands for all, whichever it is.
+        problem = _gap(devices) if len(devices) > 1 else ""
+        made = _item(folder, "traces", _join(place, pattern), [*files, *host_files], problem)
         yield replace(made, ranks=len(devices), files=tuple(files), host_files=tuple(host_files))
 
 
-def _patterns(names: list[str]) -> dict[str, dict[int, str]]:
-    """Return the trace files by their name with ``{rank}`` for its last number, then by rank."""
-    found: dict[str, dict[int, str]] = {}
-    for name in names:
-        end = next((end for end in reversed(_TRACE_NAMES) if name.endswith(end)), "")
-        match = _NUMBER.search(name.removesuffix(end)) if end else None
-        if match:
-            pattern = f"{name[: match.start()]}{{rank}}{name[match.end() :]}"
-            found.setdefault(pattern, {})[int(match[0])] = name
-    return found
+def _sides(folder: Path, names: list[str]) -> dict[str, dict[str, dict[int, str]]]:
+    """Return the host and the device traces, by what the names of a job's ranks have in common, then by rank.
+
+    What was recorded of the same rank several times is a job each time, in the order of the names.
+    """
+    sides: dict[str, dict[str, dict[int, str]]] = {"host": {}, "device": {}}
+    recorded: dict[tuple[str, int], int] = {}
+    for name in sorted(names):
+        side, rank = _side_and_rank(folder / name) if name.endswith(_TRACE_NAMES) else ("", None)
+        if not side:
+            continue
+        pattern = name if rank is None else common_name(name)
+        times = recorded[pattern, rank or 0] = recorded.get((pattern, rank or 0), 0) + 1
+        if times > 1:
+            pattern = f"{pattern}, recording {times}"
+        sides[side].setdefault(pattern, {})[rank or 0] = name
+    return sides
 
 
-def _side(path: Path) -> str:
-    """Return whether a file begins like a host or a device trace, or ``""``."""
+def _side_and_rank(path: Path) -> tuple[str, int | None]:
+    """Return whether a file is a host or a device trace, or ``""``, and which rank's, if it tells."""
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            head = file.read(_SNIFFED_BYTES)
-    except (OSError, EOFError, zlib.error):
-        return ""
-    if any(word in head for word in _DEVICE_WORDS):
-        return "device"
-    return "host" if any(word in head for word in _HOST_WORDS) else ""
+        stat = path.stat()
+    except OSError:
+        return "", None
+    return _told(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _told(path: Path, _size: int, _mtime_ns: int) -> tuple[str, int | None]:
+    kind = kind_of(path)
+    return (kind, stated_rank(path)) if kind in ("host", "device") else ("", None)
+
+
+def _archives(folder: Path, place: str, names: list[str]) -> Iterator[ImportItem]:
+    """Yield the archives that have traces."""
+    for name in names:
+        if name.endswith(_ARCHIVE_NAMES) and _has_traces(folder / place / name):
+            inner = _join(place, name)
+            yield _item(folder, "archive", inner, [inner], "")
+
+
+def _has_traces(path: Path) -> bool:
+    try:
+        stat = path.stat()
+    except OSError:
+        return False
+    return _known_to_have_traces(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _known_to_have_traces(path: Path, _size: int, _mtime_ns: int) -> bool:
+    return kind_of(path) == "archive" and holds_traces(path)
 
 
 def _gap(by_rank: dict[int, str]) -> str:
