@@ -9,6 +9,7 @@ import click
 from rich.markup import escape
 
 from ..converter import Workload, convert, convert_files
+from ..converter.building import profiler_overhead
 from ..errors import UsageError
 from ..support import count_text
 from ._output import console, counter, print_rows, stage
@@ -40,11 +41,13 @@ def _study_type() -> type[Study]:
     return Study
 
 
-def convert_latest(study: Study, step: Step) -> Workload:
+def convert_latest(study: Study, step: Step, *, rescale_host: bool = False) -> Workload:
     """Convert the newest trace set of *study* and keep the workload there."""
     trace_dir = study.latest_trace_set()
     with stage(f"converted {trace_dir.name} to Chakra graphs") as status:
-        workload = convert(trace_dir, step=step, progress=counter(status, "ranks"), jobs=None)
+        workload = convert(
+            trace_dir, step=step, rescale_host=rescale_host, progress=counter(status, "ranks"), jobs=None
+        )
         study.add_workload(workload, trace_dir.name)
     return workload
 
@@ -70,11 +73,18 @@ def convert_foreign(
 
 
 def print_accounting(workload: Workload) -> None:
-    """Say how much of each rank's measured step the graph explains."""
+    """Say how much of each rank's measured step the graph explains, and what the profiler did to it."""
     accounting = workload.metadata.get("accounting", {})
     if accounting:
         rows = [{"rank": int(rank), **figures} for rank, figures in accounting.items()]
         print_rows(rows, title="Measured step, explained by the graph")
+    overhead = profiler_overhead(workload.metadata)
+    if overhead is not None and not any(overhead.text in note for note in _assumptions(workload)):
+        console.print(f"{overhead.text[0].upper()}{overhead.text[1:]}.", soft_wrap=True)
+
+
+def _assumptions(workload: Workload) -> list[str]:
+    return [str(note) for note in workload.metadata.get("assumptions", [])]
 
 
 @click.command("convert")
@@ -96,6 +106,11 @@ def print_accounting(workload: Workload) -> None:
     callback=parse_step,
     help="Which captured step: median, all, or its number.",
 )
+@click.option(
+    "--rescale-host",
+    is_flag=True,
+    help="Scale host time by what an unprofiled step takes of a captured one.",
+)
 def convert_command(
     *,
     study_folder: Path | None,
@@ -104,6 +119,7 @@ def convert_command(
     linked_trace: str | None,
     prefix: str | None,
     step: Step,
+    rescale_host: bool,
 ) -> None:
     """Turn the newest trace set of STUDY into one Chakra graph per rank (.et files ASTRA-sim reads).
 
@@ -115,14 +131,19 @@ def convert_command(
         raise UsageError("Give a STUDY to keep the graphs in, or -o PREFIX for files of their own.")
     files = {"host": host_trace, "device": device_trace, "linked": linked_trace}
     if any(files.values()):
+        if rescale_host:
+            raise UsageError(
+                "--rescale-host needs steps that were timed without a profiler, which traces of other tools "
+                "do not have. Capture with 'chakrascope trace', or leave it out."
+            )
         workload = convert_foreign(study_folder, files, prefix, step)
     elif study_folder is None:
         raise UsageError("-o PREFIX goes with trace files; give them with --device-trace.")
     else:
-        workload = convert_latest(_study_type().open(study_folder), step)
+        workload = convert_latest(_study_type().open(study_folder), step, rescale_host=rescale_host)
     target = study_folder or f"--workload-configuration {prefix}"
     print_accounting(workload)
-    for assumption in workload.metadata.get("assumptions", []):
+    for assumption in _assumptions(workload):
         console.print(f"Assumed: {escape(assumption)}.", style="dim")
     nodes = sum(graph.num_nodes for graph in workload.graphs)
     console.print(f"{count_text(workload.num_ranks, 'rank')}, {count_text(nodes, 'node')}.")

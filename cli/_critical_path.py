@@ -13,6 +13,7 @@ from ..runner.analysis import RUN_BREAKDOWNS, why_no_links
 from ..support import count_text
 from ._output import console, format_option, print_frame
 from ._studies import of_a_run, open_run
+from ._summary import print_headline
 
 __all__ = ["critical_path_command", "print_critical_path"]
 
@@ -20,7 +21,7 @@ __all__ = ["critical_path_command", "print_critical_path"]
 def print_critical_path(result: Result, workload: Workload, *, segments: int = 8) -> None:
     """Print the one-sentence answer, the breakdown by kind and the longest segments."""
     path = critical_path(result, workload)
-    console.print(f"\n[bold]{summarize(result, workload).headline}[/]\n")
+    print_headline(summarize(result, workload))
     print_frame(path.breakdown("kind"), "table", title="Critical path by kind")
     columns = ["rank", "name", "start_ns", "duration_ns", "module"]
     longest = path.segments.sort_values("duration_ns", ascending=False, kind="stable")[columns]

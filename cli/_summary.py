@@ -5,12 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from rich.markup import escape
 
-from ..runner.analysis import TIME_FORMULA, advice_table
+from ..runner.analysis import TIME_FORMULA, Summary, advice_table
 from ._output import console, format_option, print_frame, print_json
 from ._studies import of_a_run, open_run
 
-__all__ = ["summary_command"]
+__all__ = ["print_headline", "summary_command"]
+
+
+def print_headline(summary: Summary) -> None:
+    """Print the one-sentence answer, and before it what makes it less than it seems."""
+    console.print()
+    for caveat in summary.caveats:
+        console.print(f"[yellow]{escape(caveat)}[/]", soft_wrap=True)
+    console.print(f"[bold]{summary.headline}[/]\n")
 
 
 @click.command("summary")
@@ -35,7 +44,7 @@ def summary_command(study_folder: Path, run_id: str | None, view: str | None, ou
     elif output_format == "json":
         print_json(summary.to_json() | {"advice": tables["advice"].to_dict(orient="records")})
     else:
-        console.print(f"\n[bold]{summary.headline}[/]\n")
+        print_headline(summary)
         titles = {"advice": "What would help, and what it gains at most", "kinds": "Critical path by kind"}
         for name, table in tables.items():
             print_frame(table, "table", title=titles.get(name, "Ranks"), limit=16)

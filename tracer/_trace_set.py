@@ -52,7 +52,8 @@ class RankEntry(msgspec.Struct, frozen=True):
 
     Files are names in the trace set's folder. The host trace covers *structure_step*; None means that it
     covers all *steps*. *complete* says that all wanted steps are in the files. *all_groups* are the ranks of
-    every group the script made, where one process posed as many ranks.
+    every group the script made, where one process posed as many ranks. *unprofiled_steps* are the last ones
+    before anything recorded: what a step takes when nobody looks; [] if there was none or it is not known.
     """
 
     rank: _Rank
@@ -69,6 +70,7 @@ class RankEntry(msgspec.Struct, frozen=True):
     steps: list[StepRange] = msgspec.field(default_factory=list)
     all_groups: list[list[_Rank]] = msgspec.field(default_factory=list)
     trigger: str = ""
+    unprofiled_steps: list[StepRange] = msgspec.field(default_factory=list)
 
     @property
     def files(self) -> tuple[str, ...]:

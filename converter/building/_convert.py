@@ -17,6 +17,7 @@ from ...tracer import MAX_RANKS, RankEntry, TraceSet
 from ..chakra import Graph, NodeType, Workload
 from ..readers import Files, RankTraces, find_rank_traces, with_archives_open
 from ._fake_world import pose_for_all
+from ._overhead import measured_overhead, with_overhead_told, without_overhead
 from ._rank import OpenRank, StepsDiffer, open_ranks, rank_graph
 from ._steps import StepChoice, choose_steps, typical_steps
 from ._uneven import tell_uneven
@@ -31,15 +32,21 @@ UNMARKED = "no step is marked in the traces: all that was recorded counts as one
 
 
 def convert(
-    trace_dir: Path, *, step: StepChoice = "median", progress: Progress | None = None, jobs: int | None = 1
+    trace_dir: Path,
+    *,
+    step: StepChoice = "median",
+    rescale_host: bool = False,
+    progress: Progress | None = None,
+    jobs: int | None = 1,
 ) -> Workload:
     """Convert the trace set in *trace_dir* to a workload.
 
     *step* is the index of a captured step, ``"median"`` for the one whose slowest rank is the median, or
     ``"all"``. *progress* is called with (ranks done, ranks). *jobs* processes convert ranks at the same time
     (None: as many as there are cores, if the files are large enough); with more than one, the caller's main
-    module must be safe to import. Raises `TraceError` for an unusable
-    trace set and `UsageError` for a step that was not captured.
+    module must be safe to import. *rescale_host* scales host time by what an unprofiled step takes of a
+    captured one. Raises `TraceError` for an unusable trace set and `UsageError` for a step that was not
+    captured, or for *rescale_host* where no step was timed before the capture.
     """
     trace_set = TraceSet.load(trace_dir)
     trace_set.check_usable()
@@ -50,6 +57,7 @@ def convert(
             "Let the script get through the captured steps (see --warmup and --steps) and capture again."
         )
     workload = _convert_a_step(trace_set, step, progress=progress, jobs=jobs)
+    workload = without_overhead(workload, str(trace_dir)) if rescale_host else with_overhead_told(workload)
     if not trace_set.fake_world:
         return workload
     return pose_for_all(workload, trace_set.world_size, trace_set.ranks[0].all_groups, str(trace_dir))
@@ -76,6 +84,7 @@ def _convert_set(
     folder = trace_set.path
     ranks = [_of_entry(folder, entry, timed) for entry in trace_set.ranks]
     known: dict[str, Any] = {"trace_set": folder.name, "torch_version": trace_set.torch_version}
+    known |= measured_overhead(trace_set.ranks, [rank.steps for rank in ranks])
     assumptions = _assumptions(trace_set)
     if not timed and any(entry.structure_step is not None for entry in trace_set.ranks):
         assumptions.append(

@@ -6,7 +6,15 @@ from pathlib import Path
 
 from ...errors import ChakrascopeError, UsageError
 from ...tracer import MANIFEST_NAME, RankEntry
-from ..building import LEFT_OUT, UNMARKED, annotated_steps, convert, convert_files, read_rank
+from ..building import (
+    LEFT_OUT,
+    UNMARKED,
+    annotated_steps,
+    convert,
+    convert_files,
+    profiler_overhead,
+    read_rank,
+)
 from ..chakra import Workload
 from ..readers import RankTraces, find_rank_traces, find_sides, kind_of, unpacked
 from ._findings import Finding, worst_first
@@ -69,6 +77,7 @@ def _trace_set(folder: Path) -> list[Finding]:
         return [*findings, Finding("error", str(folder), error.message, "See the message.")]
     findings += check_workload(workload, str(folder))
     findings += _unexplained(workload, str(folder))
+    findings += _overhead(workload, str(folder))
     if LEFT_OUT in workload.metadata["assumptions"]:
         findings.append(
             Finding("warning", str(folder), f"{LEFT_OUT[0].upper()}{LEFT_OUT[1:]}.", _WITHOUT_HOOKS)
@@ -115,6 +124,7 @@ def _rank_files(traces: RankTraces, *, alone: bool) -> list[Finding]:
 
 
 _WITHOUT_HOOKS = "Capture the job without its communication hook to see what networks change."
+_RESCALE = "Convert with --rescale-host to scale host time by it, and compare both answers."
 _WHY_ON_A_DEVICE = (
     "Try another step, or all of them (--step all): alone, a step that the device works on while the host is "
     "in the next begins with an idle device."
@@ -140,6 +150,15 @@ def _unexplained(workload: Workload, place: str) -> list[Finding]:
                 )
             )
     return findings
+
+
+def _overhead(workload: Workload, place: str) -> list[Finding]:
+    """Return a warning if captured steps take longer than those that nothing recorded."""
+    overhead = profiler_overhead(workload.metadata)
+    if overhead is None or not overhead.matters:
+        return []
+    cause = f"{overhead.text[0].upper()}{overhead.text[1:]}: what looks bound by the host may not be."
+    return [Finding("warning", place, cause, _RESCALE)]
 
 
 def _workload(prefix: Path) -> list[Finding]:

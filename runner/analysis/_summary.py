@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ...converter import Workload
+from ...converter.building import profiler_overhead
 from ...support import duration_text, share_text
 from .._result import Result
 from ._critical_path import CriticalPath, critical_path
@@ -20,6 +21,8 @@ TIME_FORMULA = (
 )
 
 _ALMOST_ALL = 0.995
+_HALF = 0.5
+_DEVICE_LANES = 1000  # a captured job without any computes on the host
 _PHRASES = {
     "communication": "communication",
     "compute": "computation",
@@ -35,6 +38,8 @@ _PHRASES = {
 class Summary:
     """What bounds a step. *headline* is one sentence; *kinds* is the critical path by kind.
 
+    *caveats* are sentences on what makes the answer less than it seems, to be read before it.
+
     *ranks* has a row per rank: ``compute_ns, exposed_comm_ns, overlap_ns, idle_ns, finish_ns``, where
     compute, exposed communication and idle time (here: until the last rank finishes) add up to the makespan.
     """
@@ -44,11 +49,13 @@ class Summary:
     kinds: pd.DataFrame
     ranks: pd.DataFrame
     path: CriticalPath
+    caveats: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain JSON."""
         return {
             "headline": self.headline,
+            "caveats": list(self.caveats),
             "makespan_ns": self.makespan_ns,
             "critical_path_by_kind": self.kinds.to_dict(orient="records"),
             "ranks": self.ranks.to_dict(orient="records"),
@@ -59,7 +66,23 @@ def summarize(result: Result, workload: Workload) -> Summary:
     """Return what bounds the step of *result*, whose programs are *workload*'s."""
     path = critical_path(result, workload)
     kinds = path.breakdown("kind")
-    return Summary(_headline(path, kinds), result.makespan_ns, kinds, rank_times(result), path)
+    ranks = rank_times(result)
+    return Summary(_headline(path, kinds), result.makespan_ns, kinds, ranks, path, _caveats(workload, kinds))
+
+
+def _caveats(workload: Workload, kinds: pd.DataFrame) -> tuple[str, ...]:
+    """Return what the profiler did to the captured step; more of it where the host bounds the step."""
+    overhead = profiler_overhead(workload.metadata)
+    if overhead is None:
+        return ()
+    said = f"{overhead.text[0].upper()}{overhead.text[1:]}"
+    if overhead.host_rescaled:
+        return (f"{said}; host time was scaled by it.",)
+    has_device = any((graph.node_columns["stream"] >= _DEVICE_LANES).any() for graph in workload.graphs)
+    on_host = ["launch", "comm_call", *([] if has_device else ["compute"])]
+    if overhead.matters and kinds[kinds["key"].isin(on_host)]["share"].sum() > _HALF:
+        return (f"{said}: that the host's work bounds this one may be the profiler's doing.",)
+    return (f"{said}.",)
 
 
 def _headline(path: CriticalPath, kinds: pd.DataFrame) -> str:

@@ -1,10 +1,13 @@
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
 from chakrascope.errors import StudyError
-from chakrascope.viewer import write_report
+from chakrascope.viewer import StudyView, write_report
+from chakrascope.viewer._state import Selection
+from chakrascope.viewer.pages import _summary
 from chakrascope.viewer.report import _pictures as report_pictures
 from chakrascope.viewer.report import report_html
 
@@ -39,6 +42,15 @@ def test_report_says_what_the_pages_say(run):
     assert text.count("all_reduce") >= len(run.collectives)
     assert "all of them sum to exactly 4.92 ms" in text
     assert '<img src=x onerror="alert(1)">' in text
+
+
+@pytest.mark.parametrize("page", [report_html, lambda run: str(_summary.layout(run, Selection(), "light"))])
+def test_what_qualifies_the_answer_stands_before_it(made, page):
+    run = StudyView(made.study).open(made.run_a)
+    headline = page(run).partition(run.summary.headline)[0]
+    assert "times an unprofiled one" not in headline
+    vars(run)["summary"] = replace(run.summary, caveats=("Steps take 2.0 times an unprofiled one.",))
+    assert "Steps take 2.0 times an unprofiled one." in page(run).partition(run.summary.headline)[0]
 
 
 def test_strip_covers_the_step_once(run):

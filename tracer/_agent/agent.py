@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import socket
+import sys
 import threading
+import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +34,8 @@ __all__ = [
 
 ENVIRONMENT_KEY = "CHAKRASCOPE_CAPTURE"
 OTHER_THREAD_NOTE = "another thread began to train during the capture; only the first one's steps are in it"
+# Of the steps before the capture as many are timed as tell what one takes, whatever the first ones did.
+UNPROFILED_STEPS = 8
 _state: dict[str, Any] = {"agent": None, "options": os.environ.get(ENVIRONMENT_KEY)}
 
 
@@ -94,6 +100,8 @@ class Agent:
         self._threads: set[int] = set()
         self._other_thread_trained = False
         self._busy = threading.Lock()
+        # When the last steps ended, by their number, as long as nothing records them.
+        self._ends: deque[tuple[int, int]] = deque(maxlen=UNPROFILED_STEPS + 1)
 
     @classmethod
     def from_environment(cls) -> Agent:
@@ -118,6 +126,7 @@ class Agent:
         if self._order.empty:
             self.trigger = "optimizer"
             self._count()  # the first step; that it is over shows only in the second
+            self._time_step()
         if self._order.is_late(optimizer):
             self._start_over()  # what seemed a step was a part of one
         if self._order.ends_step(optimizer):
@@ -149,6 +158,7 @@ class Agent:
 
     def _start_over(self) -> None:
         self._first_step = self.steps_seen
+        self._ends.clear()
         recorder, self.recorder = self.recorder, None
         if recorder is not None:
             recorder.discard()
@@ -174,7 +184,24 @@ class Agent:
         finally:
             self._busy.release()
 
+    def _time_step(self) -> None:
+        """Note when a step ended that nothing of ours or the script's records; some 3 us."""
+        with contextlib.suppress(AttributeError, KeyError):  # a torch that is not whole yet
+            if foreign_profiler_is_on(sys.modules["torch"]):
+                self._ends.clear()
+            else:
+                self._ends.append((self.steps_seen, time.time_ns()))
+
+    def _unprofiled_steps(self) -> list[dict[str, int]]:
+        return [
+            {"index": before, "start_ns": start, "end_ns": end}
+            for (before, start), (number, end) in itertools.pairwise(self._ends)
+            if number == before + 1 and end >= start
+        ]
+
     def _advance(self) -> None:
+        if self.recorder is None and not self.finished:
+            self._time_step()
         if self.recorder is not None:
             self.recorder.close_step()
             if len(self.recorder.timed_steps) >= self.steps:
@@ -282,7 +309,7 @@ class Agent:
     def _write_status(self) -> None:
         rank = self.recorder.status(self.steps) if self.recorder else self._rank_status
         if rank is not None:
-            rank["trigger"] = self.trigger
+            rank.update(trigger=self.trigger, unprofiled_steps=self._unprofiled_steps())
         host = socket.gethostname()
         status: dict[str, Any] = {"host": host, "pid": self.pid, "steps_seen": self.steps_seen, "rank": rank}
         status.update(reasons=self.reasons, notes=self.notes, closed=self.finished)

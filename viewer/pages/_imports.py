@@ -112,7 +112,8 @@ def _details(item: ImportItem | None) -> Any:
     named = ", ".join([*item.files, *item.host_files][:_MOST_FILES]) + (
         f" and {more:,} more" if more > 0 else ""
     )
-    facts = [("Kind", f"{item.kind}: {_KINDS[item.kind]}"), ("Ranks", f"{item.ranks:,}" if item.ranks else "told once it is checked"),
+    ranks = f"{item.ranks:,}" if item.ranks else "known once it is checked"
+    facts = [("Kind", f"{item.kind}: {_KINDS[item.kind]}"), ("Ranks", ranks),
              ("Size", bytes_text(item.size_bytes)), ("Files", named)]  # fmt: skip
     if item.kind == "traces" and not item.host_files:
         facts.append(("Host traces", "none: costs and data dependencies will be unknown"))

@@ -57,6 +57,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     kinds = run.summary.kinds
     return dmc.Stack(
         [
+            *(dmc.Alert(caveat, color="yellow", variant="light") for caveat in run.summary.caveats),
             dmc.Title(run.summary.headline, order=2, size="h3", id="headline"),
             _figures(run),
             card(

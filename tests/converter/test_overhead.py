@@ -1,0 +1,136 @@
+"""How far captured steps are from unprofiled ones: what the manifest tells, and host time without it."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from chakrascope.cli import main
+from chakrascope.converter import NodeType, Workload, convert, doctor
+from chakrascope.converter.building import profiler_overhead
+from chakrascope.errors import UsageError
+from chakrascope.runner import Study, analyse_run
+
+CAPTURED_NS = 27_929_204  # the shortest captured step of the slower rank of interleaved_2
+
+
+@pytest.fixture
+def captured(data_dir, tmp_path):
+    """Return a function that gives a capture whose unprofiled steps took that long on its ranks."""
+
+    def make(*unprofiled, folder="set"):
+        path = tmp_path / folder
+        shutil.copytree(data_dir / "converter" / "interleaved_2", path)
+        manifest = json.loads((path / "manifest.json").read_text())
+        for entry, lengths in zip(manifest["ranks"], unprofiled, strict=True):
+            steps = [{"index": n, "start_ns": 10**9, "end_ns": 10**9 + ns} for n, ns in enumerate(lengths)]
+            entry["unprofiled_steps"] = steps
+        (path / "manifest.json").write_text(json.dumps(manifest))
+        return path
+
+    return make
+
+
+def command(*words):
+    """Run a command line and return its exit code."""
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    return ended.value.code
+
+
+def host_times(workload):
+    """Return the durations of what the host did, and of the rest."""
+    nodes = [graph.node_columns for graph in workload.graphs]
+    masks = [(columns["stream"] < 100) & (columns["type"] == NodeType.COMP) for columns in nodes]
+    pairs = list(zip(nodes, masks, strict=True))
+    return (
+        np.concatenate([columns["duration_ns"][mask] for columns, mask in pairs]),
+        np.concatenate([columns["duration_ns"][~mask] for columns, mask in pairs]),
+    )
+
+
+def test_the_shortest_steps_of_the_slowest_rank_are_compared_and_told(captured):
+    workload = convert(captured([9_000_000, 14_000_000], [14_699_581, 99_000_000]))
+    overhead = profiler_overhead(workload.metadata)
+    assert (overhead.captured_ns, overhead.unprofiled_ns) == (CAPTURED_NS, 14_699_581)
+    assert (
+        "captured steps take 1.9 times an unprofiled one (27.9 ms against 14.7 ms)"
+        in (workload.metadata["assumptions"][0])
+    )
+
+
+def test_the_doctor_warns_of_it(captured):
+    (finding,) = (found for found in doctor(captured([10**7], [10**7])) if "unprofiled" in found.cause)
+    assert finding.severity == "warning"
+    assert finding.cause.startswith("Captured steps take 2.8 times an unprofiled one")
+    assert "--rescale-host" in finding.remedy
+
+
+@pytest.mark.parametrize("unprofiled", [([], []), ([10**7], []), ([CAPTURED_NS], [CAPTURED_NS])])
+def test_nothing_is_claimed_where_no_step_was_timed_or_none_took_less(captured, unprofiled):
+    folder = captured(*unprofiled)
+    assert not any("unprofiled" in note for note in convert(folder).metadata["assumptions"])
+    assert not any("unprofiled" in found.cause for found in doctor(folder))
+
+
+def test_host_time_is_scaled_and_nothing_else(captured):
+    folder = captured([CAPTURED_NS // 2], [CAPTURED_NS // 4])
+    plain, scaled = convert(folder), convert(folder, rescale_host=True)
+    (host, others), (scaled_host, scaled_others) = host_times(plain), host_times(scaled)
+    assert host.sum() > 0
+    assert np.abs(scaled_host - host / 2).max() <= 1
+    assert (scaled_others == others).all()
+    notes = scaled.metadata["assumptions"]
+    assert notes[0].startswith("host time was scaled by 0.500, the same for every operator, because captured")
+    assert [note for note in notes if "unprofiled" in note] == notes[:1]
+    assert scaled.metadata["measured_step_ns"] == plain.metadata["measured_step_ns"]
+
+
+def test_scaled_host_time_is_kept_with_the_workload(captured, tmp_path):
+    convert(captured([10**7], [10**7]), rescale_host=True).save(tmp_path / "w")
+    overhead = profiler_overhead(Workload.load(tmp_path / "w").metadata)
+    assert overhead.host_rescaled
+    assert not overhead.matters
+
+
+def test_host_time_stays_where_captured_steps_took_no_longer(captured):
+    folder = captured([10**9], [10**9])
+    (host, _), (scaled, _) = host_times(convert(folder)), host_times(convert(folder, rescale_host=True))
+    assert (host == scaled).all()
+
+
+def test_an_older_capture_cannot_be_scaled_and_says_why(data_dir):
+    with pytest.raises(UsageError, match="does not say what a step takes without a profiler"):
+        convert(data_dir / "converter" / "interleaved_2", rescale_host=True)
+
+
+@pytest.mark.parametrize(
+    "told", [None, 7, {}, {"captured_step_ns": 0, "unprofiled_step_ns": 0}, {"captured_step_ns": "x"}]
+)
+def test_edited_metadata_says_nothing(told):
+    assert profiler_overhead({"profiler_overhead": told}) is None
+
+
+def test_convert_and_summary_say_it_and_what_was_done_about_it(captured, tmp_path, capsys):
+    study = Study.create(tmp_path / "study")
+    shutil.copytree(captured([CAPTURED_NS // 2], [CAPTURED_NS // 2]), study.path / "traces" / "capture-1")
+    said = "Captured steps take 2.0 times an unprofiled one (27.9 ms against 14.0 ms)"
+    for options in ([], ["--rescale-host"]):
+        assert command("convert", study.path, *options) == 0
+        assert said.lower() in " ".join(capsys.readouterr().out.split()).lower()
+        assert command("run", study.path, "--network", "ring-2") == 0
+        capsys.readouterr()
+        assert command("summary", study.path) == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        doubted = f"{said}: that the host's work bounds this one may be the profiler's doing."
+        assert (f"{said}; host time was scaled by it." if options else doubted) in shown
+        assert shown.index(said) < shown.index("The step of")
+    run = analyse_run(study)
+    assert run.summary.to_json()["caveats"] == [f"{said}; host time was scaled by it."]
+
+
+def test_traces_of_other_tools_cannot_be_scaled(data_dir, tmp_path, capsys):
+    trace = str(data_dir / "converter" / "linked" / "linked_0.json.gz")
+    assert command("convert", "-o", tmp_path / "w", "--linked-trace", trace, "--rescale-host") == 2
+    assert "timed without a profiler" in " ".join(capsys.readouterr().err.split())
