@@ -36,6 +36,10 @@ ENVIRONMENT_KEY = "CHAKRASCOPE_CAPTURE"
 OTHER_THREAD_NOTE = "another thread began to train during the capture; only the first one's steps are in it"
 # Of the steps before the capture as many are timed as tell what one takes, whatever the first ones did.
 UNPROFILED_STEPS = 8
+OWN_PROFILER_REASON = (
+    "the script's own torch.profiler was recording until its end; what it wrote itself can be converted "
+    "(`chakrascope convert STUDY --device-trace FOLDER`)"
+)
 _state: dict[str, Any] = {"agent": None, "options": os.environ.get(ENVIRONMENT_KEY)}
 
 
@@ -274,7 +278,7 @@ class Agent:
             # Only here: what a signal ended before this is begun again.
             self.finished = True
             if self._waited_for_profiler:
-                self._add_reason("the script's own torch.profiler was recording until its end")
+                self._add_reason(OWN_PROFILER_REASON)
             if self._other_thread_trained:
                 self.notes.append(OTHER_THREAD_NOTE)
             recorder, self.recorder = self.recorder, None
