@@ -8,10 +8,18 @@ import click
 
 from ..converter import MICROBENCHMARKS, microbenchmark, read_text_workload
 from ..errors import UsageError
-from ..support import count_text
+from ..support import count_text, parse_duration, parse_size
 from ._output import console
+from ._quantities import quantity
 
 __all__ = ["generate_command"]
+
+
+def _whole_ns(text: str) -> int:
+    exact = parse_duration(text)
+    if exact.denominator != 1:
+        raise ValueError(f"'{text}' is not a whole number of nanoseconds.")
+    return int(exact)
 
 
 @click.command("generate")
@@ -20,12 +28,24 @@ __all__ = ["generate_command"]
     "-o", "--output", "prefix", required=True, metavar="PREFIX", help="PREFIX.{rank}.et are written."
 )
 @click.option("--ranks", required=True, type=click.IntRange(1), help="Number of ranks.")
-@click.option("--size", default=1 << 20, show_default=True, help="Bytes of each message or collective.")
+@click.option(
+    "--size",
+    metavar="SIZE",
+    callback=quantity(parse_size),
+    default="1MiB",
+    show_default=True,
+    help="Of each message or collective, such as 25MB; a number alone is in bytes.",
+)
 @click.option(
     "--repeats", default=1, show_default=True, help="Repetitions; training steps of a text workload."
 )
 @click.option(
-    "--compute-ns", default=0, show_default=True, help="Computation alongside each, in nanoseconds."
+    "--compute-ns",
+    metavar="TIME",
+    callback=quantity(_whole_ns),
+    default="0",
+    show_default=True,
+    help="Computation alongside each, such as 1.5us; a number alone is in nanoseconds.",
 )
 @click.option(
     "--file", "text", type=click.Path(path_type=Path), help="The ASTRA-sim 1.0 text workload to read."

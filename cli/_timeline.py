@@ -8,11 +8,14 @@ import click
 
 from ..errors import UsageError
 from ..runner.analysis import RunAnalysis, area_overview, area_table, chrome_trace
-from ..support import new_file, writing
+from ..support import new_file, parse_duration, writing
 from ._output import console, format_option, print_frame
+from ._quantities import quantity
 from ._studies import of_a_run, open_run
 
 __all__ = ["timeline_command"]
+
+_MILLISECONDS = quantity(lambda text: float(parse_duration(text, bare="ms") / 10**6))
 
 
 def parse_ranks(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, int] | None:
@@ -28,8 +31,22 @@ def parse_ranks(_ctx: click.Context, _param: click.Parameter, value: str | None)
 
 @click.command("timeline")
 @of_a_run
-@click.option("--from", "from_ms", type=float, default=0.0, show_default=True, help="Where to begin, in ms.")
-@click.option("--to", "to_ms", type=float, help="Where to end, in ms. [default: the end of the step]")
+@click.option(
+    "--from",
+    "from_ms",
+    metavar="TIME",
+    callback=_MILLISECONDS,
+    default="0",
+    show_default=True,
+    help="Where to begin, such as 1.5ms; a number alone is in ms.",
+)
+@click.option(
+    "--to",
+    "to_ms",
+    metavar="TIME",
+    callback=_MILLISECONDS,
+    help="Where to end, such as 2ms. [default: the end of the step]",
+)
 @click.option("--ranks", callback=parse_ranks, metavar="FIRST[-LAST]", help="Only these. [default: all]")
 @click.option("--measured", is_flag=True, help="Show measured times beside simulated ones.")
 @click.option(

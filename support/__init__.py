@@ -26,6 +26,8 @@ from ._units import (
     instant_text,
     parse_bandwidth,
     parse_duration,
+    parse_flops,
+    parse_number,
     parse_size,
     share_text,
 )
@@ -42,6 +44,8 @@ __all__ = [
     "new_folder",
     "parse_bandwidth",
     "parse_duration",
+    "parse_flops",
+    "parse_number",
     "parse_size",
     "remove_folder",
     "remove_leftover_of",

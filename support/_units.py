@@ -23,6 +23,8 @@ __all__ = [
     "instant_text",
     "parse_bandwidth",
     "parse_duration",
+    "parse_flops",
+    "parse_number",
     "parse_size",
     "share_text",
 ]
@@ -123,6 +125,12 @@ _DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _PREFIXES = _DECIMAL | {f"{name}i": 1 << (10 * power) for power, name in enumerate("KMGT", start=1)}
 
 
+def _shown(value: object) -> str:
+    """Return what was typed in quotes, shortened."""
+    text = str(value)
+    return repr(text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}…")
+
+
 @dataclass(frozen=True)
 class _Kind:
     """How a kind of quantity is read: what each of its units is in the unit of the answer."""
@@ -142,11 +150,9 @@ class _Kind:
                 scale = self.units.get(unit + bare)
             if scale is not None:
                 return Fraction(number.replace(",", "") + exponent) * scale
-        text = str(value)
-        text = text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}…"
         raise ValueError(
-            f"{text!r} is not a {self.name}: write a number from 0 on and its unit, such as {self.examples}; "
-            f"a number alone is in {bare}."
+            f"{_shown(value)} is not a {self.name}: write a number from 0 on and its unit, such as "
+            f"{self.examples}; a number alone is in {bare}."
         )
 
 
@@ -166,6 +172,16 @@ _SIZE = _Kind(
     "size",
     {f"{prefix}B": Fraction(factor) for prefix, factor in _PREFIXES.items()},
     "25MB, 25 MiB or 4096 B",
+    prefix_alone=True,
+)
+_FLOPS = _Kind(
+    "speed of computing",
+    {
+        f"{prefix}{end}": Fraction(factor)
+        for prefix, factor in {**_DECIMAL, "P": 10**15}.items()
+        for end in ("FLOP/s", "FLOPS")
+    },
+    "312 TFLOP/s or 1.2 PFLOP/s",
     prefix_alone=True,
 )
 _BANDWIDTH = _Kind(
@@ -202,3 +218,22 @@ def parse_bandwidth(value: str | float, *, bare: str = "GB/s") -> Fraction:
     Raises `ValueError` with a sentence on what is accepted, also for what is negative or no number.
     """
     return _BANDWIDTH.read(value, bare)
+
+
+def parse_flops(value: str | float, *, bare: str = "TFLOP/s") -> Fraction:
+    """Return a speed of computing in FLOP/s, exactly; a number alone is in the unit *bare*.
+
+    Raises `ValueError` with a sentence on what is accepted, also for what is negative or no number.
+    """
+    return _FLOPS.read(value, bare)
+
+
+def parse_number(value: str | float, *, noun: str = "") -> Fraction:
+    """Return a number from 0 on, exactly: ``8``, ``1,024``, ``1e9``; *noun*, such as "ranks", may follow it.
+
+    Raises `ValueError` with a sentence on what is accepted, also for what is negative or no number.
+    """
+    match = None if isinstance(value, bool) else _QUANTITY.fullmatch(str(value).strip())
+    if match is None or match[3] not in ("", noun, noun.removesuffix("s")):
+        raise ValueError(f"{_shown(value)} is not a number from 0 on, such as 8, 1,024, 0.5 or 1e9.")
+    return Fraction(match[1].replace(",", "") + match[2])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flask import Flask, Response, abort, request
 
-from ..errors import ChakrascopeError
+from ..errors import ChakrascopeError, ConfigError
 from ..runner import Experiment, experiment_archive, sweep_experiment, sweep_names
 from ._state import StudyView
 from .queries import command_line, decode_form, experiment_of
@@ -21,6 +21,8 @@ def register(server: Flask, view: StudyView) -> None:
         if not workloads:
             abort(404)
         form = decode_form(request.args.get("setup", ""), workloads)
+        if form.ignored:
+            return _refusal(ConfigError(" ".join(form.ignored)))
         backend = form.backends[0] if form.backends else "analytical-unaware"
         command = command_line(form.setup, form.backends, form.workload)
         try:

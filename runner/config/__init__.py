@@ -8,7 +8,11 @@ from ._algorithms import read_per_node as read_per_node
 from ._algorithms import without_paths as without_paths
 from ._fabric import Clos as Clos
 from ._groups import load_groups as load_groups
+from ._limits import BANDWIDTH as BANDWIDTH
+from ._limits import CHIP as CHIP
+from ._limits import DELAY_NS as DELAY_NS
 from ._limits import INTEGER as INTEGER
+from ._limits import MOST_CHUNKS as MOST_CHUNKS
 from ._links import Link as Link
 from ._memory import MemoryConfig as MemoryConfig
 from ._network import DIMENSION_KEYS as DIMENSION_KEYS
@@ -27,9 +31,13 @@ from ._values import read_yaml as read_yaml
 from ._values import shown as shown
 
 __all__ = [
+    "BANDWIDTH",
+    "CHIP",
+    "DELAY_NS",
     "DIMENSION_KEYS",
     "EXTENSIONS",
     "INTEGER",
+    "MOST_CHUNKS",
     "NO_CONTROL",
     "OUTPUTS",
     "SETTINGS",

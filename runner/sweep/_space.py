@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
+from ...support import parse_bandwidth, parse_duration, parse_flops
 from ._search import Range
 
 __all__ = ["Settings", "grid", "multiply", "parse_axis", "point_key", "read_points"]
@@ -17,6 +19,15 @@ __all__ = ["Settings", "grid", "multiply", "parse_axis", "point_key", "read_poin
 Settings = Mapping[str, Any]
 """What one point changes: keys such as ``network.bandwidth`` with JSON values."""
 
+# How what has a unit is read into the unit of the file that it stands in.
+_GIB_PER_S = Fraction(2**30, 10**9)  # in bytes/ns
+_QUANTITIES: Mapping[str, Callable[[str], Fraction]] = {
+    "network.bandwidth": lambda text: parse_bandwidth(text, bare="GiB/s") / _GIB_PER_S,
+    "network.latency": parse_duration,
+    "system.endpoint-delay": parse_duration,
+    "system.local-mem-bw": parse_bandwidth,
+    "system.peak-perf": lambda text: parse_flops(text) / 10**12,
+}
 _RANGE = re.compile(r"(?P<low>-?[\d.]*\d)\.\.(?P<high>-?\.?\d[\d.]*)")
 
 
@@ -24,7 +35,8 @@ def parse_axis(text: str) -> tuple[str, list[Any] | Range]:
     """Read ``KEY=VALUE,VALUE,...`` as it is typed; brackets hold a list together.
 
     A value is a number, ``true``, ``false``, a list such as ``[25,50]``, or text; ``KEY=25..400`` is a range,
-    for a search. Raises `ConfigError`.
+    for a search. Bandwidths, latencies and delays may have a unit, such as ``10GB/s`` or ``1.5us``, and are
+    returned in the unit of the file that has the key. Raises `ConfigError`.
     """
     key, equals, values = text.partition("=")
     items = [item for item in _split(values, text) if item]
@@ -35,7 +47,21 @@ def parse_axis(text: str) -> tuple[str, list[Any] | Range]:
     between = _RANGE.fullmatch(items[0]) if len(items) == 1 else None
     if between is not None:
         return key.strip(), _range(between, text)
-    return key.strip(), [_value(item, text) for item in items]
+    return key.strip(), [_in_unit(key.strip(), _value(item, text), text) for item in items]
+
+
+def _in_unit(key: str, value: Any, text: str) -> Any:
+    """Return a quantity with a unit as the number that stands for it under *key*, and others as they are."""
+    read = _QUANTITIES.get(key.partition("[")[0])
+    if isinstance(value, list):
+        return [_in_unit(key, part, text) for part in value]
+    if read is None or not isinstance(value, str):
+        return value
+    try:
+        exact = read(value)
+    except ValueError as error:
+        raise ConfigError(f"'{text[:60]}': {error}") from error
+    return int(exact) if exact.denominator == 1 else float(exact)
 
 
 def grid(axes: Mapping[str, Sequence[Any] | Range]) -> list[dict[str, Any]]:

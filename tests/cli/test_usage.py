@@ -10,6 +10,7 @@ import click
 import pytest
 
 from chakrascope.cli import cli, main
+from chakrascope.converter import Workload
 from chakrascope.runner import NetworkConfig
 
 
@@ -82,6 +83,14 @@ def test_help_documents_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> No
         (["sweep", "no-such-study", "--over", "network=ring-2"], 60, "no-such-study"),
         (["sweep", "no-such-study"], 2, "--over"),
         (["what-if", "no-such-study", "--faster", "kind:launch=2"], 60, "no-such-study"),
+        (["generate", "all-reduce", "-o", "w", "--ranks", "2", "--size", "-5"], 2, "not a size"),
+        (["generate", "all-reduce", "-o", "w", "--ranks", "2", "--size", "5 miles"], 2, "25 MiB"),
+        (
+            ["generate", "all-reduce", "-o", "w", "--ranks", "2", "--compute-ns", "0.5"],
+            2,
+            "whole number of nanoseconds",
+        ),
+        (["timeline", "study", "--from", "-1"], 2, "not a duration"),
         (["presets", "dgx2"], 2, "dgx-2-16"),
         (["profil"], 2, "profil"),
         (["run", "--workload-configuration", "no/such", "--network", "rng-2"], 40, "ring-2"),
@@ -94,6 +103,13 @@ def test_wrong_usage_says_what_to_do_next(
     shown = capsys.readouterr().err.replace("\n", " ")
     assert hint in shown
     assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize(("text", "size"), [("25MB", 25_000_000), ("1 KiB", 1024), ("1e3", 1000)])
+def test_sizes_have_units(tmp_path: Path, text: str, size: int) -> None:
+    prefix = tmp_path / "w"
+    assert run_main("generate", "all-reduce", "-o", str(prefix), "--ranks", "2", "--size", text) == 0
+    assert Workload.load(prefix).graphs[0].nodes["comm_size_bytes"].max() == size
 
 
 def test_presets_say_what_they_are_and_start_a_file_of_ones_own(

@@ -407,3 +407,23 @@ def _workers(study):
         if target.startswith(str(study.path.resolve())) and target.endswith("log.txt"):
             found.append(int(entry))
     return found
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("network.bandwidth=25,10GB/s", [25, 10e9 / 2**30]),
+        ("network.bandwidth[1]=80Gb/s,1GiB/s", [10e9 / 2**30, 1]),
+        ("network.latency=500ns,1.5us,[1us,2ms]", [500, 1500, [1000, 2_000_000]]),
+        ("system.local-mem-bw=1.6TB/s", [1600]),
+        ("system.peak-perf=1.2PFLOP/s", [1200]),
+    ],
+)
+def test_quantities_of_an_axis_may_have_units(text, values):
+    assert parse_axis(text)[1] == values
+
+
+@pytest.mark.parametrize("text", ["network.bandwidth=10GX/s", "network.latency=-5us", "network.latency=soon"])
+def test_a_quantity_that_is_none_is_refused(text):
+    with pytest.raises(ConfigError, match="is not a"):
+        parse_axis(text)

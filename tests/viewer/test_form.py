@@ -5,6 +5,7 @@ import json
 import zipfile
 from io import BytesIO
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +46,7 @@ def test_form_survives_its_address(network, system, rows, keys, others):
     setup = dataclasses.replace(setup, dimensions=tuple(rows), system=setup.system | keys)
     form = Form("older", setup, tuple(backends), label)
     assert decode_form(encode_form(form, NAMES), NAMES) == form
+    assert decode_form(encode_form(form, NAMES), NAMES).ignored == ()
 
 
 def test_form_nobody_changed_needs_no_text():
@@ -102,3 +104,17 @@ def test_zip_of_what_cannot_run_says_why(study):
     setup = json.dumps({"dimensions": [["Ring", 0, 1.0, 1.0, *["ring"] * 4]]})
     answer = client.get("/export/new-run.zip", query_string={"setup": setup})
     assert (answer.status_code, "at least 2" in answer.text) == (400, True)
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [
+        "{", "[]", "null", '{"netwrok":"ring-2"}', '{"network":"gone"}', '{"workload":"gone"}',
+        '{"dimensions":[["Ring",2.5,1,1,"ring","ring","ring","ring"]]}', '{"dimensions":[]}',
+        '{"keys":{"endpoint-delay":[1]}}', '{"keys":{"unknown":1}}', '{"keys":3}', '{"backends":["gone"]}',
+    ],
+)  # fmt: skip
+def test_what_an_address_says_in_vain_is_named_and_never_given_out(study, setup):
+    assert decode_form(setup, NAMES).ignored
+    answer = create_app(study).server.test_client().get("/export/new-run.zip", query_string={"setup": setup})
+    assert answer.status_code == 400

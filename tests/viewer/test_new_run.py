@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from plotly.utils import PlotlyJSONEncoder
 from studies import make_study, make_workload
 
+from chakrascope.errors import ConfigError
 from chakrascope.runner import (
     Job,
     JobStore,
@@ -23,9 +24,9 @@ from chakrascope.runner import (
 )
 from chakrascope.runner.engine import COLLECTIVES
 from chakrascope.viewer import create_app
-from chakrascope.viewer.pages._configure_form import read_setup
+from chakrascope.viewer.pages._configure_form import field_states, read_setup, setup_rows
 from chakrascope.viewer.pages._jobs import job_list
-from chakrascope.viewer.queries import Setup, check, command_line, differences
+from chakrascope.viewer.queries import NUMBER_FIELDS, Setup, check, command_line, differences, typed_text
 
 from .conftest import serving
 
@@ -117,7 +118,7 @@ def test_fields_the_form_does_not_have_are_ignored():
     start = setup_of()
     rows = [
         {"id": {"form": "dimension", "field": name, "number": 0}, "value": value}
-        for name, value in (("topology", "Ring"), ("size", 4), ("bandwidth", 2.0), ("latency", None))
+        for name, value in (("topology", "Ring"), ("size", 4), ("bandwidth", 2.0), ("latency", "0"))
     ]
     rows += [{"id": {"field": name, "number": 0}, "value": "ring"} for name in COLLECTIVES]
     sent = [
@@ -128,6 +129,66 @@ def test_fields_the_form_does_not_have_are_ignored():
     assert setup.system == {**start.system, "endpoint-delay": 7}
     assert setup.dimensions[0].latency == 0.0
     assert setup.dimensions[0].size == 4
+
+
+def typed(number=0, **values):
+    """Return the fields of one dimension as Dash lists them."""
+    row = {"topology": "Ring", "size": "4", "bandwidth": "2", "latency": "10"} | dict.fromkeys(
+        COLLECTIVES, "ring"
+    )
+    return [
+        {"id": {"field": name, "number": number}, "value": value} for name, value in (row | values).items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "value"),
+    [
+        ("bandwidth", "10 GB/s", 10e9 / 2**30),
+        ("bandwidth", "80Gb/s", 10e9 / 2**30),
+        ("bandwidth", "9.5 GiB/s", 9.5),
+        ("bandwidth", "1e5", 1e5),
+        ("bandwidth", "1.164", 1.164),
+        ("latency", "1.5 us", 1500),
+        ("latency", "2 ms", 2_000_000),
+        ("latency", "0", 0),
+        ("size", "1e3", 1000),
+        ("size", "1,024 ranks", 1024),
+    ],
+)
+def test_numbers_are_taken_as_typed(field, text, value):
+    setup = read_setup(typed(**{field: text}), [], "cpu-cluster-8", "default")
+    assert getattr(setup.dimensions[0], field) == value
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("bandwidth", "-5"), ("bandwidth", "0"), ("bandwidth", "10 GB"), ("bandwidth", "1e30"),
+        ("latency", "-100"), ("latency", ""), ("latency", "1 mile"), ("latency", None),
+        ("size", "0"), ("size", "2.5"), ("size", "-3"), ("size", "1e99"), ("size", "nan"),
+    ],
+)  # fmt: skip
+def test_what_is_not_such_a_number_is_an_error_at_its_field_and_nothing_else(field, text):
+    fields = typed(**{field: text})
+    wrong, understood = field_states(fields)
+    named = dict(zip([item["id"]["field"] for item in fields], wrong, strict=True))
+    assert [name for name, problem in named.items() if problem] == [field]
+    assert sum(not text for text in understood) == 1
+    with pytest.raises(ConfigError, match="Dimension 1, "):
+        read_setup(fields, [], "cpu-cluster-8", "default")
+
+
+@pytest.mark.parametrize("network", list_presets("network"))
+def test_fields_filled_from_a_preset_read_back_as_the_preset(network):
+    start = Setup.of_presets(network, "default")
+    fields = [
+        {"id": {"field": name, "number": number}, "value": value}
+        for number, row in enumerate(setup_rows(start.dimensions))
+        for name, value in row.items()
+    ]
+    keys = [{"id": {"field": name}, "value": typed_text(start.system.get(name))} for name in NUMBER_FIELDS]
+    assert differences(read_setup(fields, keys, network, "default")) == []
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +240,8 @@ def test_form_is_in_the_address(page, mine):
         assert "setup" not in page.url
         page.get_by_label("size of dimension 1").fill("8")
         page.wait_for_url("**setup=*")
-        page.locator("#new-dimensions").fill("2")
+        page.locator("#new-dimensions").click()
+        page.get_by_role("option", name="2", exact=True).click()
         page.get_by_label("latency of dimension 2").fill("1234")
         page.get_by_label("Chunks", exact=True).fill("7")
         page.get_by_label("Name of the run").fill('<b>"x"</b> \u202e&=#')
@@ -187,20 +249,64 @@ def test_form_is_in_the_address(page, mine):
         page.wait_for_url("**%3Cb%3E*")
         page.reload()
         page.wait_for_selector("#findings :text('multiply to 16 ranks')")
-        assert page.get_by_label("latency of dimension 2").input_value() == "1234 ns"
-        assert page.get_by_label("Chunks", exact=True).input_value() == "7 chunks"
+        assert page.get_by_label("latency of dimension 2").input_value() == "1234"
+        assert page.get_by_label("Chunks", exact=True).input_value() == "7"
         assert page.get_by_label("Name of the run").input_value() == '<b>"x"</b> \u202e&=#'
         page.get_by_label("size of dimension 1").fill("4")
         page.wait_for_selector("#findings :text('multiply to 8 ranks')")
         page.wait_for_url("**%22Switch%22%2C4*")
         page.go_back()
         page.wait_for_selector("#findings :text('multiply to 16 ranks')")
-        assert page.get_by_label("size of dimension 1").input_value() == "8 ranks"
+        assert page.get_by_label("size of dimension 1").input_value() == "8"
         page.locator("#new-network").click()
         page.get_by_role("option", name="hgx-h100-4x8").click()
         page.wait_for_selector("#findings :text('multiply to 32 ranks')")
-        assert page.get_by_label("Chunks", exact=True).input_value() == "4 chunks"
+        assert page.get_by_label("Chunks", exact=True).input_value() == "4"
         page.wait_for_url(lambda url: "dimensions" not in url)
+    assert page.complaints == []
+
+
+@pytest.mark.browser
+def test_what_is_typed_is_never_changed(page, mine):
+    """A wrong field is marked and nothing can start; the text stays, and units are understood and told."""
+    with serving(create_app(mine)) as address:
+        page.goto(f"{address}/new-run")
+        page.wait_for_selector("#new-start:not([disabled])")
+        for field, texts in {"bandwidth": ("-5", "10 GX/s"), "latency": ("-100",), "size": ("0", "")}.items():
+            box = page.get_by_label(f"{field} of dimension 1")
+            before = box.input_value()
+            for text in texts:
+                box.fill(text)
+                page.wait_for_selector("#new-start[disabled]")
+                page.wait_for_selector(f"#dimension-rows [aria-invalid=true][aria-label^={field}]")
+                page.wait_for_selector("#new-zip:has-text('Correct the field')")
+                page.keyboard.press("Tab")
+                assert box.input_value() == text
+                assert page.locator("#new-yaml").is_disabled()
+            box.fill(before)
+            page.wait_for_selector("#new-start:not([disabled])")
+        page.get_by_label("bandwidth of dimension 1").fill("10 GB/s")
+        page.wait_for_selector("#dimension-rows .understood:has-text('9.31 GiB/s = 10.0 GB/s')")
+        page.get_by_label("latency of dimension 1").fill("1.5us")
+        page.wait_for_selector("#dimension-rows .understood:text-is('1.50 µs')")
+        page.get_by_label("Endpoint delay").fill("0.5 ns")
+        page.wait_for_selector("#system-fields :text('Must be whole')")
+        page.get_by_label("Endpoint delay").fill("2 us")
+        page.wait_for_selector("#findings :text('endpoint-delay: 10 → 2000')")
+        page.wait_for_selector("#findings :text('bandwidth: 1.164 → 9.313225746154785')")
+    assert page.complaints == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    "setup", ['{"dimensions":[["Ri', '{"network":"gone"}', '{"dimensions":[["Ring",2.5]]}']
+)
+def test_broken_setup_in_the_address_is_told(page, mine, setup):
+    with serving(create_app(mine)) as address:
+        page.goto(f"{address}/new-run?setup=" + quote(setup))
+        page.wait_for_selector("#new-ignored:has-text('could not be read')")
+        page.goto(f"{address}/sweep?setup=" + quote(setup))
+        page.wait_for_selector("#sweep-new:has-text('could not be read')")
     assert page.complaints == []
 
 

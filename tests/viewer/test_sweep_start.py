@@ -65,10 +65,10 @@ def test_plan_counts_points_and_time():
     ("axes", "words"),
     [
         ([], "Choose something"),
-        ([("network.bandwidth", "fast")], "is no number"),
+        ([("network.bandwidth", "fast")], "is not a bandwidth"),
         ([("network.bandwidth", "1..9")], "a range is for a search"),
-        ([("network.bandwidth", "true")], "is no number"),
-        ([("network.bandwidth", "[1,2]")], "is no number"),
+        ([("network.bandwidth", "true")], "is not a bandwidth"),
+        ([("network.bandwidth", "[1,2]")], "is not a bandwidth"),
         ([("network.bandwidth", "1"), ("network.bandwidth", "2")], "chosen twice"),
         ([("network", "/etc/passwd")], "choose from"),
         ([("network", "../net.yml")], "choose from"),
@@ -285,3 +285,30 @@ def choose_axis(page, number, title):
     field = f'[id*=\'"field":"key"\'][id*=\'"number":{number}\']'
     page.locator(field).first.click()
     page.get_by_role("option", name=title, exact=True).click()
+
+
+@pytest.mark.browser
+def test_what_is_typed_into_the_sweep_is_never_changed(page, study):
+    with serving(create_app(study)) as address:
+        over = quote(json.dumps([["network.bandwidth", "1,2"]]))
+        page.goto(f"{address}/sweep?over={over}")
+        page.wait_for_selector("#sweep-go:not([disabled])")
+        for field, text in (("keep", "100"), ("keep", "-1"), ("trials", "0"), ("trials", "2.5")):
+            box = page.locator(f"#sweep-{field}")
+            before = box.input_value()
+            box.fill(text)
+            page.keyboard.press("Tab")
+            page.wait_for_selector("#sweep-go[disabled]")
+            page.wait_for_selector(f"#sweep-{field}[aria-invalid=true]")
+            assert box.input_value() == text
+            box.fill(before)
+            page.keyboard.press("Tab")
+            page.wait_for_selector("#sweep-go:not([disabled])")
+        values = page.get_by_label("Values, with commas between").first
+        values.fill("10 GB/s, 20 GB/s")
+        page.keyboard.press("Tab")
+        page.wait_for_selector(".understood:has-text('Understood as 9.31')")
+        values.fill("10 GX/s")
+        page.keyboard.press("Tab")
+        page.wait_for_selector("#sweep-go[disabled]")
+    assert page.complaints == []

@@ -11,7 +11,13 @@ def test_question_is_answered_on_the_page(visit, made):
     page.locator("#what-if-all").click()
     page.wait_for_selector("#what-if-table .ag-cell:has-text('operator aten::mm')")
     assert "change=operator" in page.url
-    page.locator("#what-if-times").fill("0")
+    for text in ("0", "-1", "1e9", "fast", ""):
+        page.locator("#what-if-times").fill(text)
+        page.wait_for_selector("#what-if-go[disabled]")
+        page.wait_for_selector("#what-if-times[aria-invalid=true]")
+        assert page.locator("#what-if-times").input_value() == text
+    page.locator("#what-if-times").fill("0.5")
+    page.wait_for_selector("#what-if-go:not([disabled])")
     assert page.complaints == []
 
 

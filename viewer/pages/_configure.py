@@ -10,15 +10,24 @@ import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from ...converter import Finding
+from ...errors import ConfigError
 from ...runner import backend_names, backend_report, communication_of, list_presets
 from ...runner.analysis import duration_estimate, estimate_s, load_of
 from .._state import Selection, StudyView
 from ..charts import graph, topology_sketch
 from ..queries import Form, Setup, check, command_line, decode_form, differences, encode_form
-from ._configure_form import dimension_rows, meanings, read_setup, system_fields
+from ._configure_form import (
+    dimension_rows,
+    field_states,
+    meanings,
+    read_setup,
+    rows_of,
+    setup_rows,
+    system_fields,
+)
 from ._configure_start import register_start
 from ._jobs import jobs_card
-from ._parts import card, empty, link_to, no_workload, option_address, page_address
+from ._parts import card, empty, ignored_notice, link_to, no_workload, option_address, page_address
 
 __all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
 
@@ -39,6 +48,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
         [
             dmc.Title(TITLE, order=2),
             dcc.Store(id="new-written", data=selection.option("setup")),
+            html.Div(ignored_notice(form.ignored), id="new-ignored"),
             html.Div(_form(form, names, scheme), id="new-form"),
             _elsewhere(),
         ],
@@ -57,7 +67,7 @@ def _form(form: Form, names: Sequence[str], scheme: str) -> dmc.Stack:
                 card("Topology", html.Div(graph(topology_sketch(setup.dimensions, scheme)), id="sketch"),
                      note="One group of ranks in each dimension, the innermost first."),
             ], cols=2),
-            card("Network", html.Div(dimension_rows(setup.dimensions), id="dimension-rows"),
+            card("Network", html.Div(dimension_rows(setup_rows(setup.dimensions)), id="dimension-rows"),
                  note="Dimension 1 is the innermost, such as the links inside a host. The last columns: the "
                  "algorithm by which each collective goes through the dimension."),
             card("System", html.Div(system_fields(setup.system), id="system-fields")),
@@ -78,8 +88,8 @@ def _choices(form: Form, names: Sequence[str]) -> dmc.Paper:
                            value=form.setup.network_preset, **preset),
                 dmc.Select(id="new-system", label="System preset", data=list_presets("system"),
                            value=form.setup.system_preset, **preset),
-                dmc.NumberInput(id="new-dimensions", label="Network dimensions", min=1, max=4, w=150,
-                                value=len(form.setup.dimensions), allowDecimal=False),
+                dmc.Select(id="new-dimensions", label="Network dimensions", w=150, allowDeselect=False,
+                           data=[*"1234"], value=str(len(form.setup.dimensions))),
             ],
             align="end",
         ),
@@ -150,16 +160,30 @@ def _register_fields(app: Dash) -> None:
     def rebuild(network: str, system: str, count: Any, _fields: Any, _system: Any) -> tuple[Any, Any, Any]:
         """Fill the form from the presets, or change the number of dimensions and keep what was entered."""
         if set(ctx.triggered_prop_ids.values()) == {"new-dimensions"}:
-            setup = read_setup(ctx.states_list[0], ctx.states_list[1], network, system)
-            wanted = min(4, max(1, int(count or 1)))
-            if wanted == len(setup.dimensions):
+            rows, wanted = rows_of(ctx.states_list[0]), int(count)
+            if wanted == len(rows):
                 return no_update, no_update, no_update
-            return dimension_rows(setup.with_count(wanted).dimensions), no_update, no_update
+            more = [{**rows[-1], "size": "2"}] * (wanted - len(rows))
+            return dimension_rows([*rows[:wanted], *more]), no_update, no_update
         if len(ctx.triggered_prop_ids) > 1:
             # The whole form was laid out anew, as its address has it.
             return no_update, no_update, no_update
         setup = Setup.of_presets(network, system)
-        return dimension_rows(setup.dimensions), system_fields(setup.system), len(setup.dimensions)
+        rows = setup_rows(setup.dimensions)
+        return dimension_rows(rows), system_fields(setup.system), str(len(rows))
+
+    for form, path in (("dimension", {"field": ALL, "number": ALL}), ("system", {"field": ALL})):
+        _register_states(app, form, path)
+
+
+def _register_states(app: Dash, form: str, path: dict[str, Any]) -> None:
+    @app.callback(
+        Output({"form": form, **path}, "error"), Output({"told": form, **path}, "children"),
+        Input({"form": form, **path}, "value"),
+    )  # fmt: skip
+    def tell(_values: Any) -> tuple[list[str], list[str]]:
+        """Say at each field what is wrong with it, or what was understood."""
+        return field_states(ctx.inputs_list[0])
 
 
 # What the form holds, as callbacks read it; `_read` makes sense of it.
@@ -171,8 +195,14 @@ _FIELDS = (
 )
 
 
+_CORRECT = "Correct the field that is marked first."
+
+
 def _read(workload: str, backends: list[str] | None, network: str, system: str, label: Any = "") -> Form:
-    """Return the form in the fields of :data:`_FIELDS`, inside of a callback that has them as inputs."""
+    """Return the form in the fields of :data:`_FIELDS`, inside of a callback that has them as inputs.
+
+    Raises `ConfigError` for a field that does not hold what it asks for.
+    """
     setup = read_setup(ctx.inputs_list[0], ctx.inputs_list[1], network, system)
     chosen = tuple(name for name in backends or [] if name in backend_names())
     return Form(workload, setup, chosen, str(label or "")[:_LABEL_LENGTH])
@@ -181,21 +211,27 @@ def _read(workload: str, backends: list[str] | None, network: str, system: str, 
 def _register_examination(app: Dash, view: StudyView) -> None:
     @app.callback(
         Output("findings", "children"), Output("sketch", "children"), Output("new-command", "children"),
-        Output("new-start", "disabled"), Output("new-blocker", "children"), *_FIELDS,
+        Output("new-start", "disabled"), Output("new-blocker", "children"),
+        Output("new-yaml", "disabled"), Output("new-json", "disabled"), *_FIELDS,
         State("new-network", "value"), State("new-system", "value"), State("dark", "checked"),
     )  # fmt: skip
     def examine(
         _fields: Any, _system: Any, workload: str, backends: list[str], network: str, system: str, dark: bool
     ) -> tuple[Any, ...]:
         """Check what was entered, and draw it."""
-        form = _read(workload, backends, network, system)
+        try:
+            form = _read(workload, backends, network, system)
+        except ConfigError as error:
+            found = [Finding("error", "field", error.message)]
+            return _findings(found, None), no_update, _CORRECT, True, error.message, True, True
         setup = form.setup
         found = check(setup, communication_of(view.study.workload_prefix(workload)), form.backends)
         sketch = graph(topology_sketch(setup.dimensions, "dark" if dark else "light"))
         blocker = next((finding.text for finding in found if finding.severity == "error"), "")
         newest = view.study.workloads()[-1]
         command = command_line(setup, form.backends, "" if workload == newest else workload)
-        return _findings(found, differences(setup)), sketch, command, bool(blocker), blocker
+        shown = _findings(found, differences(setup))
+        return shown, sketch, command, bool(blocker), blocker, False, False
 
     @app.callback(
         Output("new-estimate", "children"), *_FIELDS, State("new-network", "value"),
@@ -205,7 +241,10 @@ def _register_examination(app: Dash, view: StudyView) -> None:
         _fields: Any, _system: Any, workload: str, backends: list[str], network: str, system: str
     ) -> str:
         """Say how long it would take; apart from the checks, which need not wait for the workload."""
-        form = _read(workload, backends, network, system)
+        try:
+            form = _read(workload, backends, network, system)
+        except ConfigError:
+            return ""
         prefix = view.study.workload_prefix(workload)
         found = check(form.setup, communication_of(prefix), form.backends)
         if any(finding.severity == "error" for finding in found):
@@ -215,7 +254,8 @@ def _register_examination(app: Dash, view: StudyView) -> None:
         return f"Takes {duration_estimate(seconds)}, give or take a factor of two."
 
 
-def _findings(found: list[Finding], changed: list[str]) -> Any:
+def _findings(found: list[Finding], changed: list[str] | None) -> Any:
+    """Return what was *found*, and what *changed*, which is not known while a field is wrong."""
     lines = [
         dmc.Group([
             dmc.Badge(item.severity, color=_COLOURS[item.severity], variant="light", className="level"),
@@ -223,6 +263,8 @@ def _findings(found: list[Finding], changed: list[str]) -> Any:
         ], gap="xs", wrap="nowrap")
         for item in found
     ]  # fmt: skip
+    if changed is None:
+        return dmc.Stack(lines, gap=4)
     title = dmc.Text("Different from the presets", size="sm", fw=600, mt="xs")
     items = dmc.List([dmc.ListItem(text) for text in changed], size="sm") if changed else empty("Nothing.")
     return dmc.Stack([*lines, title, items], gap=4)
@@ -243,7 +285,11 @@ def _register_address(app: Dash, view: StudyView) -> None:
         search: str | None, run: str | None,
     ) -> tuple[Any, Any, Any, Any]:  # fmt: skip
         """Write the form into the address, and into those of the zip file and of a sweep."""
-        text = encode_form(_read(workload, backends, network, system, label), view.study.workloads())
+        try:
+            form = _read(workload, backends, network, system, label)
+        except ConfigError:
+            return no_update, no_update, empty(_CORRECT), ""
+        text = encode_form(form, view.study.workloads())
         address = page_address("/export/new-run.zip", f"?{urlencode({'setup': text})}" if text else "")
         link = html.A("All files as a zip", href=address, className="text-link", download="new-run.zip")
         onward = Selection.parse(search).with_option("setup", text).search
@@ -252,13 +298,14 @@ def _register_address(app: Dash, view: StudyView) -> None:
 
     @app.callback(
         Output("new-form", "children"), Output("new-written", "data", allow_duplicate=True),
-        Input("url", "search"), State("new-written", "data"), State("dark", "checked"),
-        prevent_initial_call=True,
+        Output("new-ignored", "children"), Input("url", "search"), State("new-written", "data"),
+        State("dark", "checked"), prevent_initial_call=True,
     )  # fmt: skip
-    def follow(search: str | None, written: str | None, dark: bool) -> tuple[Any, Any]:
+    def follow(search: str | None, written: str | None, dark: bool) -> tuple[Any, Any, Any]:
         """Lay the form out again when the address changes otherwise, such as by the button Back."""
         text = Selection.parse(search).option("setup")
         if text == (written or ""):
-            return no_update, no_update
+            return no_update, no_update, no_update
         names = view.study.workloads()
-        return _form(decode_form(text, names), names, "dark" if dark else "light"), text
+        form = decode_form(text, names)
+        return _form(form, names, "dark" if dark else "light"), text, ignored_notice(form.ignored)

@@ -8,18 +8,30 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import html
 
+from ...errors import ConfigError
 from ...runner.engine import ALGORITHMS, COLLECTIVES, TOPOLOGIES
-from ..queries import SYSTEM_FIELDS, Dimension, Setup
+from ..queries import DIMENSION_FIELDS, NUMBER_FIELDS, SYSTEM_FIELDS, Dimension, Setup, typed_text
 
-__all__ = ["dimension_rows", "meanings", "read_setup", "system_fields"]
+__all__ = [
+    "dimension_rows",
+    "field_states",
+    "meanings",
+    "read_setup",
+    "rows_of",
+    "setup_rows",
+    "system_fields",
+]
 
-# key of the system file -> label, unit, help, whole number, least value
-_NUMBERS: dict[str, tuple[str, str, str, bool, float]] = {
-    "preferred-dataset-splits": ("Chunks", " chunks", "pieces a collective is cut into", True, 1),
-    "active-chunks-per-dimension": ("Active chunks", " chunks", "in flight at once in a dimension", True, 1),
-    "endpoint-delay": ("Endpoint delay", " ns", "of each message, at its end", True, 0),
-    "local-mem-bw": ("Memory bandwidth", " GB/s", "of a chip: reductions, roofline", False, 0),
-    "peak-perf": ("Peak performance", " TFLOP/s", "of a chip, for the roofline", False, 0),
+Row = dict[str, Any]
+"""What the fields of one dimension hold, by their names; numbers as they were typed."""
+
+# key of the system file -> unit of a number alone, help
+_NUMBERS: dict[str, tuple[str, str]] = {
+    "preferred-dataset-splits": ("", "pieces a collective is cut into"),
+    "active-chunks-per-dimension": ("", "in flight at once in a dimension"),
+    "endpoint-delay": (" (ns)", "of each message, at its end"),
+    "local-mem-bw": (" (GB/s)", "of a chip: reductions, roofline"),
+    "peak-perf": (" (TFLOP/s)", "of a chip, for the roofline"),
 }
 # key -> label, help, value -> what it is called; the first is what a file without the key means
 _CHOICES: dict[str, tuple[str, str, dict[str, str]]] = {
@@ -51,6 +63,9 @@ _CHOICES: dict[str, tuple[str, str, dict[str, str]]] = {
 }
 _MEANINGS = (
     ("Shape", "How the ranks of one group are joined: by a switch, in a ring, or each with every other."),
+    ("Numbers", "A number alone is in the unit of its label. Other units, thousands and exponents are "
+     "understood: 10 GB/s, 80 Gb/s, 9.3 GiB/s, 1.5 us, 2 ms, 1,024, 1e3. Below the field is what was "
+     "understood."),
     ("Size", "Ranks in one group of the dimension. The product of all sizes is the ranks of the cluster."),
     ("Bandwidth", "Of one link in one direction, in GiB/s: 2³⁰ bytes per second, as ASTRA-sim has it. A "
      "400 Gb/s port is 46.6 GiB/s. The check below says it in GB/s and Gb/s."),
@@ -67,16 +82,32 @@ _MEANINGS = (
 )  # fmt: skip
 
 
-def dimension_rows(dimensions: Sequence[Dimension]) -> Any:
+def setup_rows(dimensions: Sequence[Dimension]) -> list[Row]:
+    """Return what the fields of *dimensions* hold."""
+    return [
+        {"topology": each.topology, "size": typed_text(each.size), "bandwidth": typed_text(each.bandwidth),
+         "latency": typed_text(each.latency), **dict(zip(COLLECTIVES, each.algorithms, strict=True))}
+        for each in dimensions
+    ]  # fmt: skip
+
+
+def rows_of(dimension_fields: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Return what was typed, a row a dimension, of the fields as Dash lists them: with id and value."""
+    rows: dict[int, Row] = {}
+    for item in dimension_fields:
+        rows.setdefault(int(item["id"]["number"]), {})[item["id"]["field"]] = item.get("value")
+    return [rows[number] for number in sorted(rows)]
+
+
+def dimension_rows(rows: Sequence[Row]) -> Any:
     """Return a table with a row of fields a dimension."""
-    head = ["", "Shape", "Size", "Bandwidth", "Latency", *COLLECTIVES]
-    rows = [dmc.TableTr([dmc.TableTd(cell) for cell in _row(number, dimension)])
-            for number, dimension in enumerate(dimensions)]  # fmt: skip
+    head = ["", "Shape", "Size (ranks)", "Bandwidth (GiB/s)", "Latency (ns)", *COLLECTIVES]
+    body = [dmc.TableTr([dmc.TableTd(cell) for cell in _row(number, row)]) for number, row in enumerate(rows)]
     titles = dmc.TableThead(dmc.TableTr([dmc.TableTh(title) for title in head]))
-    return dmc.Table([titles, dmc.TableTbody(rows)], className="form-table", withRowBorders=False)
+    return dmc.Table([titles, dmc.TableTbody(body)], className="form-table", withRowBorders=False)
 
 
-def _row(number: int, dimension: Dimension) -> list[Any]:
+def _row(number: int, row: Row) -> list[Any]:
     def name(field: str) -> dict[str, Any]:
         return {"form": "dimension", "field": field, "number": number}
 
@@ -85,18 +116,19 @@ def _row(number: int, dimension: Dimension) -> list[Any]:
 
     return [
         str(number + 1),
-        dmc.Select(id=name("topology"), data=[*TOPOLOGIES], value=dimension.topology, allowDeselect=False,
-                   **label("shape")),
-        dmc.NumberInput(id=name("size"), value=dimension.size, min=2, max=100_000, allowDecimal=False,
-                        suffix=" ranks", **label("size")),
-        dmc.NumberInput(id=name("bandwidth"), value=dimension.bandwidth, min=0.001, suffix=" GiB/s",
-                        hideControls=True, **label("bandwidth")),
-        dmc.NumberInput(id=name("latency"), value=dimension.latency, min=0, suffix=" ns", hideControls=True,
-                        **label("latency")),
+        dmc.Select(id=name("topology"), data=sorted({*TOPOLOGIES, str(row["topology"])}),
+                   value=row["topology"], allowDeselect=False, **label("shape")),
         *(
-            dmc.Select(id=name(collective), data=sorted({*ALGORITHMS, value}), value=value,
-                       allowDeselect=False, **label(collective))
-            for collective, value in zip(COLLECTIVES, dimension.algorithms, strict=True)
+            html.Div([
+                dmc.TextInput(id=name(field), value=row.get(field), **label(field)),
+                html.Div(id={"told": "dimension", "field": field, "number": number}, className="understood"),
+            ])
+            for field in DIMENSION_FIELDS
+        ),
+        *(
+            dmc.Select(id=name(collective), data=sorted({*ALGORITHMS, str(row[collective])}),
+                       value=row[collective], allowDeselect=False, **label(collective))
+            for collective in COLLECTIVES
         ),
     ]  # fmt: skip
 
@@ -104,11 +136,12 @@ def _row(number: int, dimension: Dimension) -> list[Any]:
 def system_fields(system: Mapping[str, Any]) -> Any:
     """Return the fields of the other keys of a system file."""
     fields: list[Any] = [
-        dmc.NumberInput(
-            id={"form": "system", "field": key}, label=label, description=text, suffix=unit, min=least,
-            value=system.get(key), allowDecimal=not whole, placeholder="not given",
-        )
-        for key, (label, unit, text, whole, least) in _NUMBERS.items()
+        html.Div([
+            dmc.TextInput(id={"form": "system", "field": key}, label=f"{NUMBER_FIELDS[key].title}{unit}",
+                          description=text, value=typed_text(system.get(key)), placeholder="not given"),
+            html.Div(id={"told": "system", "field": key}, className="understood"),
+        ])
+        for key, (unit, text) in _NUMBERS.items()
     ]  # fmt: skip
     fields += [
         dmc.Select(
@@ -139,6 +172,20 @@ def meanings() -> dmc.Accordion:
     return dmc.Accordion(item, variant="separated", id="new-meanings")
 
 
+def field_states(items: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    """Return what is wrong with each of the fields as Dash lists them, and what each is understood as.
+
+    The second has an entry for each field of a number only; what is chosen from a list is never wrong.
+    """
+    wrong, understood = [], []
+    for item in items:
+        field = {**DIMENSION_FIELDS, **NUMBER_FIELDS}.get(item["id"]["field"])
+        reading = field.read(item.get("value")) if field is not None else None
+        wrong.append(reading.short if reading is not None else "")
+        understood += [reading.understood] if reading is not None else []
+    return wrong, understood
+
+
 def read_setup(
     dimension_fields: Sequence[Mapping[str, Any]],
     system_values: Sequence[Mapping[str, Any]],
@@ -147,19 +194,16 @@ def read_setup(
 ) -> Setup:
     """Return the setup in the fields, given as Dash lists them: the id and value of each.
 
-    An empty number is 0, which the checks refuse where 0 makes no sense. Keys the form does not show keep the
-    preset's value, whatever the browser sends.
+    Keys the form does not show keep the preset's value, whatever the browser sends. Raises `ConfigError`
+    for the first field that does not hold what it asks for; nothing is ever taken for something else.
     """
-    rows: dict[int, dict[str, Any]] = {}
-    for item in dimension_fields:
-        rows.setdefault(int(item["id"]["number"]), {})[item["id"]["field"]] = item.get("value")
     start = Setup.of_presets(network_preset, system_preset)
+    dimensions = tuple(_dimension(number, row) for number, row in enumerate(rows_of(dimension_fields), 1))
     system = dict(start.system)
     for item in system_values:
         key, value = item["id"]["field"], item.get("value")
         if key in SYSTEM_FIELDS:
-            _put(system, key, value)
-    dimensions = tuple(_dimension(rows[number]) for number in sorted(rows))
+            _put(system, key, NUMBER_FIELDS[key].value(value) if key in NUMBER_FIELDS else value)
     return Setup(dimensions, system, network_preset, system_preset, start.more)
 
 
@@ -175,15 +219,10 @@ def _put(system: dict[str, Any], key: str, value: Any) -> None:
         system[key] = value
 
 
-def _dimension(row: Mapping[str, Any]) -> Dimension:
-    return Dimension(
-        topology=str(row.get("topology")),
-        size=int(_number(row.get("size"))),
-        bandwidth=_number(row.get("bandwidth")),
-        latency=_number(row.get("latency")),
-        algorithms=tuple(str(row.get(name)) for name in COLLECTIVES),
-    )
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) else 0.0
+def _dimension(number: int, row: Row) -> Dimension:
+    try:
+        read: Any = {name: field.value(row.get(name)) for name, field in DIMENSION_FIELDS.items()}
+    except ConfigError as error:
+        raise ConfigError(f"Dimension {number}, {error.message}") from error
+    algorithms = tuple(str(row.get(name)) for name in COLLECTIVES)
+    return Dimension(str(row.get("topology")), **read, algorithms=algorithms)

@@ -9,6 +9,7 @@ import dash_mantine_components as dmc
 import yaml
 from dash import ALL, Dash, Input, Output, State, ctx, no_update
 
+from ...errors import ConfigError
 from ...runner import JobStore, backend_names, communication_of
 from .._state import StudyView
 from ..queries import Setup, check, experiment_of
@@ -42,7 +43,10 @@ def register_start(app: Dash, view: StudyView) -> None:
         """Hand the setup to a process of its own."""
         if not clicks:
             return no_update
-        setup = read_setup(ctx.states_list[0], ctx.states_list[1], network, system)
+        try:
+            setup = read_setup(ctx.states_list[0], ctx.states_list[1], network, system)
+        except ConfigError as error:
+            return dmc.Alert(error.message, color="red", variant="light")
         chosen = [name for name in backends or [] if name in backend_names()]
         prefix = view.study.workload_prefix(workload)
         found = check(setup, communication_of(prefix), chosen)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -67,6 +67,14 @@ def card(
     if note:
         heading.append(dmc.Text(note, size="sm", c="dimmed", mb=8))
     return dmc.Paper([*heading, *children], withBorder=True, p="md", radius="md", **properties)
+
+
+def ignored_notice(ignored: Sequence[str]) -> Any:
+    """Return what says which parts of an address were *ignored*, if any."""
+    if not ignored:
+        return None
+    text = " ".join(ignored) + " What is shown has the presets' values there, not those of the link."
+    return dmc.Alert(text, title="Part of the address could not be read", color="yellow", variant="light")
 
 
 def empty(text: str) -> dmc.Text:

@@ -8,18 +8,21 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
 
+from ...errors import ConfigError
 from ...runner import JobStore, communication_of, sweep_names
 from ...runner.analysis import duration_estimate, load_of
 from ...support import count_text
 from .._state import Selection, StudyView
 from ..queries import (
+    KEPT,
     LEAST,
     MOST_AXES,
-    MOST_TRIALS,
+    TRIALS,
     Aim,
     Form,
     Plan,
     axis_names,
+    axis_reading,
     decode_aim,
     decode_axes,
     decode_form,
@@ -31,12 +34,11 @@ from ..queries import (
     request_of,
     suggested,
 )
-from ._parts import card, link_to, option_address
+from ._parts import card, ignored_notice, link_to, option_address
 
 __all__ = ["register_start", "start_card"]
 
 _NAME_LENGTH = 80
-_MOST_KEPT = 20
 
 
 def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
@@ -50,8 +52,7 @@ def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
         [
             dmc.TextInput(id="sweep-title", label="Name of the sweep", value=_free_name(view), w=240,
                           debounce=True),
-            dmc.NumberInput(id="sweep-keep", label="Best points to keep as runs", value=1, min=0,
-                            max=_MOST_KEPT, w=210, allowDecimal=False),
+            dmc.TextInput(id="sweep-keep", label="Best points to keep as runs", value="1", w=210),
             dmc.Button("Start the sweep", id="sweep-go", disabled=True),
             html.Div(id="sweep-plan", **{"aria-live": "polite"}),
         ],
@@ -61,6 +62,7 @@ def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
     begins = dmc.Text(["It begins from ", html.B(_begins(form)), ". ", change], size="sm")
     return card(
         "New sweep",
+        ignored_notice(form.ignored),
         begins,
         dmc.SimpleGrid(rows, cols=2, spacing="sm", mt="xs"),
         _aim_fields(aim),
@@ -82,9 +84,8 @@ def _aim_fields(aim: Aim) -> dmc.SimpleGrid:
                           placeholder="such as ranks=64, cost=0.1"),
             dmc.TextInput(id="sweep-prices", label="Price of a rank for an hour", value=aim.prices,
                           placeholder="2.5, or hgx-h100-8=3", debounce=True),
-            dmc.NumberInput(id="sweep-trials", label="Points to try", value=aim.trials or "", min=1,
-                            max=MOST_TRIALS, placeholder="all combinations", allowDecimal=False,
-                            debounce=True),
+            dmc.TextInput(id="sweep-trials", label="Points to try", value=str(aim.trials or ""),
+                          placeholder="all combinations", debounce=True),
         ],
         cols={"base": 2, "lg": 4}, spacing="sm", mt="xs",
     )  # fmt: skip
@@ -105,10 +106,13 @@ def _axis(number: int, axes: Sequence[tuple[str, str]], names: dict[str, str]) -
                        data=[{"value": name, "label": title} for name, title in names.items()],
                        label=f"Axis {number + 1}", placeholder="nothing", clearable=True, searchable=True,
                        w=270),
-            dmc.TextInput(id={"form": "axis", "field": "values", "number": number}, value=values,
-                          label="Values, with commas between", style={"flex": 1}, debounce=True),
+            html.Div([
+                dmc.TextInput(id={"form": "axis", "field": "values", "number": number}, value=values,
+                              label="Values, with commas between", debounce=True),
+                html.Div(id={"told": "axis", "number": number}, className="understood"),
+            ], style={"flex": 1}),
         ],
-        wrap="nowrap", gap="xs",
+        wrap="nowrap", gap="xs", align="start",
     )  # fmt: skip
 
 
@@ -152,12 +156,16 @@ def _register_axes(app: Dash, view: StudyView) -> None:
         Output("sweep-plan", "children"), Output("sweep-go", "disabled"),
         Output("url", "search", allow_duplicate=True), Input(_KEYS, "value"), Input(_VALUES, "value"),
         *(Input(field, "value") for field in _AIM), State("url", "search"), State("run", "data"),
-        prevent_initial_call="initial_duplicate",
+        Input("sweep-keep", "value"), prevent_initial_call="initial_duplicate",
     )  # fmt: skip
     def examine(keys: list[str | None], values: list[str], *rest: Any) -> tuple[Any, bool, Any]:
         """Say how many points that makes and how long they take, and keep it in the address."""
-        *fields, search, run = rest
-        aim = _aim(fields)
+        *fields, search, run, kept = rest
+        try:
+            aim = _aim(fields)
+            KEPT.value(kept)
+        except ConfigError as error:
+            return dmc.Text(error.message, size="sm", c="red", className="finding"), True, no_update
         axes = [(key or "", text or "") for key, text in zip(keys, values, strict=True)]
         plan = _plan(view, _form(view, search), axes, aim)
         told = encode_axes([axis for axis in axes if axis[0]])
@@ -167,10 +175,28 @@ def _register_axes(app: Dash, view: StudyView) -> None:
             return _shown(plan), bool(plan.problem), Selection.parse(search).with_option("over", told).search
         return _shown(plan), bool(plan.problem), option_address(search, run or "", "over", told, "")
 
+    @app.callback(
+        Output("sweep-keep", "error"), Output("sweep-trials", "error"), Output(_VALUES, "error"),
+        Output({"told": "axis", "number": ALL}, "children"), Input("sweep-keep", "value"),
+        Input("sweep-trials", "value"), Input(_KEYS, "value"), Input(_VALUES, "value"),
+        State("url", "search"),
+    )  # fmt: skip
+    def tell(
+        kept: Any, trials: Any, keys: list[str | None], values: list[str], search: str | None
+    ) -> tuple[str, str, list[str], list[str]]:
+        """Say at each field what is wrong with it, or what was understood."""
+        names, tried = axis_names(_form(view, search).setup), TRIALS.read(trials)
+        read = [
+            axis_reading(key or "", text or "", names, search=bool(tried.value))
+            for key, text in zip(keys, values, strict=True)
+        ]
+        return KEPT.read(kept).short, tried.short, [wrong for wrong, _ in read], [told for _, told in read]
+
 
 def _aim(fields: Sequence[Any]) -> Aim:
+    """Return the aim in the fields; raises `ConfigError` for a number of points that is none."""
     least, limits, prices, trials = fields
-    return made_aim(least=least, limits=limits, prices=prices, trials=trials)
+    return made_aim(least=least, limits=limits, prices=prices, trials=TRIALS.value(trials))
 
 
 def _plan(view: StudyView, form: Form, axes: Sequence[tuple[str, str]], aim: Aim) -> Plan:
@@ -206,11 +232,16 @@ def _register_go(app: Dash, view: StudyView) -> None:
         *fields, search = rest
         form = _form(view, search)
         axes = [(key or "", text or "") for key, text in zip(keys, values, strict=True)]
-        plan = _plan(view, form, axes, _aim(fields))
+        try:
+            kept, aim = int(KEPT.value(keep) or 0), _aim(fields)
+        except ConfigError as error:
+            return dmc.Alert(error.message, color="red", variant="light", mt="sm")
+        plan = _plan(view, form, axes, aim)
+        if form.ignored:
+            return dmc.Alert(" ".join(form.ignored), color="red", variant="light", mt="sm")
         if plan.problem:
             return dmc.Alert(plan.problem, color="red", variant="light", mt="sm")
         name = str(title or "").strip()[: _NAME_LENGTH + 1] or _free_name(view)
-        kept = min(_MOST_KEPT, max(0, int(keep))) if isinstance(keep, (int, float)) else 1
         jobs.submit_sweep(request_of(form, plan, name, kept), label=name)
         told = f"The sweep '{name}' was started. You may close this page meanwhile."
         return dmc.Text(told, size="sm", mt="sm")

@@ -10,6 +10,7 @@ from dash import Dash, Input, Output, State, html, no_update
 from ...runner.analysis import Target, changes, drops, simulate_faster
 from ...support import duration_text, share_text
 from .._state import OpenRun, Selection, StudyView
+from ..queries import TIMES
 from ._parts import card, column, empty, option_address, table_card, text_column
 
 __all__ = ["register_what_if", "what_if_card"]
@@ -38,7 +39,7 @@ def what_if_card(run: OpenRun, selection: Selection) -> dmc.Paper:
         return card("What if", empty(f"{text}{run.info.id} --faster bandwidth:0=2"))
     options = _options(run, selection.rank, selection.node)
     known = [choice["value"] for group in options for choice in group["items"]]
-    asked = selection.option("change")
+    asked, times = selection.option("change"), selection.option("times", "2")
     return card(
         "What if",
         dmc.Group(
@@ -46,9 +47,9 @@ def what_if_card(run: OpenRun, selection: Selection) -> dmc.Paper:
                 dmc.Select(id="what-if-target", label="This were", data=options, searchable=True,
                            className="what-if-target", maxDropdownHeight=360,
                            value=asked if asked in known else next(iter(known), None)),
-                dmc.NumberInput(id="what-if-times", label="times as fast", value=_times(selection), w=130,
-                                min=0.01, max=1000),
-                dmc.Button("Simulate", id="what-if-go"),
+                dmc.TextInput(id="what-if-times", label="times as fast", w=150, error=TIMES.read(times).short,
+                              value=times),
+                dmc.Button("Simulate", id="what-if-go", disabled=bool(TIMES.read(times).problem)),
                 dmc.Button("10 % faster, each in turn", id="what-if-all", variant="default"),
             ],
             align="end",
@@ -57,13 +58,6 @@ def what_if_card(run: OpenRun, selection: Selection) -> dmc.Paper:
         html.Div(id="what-if-table"),
         note=_NOTE,
     )  # fmt: skip
-
-
-def _times(selection: Selection) -> float:
-    try:
-        return float(selection.option("times", "2"))
-    except ValueError:
-        return 2.0
 
 
 def _options(run: OpenRun, rank: int, node_id: int) -> list[dict[str, Any]]:
@@ -94,16 +88,26 @@ def register_what_if(app: Dash, view: StudyView) -> None:
     """Wire the two buttons, each out of use while it simulates, and keep the question in the address."""
 
     @app.callback(
+        Output("what-if-times", "error"), Output("what-if-go", "disabled"), Input("what-if-times", "value"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def examine(times: Any) -> tuple[str, bool]:
+        """Say at the field what is wrong with it."""
+        reading = TIMES.read(times)
+        return reading.short, bool(reading.problem)
+
+    @app.callback(
         Output("what-if-answer", "children"), Output("url", "search", allow_duplicate=True),
         Input("what-if-go", "n_clicks"), State("what-if-target", "value"), State("what-if-times", "value"),
         State("run", "data"), State("url", "search"), prevent_initial_call=True,
         running=[(Output("what-if-go", "loading"), True, False)],
     )  # fmt: skip
     def simulate(clicks: int | None, key: str | None, times: Any, run: str, search: str | None) -> Any:
-        if not clicks or not key or not isinstance(times, (int, float)):
+        if not clicks or not key:
             return no_update, no_update
-        answer = _answer(view.open(run), Target.parse(key), float(times))
-        asked = Selection.parse(search).with_option("times", f"{times:g}").search
+        factor = float(TIMES.value(times) or 0)
+        answer = _answer(view.open(run), Target.parse(key), factor)
+        asked = Selection.parse(search).with_option("times", f"{factor:g}").search
         return answer, option_address(asked, run, "change", key, "")
 
     @app.callback(

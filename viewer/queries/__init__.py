@@ -8,6 +8,13 @@ from ._configure import differences as differences
 from ._configure import experiment_of as experiment_of
 from ._details import flows as flows
 from ._details import node_details as node_details
+from ._fields import DIMENSION_FIELDS as DIMENSION_FIELDS
+from ._fields import KEPT as KEPT
+from ._fields import NUMBER_FIELDS as NUMBER_FIELDS
+from ._fields import TIMES as TIMES
+from ._fields import TRIALS as TRIALS
+from ._fields import NumberField as NumberField
+from ._fields import typed_text as typed_text
 from ._form import SYSTEM_FIELDS as SYSTEM_FIELDS
 from ._form import Form as Form
 from ._form import decode_form as decode_form
@@ -24,7 +31,6 @@ from ._network import link_map as link_map
 from ._path import paths_strip as paths_strip
 from ._path import strip as strip
 from ._sweep_aim import LEAST as LEAST
-from ._sweep_aim import MOST_TRIALS as MOST_TRIALS
 from ._sweep_aim import Aim as Aim
 from ._sweep_aim import aim_goal as aim_goal
 from ._sweep_aim import decode_aim as decode_aim
@@ -33,6 +39,7 @@ from ._sweep_aim import made_aim as made_aim
 from ._sweep_form import MOST_AXES as MOST_AXES
 from ._sweep_form import Plan as Plan
 from ._sweep_form import axis_names as axis_names
+from ._sweep_form import axis_reading as axis_reading
 from ._sweep_form import decode_axes as decode_axes
 from ._sweep_form import encode_axes as encode_axes
 from ._sweep_form import plan_of as plan_of
@@ -42,18 +49,24 @@ from ._sweeps import figure_text as figure_text
 from ._sweeps import setting_title as setting_title
 
 __all__ = [
+    "DIMENSION_FIELDS",
+    "KEPT",
     "LEAST",
     "MOST_AXES",
-    "MOST_TRIALS",
+    "NUMBER_FIELDS",
     "SYSTEM_FIELDS",
+    "TIMES",
+    "TRIALS",
     "Aim",
     "Dimension",
     "Form",
     "LinkMap",
+    "NumberField",
     "Plan",
     "Setup",
     "aim_goal",
     "axis_names",
+    "axis_reading",
     "check",
     "command_line",
     "decode_aim",
@@ -82,4 +95,5 @@ __all__ = [
     "setting_title",
     "strip",
     "suggested",
+    "typed_text",
 ]

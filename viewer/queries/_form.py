@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...runner import backend_names, list_presets
@@ -30,17 +30,22 @@ SYSTEM_FIELDS = (
 _FIRST_NETWORK, _FIRST_SYSTEM = "cpu-cluster-16", "default"
 _FIRST_BACKENDS = ("analytical-unaware",)
 _MOST_DIMENSIONS = 4
+_PARTS = {"workload", "network", "system", "dimensions", "keys", "backends", "label"}
 _LABEL_LENGTH = 120
 
 
 @dataclass(frozen=True)
 class Form:
-    """Everything the form holds: what to simulate, where, by which *backends*, and what to call it."""
+    """Everything the form holds: what to simulate, where, by which *backends*, and what to call it.
+
+    *ignored* are sentences on what of an address it could not take up.
+    """
 
     workload: str
     setup: Setup
     backends: tuple[str, ...] = _FIRST_BACKENDS
     label: str = ""
+    ignored: tuple[str, ...] = field(default=(), compare=False)
 
 
 def first_form(workloads: Sequence[str]) -> Form:
@@ -72,38 +77,64 @@ def encode_form(form: Form, workloads: Sequence[str]) -> str:
 
 
 def decode_form(text: str, workloads: Sequence[str]) -> Form:
-    """Return the form that :func:`encode_form` wrote; what is missing or makes no sense is as at first."""
-    first = first_form(workloads)
+    """Return the form that :func:`encode_form` wrote; what is missing is as at first.
+
+    What makes no sense is as at first, too, and named in what the form *ignored*.
+    """
+    first, ignored = first_form(workloads), _Ignored()
     try:
         told = json.loads(text) if text else {}
     except (ValueError, RecursionError):
-        return first
+        told = None
     if not isinstance(told, dict):
-        return first
-    network = _one_of(told.get("network"), list_presets("network"), first.setup.network_preset)
-    system = _one_of(told.get("system"), list_presets("system"), first.setup.system_preset)
+        return replace(first, ignored=("The setup in the address is broken off or not one.",))
+    for key in told.keys() - _PARTS:
+        ignored.append(f"'{key[:40]}' is no part of a setup.")
+    network = ignored.one_of("network", told, list_presets("network"), first.setup.network_preset)
+    system = ignored.one_of("system", told, list_presets("system"), first.setup.system_preset)
+    workload = ignored.one_of("workload", told, workloads, first.workload)
     setup = Setup.of_presets(network, system)
-    rows, keys = told.get("dimensions"), told.get("keys")
-    if isinstance(rows, list) and 0 < len(rows) <= _MOST_DIMENSIONS and all(map(_is_row, rows)):
-        setup = replace(setup, dimensions=tuple(_dimension(row) for row in rows))
-    if isinstance(keys, dict):
-        setup = replace(setup, system=_with_keys(setup.system, keys))
-    backends = told.get("backends")
-    chosen = tuple(name for name in backends if name in backend_names()) if isinstance(backends, list) else ()
-    return Form(
-        _one_of(told.get("workload"), workloads, first.workload),
-        setup,
-        chosen if isinstance(backends, list) else first.backends,
-        str(told.get("label", ""))[:_LABEL_LENGTH],
-    )
+    if "dimensions" in told:
+        rows = told["dimensions"]
+        if isinstance(rows, list) and 0 < len(rows) <= _MOST_DIMENSIONS and all(map(_is_row, rows)):
+            setup = replace(setup, dimensions=tuple(_dimension(row) for row in rows))
+        else:
+            ignored.append("Its network dimensions are not written as they should be.")
+    setup = replace(setup, system=_with_keys(setup.system, told.get("keys", {}), ignored))
+    chosen = _backends(told, first.backends, ignored)
+    label = told.get("label", "")
+    if not isinstance(label, str) or len(label) > _LABEL_LENGTH:
+        ignored.append(f"Its name is no text of at most {_LABEL_LENGTH} characters.")
+        label = ""
+    return Form(workload, setup, chosen, label, tuple(ignored))
+
+
+class _Ignored(list[str]):
+    """Sentences on what an address holds that makes no sense."""
+
+    def one_of(self, key: str, told: Mapping[str, Any], allowed: Sequence[str], otherwise: str) -> str:
+        """Return what is *told* of *key* if it is *allowed*."""
+        value = told.get(key, otherwise)
+        if isinstance(value, str) and value in allowed:
+            return value
+        self.append(f"There is no {key} '{str(value)[:40]}' here.")
+        return otherwise
+
+
+def _backends(told: Mapping[str, Any], otherwise: tuple[str, ...], ignored: _Ignored) -> tuple[str, ...]:
+    named = told.get("backends", [*otherwise])
+    if not isinstance(named, list):
+        ignored.append("Its backends are no list.")
+        return otherwise
+    known = tuple(name for name in named if name in backend_names())
+    for name in named:
+        if name not in known:
+            ignored.append(f"There is no backend '{str(name)[:40]}' here.")
+    return known
 
 
 def _start(setup: Setup) -> Setup:
     return Setup.of_presets(setup.network_preset, setup.system_preset)
-
-
-def _one_of(value: Any, allowed: Sequence[str], otherwise: str) -> str:
-    return value if isinstance(value, str) and value in allowed else otherwise
 
 
 def _row(dimension: Dimension) -> list[Any]:
@@ -120,7 +151,8 @@ def _is_row(row: Any) -> bool:
     if not isinstance(row, list) or len(row) != 4 + len(COLLECTIVES):
         return False
     texts, numbers = [row[0], *row[4:]], row[1:4]
-    return all(isinstance(text, str) for text in texts) and all(map(_is_number, numbers))
+    whole = _is_number(row[1]) and float(row[1]).is_integer()
+    return all(isinstance(text, str) for text in texts) and all(map(_is_number, numbers)) and whole
 
 
 def _is_number(value: Any) -> bool:
@@ -131,14 +163,17 @@ def _dimension(row: Sequence[Any]) -> Dimension:
     return Dimension(row[0], int(row[1]), float(row[2]), float(row[3]), tuple(row[4:]))
 
 
-def _with_keys(system: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
+def _with_keys(system: Mapping[str, Any], keys: Any, ignored: _Ignored) -> dict[str, Any]:
     """Return *system* with the changed *keys*; None takes a key away."""
     changed = dict(system)
-    for key in SYSTEM_FIELDS:
-        if key in keys:
-            value = keys[key]
-            if value is None:
-                changed.pop(key, None)
-            elif isinstance(value, str) or _is_number(value):
-                changed[key] = value
+    if not isinstance(keys, dict):
+        ignored.append("The keys of its system are no object.")
+        return changed
+    for key, value in keys.items():
+        if key not in SYSTEM_FIELDS or not (value is None or isinstance(value, str) or _is_number(value)):
+            ignored.append(f"The key '{key[:40]}' of the system cannot be set so.")
+        elif value is None:
+            changed.pop(key, None)
+        else:
+            changed[key] = value
     return changed

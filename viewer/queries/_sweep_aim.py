@@ -12,9 +12,8 @@ from typing import Any
 from ...errors import ChakrascopeError, ConfigError
 from ...runner.sweep import FIGURES, Goal, Prices, Range, Search, check_cost, parse_limits
 
-__all__ = ["LEAST", "MOST_TRIALS", "Aim", "aim_goal", "checked_aim", "decode_aim", "encode_aim", "made_aim"]
+__all__ = ["LEAST", "Aim", "aim_goal", "checked_aim", "decode_aim", "encode_aim", "made_aim"]
 
-MOST_TRIALS = 5_000
 LEAST: Mapping[str, str] = {
     "makespan_ns": "the shortest step",
     "cost": "the least cost of a step",
@@ -60,12 +59,12 @@ def decode_aim(text: str) -> Aim:
 
 def made_aim(*, least: Any, limits: Any, prices: Any, trials: Any) -> Aim:
     """Return the aim that fields of a form hold; what makes no sense is left out."""
-    whole = isinstance(trials, (int, float)) and not isinstance(trials, bool) and math.isfinite(trials)
+    known = isinstance(trials, (int, float)) and not isinstance(trials, bool) and math.isfinite(trials)
     return Aim(
         least if least in FIGURES else Aim.least,
         limits[:_TEXT_LENGTH] if isinstance(limits, str) else "",
         prices[:_TEXT_LENGTH] if isinstance(prices, str) else "",
-        min(MOST_TRIALS, max(0, int(trials))) if whole else 0,
+        int(trials) if known and float(trials).is_integer() else 0,
     )
 
 

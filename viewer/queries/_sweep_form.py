@@ -15,6 +15,7 @@ from ...runner.analysis import Load, estimate_s
 from ...runner.engine import ALGORITHMS, COLLECTIVES, TOPOLOGIES
 from ...runner.sweep import Goal, Prices, Range, grid, parse_axis
 from ._configure import Setup, check, differences
+from ._fields import typed_text
 from ._form import Form
 from ._sweep_aim import Aim, checked_aim
 
@@ -22,6 +23,7 @@ __all__ = [
     "MOST_AXES",
     "Plan",
     "axis_names",
+    "axis_reading",
     "decode_axes",
     "encode_axes",
     "plan_of",
@@ -218,6 +220,21 @@ def _values(axes: Axes, names: Mapping[str, str], *, search: bool) -> dict[str, 
         _check_values(key, names[key], _few(values) if isinstance(values, Range) else values)
         over[key] = values if isinstance(values, Range) else list(dict.fromkeys(values))
     return over
+
+
+def axis_reading(key: str, text: str, names: Mapping[str, str], *, search: bool) -> tuple[str, str]:
+    """Return what is wrong with the values of one axis, and what they are taken for if that is not plain."""
+    try:
+        values = _values([(key, text)], names, search=search).get(key, ())
+    except ChakrascopeError as error:
+        return error.message, ""
+    few = [values.low, values.high] if isinstance(values, Range) else values
+    plain = {item.strip() for item in text.replace("..", ",").split(",")}
+    if all(typed_text(value) in plain or str(value) in plain for value in few):
+        return "", ""
+    return "", "Understood as " + (" to " if isinstance(values, Range) else ", ").join(
+        f"{value:g}" for value in few
+    )
 
 
 def _check_values(key: str, title: str, values: Sequence[Any]) -> None:

@@ -1,0 +1,23 @@
+"""Options that take a quantity with its unit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+
+__all__ = ["quantity"]
+
+Read = Callable[[click.Context, click.Parameter, "str | None"], "float | None"]
+
+
+def quantity(read: Callable[[str], float]) -> Read:
+    """Return the callback of an option that *read* makes a number of; what it refuses is a usage error."""
+
+    def number(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+        try:
+            return None if value is None else read(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+
+    return number
