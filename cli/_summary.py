@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.markup import escape
 
-from ..runner.analysis import TIME_FORMULA, Summary, advice_table
+from ..runner.analysis import TIME_FORMULA, Summary
 from ._output import console, format_option, print_frame, print_json
 from ._studies import of_a_run, open_run
 
@@ -16,10 +15,9 @@ __all__ = ["print_headline", "summary_command"]
 
 def print_headline(summary: Summary) -> None:
     """Print the one-sentence answer, and before it what makes it less than it seems."""
-    console.print()
-    for caveat in summary.caveats:
-        console.print(f"[yellow]{escape(caveat)}[/]", soft_wrap=True)
-    console.print(f"[bold]{summary.headline}[/]\n")
+    for line in summary.qualifiers:
+        console.print(f"Note: {line}", style="yellow", markup=False, soft_wrap=True)
+    console.print(f"\n{summary.headline}\n", style="bold", markup=False)
 
 
 @click.command("summary")
@@ -35,7 +33,7 @@ def summary_command(study_folder: Path, run_id: str | None, view: str | None, ou
     run = open_run(study_folder, run_id)
     summary = run.summary
     tables = {
-        "advice": advice_table(run.path, run.collectives),
+        "advice": run.advice,
         "kinds": summary.kinds,
         "ranks": summary.ranks,
     }

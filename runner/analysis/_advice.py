@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 import pandas as pd
 
-from ._critical_path import CriticalPath
+from ._critical_path import CriticalPath, collective_label
 
 __all__ = ["Advice", "advice", "advice_table"]
 
@@ -14,6 +17,8 @@ _LEAST_SHARE = 0.01
 _HINTS = {
     "communication": "smaller messages (compression, lower precision), a faster network or another "
     "algorithm, or starting it earlier so that computation covers it",
+    "latency": "fewer and larger messages (fusing, larger buckets), less latency, or peers that arrive "
+    "together: its bytes are too few for its time, so neither bandwidth nor compression would help",
     "skew": "a more even load: ranks arrive at different times (skew), and the first ones wait",
     "compute": "a faster kernel or chip for it, fusion, or lower precision",
     "launch": "less Python and dispatch: torch.compile, CUDA graphs, larger batches",
@@ -23,6 +28,11 @@ _HINTS = {
     "idle": "work that fills the gap; the ranks had nothing to run",
     "wait": "a more even load: this rank waited for a straggler",
 }
+_UNKNOWN = "doing less of it, or covering it by other work"
+# Operators that only wait for others, whatever a trace takes them for.
+_WAITING = re.compile(r"^(c10d|gloo|nccl)(::|:)|synchronize|\bwait\b", re.IGNORECASE)
+_SLOW = 0.1  # of what the network carries: below, something else than its bandwidth takes the time
+_LEAST_RATE = 0.125  # bytes/ns: an Ethernet of 1 Gb/s, where nothing else is known of the network
 _WHOLE = {
     "launch": "Host work: Python, dispatch, launches",
     "idle": "Idle time",
@@ -41,16 +51,20 @@ class Advice:
     share: float
 
 
-def advice(path: CriticalPath, collectives: pd.DataFrame, count: int = 4) -> list[Advice]:
+def advice(
+    path: CriticalPath, collectives: pd.DataFrame, count: int = 4, *, link_bytes_per_ns: float = 0.0
+) -> list[Advice]:
     """Return the *count* changes with the largest possible gain, largest first.
 
-    The gain is a bound, not a promise: once a part shrinks, another chain may become the critical one.
+    *link_bytes_per_ns* is what a link of the slowest dimension carries, 0 if unknown: a collective far below
+    it is not helped by smaller messages. The gain is a bound, not a promise: once a part shrinks, another
+    chain may become the critical one.
     """
     segments, total = path.segments, max(1, path.makespan_ns)
     found = []
+    slow = _slow_collectives(collectives, link_bytes_per_ns)
     for kind, part in segments.groupby("kind"):
-        how = _HINTS.get(str(kind), _HINTS["compute"])
-        found += [(what, how, gain) for what, gain in _largest(str(kind), part)]
+        found += [(what, _hint(str(kind), what, slow), gain) for what, gain in _largest(str(kind), part)]
     found += _skew(segments, collectives)
     ranked = sorted(found, key=lambda item: -item[2])[:count]
     return [
@@ -58,9 +72,43 @@ def advice(path: CriticalPath, collectives: pd.DataFrame, count: int = 4) -> lis
     ]
 
 
-def advice_table(path: CriticalPath, collectives: pd.DataFrame) -> pd.DataFrame:
-    """Return :func:`advice` as a table: ``what``, ``how``, ``gain_ns`` at most, and its ``share``."""
-    rows = [asdict(item) for item in advice(path, collectives)]
+def _hint(kind: str, what: str, slow: set[str]) -> str:
+    """Return what shrinks *what*, by its figures where they say more than its *kind*."""
+    if kind == "communication" and what in slow:
+        return _HINTS["latency"]
+    if kind == "compute" and _WAITING.search(what):
+        return _HINTS["wait"]
+    return _HINTS.get(kind, _UNKNOWN)
+
+
+def _slow_collectives(collectives: pd.DataFrame, link_bytes_per_ns: float) -> set[str]:
+    """Return the collectives, as the path describes them, that are far from using the network's bandwidth.
+
+    Where nothing is known of the network, it carries at least what the fastest of them reached.
+    """
+    if collectives.empty:
+        return set()
+    carried = link_bytes_per_ns or max(_LEAST_RATE, float(collectives["bus_bytes_per_ns"].max()))
+    by_name = collectives.assign(name=[collective_label(*row) for row in _labelled(collectives)])
+    fastest = by_name.groupby("name")["bus_bytes_per_ns"].max()
+    return set(fastest.index[fastest < _SLOW * carried])
+
+
+def _labelled(collectives: pd.DataFrame) -> Iterator[tuple[str, int, int]]:
+    columns = (collectives[name].tolist() for name in ("operation", "size_bytes", "group"))
+    return zip(*columns, strict=True)
+
+
+def advice_table(
+    path: CriticalPath, collectives: pd.DataFrame, network: Mapping[str, Any] | None = None
+) -> pd.DataFrame:
+    """Return :func:`advice` as a table: ``what``, ``how``, ``gain_ns`` at most, and its ``share``.
+
+    *network* is the one that was simulated, as the result's provenance has it.
+    """
+    rates = (network or {}).get("bandwidth") or [0.0]
+    link = min(rates) * 2**30 / 10**9
+    rows = [asdict(item) for item in advice(path, collectives, link_bytes_per_ns=link)]
     table: pd.DataFrame = pd.DataFrame(rows, columns=[field.name for field in fields(Advice)])
     return table
 

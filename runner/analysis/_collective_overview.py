@@ -45,7 +45,8 @@ def collective_overview(result: Result, nodes: pd.DataFrame, path: CriticalPath)
         last_start_ns=("start_ns", "max"),
         transfer_ns=("transfer_ns", "max"),
     )
-    last = calls.loc[calls.groupby("collective")["start_ns"].idxmax(), ["collective", "rank", "node_id"]]
+    by_rank = calls.sort_values("rank", kind="stable")  # of ranks that arrive together, the lowest
+    last = by_rank.loc[by_rank.groupby("collective")["start_ns"].idxmax(), ["collective", "rank", "node_id"]]
     table = table.merge(last, on="collective").merge(_on_path(calls, path), on="collective", how="left")
     modules = nodes[["rank", "node_id", "module"]]
     table = table.merge(modules, on=["rank", "node_id"], how="left")

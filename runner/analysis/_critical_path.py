@@ -277,9 +277,14 @@ def describe_collective(facts: dict[str, Any]) -> str:
     """Return e.g. ``all_reduce of 12.3 MiB, all ranks`` for a node's facts, or "" without communication."""
     if facts["type"] < NodeType.COMM_SEND:
         return ""
-    size = bytes_text(max(int(facts["comm_size_bytes"]), 0))
     if facts["type"] == NodeType.COMM_COLL:
         kind = CollectiveType(int(facts["comm_type"])).name.lower()
-        group = "all ranks" if facts["group"] == 0 else f"group {facts['group']}"
-        return f"{kind} of {size}, {group}"
+        return collective_label(kind, int(facts["comm_size_bytes"]), facts["group"])
+    size = bytes_text(max(int(facts["comm_size_bytes"]), 0))
     return f"{'send' if facts['type'] == NodeType.COMM_SEND else 'recv'} of {size}"
+
+
+def collective_label(operation: str, size_bytes: int, group: int) -> str:
+    """Return e.g. ``all_reduce of 12.3 MiB, all ranks``, as the path names a collective."""
+    where = "all ranks" if group == 0 else f"group {group}"
+    return f"{operation} of {bytes_text(max(size_bytes, 0))}, {where}"

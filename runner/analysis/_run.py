@@ -14,9 +14,11 @@ from ...errors import ChakrascopeError
 from .._experiment import Experiment
 from .._result import Result
 from ..study import RunInfo, Study
+from ._advice import advice_table
 from ._collective_overview import collective_overview
 from ._critical_path import BREAKDOWNS, CriticalPath
 from ._lanes import Lanes
+from ._last_arrival import with_replicas_folded
 from ._layers import layer_table
 from ._link_path import link_breakdown
 from ._network_path import network_breakdown
@@ -29,6 +31,7 @@ __all__ = ["RUN_BREAKDOWNS", "ComputedOnce", "RunAnalysis", "analyse_run"]
 
 RUN_BREAKDOWNS = (*BREAKDOWNS, "network", "link")
 """What the critical path of a run can be split by: a path's own breakdowns, and the parts of the network."""
+_WITHOUT_NETWORK = ("replay", "fake")
 Value = TypeVar("Value")
 
 
@@ -60,7 +63,7 @@ class RunAnalysis:
     def __init__(self, study: Study, info: RunInfo, result: Result, workload: Workload) -> None:
         self.study = study
         self.info = info
-        self.result = result
+        self.result = with_replicas_folded(result, workload)
         self.workload = workload
         self.lock = threading.RLock()
 
@@ -98,6 +101,12 @@ class RunAnalysis:
     def collectives(self) -> pd.DataFrame:
         """Return every collective of the run, as :func:`collective_overview` returns them."""
         return collective_overview(self.result, self.nodes, self.path)
+
+    @property
+    def advice(self) -> pd.DataFrame:
+        """Return what would help, as :func:`advice_table` does."""
+        network = {} if self.info.backend in _WITHOUT_NETWORK else self.result.provenance.get("network")
+        return advice_table(self.path, self.collectives, network)
 
     @ComputedOnce
     def lanes(self) -> Lanes:

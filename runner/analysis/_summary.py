@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,16 +33,17 @@ _PHRASES = {
     "wait": "waiting for peers",
     "idle": "idle time",
 }
+_NAMED_AS_WHOLE = ("launch", "wait", "idle")  # their names are those of what comes after
+_WITHOUT_NETWORK = ("replay", "fake")
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
     """What bounds a step. *headline* is one sentence; *kinds* is the critical path by kind.
 
-    *caveats* are sentences on what makes the answer less than it seems, to be read before it.
-
     *ranks* has a row per rank: ``compute_ns, exposed_comm_ns, overlap_ns, idle_ns, finish_ns``, where
     compute, exposed communication and idle time (here: until the last rank finishes) add up to the makespan.
+    *qualifiers* are sentences on what makes the answer less than it seems, to be read before it.
     """
 
     headline: str
@@ -49,13 +51,13 @@ class Summary:
     kinds: pd.DataFrame
     ranks: pd.DataFrame
     path: CriticalPath
-    caveats: tuple[str, ...] = ()
+    qualifiers: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain JSON."""
         return {
             "headline": self.headline,
-            "caveats": list(self.caveats),
+            "qualifiers": list(self.qualifiers),
             "makespan_ns": self.makespan_ns,
             "critical_path_by_kind": self.kinds.to_dict(orient="records"),
             "ranks": self.ranks.to_dict(orient="records"),
@@ -66,46 +68,74 @@ def summarize(result: Result, workload: Workload) -> Summary:
     """Return what bounds the step of *result*, whose programs are *workload*'s."""
     path = critical_path(result, workload)
     kinds = path.breakdown("kind")
-    ranks = rank_times(result)
-    return Summary(_headline(path, kinds), result.makespan_ns, kinds, ranks, path, _caveats(workload, kinds))
+    headline = _headline(path, kinds, _measured_ns(workload))
+    if result.backend not in _WITHOUT_NETWORK and not path.segments.empty:
+        headline += _network_cannot_matter(kinds)
+    said = [result.provenance.get(key, []) for key in ("warnings", "assumptions")]
+    lines = [*_of_the_profiler(workload, kinds), *(str(line) for lines in said for line in lines)]
+    qualifiers = tuple(dict.fromkeys(lines))
+    return Summary(headline, result.makespan_ns, kinds, rank_times(result), path, qualifiers)
 
 
-def _caveats(workload: Workload, kinds: pd.DataFrame) -> tuple[str, ...]:
+def _of_the_profiler(workload: Workload, kinds: pd.DataFrame) -> list[str]:
     """Return what the profiler did to the captured step; more of it where the host bounds the step."""
     overhead = profiler_overhead(workload.metadata)
     if overhead is None:
-        return ()
+        return []
     said = f"{overhead.text[0].upper()}{overhead.text[1:]}"
     if overhead.host_rescaled:
-        return (f"{said}; host time was scaled by it.",)
+        return [f"{said}; host time was scaled by it."]
     has_device = any((graph.node_columns["stream"] >= _DEVICE_LANES).any() for graph in workload.graphs)
     on_host = ["launch", "comm_call", *([] if has_device else ["compute"])]
     if overhead.matters and kinds[kinds["key"].isin(on_host)]["share"].sum() > _HALF:
-        return (f"{said}: that the host's work bounds this one may be the profiler's doing.",)
-    return (f"{said}.",)
+        return [f"{said}: that the host's work bounds this one may be the profiler's doing."]
+    return [f"{said}."]
 
 
-def _headline(path: CriticalPath, kinds: pd.DataFrame) -> str:
+def _measured_ns(workload: Workload) -> int:
+    """Return how long the step took when it was captured, on the rank where it took longest; 0 if unknown."""
+    measured = workload.metadata.get("measured_step_ns")
+    values = measured.values() if isinstance(measured, Mapping) else [measured]
+    return max((int(value) for value in values if isinstance(value, (int, float))), default=0)
+
+
+def _network_cannot_matter(kinds: pd.DataFrame) -> str:
+    if (kinds["key"] == "communication").any():
+        return ""
+    return " No communication is on the critical path: a faster network cannot shorten the step."
+
+
+def _headline(path: CriticalPath, kinds: pd.DataFrame, measured_ns: int) -> str:
     if path.segments.empty:
         return "The step takes no time: every node has a duration of 0."
     top = kinds.iloc[0]
     share = share_text(float(top["share"]))
     cause = _PHRASES.get(top["key"], top["key"])
-    lead = f"The step of {duration_text(path.makespan_ns)} is bound by {cause}: {share}"
-    return f"{lead} of the critical path; {_contributor(path, str(top['key']))}."
+    measured = f" (measured: {duration_text(measured_ns)})" if measured_ns else ""
+    lead = f"The step of {duration_text(path.makespan_ns)}{measured} is bound by {cause}: {share}"
+    return f"{lead} of the critical path; {_contributor(path)}."
 
 
-def _contributor(path: CriticalPath, kind: str) -> str:
-    """Return the largest contributor to *kind*: what it is, where it was issued and which rank came last."""
-    part = path.segments[path.segments["kind"] == kind]
-    column = "collective" if kind == "communication" else "operator"
-    totals = part.groupby(column)["duration_ns"].sum().sort_values(ascending=False, kind="stable")
-    name = str(totals.index[0])
-    own = part[part[column] == name]
+def _contributor(path: CriticalPath) -> str:
+    """Return what holds the largest share of the path, of any kind: what it is and where it was issued.
+
+    A name counts once for all of its segments; kinds whose names say nothing count as they are.
+    """
+    segments = path.segments
+    kind = segments["kind"]
+    names = segments["operator"].where(kind != "communication", segments["collective"])
+    names = names.where(~kind.isin(_NAMED_AS_WHOLE), "")
+    totals = segments.groupby([kind, names])["duration_ns"].sum().sort_values(ascending=False, kind="stable")
+    key: Any = totals.index[0]
+    own = segments[(kind == key[0]) & (names == key[1])]
     largest = own.sort_values("duration_ns", ascending=False, kind="stable").iloc[0]
-    total = duration_text(int(totals.iloc[0])) + (f" in {len(own):,} segments" if len(own) > 1 else "")
-    text = f"the largest contributor is {name or largest['name']} ({total}){_place(own)}"
-    return text + (f"; its largest piece: {_lower(largest['reason'])}" if kind == "communication" else "")
+    name = key[1] or _PHRASES.get(key[0], str(largest["name"]))
+    pieces = f" in {len(own):,} segments" if len(own) > 1 else ""
+    share = share_text(int(totals.iloc[0]) / max(1, path.makespan_ns))
+    text = f"the largest contributor is {name} ({duration_text(int(totals.iloc[0]))}{pieces}, {share})"
+    text += _place(own)
+    is_communication = key[0] == "communication"
+    return text + (f"; its largest piece: {_lower(largest['reason'])}" if is_communication else "")
 
 
 def _place(segments: pd.DataFrame) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 from ...support import spreadsheet_text
-from ._advice import advice_table
 from ._compare_runs import run_kinds, run_overview
 from ._differences import collective_differences, error_distribution, node_differences, rank_differences
 from ._divergence import paths_table
@@ -35,7 +34,7 @@ def _nodes(base: RunAnalysis, other: RunAnalysis) -> pd.DataFrame:
 
 
 TABLES: Mapping[str, Callable[[RunAnalysis], pd.DataFrame]] = {
-    "advice": lambda run: advice_table(run.path, run.collectives),
+    "advice": lambda run: run.advice,
     "ranks": lambda run: run.summary.ranks,
     "segments": lambda run: segment_table(run.path),
     "collectives": lambda run: run.collectives,

@@ -127,7 +127,7 @@ def test_convert_and_summary_say_it_and_what_was_done_about_it(captured, tmp_pat
         assert (f"{said}; host time was scaled by it." if options else doubted) in shown
         assert shown.index(said) < shown.index("The step of")
     run = analyse_run(study)
-    assert run.summary.to_json()["caveats"] == [f"{said}; host time was scaled by it."]
+    assert run.summary.to_json()["qualifiers"][0] == f"{said}; host time was scaled by it."
 
 
 def test_traces_of_other_tools_cannot_be_scaled(data_dir, tmp_path, capsys):

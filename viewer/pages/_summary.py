@@ -18,6 +18,7 @@ __all__ = ["PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/", "Summary"
 _MOST_COLLECTIVES = 100
+_MOST_QUALIFIERS = 4
 _RANKS_NOTE = (
     "Milliseconds. Compute + exposed communication + idle = the step; exposed communication is what "
     "computation does not cover, overlapped what it does."
@@ -57,7 +58,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     kinds = run.summary.kinds
     return dmc.Stack(
         [
-            *(dmc.Alert(caveat, color="yellow", variant="light") for caveat in run.summary.caveats),
+            *_qualifiers(run),
             dmc.Title(run.summary.headline, order=2, size="h3", id="headline"),
             _figures(run),
             card(
@@ -71,7 +72,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             *_contributors(run, scheme),
             # Filled when the page stands: what is below the first screen need not hold it up.
             html.Div(id="summary-tables"),
-            *_warnings(run),
+            *_ignored(run),
         ],
         gap="md",
     )
@@ -180,13 +181,22 @@ def _ranks(run: OpenRun, scheme: str) -> dmc.Paper:
     )  # fmt: skip
 
 
-def _warnings(run: OpenRun) -> list[Any]:
-    provenance = run.result.provenance
-    said = [*provenance.get("warnings", []), *provenance.get("ignored_keys", [])]
-    said += [line for line in provenance.get("assumptions", []) if line not in said]
+def _qualifiers(run: OpenRun) -> list[Any]:
+    """Return what the answer takes for granted; the first lines in full, as it is read before the answer."""
+    said = run.summary.qualifiers
     if not said:
         return []
-    return [card("Assumptions and warnings", dmc.List([dmc.ListItem(str(line)) for line in said], size="sm"))]
+    lines = dmc.List([dmc.ListItem(line) for line in said[:_MOST_QUALIFIERS]], size="sm")
+    rest = [dmc.ListItem(line) for line in said[_MOST_QUALIFIERS:]]
+    more = [html.Details([html.Summary(f"{len(rest):,} more"), dmc.List(rest, size="sm")])] if rest else []
+    return [dmc.Alert([lines, *more], title="What qualifies this answer", color="yellow",
+                      variant="light", id="qualifiers")]  # fmt: skip
+
+
+def _ignored(run: OpenRun) -> list[Any]:
+    said = [str(line) for line in run.result.provenance.get("ignored_keys", [])]
+    items = dmc.List([dmc.ListItem(line) for line in said], size="sm")
+    return [card("Settings without effect", items)] if said else []
 
 
 def register(app: Dash, view: StudyView) -> None:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from ...errors import StudyError
 from ...runner import BREAKDOWNS, Study
-from ...runner.analysis import advice_table, link_table, packet_facts, segment_table
+from ...runner.analysis import link_table, packet_facts, segment_table
 from ...support import bytes_text, count_text, duration_text, share_text, write_file, writing
 from .._state import OpenRun, StudyView
 from .._theme import run_name
@@ -47,7 +47,7 @@ def report_html(run: OpenRun) -> str:
     return environment.get_template("report.html.j2").render(
         name=run_name(run.info),
         ranks=count_text(run.info.num_ranks, "rank"),
-        caveats=run.summary.caveats,
+        qualifiers=run.summary.qualifiers,
         headline=run.summary.headline,
         sections=_sections(run),
         style=Markup((folder / "report.css").read_text("utf-8")),
@@ -70,14 +70,14 @@ def _sections(run: OpenRun) -> list[Section]:
                 "what a ring of as many ranks moves over each link."),
         Section("Network", _network(run), _NETWORK_NOTE),
         Section("Ranks", _ranks(run), "Compute + exposed communication + idle = the step."),
-        Section("Assumptions and warnings", _warnings(run)),
+        Section("Settings without effect", _ignored(run)),
         Section("How it was made", _provenance(run)),
     ]  # fmt: skip
 
 
 def _advice(run: OpenRun) -> Sequence[Part]:
     return Table.of(
-        advice_table(run.path, run.collectives),
+        run.advice,
         {
             "what": ("Cause", str),
             "gain_ns": ("Gains at most", duration_text),
@@ -177,12 +177,8 @@ def _ranks(run: OpenRun) -> Sequence[Part]:
     )
 
 
-def _warnings(run: OpenRun) -> Sequence[Part]:
-    provenance = run.result.provenance
-    said = [
-        str(line) for key in ("warnings", "ignored_keys", "assumptions") for line in provenance.get(key, [])
-    ]
-    return Lines.of(dict.fromkeys(said))
+def _ignored(run: OpenRun) -> Sequence[Part]:
+    return Lines.of(str(line) for line in run.result.provenance.get("ignored_keys", []))
 
 
 def _provenance(run: OpenRun) -> Sequence[Part]:

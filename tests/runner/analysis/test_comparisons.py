@@ -19,6 +19,9 @@ from chakrascope.runner.analysis import (
     traffic_table,
     use_over_time,
 )
+from chakrascope.runner.analysis._advice import _HINTS
+from chakrascope.runner.analysis._critical_path import SEGMENT_COLUMNS, CriticalPath
+from chakrascope.runner.analysis._summary import _headline, _network_cannot_matter, summarize
 
 
 @pytest.fixture
@@ -181,3 +184,72 @@ def test_flows_end_to_end(simulated):
     table = traffic_table(result, "flows").set_index("from")
     assert table.loc["rank 0", "rank 3"] == 17
     assert traffic_table(simulated.result, "flows").set_index("from").to_numpy().sum() == 0
+
+
+def _path(rows, makespan_ns):
+    """Return a path of (kind, operator, collective, duration) in a row."""
+    filled, start = [], 0
+    for number, (kind, operator, collective, duration) in enumerate(rows):
+        filled.append((number, 0, number, operator, kind, start, start + duration, duration, "Because.",
+                       operator, "", collective, ""))  # fmt: skip
+        start += duration
+    segments = pd.DataFrame(filled, columns=list(SEGMENT_COLUMNS)).astype(SEGMENT_COLUMNS)
+    return CriticalPath(segments, makespan_ns, np.zeros(1, dtype=np.int32))
+
+
+def test_headline_names_what_holds_most_whatever_its_kind():
+    rows = [("compute", f"aten::op{number}", "", 20) for number in range(3)]
+    path = _path([*rows, ("communication", "c10d::alltoall_", "all_to_all of 1.00 MiB, all ranks", 40)], 100)
+    headline = _headline(path, path.breakdown("kind"), 80)
+    assert headline.startswith("The step of 100 ns (measured: 80 ns) is bound by computation: 60.0 %")
+    assert "the largest contributor is all_to_all of 1.00 MiB, all ranks (40 ns, 40.0 %)" in headline
+
+
+@pytest.mark.parametrize(
+    ("rate", "link", "hint"),
+    [
+        (0.003, 10.0, "latency"),
+        (0.003, 0.0, "latency"),
+        (9.0, 10.0, "communication"),
+        (2.0, 0.0, "communication"),
+    ],
+)
+def test_advice_on_a_collective_follows_from_its_figures(run, rate, link, hint):
+    path = _path([("communication", "c10d::allreduce_", "all_reduce of 24.0 KiB, all ranks", 100)], 100)
+    rows = run.collectives.head(1).assign(
+        operation="all_reduce", size_bytes=24 * 1024, group=0, bus_bytes_per_ns=rate, on_path_ns=0
+    )
+    (item,) = advice(path, rows, link_bytes_per_ns=link)
+    assert item.how == _HINTS[hint]
+
+
+@pytest.mark.parametrize(
+    "name", ["c10d::recv_", "gloo:all_reduce", "cudaStreamSynchronize", "wait for peers"]
+)
+def test_nobody_is_told_to_wait_with_a_faster_kernel(run, name):
+    path = _path([("compute", name, "", 60), ("new-kind", "x", "", 40)], 100)
+    assert not any("kernel" in item.how for item in advice(path, run.collectives.head(0)))
+
+
+def test_network_that_cannot_matter_is_told(simulated):
+    path = _path([("compute", "aten::mm", "", 100)], 100)
+    assert "a faster network cannot shorten the step" in _network_cannot_matter(path.breakdown("kind"))
+    assert "a faster network" not in simulated.summary.headline
+
+
+def test_what_qualifies_the_answer_is_said_once_and_warnings_first(run):
+    told = run.result.provenance | {"warnings": ["w"], "assumptions": ["1 of 2 ranks", "w"]}
+    summary = summarize(dataclasses.replace(run.result, provenance=told), run.workload)
+    assert summary.qualifiers[:2] == ("w", "1 of 2 ranks")
+    assert summary.to_json()["qualifiers"] == list(summary.qualifiers)
+
+
+def test_one_rule_says_who_came_last(simulated):
+    """Of replicas that arrive together the lowest, in the table of collectives and at every node alike."""
+    nodes = simulated.nodes.merge(
+        simulated.result.collectives[["rank", "node_id", "collective"]], on=["rank", "node_id"]
+    )
+    late = nodes[nodes["origin_rank"] != nodes["rank"]]
+    assert len(late)
+    table = simulated.collectives.set_index("collective")["rank"]
+    assert (late["origin_rank"].to_numpy() == table[late["collective"]].to_numpy()).all()
