@@ -17,6 +17,7 @@ from ._differences import (
     collective_differences,
     error_distribution,
     flow_differences,
+    measured_is_second,
     node_differences,
     rank_differences,
 )
@@ -46,10 +47,11 @@ class Comparison:
         rows = []
         for name, result in zip(self.labels, self.results, strict=True):
             delta = result.makespan_ns - base
+            reference = result.makespan_ns if measured_is_second(self.results[0], result) else base
             times = rank_times(result)
             rows.append(
                 {"result": name, "backend": result.backend, "makespan_ns": result.makespan_ns}
-                | {"delta_ns": delta, "relative": delta / max(base, 1)}
+                | {"delta_ns": delta, "relative": delta / max(reference, 1)}
                 | {column: round(times[column].mean()) for column in _MEANS}
             )
         table: pd.DataFrame = pd.DataFrame(rows)

@@ -7,13 +7,17 @@ from collections.abc import Sequence
 import pandas as pd
 
 from ..study import run_name
+from ._differences import measured_is_second
 from ._run import RunAnalysis
 
 __all__ = ["run_kinds", "run_overview", "same_nodes"]
 
 
 def run_overview(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
-    """Return a row per run; ``delta_ns`` and ``relative`` are against the first of *runs*."""
+    """Return a row per run; ``delta_ns`` and ``relative`` are against the first of *runs*.
+
+    Against a measurement, ``relative`` is relative to that, wherever it stands.
+    """
     base = runs[0].result.makespan_ns
     rows = [
         {
@@ -24,13 +28,17 @@ def run_overview(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
             "ranks": run.info.num_ranks,
             "makespan_ns": run.result.makespan_ns,
             "delta_ns": run.result.makespan_ns - base,
-            "relative": run.result.makespan_ns / max(1, base) - 1,
+            "relative": (run.result.makespan_ns - base) / max(1, _reference_ns(runs[0], run)),
             "exposed_comm_ns": int(run.summary.ranks["exposed_comm_ns"].max()),
         }
         for run in runs
     ]
     table: pd.DataFrame = pd.DataFrame(rows)
     return table
+
+
+def _reference_ns(base: RunAnalysis, run: RunAnalysis) -> int:
+    return (run if measured_is_second(base.result, run.result) else base).result.makespan_ns
 
 
 def run_kinds(runs: Sequence[RunAnalysis]) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """What differs between two results: rank by rank, node by node, collective by collective, flow by flow.
 
 Each table has the base's time, the other's, and of what is aligned one to one ``delta_ns`` and ``relative``,
-the difference over the base's time (over 1 ns where that is 0).
+the difference over the base's time (over 1 ns where that is 0), or over the other's if only that is measured.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ __all__ = [
     "collective_differences",
     "error_distribution",
     "flow_differences",
+    "measured_is_second",
     "node_differences",
     "rank_differences",
 ]
@@ -23,6 +24,7 @@ __all__ = [
 _NODE = ["rank", "node_id"]
 _DIFFERENCE = ["base_ns", "other_ns", "delta_ns", "relative"]
 _NODE_FACTS = ["name", "kind", "module", "phase"]
+_MEASURED = "replay"
 _QUANTILES = {"p05": 0.05, "median": 0.5, "p95": 0.95}
 
 
@@ -30,9 +32,8 @@ def rank_differences(base: Result, other: Result) -> pd.DataFrame:
     """Return the ranks both results have: each figure of `rank_times` of both, and the finish's error."""
     table: pd.DataFrame = rank_times(base).merge(rank_times(other), on="rank", suffixes=("_base", "_other"))
     delta = table["finish_ns_other"] - table["finish_ns_base"]
-    compared: pd.DataFrame = table.assign(
-        delta_ns=delta, relative=delta / table["finish_ns_base"].clip(lower=1)
-    )
+    reference = table["finish_ns_other" if measured_is_second(base, other) else "finish_ns_base"]
+    compared: pd.DataFrame = table.assign(delta_ns=delta, relative=delta / reference.clip(lower=1))
     return compared
 
 
@@ -44,7 +45,7 @@ def node_differences(base: Result, other: Result, facts: pd.DataFrame) -> pd.Dat
     table = _durations(base).merge(_durations(other), on=_NODE, suffixes=("_base", "_other"))
     table = table.rename(columns={"duration_ns_base": "base_ns", "duration_ns_other": "other_ns"})
     described = table.merge(facts[[*_NODE, *_NODE_FACTS]], on=_NODE, how="left")
-    return _worst_first(_with_difference(described))
+    return _worst_first(_with_difference(described, base, other))
 
 
 def _durations(result: Result) -> pd.DataFrame:
@@ -75,7 +76,7 @@ def collective_differences(base: Result, other: Result, described: pd.DataFrame)
     whole = table.columns.drop("collective")
     table[whole] = table[whole].round().astype(np.int64)
     facts = described[["collective", "operation", "module", "group", "size_bytes", "rank", "node_id"]]
-    return _worst_first(_with_difference(table).merge(facts, on="collective"))
+    return _worst_first(_with_difference(table, base, other).merge(facts, on="collective"))
 
 
 def flow_differences(base: Result, other: Result) -> pd.DataFrame:
@@ -87,7 +88,7 @@ def flow_differences(base: Result, other: Result) -> pd.DataFrame:
     keys = ["src", "dst", "bytes", "turn"]
     table = _completions(base).merge(_completions(other), on=keys, suffixes=("_base", "_other"))
     table = table.rename(columns={"completion_ns_base": "base_ns", "completion_ns_other": "other_ns"})
-    return _worst_first(_with_difference(table))
+    return _worst_first(_with_difference(table, base, other))
 
 
 def _completions(result: Result) -> pd.DataFrame:
@@ -117,9 +118,15 @@ def error_distribution(differences: pd.DataFrame, by: str) -> pd.DataFrame:
     return table
 
 
-def _with_difference(table: pd.DataFrame) -> pd.DataFrame:
+def measured_is_second(base: Result, other: Result) -> bool:
+    """Return whether *other* is the measurement of the two, which errors are relative to then."""
+    return other.backend == _MEASURED and base.backend != _MEASURED
+
+
+def _with_difference(table: pd.DataFrame, base: Result, other: Result) -> pd.DataFrame:
     delta = table["other_ns"] - table["base_ns"]
-    result: pd.DataFrame = table.assign(delta_ns=delta, relative=delta / table["base_ns"].clip(lower=1))
+    reference = table["other_ns" if measured_is_second(base, other) else "base_ns"]
+    result: pd.DataFrame = table.assign(delta_ns=delta, relative=delta / reference.clip(lower=1))
     return result
 
 

@@ -100,7 +100,7 @@ def _measured_ns(workload: Workload) -> int:
 
 
 def _network_cannot_matter(kinds: pd.DataFrame) -> str:
-    if (kinds["key"] == "communication").any():
+    if kinds["key"].isin(["communication", "comm_call"]).any():
         return ""
     return " No communication is on the critical path: a faster network cannot shorten the step."
 

@@ -98,7 +98,10 @@ _ERRORS = [
         )
     ),
 ]  # fmt: skip
-_ERRORS_NOTE = "How much longer nodes take in the other run, relative to this one, every node counted once."
+_ERRORS_NOTE = (
+    "How much longer nodes take in the other run, relative to the measurement where one of both is measured, "
+    "else to this one; every node counted once."
+)
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:

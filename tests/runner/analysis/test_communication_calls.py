@@ -27,7 +27,7 @@ def test_the_summary_names_the_calls(blocked):
     program, result = blocked
     summary = summarize(result, program)
     assert "is bound by host time inside communication calls: 8" in summary.headline
-    assert "the largest contributor is c10d::recv_ (8.00 ms)" in summary.headline
+    assert "the largest contributor is c10d::recv_ (8.00 ms, 88.8 %)" in summary.headline
     assert KIND_LABELS[summary.kinds["key"].iloc[0]] == "Communication call"
 
 

@@ -21,6 +21,7 @@ from chakrascope.runner.analysis import (
 )
 from chakrascope.runner.analysis._advice import _HINTS
 from chakrascope.runner.analysis._critical_path import SEGMENT_COLUMNS, CriticalPath
+from chakrascope.runner.analysis._differences import node_differences, rank_differences
 from chakrascope.runner.analysis._summary import _headline, _network_cannot_matter, summarize
 
 
@@ -253,3 +254,14 @@ def test_one_rule_says_who_came_last(simulated):
     assert len(late)
     table = simulated.collectives.set_index("collective")["rank"]
     assert (late["origin_rank"].to_numpy() == table[late["collective"]].to_numpy()).all()
+
+
+def test_errors_against_a_measurement_are_relative_to_it(run, simulated):
+    measured = dataclasses.replace(run.result, backend="replay")
+    for base, other in ((measured, simulated.result), (simulated.result, measured)):
+        nodes = node_differences(base, other, simulated.nodes)
+        reference = nodes["base_ns" if base is measured else "other_ns"].clip(lower=1)
+        assert (nodes["relative"] == nodes["delta_ns"] / reference).all()
+        ranks = rank_differences(base, other)
+        side = "base" if base is measured else "other"
+        assert (ranks["relative"] == ranks["delta_ns"] / ranks[f"finish_ns_{side}"]).all()
