@@ -49,7 +49,7 @@ def test_what_qualifies_the_answer_stands_before_it(made, page):
     run = StudyView(made.study).open(made.run_a)
     headline = page(run).partition(run.summary.headline)[0]
     assert "times an unprofiled one" not in headline
-    vars(run)["summary"] = replace(run.summary, caveats=("Steps take 2.0 times an unprofiled one.",))
+    vars(run)["summary"] = replace(run.summary, qualifiers=("Steps take 2.0 times an unprofiled one.",))
     assert "Steps take 2.0 times an unprofiled one." in page(run).partition(run.summary.headline)[0]
 
 
