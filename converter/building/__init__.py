@@ -1,7 +1,16 @@
-"""Build the graph of each rank from its linked traces: lanes, steps, dependencies, costs."""
+"""Build the graph of each rank from its linked traces: lanes, steps, dependencies, costs.
+
+Before that, tell whether the traces belong together.
+"""
 
 from __future__ import annotations
 
+from ._belonging import Doubt as Doubt
+from ._belonging import Identity as Identity
+from ._belonging import apart as apart
+from ._belonging import doubts_of_pair as doubts_of_pair
+from ._belonging import doubts_of_ranks as doubts_of_ranks
+from ._belonging import settle as settle
 from ._convert import UNMARKED as UNMARKED
 from ._convert import Progress as Progress
 from ._convert import convert as convert
@@ -15,11 +24,17 @@ from ._steps import annotated_steps as annotated_steps
 __all__ = [
     "LEFT_OUT",
     "UNMARKED",
+    "Doubt",
+    "Identity",
     "ProfilerOverhead",
     "Progress",
     "annotated_steps",
+    "apart",
     "convert",
     "convert_files",
+    "doubts_of_pair",
+    "doubts_of_ranks",
     "profiler_overhead",
     "read_rank",
+    "settle",
 ]

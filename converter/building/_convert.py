@@ -16,6 +16,7 @@ from ...errors import TraceError
 from ...tracer import MAX_RANKS, RankEntry, TraceSet
 from ..chakra import Graph, NodeType, Workload
 from ..readers import Files, RankTraces, find_rank_traces, with_archives_open
+from ._belonging import doubts_of_ranks, doubts_of_work, settle
 from ._fake_world import pose_for_all
 from ._overhead import measured_overhead, with_overhead_told, without_overhead
 from ._rank import OpenRank, StepsDiffer, open_ranks, rank_graph
@@ -92,7 +93,16 @@ def _convert_set(
             "detail was converted, and its operators are slower for it"
         )
     place = str(folder)
-    return _convert(ranks, step, place, known=known, assumptions=assumptions, progress=progress, jobs=jobs)
+    return _convert(
+        ranks,
+        step,
+        place,
+        known=known,
+        assumptions=assumptions,
+        progress=progress,
+        jobs=jobs,
+        known_size=0 if trace_set.fake_world else trace_set.world_size,
+    )
 
 
 def convert_files(
@@ -135,12 +145,13 @@ def _convert(
     assumptions: Sequence[str],
     progress: Progress | None,
     jobs: int | None,
+    known_size: int = 0,
 ) -> Workload:
-    """Convert all *ranks*; *known* goes into the metadata as it is."""
+    """Convert all *ranks*, of a job of *known_size*; *known* goes into the metadata as it is."""
     with _without_collector():
         processes = _processes(ranks, jobs)
         opened = open_ranks(ranks, keep=processes == 1, threads=processes)
-        _refuse_swapped(opened)
+        settle(doubts_of_ranks([rank.identity for rank in opened], known_size))
         chosen = choose_steps([rank.steps for rank in opened], step, place)
         world_size = max(len(ranks), *(rank.world_size for rank in opened))
         if world_size > MAX_RANKS:
@@ -150,7 +161,7 @@ def _convert(
             graphs.append(graph)
             if progress is not None:
                 progress(len(graphs), len(ranks))
-    notes = [*assumptions]
+    notes = [*assumptions, *_belonging(opened, graphs, chosen, place, known_size)]
     if not all(rank.marked for rank in opened):
         notes.append(UNMARKED)
     graphs, groups = _with_common_groups(graphs)
@@ -212,6 +223,7 @@ def _of_entry(folder: Path, entry: RankEntry, timed: bool) -> RankTraces:
         steps=tuple(steps),
         structure=structure if timed else None,
         device=entry.device,
+        process=entry.pid,
     )
 
 
@@ -235,15 +247,13 @@ def _with_common_groups(graphs: Sequence[Graph]) -> tuple[list[Graph], dict[int,
     return result, {number: ranks for ranks, number in ids.items()}
 
 
-def _refuse_swapped(opened: Sequence[OpenRank]) -> None:
-    """Raise `TraceError` for files that are of other ranks than they stand for, in another order."""
-    stated = [rank.stated_rank for rank in opened]
-    for rank in opened:
-        if rank.stated_rank not in (-1, rank.traces.rank) and stated != sorted(stated):
-            raise TraceError(
-                f"{rank.traces.device_path} is the trace of rank {rank.stated_rank}, but stands for rank "
-                f"{rank.traces.rank}. Give the files in the order of their ranks."
-            )
+def _belonging(
+    opened: Sequence[OpenRank], graphs: Sequence[Graph], chosen: set[int], place: str, known_size: int
+) -> list[str]:
+    """Return what is doubtful about whether the traces belong together; raise `TraceError` if they do not."""
+    identities = [graph.metadata.pop("identity") for graph in graphs]
+    spans = {rank.traces.rank: next(step for step in rank.steps if step.index in chosen) for rank in opened}
+    return settle([*doubts_of_ranks(identities, known_size), *doubts_of_work(graphs, spans, place)])
 
 
 def _stand_ins(

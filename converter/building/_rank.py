@@ -33,6 +33,7 @@ from ..readers import (
     tensors,
 )
 from ._assemble import assemble
+from ._belonging import Identity, doubts_of_pair, settle
 from ._device_graph import DEVICE_LANE, device_graph
 from ._entries import flights_of, last_entries
 from ._recorded_shapes import read_recorded_host, with_own_records
@@ -74,6 +75,19 @@ class OpenRank(msgspec.Struct):
     trace: DeviceTrace | None = None
     host: HostTrace | None = None
     last_entries: dict[Entry, int] = msgspec.field(default_factory=dict)
+
+    @property
+    def identity(self) -> Identity:
+        """What is known of where the traces come from before they are read whole."""
+        traces = self.traces
+        host_path = None if traces.host_path == traces.device_path else traces.host_path
+        return Identity(
+            traces.rank,
+            host_path,
+            traces.device_path,
+            stated_rank=self.stated_rank,
+            world_size=self.world_size,
+        )
 
 
 def open_ranks(ranks: Sequence[RankTraces], *, keep: bool, threads: int = 1) -> list[OpenRank]:
@@ -118,13 +132,19 @@ def _size(path: Path) -> int:
 def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
     """Return the graph of one rank for the *chosen* steps.
 
-    Its ``metadata["groups"]`` lists the rank tuples that its ``group`` column counts from 1 on. Raises
-    `TraceError` for traces that cannot be used, `StepsDiffer` if only the structure step can.
+    Its ``metadata["groups"]`` lists the rank tuples that its ``group`` column counts from 1 on, and its
+    ``metadata["identity"]`` is what the traces say of where they come from. Raises `TraceError` for traces
+    that cannot be used or are not of one run, `StepsDiffer` if only the structure step can.
     """
     traces = opened.traces
     trace, host, lacking = read_rank(traces, opened.trace, opened.host)
     opened.trace = opened.host = None
     window = Window.of([step for step in opened.steps if step.index in chosen])
+    identity = Identity.of(traces, trace, host)
+    if traces.host_path not in (None, traces.device_path):
+        covered = window.steps if traces.structure is None else (traces.structure,)
+        place = f"rank {traces.rank}, {traces.host_path} and {traces.device_path}"
+        lacking = lacking + settle(doubts_of_pair(host, trace, covered, place))
     if traces.structure is not None:
         trace, host = _with_lent_records(trace, host, traces.structure, window)
     groups = {**host.groups, **trace.groups, **traces.groups}
@@ -136,6 +156,7 @@ def rank_graph(opened: OpenRank, chosen: set[int], world_size: int) -> Graph:
         _refuse_lost_device(traces, trace, host)
         graph = _host_graph(opened, trace, host, window, groups=groups, world_size=world_size)
     graph.metadata["notes"] += lacking
+    graph.metadata["identity"] = identity
     return graph
 
 

@@ -9,17 +9,21 @@ from ...tracer import MANIFEST_NAME, RankEntry
 from ..building import (
     LEFT_OUT,
     UNMARKED,
+    Identity,
     annotated_steps,
     convert,
     convert_files,
+    doubts_of_pair,
+    doubts_of_ranks,
     profiler_overhead,
     read_rank,
+    settle,
 )
 from ..chakra import Workload
 from ..readers import RankTraces, find_rank_traces, find_sides, kind_of, unpacked
 from ._findings import Finding, worst_first
 from ._inspection import load_workload
-from ._trace_checks import check_device, check_pair, check_trace_set
+from ._trace_checks import as_findings, check_device, check_trace_set
 from ._workload_checks import check_workload
 
 __all__ = ["doctor"]
@@ -92,7 +96,14 @@ def _trace_files(sides: dict[str, str], place: str) -> list[Finding]:
         ranks = find_rank_traces(host, device, linked)
     except ChakrascopeError as error:
         return [Finding("error", place, error.message, "Give the files that the message asks for.")]
-    findings = [finding for traces in ranks for finding in _rank_files(traces, alone=len(ranks) == 1)]
+    findings: list[Finding] = []
+    identities = []
+    for traces in ranks:
+        identity, found = _rank_files(traces)
+        findings += found
+        identities += [] if identity is None else [identity]
+    doubts = doubts_of_ranks(identities)
+    findings += as_findings(doubts)
     if any(finding.severity == "error" for finding in findings):
         return findings
     try:
@@ -101,26 +112,26 @@ def _trace_files(sides: dict[str, str], place: str) -> list[Finding]:
         return [*findings, Finding("error", place, error.message, "See the message.")]
     findings += check_workload(workload, place)
     findings += _unexplained(workload, place)
+    told = {UNMARKED, *settle(doubts)}  # findings already
     findings += [
         Finding("note", place, f"{note[0].upper()}{note[1:]}.", _KNOW_IT)
         for note in workload.metadata["assumptions"]
-        if note != UNMARKED  # a finding about each trace already
+        if note not in told
     ]
     return findings
 
 
-def _rank_files(traces: RankTraces, *, alone: bool) -> list[Finding]:
-    """Check the traces of one rank; one that is *alone* may be of any rank."""
+def _rank_files(traces: RankTraces) -> tuple[Identity | None, list[Finding]]:
+    """Check the traces of one rank by themselves; return what they say of where they come from, too."""
     place = str(traces.device_path)
     try:
         device, host, _ = read_rank(traces)
     except ChakrascopeError as error:
-        return [Finding("error", place, error.message, "Capture again, or leave the file out.")]
-    entry = RankEntry(max(0, device.rank) if alone else traces.rank)
-    findings = list(check_device(entry, device, annotated_steps(device), place))
+        return None, [Finding("error", place, error.message, "Capture again, or leave the file out.")]
+    findings = list(check_device(RankEntry(traces.rank), device, annotated_steps(device), place))
     if traces.host_path is not None and traces.host_path != traces.device_path:
-        findings += check_pair(entry, host, device, traces.device_path.parent)
-    return findings
+        findings += as_findings(doubts_of_pair(host, device, (), str(traces.device_path.parent)))
+    return Identity.of(traces, device, host), findings
 
 
 _WITHOUT_HOOKS = "Capture the job without its communication hook to see what networks change."

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from ...errors import ChakrascopeError, TraceError
-from ...support import duration_text
 from ...tracer import MANIFEST_NAME, RankEntry, StepRange, TraceSet
-from ..building import annotated_steps
+from ..building import Doubt, Identity, annotated_steps, apart, doubts_of_pair, doubts_of_ranks
 from ..readers import (
     DeviceTrace,
-    HostTrace,
+    RankTraces,
     read_device_trace,
     read_flight_record,
     read_host_trace,
 )
 from ._findings import Finding
 
-__all__ = ["check_device", "check_pair", "check_trace_set"]
+__all__ = ["as_findings", "check_device", "check_trace_set"]
 
 _CAPTURE_AGAIN = "Capture again."
-_AGREEING_SHARE = 0.9
 
 
 @dataclass(frozen=True)
@@ -33,6 +29,7 @@ class _Rank:
 
     rank: int
     steps: tuple[StepRange, ...]
+    identity: Identity | None
 
 
 def check_trace_set(folder: Path) -> list[Finding]:
@@ -49,6 +46,8 @@ def check_trace_set(folder: Path) -> list[Finding]:
         findings += found
         if rank is not None:
             ranks.append(rank)
+    identities = [rank.identity for rank in ranks if rank.identity is not None]
+    findings += as_findings(doubts_of_ranks(identities, 0 if trace_set.fake_world else trace_set.world_size))
     findings += _compare_ranks(ranks, folder)
     return findings
 
@@ -95,22 +94,20 @@ def _check_rank(entry: RankEntry, folder: Path) -> tuple[_Rank | None, list[Find
         return None, findings
     steps = tuple(entry.steps or annotated_steps(device))
     findings += check_device(entry, device, steps, f"{folder / str(entry.device_trace)}")
-    if host is not None:
-        findings += check_pair(entry, host, device, folder)
-    return _Rank(entry.rank, steps), findings
+    if host is None:
+        return _Rank(entry.rank, steps, None), findings
+    covered = () if entry.structure_step is None else (entry.structure_step,)
+    findings += as_findings(doubts_of_pair(host, device, covered, f"{folder}, rank {entry.rank}"))
+    traces = RankTraces(
+        entry.rank, folder / str(entry.host_trace), folder / str(entry.device_trace), process=entry.pid
+    )
+    return _Rank(entry.rank, steps, Identity.of(traces, device, host)), findings
 
 
 def check_device(
     entry: RankEntry, device: DeviceTrace, steps: Sequence[StepRange], place: str
 ) -> Iterator[Finding]:
-    """Check that the device trace is of this rank and saw what it should."""
-    if device.rank >= 0 and device.rank != entry.rank:
-        yield Finding(
-            "error",
-            place,
-            f"It is the trace of rank {device.rank}, but stands for rank {entry.rank}.",
-            "Put the files of each rank in its own place.",
-        )
+    """Check that the device trace saw what it should."""
     if not steps:
         yield Finding(
             "warning",
@@ -136,25 +133,12 @@ def check_device(
         )
 
 
-def check_pair(entry: RankEntry, host: HostTrace, device: DeviceTrace, folder: Path) -> Iterator[Finding]:
-    """Check that both traces are of the same run: the records the device trace names are in the host's."""
-    covered, events = entry.structure_step, device.events
-    named = events.record_id > 0
-    if covered is not None:
-        named &= (events.start_ns >= covered.start_ns) & (events.start_ns < covered.end_ns)
-    if not named.any() or not len(host):
-        return
-    rows = host.rows(events.record_id[named])
-    names = np.array(device.texts, dtype=object)[events.name[named]]
-    equal = int((host.names()[rows[rows >= 0]] == names[rows >= 0]).sum())
-    if equal < _AGREEING_SHARE * named.sum():
-        yield Finding(
-            "error",
-            f"{folder}, rank {entry.rank}",
-            f"Host and device trace are of different runs: only {equal} of {named.sum()} recorded operators "
-            "have the same number and name in both.",
-            "Give the two files that were captured together.",
-        )
+def as_findings(doubts: Iterable[Doubt]) -> list[Finding]:
+    """Return *doubts* about whether traces belong together as findings."""
+    return [
+        Finding("error" if doubt.certain else "warning", doubt.place, doubt.cause, doubt.remedy)
+        for doubt in doubts
+    ]
 
 
 def _compare_ranks(ranks: Sequence[_Rank], folder: Path) -> Iterator[Finding]:
@@ -172,15 +156,4 @@ def _compare_ranks(ranks: Sequence[_Rank], folder: Path) -> Iterator[Finding]:
         return
     index = min(common)
     spans = {rank.rank: next(step for step in rank.steps if step.index == index) for rank in ranks}
-    first = min(spans, key=lambda rank: spans[rank].end_ns)
-    last = max(spans, key=lambda rank: spans[rank].start_ns)
-    apart = spans[last].start_ns - spans[first].end_ns
-    if apart > 0:
-        yield Finding(
-            "warning",
-            f"{folder}, ranks {first} and {last}",
-            f"In step {index} rank {first} had ended {duration_text(apart)} before rank {last} began: their "
-            "clocks disagree, or the ranks do not work in step.",
-            "Only waits between ranks are affected: durations stay right. Synchronise the hosts' clocks to "
-            "compare measured times across ranks.",
-        )
+    yield from as_findings(apart(spans, str(folder)))

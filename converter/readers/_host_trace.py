@@ -85,6 +85,7 @@ class HostTrace(msgspec.Struct, frozen=True):
     *kinds* (what an operator was called with, and whether its schema says that it changes an argument),
     *thread* numbers the process's threads in a way that the device trace does not share. Its storages are
     ``storages[begin[i]:end[i]]``, inputs first, which end at *inputs_end*, those of the first at *first_end*.
+    *process* is the number of the process, -1 if the trace does not say.
     """
 
     records: np.ndarray
@@ -98,6 +99,7 @@ class HostTrace(msgspec.Struct, frozen=True):
     kinds: Kinds
     groups: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
     schema: str = ""
+    process: int = -1
 
     def __len__(self) -> int:
         return len(self.records)
@@ -192,6 +194,7 @@ def read_host_trace(path: Path) -> HostTrace:
         ),
         groups=groups,
         schema=reader.schema(),
+        process=reader.process(),
         **columns,
     )
     # Of several records with one id, the last in the file counts.

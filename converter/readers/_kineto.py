@@ -192,7 +192,7 @@ class DeviceTrace(msgspec.Struct, frozen=True):
 
     *rank* and *world_size* are -1 and 0 in traces of jobs that were not distributed; *groups* are the process
     groups the trace lists, by name. *arguments* are what operators were called with, if that was asked for:
-    JSON arrays of shapes, types and values.
+    JSON arrays of shapes, types and values. *process* is the number of the process, -1 if it is not told.
     """
 
     events: Events
@@ -205,6 +205,7 @@ class DeviceTrace(msgspec.Struct, frozen=True):
     world_size: int = 0
     groups: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
     arguments: Sequence[str] = ()
+    process: int = -1
 
     def names(self, numbers: np.ndarray) -> list[str]:
         """Return the texts of *numbers*."""
@@ -268,6 +269,7 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
         world_size=info.world_size,
         groups=groups,
         arguments=reader.arguments(),
+        process=reader.process(),
     )
 
 

@@ -17,7 +17,7 @@ class RankTraces(msgspec.Struct, frozen=True):
     *groups* map names to global ranks, () being all. *steps* are empty if only the trace itself knows; the
     host trace, if there is one, covers all of them, or *structure* alone. *device* is what the rank computed
     on, such as ``cuda:0`` ("" if unknown). *linked* says that the host trace is the public linker's, and if
-    it is the device trace as well, that there is no other.
+    it is the device trace as well, that there is no other. *process* is the one recorded (0 if unknown).
     """
 
     rank: int
@@ -29,3 +29,4 @@ class RankTraces(msgspec.Struct, frozen=True):
     structure: StepRange | None = None
     device: str = ""
     linked: bool = False
+    process: int = 0

@@ -107,6 +107,7 @@ void bind_device_reader(nb::module_& module) {
                      .add("peer", from.peer)
                      .take();
              })
+        .def("process", [](const DeviceReader& self) { return self.process; })
         .def("about", [](const DeviceReader& self) {
             nb::dict about;
             for (const auto& [key, value] : self.about) about[to_text(key)] = to_text(value);
@@ -147,6 +148,7 @@ void bind_host_reader(nb::module_& module) {
                      lists.append(nb::bytes(list.data(), list.size()));
                  return lists;
              })
+        .def("process", [](const HostReader& self) { return self.process; })
         .def("schema", [](const HostReader& self) { return to_text(self.schema); });
 }
 

@@ -7,7 +7,7 @@ namespace chakrascope::converter {
 
 // One event in place. Traces disagree about the types of arguments, so each use converts them.
 struct DeviceReader::Event {
-    Token ph, cat, name, tid, ts, dur;
+    Token ph, cat, name, pid, tid, ts, dur;
     bool usable = true;
     Token record_id, sequence, external_id, correlation, stream, device, size_bytes;
     Token collective, in_elements, out_elements, dtype, group_size, group_name, group_ranks, peer_to,
@@ -76,6 +76,7 @@ Token* DeviceReader::Event::field(std::string_view key) {
     if (key == "ph") return &ph;
     if (key == "cat") return &cat;
     if (key == "name") return &name;
+    if (key == "pid") return &pid;
     if (key == "tid") return &tid;
     if (key == "ts") return &ts;
     if (key == "dur") return &dur;
@@ -170,6 +171,8 @@ void DeviceReader::keep(const Event& event) {
     const std::int32_t name = text_of(event.name);
     switch (category) {
         case Category::Operator:
+            if (process < 0) process = event.pid.integer(-1);
+            [[fallthrough]];
         case Category::Annotation:
             events.name.push_back(name);
             events.thread.push_back(text_of(event.tid));

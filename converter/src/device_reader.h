@@ -68,6 +68,8 @@ class DeviceReader : private Parts {
     Texts arguments;
     // The members that describe the trace, as JSON.
     std::map<std::string, std::string> about;
+    // The number of the process that ran the operators, -1 if the trace does not say.
+    std::int64_t process = -1;
 
   private:
     struct Event;

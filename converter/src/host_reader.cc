@@ -88,6 +88,7 @@ void HostReader::element(Scanner& scanner) {
 }
 
 void HostReader::member(std::string_view key, const Token& value) {
+    if (key == "pid") process = value.integer(-1);
     if (key != "schema") return;
     if (value.kind != Kind::String) throw FormatError("its schema is no text");
     schema = value.text(scratch_);

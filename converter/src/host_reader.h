@@ -45,6 +45,8 @@ class HostReader : private Parts {
     std::vector<std::string> group_lists;
     // The version of the format, as JSON.
     std::string schema;
+    // The number of the process, -1 if the trace does not say.
+    std::int64_t process = -1;
 
   private:
     // The inputs or the outputs of a node: *first* counts the storages of the first argument.

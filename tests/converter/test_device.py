@@ -1,6 +1,7 @@
 """Conversion of ranks that drive a GPU: random programs on a model device."""
 
 import json
+import operator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -193,17 +194,18 @@ class Device:
         self.call("cudaMemcpyAsync", ready + 3 - self.now, self.correlations)
         self.close(event)
 
-    def write(self, folder):
+    def write(self, folder, rank=0):
         steps = [
             {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{number}", "tid": 7}
             | {"ts": start, "dur": end - start, "args": {"External id": 0}}
             for number, (start, end) in enumerate(pairwise([*self.boundaries, self.now]), start=3)
         ]
-        info = {"rank": 0, "world_size": 2, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}]}
+        info = {"rank": rank, "world_size": 2, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}]}
         kineto = {"traceEvents": [*steps, *self.events], "distributedInfo": info}
-        (folder / "kineto_0.json").write_text(json.dumps(kineto))
-        (folder / "et_0.json").write_text(json.dumps({"schema": "1.1.1-chakra.0.0.4", "nodes": self.nodes}))
-        return [folder / "et_0.json"], [folder / "kineto_0.json"]
+        host, device = folder / f"et_{rank}.json", folder / f"kineto_{rank}.json"
+        device.write_text(json.dumps(kineto))
+        host.write_text(json.dumps({"schema": "1.1.1-chakra.0.0.4", "nodes": self.nodes}))
+        return [host], [device]
 
 
 _microseconds = st.integers(1, 4000).map(lambda tenths: tenths / 10)
@@ -268,7 +270,9 @@ def test_a_batch_of_messages_becomes_its_sends_and_receives(tmp_path):
     device.exchange([("c10d::send", 1), ("c10d::recv_", 0)])
     device.compute(7, [10.0])
     device.exchange([("c10d::send", 0)])
-    workload = convert_files(*[[file] * 2 for file in (f[0] for f in device.write(tmp_path))])
+    first = device.write(tmp_path)
+    device.now += 1.0
+    workload = convert_files(*map(operator.add, first, device.write(tmp_path, rank=1)))
     comm = workload.graphs[0].nodes.query("kind == 'communication'")
     assert comm["type"].tolist() == [NodeType.COMM_SEND, NodeType.COMM_RECV, NodeType.COMM_SEND]
     # Peers are numbered within the group, whose second member is global rank 0.

@@ -1,0 +1,264 @@
+"""Tell whether trace files belong together: of one run, of the ranks they stand for, each given once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from ...errors import TraceError
+from ...support import duration_text
+from ...tracer import StepRange
+from ..chakra import Graph, NodeType
+from ..readers import DeviceTrace, HostTrace, RankTraces
+
+__all__ = ["Doubt", "Identity", "apart", "doubts_of_pair", "doubts_of_ranks", "doubts_of_work", "settle"]
+
+_AGREEING_SHARE = 0.9
+_OWN_PLACE = "Put the files of each rank in its own place."
+_TOGETHER = "Give the two files that were captured together."
+_ONE_JOB = "Give the files of one job, captured together."
+
+
+class Doubt(NamedTuple):
+    """Why files may not belong together; *certain* means that they cannot."""
+
+    certain: bool
+    place: str
+    cause: str
+    remedy: str
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What the traces of one rank say of where they come from; -1, 0 or () where they say nothing.
+
+    *process* is the one the manifest names, *host_process* and *device_process* those of the two files.
+    *stated_rank* and *world_size* are the device trace's own words, *span* its first and last moment and how
+    much it holds.
+    """
+
+    rank: int
+    host_path: Path | None
+    device_path: Path
+    process: int = 0
+    host_process: int = -1
+    device_process: int = -1
+    stated_rank: int = -1
+    world_size: int = 0
+    span: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, traces: RankTraces, device: DeviceTrace, host: HostTrace) -> Identity:
+        """Return what the two traces of a rank say."""
+        events = device.events
+        span = (int(events.start_ns[0]), int(events.end_ns.max()), len(events)) if len(events) else ()
+        return cls(
+            rank=traces.rank,
+            host_path=None if traces.host_path == traces.device_path else traces.host_path,
+            device_path=traces.device_path,
+            process=traces.process,
+            host_process=-1 if traces.host_path is None else host.process,
+            device_process=device.process,
+            stated_rank=device.rank,
+            world_size=device.world_size,
+            span=span,
+        )
+
+    @property
+    def own_processes(self) -> set[int]:
+        """The processes that the host trace may be of."""
+        return {number for number in (self.process, self.device_process) if number > 0}
+
+
+def settle(doubts: Sequence[Doubt]) -> list[str]:
+    """Return *doubts* as assumptions; raises `TraceError` for the first that is certain."""
+    for doubt in doubts:
+        if doubt.certain:
+            raise TraceError(f"{doubt.place}: {doubt.cause} {doubt.remedy}")
+    # Assumptions travel with the workload: the folder says nothing there.
+    return [
+        f"{doubt.place.rpartition('/')[2]}: {doubt.cause[0].lower()}{doubt.cause[1:].removesuffix('.')}"
+        for doubt in doubts
+    ]
+
+
+def doubts_of_pair(
+    host: HostTrace, device: DeviceTrace, covered: Sequence[StepRange], place: str
+) -> list[Doubt]:
+    """Return a doubt if host and device trace are not of one run.
+
+    What the device trace names by record-function id in the *covered* steps (everywhere without) must have
+    the same name in the host's.
+    """
+    events = device.events
+    recorded = events.record_id > 0
+    inside = [(events.start_ns >= step.start_ns) & (events.start_ns < step.end_ns) for step in covered]
+    named = recorded & np.logical_or.reduce(inside) if covered else recorded
+    named = named if named.any() else recorded
+    if not named.any() or not len(host):
+        return []
+    _, equal = _agreement(host, device, named)
+    if equal >= _AGREEING_SHARE * named.sum():
+        return []
+    told = f"only {equal} of {named.sum()} recorded operators have the same number and name in both."
+    # Numbers that the host trace lacks may be of steps it did not observe; other names are of another run.
+    known, equal = _agreement(host, device, recorded)
+    if not equal or equal < _AGREEING_SHARE * known:
+        return [Doubt(True, place, f"Host and device trace are of different runs: {told}", _TOGETHER)]
+    return [Doubt(False, place, f"The host trace covers little of the device trace: {told}", _TOGETHER)]
+
+
+def _agreement(host: HostTrace, device: DeviceTrace, chosen: np.ndarray) -> tuple[int, int]:
+    """Return how many of the *chosen* events the host trace knows by number, and by number and name."""
+    rows = host.rows(device.events.record_id[chosen])
+    known = rows >= 0
+    names = np.array(device.texts, dtype=object)[device.events.name[chosen]]
+    return int(known.sum()), int((host.names()[rows[known]] == names[known]).sum())
+
+
+def doubts_of_ranks(ranks: Sequence[Identity], world_size: int = 0) -> list[Doubt]:
+    """Return why the files of *ranks* are not those ranks of one job.
+
+    A manifest's *world_size*, unless 0, means that each file's rank must be the one it stands for. Without,
+    some ranks of a job may stand for all, in their order.
+    """
+    doubts = _twice(ranks)
+    doubts += _other_ranks(ranks, exact=world_size > 0)
+    doubts += _other_jobs(ranks, world_size)
+    return doubts + _other_processes(ranks)
+
+
+def _twice(ranks: Sequence[Identity]) -> list[Doubt]:
+    """Return a doubt for each file, or copy of it, that stands for two ranks."""
+    doubts = []
+    seen: dict[object, Identity] = {}
+    for rank in ranks:
+        keys: list[tuple[object, Path | None]] = [
+            (rank.span, rank.device_path),
+            (rank.host_path, rank.host_path),
+        ]
+        for key, path in keys:
+            other = seen.setdefault(key, rank) if key else rank
+            if other is not rank:
+                cause = f"Ranks {other.rank} and {rank.rank} were given the same trace."
+                remedy = "Give one file of each rank; some ranks alone stand for the others."
+                doubts.append(Doubt(True, str(path), cause, remedy))
+    return doubts
+
+
+def _other_ranks(ranks: Sequence[Identity], *, exact: bool) -> list[Doubt]:
+    stated = [rank.stated_rank for rank in ranks]
+    misplaced = exact or stated != sorted(stated)
+    doubts = []
+    for number, rank in enumerate(ranks):
+        if rank.stated_rank in (-1, rank.rank):
+            continue
+        before = [other for other in ranks[:number] if other.stated_rank == rank.stated_rank]
+        cause = f"It is the trace of rank {rank.stated_rank}, "
+        if misplaced:
+            remedy = _OWN_PLACE if exact else "Give the files in the order of their ranks."
+            cause += f"but stands for rank {rank.rank}."
+        elif before:
+            remedy = "Give one file of each rank."
+            cause += f"like {before[0].device_path}."
+        else:
+            continue
+        doubts.append(Doubt(True, str(rank.device_path), cause, remedy))
+    return doubts
+
+
+def _other_jobs(ranks: Sequence[Identity], world_size: int) -> list[Doubt]:
+    """Return a doubt for each trace of a job of another size, and if there are more traces than ranks."""
+    stating = [rank for rank in ranks if rank.world_size > 0]
+    if not stating:
+        return []
+    size, whose = (
+        (world_size, "the manifest") if world_size else (stating[0].world_size, stating[0].device_path)
+    )
+    doubts = [
+        Doubt(
+            True,
+            str(rank.device_path),
+            f"It is of a job of {rank.world_size} ranks, but {whose} is of one of {size}.",
+            _ONE_JOB,
+        )
+        for rank in stating
+        if rank.world_size != size
+    ]
+    if not doubts and len(ranks) > size:
+        cause = f"It is of a job of {size} ranks, but the traces of {len(ranks)} were given."
+        doubts.append(Doubt(True, str(stating[0].device_path), cause, _ONE_JOB))
+    return doubts
+
+
+def _other_processes(ranks: Sequence[Identity]) -> list[Doubt]:
+    """Return a doubt for each host trace of another process, certain if that is another rank's."""
+    whose = {number: rank for rank in ranks for number in rank.own_processes}
+    doubts = []
+    for rank in ranks:
+        for path, process, own in (
+            (rank.host_path, rank.host_process, rank.own_processes),
+            (rank.device_path, rank.device_process, {rank.process} - {0}),
+        ):
+            if path is None or process <= 0 or not own or process in own:
+                continue
+            other = whose.get(process, rank)
+            if other is not rank:
+                cause = (
+                    f"It is of process {process}, which is rank {other.rank}, but stands for rank "
+                    f"{rank.rank}."
+                )
+                doubts.append(Doubt(True, str(path), cause, _OWN_PLACE))
+            elif path == rank.host_path:
+                cause = (
+                    f"The host trace is of process {process}, the device trace of {rank.device_process}: "
+                    "they are of two runs."
+                )
+                doubts.append(Doubt(False, str(path), cause, _TOGETHER))
+    return doubts
+
+
+def doubts_of_work(graphs: Sequence[Graph], spans: Mapping[int, StepRange], place: str) -> list[Doubt]:
+    """Return a doubt if the ranks worked at different times, certain if at different things as well.
+
+    *spans* are the first steps that the *graphs* hold, by rank.
+    """
+    doubts = apart(spans, place)
+    if not doubts or len({_collectives(graph) for graph in graphs}) == 1:
+        return doubts
+    cause = (
+        f"{doubts[0].cause.partition(':')[0]}, and the ranks issue different collectives: the traces are of "
+        "different jobs."
+    )
+    return [Doubt(True, doubts[0].place, cause, _ONE_JOB)]
+
+
+def _collectives(graph: Graph) -> bytes:
+    """Return the kinds of the collectives of all ranks, in order."""
+    nodes = graph.node_columns
+    rows = (nodes["type"] == NodeType.COMM_COLL) & (nodes["group"] == 0)
+    kinds: bytes = nodes["comm_type"][rows].tobytes()
+    return kinds
+
+
+def apart(spans: Mapping[int, StepRange], place: str) -> list[Doubt]:
+    """Return a doubt if one rank had ended its step, of *spans* by rank, before another began."""
+    if len(spans) < 2:
+        return []
+    first = min(spans, key=lambda rank: spans[rank].end_ns)
+    last = max(spans, key=lambda rank: spans[rank].start_ns)
+    ahead = spans[last].start_ns - spans[first].end_ns
+    if ahead <= 0:
+        return []
+    cause = (
+        f"In step {spans[first].index} rank {first} had ended {duration_text(ahead)} before rank {last} "
+        "began: their clocks disagree, or the ranks do not work in step, or the traces are of different runs."
+    )
+    remedy = (
+        "Only waits between ranks are affected: durations stay right. Synchronise the hosts' clocks to "
+        "compare measured times across ranks."
+    )
+    return [Doubt(False, f"{place}, ranks {first} and {last}", cause, remedy)]
