@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ...errors import WorkloadError
 from ._graph import CollectiveType, Graph, NodeType
+from ._parallelism import Parallelism, recognise
 from ._splits import SPLITS
 
 __all__ = ["replicate"]
@@ -17,55 +19,80 @@ def replicate(
     program_of_rank: np.ndarray,
     groups: Mapping[int, tuple[int, ...]],
     num_ranks: int,
+    *,
+    first_only: bool = False,
 ) -> tuple[tuple[Graph, ...], np.ndarray, dict[int, tuple[int, ...]], list[str]]:
     """Return graphs, programs, groups and assumptions for *num_ranks*, a multiple of the present ranks.
 
-    The captured ranks are one block, repeated. A group of all ranks stays a group of all ranks; a proper
-    subgroup exists once in every block; point-to-point peers stay inside their block. A block needs graphs of
-    its own only if it has subgroups or peers.
+    The captured ranks are one block, repeated. Groups of data parallelism, and of all ranks, span all blocks;
+    the others, all-to-alls and point-to-point peers stay inside their block. A block needs graphs of its own
+    only if it has some of these. Of the *first_only* block the graphs and programs are returned, with all its
+    groups. Raises `WorkloadError` for a job that shows no data parallelism.
     """
+    found = recognise(graphs, program_of_rank, groups)
+    if found.why_not:
+        raise WorkloadError(found.why_not)
     world = len(program_of_rank)
     blocks = num_ranks // world
-    everywhere = {key for key, ranks in groups.items() if len(ranks) == world}
-    new_groups = {key: _spread(groups[key], blocks, world) for key in sorted(everywhere)}
-    proper = sorted(set(groups) - everywhere)
-    new_groups.update({key: groups[key] for key in proper})
+    everyone = {0} | {key for key, ranks in groups.items() if len(ranks) == world}
+    new_groups = {
+        key: _spread(ranks, blocks, world) if key in found.growing else ranks for key, ranks in groups.items()
+    }
+    staying = _staying(found, groups, everyone, world)
+    base = [_grown(graph, found.growing, blocks) for graph in graphs]
+    result: list[Graph] = []
+    programs = []
     next_group = max(groups, default=0) + 1
-    base = [_grown(graph, {0} | everywhere, blocks) for graph in graphs]
-    result = list(base)
-    programs = [np.asarray(program_of_rank, dtype=np.int32)]
-    for block in range(1, blocks):
-        renamed: dict[int, int] = {}
-        for key in proper:
-            renamed[key] = next_group
-            new_groups[next_group] = tuple(rank + block * world for rank in groups[key])
+    for block in range(1 if first_only else blocks):
+        renamed: dict[tuple[int, bool], int] = {}
+        for (key, is_exchange), ranks in sorted(staying.items()):
+            if block == 0 and key in groups and key not in found.growing:
+                continue
+            renamed[key, is_exchange] = next_group
+            new_groups[next_group] = tuple(rank + block * world for rank in ranks)
             next_group += 1
-        moved = [_moved(graph, renamed, block * world) for graph in base]
         own = np.empty(len(base), dtype=np.int32)
-        for index, graph in enumerate(moved):
-            own[index] = index if graph is None else len(result)
-            if graph is not None:
-                result.append(graph)
+        for index, graph in enumerate(base):
+            moved = _moved(graph, renamed, block * world)
+            own[index] = index if moved is None and block else len(result)
+            if moved is not None or not block:
+                result.append(graph if moved is None else moved)
         programs.append(own[program_of_rank])
+    even = _become_even(graphs, found, everyone)
     return (
         tuple(result),
         np.concatenate(programs),
         new_groups,
-        _assumptions(world, blocks, bool(proper), _are_uneven(graphs)),
+        _assumptions(world, blocks, found, bool(staying) or _have_peers(graphs), even),
     )
+
+
+def _staying(
+    found: Parallelism, groups: Mapping[int, tuple[int, ...]], everyone: set[int], world: int
+) -> dict[tuple[int, bool], tuple[int, ...]]:
+    """Return the ranks of what stays within a block: groups (False), or only their all-to-alls (True)."""
+    staying: dict[tuple[int, bool], tuple[int, ...]] = {}
+    for key in {0, *groups}:
+        ranks = groups.get(key, tuple(range(world)))
+        counted = 0 if key in everyone else key
+        if key not in found.growing and (key or counted in found.tensor):
+            staying[key, False] = ranks
+        elif key in found.growing and counted in found.exchanging:
+            staying[key, True] = ranks
+    return staying
 
 
 def _spread(ranks: tuple[int, ...], blocks: int, world: int) -> tuple[int, ...]:
     return tuple(rank + block * world for block in range(blocks) for rank in ranks)
 
 
-def _grown(graph: Graph, world_groups: set[int], blocks: int) -> Graph:
-    """Return *graph* with the shards of its world-wide all-gathers shrunk, so that they gather the same."""
+def _grown(graph: Graph, growing: frozenset[int], blocks: int) -> Graph:
+    """Return *graph* with smaller shards in all-gathers of *growing* groups, so that they gather the same."""
     nodes = graph.node_columns
     shards = (
         (nodes["type"] == NodeType.COMM_COLL)
         & (nodes["comm_type"] == CollectiveType.ALL_GATHER)
-        & np.isin(nodes["group"], list(world_groups))
+        & np.isin(nodes["group"], list(growing))
     )
     if not shards.any():
         return graph
@@ -73,15 +100,17 @@ def _grown(graph: Graph, world_groups: set[int], blocks: int) -> Graph:
     return graph.with_columns(comm_size_bytes=np.where(shards, -(-sizes // blocks), sizes))
 
 
-def _moved(graph: Graph, renamed: Mapping[int, int], offset: int) -> Graph | None:
+def _moved(graph: Graph, renamed: Mapping[tuple[int, bool], int], offset: int) -> Graph | None:
     """Return *graph* as the ranks *offset* higher run it, or None when that is the same graph."""
     nodes = graph.node_columns
-    in_group = np.isin(nodes["group"], list(renamed)) & (nodes["type"] == NodeType.COMM_COLL)
+    collectives = nodes["type"] == NodeType.COMM_COLL
+    exchanges = collectives & (nodes["comm_type"] == CollectiveType.ALL_TO_ALL)
     peers = np.isin(nodes["type"], [NodeType.COMM_SEND, NodeType.COMM_RECV])
-    if not in_group.any() and not peers.any():
-        return None
     group = nodes["group"].copy()
-    group[in_group] = [renamed[number] for number in group[in_group].tolist()]
+    for (key, only_exchanges), number in renamed.items():
+        group[(exchanges if only_exchanges else collectives) & (nodes["group"] == key)] = number
+    if (group == nodes["group"]).all() and not (offset and peers.any()):
+        return None
     ends = {
         column: np.where(peers & (nodes[column] >= 0), nodes[column] + offset, nodes[column])
         for column in ("comm_src", "comm_dst")
@@ -89,24 +118,45 @@ def _moved(graph: Graph, renamed: Mapping[int, int], offset: int) -> Graph | Non
     return graph.as_rank(graph.rank + offset).with_columns(group=group, **ends)
 
 
-def _are_uneven(graphs: Sequence[Graph]) -> bool:
-    return any(SPLITS.encode() in kept for graph in graphs for kept in graph.extra.values())
+def _have_peers(graphs: Sequence[Graph]) -> bool:
+    peers = [NodeType.COMM_SEND, NodeType.COMM_RECV]
+    return any(np.isin(graph.node_columns["type"], peers).any() for graph in graphs)
 
 
-def _assumptions(world: int, blocks: int, has_proper: bool, are_uneven: bool) -> list[str]:
+def _become_even(graphs: Sequence[Graph], found: Parallelism, everyone: set[int]) -> bool:
+    """Return whether uneven collectives, other than all-to-alls, get more members."""
+    spread = list(found.growing | (everyone if 0 in found.growing else set()))
+    for graph in graphs:
+        nodes = graph.node_columns
+        grow = np.isin(nodes["group"], spread) & (nodes["comm_type"] != CollectiveType.ALL_TO_ALL)
+        ids = set(nodes["node_id"][grow & (nodes["type"] == NodeType.COMM_COLL)].tolist())
+        if any(node in ids and SPLITS.encode() in kept for node, kept in graph.extra.items()):
+            return True
+    return False
+
+
+def _assumptions(world: int, blocks: int, found: Parallelism, stays: bool, even: bool) -> list[str]:
     lines = [
         f"Scaled out from {world} to {world * blocks} ranks as data parallelism: the {world} captured ranks "
         f"are repeated {blocks} times with unchanged computation (the batch of each rank stays).",
         "Collectives of all ranks keep their buffer size and now span all ranks; their all-gathers keep "
         "the size they gather, so each rank's shard shrinks.",
     ]
-    if has_proper:
+    if found.growing - {0} and stays:
+        lines.append("Groups of data parallelism span the repetitions, as those of all ranks do.")
+    if stays:
+        lines.append("Other groups, all-to-alls and point-to-point peers stay within each repetition.")
+    if found.exchanging:
         lines.append(
-            "Groups smaller than the captured world, and point-to-point peers, stay within each repetition."
+            "What the ranks of an all-to-all hold in parts (experts, embedding tables) has a copy in each "
+            "repetition; that the copies would reduce their gradients is not simulated, as no captured "
+            "collective shows it."
         )
-    if are_uneven:
+    if found.alone:
+        lines.append("The captured ranks never communicate, so the repetitions do not either.")
+    if even:
         lines.append(
-            "Uneven collectives of all ranks become even, as large as that of the rank that has most: what "
-            "each rank would have for the new ones is not known."
+            "Uneven collectives that span all ranks become even, as large as that of the rank that has most: "
+            "what each rank would have for the new ones is not known."
         )
     return lines

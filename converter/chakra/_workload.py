@@ -127,11 +127,13 @@ class Workload:
         }
         write_file(_beside(prefix, ".workload.json"), json.dumps(document, indent=1, sort_keys=True))
 
-    def scale_out(self, num_ranks: int) -> Workload:
+    def scale_out(self, num_ranks: int, *, first_only: bool = False) -> Workload:
         """Return this workload replicated as data parallelism would, on *num_ranks* ranks.
 
-        *num_ranks* is a multiple of the present number. What that takes for granted is appended to
-        ``metadata["assumptions"]``. Raises `UsageError` for any other number.
+        *num_ranks* is a multiple of the present number. With *first_only* the ranks of the first repetition
+        are returned, in groups as they span all: the others do the same. What is assumed is appended to
+        ``metadata["assumptions"]``. Raises `UsageError` for any other number, and `WorkloadError` for a job
+        that shows no data parallelism to repeat: pipeline stages or tensor-parallel ranks alone.
         """
         if num_ranks < self.num_ranks or num_ranks % self.num_ranks:
             raise UsageError(
@@ -141,7 +143,7 @@ class Workload:
         if num_ranks == self.num_ranks:
             return self
         graphs, program, groups, assumptions = replicate(
-            self.graphs, self.program_of_rank, self.groups, num_ranks
+            self.graphs, self.program_of_rank, self.groups, num_ranks, first_only=first_only
         )
         metadata = {
             **self.metadata,

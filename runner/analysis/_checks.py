@@ -6,7 +6,7 @@ Which collective algorithm works on what only the engine knows: it plans every c
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from ...converter import CollectiveType, Finding, Workload
 from ...converter.checks import worst_first
-from ...errors import ChakrascopeError
+from ...errors import ChakrascopeError, WorkloadError
 from ...support import bandwidth_text
 from .. import engine
 from .._experiment import Experiment, WorkloadSource
@@ -42,6 +42,7 @@ class Communication:
     _known: dict[tuple[frozenset[int], frozenset[int]], list[engine.Collective]] = field(
         default_factory=dict, repr=False
     )
+    _repeated: dict[int, Communication] = field(default_factory=dict, repr=False)
 
     @property
     def num_ranks(self) -> int:
@@ -56,19 +57,21 @@ class Communication:
             self._known[used, apart] = engine.collectives(programs, apart)
         return self._known[used, apart]
 
-    def groups_on(self, num_ranks: int) -> dict[int, tuple[int, ...]]:
-        """Return the groups as a simulation of *num_ranks* ranks has them.
+    def on(self, num_ranks: int) -> Communication:
+        """Return this communication as a simulation of *num_ranks* ranks has it.
 
-        Of a workload that is repeated, a group of all ranks grows; the others exist once in every block, and
-        those of the first stand for them.
+        Of a workload that is repeated, it is that of the first repetition, whose groups may span all; it
+        stands for the others. Raises `WorkloadError` for a workload that cannot be repeated.
         """
-        if num_ranks <= self.num_ranks:
-            return dict(self.groups)
-        everyone = tuple(range(num_ranks))
-        return {
-            key: everyone if len(members) == self.num_ranks else members
-            for key, members in self.groups.items()
-        }
+        if num_ranks <= self.num_ranks or not self.repeats or num_ranks % self.num_ranks:
+            return self
+        if num_ranks not in self._repeated:
+            model = replace(self.source.model, groups=dict(self.groups))
+            first = model.scale_out(num_ranks, first_only=True)
+            self._repeated[num_ranks] = Communication(
+                WorkloadSource.of_model(first), first.groups, self.captured
+            )
+        return self._repeated[num_ranks]
 
 
 def communication_of(workload: Workload | str | Path) -> Communication:
@@ -114,6 +117,10 @@ def _ranks(network: NetworkConfig, workload: Communication) -> Finding:
         cause = f"{told}, but the workload has {known:,}: only the first {ranks:,} are simulated."
         return Finding("warning", "network", cause, f"Make the product {known:,} to simulate all.")
     if workload.repeats and ranks % known == 0:
+        try:
+            workload.on(ranks)
+        except WorkloadError as error:
+            return Finding("error", "workload", f"{told}. {error.message}")
         cause = (
             f"{told}: the {known:,} of the workload are repeated {ranks // known:,} times, as data "
             "parallelism would, each with its own batch."
@@ -126,7 +133,8 @@ def _ranks(network: NetworkConfig, workload: Communication) -> Finding:
 def _refusals(network: NetworkConfig, system: SystemConfig, workload: Communication) -> Iterator[Finding]:
     """Yield what the engine refuses: collectives of one kind and size together, the first one's reason."""
     ranks = network.num_ranks
-    groups = workload.groups_on(ranks)
+    workload = workload.on(ranks)
+    groups = dict(workload.groups)
     try:
         experiment = Experiment(
             workload=WorkloadSource((), np.zeros(ranks, dtype=np.int32)),

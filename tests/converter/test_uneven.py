@@ -147,10 +147,17 @@ def test_some_of_the_ranks_stand_for_all_with_equal_amounts():
     assert "not all ranks were given" in note
 
 
-def test_scaled_out_experts_exchange_equal_amounts_and_it_is_said(moe):
+def test_scaled_out_experts_exchange_what_they_did_within_each_repetition(moe):
     grown = moe.scale_out(4)
-    assert any(
-        "Uneven collectives of all ranks become even" in note for note in grown.metadata["assumptions"]
-    )
+    assert sorted(grown.groups.values()) == [(0, 1), (2, 3)]
+    assert any("all-to-alls and point-to-point peers stay" in note for note in grown.metadata["assumptions"])
+    assert any("(experts, embedding tables) has a copy" in note for note in grown.metadata["assumptions"])
+    for rank in range(4):
+        nodes = grown.graph_of(rank).nodes.query("kind == 'communication'")
+        to_all = nodes["comm_type"] == CollectiveType.ALL_TO_ALL
+        assert {grown.groups[group] for group in nodes["group"][to_all]} == {(0, 1) if rank < 2 else (2, 3)}
+        assert set(nodes["group"][~to_all]) == {0}
+        extra = grown.graph_of(rank).extra
+        assert [_splits(extra[node]) for node in sorted(extra)] == MOE[rank % 2]
     network = NetworkConfig(("Switch",), (4,), (1.164,), (5000.0,))
     assert simulate(grown, "default", network).makespan_ns > 0

@@ -1,0 +1,216 @@
+"""Recognise the parallelism of a job: along which groups it can be repeated as data parallelism would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ._graph import CollectiveType, EdgeKind, Graph, NodeType
+
+__all__ = ["Parallelism", "recognise"]
+
+# All-reduces and reduce-scatters of the forward pass make up half of what tensor-parallel ranks exchange. A
+# logged loss or the statistics of a batch normalisation stay below this share of a data-parallel group's.
+_TENSOR_SHARE = 0.01
+# A norm, a loss or a flag that all ranks reduce stays below this share of what the job moves: no gradients.
+_GRADIENT_SHARE = 0.001
+_REDUCTIONS = (CollectiveType.ALL_REDUCE, CollectiveType.REDUCE_SCATTER, CollectiveType.REDUCE_SCATTER_BLOCK)
+_EXCHANGES = (*_REDUCTIONS, CollectiveType.ALL_GATHER)
+_PEER_TYPES = (NodeType.COMM_SEND, NodeType.COMM_RECV)
+_INSTEAD = (
+    "Capture the job on as many ranks as you want to simulate, or with at least two data-parallel replicas: "
+    "those can be repeated."
+)
+
+
+@dataclass
+class _Traffic:
+    """What is moved in one group: bytes, or 0 where there is none."""
+
+    total: int = 0
+    forward: int = 0
+    gathered: int = 0
+    exchanged: int = 0
+    to_all: int = 0
+
+
+@dataclass(frozen=True)
+class Parallelism:
+    """What the groups of a job are for; group 0, all ranks, is among them if it is used.
+
+    *growing* are those of data parallelism, and of all ranks, which span the repetitions as well. *tensor*
+    groups work on one tensor; *exchanging* ones exchange tokens or samples (all-to-all), whatever else they
+    do. *why_not* says why the job cannot be repeated, "" if it can.
+    """
+
+    growing: frozenset[int] = frozenset()
+    tensor: frozenset[int] = frozenset()
+    exchanging: frozenset[int] = frozenset()
+    why_not: str = ""
+    alone: bool = field(default=False)
+
+
+def recognise(
+    graphs: Sequence[Graph], program_of_rank: np.ndarray, groups: Mapping[int, tuple[int, ...]]
+) -> Parallelism:
+    """Return what the *groups* of the job are for: what the ranks move in them, and when, tells.
+
+    All-reduces and reduce-scatters of the forward pass are of activations: tensor parallelism. All-to-alls
+    are of experts, tables or sequences; sends are of pipeline stages. The other all-reduces, reduce-scatters
+    and all-gathers are of gradients and parameters: data parallelism.
+    """
+    world = len(program_of_rank)
+    everyone = {0} | {key for key, ranks in groups.items() if len(ranks) == world}
+    traffic: dict[int, _Traffic] = {}
+    for graph in graphs:
+        _add_traffic(traffic, graph, everyone)
+    peers = sum(_peer_bytes(graph) for graph in graphs)
+    tensor = {key for key, moved in traffic.items() if moved.forward > _TENSOR_SHARE * moved.total}
+    exchanging = {key for key, moved in traffic.items() if moved.to_all}
+    job = peers + sum(moved.total for moved in traffic.values())
+    data = {
+        key: moved
+        for key, moved in traffic.items()
+        if key not in tensor and moved.exchanged > _GRADIENT_SHARE * job
+    }
+    has_peers = any(np.isin(graph.node_columns["type"], _PEER_TYPES).any() for graph in graphs)
+    growing = _axis(data, groups, world, has_peers=has_peers)
+    if 0 not in tensor:
+        growing |= everyone
+    alone = not traffic and not has_peers
+    why_not = ""
+    if not alone and world > 1:
+        covered = {rank for key in growing & set(data) for rank in _members(key, groups, world)}
+        if len(covered) < world:
+            why_not = _refusal(tensor, exchanging, groups, covered, world, has_peers=has_peers)
+    return Parallelism(frozenset(growing), frozenset(tensor), frozenset(exchanging), why_not, alone)
+
+
+def _members(key: int, groups: Mapping[int, tuple[int, ...]], world: int) -> tuple[int, ...]:
+    return groups[key] if key in groups else tuple(range(world))
+
+
+def _peer_bytes(graph: Graph) -> int:
+    nodes = graph.node_columns
+    sends = nodes["type"] == NodeType.COMM_SEND
+    return int(np.maximum(nodes["comm_size_bytes"][sends], 1).sum())
+
+
+def _add_traffic(traffic: dict[int, _Traffic], graph: Graph, everyone: set[int]) -> None:
+    """Add what *graph* moves to the *traffic* by group; all groups of all ranks count as group 0."""
+    nodes = graph.node_columns
+    rows = np.flatnonzero(nodes["type"] == NodeType.COMM_COLL)
+    rows = rows[nodes["comm_type"][rows] != CollectiveType.BARRIER]
+    if not len(rows):
+        return
+    forward = _in_forward(graph, rows)
+    for row, is_forward in zip(rows.tolist(), forward.tolist(), strict=True):
+        group = int(nodes["group"][row])
+        moved = traffic.setdefault(0 if group in everyone else group, _Traffic())
+        size, kind = max(1, int(nodes["comm_size_bytes"][row])), int(nodes["comm_type"][row])
+        moved.total += size
+        moved.forward += size if is_forward and kind in _REDUCTIONS else 0
+        moved.gathered += size if kind != CollectiveType.ALL_REDUCE else 0
+        moved.exchanged += size if kind in _EXCHANGES else 0
+        moved.to_all += size if kind == CollectiveType.ALL_TO_ALL else 0
+
+
+def _in_forward(graph: Graph, rows: np.ndarray) -> np.ndarray:
+    """Return whether each of the nodes *rows* was issued in the forward pass, before any of the backward.
+
+    What follows the first backward operator of a step may be a gradient's, whoever issued it.
+    """
+    nodes, edges = graph.node_columns, graph.edge_columns
+    ids, phase = nodes["node_id"], nodes["phase"]
+    is_forward = np.array([text == "forward" for text in phase.texts], dtype=bool)[phase.numbers]
+    is_backward = np.array([text == "backward" for text in phase.texts], dtype=bool)[phase.numbers]
+    issues = np.isin(edges["dst"], ids[rows]) & np.isin(edges["src"], ids[is_forward])
+    issues &= ~np.isin(edges["kind"], [EdgeKind.STREAM_ORDER, EdgeKind.EVENT_SYNC])
+    issued = np.isin(ids[rows], edges["dst"][issues]) & ~is_backward[rows]
+    # The place in the file where nothing was measured.
+    moment = np.where(nodes["measured_start_ns"] >= 0, nodes["measured_start_ns"], np.arange(len(ids)))
+    source_moment = dict(
+        zip(
+            edges["dst"][issues].tolist(),
+            moment[np.searchsorted(ids, edges["src"][issues])].tolist(),
+            strict=True,
+        )
+    )
+    alike = np.column_stack([nodes[name][rows] for name in ("step", "group", "comm_type", "comm_size_bytes")])
+    _, kind, count = np.unique(alike, axis=0, return_inverse=True, return_counts=True)
+    early = (
+        count[kind.ravel()] > 1
+    )  # without a backward pass: layers exchange alike, a lone result may be any
+    begun = np.array([source_moment.get(node, 0) for node in ids[rows].tolist()], dtype=np.int64)
+    for step in np.unique(nodes["step"][rows]).tolist():
+        starts = moment[is_backward & (nodes["step"] == step)]
+        if len(starts):
+            own = nodes["step"][rows] == step
+            early[own] = begun[own] < starts.min()
+    result: np.ndarray = issued & early
+    return result
+
+
+def _axis(
+    data: Mapping[int, _Traffic], groups: Mapping[int, tuple[int, ...]], world: int, *, has_peers: bool
+) -> set[int]:
+    """Return which of the *data* groups are to grow: one for each rank, and those that hold it whole.
+
+    Where parameters are sharded in one group and replicated over another, it is the other that grows.
+    """
+    proper = [key for key in data if key in groups and len(groups[key]) < world]
+    of_rank: dict[int, list[int]] = {}
+    for key in proper:
+        for rank in groups[key]:
+            of_rank.setdefault(rank, []).append(key)
+    plain = {key for key in proper if not data[key].gathered}
+    hybrid = not has_peers and all(plain & set(keys) for keys in of_rank.values())
+    chosen = set()
+    for keys in of_rank.values():
+        candidates = [key for key in keys if key in plain] if hybrid else keys
+        chosen.add(max(candidates, key=lambda key: data[key].total))
+    whole = {key for key in proper for other in chosen if set(groups[other]) <= set(groups[key])}
+    return chosen | whole | (set(data) & {0})
+
+
+def _refusal(
+    tensor: set[int],
+    exchanging: set[int],
+    groups: Mapping[int, tuple[int, ...]],
+    covered: set[int],
+    world: int,
+    *,
+    has_peers: bool,
+) -> str:
+    """Return why nothing in the job shows what more replicas would exchange."""
+    seen = []
+    if tensor:
+        seen.append(
+            f"{_named(tensor, groups, world)} reduce activations in the forward pass (tensor parallelism)"
+        )
+    if exchanging - tensor:
+        named = _named(exchanging - tensor, groups, world)
+        seen.append(f"{named} exchange tokens or samples by all-to-all (expert parallelism)")
+    if has_peers:
+        seen.append("ranks send to each other (pipeline stages)")
+    shown = "; ".join(seen) or "its collectives reduce no gradients"
+    which = "" if not covered else f" of rank {min(set(range(world)) - covered)}"
+    return (
+        f"The {world} ranks of the workload cannot be repeated as data parallelism: {shown}, and no "
+        f"group{which} reduces gradients across replicas, so that nothing shows what more replicas would "
+        "exchange. "
+        f"{_INSTEAD}"
+    )
+
+
+def _named(keys: set[int], groups: Mapping[int, tuple[int, ...]], world: int) -> str:
+    if 0 in keys:
+        return f"all {world} ranks"
+    first = min(keys)
+    listed = ", ".join(map(str, groups.get(first, ())[:8])) + (
+        ", ..." if len(groups.get(first, ())) > 8 else ""
+    )
+    more = f" and {len(keys) - 1} more groups" if len(keys) > 1 else ""
+    return f"the ranks of group {first} ({listed}){more}"
