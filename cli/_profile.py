@@ -53,7 +53,7 @@ def profile_command(
         backends=backends or (DEFAULT_BACKENDS if cluster else ("replay",)),
     )
     runs = simulate_study(study, target)
-    print_runs(runs)
+    print_runs(runs, remarks=False)
     run_id, result = runs[-1]
     print_critical_path(result, study.run_workload(run_id))
     console.print(f"\nOpen it: [bold]chakrascope view {study_folder}[/]")

@@ -119,8 +119,8 @@ def _kept_workload(study: Study, workload: str | None, groups: str | None) -> Pa
         return study.import_workload(workload, groups)
 
 
-def print_runs(runs: list[tuple[str, Result]]) -> None:
-    """Print one line per run."""
+def print_runs(runs: list[tuple[str, Result]], *, remarks: bool = True) -> None:
+    """Print one line per run, and what they take for granted unless an answer follows that says so."""
     rows = [
         {
             "run": run_id,
@@ -132,7 +132,8 @@ def print_runs(runs: list[tuple[str, Result]]) -> None:
         for run_id, result in runs
     ]
     print_frame(pd.DataFrame(rows), "table", title="Simulated step")
-    _print_remarks([result for _, result in runs])
+    if remarks:
+        _print_remarks([result for _, result in runs])
 
 
 def _print_remarks(results: list[Result]) -> None:

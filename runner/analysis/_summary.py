@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ...converter import Workload
-from ...converter.building import profiler_overhead
+from ...converter.building import ProfilerOverhead, profiler_overhead
 from ...support import duration_text, share_text
 from .._result import Result
 from ._critical_path import CriticalPath, critical_path
@@ -72,24 +72,30 @@ def summarize(result: Result, workload: Workload) -> Summary:
     if result.backend not in _WITHOUT_NETWORK and not path.segments.empty:
         headline += _network_cannot_matter(kinds)
     said = [result.provenance.get(key, []) for key in ("warnings", "assumptions")]
-    lines = [*_of_the_profiler(workload, kinds), *(str(line) for lines in said for line in lines)]
-    qualifiers = tuple(dict.fromkeys(lines))
+    qualifiers = _qualifiers(workload, kinds, [str(line) for lines in said for line in lines])
     return Summary(headline, result.makespan_ns, kinds, rank_times(result), path, qualifiers)
 
 
-def _of_the_profiler(workload: Workload, kinds: pd.DataFrame) -> list[str]:
-    """Return what the profiler did to the captured step; more of it where the host bounds the step."""
+def _qualifiers(workload: Workload, kinds: pd.DataFrame, said: list[str]) -> tuple[str, ...]:
+    """Return what the profiler did to the captured step, and then what else the run *said*, each once."""
     overhead = profiler_overhead(workload.metadata)
     if overhead is None:
-        return []
+        return tuple(dict.fromkeys(said))
+    others = [line for line in said if overhead.text not in line]
+    return tuple(dict.fromkeys([_of_the_profiler(overhead, workload, kinds), *others]))
+
+
+def _of_the_profiler(overhead: ProfilerOverhead, workload: Workload, kinds: pd.DataFrame) -> str:
+    """Return how far the captured step is from an unprofiled one; more of it where the host bounds it."""
     said = f"{overhead.text[0].upper()}{overhead.text[1:]}"
     if overhead.host_rescaled:
-        return [f"{said}; host time was scaled by it."]
+        return f"{said}; host time was scaled by it."
     has_device = any((graph.node_columns["stream"] >= _DEVICE_LANES).any() for graph in workload.graphs)
     on_host = ["launch", "comm_call", *([] if has_device else ["compute"])]
+    scale = "'convert --rescale-host' scales host time by it"
     if overhead.matters and kinds[kinds["key"].isin(on_host)]["share"].sum() > _HALF:
-        return [f"{said}: that the host's work bounds this one may be the profiler's doing."]
-    return [f"{said}."]
+        return f"{said}: that the host bounds this one may be the profiler's doing; {scale}."
+    return f"{said}; {scale}."
 
 
 def _measured_ns(workload: Workload) -> int:

@@ -123,9 +123,10 @@ def test_convert_and_summary_say_it_and_what_was_done_about_it(captured, tmp_pat
         capsys.readouterr()
         assert command("summary", study.path) == 0
         shown = " ".join(capsys.readouterr().out.split())
-        doubted = f"{said}: that the host's work bounds this one may be the profiler's doing."
+        doubted = f"{said}: that the host bounds this one may be the profiler's doing"
         assert (f"{said}; host time was scaled by it." if options else doubted) in shown
         assert shown.index(said) < shown.index("The step of")
+        assert shown.lower().count(said.lower()) == 1
     run = analyse_run(study)
     assert run.summary.to_json()["qualifiers"][0] == f"{said}; host time was scaled by it."
 
