@@ -27,6 +27,7 @@ def converted(folder, groups_of, program):
     ranks = []
     for rank in range(4):
         thread = Sharded(rank)
+        thread.op("aten::empty", 1010 + rank, 1020 + 2 * rank, 5)  # no two ranks of a job measure the same
         program(thread)
         entry = thread.write(folder, [(1000, 2000)])
         entry["process_groups"] = [

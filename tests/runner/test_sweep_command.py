@@ -25,7 +25,7 @@ def run(study, *arguments):
 
 
 def test_a_grid_is_printed_best_first_and_the_best_kept(study, capsys):
-    axes = ("--over", "network.bandwidth=25,50", "--over", "network.latency=10,zero")
+    axes = ("--over", "network.bandwidth=25,50", "--over", "network.npus_count=2,3")
     assert run(study, "--network", "ring-2", *axes) == 0
     shown = capsys.readouterr()
     lines = [line for line in shown.out.splitlines() if line.startswith("│")]
