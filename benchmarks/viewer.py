@@ -119,7 +119,16 @@ def main() -> None:
     parser.add_argument("study", type=Path)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    command = [sys.executable, "-m", "chakrascope.cli", "view", str(options.study), "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "chakrascope.cli",
+        "view",
+        str(options.study),
+        "--no-token",
+        "--port",
+        "0",
+    ]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         line = server.stdout.readline() if server.stdout else ""

@@ -64,7 +64,7 @@ def make_study(folder: Path) -> Path:
 @contextmanager
 def serving(study: Path, *options: str) -> Iterator[str]:
     """Serve *study* while the block runs; the value is the address."""
-    command = [*CLI, "view", str(study), "--port", "0", *options]
+    command = [*CLI, "view", str(study), "--no-token", "--port", "0", *options]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         line = server.stdout.readline() if server.stdout else ""
