@@ -1,12 +1,13 @@
 """Read files, plain or gzip: JSON into typed structures, with errors that name the file.
 
-Gzip can make a thousand bytes of one; a file that does is unpacked no further than `_UNPACKED_FREELY`.
+Gzip can make a thousand bytes of one; a file that does is unpacked no further than `most_unpacked_bytes`.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from io import RawIOBase
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
@@ -16,7 +17,7 @@ import msgspec
 from ..errors import TraceError, TraceFormatError
 from ._native import FormatError
 
-__all__ = ["UnpacksTooFar", "read_json", "stream", "unpacked"]
+__all__ = ["UnpacksTooFar", "most_unpacked_bytes", "read_json", "stream", "unpacked"]
 
 _T = TypeVar("_T")
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -28,6 +29,11 @@ _UNPACKED_FREELY, _MOST_TIMES = 2**26, 200  # traces and graphs become 5 to 40 t
 
 class UnpacksTooFar(Exception):
     """A gzip file becomes so much larger that it cannot be a trace or a graph."""
+
+
+def most_unpacked_bytes(packed_bytes: int) -> int:
+    """Return how far *packed_bytes* may unpack: what grows beyond was made to fill memory or a disk."""
+    return max(_UNPACKED_FREELY, packed_bytes * _MOST_TIMES)
 
 
 class Reader(Protocol):
@@ -46,18 +52,13 @@ def stream(path: Path, reader: Reader) -> None:
     Raises like `read_json`.
     """
     try:
-        with path.open("rb", buffering=0) as file:
-            for piece in _pieces(file):
-                reader.feed(piece)
-        reader.finish()
+        with _reading(path):
+            with path.open("rb", buffering=0) as file:
+                for piece in _pieces(file):
+                    reader.feed(piece)
+            reader.finish()
     except FormatError as error:
         raise _not_the_trace(path, error) from error
-    except UnpacksTooFar as error:
-        raise TraceFormatError(f"{path} {error}") from error
-    except (EOFError, zlib.error) as error:
-        raise _damaged(path, error) from error
-    except OSError as error:
-        raise _unreadable(path, error) from error
 
 
 def unpacked(path: Path) -> bytes:
@@ -91,7 +92,7 @@ def _uncompressed(file: BinaryIO | RawIOBase, data: bytes) -> Iterator[bytes]:
     while data:
         piece = member.decompress(data)
         given += len(piece)
-        if given > max(_UNPACKED_FREELY, taken * _MOST_TIMES):
+        if given > most_unpacked_bytes(taken):
             raise UnpacksTooFar(
                 f"unpacks to more than {_MOST_TIMES} times its size, as no trace or graph does; unpack it "
                 "yourself if you trust it."
@@ -114,28 +115,29 @@ def read_json(path: Path, shape: type[_T]) -> _T:
 
     Raises `TraceError` when it cannot be opened, `TraceFormatError` when it is truncated or something else.
     """
-    try:
+    with _reading(path):
         data = unpacked(path)
-    except UnpacksTooFar as error:
-        raise TraceFormatError(f"{path} {error}") from error
-    except (EOFError, zlib.error) as error:
-        raise _damaged(path, error) from error
-    except OSError as error:
-        raise _unreadable(path, error) from error
     try:
         return msgspec.json.decode(data, type=shape)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _not_the_trace(path, error) from error
 
 
-def _damaged(path: Path, error: Exception) -> TraceFormatError:
-    return TraceFormatError(
-        f"{path} is truncated or damaged ({error}): its process died while writing. Capture again."
-    )
-
-
-def _unreadable(path: Path, error: OSError) -> TraceError:
-    return TraceError(f"{path} cannot be read: {error.strerror}. Check that the trace set is complete.")
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn what goes wrong while *path* is read into errors that name it."""
+    try:
+        yield
+    except UnpacksTooFar as error:
+        raise TraceFormatError(f"{path} {error}") from error
+    except (EOFError, zlib.error) as error:
+        raise TraceFormatError(
+            f"{path} is truncated or damaged ({error}): its process died while writing. Capture again."
+        ) from error
+    except OSError as error:
+        raise TraceError(
+            f"{path} cannot be read: {error.strerror}. Check that the trace set is complete."
+        ) from error
 
 
 def _not_the_trace(path: Path, error: Exception) -> TraceFormatError:

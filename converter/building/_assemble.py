@@ -13,7 +13,7 @@ from .._columns import which
 from ..chakra import CollectiveType, EdgeKind, Graph, NodeType, replay
 from ..readers import PHASES, Communication, HostTrace, Ops, Pieces, cut_pieces
 from ._costs import counts_whole, operator_cost
-from ._dependencies import data_dependencies, needing, touching, wait_piece, with_settled_sends
+from ._dependencies import data_dependencies, uses_of, wait_piece, with_settled_sends
 from ._window import Window
 
 __all__ = ["COMM_LANE", "assemble"]
@@ -259,11 +259,10 @@ def _counted(ops: Ops) -> np.ndarray:
 
 def _waits(ops: Ops, comms: Sequence[Communication], pieces: Pieces, host: HostTrace) -> dict[int, list[int]]:
     """Return, by place of the piece, the communications it waited for."""
-    users = touching(ops, host, frozenset().union(*(comm.storages for comm in comms)))
-    needed = needing(comms, ops, host, users)
+    uses = uses_of(comms, ops, host)
     waits: dict[int, list[int]] = {}
     for index, comm in enumerate(comms):
-        place = wait_piece(comm, ops, pieces, users, needed)
+        place = wait_piece(comm, ops, pieces, uses)
         if place is not None:
             waits.setdefault(place, []).append(index)
     return waits

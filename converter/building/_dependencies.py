@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -16,9 +17,9 @@ from ..readers import Communication, HostTrace, Ops, Pieces
 
 __all__ = [
     "WAIT_OPS",
+    "Uses",
     "data_dependencies",
-    "needing",
-    "touching",
+    "uses_of",
     "wait_piece",
     "with_settled_sends",
 ]
@@ -47,7 +48,20 @@ def data_dependencies(ops: Ops, host: HostTrace) -> np.ndarray:
     return np.column_stack([leaves[source], leaves[target]])
 
 
-def touching(ops: Ops, host: HostTrace, storages: frozenset[int]) -> dict[int, list[int]]:
+class Uses(NamedTuple):
+    """The operators that have each storage of the communications as an argument, *needed* its data alone."""
+
+    users: Mapping[int, Sequence[int]]
+    needed: Mapping[int, Sequence[int]]
+
+
+def uses_of(comms: Sequence[Communication], ops: Ops, host: HostTrace) -> Uses:
+    """Return what the operators do with the tensors of *comms*, by storage, in order."""
+    users = _touching(ops, host, frozenset().union(*(comm.storages for comm in comms)))
+    return Uses(users, _needing(comms, ops, host, users))
+
+
+def _touching(ops: Ops, host: HostTrace, storages: frozenset[int]) -> dict[int, list[int]]:
     """Return, for each of *storages*, the operators that have it as an argument, in order."""
     users: dict[int, list[int]] = {storage: [] for storage in storages}
     rows = host.rows(ops.record_id)
@@ -62,7 +76,7 @@ def touching(ops: Ops, host: HostTrace, storages: frozenset[int]) -> dict[int, l
     return users
 
 
-def needing(
+def _needing(
     comms: Sequence[Communication], ops: Ops, host: HostTrace, users: Mapping[int, Sequence[int]]
 ) -> dict[int, list[int]]:
     """Return, for each storage that *comms* write, the operators among its *users* that need the data.
@@ -136,26 +150,19 @@ def _is_idle(at: int, ops: Ops, pieces: Pieces) -> bool:
     return op < 0 or not (ops.is_leaf[op] or ops[op].name.startswith(_ATEN))
 
 
-def wait_piece(
-    comm: Communication,
-    ops: Ops,
-    pieces: Pieces,
-    users: Mapping[int, Sequence[int]],
-    needed: Mapping[int, Sequence[int]],
-) -> int | None:
+def wait_piece(comm: Communication, ops: Ops, pieces: Pieces, uses: Uses) -> int | None:
     """Return the index of the piece in which the thread waited for *comm*, or None if it never did.
 
     That is the piece in which it had waited, if that is recorded, or evidently idled until the communication
     ended; else the piece before the first operator that uses its tensors afterwards, or the wait operator
-    itself. *users* are the operators that have each storage as an argument, *needed* those of them that
-    need its data.
+    itself.
     """
     issued = int(ops.end_ns[comm.op])
     if comm.awaited_ns is not None:
         at = _piece_at(comm.awaited_ns, pieces)
         reached = issued <= pieces.start_ns[at] and comm.awaited_ns <= pieces.end_ns[at]
         return at if reached and _is_idle(at, ops, pieces) else None
-    consumer = _consumer(comm, ops, pieces, users, needed)
+    consumer = _consumer(comm, ops, pieces, uses)
     limit = ops.start_ns[consumer] if consumer is not None else pieces.end_ns[-1]
     at = _piece_at(comm.end_ns, pieces)
     idle_start = int(pieces.start_ns[at])
@@ -171,13 +178,7 @@ def wait_piece(
     return before if pieces.start_ns[before] >= issued else None
 
 
-def _consumer(
-    comm: Communication,
-    ops: Ops,
-    pieces: Pieces,
-    users: Mapping[int, Sequence[int]],
-    needed: Mapping[int, Sequence[int]],
-) -> int | None:
+def _consumer(comm: Communication, ops: Ops, pieces: Pieces, uses: Uses) -> int | None:
     """Return the operator that the thread ran on with once *comm* was over, None if nothing needs it.
 
     That is the first that waits for it, or uses its tensors after its annotation closed. But gloo's thread
@@ -188,7 +189,7 @@ def _consumer(
     issued = int(ops.end_ns[comm.op])
     after = [
         index
-        for index in _later(comm.storages, users, comm.op)
+        for index in _later(comm.storages, uses.users, comm.op)
         if ops.start_ns[index] >= issued
         and (ops[index].name in WAIT_OPS or ops.start_ns[index] >= comm.end_ns)
     ]
@@ -198,10 +199,10 @@ def _consumer(
     ):
         return first
     entered = max(issued, comm.entered_ns)
-    needs = [int(ops.start_ns[index]) for index in _later(comm.written, needed, comm.op)]
+    needs = [int(ops.start_ns[index]) for index in _later(comm.written, uses.needed, comm.op)]
     over_ns = min([comm.end_ns, *(start_ns for start_ns in needs if start_ns >= entered)])
     woken: dict[int, int] = {}
-    for index in _later(comm.written, users, comm.op):
+    for index in _later(comm.written, uses.users, comm.op):
         start_ns = int(ops.start_ns[index])
         since_ns = _idle_since(index, ops, pieces)
         if entered <= start_ns <= over_ns and issued <= since_ns <= 2 * start_ns - over_ns:

@@ -164,7 +164,7 @@ class Workload:
         """Return the graph of *rank* as a ``networkx.DiGraph``.
 
         Nodes are called by their id, and have the other columns as attributes; an edge has its ``kind``, such
-        as ``"launch"``. About two kilobytes per node: for graphs that are looked at, not for millions of nodes.
+        as ``"launch"``. Two kilobytes per node: for graphs that are looked at, not for millions of nodes.
         Raises `UsageError` if there is no such rank.
         """
         import networkx  # noqa: PLC0415 - slow to import, and seldom needed

@@ -15,12 +15,11 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from ...errors import ChakrascopeError, TraceFormatError, UsageError
+from .._files import most_unpacked_bytes
 from ._file_kinds import kind_of
 
 __all__ = ["holds_traces", "unpacked"]
 
-# Traces become 5 to 40 times as large; what grows beyond both of these was made to fill a disk.
-_UNPACKED_FREELY, _MOST_TIMES = 2**26, 200
 _MOST_BYTES = 2**34
 _MOST_MEMBERS = 20_000
 _MOST_DEPTH = 16
@@ -87,7 +86,7 @@ def holds_traces(path: Path) -> bool:
 
 def _unpack(path: Path, folder: Path) -> None:
     """Write the plain files of the archive *path* below *folder*."""
-    most = min(_MOST_BYTES, max(_UNPACKED_FREELY, path.stat().st_size * _MOST_TIMES))
+    most = min(_MOST_BYTES, most_unpacked_bytes(path.stat().st_size))
     try:
         with ExitStack() as stack:
             left = most

@@ -9,7 +9,7 @@ import zipfile
 
 import pytest
 
-from chakrascope.converter import convert_files, doctor
+from chakrascope.converter import _files, convert_files, doctor
 from chakrascope.converter.readers import _archives, common_name, kind_of, stated_rank, unpacked
 from chakrascope.errors import TraceFormatError, UsageError
 
@@ -159,7 +159,7 @@ def test_a_link_in_a_zip_is_refused(tmp_path):
 
 @pytest.mark.parametrize("kind", ["t.tar.gz", "t.tar.xz", "t.zip"])
 def test_a_bomb_is_not_unpacked(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(_archives, "_UNPACKED_FREELY", 1 << 20)
+    monkeypatch.setattr(_files, "_UNPACKED_FREELY", 1 << 20)
     monkeypatch.setattr(_archives, "_PIECE_BYTES", 1 << 16)
     monkeypatch.setattr(_archives, "_MOST_MEMBERS", 16)
     path = packed(tmp_path / kind, [("trace.json", bytes(1 << 24))])

@@ -171,14 +171,21 @@ void bind_config(nb::module_& module) {
         .def_rw("record_links", &Config::record_links);
 }
 
+// The facts that an operation which never ended has in common, whatever became of it.
+template <class Operation>
+nb::dict told(const Operation& operation) {
+    nb::dict item;
+    item["rank"] = operation.rank;
+    item["node_id"] = operation.node_id;
+    item["name"] = to_text(operation.name);
+    item["operation"] = operation.operation;
+    return item;
+}
+
 nb::list unfinished(const Output& output) {
     nb::list list;
     for (const Stall& stall : output.unfinished) {
-        nb::dict item;
-        item["rank"] = stall.rank;
-        item["node_id"] = stall.node_id;
-        item["name"] = to_text(stall.name);
-        item["operation"] = stall.operation;
+        nb::dict item = told(stall);
         item["waits_for"] = stall.waits_for;
         list.append(item);
     }
@@ -188,11 +195,7 @@ nb::list unfinished(const Output& output) {
 nb::list deadlock(const Output& output) {
     nb::list list;
     for (const Blocked& blocked : output.deadlock) {
-        nb::dict item;
-        item["rank"] = blocked.rank;
-        item["node_id"] = blocked.node_id;
-        item["name"] = to_text(blocked.name);
-        item["operation"] = blocked.operation;
+        nb::dict item = told(blocked);
         item["begun"] = blocked.begun;
         list.append(item);
     }
