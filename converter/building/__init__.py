@@ -15,6 +15,8 @@ from ._convert import UNMARKED as UNMARKED
 from ._convert import Progress as Progress
 from ._convert import convert as convert
 from ._convert import convert_files as convert_files
+from ._origin import computed_on_host as computed_on_host
+from ._origin import stood_in as stood_in
 from ._overhead import ProfilerOverhead as ProfilerOverhead
 from ._overhead import profiler_overhead as profiler_overhead
 from ._rank import LEFT_OUT as LEFT_OUT
@@ -30,6 +32,7 @@ __all__ = [
     "Progress",
     "annotated_steps",
     "apart",
+    "computed_on_host",
     "convert",
     "convert_files",
     "doubts_of_pair",
@@ -37,4 +40,5 @@ __all__ = [
     "profiler_overhead",
     "read_rank",
     "settle",
+    "stood_in",
 ]

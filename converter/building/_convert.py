@@ -18,6 +18,7 @@ from ..chakra import Graph, NodeType, Workload
 from ..readers import Files, RankTraces, find_rank_traces, with_archives_open
 from ._belonging import doubts_of_ranks, doubts_of_work, settle
 from ._fake_world import pose_for_all
+from ._origin import STAND_INS, stand_ins_text
 from ._overhead import measured_overhead, with_overhead_told, without_overhead
 from ._rank import OpenRank, StepsDiffer, open_ranks, rank_graph
 from ._steps import StepChoice, choose_steps, typical_steps
@@ -167,7 +168,10 @@ def _convert(
     graphs, groups = _with_common_groups(graphs)
     graphs, uneven = tell_uneven(graphs, groups, world_size)
     if world_size > len(graphs):
-        notes.append(_stand_ins(graphs, groups, world_size, place, [rank.stated_rank for rank in opened]))
+        _refuse_stand_ins(graphs, groups, world_size, place)
+        said = stand_ins_text(len(graphs), world_size, [rank.stated_rank for rank in opened])
+        known = {**known, STAND_INS: said}
+        notes.append(said)
     return Workload(
         graphs=tuple(graphs),
         program_of_rank=np.arange(world_size, dtype=np.int32) % len(graphs),
@@ -256,26 +260,16 @@ def _belonging(
     return settle([*doubts_of_ranks(identities, known_size), *doubts_of_work(graphs, spans, place)])
 
 
-def _stand_ins(
-    graphs: Sequence[Graph],
-    groups: dict[int, tuple[int, ...]],
-    world_size: int,
-    place: str,
-    stated: Sequence[int],
-) -> str:
-    """Return the assumption that the found ranks stand for all; raise `TraceError` where they cannot."""
+def _refuse_stand_ins(
+    graphs: Sequence[Graph], groups: dict[int, tuple[int, ...]], world_size: int, place: str
+) -> None:
+    """Raise `TraceError` where the found ranks cannot stand for all."""
     peers = any(np.isin(graph.node_columns["type"], _PEER_TYPES).any() for graph in graphs)
     if groups or peers:
         raise TraceError(
             f"{place} holds the traces of {len(graphs)} of the job's {world_size} ranks, and those "
             "communicate in groups or pairs: they cannot stand for the others. Give the traces of all ranks."
         )
-    others = min(stated) >= 0 and list(stated) != list(range(len(stated)))
-    named = f" ({', '.join(map(str, stated))})" if others else ""
-    return (
-        f"the traces of {len(graphs)} of {world_size} ranks were given{named}: they are repeated for the "
-        "others, as if all did the same"
-    )
 
 
 def _metadata(

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ...converter import CollectiveType, Finding, Workload
+from ...converter.building import computed_on_host, stood_in
 from ...converter.checks import worst_first
 from ...errors import ChakrascopeError, WorkloadError
 from ...support import bandwidth_text
@@ -21,6 +22,7 @@ from .._experiment import Experiment, WorkloadSource
 from .._simulate import choose_groups, is_captured, load_workload_head
 from ..backends import engine_config
 from ..config import NetworkConfig, SystemConfig, read_per_node
+from ._foreign_times import cpu_times
 
 __all__ = ["Communication", "check_setup", "communication_of"]
 
@@ -32,13 +34,16 @@ _PLAN_NOTHING = ("fake", "replay")
 class Communication:
     """What a workload communicates: its programs, its *groups* of ranks, and whether it was *captured*.
 
-    One that *repeats* is never cut, but repeated on a larger network, as all but foreign files are.
+    One that *repeats* is never cut, but repeated on a larger network, as all but foreign files are. *on_cpu*
+    says that CPUs computed it, *stand_ins* which ranks of the job stand for others.
     """
 
     source: WorkloadSource
     groups: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     captured: bool = True
     repeats: bool = True
+    on_cpu: bool = False
+    stand_ins: str = ""
     _known: dict[tuple[frozenset[int], frozenset[int]], list[engine.Collective]] = field(
         default_factory=dict, repr=False
     )
@@ -82,7 +87,14 @@ def communication_of(workload: Workload | str | Path) -> Communication:
     """
     if isinstance(workload, Workload):
         source = WorkloadSource.of_model(workload)
-        return Communication(source, choose_groups(None, source), is_captured(workload.metadata))
+        captured = is_captured(workload.metadata)
+        return Communication(
+            source,
+            choose_groups(None, source),
+            captured,
+            on_cpu=captured and computed_on_host(workload),
+            stand_ins=stood_in(workload.metadata),
+        )
     prefix = Path(workload)
     files = [prefix.with_name(f"{prefix.name}.{end}") for end in ("workload.json", "groups.json", "0.et")]
     return _communication(prefix, tuple(file.stat().st_mtime_ns if file.exists() else 0 for file in files))
@@ -92,7 +104,15 @@ def communication_of(workload: Workload | str | Path) -> Communication:
 def _communication(prefix: Path, _changed: tuple[int, ...]) -> Communication:
     num_ranks, captured = load_workload_head(prefix)
     source = WorkloadSource.of_prefix(prefix, num_ranks)
-    return Communication(source, choose_groups(None, source), captured, repeats=captured)
+    origin = Workload.load(prefix) if captured else None
+    return Communication(
+        source,
+        choose_groups(None, source),
+        captured,
+        repeats=captured,
+        on_cpu=origin is not None and computed_on_host(origin),
+        stand_ins="" if origin is None else stood_in(origin.metadata),
+    )
 
 
 def check_setup(
@@ -105,6 +125,7 @@ def check_setup(
     plans = not backends or any(name not in _PLAN_NOTHING for name in backends)
     if plans and found[0].severity != "error":
         found += _refusals(network, system, workload)
+        found += _origin(network, system, workload)
     return worst_first(found)
 
 
@@ -128,6 +149,16 @@ def _ranks(network: NetworkConfig, workload: Communication) -> Finding:
         return Finding("note", "network", cause)
     remedy = f"Make the product {'a multiple of ' if workload.repeats else ''}{known:,}."
     return Finding("error", "network", f"{told}, but the workload has {known:,}.", remedy)
+
+
+def _origin(network: NetworkConfig, system: SystemConfig, workload: Communication) -> Iterator[Finding]:
+    """Yield what the captured programs are not: of this machine, or of all ranks."""
+    times = cpu_times(network.to_dict(), system.to_dict()) if workload.on_cpu else None
+    if times is not None:
+        yield times
+    if workload.stand_ins:
+        cause = f"{workload.stand_ins[0].upper()}{workload.stand_ins[1:]}."
+        yield Finding("warning", "workload", cause, "Convert the traces of all ranks.")
 
 
 def _refusals(network: NetworkConfig, system: SystemConfig, workload: Communication) -> Iterator[Finding]:

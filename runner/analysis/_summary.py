@@ -9,10 +9,12 @@ from typing import Any
 import pandas as pd
 
 from ...converter import Workload
-from ...converter.building import ProfilerOverhead, profiler_overhead
+from ...converter.building import ProfilerOverhead, computed_on_host, profiler_overhead, stood_in
 from ...support import duration_text, share_text
 from .._result import Result
+from .._simulate import is_captured
 from ._critical_path import CriticalPath, critical_path
+from ._foreign_times import cpu_times
 
 __all__ = ["TIME_FORMULA", "Summary", "rank_times", "summarize"]
 
@@ -23,7 +25,6 @@ TIME_FORMULA = (
 
 _ALMOST_ALL = 0.995
 _HALF = 0.5
-_DEVICE_LANES = 1000  # a captured job without any computes on the host
 _PHRASES = {
     "communication": "communication",
     "compute": "computation",
@@ -71,18 +72,29 @@ def summarize(result: Result, workload: Workload) -> Summary:
     headline = _headline(path, kinds, _measured_ns(workload))
     if result.backend not in _WITHOUT_NETWORK and not path.segments.empty:
         headline += _network_cannot_matter(kinds)
-    said = [result.provenance.get(key, []) for key in ("warnings", "assumptions")]
-    qualifiers = _qualifiers(workload, kinds, [str(line) for lines in said for line in lines])
+    qualifiers = _qualifiers(result, workload, kinds)
     return Summary(headline, result.makespan_ns, kinds, rank_times(result), path, qualifiers)
 
 
-def _qualifiers(workload: Workload, kinds: pd.DataFrame, said: list[str]) -> tuple[str, ...]:
-    """Return what the profiler did to the captured step, and then what else the run *said*, each once."""
+def _qualifiers(result: Result, workload: Workload, kinds: pd.DataFrame) -> tuple[str, ...]:
+    """Return what the captured step is not: unprofiled, whole, of this machine; then what else was said."""
+    said = [str(line) for key in ("warnings", "assumptions") for line in result.provenance.get(key, [])]
     overhead = profiler_overhead(workload.metadata)
-    if overhead is None:
-        return tuple(dict.fromkeys(said))
-    others = [line for line in said if overhead.text not in line]
-    return tuple(dict.fromkeys([_of_the_profiler(overhead, workload, kinds), *others]))
+    first = [stood_in(workload.metadata), _of_the_chip(result, workload)]
+    if overhead is not None:
+        said = [line for line in said if overhead.text not in line]
+        first.insert(0, _of_the_profiler(overhead, workload, kinds))
+    return tuple(line for line in dict.fromkeys([*first, *said]) if line)
+
+
+def _of_the_chip(result: Result, workload: Workload) -> str:
+    """Return that CPUs computed what is simulated on a machine of accelerators, or nothing."""
+    if result.backend in _WITHOUT_NETWORK or not is_captured(workload.metadata):
+        return ""
+    if not computed_on_host(workload):
+        return ""
+    found = cpu_times(result.provenance.get("network", {}), result.provenance.get("system", {}))
+    return "" if found is None else found.text
 
 
 def _of_the_profiler(overhead: ProfilerOverhead, workload: Workload, kinds: pd.DataFrame) -> str:
@@ -90,8 +102,7 @@ def _of_the_profiler(overhead: ProfilerOverhead, workload: Workload, kinds: pd.D
     said = f"{overhead.text[0].upper()}{overhead.text[1:]}"
     if overhead.host_rescaled:
         return f"{said}; host time was scaled by it."
-    has_device = any((graph.node_columns["stream"] >= _DEVICE_LANES).any() for graph in workload.graphs)
-    on_host = ["launch", "comm_call", *([] if has_device else ["compute"])]
+    on_host = ["launch", "comm_call", *(["compute"] if computed_on_host(workload) else [])]
     scale = "'convert --rescale-host' scales host time by it"
     if overhead.matters and kinds[kinds["key"].isin(on_host)]["share"].sum() > _HALF:
         return f"{said}: that the host bounds this one may be the profiler's doing; {scale}."

@@ -1,5 +1,6 @@
 """Configurations: ASTRA-sim's own files as validated models, written back unchanged in meaning."""
 
+from ._accelerators import accelerators_of as accelerators_of
 from ._algorithms import copied_into as copied_into
 from ._algorithms import digests as digests
 from ._algorithms import found_from_here as found_from_here
@@ -48,6 +49,7 @@ __all__ = [
     "PacketNetwork",
     "PacketPart",
     "SystemConfig",
+    "accelerators_of",
     "copied_into",
     "digests",
     "found_from_here",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +11,16 @@ from workloads import coll, comp, workload
 
 from chakrascope.converter import CollectiveType
 from chakrascope.errors import BackendError, ConfigError, UsageError, WorkloadError
-from chakrascope.runner import NetworkConfig, SystemConfig, check_setup, communication_of, engine, simulate
+from chakrascope.runner import (
+    NetworkConfig,
+    SystemConfig,
+    check_setup,
+    communication_of,
+    engine,
+    list_presets,
+    simulate,
+)
+from chakrascope.runner.config import accelerators_of
 
 UNAWARE = "analytical-unaware"
 # Those that do not work everywhere come twice.
@@ -164,3 +174,26 @@ def test_an_error_is_told_exactly_where_a_simulation_refuses(case):
     assert len(said) == (raised != "")
     if said and communication_of(work).num_ranks == net.num_ranks:
         assert said == [raised]
+
+
+def test_cpu_times_on_accelerators_and_ranks_that_stand_for_others_are_told_before_a_run():
+    told = {"stand_ins": "the traces of 1 of 8 ranks were given"}
+    captured = job(CollectiveType.ALL_REDUCE, 8)
+    captured = replace(captured, metadata=captured.metadata | told)
+    for name, chips in (("hgx-h100-8", True), ("cpu-cluster-8", False)):
+        found = check_setup(NetworkConfig.preset(name), system(), communication_of(captured), [UNAWARE])
+        causes = [finding.cause for finding in found if finding.severity == "warning"]
+        assert [cause for cause in causes if "measured on CPUs" in cause] == causes[: int(chips)]
+        assert causes[-1] == "The traces of 1 of 8 ranks were given."
+    plain = job(CollectiveType.ALL_REDUCE, 8, captured=False)
+    found = check_setup(NetworkConfig.preset("hgx-h100-8"), system(), communication_of(plain), [UNAWARE])
+    assert not [finding for finding in found if finding.severity == "warning"]
+
+
+def test_every_preset_of_accelerators_is_known():
+    apart = ("clos-", "cpu-", "ring-")  # their links are of any machine
+    for name in list_presets("network"):
+        names = accelerators_of(NetworkConfig.preset(name).to_dict(), {})
+        assert bool(names) != name.startswith(apart), name
+    for name in list_presets("system"):
+        assert bool(accelerators_of({}, SystemConfig.preset(name).to_dict())) == name.startswith("roofline")

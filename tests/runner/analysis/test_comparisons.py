@@ -6,7 +6,7 @@ import pytest
 from studies import LAYERS, ring_links
 
 from chakrascope.converter import CollectiveType
-from chakrascope.runner import advice, collective_overview
+from chakrascope.runner import NetworkConfig, SystemConfig, advice, collective_overview
 from chakrascope.runner.analysis import (
     COMPARISONS,
     divergence_text,
@@ -243,6 +243,40 @@ def test_what_qualifies_the_answer_is_said_once_and_warnings_first(run):
     summary = summarize(dataclasses.replace(run.result, provenance=told), run.workload)
     assert summary.qualifiers[:2] == ("w", "1 of 2 ranks")
     assert summary.to_json()["qualifiers"] == list(summary.qualifiers)
+
+
+@pytest.mark.parametrize(
+    ("network", "system", "named"),
+    [
+        ("hgx-h100-2x8", "default", "one of H100s"),
+        ("cpu-cluster-16", "default", ""),
+        ("cpu-cluster-16", "roofline-a100", "one of A100s"),
+        ("dgx-a100-8x8", "roofline-h100", "one of A100s and H100s"),
+    ],
+)
+def test_cpu_times_on_a_machine_of_accelerators_qualify_the_answer(simulated, network, system, named):
+    config = NetworkConfig.preset(network)
+    changed = {
+        "network": config.to_dict(),
+        "system": SystemConfig.preset(system, config.dimensions).to_dict(),
+    }
+    told = simulated.result.provenance | changed | {"warnings": ["w"], "assumptions": []}
+    result = dataclasses.replace(simulated.result, provenance=told)
+    first, *others = summarize(result, simulated.workload).qualifiers
+    assert (named in first) if named else first == "w"
+    assert others == (["w"] if named else [])
+    on_device = [graph.with_columns(stream=graph.node_columns["stream"] + 1007)
+                 for graph in simulated.workload.graphs]  # fmt: skip
+    workload = dataclasses.replace(simulated.workload, graphs=tuple(on_device))
+    assert summarize(result, workload).qualifiers == ("w",)
+
+
+def test_ranks_that_stand_for_others_qualify_the_answer_first(run):
+    metadata = {**run.workload.metadata, "stand_ins": "1 of 2"}
+    workload = dataclasses.replace(run.workload, metadata=metadata)
+    told = run.result.provenance | {"warnings": ["w"], "assumptions": ["1 of 2"]}
+    result = dataclasses.replace(run.result, provenance=told)
+    assert summarize(result, workload).qualifiers == ("1 of 2", "w")
 
 
 def test_one_rule_says_who_came_last(simulated):

@@ -1,0 +1,42 @@
+"""Where the programs of a workload come from: which device computed, and whose traces were not given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..chakra import Workload
+from ._device_nodes import DEVICE_LANE
+
+__all__ = ["STAND_INS", "computed_on_host", "stand_ins_text", "stood_in"]
+
+STAND_INS = "stand_ins"
+_NAMED_AT_MOST = 8
+
+
+def computed_on_host(workload: Workload) -> bool:
+    """Return whether no node of *workload*, a captured one, ran on a device: its compute is a CPU's."""
+    return not any((graph.node_columns["stream"] >= DEVICE_LANE).any() for graph in workload.graphs)
+
+
+def stand_ins_text(given: int, world_size: int, stated: Sequence[int]) -> str:
+    """Return the assumption that the *given* ranks stand for all *world_size* of the job.
+
+    *stated* are the ranks that the traces say they are of, -1 where they do not.
+    """
+    known = list(stated) if min(stated) >= 0 else list(range(given))
+    missing = np.setdiff1d(np.arange(world_size), known).tolist()
+    more = len(missing) - _NAMED_AT_MOST
+    named = ", ".join(map(str, missing[:_NAMED_AT_MOST])) + (f" and {more:,} more" if more > 0 else "")
+    others = f" ({', '.join(map(str, known))})" if known != list(range(given)) else ""
+    return (
+        f"the traces of {given:,} of {world_size:,} ranks were given{others}: they are repeated for the "
+        f"others ({named}), as if all did the same"
+    )
+
+
+def stood_in(metadata: Mapping[str, Any]) -> str:
+    """Return the assumption of `stand_ins_text` that a workload's *metadata* hold, or nothing."""
+    return str(metadata.get(STAND_INS, ""))

@@ -1,0 +1,27 @@
+"""Say when what was measured on one kind of machine is simulated on another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...converter import Finding
+from ..config import accelerators_of
+
+__all__ = ["cpu_times"]
+
+
+def cpu_times(network: Mapping[str, Any], system: Mapping[str, Any]) -> Finding | None:
+    """Return what compute times measured on CPUs mean on *network* and *system*, as their files hold them.
+
+    None unless these are a machine of accelerators.
+    """
+    chips = accelerators_of(network, system)
+    if not chips:
+        return None
+    machine = " and ".join(f"{chip}s" for chip in chips)
+    cause = (
+        f"Compute times were measured on CPUs, but the machine is one of {machine}: only its communication "
+        "is simulated, not its speed of computing."
+    )
+    return Finding("warning", "compute", cause, "Capture on such a machine for its compute times.")
