@@ -86,6 +86,8 @@ def compare_command(
     else:
         for name in (view,) if view else VIEWS:
             _print(name, getattr(comparison, name))
+        for note in comparison.notes:
+            console.print(note, markup=False)
         console.print(f"[dim]{TIME_FORMULA}[/]")
         console.print(f"Reference run: {comparison.labels[0]}; --run ID and --measured choose another.")
 

@@ -155,6 +155,8 @@ def _node(
     index = _index(run)
     lane, start, end = index.lane_of(rank, node_id)
     edges = run.workload.graphs[int(run.workload.program_of_rank[rank])].edges
+    # The slack of a large run takes a while to find, which a node that is only hovered over is not worth.
+    slack = run.slack_of(rank, node_id) if with_flows else None
     return {
         "rank": rank,
         "node": node_id,
@@ -162,8 +164,7 @@ def _node(
         "start_ns": start,
         "end_ns": end,
         "cause": int(found["cause_node"]),
-        # The slack of a large run takes a while to find, which a node that is only hovered over is not worth.
-        "details": node_details(found, run.slack_of(rank, node_id) if with_flows else None),
+        "details": node_details(found, slack, run.measured_among(rank, node_id)),
         "flows": flows(edges, index, found) if with_flows else [],
     }
 

@@ -27,6 +27,7 @@ from ._differences import error_distribution as error_distribution
 from ._differences import flow_differences as flow_differences
 from ._differences import node_differences as node_differences
 from ._differences import rank_differences as rank_differences
+from ._differences import why_not_comparable as why_not_comparable
 from ._divergence import Divergence as Divergence
 from ._divergence import divergence as divergence
 from ._divergence import divergence_text as divergence_text
@@ -181,4 +182,5 @@ __all__ = [
     "use_over_time",
     "what_if",
     "why_no_links",
+    "why_not_comparable",
 ]

@@ -17,9 +17,10 @@ from ._differences import (
     collective_differences,
     error_distribution,
     flow_differences,
-    measured_is_second,
     node_differences,
     rank_differences,
+    relative_step,
+    why_not_comparable,
 )
 from ._divergence import divergence
 from ._summary import rank_times
@@ -40,6 +41,12 @@ class Comparison:
         self.labels = tuple(labels)
         self._workload = workload
 
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on what is not comparable, and so has no relative difference."""
+        base, *others = self.results
+        return [text for text in dict.fromkeys(why_not_comparable(base, other) for other in others) if text]
+
     @cached_property
     def overview(self) -> pd.DataFrame:
         """A row a result: its makespan, and the means over its ranks of the times that add up to it."""
@@ -47,11 +54,10 @@ class Comparison:
         rows = []
         for name, result in zip(self.labels, self.results, strict=True):
             delta = result.makespan_ns - base
-            reference = result.makespan_ns if measured_is_second(self.results[0], result) else base
             times = rank_times(result)
             rows.append(
                 {"result": name, "backend": result.backend, "makespan_ns": result.makespan_ns}
-                | {"delta_ns": delta, "relative": delta / max(reference, 1)}
+                | {"delta_ns": delta, "relative": relative_step(self.results[0], result)}
                 | {column: round(times[column].mean()) for column in _MEANS}
             )
         table: pd.DataFrame = pd.DataFrame(rows)

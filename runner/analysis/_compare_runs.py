@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from ..study import run_name
-from ._differences import measured_is_second
+from ._differences import relative_step
 from ._run import RunAnalysis
 
 __all__ = ["run_kinds", "run_overview", "same_nodes"]
@@ -16,7 +16,8 @@ __all__ = ["run_kinds", "run_overview", "same_nodes"]
 def run_overview(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
     """Return a row per run; ``delta_ns`` and ``relative`` are against the first of *runs*.
 
-    Against a measurement, ``relative`` is relative to that, wherever it stands.
+    Against a measurement, ``relative`` is relative to that, wherever it stands; it is missing against one of
+    another number of ranks.
     """
     base = runs[0].result.makespan_ns
     rows = [
@@ -28,17 +29,13 @@ def run_overview(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
             "ranks": run.info.num_ranks,
             "makespan_ns": run.result.makespan_ns,
             "delta_ns": run.result.makespan_ns - base,
-            "relative": (run.result.makespan_ns - base) / max(1, _reference_ns(runs[0], run)),
+            "relative": relative_step(runs[0].result, run.result),
             "exposed_comm_ns": int(run.summary.ranks["exposed_comm_ns"].max()),
         }
         for run in runs
     ]
     table: pd.DataFrame = pd.DataFrame(rows)
     return table
-
-
-def _reference_ns(base: RunAnalysis, run: RunAnalysis) -> int:
-    return (run if measured_is_second(base.result, run.result) else base).result.makespan_ns
 
 
 def run_kinds(runs: Sequence[RunAnalysis]) -> pd.DataFrame:

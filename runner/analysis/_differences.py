@@ -2,13 +2,19 @@
 
 Each table has the base's time, the other's, and of what is aligned one to one ``delta_ns`` and ``relative``,
 the difference over the base's time (over 1 ns where that is 0), or over the other's if only that is measured.
+A measurement of fewer ranks says nothing about a whole step, rank or collective of more: there ``relative``
+is missing. Nodes of single ranks, and collectives of as many ranks, compare.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
+from ...support import count_text
 from .._result import Result
 from ._summary import rank_times
 
@@ -17,14 +23,19 @@ __all__ = [
     "error_distribution",
     "flow_differences",
     "measured_is_second",
+    "measures_as_many",
     "node_differences",
+    "of_measured_ranks",
     "rank_differences",
+    "relative_step",
+    "why_not_comparable",
 ]
 
 _NODE = ["rank", "node_id"]
 _DIFFERENCE = ["base_ns", "other_ns", "delta_ns", "relative"]
 _NODE_FACTS = ["name", "kind", "module", "phase"]
 _MEASURED = "replay"
+_MEASURED_RANKS = "measured_ranks"
 _QUANTILES = {"p05": 0.05, "median": 0.5, "p95": 0.95}
 
 
@@ -33,7 +44,8 @@ def rank_differences(base: Result, other: Result) -> pd.DataFrame:
     table: pd.DataFrame = rank_times(base).merge(rank_times(other), on="rank", suffixes=("_base", "_other"))
     delta = table["finish_ns_other"] - table["finish_ns_base"]
     reference = table["finish_ns_other" if measured_is_second(base, other) else "finish_ns_base"]
-    compared: pd.DataFrame = table.assign(delta_ns=delta, relative=delta / reference.clip(lower=1))
+    relative = delta / reference.clip(lower=1) if measures_as_many(base, other) else np.nan
+    compared: pd.DataFrame = table.assign(delta_ns=delta, relative=relative)
     return compared
 
 
@@ -45,7 +57,7 @@ def node_differences(base: Result, other: Result, facts: pd.DataFrame) -> pd.Dat
     table = _durations(base).merge(_durations(other), on=_NODE, suffixes=("_base", "_other"))
     table = table.rename(columns={"duration_ns_base": "base_ns", "duration_ns_other": "other_ns"})
     described = table.merge(facts[[*_NODE, *_NODE_FACTS]], on=_NODE, how="left")
-    return _worst_first(_with_difference(described, base, other))
+    return _worst_first(_without_unlike(_with_difference(described, base, other), base, other))
 
 
 def _durations(result: Result) -> pd.DataFrame:
@@ -76,7 +88,8 @@ def collective_differences(base: Result, other: Result, described: pd.DataFrame)
     whole = table.columns.drop("collective")
     table[whole] = table[whole].round().astype(np.int64)
     facts = described[["collective", "operation", "module", "group", "size_bytes", "rank", "node_id"]]
-    return _worst_first(_with_difference(table, base, other).merge(facts, on="collective"))
+    compared = _with_difference(table, base, other).merge(facts, on="collective")
+    return _worst_first(_without_unlike(compared, base, other))
 
 
 def flow_differences(base: Result, other: Result) -> pd.DataFrame:
@@ -104,10 +117,10 @@ def error_distribution(differences: pd.DataFrame, by: str) -> pd.DataFrame:
     """Return how the relative errors of *differences* are distributed, a row per value of the column *by*.
 
     Columns: ``key, count, mean, p05, median, p95, worst``, and ``at``, the row of the worst. What took
-    at most 1 ns in the base is left out: no error is small beside nothing.
+    at most 1 ns in the base is left out, as no error is small beside nothing, and what does not compare.
     """
     rows = []
-    lasting = differences[differences["base_ns"] > 1]
+    lasting = differences[(differences["base_ns"] > 1) & differences["relative"].notna()]
     for key, part in lasting.groupby(by, sort=True, observed=True):
         errors = part["relative"]
         quantiles = {name: errors.quantile(share, "nearest") for name, share in _QUANTILES.items()}
@@ -121,6 +134,70 @@ def error_distribution(differences: pd.DataFrame, by: str) -> pd.DataFrame:
 def measured_is_second(base: Result, other: Result) -> bool:
     """Return whether *other* is the measurement of the two, which errors are relative to then."""
     return other.backend == _MEASURED and base.backend != _MEASURED
+
+
+def relative_step(base: Result, other: Result) -> float:
+    """Return the relative difference of the makespans; not a number where they do not compare."""
+    if not measures_as_many(base, other):
+        return math.nan
+    reference = other if measured_is_second(base, other) else base
+    return (other.makespan_ns - base.makespan_ns) / max(1, reference.makespan_ns)
+
+
+def measures_as_many(base: Result, other: Result) -> bool:
+    """Return whether the step of one can be held against the other's: a measured one is of as many ranks."""
+    return not _one_is_measured(base, other) or _ranks(base) == _ranks(other)
+
+
+def why_not_comparable(base: Result, other: Result) -> str:
+    """Return why the steps of both have no relative difference, in one sentence; nothing if they have."""
+    if measures_as_many(base, other):
+        return ""
+    measured, simulated = map(_ranks, (base, other) if base.backend == _MEASURED else (other, base))
+    return (
+        f"Measured on {count_text(measured, 'rank')}, simulated on {simulated:,}: steps, ranks "
+        "and collectives that have more members are not comparable with the measurement, so they have no "
+        "relative difference; computations have."
+    )
+
+
+def of_measured_ranks(result: Result, count: int) -> Result:
+    """Return the measurement *result*, in which *count* measured ranks stand for all others."""
+    return replace(result, provenance={**result.provenance, _MEASURED_RANKS: count})
+
+
+def _one_is_measured(base: Result, other: Result) -> bool:
+    return (base.backend == _MEASURED) != (other.backend == _MEASURED)
+
+
+def _ranks(result: Result) -> int:
+    """Return of how many ranks *result* tells; of a measurement those that were measured."""
+    return int(result.provenance.get(_MEASURED_RANKS, len(result.ranks)))
+
+
+def _without_unlike(table: pd.DataFrame, base: Result, other: Result) -> pd.DataFrame:
+    """Return *table* without relative differences of collectives that were measured among fewer ranks."""
+    if not _one_is_measured(base, other):
+        return table
+    members = table[_NODE].merge(_members(base), on=_NODE, how="left").merge(
+        _members(other), on=_NODE, how="left", suffixes=("", "_other")
+    )  # fmt: skip
+    unlike = members["members"].notna() & (members["members"] != members["members_other"])
+    relative = table["relative"].mask(unlike.to_numpy())
+    result: pd.DataFrame = table.assign(relative=relative)
+    return result
+
+
+def _members(result: Result) -> pd.DataFrame:
+    """Return for each call of a collective among how many ranks it was, in a measurement as measured."""
+    calls = result.collectives[["collective", *_NODE]]
+    keys = ["collective"]
+    if _MEASURED_RANKS in result.provenance:
+        calls = calls.assign(block=calls["rank"] // _ranks(result))
+        keys.append("block")
+    members = calls.groupby(keys)["rank"].transform("size")
+    table: pd.DataFrame = calls[_NODE].assign(members=members)
+    return table
 
 
 def _with_difference(table: pd.DataFrame, base: Result, other: Result) -> pd.DataFrame:

@@ -1,14 +1,14 @@
-"""Say when what was measured on one kind of machine is simulated on another."""
+"""Say when what was measured on one machine is simulated on another: of other chips, or of more ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from ...converter import Finding
+from ...converter import Finding, Workload
 from ..config import accelerators_of
 
-__all__ = ["cpu_times"]
+__all__ = ["cpu_times", "measured_ranks"]
 
 
 def cpu_times(network: Mapping[str, Any], system: Mapping[str, Any]) -> Finding | None:
@@ -25,3 +25,8 @@ def cpu_times(network: Mapping[str, Any], system: Mapping[str, Any]) -> Finding 
         "is simulated, not its speed of computing."
     )
     return Finding("warning", "compute", cause, "Capture on such a machine for its compute times.")
+
+
+def measured_ranks(workload: Workload) -> int:
+    """Return how many ranks of *workload* were measured; the others repeat what they do."""
+    return int(workload.metadata.get("scaled_from_ranks", workload.num_ranks))

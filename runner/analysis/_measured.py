@@ -7,6 +7,8 @@ from ...errors import ConfigError
 from .._result import Result
 from .._simulate import is_captured, prepare
 from ..backends import get_backend
+from ._differences import of_measured_ranks
+from ._foreign_times import measured_ranks
 
 __all__ = ["measured_result"]
 
@@ -14,7 +16,8 @@ __all__ = ["measured_result"]
 def measured_result(workload: Workload) -> Result:
     """Return what was measured when *workload* was captured: every node at its measured time.
 
-    Of a workload that was scaled out, each replica takes the time of the ranks it was made from. Raises
+    Of a workload that was scaled out, each replica takes the time of the ranks it was made from; what then
+    does not compare with more ranks, `compare` leaves out. Raises
     `ConfigError` for a workload that does not come from a measurement.
     """
     if not is_captured(workload.metadata):
@@ -23,4 +26,5 @@ def measured_result(workload: Workload) -> Result:
             "compare runs only, or capture the job with 'chakrascope trace'."
         )
     experiment = prepare(workload, "default", None, backend="replay")
-    return get_backend("replay").run(experiment)
+    measured = get_backend("replay").run(experiment)
+    return of_measured_ranks(measured, measured_ranks(workload))

@@ -17,6 +17,7 @@ from ..study import RunInfo, Study
 from ._advice import advice_table
 from ._collective_overview import collective_overview
 from ._critical_path import BREAKDOWNS, CriticalPath
+from ._foreign_times import measured_ranks
 from ._lanes import Lanes
 from ._last_arrival import with_replicas_folded
 from ._layers import layer_table
@@ -167,6 +168,19 @@ class RunAnalysis:
         nodes = self.nodes
         found = np.flatnonzero((nodes["rank"].to_numpy() == rank) & (nodes["node_id"].to_numpy() == node_id))
         return int(found[0]) if len(found) else -1
+
+    def measured_among(self, rank: int, node_id: int) -> tuple[int, int]:
+        """Return among how many ranks a collective was measured, and among how many it was simulated.
+
+        Both are 1 for any other node.
+        """
+        calls = self.result.collectives
+        own = calls.loc[(calls["rank"] == rank) & (calls["node_id"] == node_id), "collective"]
+        if own.empty:
+            return 1, 1
+        members = calls.loc[calls["collective"] == own.iloc[0], "rank"]
+        block = measured_ranks(self.workload)
+        return int((members // block == rank // block).sum()), len(members)
 
     def slack_of(self, rank: int, node_id: int) -> int | None:
         """Return how many ns later a node could end without making the step longer; None if unknown."""

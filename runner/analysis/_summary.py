@@ -10,11 +10,11 @@ import pandas as pd
 
 from ...converter import Workload
 from ...converter.building import ProfilerOverhead, computed_on_host, profiler_overhead, stood_in
-from ...support import duration_text, share_text
+from ...support import count_text, duration_text, share_text
 from .._result import Result
 from .._simulate import is_captured
 from ._critical_path import CriticalPath, critical_path
-from ._foreign_times import cpu_times
+from ._foreign_times import cpu_times, measured_ranks
 
 __all__ = ["TIME_FORMULA", "Summary", "rank_times", "summarize"]
 
@@ -69,7 +69,7 @@ def summarize(result: Result, workload: Workload) -> Summary:
     """Return what bounds the step of *result*, whose programs are *workload*'s."""
     path = critical_path(result, workload)
     kinds = path.breakdown("kind")
-    headline = _headline(path, kinds, _measured_ns(workload))
+    headline = _headline(path, kinds, _measured_text(workload))
     if result.backend not in _WITHOUT_NETWORK and not path.segments.empty:
         headline += _network_cannot_matter(kinds)
     qualifiers = _qualifiers(result, workload, kinds)
@@ -122,13 +122,21 @@ def _network_cannot_matter(kinds: pd.DataFrame) -> str:
     return " No communication is on the critical path: a faster network cannot shorten the step."
 
 
-def _headline(path: CriticalPath, kinds: pd.DataFrame, measured_ns: int) -> str:
+def _measured_text(workload: Workload) -> str:
+    """Return the measured step in words; of how many ranks, where more are simulated."""
+    measured_ns, ranks = _measured_ns(workload), measured_ranks(workload)
+    if not measured_ns:
+        return ""
+    which = f" on {count_text(ranks, 'rank')}" if ranks != workload.num_ranks else ""
+    return f" (measured{which}: {duration_text(measured_ns)})"
+
+
+def _headline(path: CriticalPath, kinds: pd.DataFrame, measured: str) -> str:
     if path.segments.empty:
         return "The step takes no time: every node has a duration of 0."
     top = kinds.iloc[0]
     share = share_text(float(top["share"]))
     cause = _PHRASES.get(top["key"], top["key"])
-    measured = f" (measured: {duration_text(measured_ns)})" if measured_ns else ""
     lead = f"The step of {duration_text(path.makespan_ns)}{measured} is bound by {cause}: {share}"
     return f"{lead} of the critical path; {_contributor(path)}."
 

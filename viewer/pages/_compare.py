@@ -16,6 +16,7 @@ from ...runner.analysis import (
     rank_differences,
     run_overview,
     same_nodes,
+    why_not_comparable,
 )
 from ...support import duration_text
 from .._state import OpenRun, Selection, StudyView
@@ -163,6 +164,8 @@ def _comparison(run: OpenRun, against: list[str], scheme: str) -> Any:
 
 def _totals(runs: list[OpenRun], scheme: str) -> dmc.Stack:
     overview = run_overview(runs)
+    reasons = [why_not_comparable(runs[0].result, run.result) for run in runs[1:]]
+    unlike = dict.fromkeys(filter(None, reasons))
     bars = [(run_name(run.info), run.summary.kinds) for run in runs]
     query = {"run": runs[0].info.id, "against": ",".join(run.info.id for run in runs[1:])}
     return dmc.Stack(
@@ -173,7 +176,7 @@ def _totals(runs: list[OpenRun], scheme: str) -> dmc.Stack:
                 note="The run shown comes first: it is the reference run for all differences.",
                 exports=export_links("kinds", **query),
             ),
-            table_card("Runs", "overview", overview, _OVERVIEW, scheme, query=query),
+            table_card("Runs", "overview", overview, _OVERVIEW, scheme, query=query, note=" ".join(unlike)),
         ],
         gap="md",
     )

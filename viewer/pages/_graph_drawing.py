@@ -65,7 +65,7 @@ def _around(run: OpenRun, node: dict[str, Any], edges: pd.DataFrame, hops: int) 
     elements += _late_peer(run, node, nodes, middle)
     more = f" (nearest {len(nodes)} nodes)" if cut.cut else ""
     title = f"Around {_short(str(node['name']), 40)}, node {focus} of rank {rank}{more}"
-    details = node_details(node, run.slack_of(rank, focus))
+    details = node_details(node, run.slack_of(rank, focus), run.measured_among(rank, focus))
     return Drawing(elements, title, details, neighbours(edges, described["name"], focus))
 
 

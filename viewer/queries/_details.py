@@ -8,22 +8,27 @@ from typing import Any
 import pandas as pd
 
 from ...converter import CollectiveType, NodeType
-from ...support import bytes_text, duration_text, instant_text
+from ...support import bytes_text, change_text, duration_text, instant_text
 from .._theme import EDGE_KINDS, KIND_LABELS, PATH_COLOUR
 from ..timeline import SliceIndex
 
 __all__ = ["flows", "node_details"]
 
 
-def node_details(node: Mapping[str, Any], slack_ns: int | None = None) -> list[tuple[str, str]]:
-    """Return what is known of an executed *node* as (label, text) pairs; what is unknown is left out."""
+def node_details(
+    node: Mapping[str, Any], slack_ns: int | None = None, among: tuple[int, int] = (1, 1)
+) -> list[tuple[str, str]]:
+    """Return what is known of an executed *node* as (label, text) pairs; what is unknown is left out.
+
+    *among* is among how many ranks a collective was measured, and among how many it was simulated.
+    """
     comm_type = int(node.get("comm_type", -1))
     pairs = [
         ("Name", _text(node, "name")),
         ("Rank", str(node["rank"])),
         ("Node", f"{node['node_id']} ({_type(node)})"),
         ("Kind", KIND_LABELS.get(_text(node, "kind"), _text(node, "kind"))),
-        *_times(node),
+        *_times(node, among),
         ("Slack", "" if slack_ns is None else slack_text(slack_ns)),
         ("Operator", _text(node, "operator")),
         ("Module", _text(node, "module")),
@@ -72,12 +77,14 @@ def flows(
     ]
 
 
-def _times(node: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _times(node: Mapping[str, Any], among: tuple[int, int]) -> list[tuple[str, str]]:
     simulated, measured = int(node["end_ns"] - node["start_ns"]), _number(node, "duration_ns")
     began = _number(node, "measured_start_ns")
     at = f" from {instant_text(began)}" if began >= 0 else ""
     change = (simulated - measured) / measured if measured > 0 else 0.0
-    changed = f" ({change:+.1%} simulated)" if abs(change) >= 0.0005 else ""
+    changed = f" ({change_text(change)} simulated)" if abs(change) >= 0.0005 else ""
+    if among[0] != among[1]:
+        changed = f" (not comparable: among {among[0]:,} ranks, simulated among {among[1]:,})"
     return [
         ("Simulated", f"{duration_text(simulated)} from {instant_text(int(node['start_ns']))}"),
         ("Measured", f"{duration_text(measured)}{at}{changed}" if measured > 0 else ""),

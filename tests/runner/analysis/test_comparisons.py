@@ -6,7 +6,14 @@ import pytest
 from studies import LAYERS, ring_links
 
 from chakrascope.converter import CollectiveType
-from chakrascope.runner import NetworkConfig, SystemConfig, advice, collective_overview
+from chakrascope.runner import (
+    NetworkConfig,
+    SystemConfig,
+    advice,
+    collective_overview,
+    compare,
+    measured_result,
+)
 from chakrascope.runner.analysis import (
     COMPARISONS,
     divergence_text,
@@ -21,7 +28,12 @@ from chakrascope.runner.analysis import (
 )
 from chakrascope.runner.analysis._advice import _HINTS
 from chakrascope.runner.analysis._critical_path import SEGMENT_COLUMNS, CriticalPath
-from chakrascope.runner.analysis._differences import node_differences, rank_differences
+from chakrascope.runner.analysis._differences import (
+    collective_differences,
+    error_distribution,
+    node_differences,
+    rank_differences,
+)
 from chakrascope.runner.analysis._summary import _headline, _network_cannot_matter, summarize
 
 
@@ -134,7 +146,7 @@ def test_comparison_aligns_nodes_of_the_common_ranks(run, other):
     changed = nodes[nodes["delta_ns"] != 0]
     assert set(changed["kind"]) == {"communication"}
     assert (changed["base_ns"] == 300_000).all()
-    assert np.allclose(changed["relative"], changed["other_ns"] / 300_000 - 1)
+    assert changed["relative"].isna().all()  # measured among two ranks, simulated among eight
     differences = COMPARISONS["collective-differences"](run, other)
     assert differences["collective"].tolist() == list(range(LAYERS - 1, -1, -1))
     assert len(COMPARISONS["rank-differences"](run, other)) == 2
@@ -201,7 +213,7 @@ def _path(rows, makespan_ns):
 def test_headline_names_what_holds_most_whatever_its_kind():
     rows = [("compute", f"aten::op{number}", "", 20) for number in range(3)]
     path = _path([*rows, ("communication", "c10d::alltoall_", "all_to_all of 1.00 MiB, all ranks", 40)], 100)
-    headline = _headline(path, path.breakdown("kind"), 80)
+    headline = _headline(path, path.breakdown("kind"), " (measured: 80 ns)")
     assert headline.startswith("The step of 100 ns (measured: 80 ns) is bound by computation: 60.0 %")
     assert "the largest contributor is all_to_all of 1.00 MiB, all ranks (40 ns, 40.0 %)" in headline
 
@@ -290,9 +302,40 @@ def test_one_rule_says_who_came_last(simulated):
     assert (late["origin_rank"].to_numpy() == table[late["collective"]].to_numpy()).all()
 
 
+def test_measurement_of_fewer_ranks_is_held_against_what_it_measures_only(run, simulated):
+    """Two measured ranks, eight simulated: computations compare, the step and all collectives do not."""
+    measured = dataclasses.replace(run.result, backend="replay")
+    scaled = measured_result(simulated.workload)
+    assert len(scaled.ranks) == 8
+    for base in (measured, scaled):
+        nodes = node_differences(base, simulated.result, simulated.nodes)
+        is_comm = nodes["kind"] == "communication"
+        assert nodes["relative"].isna().equals(is_comm)
+        table = collective_differences(base, simulated.result, run.collectives)
+        assert len(table) == LAYERS
+        assert table["relative"].isna().all()
+        assert rank_differences(base, simulated.result)["relative"].isna().all()
+        assert "communication" not in set(error_distribution(nodes, "kind")["key"])
+    comparison = compare([scaled, simulated.result], simulated.workload)
+    assert comparison.overview["relative"].isna().tolist() == [False, True]
+    assert comparison.errors["key"].tolist() == ["compute", "launch"]
+    assert "Measured on 2 ranks, simulated on 8" in comparison.notes[0]
+    assert compare([scaled, scaled], simulated.workload, ["a", "b"]).notes == []
+    assert run_overview([run, simulated])["relative"].isna().tolist() == [False, True]
+    assert run_overview([simulated, run])["relative"].isna().tolist() == [False, True]
+    assert simulated.measured_among(3, 2) == (2, 8)
+    assert simulated.measured_among(3, 1) == (1, 1)
+    assert run.measured_among(1, 2) == (2, 2)
+    assert "(measured on 2 ranks: 4.92 ms)" in simulated.summary.headline
+    assert "(measured: 4.92 ms)" in run.summary.headline
+
+
 def test_errors_against_a_measurement_are_relative_to_it(run, simulated):
     measured = dataclasses.replace(run.result, backend="replay")
-    for base, other in ((measured, simulated.result), (simulated.result, measured)):
+    whole = simulated.result
+    calls = whole.collectives[whole.collectives["rank"] < 2]
+    same = dataclasses.replace(whole, ranks=whole.ranks.head(2), collectives=calls)
+    for base, other in ((measured, same), (same, measured)):
         nodes = node_differences(base, other, simulated.nodes)
         reference = nodes["base_ns" if base is measured else "other_ns"].clip(lower=1)
         assert (nodes["relative"] == nodes["delta_ns"] / reference).all()
