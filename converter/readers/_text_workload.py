@@ -157,6 +157,7 @@ def _loop(header: _Header, layers: Sequence[tuple[Layer, str]], passes: int, nea
         last_bottom=header.last_bottom if dlrm else None,
         checkpoints=header.checkpoints,
         initiates=header.initiates,
+        first_input_collective="TRANSFORMER" in header.policy,
     )
 
 

@@ -49,6 +49,8 @@ class Loop(msgspec.Struct, frozen=True):
     With *last_bottom* the first layer's collectives overlap layers 1 to *last_bottom*, as a recommender's
     embedding does. When the backward pass reaches a layer of *initiates*, everything since the last of
     *checkpoints* is computed forward again. With *only_weight_collectives* nothing else happens, all at once.
+    The first layer's input gradient is communicated only with *first_input_collective*: it is nobody's, but
+    below the first transformer block of a workload there are layers that it does not list.
     """
 
     layers: Sequence[Layer]
@@ -58,6 +60,7 @@ class Loop(msgspec.Struct, frozen=True):
     last_bottom: int | None = None
     checkpoints: Sequence[int] = ()
     initiates: Sequence[int] = ()
+    first_input_collective: bool = False
 
 
 class _Unrolled(msgspec.Struct):
@@ -149,7 +152,7 @@ class _Unrolled(msgspec.Struct):
         layer = self.loop.layers[index]
         node = self.compute(layer, "input gradient", layer.input_gradient.duration_ns, self.tail)
         comm = None
-        if index:
+        if index or self.loop.first_input_collective:
             collective = layer.input_gradient.collective
             comm = self.communicate(layer, "input gradient", collective, layer.model_group, [node])
         weights = self._weights(index, [node])

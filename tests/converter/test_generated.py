@@ -142,7 +142,7 @@ TRANSFORMERS = {
     "asplos2022_gpt3": (
         256,
         (111, 1404478026, 27),
-        {("ALL_REDUCE", "near"): (18, 14495514624), ("ALL_REDUCE", "far"): (19, 734773248)}
+        {("ALL_REDUCE", "near"): (19, 15300820992), ("ALL_REDUCE", "far"): (19, 734773248)}
         | {("ALL_GATHER", "near"): (4, 298450944)},
     ),
     "Transformer_HybridParallel_Fwd_In_Bckwd": (
@@ -206,6 +206,26 @@ def test_model_data_shares_layers_far_apart(tmp_path):
     by_name = workload.graphs[0].nodes.query("type == 7").set_index("name")["group"]
     assert workload.groups[by_name["first forward all_gather"]] == (0, 2, 4, 6)
     assert workload.groups[by_name["last weight gradient all_reduce"]] == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "computed", "communicated"),
+    [
+        ("MODEL", True, False),
+        ("HYBRID_DATA_MODEL", True, False),
+        ("HYBRID_MODEL_DATA", True, False),
+        ("HYBRID_CUSTOMIZED", True, False),
+        ("HYBRID_TRANSFORMER", True, True),
+        ("HYBRID_TRANSFORMER_FWD_IN_BCKWD", True, True),
+        ("DATA", False, False),
+    ],
+)
+def test_first_layers_input_gradient_is_what_it_is_in_astra_sim_1(tmp_path, policy, computed, communicated):
+    text = DATA.replace("DATA", policy, 1).replace("NONE 0 3", "ALLREDUCE 9 3")
+    names = _names(_read(tmp_path, text, num_ranks=8).graphs[0])
+    assert ("first input gradient" in names) == computed
+    assert ("first input gradient all_reduce" in names) == communicated
+    assert ("last input gradient all_reduce" in names) == (policy != "DATA")
 
 
 def test_passes_of_a_microbenchmark_start_at_once(tmp_path):
