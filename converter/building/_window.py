@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 import msgspec
 import numpy as np
@@ -10,6 +11,8 @@ import numpy as np
 from ...tracer import StepRange
 
 __all__ = ["Window"]
+
+_start_ns = attrgetter("start_ns")
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -25,12 +28,18 @@ class Window(msgspec.Struct, frozen=True):
         return cls(min(s.start_ns for s in steps), max(s.end_ns for s in steps), tuple(steps))
 
     def step_at(self, time_ns: int) -> int:
-        """Return the step that *time_ns* lies in, -1 between steps."""
-        return next((step.index for step in self.steps if step.start_ns <= time_ns < step.end_ns), -1)
+        """Return the step that *time_ns* belongs to: the one that began last, the first one before all."""
+        begun = [step for step in self.steps if step.start_ns <= time_ns]
+        last = max(begun, key=_start_ns) if begun else min(self.steps, key=_start_ns)
+        return last.index
 
     def steps_at(self, times_ns: np.ndarray) -> np.ndarray:
-        """Return the step that each of *times_ns* lies in, as `step_at`."""
-        found = np.full(len(times_ns), -1, dtype=np.int64)
-        for step in reversed(self.steps):
-            found[(times_ns >= step.start_ns) & (times_ns < step.end_ns)] = step.index
+        """Return the step that each of *times_ns* belongs to, as `step_at`.
+
+        What a device does after the host has ended a step is that step's, until the next one begins.
+        """
+        ordered = sorted(self.steps, key=_start_ns)
+        begun = np.searchsorted([step.start_ns for step in ordered], times_ns, side="right") - 1
+        numbers = np.array([step.index for step in ordered], dtype=np.int64)
+        found: np.ndarray = numbers[np.maximum(begun, 0)]
         return found
