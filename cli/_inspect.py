@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,13 @@ from ..converter import (
 )
 from ..errors import UsageError
 from ..runner import Study
+from ..support import ranks_text
 from ._doctor import print_findings
 from ._output import console, format_option, print_frame, print_json
 
 __all__ = ["export_command", "inspect_command"]
+
+_MOST_COLUMNS = 2
 
 
 def open_workload(target: str) -> Workload:
@@ -53,22 +57,54 @@ def inspect_command(target: str, rank: int, node: int | None, output_format: str
 
 
 def _print_workload(facts: dict[str, Any], output_format: str) -> None:
+    figures = {rank: _figures(found) for rank, found in facts["ranks"].items()}
+    if output_format == "csv":
+        rows = [pd.Series(found, name=f"rank {rank}") for rank, found in figures.items()]
+        table = pd.DataFrame(rows).T.rename_axis("figure").reset_index()
+        print_frame(table.fillna(""), output_format, title="Workload")
+        return
+    print_frame(_folded(facts["ranks"], figures), "table", title="Workload")
+    print_findings([Finding(**finding) for finding in facts["findings"]], "the graphs")
+    console.print("One node in full: --node ID [--rank N]. Everything: --format json.")
+
+
+def _figures(found: dict[str, Any]) -> dict[str, int]:
+    """Return the plain figures of what one program holds."""
+    plain = {key: value for key, value in found.items() if not isinstance(value, (dict, list))}
+    counts = {
+        f"{group} {name}": value
+        for group, values in found.items()
+        if isinstance(values, dict)
+        for name, value in values.items()
+    }
+    return plain | counts
+
+
+def _folded(programs: Mapping[str, Any], figures: Mapping[str, Mapping[str, int]]) -> pd.DataFrame:
+    """Return a column for the ranks with the same figures; what is least and most where these are many."""
+    names = list(dict.fromkeys(name for found in figures.values() for name in found))
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for program, found in figures.items():
+        alike.setdefault(tuple(found.get(name, 0) for name in names), []).extend(programs[program]["ranks"])
+    if len(alike) <= _MOST_COLUMNS:
+        heads = [f"{'ranks' if len(ranks) > 1 else 'rank'} {ranks_text(ranks)}" for ranks in alike.values()]
+        columns: pd.DataFrame = pd.DataFrame({"figure": names, **dict(zip(heads, alike, strict=True))})
+        return columns
     rows = []
-    for rank, figures in facts["ranks"].items():
-        plain = {key: value for key, value in figures.items() if not isinstance(value, (dict, list))}
-        counts = {
-            f"{group} {name}": value
-            for group, values in figures.items()
-            if isinstance(values, dict)
-            for name, value in values.items()
-            if not isinstance(value, (dict, list))
-        }
-        rows.append(pd.Series({**plain, **counts}, name=f"rank {rank}"))
-    table = pd.DataFrame(rows).T.rename_axis("figure").reset_index()
-    print_frame(table.fillna(""), output_format, title="Workload")
-    if output_format == "table":
-        print_findings([Finding(**finding) for finding in facts["findings"]], "the graphs")
-        console.print("One node in full: --node ID [--rank N]. Everything: --format json.")
+    for name, values in zip(names, zip(*alike, strict=True), strict=True):
+        ends = [min(values), max(values)]
+        where = [_whose(values, end, list(alike.values())) for end in ends]
+        rows.append((name, ends[0], where[0], ends[1], where[1]))
+    table: pd.DataFrame = pd.DataFrame(rows, columns=["figure", "least", "ranks", "most", " ranks"])
+    return table
+
+
+def _whose(values: Sequence[int], value: int, ranks: Sequence[Sequence[int]]) -> str:
+    """Return the ranks that have *value* among *values*, each that of some *ranks*."""
+    if len(set(values)) == 1:
+        return "all"
+    having = [rank for own, those in zip(values, ranks, strict=True) if own == value for rank in those]
+    return ranks_text(having, most=1)
 
 
 @click.command("export")

@@ -29,6 +29,7 @@ from ._units import (
     parse_flops,
     parse_number,
     parse_size,
+    ranks_text,
     share_text,
 )
 
@@ -47,6 +48,7 @@ __all__ = [
     "parse_flops",
     "parse_number",
     "parse_size",
+    "ranks_text",
     "remove_folder",
     "remove_leftover_of",
     "remove_leftovers",

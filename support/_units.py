@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -26,6 +26,7 @@ __all__ = [
     "parse_flops",
     "parse_number",
     "parse_size",
+    "ranks_text",
     "share_text",
 ]
 
@@ -80,6 +81,19 @@ def change_text(relative: float) -> str:
 def count_text(count: int, noun: str, plural: str = "") -> str:
     """Return how many there are of *noun*: ``1 rank``, ``8 ranks``; a *plural* that is irregular is given."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def ranks_text(ranks: Iterable[int], most: int = 4) -> str:
+    """Return *ranks* in order as ranges such as ``0-3, 6``, at most *most* of these, and how many more."""
+    ranges: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if ranges and rank == ranges[-1][1] + 1:
+            ranges[-1][1] = rank
+        else:
+            ranges.append([rank, rank])
+    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges[:most])
+    rest = sum(last - first + 1 for first, last in ranges[most:])
+    return f"{shown} and {rest:,} more" if rest else shown
 
 
 def _text(value: float, step: int, units: tuple[str, ...]) -> str:

@@ -50,14 +50,18 @@ def load_workload(path: str | Path) -> Workload:
 
 
 def inspect_workload(workload: Workload) -> dict[str, Any]:
-    """Return counts and sizes of *workload* and of each of its ranks; JSON-able.
+    """Return counts and sizes of *workload* and of each of its programs, by the first rank; JSON-able.
 
+    A program's ``ranks`` are all that run it.
     A rank's ``replay_ns`` is how long its nodes take with their own durations and dependencies alone,
     ``longest_chain_nodes`` the nodes of the longest chain of dependencies; both are -1 if a dependency is
     missing or circular. ``findings`` say what is wrong, as `doctor` does.
     """
     ranks = {
-        str(rank): _rank_summary(workload.graphs[program])
+        str(rank): {
+            "ranks": np.flatnonzero(workload.program_of_rank == program).tolist(),
+            **_rank_summary(workload.graphs[program]),
+        }
         for rank, program in enumerate(workload.program_of_rank.tolist())
         if program not in workload.program_of_rank[:rank]
     }

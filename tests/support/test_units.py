@@ -22,6 +22,7 @@ from chakrascope.support import (
     parse_bandwidth,
     parse_duration,
     parse_size,
+    ranks_text,
     share_text,
 )
 
@@ -241,3 +242,12 @@ def test_a_unit_that_could_mean_two_things_is_refused(read, text):
 def test_no_text_breaks_the_parsers(read, text):
     with contextlib.suppress(ValueError):
         assert read(text) >= 0
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [([], ""), ([3], "3"), ([2, 0, 1], "0-2"), ([0, 1, 5, 7, 8], "0-1, 5, 7-8"),
+     (range(0, 20, 2), "0, 2, 4, 6 and 6 more")],
+)  # fmt: skip
+def test_ranks_are_told_as_ranges(ranks, text):
+    assert ranks_text(ranks) == text
