@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -70,5 +71,8 @@ def generate_command(
     else:
         workload = read_text_workload(text, ranks, passes=repeats, model_group=model_group)
     workload.save(prefix)
-    console.print(f"Wrote {prefix}.*.et for {count_text(workload.num_ranks, 'rank')}.")
-    console.print(f"Next: chakrascope run --workload-configuration {prefix} --network PRESET")
+    for assumption in workload.metadata.get("assumptions", []):
+        console.print(f"Assumed: {assumption}.", style="dim", markup=False)
+    console.print(f"Wrote {prefix}.*.et for {count_text(workload.num_ranks, 'rank')}.", markup=False)
+    command = shlex.join(["chakrascope", "run", "--workload-configuration", prefix])
+    console.print(f"Next: {command} --network PRESET", markup=False)

@@ -122,7 +122,7 @@ def read_text_workload(
         {
             "source": path.name,
             "policy": header.policy,
-            "assumptions": _assumptions(header, spanning=spanning),
+            "assumptions": _assumptions(header, size, spanning=spanning),
         },
     )
 
@@ -161,11 +161,15 @@ def _loop(header: _Header, layers: Sequence[tuple[Layer, str]], passes: int, nea
     )
 
 
-def _assumptions(header: _Header, *, spanning: bool) -> list[str]:
+def _assumptions(header: _Header, size: int, *, spanning: bool) -> list[str]:
     notes = ["weight update times of the text workload are left out, as in the public converter"]
-    if spanning and _POLICIES[header.policy].model in (_NEAR, _FAR):
+    model = _POLICIES[header.policy].model
+    if model in (_NEAR, _FAR):
         notes.append(
-            "the text workload does not say which ranks share a layer: all its collectives span all ranks"
+            "the text workload does not say which ranks share a layer: all its collectives span all ranks; "
+            "a model group says how many share one"
+            if spanning
+            else f"each {size:,} {model} share a layer, which the text workload does not say"
         )
     return notes
 

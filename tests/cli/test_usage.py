@@ -179,3 +179,22 @@ def test_a_kineto_trace_alone_becomes_graphs_and_says_what_it_lacks(
     assert "holds no times" in capsys.readouterr().err.replace("\n", " ")
     assert run_main("inspect", str(traces / "rank0.device.json.gz")) == 30
     assert "convert --device-trace" in capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            (),
+            "Assumed: the text workload does not say which ranks share a layer: all its",
+        ),
+        (("--model-group", "2"), "Assumed: each 2 consecutive ranks share a layer"),
+    ],
+)
+def test_generate_tells_what_it_assumes_of_groups(tmp_path, capsys, monkeypatch, options, told):
+    monkeypatch.setenv("COLUMNS", "400")
+    text = tmp_path / "w.txt"
+    text.write_text("HYBRID_DATA_MODEL\n1\na -1 1 ALLGATHER 8 1 NONE 0 1 ALLREDUCE 8 1\n")
+    arguments = ["generate", "text", "--file", str(text), "-o", str(tmp_path / "o"), "--ranks", "4"]
+    assert run_main(*arguments, *options) == 0
+    assert told in capsys.readouterr().out
