@@ -12,7 +12,7 @@ from ..converter import Workload, convert, convert_files
 from ..converter.building import profiler_overhead
 from ..errors import UsageError
 from ..support import count_text
-from ._output import console, counter, print_rows, stage
+from ._output import console, counter, print_next, print_rows, stage
 
 if TYPE_CHECKING:
     from ..runner import Study
@@ -41,21 +41,24 @@ def _study_type() -> type[Study]:
     return Study
 
 
-def convert_latest(study: Study, step: Step, *, rescale_host: bool = False) -> Workload:
-    """Convert the newest trace set of *study* and keep the workload there."""
+def convert_latest(study: Study, step: Step, *, rescale_host: bool = False) -> tuple[Workload, Path]:
+    """Convert the newest trace set of *study*; return the workload and the PREFIX it is kept at there."""
     trace_dir = study.latest_trace_set()
     with stage(f"converted {trace_dir.name} to Chakra graphs") as status:
         workload = convert(
             trace_dir, step=step, rescale_host=rescale_host, progress=counter(status, "ranks"), jobs=None
         )
-        study.add_workload(workload, trace_dir.name)
-    return workload
+        kept = study.add_workload(workload, trace_dir.name)
+    return workload, kept
 
 
 def convert_foreign(
     study_folder: Path | None, files: dict[str, str | None], prefix: str | None, step: Step
-) -> Workload:
-    """Convert trace *files* of others, by side, to *prefix* or into the study, which is made if need be."""
+) -> tuple[Workload, Path]:
+    """Convert trace *files* of others, by side, to *prefix* or into the study, which is made if need be.
+
+    Returns the workload and the PREFIX of its files.
+    """
     with stage("converted to Chakra graphs") as status:
         workload = convert_files(
             files["host"],
@@ -66,10 +69,10 @@ def convert_foreign(
             progress=counter(status, "ranks"),
             jobs=None,
         )
-    if study_folder is not None:
-        study = _study_type().create(study_folder)
-        study.add_workload(workload, str(workload.metadata["trace_set"]) or "traces")
-    return workload
+    if study_folder is None:
+        return workload, Path(str(prefix))
+    study = _study_type().create(study_folder)
+    return workload, study.add_workload(workload, str(workload.metadata["trace_set"]) or "traces")
 
 
 def print_accounting(workload: Workload) -> None:
@@ -136,15 +139,16 @@ def convert_command(
                 "--rescale-host needs steps that were timed without a profiler, which traces of other tools "
                 "do not have. Capture with 'chakrascope trace', or leave it out."
             )
-        workload = convert_foreign(study_folder, files, prefix, step)
+        workload, kept = convert_foreign(study_folder, files, prefix, step)
     elif study_folder is None:
         raise UsageError("-o PREFIX goes with trace files; give them with --device-trace.")
     else:
-        workload = convert_latest(_study_type().open(study_folder), step, rescale_host=rescale_host)
-    target = study_folder or f"--workload-configuration {prefix}"
+        workload, kept = convert_latest(_study_type().open(study_folder), step, rescale_host=rescale_host)
     print_accounting(workload)
     for assumption in _assumptions(workload):
         console.print(f"Assumed: {escape(assumption)}.", style="dim")
     nodes = sum(graph.num_nodes for graph in workload.graphs)
     console.print(f"{count_text(workload.num_ranks, 'rank')}, {count_text(nodes, 'node')}.")
-    console.print(f"Next: chakrascope run {target} --network PRESET")
+    own = ["--workload-configuration", str(kept)]
+    target = own if study_folder is None else [str(study_folder), "--workload", kept.parent.name]
+    print_next("run", *target, then="--network PRESET")

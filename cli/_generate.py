@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import click
@@ -10,7 +9,7 @@ import click
 from ..converter import MICROBENCHMARKS, microbenchmark, read_text_workload
 from ..errors import UsageError
 from ..support import count_text, parse_duration, parse_size
-from ._output import console
+from ._output import console, print_next
 from ._quantities import quantity
 
 __all__ = ["generate_command"]
@@ -74,5 +73,4 @@ def generate_command(
     for assumption in workload.metadata.get("assumptions", []):
         console.print(f"Assumed: {assumption}.", style="dim", markup=False)
     console.print(f"Wrote {prefix}.*.et for {count_text(workload.num_ranks, 'rank')}.", markup=False)
-    command = shlex.join(["chakrascope", "run", "--workload-configuration", prefix])
-    console.print(f"Next: {command} --network PRESET", markup=False)
+    print_next("run", "--workload-configuration", prefix, then="--network PRESET")

@@ -72,7 +72,8 @@ def graph_command(
     if fold == "nodes" and (node is None or run.row(rank, node) < 0):
         asked = "no --node is given" if node is None else f"no node {node} of rank {rank} ran"
         raise UsageError(
-            f"{asked[:1].upper()}{asked[1:]}. Next: `chakrascope find STUDY TEXT` lists nodes with their ids."
+            f"{asked[:1].upper()}{asked[1:]}. Next: `chakrascope find {study_folder} TEXT "
+            f"--run {run.info.id}` lists nodes with their ids."
         )
     kinds = [_KINDS[name] for name in edges] or list(_KINDS.values())
     tables = graph_tables(run, rank, -1 if node is None else node, fold=fold, hops=hops, kinds=kinds)

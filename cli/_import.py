@@ -11,7 +11,7 @@ from ..errors import StudyError, WorkloadError, did_you_mean
 from ..runner import ImportItem, Study, find_items
 from ..runner.study import check_item, import_item, item_table, proposed_name
 from ._doctor import print_findings
-from ._output import console, counter, format_option, print_frame, stage
+from ._output import console, counter, format_option, print_frame, print_next, stage
 
 __all__ = ["import_command"]
 
@@ -47,9 +47,7 @@ def import_command(
         with stage(f"imported {item.place}") as status:
             made = import_item(study, folder, item.id, name or proposed_name(item), counter(status, "ranks"))
         console.print(f"It is now the workload '{escape(made)}' of {escape(str(study_folder))}.")
-        console.print(
-            f"Next: chakrascope run {study_folder} --workload {made} --network PRESET", markup=False
-        )
+        print_next("run", study_folder, "--workload", made, then="--network PRESET")
 
 
 def _print_items(items: list[ImportItem], folder: Path, output_format: str) -> None:

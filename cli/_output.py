@@ -6,6 +6,7 @@ import codecs
 import io
 import json
 import math
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ __all__ = [
     "format_option",
     "print_frame",
     "print_json",
+    "print_next",
     "print_rows",
     "stage",
     "write_what_the_terminal_can",
@@ -143,6 +145,15 @@ def _cell(column: str, value: Any) -> str:
         text = visible(str(value), keep="\n\t")
         return escape(text if len(text) <= _CELL_LENGTH else f"{text[: _CELL_LENGTH // 2]} … {text[-20:]}")
     return change_text(value) if column == "relative" else f"{value:,.4g}"
+
+
+def print_next(*words: object, then: str = "") -> None:
+    """Print the command to go on with, quoted and on one line, to be copied; *then* the reader fills in.
+
+    It names what it is about, such as a run: copied later, it must not answer about a newer one.
+    """
+    command = shlex.join(["chakrascope", *map(str, words)])
+    console.print(f"Next: {command}{then and f' {then}'}", markup=False, soft_wrap=True)
 
 
 @contextmanager

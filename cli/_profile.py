@@ -10,7 +10,7 @@ from ..errors import UsageError
 from ..runner import Study
 from ._convert import convert_latest, print_accounting
 from ._critical_path import print_critical_path
-from ._output import console
+from ._output import console, print_next
 from ._run import DEFAULT_BACKENDS, Target, choose_network, print_runs, simulate_study, target_options
 from ._trace import capture_into, capture_options, study_option
 
@@ -44,7 +44,7 @@ def profile_command(
     cluster = choose_network(network, logical)
     study = Study.create(study_folder)
     trace_set = capture_into(study, command, warmup=warmup, steps=steps, fake_world=fake_world)
-    workload = convert_latest(study, "median")
+    workload, _ = convert_latest(study, "median")
     print_accounting(workload)
     target = Target(
         system=system,
@@ -56,5 +56,6 @@ def profile_command(
     print_runs(runs, remarks=False)
     run_id, result = runs[-1]
     print_critical_path(result, study.run_workload(run_id))
-    console.print(f"\nOpen it: [bold]chakrascope view {study_folder}[/]")
+    console.print()
+    print_next("view", study_folder, "--run", run_id)
     return trace_set.exit_code

@@ -15,7 +15,7 @@ from ..errors import UsageError
 from ..runner import Experiment, JobStore, NetworkConfig, Result, Study, get_backend, prepare
 from ..support import count_text, duration_text
 from ._check import print_check
-from ._output import console, format_option, print_frame, print_json, stage
+from ._output import console, format_option, print_frame, print_json, print_next, stage
 
 __all__ = ["DEFAULT_BACKENDS", "Target", "choose_network", "run_command", "simulate_study", "target_options"]
 
@@ -108,7 +108,7 @@ def submit_study(study: Study, target: Target, workload: Path | None = None) -> 
     for experiment in target.experiments(workload or study.workload_prefix()):
         job = store.submit(experiment)
         console.print(f"Job {job.id}: {experiment.backend} on {experiment.network.name}")
-    console.print(f"Next: chakrascope jobs {study.path}")
+    print_next("jobs", study.path)
 
 
 def _kept_workload(study: Study, workload: str | None, groups: str | None) -> Path | None:
@@ -215,7 +215,7 @@ def run_command(
     runs = simulate_study(study, target, prefix)
     if output_format == "table":
         print_runs(runs)
-        console.print(f"Next: chakrascope summary {study.path} --run {runs[-1][0]}", markup=False)
+        print_next("summary", study.path, "--run", runs[-1][0])
     print_results([result for _, result in runs], output_format, ranks=False)
     return 0
 

@@ -44,7 +44,8 @@ def slack_command(
         asked = "".join(f" {option} {value}" for option, value in chosen.items() if value is not None)
         raise UsageError(
             f"No node that ran is named by{asked}. Ranks count from 0, and "
-            "`chakrascope critical-path --format csv` shows ids of nodes."
+            f"`chakrascope critical-path {study_folder} --run {study.run_info(run_id).id} --format csv` "
+            "shows ids of nodes."
         )
     ordered = table.sort_values(["slack_ns", "duration_ns"], ascending=[True, False], kind="stable")
     shown = ordered.drop(columns=["kind", "operator", "phase"]) if output_format == "table" else ordered

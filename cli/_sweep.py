@@ -30,7 +30,7 @@ from ..runner.sweep import (
     parse_limits,
     read_points,
 )
-from ._output import console, error_console, format_option, print_frame
+from ._output import console, error_console, format_option, print_frame, print_next
 
 __all__ = ["sweep_command"]
 
@@ -163,7 +163,7 @@ def sweep_command(
     if pairs:
         print_frame(pair_table(found.points), output_format, title=f"Sweep {found.name}, in pairs")
     else:
-        _print(found, output_format, least, front=_front(front, against))
+        _print(study_folder, found, output_format, least, front=_front(front, against))
     _tell_of_limits(found, Goal(least, at_most))
     if shown is None and found.failed == len(found.points):
         raise BackendError(f"No point of the sweep has a result: {found.points['error'].iloc[0]}")
@@ -221,7 +221,7 @@ def _worth_their_cost(points: pd.DataFrame, against: str) -> pd.DataFrame:
     return front_table(points, against)
 
 
-def _print(found: Sweep, output_format: str, least: str, *, front: str | None) -> None:
+def _print(study_folder: Path, found: Sweep, output_format: str, least: str, *, front: str | None) -> None:
     done = found.points[found.points["state"] == "done"]
     if front is not None:
         done = _worth_their_cost(found.points, front)
@@ -238,7 +238,8 @@ def _print(found: Sweep, output_format: str, least: str, *, front: str | None) -
         f"{found.simulated} simulated, {found.reused} known before{more}; all in {found.path}", soft_wrap=True
     )
     if found.kept:
-        console.print(f"Kept as runs: {', '.join(found.kept)}; see them with `chakrascope view`.")
+        console.print(f"Kept as runs: {', '.join(found.kept)}.", soft_wrap=True)
+        print_next("view", study_folder, "--run", found.kept[0])
 
 
 def _tell_of_limits(found: Sweep, goal: Goal) -> None:

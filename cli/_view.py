@@ -20,8 +20,9 @@ def serve_study(
     import_from: Path | None = None,
     *,
     with_token: bool = True,
+    run_id: str = "",
 ) -> None:
-    """Serve the viewer until interrupted, printing its address first."""
+    """Serve the viewer until interrupted, printing its address first, that of the run *run_id* if given."""
     try:
         from ..viewer import serve  # noqa: PLC0415  the viewer is an extra
     except ImportError as error:
@@ -36,9 +37,15 @@ def serve_study(
         import_from=import_from,
         with_token=with_token,
         ready=lambda url: console.print(
-            f"Viewer: [bold]{url}[/]\n[dim]For whoever has this address; Ctrl-C stops it.[/]", soft_wrap=True
+            f"Viewer: [bold]{_of_run(url, run_id)}[/]\n"
+            "[dim]For whoever has this address; Ctrl-C stops it.[/]",
+            soft_wrap=True,
         ),
     )
+
+
+def _of_run(url: str, run_id: str) -> str:
+    return f"{url}{'&' if '?' in url else '?'}run={run_id}" if run_id else url
 
 
 @click.command("view")
@@ -51,9 +58,16 @@ def serve_study(
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Folder from which the Import page may import traces and graphs.  [default: none]",
 )
+@click.option("--run", "run_id", help="The run to open first. [default: the newest]")
 @click.option("--no-token", is_flag=True, help="Answer everybody on this machine, of whatever user.")
 def view_command(
-    *, folders: tuple[Path, ...], host: str, port: int, import_from: Path | None, no_token: bool
+    *,
+    folders: tuple[Path, ...],
+    host: str,
+    port: int,
+    import_from: Path | None,
+    run_id: str | None,
+    no_token: bool,
 ) -> None:
     """Open STUDY in the browser: what bounds the step, the critical path, the timeline, the graph.
 
@@ -61,7 +75,10 @@ def view_command(
     """
     workspace = Workspace(*(_existing(folder) for folder in folders))
     what = Study.open(folders[0]) if workspace.is_one_study else workspace
-    serve_study(what, host, port, import_from, with_token=not no_token)
+    if run_id is not None and not isinstance(what, Study):
+        raise UsageError("--run goes with one STUDY. Next: name the study that has the run.")
+    chosen = what.run_info(run_id).id if run_id is not None and isinstance(what, Study) else ""
+    serve_study(what, host, port, import_from, with_token=not no_token, run_id=chosen)
 
 
 def _existing(folder: Path) -> Path:

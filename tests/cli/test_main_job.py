@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,8 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Critical path by kind" in done.stdout
+    last = done.stdout.splitlines()[-1]
+    assert re.fullmatch(r"Next: chakrascope view study --run [0-9a-f]{16}", last), last
     return folder
 
 
