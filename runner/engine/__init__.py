@@ -20,7 +20,11 @@ try:
         WHOLE_ALGORITHMS,
         WINDOWED_ALGORITHMS,
         Config,
+        FabricDescription,
+        FabricModel,
         Output,
+        PacketSettings,
+        Routes,
         is_algorithm,
     )
     from ._engine import collectives as _collectives
@@ -40,7 +44,11 @@ __all__ = [
     "WINDOWED_ALGORITHMS",
     "Collective",
     "Config",
+    "FabricDescription",
+    "FabricModel",
     "Output",
+    "PacketSettings",
+    "Routes",
     "collectives",
     "is_algorithm",
     "refusals",

@@ -1,8 +1,66 @@
+import enum
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
+
+class PacketSettings:
+    time_step: int
+    control: int
+    payload_bytes: int
+    ack_interval_bytes: int
+    chunk_bytes: int
+    back_to_zero: bool
+    retransmit_timeout: int
+    ack_high_priority: bool
+    window: bool
+    global_window: bool
+    variable_window: bool
+    rate_bound: bool
+    mark: bool
+    buffer_bytes: int
+    headroom_factor: int
+    mark_low_kb: dict[int, float]
+    mark_high_kb: dict[int, float]
+    mark_probability: dict[int, float]
+    alpha_interval: int
+    decrease_interval: int
+    increase_interval: int
+    gain: float
+    fast_recovery_times: int
+    additive_bps: float
+    hyper_bps: float
+    minimum_bps: float
+    clamp_target: bool
+    dctcp_additive_bps: float
+    fast_react: bool
+    target_utilisation: float
+    stages: int
+    telemetry_scale: int
+    rate_per_hop: bool
+    skip_empty_queues: bool
+    pint_base: float
+    pint_probability: float
+    seed: int
+    def __init__(self) -> None: ...
+
+class FabricModel(enum.Enum):
+    NONE = 0
+    FLOW = 1
+    PACKET = 2
+
+class FabricDescription:
+    nodes: int
+    switches: list[int]
+    hosts: list[int]
+    links: Sequence[tuple[int, int, int, int, float]]
+    def __init__(self) -> None: ...
+
+class Routes:
+    def __init__(self, fabric: FabricDescription, step: int = 1) -> None: ...
+    def path(self, source: int, destination: int, ports: int) -> list[int]: ...
+    def measure(self, source: int, destination: int, payload_bytes: int) -> tuple[int, int]: ...
 
 class Config:
     topology: list[str]
@@ -12,6 +70,9 @@ class Config:
     congestion_aware: bool
     links: Sequence[tuple[int, int, float, float]]
     external_network: Callable[[list[tuple[int, int, int, int, int]], int], list[tuple[int, int]]]
+    fabric_model: FabricModel
+    fabric: FabricDescription
+    packet: PacketSettings
     num_queues_per_dim: int
     rendezvous: bool
     semantics: str

@@ -9,6 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "fabric/description.h"
+#include "packet/settings.h"
+
 namespace chakrascope::engine {
 
 // A network that simulates itself, in step with the engine: it takes the messages (id, source, destination,
@@ -27,6 +30,9 @@ struct ConfigLink {
     double latency;    // ns
 };
 
+// What carries messages over the links of a fabric; with none the analytical networks do.
+enum class FabricModel { None, Flow, Packet };
+
 struct Config {
     // Network, one entry per dimension; bandwidth in units of 2^30 bytes/s, latency in ns.
     std::vector<std::string> topology;
@@ -36,6 +42,9 @@ struct Config {
     bool congestion_aware = false;
     std::vector<ConfigLink> links;     // takes the place of the dimensions when congestion counts
     ExternalAdvance external_network;  // replaces the analytical networks if set
+    FabricModel fabric_model = FabricModel::None;
+    FabricDescription fabric;
+    packet::Settings packet;  // of a fabric
     // Command line.
     int num_queues_per_dim = 1;
     bool rendezvous = false;

@@ -1,0 +1,28 @@
+// The links that a fabric is made of, for every model that knows them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace chakrascope::engine {
+
+using Ticks = std::int64_t;  // picoseconds
+
+// A full-duplex link between two nodes; `loss` is the share of packets it loses.
+struct FabricLink {
+    std::int32_t a = 0;
+    std::int32_t b = 0;
+    std::uint64_t rate_bps = 0;
+    std::int64_t delay_ps = 0;
+    double loss = 0;
+};
+
+// Nodes are numbered from 0; those that are not switches are hosts, and do not forward.
+struct FabricDescription {
+    std::int32_t nodes = 0;
+    std::vector<std::int32_t> switches;
+    std::vector<std::int32_t> hosts;  // the node of each rank, ascending
+    std::vector<FabricLink> links;
+};
+
+}  // namespace chakrascope::engine
