@@ -134,7 +134,7 @@ def _write(comparison: Comparison, folder: Path) -> None:
 def _print(name: str, table: pd.DataFrame) -> None:
     """Print what of *table* fits on a terminal."""
     if name == "flows" and table.empty:
-        console.print("[dim]Flows: none that two of these results recorded; 'ns3' simulates messages.[/]")
+        console.print("[dim]Flows: none that two of these results recorded; 'packet' simulates messages.[/]")
         return
     several = name == "overview" or table["result"].nunique() > 1
     shown = table[[*["result"] * several, *_SHOWN[name]]].rename(columns=_NAMES)

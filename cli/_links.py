@@ -37,7 +37,7 @@ _OF_PACKETS = ("over-time", "flows", "packets")
     type=click.Choice(list(_VIEWS)),
     default="links",
     show_default=True,
-    help="Links, dimensions, traffic between ranks, loads of switches; with ns3 also link bytes "
+    help="Links, dimensions, traffic between ranks, loads of switches; with packet also link bytes "
     "over time, every message, and figures of queues and pauses.",
 )
 @click.option(
@@ -55,7 +55,7 @@ def links_command(study_folder: Path, run_id: str | None, view: str, of: str, ou
     end_to_end = view == "traffic" and of == "end-to-end"
     if view in _OF_PACKETS or end_to_end:
         if table.empty or (end_to_end and run.result.flows.empty):
-            raise _not_recorded(run.result.backend, "messages", "ns3")
+            raise _not_recorded(run.result.backend, "messages", "packet")
     elif run.result.links.empty:
         raise _not_recorded(run.result.backend, "links", "analytical-aware")
     elif table.empty:

@@ -37,8 +37,8 @@ NETWORKS = {
     "dgx-a100-2x8": "2 hosts of 8 ranks",
     "clos-16": "16 ranks, 4 a leaf, 2:1 oversubscribed",
 }
-BACKENDS = ("analytical-unaware", "analytical-aware", "ns3")
-MEASURE = "ns3"
+BACKENDS = ("analytical-unaware", "analytical-aware", "packet")
+MEASURE = "packet"
 _READING = (
     "* `analytical-unaware` is good where messages do not meet: rings, and ring algorithms on one switch. "
     "Its messages carry no headers (up to 8 % of the time of large ones) and never wait, so it is far too "
@@ -48,7 +48,7 @@ _READING = (
     "does, where packets follow one another: a large message over two links takes almost twice its time, "
     "over four almost four times.",
     "* The truth is usually between the two, nearer to the first for ring algorithms. Where they agree, no "
-    "packets need to be simulated; where they do not, ask `ns3`.",
+    "packets need to be simulated; where they do not, ask `packet`.",
 )
 _CELL, _LEFT, _TOP = 64, 260, 70
 
@@ -105,9 +105,9 @@ def report(table: pd.DataFrame) -> str:
         "# Where the analytical backends are good enough",
         "",
         "Written by `python scripts/fidelity_report.py`; do not edit. The makespan of one operation on each "
-        "backend, relative to `ns3`, which simulates every packet: +5 % means that the backend takes 5 % "
+        "backend, relative to `packet`, which simulates every packet: +5 % means that the backend takes 5 % "
         "longer. System `default` (ring algorithms, direct all-to-all, 4 chunks), no congestion control. "
-        "`ns3` is a model as well: [how true it is](backends.md#ns3).",
+        "`packet` is a model as well: [how true it is](backends.md#packet).",
         "",
         "![Relative error of each experiment](images/fidelity.svg)",
         "",

@@ -123,7 +123,7 @@ def _hops(topology: str) -> int:
 
 def _packets(network: NetworkConfig, load: Load, backend: str) -> float:
     """Return how often a packet crosses a link; 0 for backends that know no packets."""
-    if not backend.endswith("ns3"):
+    if not backend.endswith(("ns3", "packet")):
         return 0.0
     crossings = 0.0
     for name, _count, size in load.collectives:

@@ -26,7 +26,7 @@ def why_no_links(result: Result) -> str:
     known = "nothing of single messages" if result.links.empty else "what each link carries in all, not when"
     return (
         f"The backend '{result.backend}' records {known}, so no time of the path is known to be a single "
-        "link's. 'ns3' records every message: run the study with it, or see the dimensions of the network."
+        "link's. 'packet' records every message: run the study with it, or see the dimensions of the network."
     )
 
 

@@ -10,6 +10,8 @@ from ._fake import FakeBackend as FakeBackend
 from ._native import NativeBackend as NativeBackend
 from ._native import ReplayBackend as ReplayBackend
 from ._native import engine_config as engine_config
+from ._packet import NS3_ALIAS as _NS3_ALIAS
+from ._packet import PacketBackend as PacketBackend
 from ._report import backend_report as backend_report
 from .astra_sim import KINDS as _ASTRA_SIM_KINDS
 from .astra_sim import AstraSimBackend as AstraSimBackend
@@ -29,6 +31,7 @@ __all__ = [
     "FakeBackend",
     "NativeBackend",
     "Ns3Backend",
+    "PacketBackend",
     "Progress",
     "ReplayBackend",
     "ServiceBackend",
@@ -45,7 +48,8 @@ __all__ = [
 
 register("analytical-unaware", NativeBackend(congestion_aware=False))
 register("analytical-aware", NativeBackend(congestion_aware=True))
-register("ns3", Ns3Backend())
+register("packet", PacketBackend())
+register("ns3", PacketBackend(notes=(_NS3_ALIAS,)))
 register("replay", ReplayBackend())
 register("fake", FakeBackend())
 for _kind in _ASTRA_SIM_KINDS:

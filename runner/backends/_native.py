@@ -62,7 +62,15 @@ class NativeBackend:
         caller does, because that has to begin again.
         """
         with _within_memory(experiment):
-            return _result(experiment, self._output(experiment, progress, network, overtaking))
+            output = self._output(experiment, progress, network, overtaking)
+            return self._complete(_result(experiment, output), experiment, output)
+
+    def _config(self, experiment: Experiment) -> Any:
+        return engine_config(experiment, congestion_aware=self.congestion_aware, replay_only=self.replay_only)
+
+    def _complete(self, result: Result, experiment: Experiment, output: Any) -> Result:
+        """Return *result* with what only this backend knows of the engine's *output*."""
+        return result
 
     def _output(
         self,
@@ -71,9 +79,7 @@ class NativeBackend:
         network: ExternalNetwork | None,
         overtaking: int,
     ) -> Any:
-        config = engine_config(
-            experiment, congestion_aware=self.congestion_aware, replay_only=self.replay_only
-        )
+        config = self._config(experiment)
         config.overtaking = overtaking
         config.record_nodes = config.record_links = experiment.detail is Detail.EVERYTHING
         if network is not None:
@@ -102,9 +108,7 @@ class NativeBackend:
         }
         found = []
         for words, settings in changes.items():
-            config = engine_config(
-                experiment, congestion_aware=self.congestion_aware, replay_only=self.replay_only
-            )
+            config = self._config(experiment)
             config.record_nodes = config.record_links = False
             for name, value in settings.items():
                 setattr(config, name, value)

@@ -22,8 +22,10 @@ try:
         Config,
         FabricDescription,
         FabricModel,
+        FabricReport,
         Output,
         PacketSettings,
+        PacketSimulation,
         Routes,
         is_algorithm,
     )
@@ -46,8 +48,10 @@ __all__ = [
     "Config",
     "FabricDescription",
     "FabricModel",
+    "FabricReport",
     "Output",
     "PacketSettings",
+    "PacketSimulation",
     "Routes",
     "collectives",
     "is_algorithm",
@@ -101,6 +105,7 @@ def simulate(
     returns False. Ranks that never finish are listed in ``Output.unfinished``.
 
     Raises:
+        BackendError: if messages are lost on a fabric, or cannot be sent over it.
         ConfigError: if the configuration is impossible or contradicts the workload.
         WorkloadFormatError: if a program is not a Chakra execution trace or a node lacks an attribute.
         DependencyError: if a dependency is not in the file, or no node can start.

@@ -62,6 +62,19 @@ class Routes:
     def path(self, source: int, destination: int, ports: int) -> list[int]: ...
     def measure(self, source: int, destination: int, payload_bytes: int) -> tuple[int, int]: ...
 
+class FabricReport:
+    flows: dict[str, npt.NDArray[np.int64]]
+    links: dict[str, npt.NDArray[np.int64]]
+    stretches: dict[str, npt.NDArray[np.int64]]
+    data_packets: int
+    events: int
+
+class PacketSimulation:
+    def __init__(self, fabric: FabricDescription, settings: PacketSettings) -> None: ...
+    def send(self, message: int, source: int, destination: int, bytes: int, time_ps: int) -> None: ...
+    def run(self, limit_ps: int) -> list[tuple[int, int]]: ...
+    def report(self) -> FabricReport: ...
+
 class Config:
     topology: list[str]
     npus_count: list[int]
@@ -151,6 +164,7 @@ class Output:
     link_bytes: npt.NDArray[np.int64]
     link_busy_ns: npt.NDArray[np.int64]
     link_queue_ns: npt.NDArray[np.int64]
+    fabric: FabricReport
     link_messages: npt.NDArray[np.int64]
 
 def simulate(

@@ -222,7 +222,7 @@ def test_links_of_a_backend_without_messages_say_which_has_them(study, capfd):
         with pytest.raises(SystemExit) as stop:
             main(["links", str(study.path), "--view", *view])
         assert stop.value.code == 50
-        assert "'ns3'" in capfd.readouterr().err
+        assert "'packet'" in capfd.readouterr().err
 
 
 def test_the_timeline_counts_what_is_inside_and_is_written_whole(study, capfd, tmp_path):

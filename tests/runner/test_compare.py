@@ -149,14 +149,13 @@ def test_labels_must_tell_results_apart():
     assert compare(results("replay", "replay"), model()).labels == ("replay", "replay (2)")
 
 
-@pytest.mark.usefixtures("ns3")
 def test_messages_of_two_packet_level_runs_are_aligned():
     job = workload(*[[coll(0, 1 << 16, comm_type=CollectiveType.ALL_TO_ALL)]] * 8)
     runs = []
     for over in (1, 4):
         fabric = {"fabric": {"hosts_per_leaf": 4, "oversubscription": over}}
         network = NetworkConfig(("Switch",), (8,), (10.0,), (500.0,), packet=PacketPart.from_mapping(fabric))
-        runs.append(simulate(job, "default", network, backend="ns3"))
+        runs.append(simulate(job, "default", network, backend="packet"))
     comparison = compare(runs, job)
     assert len(comparison.flows) == len(runs[0].flows) == len(runs[1].flows) > 0
     (row,) = comparison.errors[comparison.errors["of"] == "flows"].to_dict("records")

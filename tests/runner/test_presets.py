@@ -16,10 +16,8 @@ ROOFLINES = [name for name in list_presets("system") if name.startswith("rooflin
 
 
 @pytest.mark.parametrize("name", list_presets("network"))
-@pytest.mark.parametrize("backend", ["analytical-unaware", "analytical-aware", "ns3"])
-def test_every_network_runs_on_every_backend(name, backend, request):
-    if backend == "ns3":
-        request.getfixturevalue("ns3")
+@pytest.mark.parametrize("backend", ["analytical-unaware", "analytical-aware", "packet"])
+def test_every_network_runs_on_every_backend(name, backend):
     network = NetworkConfig.preset(name)
     result = simulate(
         microbenchmark("all-reduce", network.num_ranks, 4096), "default", network, backend=backend
@@ -80,9 +78,9 @@ def test_clos_networks_have_the_switches_and_links_they_claim(name, switches, up
     assert len(packet.links) == network.num_ranks + uplinks
 
 
-def test_oversubscription_shows_where_all_send_to_all(ns3):
+def test_oversubscription_shows_where_all_send_to_all():
     times = {}
     for name in ("clos-2tier-64", "clos-2tier-64-2to1"):
-        asked = prepare(microbenchmark("all-to-all", 64, 1 << 20), "default", name, backend="ns3")
-        times[name] = get_backend("ns3").run(asked).makespan_ns
+        asked = prepare(microbenchmark("all-to-all", 64, 1 << 20), "default", name, backend="packet")
+        times[name] = get_backend("packet").run(asked).makespan_ns
     assert times["clos-2tier-64-2to1"] > 1.2 * times["clos-2tier-64"]

@@ -38,9 +38,8 @@ def test_totals_are_those_of_the_whole_result(backend, late_ns):
     assert all(len(getattr(totals, name)) == 0 for name in TABLES)
 
 
-@pytest.mark.usefixtures("ns3")
 def test_packets_have_totals_too():
-    whole, totals = both("ns3")
+    whole, totals = both("packet")
     assert (totals.makespan_ns, len(totals.nodes)) == (whole.makespan_ns, 0)
     assert totals.ranks.equals(whole.ranks)
 

@@ -108,9 +108,9 @@ def test_a_network_of_dimensions_has_no_single_links():
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from([{}, {"packet": {"fabric": {"hosts_per_leaf": 2}}}, {"packet": {"CC_MODE": 1}}]))
 def test_a_packet_network_with_a_changed_link_is_otherwise_the_same(unknown):
-    asked = experiment("ns3", **unknown)
+    asked = experiment("packet", **unknown)
     before = PacketNetwork.of(asked.network)
-    changed = with_faster_network(asked.network, "ns3", Target("link", "0-4"), 0.5)
+    changed = with_faster_network(asked.network, "packet", Target("link", "0-4"), 0.5)
     after = PacketNetwork.of(NetworkConfig.from_mapping(changed.to_dict(), "here"))
     assert after.settings == before.settings
     assert (after.nodes, after.switches) == (before.nodes, before.switches)

@@ -20,7 +20,7 @@ def table(script):
     grid = script.run_grid(
         ["all-reduce", "incast"], {"1 KiB": 1024}, ["ring-8", "clos-16"], script.BACKENDS[:2]
     )
-    return script.errors(grid.assign(ns3=2 * grid["analytical-unaware"]))
+    return script.errors(grid.assign(packet=2 * grid["analytical-unaware"]))
 
 
 def test_errors_are_relative_to_the_measure(table):

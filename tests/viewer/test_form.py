@@ -38,7 +38,8 @@ dimensions = st.builds(
     st.lists(dimensions, min_size=1, max_size=4),
     st.dictionaries(st.sampled_from(["endpoint-delay", "peak-perf"]), st.floats(0, 1e6)),
     st.tuples(
-        st.lists(st.sampled_from(["replay", "ns3", "analytical-aware"]), unique=True), st.text(max_size=120)
+        st.lists(st.sampled_from(["replay", "packet", "analytical-aware"]), unique=True),
+        st.text(max_size=120),
     ),
 )
 def test_form_survives_its_address(network, system, rows, keys, others):

@@ -53,7 +53,7 @@ def test_plan_counts_points_and_time():
     plan = plan_of(form_of(), axes, LOAD, WORKLOAD)
     assert (plan.points, plan.problem, plan.note) == (6, "", "")
     assert plan.over == {"network.bandwidth": [1, 2, 4], "network.npus_count": [4, 8]}
-    slower = plan_of(form_of(backends=("ns3",)), axes, LOAD, WORKLOAD)
+    slower = plan_of(form_of(backends=("packet",)), axes, LOAD, WORKLOAD)
     assert slower.seconds > plan.seconds > 1
     assert (
         "33 % of them cannot run"
@@ -96,12 +96,12 @@ def test_changed_setup_is_what_the_sweep_starts_from():
     form = form_of("hgx-h100-4x8")
     plan = plan_of(form, [("network.bandwidth[1]", "10, 20")], LOAD, WORKLOAD)
     assert request_of(form, plan, "s", 1).system == "default"
-    changed = Form("w", setup_at(form.setup, {"system.endpoint-delay": 7}), ("ns3",))
+    changed = Form("w", setup_at(form.setup, {"system.endpoint-delay": 7}), ("packet",))
     assert differences(changed.setup)
     assert "network" not in axis_names(changed.setup)
     request = request_of(changed, plan, "s", 1)
     assert request.system["endpoint-delay"] == 7
-    assert request.backend == "ns3"
+    assert request.backend == "packet"
     request.arguments()
 
 

@@ -100,8 +100,8 @@ def _verdict(run: OpenRun) -> str:
 def _links(run: OpenRun, scheme: str) -> list[Any]:
     if run.result.links.empty:
         text = (
-            f"The backend '{run.info.backend}' records no links; 'analytical-aware' does, and 'ns3' records "
-            "them over time, with queues and pauses."
+            f"The backend '{run.info.backend}' records no links; 'analytical-aware' does, and 'packet' "
+            "records them over time, with queues and pauses."
         )
         return [card("Links", empty(text)), *_packets(run)]
     links = link_table(run.result)

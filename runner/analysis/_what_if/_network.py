@@ -14,7 +14,7 @@ from ._target import Target
 __all__ = ["with_faster_network"]
 
 _LINK = re.compile(r"(\d+)-(\d+)")
-_PACKETS = ("ns3", "astra-sim:ns3")
+_PACKETS = ("packet", "ns3", "astra-sim:ns3")
 
 
 def with_faster_network(network: NetworkConfig, backend: str, target: Target, times: float) -> NetworkConfig:
@@ -58,7 +58,7 @@ def _with_faster_link(network: NetworkConfig, backend: str, target: Target, time
     if backend != "analytical-aware" or not (packets or network.links):
         raise UsageError(
             f"'{backend}' does not know single links of the network '{network.name}', which is described by "
-            "its dimensions; change one of them (bandwidth:0), or ask a run on 'ns3'."
+            "its dimensions; change one of them (bandwidth:0), or ask a run on 'packet'."
         )
     links = PacketNetwork.of(network).device_links() if packets else network.links
     changed = tuple(

@@ -52,14 +52,14 @@ class AstraSimBackend:
                 raise
             raise BackendError(
                 "HTSim ended before all ranks had finished: ASTRA-sim gives it 4 s of simulated time. "
-                "Simulate a shorter step, or use the backend 'ns3', which has no limit."
+                "Simulate a shorter step, or use the backend 'packet', which has no limit."
             ) from error
         except BackendTimeout as error:
             if packet is None or not packet.lossy:
                 raise
             raise BackendTimeout(
                 f"{error} This network loses packets, and ASTRA-sim's ns-3 waits for ever for a message "
-                "whose last packet or acknowledgement was lost; the backend 'ns3' sends it again."
+                "whose last packet or acknowledgement was lost; the backend 'packet' sends it again."
             ) from error
 
     def _run(self, experiment: Experiment, packet: PacketNetwork | None, progress: Progress | None) -> Result:

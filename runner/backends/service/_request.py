@@ -231,7 +231,7 @@ def _refuse_flood(packet: PacketNetwork) -> None:
         raise ConfigError(
             f"ASTRA-sim's HPCC (CC_MODE 3) does not know links of {min(rates)} bit/s and complains at every "
             "packet, until a service hangs; give them 25, 50, 100, 200, 400 or 2400 Gbit/s, or use the "
-            "backend 'ns3'."
+            "backend 'packet'."
         )
 
 

@@ -1,6 +1,5 @@
 // The Python face of the engine.
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/function.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
@@ -14,10 +13,11 @@
 #include <sstream>
 #include <unordered_map>
 
+#include "arrays.h"
+#include "bindings_fabric.h"
 #include "collective/implementation.h"
 #include "collective/refusals.h"
 #include "errors.h"
-#include "fabric/routes.h"
 #include "network/topology.h"
 #include "simulation/simulation.h"
 
@@ -33,22 +33,6 @@ constexpr std::chrono::milliseconds kProgressInterval{100};
 nb::object to_text(const std::string& bytes) {
     const auto size = static_cast<Py_ssize_t>(bytes.size());
     return nb::steal(PyUnicode_DecodeUTF8(bytes.data(), size, "replace"));
-}
-
-template <class T>
-nb::object to_array(std::vector<T>&& values) {
-    auto* kept = new std::vector<T>(std::move(values));
-    const nb::capsule owner(kept, [](void* memory) noexcept { delete static_cast<std::vector<T>*>(memory); });
-    return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(kept->data(), {kept->size()}, owner));
-}
-
-template <class Item, class Field>
-nb::object column(const std::vector<Item>& items, Field field) {
-    using Value = std::decay_t<decltype(field(items.front()))>;
-    std::vector<Value> values;
-    values.reserve(items.size());
-    for (const Item& item : items) values.push_back(field(item));
-    return to_array(std::move(values));
 }
 
 std::string read_file(const std::string& path) {
@@ -103,88 +87,6 @@ Output run(const Config& config, const nb::list& sources, const std::vector<std:
     const Progress progress = throttle(callback);
     const nb::gil_scoped_release release;
     return simulate(config, programs, program_of_rank, progress);
-}
-
-void bind_packet_settings(nb::module_& module) {
-    using chakrascope::packet::Control;
-    using chakrascope::packet::Settings;
-    nb::class_<Settings>(module, "PacketSettings")
-        .def(nb::init<>())
-        .def_rw("time_step", &Settings::time_step)
-        .def_prop_rw(
-            "control", [](const Settings& settings) { return static_cast<int>(settings.control); },
-            [](Settings& settings, int number) { settings.control = static_cast<Control>(number); })
-        .def_rw("payload_bytes", &Settings::payload_bytes)
-        .def_rw("ack_interval_bytes", &Settings::ack_interval_bytes)
-        .def_rw("chunk_bytes", &Settings::chunk_bytes)
-        .def_rw("back_to_zero", &Settings::back_to_zero)
-        .def_rw("retransmit_timeout", &Settings::retransmit_timeout)
-        .def_rw("ack_high_priority", &Settings::ack_high_priority)
-        .def_rw("window", &Settings::window)
-        .def_rw("global_window", &Settings::global_window)
-        .def_rw("variable_window", &Settings::variable_window)
-        .def_rw("rate_bound", &Settings::rate_bound)
-        .def_rw("mark", &Settings::mark)
-        .def_rw("buffer_bytes", &Settings::buffer_bytes)
-        .def_rw("headroom_factor", &Settings::headroom_factor)
-        .def_rw("mark_low_kb", &Settings::mark_low_kb)
-        .def_rw("mark_high_kb", &Settings::mark_high_kb)
-        .def_rw("mark_probability", &Settings::mark_probability)
-        .def_rw("alpha_interval", &Settings::alpha_interval)
-        .def_rw("decrease_interval", &Settings::decrease_interval)
-        .def_rw("increase_interval", &Settings::increase_interval)
-        .def_rw("gain", &Settings::gain)
-        .def_rw("fast_recovery_times", &Settings::fast_recovery_times)
-        .def_rw("additive_bps", &Settings::additive_bps)
-        .def_rw("hyper_bps", &Settings::hyper_bps)
-        .def_rw("minimum_bps", &Settings::minimum_bps)
-        .def_rw("clamp_target", &Settings::clamp_target)
-        .def_rw("dctcp_additive_bps", &Settings::dctcp_additive_bps)
-        .def_rw("fast_react", &Settings::fast_react)
-        .def_rw("target_utilisation", &Settings::target_utilisation)
-        .def_rw("stages", &Settings::stages)
-        .def_rw("telemetry_scale", &Settings::telemetry_scale)
-        .def_rw("rate_per_hop", &Settings::rate_per_hop)
-        .def_rw("skip_empty_queues", &Settings::skip_empty_queues)
-        .def_rw("pint_base", &Settings::pint_base)
-        .def_rw("pint_probability", &Settings::pint_probability)
-        .def_rw("seed", &Settings::seed);
-}
-
-// A link of a fabric as Python names it: both nodes, bit/s, ps, and the share of packets it loses.
-using AskedLink = std::tuple<std::int32_t, std::int32_t, std::uint64_t, std::int64_t, double>;
-
-void bind_fabric(nb::module_& module) {
-    nb::enum_<FabricModel>(module, "FabricModel")
-        .value("NONE", FabricModel::None)
-        .value("FLOW", FabricModel::Flow)
-        .value("PACKET", FabricModel::Packet);
-    nb::class_<FabricDescription>(module, "FabricDescription")
-        .def(nb::init<>())
-        .def_rw("nodes", &FabricDescription::nodes)
-        .def_rw("switches", &FabricDescription::switches)
-        .def_rw("hosts", &FabricDescription::hosts)
-        .def_prop_rw(
-            "links",
-            [](const FabricDescription& fabric) {
-                std::vector<AskedLink> links;
-                for (const FabricLink& link : fabric.links)
-                    links.emplace_back(link.a, link.b, link.rate_bps, link.delay_ps, link.loss);
-                return links;
-            },
-            [](FabricDescription& fabric, const std::vector<AskedLink>& links) {
-                fabric.links.clear();
-                for (const auto& [a, b, rate_bps, delay_ps, loss] : links)
-                    fabric.links.push_back({a, b, rate_bps, delay_ps, loss});
-            });
-    nb::class_<Routes>(module, "Routes")
-        .def(nb::init<const FabricDescription&, Ticks>(), nb::arg("fabric"), nb::arg("step") = 1)
-        .def("path", &Routes::path, nb::arg("source"), nb::arg("destination"), nb::arg("ports"))
-        .def("measure",
-             [](Routes& routes, std::int32_t source, std::int32_t destination, std::uint32_t payload_bytes) {
-                 const PathMeasure measured = routes.measure(source, destination, payload_bytes);
-                 return std::pair(measured.rtt, measured.product_bytes);
-             });
 }
 
 void bind_config(nb::module_& module) {
@@ -345,7 +247,8 @@ void bind_output(nb::module_& module) {
         .def_prop_ro("link_bytes", [](Output& o) { return of_links(o, &LinkUse::bytes); })
         .def_prop_ro("link_busy_ns", [](Output& o) { return of_links(o, &LinkUse::busy); })
         .def_prop_ro("link_queue_ns", [](Output& o) { return of_links(o, &LinkUse::queued); })
-        .def_prop_ro("link_messages", [](Output& o) { return of_links(o, &LinkUse::messages); });
+        .def_prop_ro("link_messages", [](Output& o) { return of_links(o, &LinkUse::messages); })
+        .def_ro("fabric", &Output::fabric);
 }
 
 // Raise the class of the same name of the package's error tree.
@@ -364,6 +267,8 @@ auto translated(const nb::object& errors, Function function) {
         raise_named(errors, "WorkloadFormatError", error);
     } catch (const DependencyError& error) {
         raise_named(errors, "DependencyError", error);
+    } catch (const BackendError& error) {
+        raise_named(errors, "BackendError", error);
     } catch (const Cancelled& error) {
         raise_named(errors, "Cancelled", error);
     }
@@ -436,7 +341,6 @@ void bind_names(nb::module_& module) {
 
 NB_MODULE(_engine, module) {
     module.doc() = "Simulate Chakra execution traces on an analytical network.";
-    bind_packet_settings(module);
     bind_fabric(module);
     bind_config(module);
     bind_output(module);

@@ -92,6 +92,9 @@ struct Config {
     bool record_nodes = true;
     bool record_links = false;
 
+    // Whether the network is one that runs in step with the ranks, as ASTRA-sim's packet-level ones do.
+    bool has_clock_of_its_own() const { return external_network || fabric_model != FabricModel::None; }
+
     // Whether chunks are served as ASTRA-sim serves them.
     bool default_policies() const {
         return inter_dimension_policy == "ascending" && intra_dimension_policy == "FIFO";

@@ -14,6 +14,9 @@ struct WorkloadFormatError : std::runtime_error {
 struct DependencyError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
+struct BackendError : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
 struct Cancelled : std::runtime_error {
     using std::runtime_error::runtime_error;
 };

@@ -5,6 +5,7 @@
 // for a tick inserts one global event, and all its later callbacks for that tick run at that position.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <queue>
@@ -80,9 +81,20 @@ class EventQueue {
     // while it returns true, which means that it added events.
     void set_source(std::function<bool(std::int64_t)> source) { source_ = std::move(source); }
 
+    // Asked by a source that works for long, with the time that it has reached: whether to go on.
+    bool keep_going(Time reached) {
+        reached_ = reached;
+        stopped_ = stopped_ || !(*poll_)();
+        return !stopped_;
+    }
+
+    // How far the simulation is, here or in its source.
+    Time reached() const { return std::max(now_, reached_); }
+
     // Run until nothing is left; `poll` is called every few thousand events and stops the loop by returning
     // false.
     bool run(const std::function<bool()>& poll) {
+        poll_ = &poll;
         while (!exhausted()) {
             const Tick tick = ticks_.top();
             now_ = tick.time;
@@ -96,7 +108,7 @@ class EventQueue {
             buckets_.erase(tick.time);
             recycle(tick.list);
         }
-        return true;
+        return !stopped_;
     }
 
   private:
@@ -111,9 +123,10 @@ class EventQueue {
     };
 
     bool exhausted() {
-        while (source_ && source_(ticks_.empty() ? -1 : static_cast<std::int64_t>(ticks_.top().time))) {
+        while (source_ && !stopped_ &&
+               source_(ticks_.empty() ? -1 : static_cast<std::int64_t>(ticks_.top().time))) {
         }
-        return ticks_.empty();
+        return stopped_ || ticks_.empty();
     }
 
     void execute(Event event) {
@@ -166,7 +179,10 @@ class EventQueue {
         "bandwidths and the delays for a mistaken unit.";
 
     std::function<bool(std::int64_t)> source_;
+    const std::function<bool()>* poll_ = nullptr;
+    bool stopped_ = false;
     Time now_ = 0;
+    Time reached_ = 0;
     std::uint64_t next_poll_ = kPollInterval;
     Origin origin_;
     std::uint64_t events_ = 0;

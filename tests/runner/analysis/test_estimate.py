@@ -12,7 +12,7 @@ def test_load_counts_what_a_rank_sends(made):
     assert load.collectives == (("all-reduce", 6.0, float(sum(range(1, 7)) << 20)),)
 
 
-@pytest.mark.parametrize("backend", ["analytical-aware", "ns3"])
+@pytest.mark.parametrize("backend", ["analytical-aware", "packet"])
 def test_more_ranks_and_chunks_take_longer(backend):
     load = Load(2, 2, 100, (("all-reduce", 6.0, 6e6),))
     system = SystemConfig.preset("default")

@@ -157,7 +157,7 @@ def test_the_real_ns3_and_ours_answer_alike(monkeypatch, control):
     network = star(4, CC_MODE=control, ASTRA_SIM_CLOCK=1)
     real, ours = (
         simulate(model, "default", network, backend=backend, semantics="astra-sim")
-        for backend in ("astra-sim:ns3", "ns3")
+        for backend in ("astra-sim:ns3", "packet")
     )
     assert real.ranks["finish_ns"].tolist() == ours.ranks["finish_ns"].tolist()
     assert real.nodes[["start_ns", "end_ns"]].equals(ours.nodes[["start_ns", "end_ns"]])

@@ -22,10 +22,8 @@ def job():
 
 
 @pytest.mark.parametrize("topology", ["FullyConnected", "Ring", "Switch"])
-@pytest.mark.parametrize("backend", ["analytical-unaware", "analytical-aware", "ns3"])
-def test_a_rank_on_its_own_talks_to_nobody(backend, topology, request):
-    if backend == "ns3":
-        request.getfixturevalue("ns3")
+@pytest.mark.parametrize("backend", ["analytical-unaware", "analytical-aware", "packet"])
+def test_a_rank_on_its_own_talks_to_nobody(backend, topology):
     result = simulate(job(), "default", alone(topology), backend=backend)
     assert result.ranks["finish_ns"].tolist() == [COMPUTE_NS]
     assert result.links["bytes"].sum() == 0

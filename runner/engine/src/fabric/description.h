@@ -25,4 +25,15 @@ struct FabricDescription {
     std::vector<FabricLink> links;
 };
 
+// Return the number of each node where ranks are numbered first, then switches.
+inline std::vector<std::int32_t> number_devices(const FabricDescription& fabric) {
+    std::vector<std::int32_t> numbers(static_cast<std::size_t>(fabric.nodes), -1);
+    std::int32_t next = 0;
+    for (const std::int32_t host : fabric.hosts) numbers[static_cast<std::size_t>(host)] = next++;
+    for (std::int32_t& number : numbers) {
+        if (number < 0) number = next++;
+    }
+    return numbers;
+}
+
 }  // namespace chakrascope::engine

@@ -1,12 +1,14 @@
-// What the models of a fabric tell beside when each rank finishes.
+// What the models of a fabric tell beside when each rank finishes. Nodes are the ranks, then the switches.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "description.h"
+
 namespace chakrascope::engine {
 
-// A message between two ranks, from when it was sent to when its last byte had arrived.
+// A message between two ranks, from when it was sent to when it had arrived.
 struct FlowRecord {
     std::int32_t source = 0;
     std::int32_t destination = 0;
@@ -15,7 +17,21 @@ struct FlowRecord {
     std::int64_t end_ns = 0;
 };
 
-// What one direction of a link carried in a stretch of time. Nodes are the ranks, then the switches.
+// What one direction of a link carried.
+struct FabricLinkUse {
+    std::int32_t source = 0;
+    std::int32_t destination = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t packets = 0;
+    std::uint64_t pauses = 0;  // told to its sender
+    std::uint64_t drops = 0;
+    std::uint64_t largest_queue_bytes = 0;
+    Ticks busy = 0;
+    Ticks queued = 0;  // the sum over packets
+    Ticks paused = 0;
+};
+
+// What one direction of a link carried in a stretch of time, if anything.
 struct LinkStretch {
     std::int32_t source = 0;
     std::int32_t destination = 0;
@@ -26,7 +42,10 @@ struct LinkStretch {
 
 struct FabricReport {
     std::vector<FlowRecord> flows;  // in the order in which they ended
-    std::vector<LinkStretch> stretches;
+    std::vector<FabricLinkUse> links;
+    std::vector<LinkStretch> stretches;  // equally long for all links
+    std::uint64_t data_packets = 0;
+    std::uint64_t events = 0;
 };
 
 }  // namespace chakrascope::engine

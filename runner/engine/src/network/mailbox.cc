@@ -50,9 +50,11 @@ Mailbox::Mailbox(const Config& config, EventQueue& events)
     : events_(events),
       rendezvous_(config.rendezvous),
       cuts_(config.semantics == "astra-sim"),
-      matches_by_arrival_(config.external_network && config.semantics == "astra-sim") {
+      matches_by_arrival_(config.has_clock_of_its_own() && config.semantics == "astra-sim") {
     if (config.external_network) {
         network_ = make_external_network(config, events, *this);
+    } else if (config.fabric_model == FabricModel::Packet) {
+        network_ = make_packet_network(config, events, *this);
     } else {
         network_ = config.congestion_aware ? make_aware_network(config, events, *this)
                                            : make_unaware_network(config, events, *this);

@@ -9,6 +9,7 @@
 
 #include "../config.h"
 #include "../event_queue.h"
+#include "../fabric/report.h"
 
 namespace chakrascope::engine {
 
@@ -54,6 +55,8 @@ class Network {
     virtual ~Network() = default;
     virtual void carry(std::uint32_t message) = 0;
     virtual const std::vector<LinkUse>& links() const = 0;
+    // What the models of a fabric tell beside; null for the others.
+    virtual const FabricReport* report() const { return nullptr; }
 };
 
 // Matching by arrival, as in ASTRA-sim's packet-level networks: of what arrives between two ranks under one
@@ -141,6 +144,7 @@ class Mailbox {
 std::unique_ptr<Network> make_unaware_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 std::unique_ptr<Network> make_aware_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 std::unique_ptr<Network> make_external_network(const Config& config, EventQueue& events, Mailbox& mailbox);
+std::unique_ptr<Network> make_packet_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 
 // Bytes per nanosecond of a bandwidth given in units of 2^30 bytes per second.
 inline double bytes_per_ns(double bandwidth) { return bandwidth * 1073741824.0 / 1000000000.0; }

@@ -186,6 +186,7 @@ Output collect(Cluster& cluster, const Simulated& simulated) {
     output.overtaken = cluster.overtaken;
     if (cluster.config.record_nodes) collect_nodes(output, simulated);
     if (cluster.config.record_links) output.links = cluster.mailbox.network().links();
+    if (const FabricReport* report = cluster.mailbox.network().report()) output.fabric = *report;
     output.unfinished = find_stalls(cluster, simulated.ranks());
     if (!output.unfinished.empty() && !may_ease(cluster.config))
         output.deadlock = find_deadlock(cluster, simulated.ranks());
@@ -201,7 +202,7 @@ std::optional<Output> run(const Config& config, const Fold* fold, const UnevenCo
     for (Rank& rank : simulated.ranks()) rank.fire();
     bool cancelled = false;
     const auto poll = [&] {
-        const auto now = static_cast<std::int64_t>(cluster.events.now());
+        const auto now = static_cast<std::int64_t>(cluster.events.reached());
         cancelled = progress && !progress(now, cluster.ranks_finished);
         return !cancelled && !cluster.tied;
     };

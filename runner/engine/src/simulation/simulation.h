@@ -45,6 +45,7 @@ struct Output {
     std::vector<std::int32_t> node_origin_rank;
     std::vector<std::int64_t> node_origin_node;
     std::vector<LinkUse> links;
+    FabricReport fabric;
     std::vector<Stall> unfinished;
     std::vector<Blocked> deadlock;  // each waits for the next, and the last for the first
     std::int64_t makespan_ns = 0;

@@ -1,6 +1,6 @@
 """Compare the packet-level backend with real ASTRA-sim's ns-3 on random experiments, by hand.
 
-Example: ``ASTRA_SIM_HOME=~/astra-sim python benchmarks/ns3_fuzz.py --count 120 --json packet_level.json``.
+Example: ``ASTRA_SIM_HOME=~/astra-sim python benchmarks/packet_fuzz.py --count 120 --json packet_level.json``.
 Each seed draws a network (star, ring of switches, two tiers, two interfaces per host, fast groups of hosts),
 its settings, a congestion control and a workload, and asks both with ASTRA-sim's clock of 1 ns. What is
 compared: when each rank finishes, and how long messages take on average.
@@ -23,8 +23,8 @@ import numpy as np
 from chakrascope.converter import CollectiveType, Graph, NodeType, Workload
 from chakrascope.errors import ChakrascopeError
 from chakrascope.runner import NetworkConfig, Result, SystemConfig, prepare
+from chakrascope.runner.backends import PacketBackend
 from chakrascope.runner.backends.astra_sim import AstraSimBackend
-from chakrascope.runner.backends.ns3 import Ns3Backend
 from chakrascope.runner.config import PacketPart
 
 CONTROLS = {12: "none", 1: "DCQCN", 3: "HPCC", 7: "TIMELY", 8: "DCTCP", 10: "HPCC-PINT"}
@@ -250,7 +250,7 @@ def compare(experiment: dict[str, Any]) -> dict[str, Any]:
         experiment["workload"], experiment["system"], experiment["network"], semantics="astra-sim"
     )
     begun = time.monotonic()
-    mine = Ns3Backend(LIMIT_S).run(ready)
+    mine = PacketBackend(LIMIT_S).run(ready)
     middle = time.monotonic()
     theirs = AstraSimBackend("ns3", timeout_s=LIMIT_S).run(ready)
     end = time.monotonic()

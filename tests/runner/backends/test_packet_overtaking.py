@@ -30,16 +30,14 @@ def run(kind, size_bytes, semantics):
     }
     both = network(4, nodes=6, switches=[4, 5], links=links, CC_MODE=12, ASTRA_SIM_CLOCK=1, **marks)
     model = workload(*[[coll(0, size_bytes, comm_type=kind)]] * 4)
-    return simulate(model, "default", both, backend="ns3", semantics=semantics)
+    return simulate(model, "default", both, backend="packet", semantics=semantics)
 
 
-@pytest.mark.usefixtures("ns3")
 @pytest.mark.parametrize(("kind", "size_bytes", "expected"), RECORDED)
 def test_the_first_to_arrive_is_the_one_awaited_as_in_astra_sim(kind, size_bytes, expected):
     assert run(kind, size_bytes, "astra-sim").ranks["finish_ns"].tolist() == expected
 
 
-@pytest.mark.usefixtures("ns3")
 def test_a_captured_collective_waits_for_each_message_in_turn():
     """The same messages, taken in the order of their sending: never earlier than whichever comes first."""
     kind, size_bytes, first_come = RECORDED[1]
@@ -47,12 +45,11 @@ def test_a_captured_collective_waits_for_each_message_in_turn():
     assert all(own > theirs for own, theirs in zip(in_turn, first_come, strict=True))
 
 
-@pytest.mark.usefixtures("ns3")
 def test_collectives_of_two_groups_begun_in_opposite_orders_end():
     one, other = coll(0, 40_000, group=1, stream=1), coll(1, 40_000, group=2, stream=2)
     delay = comp(2, 5000, stream=3)
     ranks = [[one, delay, other | {"after": (2,)}], [other, delay, one | {"after": (2,)}]]
     job = workload(*ranks, groups={1: (0, 1), 2: (0, 1)})
-    result = simulate(job, "default", star(2), backend="ns3", semantics="trace")
+    result = simulate(job, "default", star(2), backend="packet", semantics="trace")
     assert result.provenance["overtaking"] == 1
     assert result.flows["end_ns"].max() <= result.makespan_ns

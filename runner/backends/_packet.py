@@ -1,0 +1,119 @@
+"""The backend that simulates every packet of a RoCE network, in the engine."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from ...errors import BackendTimeout
+from .. import engine
+from .._experiment import Experiment
+from .._result import COLUMNS, Result
+from ..config import NO_CONTROL, PacketNetwork
+from ._base import Progress
+from ._fabric import set_fabric
+from ._flows import completion_times
+from ._native import NativeBackend
+from ._process import backend_timeout_s
+
+__all__ = ["NS3_ALIAS", "PacketBackend"]
+
+NS3_ALIAS = (
+    "The backend 'ns3' on a RoCE network is 'packet', the engine's own packet model; ns-3 has no part in it."
+)
+
+
+class PacketBackend(NativeBackend):
+    """Simulates the packets of every message: windows, acknowledgements, queues, marks and pauses.
+
+    Hosts, switches and links come from the network's ``packet`` part, or are made from its dimensions.
+    *timeout_s* limits a run as for the programs of others: by default ``CHAKRASCOPE_BACKEND_TIMEOUT``.
+    *notes* are assumptions that every result names.
+    """
+
+    def __init__(self, timeout_s: float | None = None, notes: tuple[str, ...] = ()) -> None:
+        super().__init__(congestion_aware=False)
+        self.timeout_s = timeout_s
+        self.notes = notes
+
+    def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
+        """Simulate *experiment*; raises `BackendTimeout` if that takes too long."""
+        timeout_s = backend_timeout_s() if self.timeout_s is None else self.timeout_s
+        return self.simulate(experiment, _within_time(progress, timeout_s))
+
+    def _config(self, experiment: Experiment) -> Any:
+        config = super()._config(experiment)
+        set_fabric(config, engine.FabricModel.PACKET, PacketNetwork.of(experiment.network))
+        return config
+
+    def _complete(self, result: Result, experiment: Experiment, output: Any) -> Result:
+        network = PacketNetwork.of(experiment.network)
+        report = output.fabric
+        flows = _table(report.flows, "flows")
+        facts = _facts(report, flows)
+        warnings = [*result.provenance["warnings"], *network.warnings(), *_drops(facts["drops"])]
+        assumptions = [*result.provenance["assumptions"], *self.notes, *_assumptions(network)]
+        told = {"packets": facts, "warnings": warnings, "assumptions": assumptions}
+        return replace(
+            result,
+            links=_link_table(report.links),
+            flows=flows,
+            link_use=_table(report.stretches, "link_use"),
+            provenance=result.provenance | told,
+        )
+
+
+def _within_time(progress: Progress | None, timeout_s: float) -> Progress:
+    """Return *progress* so that it raises `BackendTimeout` once *timeout_s* have passed."""
+    deadline = time.monotonic() + timeout_s
+
+    def asked(now_ns: int, finished: int) -> bool:
+        if time.monotonic() > deadline:
+            raise BackendTimeout(
+                f"The packet-level simulation did not finish within {timeout_s:g} s; allow more time with "
+                "CHAKRASCOPE_BACKEND_TIMEOUT, or simulate smaller messages or fewer ranks."
+            )
+        return progress is None or progress(now_ns, finished)
+
+    return asked
+
+
+def _table(columns: dict[str, Any], name: str) -> pd.DataFrame:
+    table: pd.DataFrame = pd.DataFrame(columns).astype(COLUMNS[name])
+    return table
+
+
+def _link_table(links: dict[str, Any]) -> pd.DataFrame:
+    names = {"src": links["src"], "dst": links["dst"], "bytes": links["bytes"]}
+    times = {"busy_ns": links["busy_ps"] // 1000, "queue_ns": links["queue_ps"] // 1000}
+    return _table({**names, **times, "messages": links["packets"]}, "links")
+
+
+def _facts(report: engine.FabricReport, flows: pd.DataFrame) -> dict[str, Any]:
+    """Return what only a packet-level simulation knows, for the provenance."""
+    links = report.links
+    facts: dict[str, Any] = {
+        "data_packets": report.data_packets,
+        "network_events": report.events,
+        "pause_frames": int(links["pauses"].sum()),
+        "paused_ns": int(links["paused_ps"].sum() // 1000),
+        "drops": int(links["drops"].sum()),
+        "largest_queue_bytes": max(links["largest_queue_bytes"].tolist(), default=0),
+    }
+    times = completion_times(flows)
+    if times:
+        facts["flow_completion_ns"] = times
+    return facts
+
+
+def _assumptions(network: PacketNetwork) -> list[str]:
+    if network.settings["CC_MODE"] != NO_CONTROL:
+        return []
+    return ["Senders have no congestion control (CC_MODE 12): only windows and pauses limit them."]
+
+
+def _drops(dropped: int) -> list[str]:
+    return [f"{dropped} packets were lost and sent again."] if dropped else []

@@ -1,0 +1,185 @@
+#include "bindings_fabric.h"
+
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "arrays.h"
+#include "config.h"
+#include "errors.h"
+#include "fabric/report.h"
+#include "fabric/routes.h"
+#include "packet/simulation.h"
+
+namespace chakrascope::engine {
+namespace {
+
+void bind_packet_settings(nb::module_& module) {
+    using chakrascope::packet::Control;
+    using chakrascope::packet::Settings;
+    nb::class_<Settings>(module, "PacketSettings")
+        .def(nb::init<>())
+        .def_rw("time_step", &Settings::time_step)
+        .def_prop_rw(
+            "control", [](const Settings& settings) { return static_cast<int>(settings.control); },
+            [](Settings& settings, int number) { settings.control = static_cast<Control>(number); })
+        .def_rw("payload_bytes", &Settings::payload_bytes)
+        .def_rw("ack_interval_bytes", &Settings::ack_interval_bytes)
+        .def_rw("chunk_bytes", &Settings::chunk_bytes)
+        .def_rw("back_to_zero", &Settings::back_to_zero)
+        .def_rw("retransmit_timeout", &Settings::retransmit_timeout)
+        .def_rw("ack_high_priority", &Settings::ack_high_priority)
+        .def_rw("window", &Settings::window)
+        .def_rw("global_window", &Settings::global_window)
+        .def_rw("variable_window", &Settings::variable_window)
+        .def_rw("rate_bound", &Settings::rate_bound)
+        .def_rw("mark", &Settings::mark)
+        .def_rw("buffer_bytes", &Settings::buffer_bytes)
+        .def_rw("headroom_factor", &Settings::headroom_factor)
+        .def_rw("mark_low_kb", &Settings::mark_low_kb)
+        .def_rw("mark_high_kb", &Settings::mark_high_kb)
+        .def_rw("mark_probability", &Settings::mark_probability)
+        .def_rw("alpha_interval", &Settings::alpha_interval)
+        .def_rw("decrease_interval", &Settings::decrease_interval)
+        .def_rw("increase_interval", &Settings::increase_interval)
+        .def_rw("gain", &Settings::gain)
+        .def_rw("fast_recovery_times", &Settings::fast_recovery_times)
+        .def_rw("additive_bps", &Settings::additive_bps)
+        .def_rw("hyper_bps", &Settings::hyper_bps)
+        .def_rw("minimum_bps", &Settings::minimum_bps)
+        .def_rw("clamp_target", &Settings::clamp_target)
+        .def_rw("dctcp_additive_bps", &Settings::dctcp_additive_bps)
+        .def_rw("fast_react", &Settings::fast_react)
+        .def_rw("target_utilisation", &Settings::target_utilisation)
+        .def_rw("stages", &Settings::stages)
+        .def_rw("telemetry_scale", &Settings::telemetry_scale)
+        .def_rw("rate_per_hop", &Settings::rate_per_hop)
+        .def_rw("skip_empty_queues", &Settings::skip_empty_queues)
+        .def_rw("pint_base", &Settings::pint_base)
+        .def_rw("pint_probability", &Settings::pint_probability)
+        .def_rw("seed", &Settings::seed);
+}
+
+// A link of a fabric as Python names it: both nodes, bit/s, ps, and the share of packets it loses.
+using AskedLink = std::tuple<std::int32_t, std::int32_t, std::uint64_t, std::int64_t, double>;
+
+void bind_description(nb::module_& module) {
+    nb::enum_<FabricModel>(module, "FabricModel")
+        .value("NONE", FabricModel::None)
+        .value("FLOW", FabricModel::Flow)
+        .value("PACKET", FabricModel::Packet);
+    nb::class_<FabricDescription>(module, "FabricDescription")
+        .def(nb::init<>())
+        .def_rw("nodes", &FabricDescription::nodes)
+        .def_rw("switches", &FabricDescription::switches)
+        .def_rw("hosts", &FabricDescription::hosts)
+        .def_prop_rw(
+            "links",
+            [](const FabricDescription& fabric) {
+                std::vector<AskedLink> links;
+                for (const FabricLink& link : fabric.links)
+                    links.emplace_back(link.a, link.b, link.rate_bps, link.delay_ps, link.loss);
+                return links;
+            },
+            [](FabricDescription& fabric, const std::vector<AskedLink>& links) {
+                fabric.links.clear();
+                for (const auto& [a, b, rate_bps, delay_ps, loss] : links)
+                    fabric.links.push_back({a, b, rate_bps, delay_ps, loss});
+            });
+}
+
+// The columns of a table, by their names.
+template <class Item, class... Fields>
+nb::dict table(const std::vector<Item>& items, const std::pair<const char*, Fields Item::*>&... columns) {
+    nb::dict result;
+    const auto add = [&](const auto& name_and_field) {
+        const auto field = name_and_field.second;
+        result[name_and_field.first] = column(items, [field](const Item& item) {
+            if constexpr (std::is_unsigned_v<std::decay_t<decltype(item.*field)>>) {
+                return static_cast<std::int64_t>(item.*field);
+            } else {
+                return item.*field;
+            }
+        });
+    };
+    (add(columns), ...);
+    return result;
+}
+
+template <class Item, class Field>
+std::pair<const char*, Field Item::*> named(const char* name, Field Item::*field) {
+    return {name, field};
+}
+
+void bind_report(nb::module_& module) {
+    nb::class_<FabricReport>(module, "FabricReport")
+        .def_prop_ro("flows",
+                     [](const FabricReport& report) {
+                         using Row = FlowRecord;
+                         return table(report.flows, named("src", &Row::source),
+                                      named("dst", &Row::destination), named("bytes", &Row::bytes),
+                                      named("start_ns", &Row::start_ns), named("end_ns", &Row::end_ns));
+                     })
+        .def_prop_ro("links",
+                     [](const FabricReport& report) {
+                         using Row = FabricLinkUse;
+                         return table(report.links, named("src", &Row::source),
+                                      named("dst", &Row::destination), named("bytes", &Row::bytes),
+                                      named("busy_ps", &Row::busy), named("queue_ps", &Row::queued),
+                                      named("paused_ps", &Row::paused), named("packets", &Row::packets),
+                                      named("pauses", &Row::pauses), named("drops", &Row::drops),
+                                      named("largest_queue_bytes", &Row::largest_queue_bytes));
+                     })
+        .def_prop_ro("stretches",
+                     [](const FabricReport& report) {
+                         using Row = LinkStretch;
+                         return table(report.stretches, named("src", &Row::source),
+                                      named("dst", &Row::destination), named("start_ns", &Row::start_ns),
+                                      named("end_ns", &Row::end_ns), named("bytes", &Row::bytes));
+                     })
+        .def_ro("data_packets", &FabricReport::data_packets)
+        .def_ro("events", &FabricReport::events);
+}
+
+void bind_models(nb::module_& module) {
+    using chakrascope::packet::Completion;
+    using chakrascope::packet::Simulation;
+    nb::class_<Routes>(module, "Routes")
+        .def(nb::init<const FabricDescription&, Ticks>(), nb::arg("fabric"), nb::arg("step") = 1)
+        .def("path", &Routes::path, nb::arg("source"), nb::arg("destination"), nb::arg("ports"))
+        .def("measure",
+             [](Routes& routes, std::int32_t source, std::int32_t destination, std::uint32_t payload_bytes) {
+                 const PathMeasure measured = routes.measure(source, destination, payload_bytes);
+                 return std::pair(measured.rtt, measured.product_bytes);
+             });
+
+    nb::class_<Simulation>(module, "PacketSimulation")
+        .def(nb::init<const FabricDescription&, const packet::Settings&>(), nb::arg("fabric"),
+             nb::arg("settings"))
+        .def("send", &Simulation::send, nb::arg("message"), nb::arg("source"), nb::arg("destination"),
+             nb::arg("bytes"), nb::arg("time_ps"))
+        .def(
+            "run",
+            [](Simulation& simulation, Ticks limit) {
+                std::vector<std::pair<std::uint64_t, Ticks>> arrivals;
+                const nb::gil_scoped_release release;
+                for (const Completion& item : simulation.run(limit, [](Ticks) { return true; }))
+                    arrivals.emplace_back(item.message, item.time);
+                return arrivals;
+            },
+            nb::arg("limit_ps"))
+        .def("report", &Simulation::report);
+}
+
+}  // namespace
+
+void bind_fabric(nb::module_& module) {
+    bind_packet_settings(module);
+    bind_description(module);
+    bind_report(module);
+    bind_models(module);
+}
+
+}  // namespace chakrascope::engine

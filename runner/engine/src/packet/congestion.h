@@ -1,0 +1,13 @@
+// DCQCN, DCTCP, TIMELY, HPCC and HPCC with probabilistic telemetry, after their papers.
+#pragma once
+
+#include <memory>
+
+#include "flow.h"
+
+namespace chakrascope::packet {
+
+// The sender's control for a new flow, or null for none.
+std::unique_ptr<CongestionControl> make_control(Flow& flow);
+
+}  // namespace chakrascope::packet

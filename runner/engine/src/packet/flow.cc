@@ -1,0 +1,51 @@
+#include "flow.h"
+
+#include <algorithm>
+
+#include "host.h"
+
+namespace chakrascope::packet {
+
+bool Flow::window_full() const {
+    if (window_bytes == 0) return false;
+    std::uint64_t limit = window_bytes;
+    if (world.settings.variable_window && rate_bps < line_bps) {
+        const auto wide = static_cast<unsigned __int128>(window_bytes) * static_cast<std::uint64_t>(rate_bps);
+        limit = std::max<std::uint64_t>(
+            1, static_cast<std::uint64_t>(wide / static_cast<std::uint64_t>(line_bps)));
+    }
+    return sent - acknowledged >= limit;
+}
+
+Ticks Flow::gap(double bits_per_second) const {
+    return world.settings.transmission(last_bytes, static_cast<std::uint64_t>(bits_per_second));
+}
+
+void Flow::change_rate(double bits_per_second) {
+    next_send += gap(bits_per_second) - gap(rate_bps);
+    rate_bps = bits_per_second;
+    source.wake_by(out(), next_send);
+}
+
+void Flow::lost() {
+    if (world.settings.retransmit_timeout <= 0 || timer_armed || done) return;
+    timer_armed = true;
+    world.clock.post<&Flow::check_progress>(world.settings.retransmit_timeout, this);
+}
+
+void Flow::check_progress() {
+    timer_armed = false;
+    if (done) return;
+    const Ticks silent = world.clock.now() - last_progress;
+    timer_armed = true;
+    if (silent < world.settings.retransmit_timeout) {
+        world.clock.post<&Flow::check_progress>(world.settings.retransmit_timeout - silent, this);
+        return;
+    }
+    sent = acknowledged;
+    last_progress = world.clock.now();
+    world.clock.post<&Flow::check_progress>(world.settings.retransmit_timeout, this);
+    out().kick();
+}
+
+}  // namespace chakrascope::packet

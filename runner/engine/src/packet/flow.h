@@ -1,0 +1,79 @@
+// One message on its way: what its sender and its receiver keep about it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "world.h"
+
+namespace chakrascope::packet {
+
+class Host;
+class Port;
+struct Flow;
+
+// How a sender adapts its rate to what comes back.
+class CongestionControl {
+  public:
+    virtual ~CongestionControl() = default;
+    // An acknowledgement arrived; flow.acknowledged is up to date.
+    virtual void acknowledged(Flow& flow, const Packet& packet) = 0;
+    virtual void finished() {}
+};
+
+struct Flow {
+    Flow(std::uint64_t id, Host& source, Host& destination, std::uint64_t size, World& world)
+        : id(id), source(source), destination(destination), size(size), world(world) {}
+
+    const std::uint64_t id;  // of the caller
+    Host& source;
+    Host& destination;
+    const std::uint64_t size;
+    World& world;
+    std::size_t place = 0;  // among all flows
+    int start_steps = 0;    // events of its first instant to come
+
+    // The ports that its data leaves by from the source on, and what answers it from the destination on.
+    std::vector<Port*> forth;
+    std::vector<Port*> back;
+    Port& out() const { return *forth.front(); }
+
+    // The sender's side.
+    std::uint64_t sent = 0;          // the next byte to send
+    std::uint64_t acknowledged = 0;  // every byte before this one has arrived
+    double rate_bps = 0;
+    double line_bps = 0;
+    std::uint64_t window_bytes = 0;  // 0: unlimited
+    Ticks base_rtt = 0;
+    Ticks next_send = 0;
+    std::uint32_t last_bytes = 0;
+    Ticks last_progress = 0;
+    bool done = false;
+    bool timer_armed = false;
+    bool listed = false;        // its interface still looks at it
+    std::uint32_t packets = 0;  // under way, in both directions
+    std::unique_ptr<CongestionControl> control;
+
+    // The receiver's side.
+    std::uint64_t expected = 0;
+    std::uint64_t unacknowledged = 0;
+    bool delivered = false;
+    Ticks next_nack = 0;
+    std::uint64_t last_nack = ~0ull;
+
+    std::uint64_t left() const { return size - sent; }
+    bool window_full() const;
+    bool finished() const { return acknowledged >= size; }
+
+    // Send at another rate from now on; the gap before the next packet changes with it.
+    void change_rate(double bits_per_second);
+    Ticks gap(double bits_per_second) const;
+    // A packet of this flow was lost: see to it that the sender notices, if there is a timer.
+    void lost();
+
+  private:
+    void check_progress();
+};
+
+}  // namespace chakrascope::packet

@@ -1,0 +1,190 @@
+#include "host.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace chakrascope::packet {
+
+Port& Host::add_port() {
+    interfaces_.emplace_back();
+    return ports_.emplace_back(*this, static_cast<std::uint16_t>(ports_.size()), world_);
+}
+
+void Host::start(Flow& flow) {
+    flow.next_send = world_.clock.now();
+    flow.last_progress = world_.clock.now();
+    flow.listed = true;
+    interfaces_[flow.out().index()].flows.push_back(&flow);
+    flow.out().kick();
+}
+
+// Acknowledgements go first; then the messages take turns, those that may send now.
+Packet* Host::next(Port& port) {
+    Interface& interface = interfaces_[port.index()];
+    if (!interface.acknowledgements.empty() && (settings_.ack_high_priority || !port.paused())) {
+        return interface.acknowledgements.pop();
+    }
+    if (Packet* control = port.pop()) return control;
+    Flow* flow = choose(port, interface);
+    if (!flow) {
+        set_alarm(port, interface);
+        return nullptr;
+    }
+    return make_data(*flow);
+}
+
+// The next message that may send, if the port may; those that are done leave the list either way.
+Flow* Host::choose(const Port& port, Interface& interface) {
+    std::vector<Flow*>& flows = interface.flows;
+    const std::size_t count = flows.size();
+    Flow* chosen = nullptr;
+    std::size_t stale = count;
+    std::size_t place = 0;
+    for (std::size_t step = 1; step <= count && !chosen; ++step) {
+        place = (interface.last + step) % count;
+        Flow& flow = *flows[place];
+        if (flow.finished()) {
+            stale = std::min(stale, place);
+        } else if (!port.paused() && flow.left() > 0 && flow.next_send <= world_.clock.now() &&
+                   !flow.window_full()) {
+            chosen = &flow;
+        }
+    }
+    if (stale < count) {
+        const auto first = flows.begin() + static_cast<std::ptrdiff_t>(stale);
+        flows.erase(std::remove_if(first, flows.end(),
+                                   [](Flow* flow) {
+                                       flow->listed = flow->listed && !flow->finished();
+                                       return flow->finished();
+                                   }),
+                    flows.end());
+        if (chosen)
+            place = static_cast<std::size_t>(std::find(flows.begin(), flows.end(), chosen) - flows.begin());
+    }
+    if (chosen) interface.last = place;
+    return chosen;
+}
+
+// Nothing can be sent now: look again when the first message may send its next packet. ASTRA-sim's interfaces
+// count every message here, and so wait for the next arrival once one of them has sent all that it may.
+void Host::set_alarm(Port& port, Interface& interface) {
+    if (world_.clock.pending(interface.alarm)) return;
+    Ticks earliest = std::numeric_limits<Ticks>::max();
+    for (const Flow* flow : interface.flows) {
+        const bool waits_for_time = flow->left() > 0 && !flow->window_full();
+        if (waits_for_time || settings_.repeats_astra_sim()) earliest = std::min(earliest, flow->next_send);
+    }
+    if (earliest > world_.clock.now() && earliest != std::numeric_limits<Ticks>::max()) {
+        interface.alarm = world_.clock.after<&Port::kick>(earliest - world_.clock.now(), &port);
+    }
+}
+
+void Host::wake_by(Port& port, Ticks time) {
+    Interface& interface = interfaces_[port.index()];
+    if (!world_.clock.pending(interface.alarm) || time >= interface.alarm.time) return;
+    world_.clock.cancel(interface.alarm);
+    interface.alarm = world_.clock.after<&Port::kick>(std::max<Ticks>(time - world_.clock.now(), 0), &port);
+}
+
+Packet* Host::make_data(Flow& flow) {
+    Packet* packet = world_.pool.take();
+    ++flow.packets;
+    ++world_.pool.data_packets;
+    packet->kind = Kind::Data;
+    packet->flow = &flow;
+    packet->payload =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(settings_.payload_bytes, flow.left()));
+    packet->bytes = packet->payload + settings_.header_bytes();
+    packet->sequence = flow.sent;
+    packet->stamp = world_.clock.now();
+    flow.sent += packet->payload;
+    flow.last_bytes = packet->bytes;
+    flow.next_send = world_.clock.now() + flow.gap(settings_.rate_bound ? flow.rate_bps : flow.line_bps);
+    return packet;
+}
+
+void Host::receive(Port&, Packet* packet) {
+    if (packet->kind == Kind::Data) {
+        take_data(packet);
+    } else {
+        take_answer(packet);
+    }
+}
+
+// Accept the next byte in order, ask again for a missing one, and confirm what came twice.
+void Host::take_data(Packet* packet) {
+    Flow& flow = *packet->flow;
+    if (packet->sequence == flow.expected) {
+        flow.expected += packet->payload;
+        flow.unacknowledged += packet->payload;
+        if (flow.expected >= flow.size && !flow.delivered) {
+            flow.delivered = true;
+            reports_.delivered(flow);
+        }
+        const bool boundary = settings_.chunk_bytes > 0 && flow.expected % settings_.chunk_bytes == 0;
+        if (flow.unacknowledged >= settings_.ack_interval_bytes || boundary || flow.delivered ||
+            packet->marked) {
+            flow.unacknowledged = 0;
+            return answer(packet, Kind::Ack);
+        }
+    } else if (packet->sequence < flow.expected) {
+        return answer(packet, Kind::Ack);
+    } else if (world_.clock.now() >= flow.next_nack || flow.last_nack != flow.expected) {
+        flow.next_nack = world_.clock.now() + settings_.nack_interval;
+        flow.last_nack = flow.expected;
+        if (settings_.back_to_zero && settings_.chunk_bytes > 0) {
+            flow.expected -= flow.expected % settings_.chunk_bytes;
+        }
+        return answer(packet, Kind::Nack);
+    }
+    drop(packet);
+}
+
+// Turn the data packet into its acknowledgement, which carries its marks and reports back.
+void Host::answer(Packet* packet, Kind kind) {
+    Flow& flow = *packet->flow;
+    packet->kind = kind;
+    packet->step = 0;
+    packet->bytes = settings_.ack_bytes();
+    packet->payload = 0;
+    packet->sequence = flow.expected;
+    interfaces_[flow.back.front()->index()].acknowledgements.push(packet);
+    flow.back.front()->kick();
+}
+
+void Host::take_answer(Packet* packet) {
+    Flow& flow = *packet->flow;
+    if (!flow.done) {
+        std::uint64_t sequence = packet->sequence;
+        if (settings_.back_to_zero && settings_.chunk_bytes > 0) sequence -= sequence % settings_.chunk_bytes;
+        if (sequence > flow.acknowledged) {
+            flow.acknowledged = sequence;
+            flow.last_progress = world_.clock.now();
+        }
+        if (packet->sequence >= flow.size) {
+            flow.acknowledged = flow.size;
+            finish(flow);
+        } else {
+            if (packet->kind == Kind::Nack) flow.sent = flow.acknowledged;
+            flow.sent = std::max(flow.sent, flow.acknowledged);
+            if (flow.control) flow.control->acknowledged(flow, *packet);
+        }
+    }
+    drop(packet);
+    flow.out().kick();
+}
+
+void Host::drop(Packet* packet) {
+    --packet->flow->packets;
+    world_.pool.give_back(packet);
+}
+
+void Host::finish(Flow& flow) {
+    flow.done = true;
+    flow.sent = flow.size;
+    if (flow.control) flow.control->finished();
+    flow.control.reset();
+    reports_.acknowledged(flow);
+}
+
+}  // namespace chakrascope::packet

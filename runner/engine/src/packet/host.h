@@ -1,0 +1,57 @@
+// A host: its network interfaces take turns between the messages to send, and acknowledge what arrives.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "flow.h"
+#include "port.h"
+
+namespace chakrascope::packet {
+
+class Host final : public Node {
+  public:
+    struct Reports {
+        std::function<void(Flow&)> delivered;     // the last byte is there
+        std::function<void(Flow&)> acknowledged;  // and the sender knows
+    };
+
+    Host(std::int32_t id, World& world, const Reports& reports)
+        : Node(id), world_(world), settings_(world.settings), reports_(reports) {}
+
+    Port& add_port();
+    std::deque<Port>& ports() { return ports_; }
+
+    // Begin to send; the flow knows its ports and its limits.
+    void start(Flow& flow);
+    Packet* next(Port& port) override;
+    void receive(Port& port, Packet* packet) override;
+    // Make sure the port looks for something to send at that time, if it waits for a later one.
+    void wake_by(Port& port, Ticks time);
+
+  private:
+    struct Interface {
+        std::vector<Flow*> flows;
+        std::size_t last = 0;
+        PacketQueue acknowledgements;
+        Timer alarm;
+    };
+
+    Flow* choose(const Port& port, Interface& interface);
+    void set_alarm(Port& port, Interface& interface);
+    Packet* make_data(Flow& flow);
+    void take_data(Packet* packet);
+    void answer(Packet* data, Kind kind);
+    void take_answer(Packet* packet);
+    void drop(Packet* packet);
+    void finish(Flow& flow);
+
+    World& world_;
+    const Settings& settings_;
+    const Reports& reports_;
+    std::deque<Port> ports_;
+    std::vector<Interface> interfaces_;
+};
+
+}  // namespace chakrascope::packet

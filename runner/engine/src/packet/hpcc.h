@@ -1,0 +1,74 @@
+// HPCC (SIGCOMM 2019): switches report what each hop carried, the sender aims at a target utilisation.
+#pragma once
+
+#include <array>
+
+#include "flow.h"
+
+namespace chakrascope::packet {
+
+// Write the report of a port into a packet; fields are as narrow as on the wire and wrap.
+void add_report(Packet& packet, const Settings& settings, const HopReport& report);
+
+class Hpcc final : public CongestionControl {
+  public:
+    explicit Hpcc(const Flow& flow);
+    void acknowledged(Flow& flow, const Packet& packet) override;
+
+  private:
+    struct Hop {
+        HopReport last;
+        double utilisation = 1;
+        double rate_bps = 0;
+        std::uint32_t stage = 0;
+    };
+
+    void react(Flow& flow, const Packet& packet, bool fast);
+    double react_to_path(Flow& flow, const Packet& packet, bool fast, bool& heard);
+    double react_per_hop(Flow& flow, const Packet& packet, bool fast, bool& heard);
+    // The utilisation of a hop since the last report, and the time it covers.
+    double hop_utilisation(const Flow& flow, const HopReport& report, const HopReport& last,
+                           Ticks& covered) const;
+
+    const Settings& settings_;
+    double rate_;
+    double utilisation_ = 1;
+    std::uint32_t stage_ = 0;
+    std::uint64_t window_end_ = 0;
+    std::array<Hop, Packet::kHops> hops_;
+};
+
+// How busy a port is, averaged over a round trip, for HPCC-PINT.
+class PortLoad {
+  public:
+    // The load as a data packet leaves; the packet before it is what has been sent since then.
+    double update(Ticks now, std::uint64_t rate_bps, std::uint64_t queued_bytes, Ticks rtt);
+    void sent(Ticks now, std::uint32_t bytes) {
+        last_sent_ = now;
+        last_bytes_ = bytes;
+    }
+
+  private:
+    double load_ = 0;
+    Ticks last_sent_ = 0;
+    std::uint32_t last_bytes_ = 0;
+};
+
+// A load as a power of the telemetry's base; between two powers chance decides.
+std::uint16_t encode_load(World& world, double load);
+
+// HPCC with the largest load of the path in one small field (SIGCOMM 2020).
+class HpccPint final : public CongestionControl {
+  public:
+    explicit HpccPint(const Flow& flow);
+    void acknowledged(Flow& flow, const Packet& packet) override;
+
+  private:
+    World& world_;
+    const Settings& settings_;
+    double rate_;
+    std::uint32_t stage_ = 0;
+    std::uint64_t window_end_ = 0;
+};
+
+}  // namespace chakrascope::packet

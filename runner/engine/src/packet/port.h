@@ -1,0 +1,119 @@
+// One end of a link: it sends one packet at a time, and stops sending data while its peer tells it to pause.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "../fabric/report.h"
+#include "world.h"
+
+namespace chakrascope::packet {
+
+class Port;
+
+// A host or a switch: decides what a port sends next and takes what a port received.
+class Node {
+  public:
+    explicit Node(std::int32_t id) : id_(id) {}
+    virtual ~Node() = default;
+    Node(const Node&) = delete;
+    Node& operator=(const Node&) = delete;
+
+    std::int32_t id() const { return id_; }
+    // The next packet to send through the port, or null if there is none now.
+    virtual Packet* next(Port& port) = 0;
+    virtual void receive(Port& port, Packet* packet) = 0;
+
+  private:
+    const std::int32_t id_;
+};
+
+// Bytes sent in equal stretches of time from 0 on; the stretches double when there are too many of them.
+struct SendHistory {
+    static constexpr std::size_t kStretches = 64;
+
+    Ticks width = 1'000'000;
+    std::array<std::uint64_t, kStretches> bytes{};
+
+    // Times never go back.
+    void add(Ticks time, std::uint64_t count) {
+        if (time >= end_) move_to(time);
+        bytes[current_] += count;
+    }
+
+  private:
+    void move_to(Ticks time) {
+        while (time / width >= static_cast<Ticks>(kStretches)) widen();
+        current_ = static_cast<std::size_t>(time / width);
+        end_ = static_cast<Ticks>(current_ + 1) * width;
+    }
+
+    void widen() {
+        for (std::size_t i = 0; i < kStretches / 2; ++i) bytes[i] = bytes[2 * i] + bytes[2 * i + 1];
+        for (std::size_t i = kStretches / 2; i < kStretches; ++i) bytes[i] = 0;
+        width *= 2;
+    }
+
+    std::size_t current_ = 0;
+    Ticks end_ = width;
+};
+
+class Port {
+  public:
+    Port(Node& owner, std::uint16_t index, World& world) : owner_(owner), index_(index), world_(world) {}
+
+    void connect(Port& peer, std::uint64_t rate_bps, Ticks delay, double loss);
+
+    Node& owner() const { return owner_; }
+    Port& peer() const { return *peer_; }
+    std::uint16_t index() const { return index_; }
+    std::uint64_t rate_bps() const { return rate_bps_; }
+    Ticks delay() const { return delay_; }
+    bool lossy() const { return loss_ > 0; }
+    bool paused() const { return paused_; }
+    const engine::FabricLinkUse& use() const { return use_; }
+    const SendHistory& history() const { return history_; }
+    std::uint64_t queued_bytes() const { return control_.bytes() + data_.bytes(); }
+    std::uint64_t sent_bytes() const { return use_.bytes; }
+    void count_drop() { ++use_.drops; }
+
+    // Queue a packet and send it as soon as possible; control packets overtake data and ignore pauses.
+    void send_control(Packet* packet);
+    void send_data(Packet* packet);
+    // Send the owner's next packet unless one is on its way out.
+    void kick();
+
+    // The head of the control queue, else of the data queue unless paused; null if there is none.
+    Packet* pop();
+
+  private:
+    struct SendingTime {
+        std::uint32_t bytes = 0;
+        Ticks time = 0;
+    };
+
+    void transmit(Packet* packet);
+    Ticks sending_time(const Packet& packet);
+    void transmitted();
+    void arrive(Packet* packet);
+    void set_paused(bool paused);
+
+    Node& owner_;
+    const std::uint16_t index_;
+    World& world_;
+    Port* peer_ = nullptr;
+    std::uint64_t rate_bps_ = 0;
+    Ticks delay_ = 0;
+    double loss_ = 0;
+    bool busy_ = false;
+    bool paused_ = false;
+    Ticks paused_since_ = 0;
+    PacketQueue control_;
+    PacketQueue data_;
+    std::array<SendingTime, 2> sending_times_;
+    engine::FabricLinkUse use_;
+    SendHistory history_;
+};
+
+}  // namespace chakrascope::packet

@@ -1,0 +1,208 @@
+#include "simulation.h"
+
+#include <algorithm>
+#include <deque>
+#include <string>
+
+#include "../errors.h"
+#include "congestion.h"
+
+namespace chakrascope::packet {
+namespace {
+
+constexpr int kStartSteps = 2;
+
+}  // namespace
+
+Simulation::Simulation(const engine::FabricDescription& fabric, const Settings& settings)
+    : world_(settings), routes_(fabric, settings.time_step) {
+    const bool at_the_end = settings.repeats_astra_sim();
+    reports_.delivered = [this, at_the_end](Flow& flow) {
+        if (!at_the_end) complete(flow);
+    };
+    reports_.acknowledged = [this, at_the_end](Flow& flow) {
+        if (at_the_end) complete(flow);
+        done_.push_back(&flow);
+    };
+    connect(fabric);
+    std::uint64_t interface_rate = 0;
+    for (const auto& host : hosts_) {
+        if (host && !interface_rate && !host->ports().empty()) interface_rate = host->ports()[0].rate_bps();
+    }
+    if (settings.global_window || settings.control == Control::HpccPint)
+        largest_ = routes_.largest(settings.payload_bytes);
+    for (const auto& node : switches_) {
+        if (node) node->build(interface_rate, largest_.rtt);
+    }
+}
+
+void Simulation::connect(const engine::FabricDescription& fabric) {
+    for (std::int32_t node = 0; node < fabric.nodes; ++node) {
+        const bool host = routes_.is_host(node);
+        hosts_.push_back(host ? std::make_unique<Host>(node, world_, reports_) : nullptr);
+        switches_.push_back(host ? nullptr : std::make_unique<Switch>(node, world_));
+    }
+    for (const engine::Direction& direction : routes_.directions())
+        ports_.push_back(&add_port(direction.from));
+    for (std::uint32_t place = 0; place < ports_.size(); ++place) {
+        const engine::Direction& direction = routes_.directions()[place];
+        ports_[place]->connect(*ports_[engine::Routes::reverse(place)], direction.rate_bps, direction.delay,
+                               direction.loss);
+    }
+}
+
+Port& Simulation::add_port(std::int32_t node) {
+    const auto place = static_cast<std::size_t>(node);
+    return hosts_[place] ? hosts_[place]->add_port() : switches_[place]->add_port();
+}
+
+std::vector<Port*> Simulation::path(std::int32_t source, std::int32_t destination, std::uint32_t ports) {
+    std::vector<Port*> taken;
+    for (const std::uint32_t direction : routes_.path(source, destination, ports))
+        taken.push_back(ports_[direction]);
+    if (taken.empty()) {
+        throw engine::ConfigError("There is no way from host " + std::to_string(source) + " to host " +
+                                  std::to_string(destination) +
+                                  " over the links of the network; add the links that join them.");
+    }
+    return taken;
+}
+
+const engine::PathMeasure& Simulation::measure(std::int32_t source, std::int32_t destination) {
+    if (world_.settings.global_window) return largest_;
+    const std::uint64_t key = (static_cast<std::uint64_t>(static_cast<std::uint32_t>(source)) << 32) |
+                              static_cast<std::uint32_t>(destination);
+    const auto [entry, created] = measured_.try_emplace(key);
+    if (created) entry->second = routes_.measure(source, destination, world_.settings.payload_bytes);
+    return entry->second;
+}
+
+Flow& Simulation::keep(std::unique_ptr<Flow> flow) {
+    if (free_.empty()) {
+        free_.push_back(flows_.size());
+        flows_.emplace_back();
+    }
+    flow->place = free_.back();
+    free_.pop_back();
+    std::unique_ptr<Flow>& kept = flows_[flow->place];
+    kept = std::move(flow);
+    return *kept;
+}
+
+void Simulation::send(std::uint64_t message, std::int32_t source, std::int32_t destination,
+                      std::uint64_t bytes, Ticks time) {
+    if (source == destination || bytes == 0) {
+        throw engine::BackendError("A message of " + std::to_string(bytes) + " bytes from host " +
+                                   std::to_string(source) + " to host " + std::to_string(destination) +
+                                   " cannot be sent: a message needs two different hosts and at least one "
+                                   "byte; correct the workload's send.");
+    }
+    Flow& flow = keep(std::make_unique<Flow>(message, *hosts_[static_cast<std::size_t>(source)],
+                                             *hosts_[static_cast<std::size_t>(destination)], bytes, world_));
+    const std::uint16_t port = source_ports_.take(source, destination);
+    flow.forth = path(source, destination, engine::data_ports(port));
+    flow.back = path(destination, source, engine::answer_ports(port));
+    const Ticks delay = std::max<Ticks>(time - world_.clock.now(), 0);
+    if (world_.settings.repeats_astra_sim()) {
+        flow.start_steps = kStartSteps;
+        world_.clock.post<&Simulation::begin_late>(delay, this, &flow);
+    } else if (delay == 0) {
+        begin(&flow);
+    } else {
+        world_.clock.post<&Simulation::begin>(delay, this, &flow);
+    }
+}
+
+// ASTRA-sim starts a message with further events of the same instant, behind whatever is due in it by then.
+void Simulation::begin_late(Flow* flow) {
+    if (flow->start_steps-- == 0) return begin(flow);
+    world_.clock.post<&Simulation::begin_late>(0, this, flow);
+}
+
+void Simulation::begin(Flow* flow) {
+    const engine::PathMeasure& way = measure(flow->source.id(), flow->destination.id());
+    flow->rate_bps = static_cast<double>(flow->out().rate_bps());
+    flow->line_bps = flow->rate_bps;
+    flow->base_rtt = way.rtt;
+    if (world_.settings.window) flow->window_bytes = std::max<std::uint64_t>(1, way.product_bytes);
+    flow->control = make_control(*flow);
+    flow->source.start(*flow);
+}
+
+void Simulation::complete(const Flow& flow) {
+    completions_.push_back({flow.id, world_.clock.now()});
+    begin_settling();
+}
+
+// Stop once everything of this instant has run: when nothing ran between two looks.
+void Simulation::settle() {
+    const std::uint64_t events = world_.clock.events();
+    if (events == events_before_ + 1) return world_.clock.stop();
+    events_before_ = events;
+    look_ = world_.clock.after<&Simulation::settle>(0, this);
+}
+
+void Simulation::begin_settling() {
+    if (world_.clock.pending(look_)) return;
+    events_before_ = world_.clock.events();
+    look_ = world_.clock.after<&Simulation::settle>(0, this);
+}
+
+const std::vector<Completion>& Simulation::run(Ticks limit, const std::function<bool(Ticks)>& keep_going) {
+    forget_done();
+    completions_.clear();
+    const Ticks now = world_.clock.now();
+    if (limit >= now) limit_ = world_.clock.after<&Simulation::begin_settling>(limit - now, this);
+    world_.clock.run(keep_going);
+    world_.clock.cancel(limit_);
+    world_.clock.cancel(look_);
+    return completions_;
+}
+
+// Free the messages that no packet, timer or list refers to any more.
+void Simulation::forget_done() {
+    const auto forgotten = [this](const Flow* flow) {
+        if (flow->packets > 0 || flow->timer_armed || flow->listed) return false;
+        free_.push_back(flow->place);
+        flows_[flow->place].reset();
+        return true;
+    };
+    done_.erase(std::remove_if(done_.begin(), done_.end(), forgotten), done_.end());
+}
+
+// Widths are doublings of one another, so the narrower stretches of a port fit whole into the widest.
+void Simulation::add_stretches(engine::FabricReport& report, const Port& port, Ticks width) const {
+    const SendHistory& history = port.history();
+    const auto parts = static_cast<std::size_t>(width / history.width);
+    for (std::size_t first = 0; first < SendHistory::kStretches; first += parts) {
+        std::uint64_t bytes = 0;
+        for (std::size_t part = first; part < std::min(first + parts, SendHistory::kStretches); ++part)
+            bytes += history.bytes[part];
+        if (bytes == 0) continue;
+        const std::int64_t width_ns = width / 1000;
+        const auto place = static_cast<std::int64_t>(first / parts);
+        report.stretches.push_back(
+            {port.owner().id(), port.peer().owner().id(), place * width_ns, (place + 1) * width_ns, bytes});
+    }
+}
+
+engine::FabricReport Simulation::report() const {
+    engine::FabricReport report;
+    Ticks widest = 1;
+    for (const Port* port : ports_) widest = std::max(widest, port->history().width);
+    const auto add = [&](const std::deque<Port>& ports) {
+        for (const Port& port : ports) {
+            engine::FabricLinkUse& use = report.links.emplace_back(port.use());
+            use.source = port.owner().id();
+            use.destination = port.peer().owner().id();
+            add_stretches(report, port, widest);
+        }
+    };
+    for (std::size_t node = 0; node < hosts_.size(); ++node)
+        add(hosts_[node] ? hosts_[node]->ports() : switches_[node]->ports());
+    report.data_packets = world_.pool.data_packets;
+    report.events = world_.clock.events();
+    return report;
+}
+
+}  // namespace chakrascope::packet

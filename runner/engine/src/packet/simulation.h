@@ -1,0 +1,71 @@
+// Every packet of every message on a fabric.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "../fabric/report.h"
+#include "../fabric/routes.h"
+#include "host.h"
+#include "switch.h"
+#include "world.h"
+
+namespace chakrascope::packet {
+
+struct Completion {
+    std::uint64_t message;
+    Ticks time;
+};
+
+class Simulation {
+  public:
+    Simulation(const engine::FabricDescription& fabric, const Settings& settings);
+    Simulation(const Simulation&) = delete;
+    Simulation& operator=(const Simulation&) = delete;
+
+    // Send a message from node to node at that time, not before now. Raises ConfigError where there is no way
+    // and BackendError for a message that cannot be.
+    void send(std::uint64_t message, std::int32_t source, std::int32_t destination, std::uint64_t bytes,
+              Ticks time);
+    // Advance to the next completion, and to the end of its time step, but not past the limit.
+    // `keep_going` is asked now and then, and ends it early.
+    const std::vector<Completion>& run(Ticks limit, const std::function<bool(Ticks)>& keep_going);
+
+    // What the links carried so far; nodes keep the numbers of the description.
+    engine::FabricReport report() const;
+
+  private:
+    void add_stretches(engine::FabricReport& report, const Port& port, Ticks width) const;
+    void connect(const engine::FabricDescription& fabric);
+    Port& add_port(std::int32_t node);
+    std::vector<Port*> path(std::int32_t source, std::int32_t destination, std::uint32_t ports);
+    const engine::PathMeasure& measure(std::int32_t source, std::int32_t destination);
+    Flow& keep(std::unique_ptr<Flow> flow);
+    void begin(Flow* flow);
+    void begin_late(Flow* flow);
+    void begin_settling();
+    void settle();
+    void forget_done();
+    void complete(const Flow& flow);
+
+    World world_;
+    engine::Routes routes_;
+    engine::SourcePorts source_ports_;
+    Host::Reports reports_;
+    std::vector<std::unique_ptr<Host>> hosts_;       // by node, null for switches
+    std::vector<std::unique_ptr<Switch>> switches_;  // by node, null for hosts
+    std::vector<Port*> ports_;                       // by direction
+    std::unordered_map<std::uint64_t, engine::PathMeasure> measured_;
+    engine::PathMeasure largest_;
+    std::vector<std::unique_ptr<Flow>> flows_;
+    std::vector<std::size_t> free_;
+    std::vector<Flow*> done_;  // acknowledged messages that something may still refer to
+    Timer limit_;
+    Timer look_;
+    std::uint64_t events_before_ = 0;
+    std::vector<Completion> completions_;
+};
+
+}  // namespace chakrascope::packet

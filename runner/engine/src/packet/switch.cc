@@ -1,0 +1,174 @@
+#include "switch.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "flow.h"
+#include "host.h"
+#include "hpcc.h"
+
+namespace chakrascope::packet {
+namespace {
+
+constexpr std::uint64_t kReserveBytes = 4096;
+constexpr std::uint64_t kResumeOffsetBytes = 3072;
+constexpr std::uint32_t kPauseFrameBytes = 31;
+
+double lookup(const std::map<std::uint64_t, double>& table, std::uint64_t rate) {
+    if (table.empty()) return 0;
+    const auto found = table.lower_bound(rate);
+    return found != table.end() ? found->second : table.rbegin()->second;
+}
+
+}  // namespace
+
+Port& Switch::add_port() {
+    return ports_.emplace_back(*this, static_cast<std::uint16_t>(ports_.size()), world_);
+}
+
+void Switch::build(std::uint64_t interface_rate_bps, Ticks longest_rtt) {
+    ingress_.resize(ports_.size());
+    marking_.resize(ports_.size());
+    waiting_bytes_.resize(ports_.size());
+    loads_.resize(ports_.size());
+    longest_rtt_ = longest_rtt;
+    std::uint64_t set_aside = 0;
+    for (std::size_t i = 0; i < ports_.size(); ++i) {
+        const Port& port = ports_[i];
+        const auto delay_ns = static_cast<unsigned __int128>(port.delay() / 1000);
+        ingress_[i].headroom_limit =
+            static_cast<std::uint64_t>(port.rate_bps() * delay_ns / 8'000'000'000ull) *
+            settings_.headroom_factor;
+        for (std::uint64_t rate = port.rate_bps(); rate > interface_rate_bps && ingress_[i].shift > 0;
+             rate /= 2) {
+            --ingress_[i].shift;
+        }
+        marking_[i] = {lookup(settings_.mark_low_kb, port.rate_bps()) * 1000,
+                       lookup(settings_.mark_high_kb, port.rate_bps()) * 1000,
+                       lookup(settings_.mark_probability, port.rate_bps())};
+        set_aside += kReserveBytes + ingress_[i].headroom_limit;
+    }
+    pool_bytes_ = settings_.buffer_bytes > set_aside ? settings_.buffer_bytes - set_aside : 0;
+}
+
+void Switch::receive(Port& port, Packet* packet) {
+    const Flow& flow = *packet->flow;
+    Port& out = *(packet->kind == Kind::Data ? flow.forth : flow.back)[++packet->step];
+    if (settings_.ack_high_priority && packet->kind != Kind::Data) return out.send_control(packet);
+    const std::size_t ingress = port.index();
+    if (!admit(ingress, packet->bytes)) {
+        port.peer().count_drop();
+        packet->flow->lost();
+        --packet->flow->packets;
+        world_.pool.give_back(packet);
+        return;
+    }
+    packet->ingress = port.index();
+    waiting_bytes_[out.index()] += packet->bytes;
+    pause_if_needed(ingress);
+    out.send_data(packet);
+}
+
+Packet* Switch::next(Port& port) {
+    Packet* packet = port.pop();
+    if (packet) leave(port, packet);
+    return packet;
+}
+
+// Account for a packet that leaves, mark it if more than a little waits behind it, and report to its sender.
+void Switch::leave(Port& port, Packet* packet) {
+    if (settings_.control == Control::HpccPint) report_load(port, *packet);
+    if (packet->kind == Kind::Pause || packet->kind == Kind::Resume) return;
+    const bool answer = packet->kind == Kind::Ack || packet->kind == Kind::Nack;
+    if (!(settings_.ack_high_priority && answer)) {
+        release(packet->ingress, packet->bytes);
+        waiting_bytes_[port.index()] -= packet->bytes;
+        if (packet->kind == Kind::Data && settings_.mark && should_mark(port.index())) packet->marked = true;
+        resume_if_possible(packet->ingress);
+    }
+    if (packet->kind == Kind::Data && settings_.control == Control::Hpcc) {
+        add_report(*packet, settings_,
+                   {port.rate_bps(), world_.clock.now(), port.sent_bytes(), port.queued_bytes()});
+    }
+}
+
+// HPCC-PINT: a packet carries the largest load on its way, coarsely.
+void Switch::report_load(Port& port, Packet& packet) {
+    PortLoad& load = loads_[port.index()];
+    if (packet.kind == Kind::Data) {
+        const double now_loaded =
+            load.update(world_.clock.now(), port.rate_bps(), port.queued_bytes(), longest_rtt_);
+        packet.load = std::max(packet.load, encode_load(world_, now_loaded));
+    }
+    load.sent(world_.clock.now(), packet.bytes);
+}
+
+std::uint64_t Switch::shared(const Ingress& ingress) const {
+    return ingress.bytes > kReserveBytes ? ingress.bytes - kReserveBytes : 0;
+}
+
+std::uint64_t Switch::threshold(const Ingress& ingress) const {
+    return (pool_bytes_ > shared_bytes_ ? pool_bytes_ - shared_bytes_ : 0) >> ingress.shift;
+}
+
+// Take the packet into the reserve and the shared pool, else into the headroom; false if that is full too.
+bool Switch::admit(std::size_t port, std::uint32_t bytes) {
+    Ingress& ingress = ingress_[port];
+    const std::uint64_t limit = threshold(ingress);
+    if (ingress.headroom_bytes + bytes > ingress.headroom_limit && shared(ingress) + bytes > limit)
+        return false;
+    const std::uint64_t total = ingress.bytes + bytes;
+    if (total > kReserveBytes && total - kReserveBytes > limit) {
+        ingress.headroom_bytes += bytes;
+        return true;
+    }
+    const std::uint64_t before = shared(ingress);
+    ingress.bytes = total;
+    shared_bytes_ += shared(ingress) - before;
+    return true;
+}
+
+void Switch::release(std::size_t port, std::uint32_t bytes) {
+    Ingress& ingress = ingress_[port];
+    const std::uint64_t from_headroom = std::min<std::uint64_t>(ingress.headroom_bytes, bytes);
+    ingress.headroom_bytes -= from_headroom;
+    const std::uint64_t before = shared(ingress);
+    ingress.bytes -= bytes - from_headroom;
+    shared_bytes_ -= before - shared(ingress);
+}
+
+void Switch::pause_if_needed(std::size_t port) {
+    Ingress& ingress = ingress_[port];
+    if (ingress.pausing || (ingress.headroom_bytes == 0 && shared(ingress) < threshold(ingress))) return;
+    ingress.pausing = true;
+    send_pause(port, Kind::Pause);
+}
+
+void Switch::resume_if_possible(std::size_t port) {
+    Ingress& ingress = ingress_[port];
+    if (!ingress.pausing || ingress.headroom_bytes > 0) return;
+    const std::uint64_t used = shared(ingress);
+    if (used > 0 && used + kResumeOffsetBytes > threshold(ingress)) return;
+    ingress.pausing = false;
+    send_pause(port, Kind::Resume);
+}
+
+void Switch::send_pause(std::size_t port, Kind kind) {
+    Packet* packet = world_.pool.take();
+    packet->kind = kind;
+    packet->flow = nullptr;
+    packet->bytes = kPauseFrameBytes;
+    packet->payload = 0;
+    ports_[port].send_control(packet);
+}
+
+bool Switch::should_mark(std::size_t port) const {
+    const Marking& marking = marking_[port];
+    const auto waiting = static_cast<double>(waiting_bytes_[port]);
+    if (waiting > marking.high) return true;
+    if (waiting <= marking.low) return false;
+    return world_.clock.chance() <
+           marking.probability * (waiting - marking.low) / (marking.high - marking.low);
+}
+
+}  // namespace chakrascope::packet

@@ -1,0 +1,63 @@
+// A switch with one buffer shared by all ports, priority flow control and marking.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "hpcc.h"
+#include "port.h"
+
+namespace chakrascope::packet {
+
+class Switch final : public Node {
+  public:
+    Switch(std::int32_t id, World& world) : Node(id), world_(world), settings_(world.settings) {}
+
+    Port& add_port();
+    std::deque<Port>& ports() { return ports_; }
+
+    // Size the buffer for the links that were connected; `interface_rate_bps` is the hosts' rate,
+    // `longest_rtt` over what HPCC-PINT averages.
+    void build(std::uint64_t interface_rate_bps, Ticks longest_rtt);
+    Packet* next(Port& port) override;
+    void receive(Port& port, Packet* packet) override;
+
+  private:
+    // What the buffer holds of the data that came in by one port.
+    struct Ingress {
+        std::uint64_t bytes = 0;           // in the reserve and the shared pool
+        std::uint64_t headroom_bytes = 0;  // above, on its way while the peer did not know of the pause
+        std::uint64_t headroom_limit = 0;
+        unsigned shift = 3;
+        bool pausing = false;
+    };
+    struct Marking {
+        double low = 0;
+        double high = 0;
+        double probability = 0;
+    };
+
+    bool admit(std::size_t ingress, std::uint32_t bytes);
+    void release(std::size_t ingress, std::uint32_t bytes);
+    std::uint64_t shared(const Ingress& ingress) const;
+    std::uint64_t threshold(const Ingress& ingress) const;
+    void pause_if_needed(std::size_t ingress);
+    void resume_if_possible(std::size_t ingress);
+    void send_pause(std::size_t ingress, Kind kind);
+    bool should_mark(std::size_t egress) const;
+    void leave(Port& port, Packet* packet);
+    void report_load(Port& port, Packet& packet);
+
+    World& world_;
+    const Settings& settings_;
+    std::deque<Port> ports_;
+    std::vector<Ingress> ingress_;
+    std::vector<Marking> marking_;
+    std::vector<std::uint64_t> waiting_bytes_;  // data for each port
+    std::vector<PortLoad> loads_;               // of each port, for HPCC-PINT
+    Ticks longest_rtt_ = 0;
+    std::uint64_t pool_bytes_ = 0;  // what is neither reserve nor headroom
+    std::uint64_t shared_bytes_ = 0;
+};
+
+}  // namespace chakrascope::packet

@@ -1,0 +1,82 @@
+#include "timeline.h"
+
+#include <algorithm>
+
+namespace chakrascope::packet {
+namespace {
+
+constexpr std::size_t kFirstCapacity = 16;
+
+// The order of a heap whose first element is the earliest.
+constexpr auto kLater = [](const auto& a, const auto& b) { return b < a; };
+
+}  // namespace
+
+void Timeline::Ring::grow() {
+    std::vector<Entry> larger(std::max(kFirstCapacity, 2 * capacity_));
+    for (std::size_t i = 0; i < count_; ++i) larger[i] = entries_[(first_ + i) & (capacity_ - 1)];
+    entries_.swap(larger);
+    capacity_ = entries_.size();
+    first_ = 0;
+}
+
+void Timeline::push(const Entry& entry, std::uint64_t delay) {
+    const auto place = static_cast<std::uint32_t>((delay * 0x9e3779b97f4a7c15ull) >> 56);
+    Queue& queue = queues_[place];
+    if (queue.entries.empty()) {
+        queue.delay = delay;
+        queue.entries.push(entry);
+        heads_.push_back({entry.time, entry.number, place});
+        std::push_heap(heads_.begin(), heads_.end(), kLater);
+    } else if (queue.delay == delay) {
+        queue.entries.push(entry);
+    } else {
+        others_.push_back(entry);
+        std::push_heap(others_.begin(), others_.end(), kLater);
+    }
+}
+
+Timeline::Entry Timeline::pop() {
+    if (others_.empty()) return pop_queue();
+    if (heads_.empty()) return pop_others();
+    const Head& head = heads_.front();
+    return others_.front() < Entry{head.time, head.number, {}} ? pop_others() : pop_queue();
+}
+
+Timeline::Entry Timeline::pop_others() {
+    std::pop_heap(others_.begin(), others_.end(), kLater);
+    const Entry next = others_.back();
+    others_.pop_back();
+    return next;
+}
+
+Timeline::Entry Timeline::pop_queue() {
+    Ring& entries = queues_[heads_.front().queue].entries;
+    const Entry next = entries.front();
+    entries.pop();
+    if (entries.empty()) {
+        std::pop_heap(heads_.begin(), heads_.end(), kLater);
+        heads_.pop_back();
+    } else {
+        heads_.front().time = entries.front().time;
+        heads_.front().number = entries.front().number;
+        sink_first();
+    }
+    return next;
+}
+
+// Move the first head down to where it belongs, now that its queue has another.
+void Timeline::sink_first() {
+    const Head moving = heads_.front();
+    const std::size_t count = heads_.size();
+    std::size_t place = 0;
+    for (std::size_t child = 1; child < count; child = 2 * place + 1) {
+        if (child + 1 < count && heads_[child + 1] < heads_[child]) ++child;
+        if (!(heads_[child] < moving)) break;
+        heads_[place] = heads_[child];
+        place = child;
+    }
+    heads_[place] = moving;
+}
+
+}  // namespace chakrascope::packet

@@ -1,0 +1,87 @@
+// Events in the order in which they come due.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace chakrascope::packet {
+
+struct Event {
+    void (*run)(void* object, void* argument) = nullptr;
+    void* object = nullptr;
+    void* argument = nullptr;
+};
+
+// Most events are scheduled with one of a few delays: how long a packet of some size takes on a link. Those
+// of one delay come due in the order in which they were scheduled, so each such delay has a queue, and only
+// the heads of the queues are kept in order. All other events go into a heap. Events of one time come in the
+// order of scheduling.
+class Timeline {
+  public:
+    struct Entry {
+        std::uint64_t time;
+        std::uint64_t number;  // of events scheduled before
+        Event event;
+
+        bool operator<(const Entry& other) const {
+            return time != other.time ? time < other.time : number < other.number;
+        }
+    };
+
+    bool empty() const { return heads_.empty() && others_.empty(); }
+    void push(const Entry& entry, std::uint64_t delay);
+    Entry pop();
+
+  private:
+    static constexpr std::size_t kQueues = 256;
+
+    // First in, first out, in an array that grows.
+    class Ring {
+      public:
+        bool empty() const { return count_ == 0; }
+        const Entry& front() const { return entries_[first_]; }
+
+        void push(const Entry& entry) {
+            if (count_ == capacity_) grow();
+            entries_[(first_ + count_++) & (capacity_ - 1)] = entry;
+        }
+
+        void pop() {
+            first_ = (first_ + 1) & (capacity_ - 1);
+            --count_;
+        }
+
+      private:
+        void grow();
+
+        std::vector<Entry> entries_;
+        std::size_t capacity_ = 0;  // 0 or a power of two
+        std::size_t first_ = 0;
+        std::size_t count_ = 0;
+    };
+    struct Queue {
+        std::uint64_t delay = 0;
+        Ring entries;
+    };
+    struct Head {
+        std::uint64_t time;
+        std::uint64_t number;
+        std::uint32_t queue;
+
+        bool operator<(const Head& other) const {
+            return time != other.time ? time < other.time : number < other.number;
+        }
+    };
+
+    Entry pop_queue();
+    Entry pop_others();
+    void sink_first();
+
+    std::array<Queue, kQueues> queues_;
+    std::vector<Head> heads_;  // of the queues that are not empty: a heap
+    std::vector<Entry> others_;
+};
+
+}  // namespace chakrascope::packet
