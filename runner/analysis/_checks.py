@@ -15,19 +15,21 @@ import numpy as np
 from ...converter import CollectiveType, Finding, Workload
 from ...converter.building import computed_on_host, stood_in
 from ...converter.checks import worst_first
-from ...errors import ChakrascopeError, WorkloadError
+from ...errors import ChakrascopeError, ConfigError, WorkloadError
 from ...support import bandwidth_text
 from .. import engine
 from .._experiment import Experiment, WorkloadSource
 from .._simulate import choose_groups, is_captured, load_workload_head
 from ..backends import engine_config
-from ..config import NetworkConfig, SystemConfig, read_per_node
+from ..config import NetworkConfig, PacketNetwork, SystemConfig, read_per_node
 from ._foreign_times import cpu_times
 
 __all__ = ["Communication", "check_setup", "communication_of"]
 
 # These replay durations or answer at once: they plan no collective.
 _PLAN_NOTHING = ("fake", "replay")
+# These simulate the buffers of switches.
+_PACKETS = frozenset({"ns3", "packet"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +121,7 @@ def check_setup(
     network: NetworkConfig, system: SystemConfig, workload: Communication, backends: Sequence[str]
 ) -> list[Finding]:
     """Return what stands against simulating *workload* on *backends*, and what to know, the errors first."""
-    found = [_ranks(network, workload), *_bandwidths(network)]
+    found = [_ranks(network, workload), *_bandwidths(network), *_buffers(network, backends)]
     if not backends:
         found.append(Finding("error", "backends", "No backend is chosen.", "Choose at least one."))
     plans = not backends or any(name not in _PLAN_NOTHING for name in backends)
@@ -196,6 +198,15 @@ def _place(comm_type: int, size: int, groups: Sequence[int]) -> str:
         return name
     more = f" and {len(named) - 1:,} more" if len(named) > 1 else ""
     return f"{name} (group {named[0]}{more})"
+
+
+def _buffers(network: NetworkConfig, backends: Sequence[str]) -> Iterator[Finding]:
+    if not _PACKETS.intersection(backends):
+        return
+    try:
+        PacketNetwork.of(network).check_buffers()
+    except ConfigError as error:
+        yield Finding("error", "network", error.message)
 
 
 def _bandwidths(network: NetworkConfig) -> Iterator[Finding]:

@@ -83,7 +83,9 @@ _NAMES: dict[str, tuple[str, Callable[[Any], Any]]] = {
 
 
 def set_fabric(config: engine.Config, model: engine.FabricModel, network: PacketNetwork) -> None:
-    """Let *model* carry the messages over *network*; raises `ConfigError` for settings that cannot work."""
+    """Let *model* carry the messages over *network*; raises `ConfigError` for what cannot work."""
+    if model is engine.FabricModel.PACKET:
+        network.check_buffers()
     config.fabric_model = model
     config.fabric = _describe(network)
     config.packet = _settings(network.settings)

@@ -110,9 +110,16 @@ def _facts(report: engine.FabricReport, flows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _assumptions(network: PacketNetwork) -> list[str]:
-    if network.settings["CC_MODE"] != NO_CONTROL:
-        return []
-    return ["Senders have no congestion control (CC_MODE 12): only windows and pauses limit them."]
+    told = list(network.assumptions)
+    if network.settings["ASTRA_SIM_CLOCK"]:
+        told.append(
+            "Times are those of ASTRA-sim's ns-3 (ASTRA_SIM_CLOCK 1, the default of its own files): every "
+            "packet takes whole ns, and a message is complete when its sender has the last acknowledgement. "
+            "Exact times: ASTRA_SIM_CLOCK 0."
+        )
+    if network.settings["CC_MODE"] == NO_CONTROL:
+        told.append("Senders have no congestion control (CC_MODE 12): only windows and pauses limit them.")
+    return told
 
 
 def _drops(dropped: int) -> list[str]:

@@ -19,7 +19,8 @@ def read_packet_files(path: Path, logical: Path | None = None) -> dict[str, Any]
     """Read ASTRA-sim's config.txt for ns-3, the topology it names and the logical topology JSON.
 
     Returns the mapping of a network configuration: the four keys of the dimensions and ``packet``. Without
-    *logical* all hosts are one dimension. The topology is looked for in the working directory and beside the
+    *logical* all hosts are one dimension. Times count as in ASTRA-sim unless ASTRA_SIM_CLOCK is given. The
+    topology is looked for in the working directory and beside the
     file. Raises `ConfigError` for anything that cannot be understood.
     """
     text = _read_text(path, "ns-3 configuration")
@@ -29,7 +30,9 @@ def read_packet_files(path: Path, logical: Path | None = None) -> dict[str, Any]
     hosts = topology.nodes - len(topology.switches)
     counts = [hosts] if logical is None else _logical_dims(logical)
     rate, delay_ns = _first_host_link(topology)
-    packet = {key: _plain(value) for key, value in given.items()} | {
+    # These files are ASTRA-sim's, and so is their clock unless they say otherwise.
+    packet = {"ASTRA_SIM_CLOCK": 1} | {key: _plain(value) for key, value in given.items()}
+    packet |= {
         "nodes": topology.nodes,
         "switches": list(topology.switches),
         "links": [

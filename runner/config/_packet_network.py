@@ -16,6 +16,9 @@ from ._topology import PacketDimension, PacketLink, PacketTopology, packet_topol
 
 __all__ = ["NO_CONTROL", "OUTPUTS", "PacketNetwork"]
 
+_MIB = 1 << 20
+# What a switch keeps of its buffer for each port, beside the headroom of its link.
+_RESERVE_BYTES = 4096
 _CC_MODES = (1, 3, 7, 8, 10)
 NO_CONTROL = 12
 # What a network made from dimensions starts from; the same as ASTRA-sim's sample, scaled to its rates.
@@ -70,13 +73,15 @@ OUTPUTS = {
 class PacketNetwork:
     """Nodes, links and settings of a packet-level network. Hosts are the nodes that are not switches.
 
-    Rank r is host r of the hosts in ascending order. *settings* has every key of `SETTINGS`.
+    Rank r is host r of the hosts in ascending order. *settings* has every key of `SETTINGS`; *assumptions*
+    are sentences about what of them was chosen for this network.
     """
 
     nodes: int
     switches: tuple[int, ...]
     links: tuple[PacketLink, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    assumptions: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def hosts(self) -> tuple[int, ...]:
@@ -91,14 +96,16 @@ class PacketNetwork:
         Raises `ConfigError` for one with fewer hosts than the network has ranks.
         """
         part = network.packet
+        settings = {key: default for key, (_, default) in SETTINGS.items()}
         given = {} if part is None else dict(part.settings)
         if part is not None and part.topology is not None:
-            topology, settings = part.topology, given
+            topology = part.topology
         else:
             topology = _translate(network, None if part is None else part.fabric)
-            settings = _OWN_DEFAULTS | _scaled_ecn(topology.links) | given
-        defaults = {key: default for key, (_, default) in SETTINGS.items()}
-        packet = cls(topology.nodes, topology.switches, topology.links, defaults | settings)
+            settings |= _OWN_DEFAULTS | _scaled_ecn(topology.links)
+        packet = cls(topology.nodes, topology.switches, topology.links, settings | given)
+        if "BUFFER_SIZE" not in given and (part is None or part.topology is None):
+            packet = packet._with_room()
         if len(packet.hosts) < network.num_ranks:
             raise ConfigError(
                 f"The packet-level part of the network '{network.name}' has {len(packet.hosts)} hosts but "
@@ -121,6 +128,43 @@ class PacketNetwork:
             (order[link.a], order[link.b], link.rate_bps / 8 / GIB, link.delay_ps / 1000)
             for link in self.links
         )
+
+    def check_buffers(self) -> None:
+        """Raise `ConfigError` for a switch whose ports set aside more than its buffer holds."""
+        switch, aside = self._largest_aside()
+        size, factor = self.settings["BUFFER_SIZE"], self.settings["HEADROOM_FACTOR"]
+        if aside < size * _MIB:
+            return
+        raise ConfigError(
+            f"The ports of switch {switch} of the packet-level network set aside {aside / _MIB:.1f} MiB "
+            f"({_RESERVE_BYTES // 1024} KiB each, and HEADROOM_FACTOR, {factor}, times what links carry "
+            f"in a delay), but its BUFFER_SIZE is {size} MiB, so that it would pause all the time; set "
+            f"BUFFER_SIZE to {aside // _MIB + 1} or more."
+        )
+
+    def _with_room(self) -> PacketNetwork:
+        """Return the network with a larger buffer if the default does not hold what ports set aside."""
+        switch, aside = self._largest_aside()
+        default = self.settings["BUFFER_SIZE"]
+        if aside < default * _MIB:
+            return self
+        size = aside // _MIB + 1 + default
+        told = (
+            f"BUFFER_SIZE is {size} MiB and not {default}: the ports of switch {switch} set aside "
+            f"{aside / _MIB:.1f} MiB."
+        )
+        return replace(self, settings={**self.settings, "BUFFER_SIZE": size}, assumptions=(told,))
+
+    def _largest_aside(self) -> tuple[int, int]:
+        """Return the switch whose ports set aside the most bytes, and how many; -1 and 0 without switches."""
+        step = 1000 if self.settings["ASTRA_SIM_CLOCK"] else 1
+        aside = dict.fromkeys(self.switches, 0)
+        for link in self.links:
+            delay_ns = (link.delay_ps + step // 2) // step * step // 1000
+            headroom = link.rate_bps * delay_ns // (8 * 10**9) * self.settings["HEADROOM_FACTOR"]
+            for node in {link.a, link.b} & aside.keys():
+                aside[node] += _RESERVE_BYTES + headroom
+        return max(aside.items(), key=lambda item: item[1], default=(-1, 0))
 
     def warnings(self) -> list[str]:
         """Return one sentence for each setting that is odd or has no effect here."""

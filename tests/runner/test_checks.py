@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from workloads import coll, comp, workload
 
-from chakrascope.converter import CollectiveType
+from chakrascope.converter import CollectiveType, microbenchmark
 from chakrascope.errors import BackendError, ConfigError, UsageError, WorkloadError
 from chakrascope.runner import (
     NetworkConfig,
@@ -20,7 +21,7 @@ from chakrascope.runner import (
     list_presets,
     simulate,
 )
-from chakrascope.runner.config import accelerators_of
+from chakrascope.runner.config import PacketPart, accelerators_of
 
 UNAWARE = "analytical-unaware"
 # Those that do not work everywhere come twice.
@@ -197,3 +198,36 @@ def test_every_preset_of_accelerators_is_known():
         assert bool(names) != name.startswith(apart), name
     for name in list_presets("system"):
         assert bool(accelerators_of({}, SystemConfig.preset(name).to_dict())) == name.startswith("roofline")
+
+
+def test_buffers_smaller_than_what_ports_set_aside_are_an_error_before_and_when_it_runs():
+    """Eight ports of 400 Gb/s and 5 us set aside 3 x 250,000 bytes and 4 KiB each: 5.8 MiB."""
+    work = job(CollectiveType.ALL_GATHER, 8)
+
+    def with_buffer(**packet):
+        part = PacketPart.from_mapping({"CC_MODE": 12, **packet})
+        return NetworkConfig(("Switch",), (8,), (400e9 / 8 / (1 << 30),), (5000.0,), packet=part)
+
+    for size, refused in ((5, True), (6, False)):
+        small = with_buffer(BUFFER_SIZE=size)
+        said = errors(work, small, system(), ("packet",))
+        assert errors(work, small, system(), (UNAWARE,)) == []
+        if not refused:
+            assert said == []
+            assert simulate(work, system(), small, backend="packet").provenance["packets"]["drops"] == 0
+            continue
+        assert len(said) == 1
+        assert "switch 8" in said[0]
+        assert "5.8 MiB" in said[0]
+        assert "set BUFFER_SIZE to 6 or more" in said[0]
+        with pytest.raises(ConfigError, match=r"switch 8 .* 5\.8 MiB .* BUFFER_SIZE to 6"):
+            simulate(work, system(), small, backend="packet")
+    assert errors(work, with_buffer(BUFFER_SIZE=2, HEADROOM_FACTOR=1), system(), ("packet",)) == []
+
+
+def test_a_network_of_dimensions_gets_the_buffer_its_switches_need():
+    fast = NetworkConfig.preset("gb200-nvl72")
+    assert errors(job(CollectiveType.ALL_GATHER, 72), fast, system(), ("packet",)) == []
+    result = simulate(microbenchmark("all-gather", 72, 1 << 20), "default", fast, backend="packet")
+    assert result.provenance["packets"]["pause_frames"] == 0
+    assert any("BUFFER_SIZE is 125 MiB" in text for text in result.provenance["assumptions"])

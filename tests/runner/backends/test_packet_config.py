@@ -49,6 +49,14 @@ def test_the_files_of_ns3_are_read(config, tmp_path):
     assert any("SIMULATOR_STOP_TIME" in text for text in packet.warnings())
 
 
+def test_files_of_astra_sim_s_count_time_as_it_does(config):
+    assert PacketNetwork.of(NetworkConfig.load(config)).settings["ASTRA_SIM_CLOCK"] == 1
+    config.write_text(CONFIG + "ASTRA_SIM_CLOCK 0\n")
+    assert PacketNetwork.of(NetworkConfig.load(config)).settings["ASTRA_SIM_CLOCK"] == 0
+    plain = NetworkConfig(("Switch",), (4,), (50.0,), (500.0,))
+    assert PacketNetwork.of(plain).settings["ASTRA_SIM_CLOCK"] == 0
+
+
 def test_logical_dimensions_come_from_their_file(config, tmp_path):
     logical = tmp_path / "logical.json"
     logical.write_text('{"logical-dims": ["2", "2"]}')
