@@ -13,7 +13,8 @@ from .._columns import which
 from ..chakra import CollectiveType, EdgeKind, Graph, NodeType, replay
 from ..readers import PHASES, Communication, HostTrace, Ops, Pieces, cut_pieces
 from ._costs import counts_whole, operator_cost
-from ._dependencies import data_dependencies, uses_of, wait_piece, with_settled_sends
+from ._dependencies import data_dependencies, uses_of, wait_pieces, with_settled_messages
+from ._gaps import Gaps
 from ._window import Window
 
 __all__ = ["COMM_LANE", "assemble"]
@@ -172,8 +173,9 @@ def assemble(
     it depends on it, and the measured wait is nobody's duration.
     """
     pieces = cut_pieces(ops, window.start_ns, window.end_ns)
-    comms = with_settled_sends(comms, ops, pieces)
-    waits = _waits(ops, comms, pieces, host)
+    gaps = Gaps.of(comms, ops, pieces)
+    comms = with_settled_messages(comms, ops, pieces, gaps)
+    waits = _waits(ops, comms, pieces, host, gaps)
     comms = _over_when_awaited(comms, waits, pieces)
     builder = _builder(window, ops, _costs(ops, pieces, host))
     issued = {comm.op: index for index, comm in enumerate(comms)}
@@ -257,12 +259,12 @@ def _counted(ops: Ops) -> np.ndarray:
     return counted
 
 
-def _waits(ops: Ops, comms: Sequence[Communication], pieces: Pieces, host: HostTrace) -> dict[int, list[int]]:
+def _waits(
+    ops: Ops, comms: Sequence[Communication], pieces: Pieces, host: HostTrace, gaps: Gaps
+) -> dict[int, list[int]]:
     """Return, by place of the piece, the communications it waited for."""
-    uses = uses_of(comms, ops, host)
     waits: dict[int, list[int]] = {}
-    for index, comm in enumerate(comms):
-        place = wait_piece(comm, ops, pieces, uses)
+    for index, place in enumerate(wait_pieces(comms, ops, pieces, uses_of(comms, ops, host), gaps)):
         if place is not None:
             waits.setdefault(place, []).append(index)
     return waits

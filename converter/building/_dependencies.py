@@ -14,23 +14,21 @@ from .._columns import spans
 from .._native import last_writers
 from ..chakra import NodeType
 from ..readers import Communication, HostTrace, Ops, Pieces
+from ._gaps import Gaps, is_idle, piece_at
 
 __all__ = [
     "WAIT_OPS",
     "Uses",
     "data_dependencies",
     "uses_of",
-    "wait_piece",
-    "with_settled_sends",
+    "wait_pieces",
+    "with_settled_messages",
 ]
 
 WAIT_OPS = frozenset({"_c10d_functional::wait_tensor"})
 _ATEN = "aten::"
 # Operators that take a tensor for its shape alone, or move it elsewhere, and leave its data alone.
 _OF_SHAPES = re.compile(r"aten::(\w+_(like|as)|new_\w+|set_|resize_)$")
-# A gap that began this long before a communication ended, and was left this soon after, waited for it.
-_IDLE_BEFORE_NS = 100_000
-_RESUMED_WITHIN_NS = 500_000
 
 
 def data_dependencies(ops: Ops, host: HostTrace) -> np.ndarray:
@@ -106,76 +104,114 @@ def _needing(
     }
 
 
-def with_settled_sends(comms: Sequence[Communication], ops: Ops, pieces: Pieces) -> list[Communication]:
-    """Return *comms* with sends that end when their data left, as far as that can be told.
+def with_settled_messages(
+    comms: Sequence[Communication], ops: Ops, pieces: Pieces, gaps: Gaps
+) -> list[Communication]:
+    """Return *comms* with messages that end when their data was there or had left, as far as can be told.
 
-    Gloo's annotation of a send lasts until the script has waited for it, maybe for many at once and long
-    after. It tells the end only if the thread evidently idled for this one; else the data left during the
-    call, as they do while the socket takes them.
+    Gloo's annotation of a message lasts until the call that waits for it returns, maybe for many at once and
+    long after. It tells the end only if that call held the thread up; else the data of a send left during the
+    call that issued it, as they do while the socket takes them.
     """
     settled = list(comms)
     messages = [index for index, comm in enumerate(comms) if comm.spec.collective is None]
-    awaited_ns = 0
+    returned_ns = 0
     for index in sorted(messages, key=lambda index: comms[index].end_ns):
         comm, issued = comms[index], int(ops.end_ns[comms[index].op])
-        is_send = comm.spec.node_type is NodeType.COMM_SEND
-        if is_send and not _idled(comm.end_ns, max(issued, awaited_ns), issued, ops, pieces):
+        if _held_up(comm, max(issued, returned_ns), ops, pieces, gaps):
+            settled[index] = replace(comm, awaited_ns=comm.end_ns)
+        elif comm.spec.node_type is NodeType.COMM_SEND:
             settled[index] = replace(comm, end_ns=issued, awaited_ns=comm.end_ns)
-        awaited_ns = comm.end_ns
+        returned_ns = comm.end_ns
     return settled
 
 
-def _idled(until_ns: int, since_ns: int, issued_ns: int, ops: Ops, pieces: Pieces) -> bool:
-    """Return whether the thread evidently waited from *since_ns*, or the piece's start, to *until_ns*."""
-    at = _piece_at(until_ns, pieces)
+def _held_up(comm: Communication, since_ns: int, ops: Ops, pieces: Pieces, gaps: Gaps) -> bool:
+    """Return whether waiting for message *comm* held the thread up, *since_ns* or the piece's start."""
+    at, issued = piece_at(comm.end_ns, pieces), int(ops.end_ns[comm.op])
     start, end = int(pieces.start_ns[at]), int(pieces.end_ns[at])
-    if not _is_idle(at, ops, pieces) or start < issued_ns or end < until_ns:
+    if not is_idle(at, ops, pieces) or start < issued or end < comm.end_ns:
         return False
     since_ns = max(start, since_ns)
-    long_enough = until_ns - since_ns >= _IDLE_BEFORE_NS and end - until_ns <= _RESUMED_WITHIN_NS
-    return since_ns == issued_ns or long_enough
+    return since_ns == issued or gaps.returned(at, since_ns, comm.end_ns)
 
 
-def _piece_at(time_ns: int, pieces: Pieces) -> int:
-    """Return the piece in which *time_ns* is the end of something."""
-    return max(0, int(np.searchsorted(pieces.start_ns, time_ns - 1, side="right")) - 1)
+def wait_pieces(
+    comms: Sequence[Communication], ops: Ops, pieces: Pieces, uses: Uses, gaps: Gaps
+) -> list[int | None]:
+    """Return, for each of *comms*, the piece in which the thread waited for it, or None if it never did.
 
-
-def _is_idle(at: int, ops: Ops, pieces: Pieces) -> bool:
-    """Return whether the thread may have waited in this piece: in no operator, or between inner ones.
-
-    Those of ATen compute between their inner operators too.
+    That is the piece in which it had waited, if that is recorded, or in which the communication ended, if the
+    thread evidently idled until then; else the piece before the first operator that uses its tensors
+    afterwards, or the wait operator itself. It evidently idled if it had done nothing since the call, or went
+    on with what uses the result; what it usually takes then tells the other waits.
     """
-    op = int(pieces.op[at])
-    return op < 0 or not (ops.is_leaf[op] or ops[op].name.startswith(_ATEN))
+    consumers = [_consumer(comm, ops, pieces, uses) for comm in comms]
+    ended = [
+        _ended_idle(comm, consumer, ops, pieces) for comm, consumer in zip(comms, consumers, strict=True)
+    ]
+    certain = {
+        index: at
+        for index, (comm, consumer, at) in enumerate(zip(comms, consumers, ended, strict=True))
+        if at is not None
+        and (pieces.start_ns[at] == ops.end_ns[comm.op] or _leads_to(consumer, at, ops, pieces))
+    }
+    gaps = gaps.resuming([(at, comms[index].end_ns) for index, at in certain.items()])
+    return [
+        _recorded_wait(comm, ops, pieces)
+        if comm.awaited_ns is not None
+        else at
+        if at is not None and (index in certain or gaps.ended_in(at, comm.end_ns))
+        else _wait_for_use(comm, consumer, ops, pieces)
+        for index, (comm, consumer, at) in enumerate(zip(comms, consumers, ended, strict=True))
+    ]
 
 
-def wait_piece(comm: Communication, ops: Ops, pieces: Pieces, uses: Uses) -> int | None:
-    """Return the index of the piece in which the thread waited for *comm*, or None if it never did.
+def _recorded_wait(comm: Communication, ops: Ops, pieces: Pieces) -> int | None:
+    """Return the piece in which the thread had waited for *comm*, as its record says."""
+    assert comm.awaited_ns is not None
+    at = piece_at(comm.awaited_ns, pieces)
+    reached = ops.end_ns[comm.op] <= pieces.start_ns[at] and comm.awaited_ns <= pieces.end_ns[at]
+    return at if reached and is_idle(at, ops, pieces) else None
 
-    That is the piece in which it had waited, if that is recorded, or evidently idled until the communication
-    ended; else the piece before the first operator that uses its tensors afterwards, or the wait operator
-    itself.
+
+def _ended_idle(comm: Communication, consumer: int | None, ops: Ops, pieces: Pieces) -> int | None:
+    """Return the piece in which *comm*, a collective, ended if the thread was idle, *consumer* still to come.
+
+    Nobody waits before a wait operator.
     """
-    issued = int(ops.end_ns[comm.op])
-    if comm.awaited_ns is not None:
-        at = _piece_at(comm.awaited_ns, pieces)
-        reached = issued <= pieces.start_ns[at] and comm.awaited_ns <= pieces.end_ns[at]
-        return at if reached and _is_idle(at, ops, pieces) else None
-    consumer = _consumer(comm, ops, pieces, uses)
+    if comm.spec.collective is None:
+        return None
     limit = ops.start_ns[consumer] if consumer is not None else pieces.end_ns[-1]
-    at = _piece_at(comm.end_ns, pieces)
-    idle_start = int(pieces.start_ns[at])
-    if issued <= idle_start < limit and _is_idle(at, ops, pieces):
-        waited, resumed = comm.end_ns - idle_start, int(pieces.end_ns[at]) - comm.end_ns
-        if idle_start == issued or (waited >= _IDLE_BEFORE_NS and resumed <= _RESUMED_WITHIN_NS):
-            return at
+    at = piece_at(comm.end_ns, pieces)
+    between = ops.end_ns[comm.op] <= pieces.start_ns[at] < limit and comm.end_ns <= pieces.end_ns[at]
+    for_operator = consumer is not None and ops[consumer].name in WAIT_OPS
+    return at if between and not for_operator and is_idle(at, ops, pieces) else None
+
+
+def _leads_to(consumer: int | None, at: int, ops: Ops, pieces: Pieces) -> bool:
+    """Return whether nothing but operators around *consumer* began after piece *at* and before it."""
+    if consumer is None:
+        return False
+    around, op = set(), int(ops.parent[consumer])
+    while op >= 0:
+        around.add(op)
+        op = int(ops.parent[op])
+    return around.issuperset(pieces.op[at + 1 : _piece_before(consumer, ops, pieces) + 1].tolist())
+
+
+def _piece_before(op: int, ops: Ops, pieces: Pieces) -> int:
+    return int(np.searchsorted(pieces.start_ns, ops.start_ns[op] - 1, side="right")) - 1
+
+
+def _wait_for_use(comm: Communication, consumer: int | None, ops: Ops, pieces: Pieces) -> int | None:
+    """Return the piece before *consumer* of *comm*, or the wait operator itself."""
     if consumer is None:
         return None
-    before = int(np.searchsorted(pieces.start_ns, ops.start_ns[consumer] - 1, side="right")) - 1
+    before = _piece_before(consumer, ops, pieces)
     if ops[consumer].name in WAIT_OPS:
         before += 1
-    return before if pieces.start_ns[before] >= issued else None
+    return before if pieces.start_ns[before] >= ops.end_ns[comm.op] else None
 
 
 def _consumer(comm: Communication, ops: Ops, pieces: Pieces, uses: Uses) -> int | None:
@@ -222,6 +258,6 @@ def _later(storages: frozenset[int], users: Mapping[int, Sequence[int]], op: int
 def _idle_since(op: int, ops: Ops, pieces: Pieces) -> int:
     """Return since when the thread may have waited right before *op*: its start if it did not."""
     start_ns = int(ops.start_ns[op])
-    at = _piece_at(start_ns, pieces)
+    at = piece_at(start_ns, pieces)
     ends_there = int(pieces.end_ns[at]) == start_ns
-    return int(pieces.start_ns[at]) if ends_there and _is_idle(at, ops, pieces) else start_ns
+    return int(pieces.start_ns[at]) if ends_there and is_idle(at, ops, pieces) else start_ns

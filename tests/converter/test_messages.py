@@ -2,7 +2,7 @@
 
 import pytest
 
-from chakrascope.converter import EdgeKind, NodeType, convert, replay
+from chakrascope.converter import EdgeKind, NodeType, convert, convert_files, replay
 from chakrascope.runner import NetworkConfig, SystemConfig, simulate
 
 
@@ -67,3 +67,12 @@ def test_receives_need_no_lane_of_their_own_in_a_replay(ring):
     for graph in ring.graphs:
         together = graph.with_columns(stream=graph.node_columns["stream"].clip(max=500))
         assert replay(together).makespan_ns == replay(graph).makespan_ns
+
+
+def test_a_send_that_held_the_thread_up_lasts_until_it_let_go(shared):
+    """Rank 0 of a 1F1B pipeline waits for each send; once it works for 1.5 ms before its next operator."""
+    folder = shared / "traces" / "pp_2"
+    first = convert_files(f"{folder}/et_{{rank}}.json.gz", f"{folder}/kineto_{{rank}}.json.gz").graphs[0]
+    sends = of_type(first, NodeType.COMM_SEND)
+    assert (sends["duration_ns"] // 10_000).tolist() == [637, 455, 687, 178]
+    assert set(sends["node_id"]) <= set(first.edges[first.edges["kind"] == EdgeKind.COMM_WAIT]["src"])
