@@ -110,7 +110,8 @@ void Fold::rename(MessageKey& key, const Stream& stream, std::int32_t displaceme
     const std::int32_t count = phase.ring.count;
     std::int32_t port = (displacement + count) % count;
     // The partners of halving and doubling lie on either side at the same distance.
-    if (phase.implementation.algorithm == Implementation::Algorithm::HalvingDoubling)
+    if (phase.blocks == nullptr &&
+        phase.implementation.algorithm == Implementation::Algorithm::HalvingDoubling)
         port = std::min(port, count - port);
     const std::size_t group = index_of(shape(key.destination).groups, stream.run->group);
     const std::int64_t turn = stream.tag & 0xFFFFFFFF;
@@ -128,12 +129,22 @@ void Fold::rename(MessageKey& key) const {
 // Colours the ranks of one experiment.
 class FoldFinder {
   public:
-    FoldFinder(const Config& config, Fold& fold)
+    FoldFinder(const Config& config, Fold& fold, const UnevenCollectives& uneven)
         : config_(config),
           fold_(fold),
+          uneven_(uneven),
           groups_(config),
           implementations_(config),
           colours_(fold.shape_.size()) {}
+
+    // Tell ranks apart by what they have for the members of their uneven collectives.
+    void view(const Fold::Programs& programs, const std::vector<std::int32_t>& program_of_rank) {
+        if (uneven_.empty()) return;
+        for (std::size_t rank = 0; rank < program_of_rank.size(); ++rank) {
+            const Program& program = *programs[static_cast<std::size_t>(program_of_rank[rank])];
+            views_.push_back(view_of(program, static_cast<std::int32_t>(rank)));
+        }
+    }
 
     // Refine until stable; false when too many ranks are different.
     bool run() {
@@ -150,12 +161,51 @@ class FoldFinder {
   private:
     using Key = std::array<std::uint64_t, 2>;
 
+    // What a rank has to do with uneven collectives: their blocks as seen from its place, and their groups.
+    struct View {
+        Key blocks;
+        std::vector<std::int64_t> groups;
+    };
+
+    View view_of(const Program& program, std::int32_t rank) const {
+        View view;
+        Mixer mixer;
+        for (std::uint32_t i = 0; i < program.nodes.size(); ++i) {
+            const Blocks* blocks = program.nodes[i].type == NodeType::Coll ? uneven_.find(rank, i) : nullptr;
+            if (blocks == nullptr) continue;
+            const std::int64_t group = program.nodes[i].group;
+            index_or_add(view.groups, group);
+            const Ring ring = ring_of_all(group, rank);
+            mixer.add(i);
+            mixer.add(blocks->largest());  // decides the number of chunks
+            for (std::int32_t distance = 0; distance < ring.count; ++distance) {
+                mixer.add(blocks->at(ring.position, ring.neighbour(distance)));
+                mixer.add(blocks->at(ring.neighbour(-distance), ring.position));
+                mixer.add(blocks->at(ring.neighbour(-distance), ring.neighbour(-distance)));
+            }
+        }
+        view.blocks = mixer.value();
+        return view;
+    }
+
+    Ring ring_of_all(std::int64_t group, std::int32_t rank) const {
+        if (group != 0) return groups_.ring(group, rank);
+        return {0, 1, static_cast<std::int32_t>(config_.num_ranks()), rank};
+    }
+
+    Key first_colour(std::size_t rank) const {
+        if (views_.empty()) return fold_.shape_[rank]->signature;
+        Mixer mixer;
+        for (const std::uint64_t value : fold_.shape_[rank]->signature) mixer.add(value);
+        for (const std::uint64_t value : views_[rank].blocks) mixer.add(value);
+        return mixer.value();
+    }
+
     std::size_t recolour(bool first) {
         std::map<Key, std::uint32_t> known;
         std::vector<std::uint32_t> next(colours_.size());
         for (std::size_t rank = 0; rank < next.size(); ++rank) {
-            const Key key =
-                first ? fold_.shape_[rank]->signature : neighbourhood(static_cast<std::int32_t>(rank));
+            const Key key = first ? first_colour(rank) : neighbourhood(static_cast<std::int32_t>(rank));
             next[rank] = known.try_emplace(key, static_cast<std::uint32_t>(known.size())).first->second;
             if (known.size() * 2 > next.size()) return known.size();
         }
@@ -180,7 +230,21 @@ class FoldFinder {
             }
         }
         for (const std::int32_t peer : shape.peers) add_peer(mixer, rank, peer);
+        if (!views_.empty()) {
+            for (const std::int64_t group : views_[rank].groups) add_members(mixer, rank, group);
+        }
         return mixer.value();
+    }
+
+    // Add the members that an uneven collective reaches, in the order of its ports.
+    void add_members(Mixer& mixer, std::int32_t rank, std::int64_t group) {
+        const Ring ring = ring_of_all(group, rank);
+        for (std::int32_t step = 1; step < ring.count; ++step) {
+            const std::int32_t peer = ring.at(ring.neighbour(step));
+            mixer.add(colours_[peer]);
+            mixer.add(index_of(fold_.shape(peer).groups, group));
+            add_distance(mixer, rank, peer);
+        }
     }
 
     void add_collective(Mixer& mixer, std::int32_t rank, std::int64_t group, Collective kind) {
@@ -266,13 +330,16 @@ class FoldFinder {
 
     const Config& config_;
     Fold& fold_;
+    const UnevenCollectives& uneven_;
     const Groups groups_;
     const Implementations implementations_;
+    std::vector<View> views_;  // per rank; none where no collective is uneven
     std::vector<std::uint32_t> colours_;
 };
 
 std::unique_ptr<const Fold> Fold::find(const Config& config, const Programs& programs,
-                                       const std::vector<std::int32_t>& program_of_rank) {
+                                       const std::vector<std::int32_t>& program_of_rank,
+                                       const UnevenCollectives& uneven) {
     if (!foldable(config)) return nullptr;
     std::unique_ptr<Fold> fold(new Fold);
     std::unordered_map<const Program*, const Shape*> known;
@@ -285,7 +352,9 @@ std::unique_ptr<const Fold> Fold::find(const Config& config, const Programs& pro
         }
         fold->shape_.push_back(shape);
     }
-    if (!FoldFinder(config, *fold).run()) return nullptr;
+    FoldFinder finder(config, *fold, uneven);
+    finder.view(programs, program_of_rank);
+    if (!finder.run()) return nullptr;
     return fold;
 }
 

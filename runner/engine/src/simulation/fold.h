@@ -2,9 +2,10 @@
 //
 // Ranks are coloured by their programs, with groups and peers replaced by the order of their first use, and
 // the colours refined by those of the peers a rank reaches through each port (an algorithm's place in a ring,
-// a point-to-point peer) until nothing changes: an equitable partition. On a network without contention all
-// ranks of a colour then do the same at the same time, so one representative sends to the representatives of
-// its peers, and messages are matched by the port through which they come in instead of by their source.
+// a point-to-point peer) until nothing changes: an equitable partition. Of an uneven collective, ranks also
+// differ by what they have for the next member, the one after it and so on. On a network without contention
+// all ranks of a colour then do the same at the same time, so one representative sends to the representatives
+// of its peers, and messages are matched by the port through which they come in instead of by their source.
 #pragma once
 
 #include <array>
@@ -14,6 +15,7 @@
 
 #include "../collective/implementation.h"
 #include "../collective/stream.h"
+#include "../collective/uneven.h"
 #include "../config.h"
 #include "../network/network.h"
 #include "../workload/groups.h"
@@ -27,7 +29,8 @@ class Fold {
 
     // Return the fold of an experiment, or nothing where ranks cannot be folded or too few are alike.
     static std::unique_ptr<const Fold> find(const Config& config, const Programs& programs,
-                                            const std::vector<std::int32_t>& program_of_rank);
+                                            const std::vector<std::int32_t>& program_of_rank,
+                                            const UnevenCollectives& uneven);
 
     const std::vector<std::int32_t>& representatives() const { return representatives_; }
     std::int32_t representative(std::int32_t rank) const { return representative_[rank]; }

@@ -193,10 +193,16 @@ Output collect(Cluster& cluster, const Simulated& simulated) {
     return output;
 }
 
-// Simulate every rank, or the representatives of a fold; nothing when the fold turns out not to be exact.
-std::optional<Output> run(const Config& config, const Fold* fold, const UnevenCollectives& uneven,
-                          const Fold::Programs& programs, const std::vector<std::int32_t>& program_of_rank,
-                          const Progress& progress) {
+// What came of a simulation; no output when a fold turned out not to be exact, or stalled.
+struct Attempt {
+    std::optional<Output> output;
+    bool stalled = false;
+};
+
+// Simulate every rank, or the representatives of a fold.
+Attempt run(const Config& config, const Fold* fold, const UnevenCollectives& uneven,
+            const Fold::Programs& programs, const std::vector<std::int32_t>& program_of_rank,
+            const Progress& progress) {
     Cluster cluster(config, fold, uneven);
     Simulated simulated(cluster, programs, program_of_rank);
     for (Rank& rank : simulated.ranks()) rank.fire();
@@ -210,8 +216,8 @@ std::optional<Output> run(const Config& config, const Fold* fold, const UnevenCo
     if (cancelled) throw Cancelled("The simulation was cancelled.");
     const bool stalled = cluster.ranks_finished < static_cast<std::int32_t>(simulated.ranks().size());
     // A fold cannot tell which of several equal ranks is stuck; every rank for itself can.
-    if (fold != nullptr && (cluster.tied || stalled)) return std::nullopt;
-    return collect(cluster, simulated);
+    if (fold != nullptr && (cluster.tied || stalled)) return {std::nullopt, stalled && !cluster.tied};
+    return {collect(cluster, simulated), stalled};
 }
 
 }  // namespace
@@ -226,16 +232,17 @@ Output simulate(const Config& config, const std::vector<std::shared_ptr<const Pr
     check_config(config);
     check_ranks(config, programs.size(), program_of_rank);
     const UnevenCollectives uneven(config, programs, program_of_rank);
-    // Ranks of one program receive different amounts of an uneven collective.
-    if (const auto fold = uneven.empty() ? Fold::find(config, programs, program_of_rank) : nullptr) {
-        if (auto output = run(config, fold.get(), uneven, programs, program_of_rank, progress))
-            return std::move(*output);
-    }
-    Output output = *run(config, nullptr, uneven, programs, program_of_rank, progress);
     Config eased = config;
+    if (const auto fold = Fold::find(config, programs, program_of_rank, uneven)) {
+        Attempt folded = run(config, fold.get(), uneven, programs, program_of_rank, progress);
+        if (folded.output) return std::move(*folded.output);
+        // All ranks would stall as their representatives did.
+        if (folded.stalled && may_ease(eased)) ++eased.overtaking;
+    }
+    Output output = *run(eased, nullptr, uneven, programs, program_of_rank, progress).output;
     while (!output.unfinished.empty() && may_ease(eased)) {
         ++eased.overtaking;
-        output = *run(eased, nullptr, uneven, programs, program_of_rank, progress);
+        output = *run(eased, nullptr, uneven, programs, program_of_rank, progress).output;
     }
     return output;
 }
