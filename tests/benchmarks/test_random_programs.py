@@ -43,3 +43,11 @@ def test_what_cannot_run_is_told_as_the_cycle_that_stops_it():
 
 def test_a_seed_gives_the_same_program():
     assert random_programs.draw(3) == random_programs.draw(3) != random_programs.draw(4)
+
+
+def test_a_program_has_one_answer():
+    """Of this one, a rank has nothing to receive of a collective that others have not begun."""
+    program = random_programs.draw(8)
+    outputs = [random_programs.simulate(program, "analytical-aware") for _ in range(20)]
+    assert {output.rank_finish_ns.max() for output in outputs} == {11_580_605}
+    assert {int(output.overtaken) for output in outputs} == {101}

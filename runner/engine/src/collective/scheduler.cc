@@ -74,6 +74,7 @@ Stream& StreamScheduler::create(CollectiveRun& run, std::vector<Phase> phases, s
         *stream = Stream{};
     }
     stream->run = &run;
+    stream->group = run.group;
     stream->phases = std::move(phases);
     stream->tag = tag;
     return *stream;
@@ -208,12 +209,12 @@ Stream* StreamScheduler::overtaker(const Queue& queue) const {
             ++at_work;
             continue;
         }
-        Stream*& first = earliest.try_emplace(stream->run->group, stream).first->second;
+        Stream*& first = earliest.try_emplace(stream->group, stream).first->second;
         if (stream->tag < first->tag) first = stream;
     }
     if (at_work >= concurrency_) return nullptr;
     for (Stream* stream : queue.streams) {
-        if (!stream->started && earliest.at(stream->run->group) == stream) return stream;
+        if (!stream->started && earliest.at(stream->group) == stream) return stream;
     }
     return nullptr;
 }

@@ -40,7 +40,8 @@ struct CollectiveRun {
 };
 
 struct Stream {
-    CollectiveRun* run = nullptr;
+    CollectiveRun* run = nullptr;  // gone when the collective is over, if the stream still ends
+    std::int64_t group = 0;        // of the run
     std::vector<Phase> phases;
     std::uint32_t next_phase = 0;
     std::int32_t queue = -1;  // where it is listed; -1 before its first phase
