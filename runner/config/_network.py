@@ -85,6 +85,11 @@ class NetworkConfig:
         file = Path(path)
         if file.suffix == ".txt":
             return cls.load_packet(file)
+        if file.suffix == ".topo":
+            raise ConfigError(
+                f"{file} is a topology of HTSim. Give the network YAML it belongs to, and name it there: "
+                f"`htsim-topology: {file.name}`; the backend astra-sim:htsim passes it on."
+            )
         return cls.from_mapping(values.read_yaml(file, "network configuration"), str(file), file.stem)
 
     @classmethod
