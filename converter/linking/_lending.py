@@ -1,7 +1,8 @@
 """Lend the records of a step that the host trace covers to steps that it does not.
 
 The observer behind the host trace slows operators down, small ones several times, so a capture has it on for
-one step only. Steps do the same things in the same order: the n-th operator of a thread is the same in each.
+one step only, and the ranges that say which module runs likewise. Steps do the same things in the same
+order: the n-th operator of a thread is the same in each.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 import numpy as np
+from msgspec.structs import replace
 
 from ...tracer import StepRange
 from .._columns import groups_of, which
-from ..readers import COMM_OPS, DeviceTrace, HostTrace
+from ..readers import COMM_OPS, MODULE_RANGE, DeviceTrace, Events, HostTrace
 
 __all__ = ["lend_records"]
 
@@ -27,7 +29,7 @@ _APART = 1 << 48  # between the record ids of one step and the next; they count 
 def lend_records(
     trace: DeviceTrace, host: HostTrace, structure: StepRange, steps: Sequence[StepRange]
 ) -> tuple[DeviceTrace, HostTrace] | None:
-    """Return *trace* and *host* so that the events of *steps* have records of *structure*.
+    """Return *trace* and *host* so that the events of *steps* have records and modules of *structure*.
 
     None if the steps differ in what they communicate, so that a collective would remain without record;
     computation without a counterpart merely has no record.
@@ -35,11 +37,16 @@ def lend_records(
     events = trace.events
     communicates = which(trace.texts, COMM_OPS.__contains__)[events.name]
     lenders = _lanes(trace, structure)
+    modules = _module_ranges(trace)
+    modules_lent = [events.take(_NONE)]
     lent = events.record_id.copy()
     rows, records = [np.arange(len(host))], [host.records]
     for number, step in enumerate(steps, start=1):
         for lane, indices in _lanes(trace, step).items():
             own, lender = _pairs(events.name, lenders.get(lane, _NONE), indices)
+            if not _within(events, modules, step).any():
+                ranges = modules[_within(events, modules, structure) & (events.thread[modules] == lane)]
+                modules_lent.append(_lent_ranges(events, ranges, own, lender))
             lent[own] = events.record_id[lender] + number * _APART
             found = host.rows(events.record_id[lender])
             rows.append(found[found >= 0])
@@ -48,16 +55,44 @@ def lend_records(
                 return None
     all_rows, all_records = np.concatenate(rows), np.concatenate(records)
     _, first = np.unique(all_records, return_index=True)
-    return trace.with_records(lent), host.subset(all_rows[first], all_records[first])
+    lending = trace.with_records(lent).with_annotations(modules_lent)
+    return lending, host.subset(all_rows[first], all_records[first])
+
+
+def _module_ranges(trace: DeviceTrace) -> np.ndarray:
+    """Return the indices of the ranges that say which module runs."""
+    return np.flatnonzero(which(trace.texts, lambda text: text.startswith(MODULE_RANGE))[trace.events.name])
+
+
+def _within(events: Events, indices: np.ndarray, step: StepRange) -> np.ndarray:
+    inside: np.ndarray = (events.start_ns[indices] >= step.start_ns) & (
+        events.start_ns[indices] < step.end_ns
+    )
+    return inside
+
+
+def _lent_ranges(events: Events, ranges: np.ndarray, own: np.ndarray, lender: np.ndarray) -> Events:
+    """Return *ranges* of a thread as they lie around *own* events, the counterparts of its *lender* ones."""
+    begins = np.searchsorted(events.start_ns[lender], events.start_ns[ranges])
+    ends = np.searchsorted(events.start_ns[lender], events.end_ns[ranges])
+    holding = begins < ends
+    spans = zip(begins[holding].tolist(), ends[holding].tolist(), strict=True)
+    bounds = [
+        (int(events.start_ns[own[begin]]), int(events.end_ns[own[begin:end]].max())) for begin, end in spans
+    ]
+    found = events.take(ranges[holding])
+    starts_ns, ends_ns = np.array(bounds, dtype=np.int64).reshape(-1, 2).T
+    return replace(found, start_ns=starts_ns, end_ns=ends_ns)
 
 
 def _lanes(trace: DeviceTrace, step: StepRange) -> dict[int, np.ndarray]:
     """Return the indices of the events in *step*, by thread, in the order in which they began.
 
-    Gloo's annotations, which may end on any of its threads, are one lane.
+    Ranges of steps and modules are not among them. Gloo's annotations, which may end on any of its threads,
+    are one lane.
     """
     events = trace.events
-    is_step = which(trace.texts, lambda text: text.startswith(_STEP))[events.name]
+    is_step = which(trace.texts, lambda text: text.startswith((_STEP, MODULE_RANGE)))[events.name]
     of_gloo = which(trace.texts, lambda text: text.startswith(_GLOO))[events.name]
     inside = (events.start_ns >= step.start_ns) & (events.start_ns < step.end_ns) & ~is_step
     indices = np.flatnonzero(inside)

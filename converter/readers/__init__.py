@@ -23,6 +23,7 @@ from ._host_trace import Kinds as Kinds
 from ._host_trace import read_host_trace as read_host_trace
 from ._host_trace import tensors as tensors
 from ._kineto import CATEGORIES as CATEGORIES
+from ._kineto import MODULE_RANGE as MODULE_RANGE
 from ._kineto import CommArguments as CommArguments
 from ._kineto import DeviceTrace as DeviceTrace
 from ._kineto import Event as Event
@@ -53,6 +54,7 @@ __all__ = [
     "CATEGORIES",
     "COMM_OPS",
     "LINKED_LACKS",
+    "MODULE_RANGE",
     "PARAMETERS",
     "PHASES",
     "CommArguments",

@@ -17,6 +17,7 @@ from .._files import stream
 from .._native import DeviceReader
 
 __all__ = [
+    "MODULE_RANGE",
     "Call",
     "Calls",
     "CommArguments",
@@ -35,7 +36,7 @@ __all__ = [
 # What a device did, by number.
 CATEGORIES = ("kernel", "memcpy", "memset")
 # An annotation, but made in the profiler's quick way, which files it as an operator.
-_MODULE = "chakrascope::module "
+MODULE_RANGE = "chakrascope::module "
 _MAX_BASE_NS = 2**61
 _MAX_NS = 2**63
 
@@ -237,6 +238,14 @@ class DeviceTrace(msgspec.Struct, frozen=True):
         """Return this trace with other record-function ids of its events."""
         return replace(self, events=replace(self.events, record_id=record_ids))
 
+    def with_annotations(self, annotations: Sequence[Events]) -> DeviceTrace:
+        """Return this trace with *annotations* among its events, enclosing ones before those they enclose."""
+        tables = [*annotations, self.events]
+        merged = Events(
+            *(np.concatenate([getattr(table, name) for table in tables]) for name in Events.__struct_fields__)
+        )
+        return _sorted(replace(self, events=merged))
+
 
 def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrace:
     """Read the Kineto JSON at *path* (plain or gzip), if wanted with what operators were called with.
@@ -254,7 +263,7 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
             raise TraceFormatError(f"{path} has an event of an impossible time. Capture again.")
         table.start_ns[:] += base
         table.end_ns[:] += base
-    is_module = which(texts, lambda text: text.startswith(_MODULE))
+    is_module = which(texts, lambda text: text.startswith(MODULE_RANGE))
     events = replace(events, is_operator=events.is_operator.astype(bool) & ~is_module[events.name])
     if not events.is_operator.any():
         raise TraceFormatError(

@@ -17,7 +17,7 @@ import msgspec
 from ...errors import TraceFormatError
 from .._files import read_json
 from ._host_trace import HostTrace, read_host_trace, tensors
-from ._kineto import Call, DeviceTrace, Event, Work, device_trace
+from ._kineto import MODULE_RANGE, Call, DeviceTrace, Event, Work, device_trace
 from ._nccl import PARAMETERS, parameters
 
 __all__ = ["LINKED_LACKS", "read_linked", "read_linked_host"]
@@ -29,7 +29,6 @@ LINKED_LACKS = (
 )
 
 _STEP = "ProfilerStep#"
-_MODULE = "chakrascope::module "
 _USER_SCOPE = 7
 _CATEGORIES = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 # What a thread calls where it lets a stream wait for a collective.
@@ -137,7 +136,7 @@ def _span(node: _RawNode, path: Path) -> tuple[int, int] | None:
 def _event(node: _RawNode, span: tuple[int, int]) -> Event:
     return Event(
         node.name,
-        node.attribute("scope", 0) != _USER_SCOPE and not node.name.startswith(_MODULE),
+        node.attribute("scope", 0) != _USER_SCOPE and not node.name.startswith(MODULE_RANGE),
         str(node.attribute("tid", 0)),
         *span,
         node.attribute("rf_id", 0),

@@ -10,18 +10,17 @@ import numpy as np
 
 from .._columns import Columns
 from .._native import Nesting, cut
-from ._kineto import CommArguments, DeviceTrace
+from ._kineto import MODULE_RANGE, CommArguments, DeviceTrace
 
 __all__ = ["PHASES", "Op", "Ops", "Pieces", "Threads", "cut_pieces"]
 
 # By number, those of the native part.
 PHASES = ("forward", "backward", "optimizer", "other")
 _IGNORED, _OPERATOR, _BACKWARD, _ANNOTATION, _MODULE, _OPTIMIZER, _DATA_LOADER = range(7)
-_MODULE_PREFIX = "chakrascope::module "
 _BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
 _COMM_ANNOTATION = "gloo:"
 # Annotations that tell more than that something is inside them.
-_ANNOTATIONS = {_MODULE_PREFIX: _MODULE, "Optimizer.": _OPTIMIZER, "enumerate(DataLoader)": _DATA_LOADER}
+_ANNOTATIONS = {MODULE_RANGE: _MODULE, "Optimizer.": _OPTIMIZER, "enumerate(DataLoader)": _DATA_LOADER}
 
 
 class Op(msgspec.Struct, frozen=True):
@@ -110,8 +109,8 @@ class Threads:
             for prefix, role in _ANNOTATIONS.items():
                 if text.startswith(prefix):
                     roles[0, number] = role
-            if text.startswith(_MODULE_PREFIX):
-                module = text[len(_MODULE_PREFIX) :]
+            if text.startswith(MODULE_RANGE):
+                module = text[len(MODULE_RANGE) :]
                 self._module[number] = numbers.setdefault(module, len(numbers))
         self._modules = list(numbers)
         self._roles = roles

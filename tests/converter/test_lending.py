@@ -1,11 +1,12 @@
 """Records of the step that the host trace covers, lent to steps that did the same."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakrascope.converter.linking import lend_records
-from chakrascope.converter.readers import Event, HostOp
+from chakrascope.converter.readers import MODULE_RANGE, Event, HostOp, Threads
 from chakrascope.converter.readers._host_trace import host_trace
 from chakrascope.converter.readers._kineto import device_trace
 from chakrascope.tracer import StepRange
@@ -77,3 +78,53 @@ def test_long_steps_with_little_in_common_are_given_up_quickly():
     steps, trace, host = steps_of(["aten::mm"] * 20_000 + ["aten::t"], ["aten::add", "aten::mm"] * 10_000)
     trace, host = lend_records(trace, host, steps[0], steps[1:])
     assert set(borrowed(trace, host, steps[1])) == {None}
+
+
+def ranged():
+    """Return events of one step on two threads: a model of blocks a and b, b twice, and a backward pass."""
+    main = [
+        ("model", 0, 90),
+        ("model.a", 0, 20),
+        ("aten::mm", 0, 20),
+        ("model.b", 30, 50),
+        ("aten::mm", 31, 40),
+        ("aten::add", 40, 49),
+        ("model.b", 60, 80),
+        ("aten::mm", 61, 70),
+        ("aten::add", 95, 99),
+    ]
+    events = []
+    for place, (name, start, end) in enumerate(main):
+        full = name if name.startswith("aten") else f"{MODULE_RANGE}{name}"
+        events.append((full, name.startswith("aten"), "main", start, end, place))
+    events.append(("aten::mm", True, "autograd", 100, 110, len(main)))
+    return events
+
+
+def test_modules_are_lent_to_steps_without_ranges_of_their_own():
+    steps = [StepRange(n, n * LENGTH, (n + 1) * LENGTH) for n in range(2)]
+    events, operators = [], {}
+    for step, stretch in zip(steps, (1, 3), strict=True):
+        for name, is_operator, thread, start, end, place in ranged():
+            if is_operator or step is steps[0]:
+                at, until = step.start_ns + stretch * start, step.start_ns + stretch * end
+                record = 100 * step.index + place + 1
+                events.append(Event(name, is_operator, thread, at, until, record, place))
+                operators[record] = HostOp(name, [record], [], "")
+    recorded = host_trace({number: op for number, op in operators.items() if number < 100})
+    trace, _ = lend_records(device_trace(events), recorded, steps[0], steps[1:])
+    threads = Threads(trace)
+    found = []
+    for step in steps:
+        inside = (trace.events.start_ns >= step.start_ns) & (trace.events.start_ns < step.end_ns)
+        main = inside & (trace.events.thread == trace.texts.index("main"))
+        ops = threads.operators(np.flatnonzero(main), step.start_ns, step.end_ns)
+        found.append([(op.name, ops.modules[ops.module[number]]) for number, op in enumerate(ops)])
+    assert found[0] == [
+        ("aten::mm", "model.a"),
+        ("aten::mm", "model.b"),
+        ("aten::add", "model.b"),
+        ("aten::mm", "model.b"),
+        ("aten::add", ""),
+    ]
+    assert found[1] == found[0]

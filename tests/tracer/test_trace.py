@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from chakrascope.converter import doctor
+from chakrascope.converter import convert, doctor
 from chakrascope.tracer import ProcessGroup, TraceSet
 
 pytestmark = pytest.mark.torch
@@ -50,9 +50,14 @@ def check_ranges(trace_set):
     assert [name for name in names if name.startswith("ProfilerStep#")] == [
         f"ProfilerStep#{index}" for index in (2, 3, 4)
     ]
-    modules = {name.split(" ", 1)[1] for name in names if name.startswith("chakrascope::module ")}
-    assert modules == {"DistributedDataParallel", "Sequential", "0", "1", "2"}
+    modules = [event for event in events if event["name"].startswith("chakrascope::module ")]
+    names = {"DistributedDataParallel", "Sequential", "0", "1", "2"}
+    assert {event["name"].split(" ", 1)[1] for event in modules} == names
     events.sort(key=lambda event: event["ts"])
+    second = next(event for event in events if event["name"] == "ProfilerStep#3")
+    assert all(event["ts"] < second["ts"] for event in modules)  # what is timed costs no more than profiling
+    (converted,) = {frozenset(graph.nodes["module"]) for graph in convert(trace_set.path, step=3).graphs}
+    assert converted == {"", "0", "1", "2"}
     step, optimizer = (
         next(event for event in events if event["name"] == name)
         for name in ("ProfilerStep#2", "Optimizer.step#SGD.step")

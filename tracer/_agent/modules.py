@@ -39,10 +39,13 @@ class ModuleRanges:
         return True
 
     def disable(self) -> None:
-        """Remove the hooks."""
+        """Remove the hooks, and close the ranges of modules that this thread is in: none will any more."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        stack = self._stack()
+        while stack:
+            stack.pop()[1].__exit__(None, None, None)
 
     def _enter(self, module: Any, _inputs: Any) -> None:
         if id(module) not in self._names:

@@ -25,8 +25,9 @@ GRACE_SECONDS = 0.05  # longer than a thread may be held up inside the observer 
 class Recorder:
     """One capture window: profiler, host trace, module ranges and step boundaries of one rank.
 
-    The host trace's observer slows every operator down, small ones several times. So the window's first step,
-    ``structure_step``, is recorded with it, and ``timed_steps``, which do the same, without. The device trace
+    The host trace's observer slows every operator down, small ones several times, and a range around a module
+    costs as much as a small operator. So the window's first step, ``structure_step``, is recorded with them,
+    and ``timed_steps``, which do the same, under the profiler alone. The device trace
     holds the operators of this thread and its autograd's, or with *all_threads* of every one.
     """
 
@@ -99,13 +100,14 @@ class Recorder:
         self._step_range.__enter__()
 
     def close_step(self) -> None:
-        """Close the running step's range and note it as whole; the observer goes with the first."""
+        """Close the running step's range and note it as whole; observer and modules go with the first."""
         self._step_range.__exit__(None, None, None)
         self._step_range = None
         times = {"index": self._step_index, "start_ns": self._step_start_ns, "end_ns": time.time_ns()}
         if self.structure_step is None:
             self.structure_step = times
             self._pause_observer()
+            self._unmark_modules()
         else:
             self.timed_steps.append(times)
 
@@ -131,8 +133,7 @@ class Recorder:
         if self._step_range is not None:  # the job ended inside a step: not a whole one
             self._step_range.__exit__(None, None, None)
         self._messages.disable()
-        if self._ranges is not None:
-            self._ranges.disable()
+        self._unmark_modules()
         self._pause_observer()
         self._pause_profile()
         time.sleep(max(0.0, self._paused_at + GRACE_SECONDS - time.monotonic()))
@@ -152,6 +153,10 @@ class Recorder:
             with without_chatter():
                 self._observer.stop()
             self._paused_at = time.monotonic()
+
+    def _unmark_modules(self) -> None:
+        if self._ranges is not None:
+            self._ranges.disable()
 
     def _pause_profile(self) -> None:
         """Do likewise with the profiler, unless it sees this thread alone."""
