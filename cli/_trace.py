@@ -68,6 +68,8 @@ def capture_into(
         f"[green]✓[/] captured {count_text(len(trace_set.ranks), 'rank')} into {folder}"
         + (f" [yellow](partial: {'; '.join(trace_set.reasons)})[/]" if trace_set.partial else "")
     )
+    for note in trace_set.notes:
+        error_console.print(f"[dim]{escape(note[0].upper() + note[1:])}.[/]")
     return trace_set
 
 

@@ -57,14 +57,16 @@ def capture(out: str | Path, *, warmup: int = 3, steps: int = 3, modules: bool =
         if not launched:
             _merge_at_end(agent, exit_code=1)
         raise
-    agent.close()
+    agent.leave()
     if not launched:
         _merge_when_last(agent)
 
 
 def _own_agent(module: ModuleType, out: Path, warmup: int, steps: int, modules: bool) -> _agent.Agent:
     """Return a new agent of this process, which writes into *out* what the launcher's would."""
-    module.watch_profilers(_profiler_module())
+    # late: torch is an optional dependency
+    module.watch_profilers(importlib.import_module("torch.autograd.profiler"))
+    module.watch_profiled_steps(importlib.import_module("torch.profiler.profiler"))
     _remove_stale(out / "status")
     agent: _agent.Agent = module.Agent(out, max(1, warmup), steps, modules, trigger="manual")
     module.set_current_agent(agent)
@@ -85,10 +87,6 @@ def _process_start() -> float:
     ticks = int(_process_fields("self")[19])
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     return time.time() - age
-
-
-def _profiler_module() -> ModuleType:
-    return importlib.import_module("torch.autograd.profiler")  # late: torch is an optional dependency
 
 
 def _loaded_agent_module() -> ModuleType:

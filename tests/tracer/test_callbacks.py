@@ -53,6 +53,23 @@ def test_an_unmodified_trainer_on_two_ranks_becomes_a_graph(tmp_path, run_ranks,
     assert module in set(nodes["module"])
 
 
+@pytest.mark.parametrize(
+    ("job", "numbers", "notes"),
+    [
+        (["hugging_face.py", "profiled"], [3, 4], ["its own profile of steps 2-4 was taken"]),
+        # Its profiler ends in the middle of a step, after its third batch: ours follows, one step later.
+        (["lightning_module.py", "2", "", "-1", "pytorch"], [7, 8], []),
+    ],
+)
+def test_a_trainer_that_profiles_itself_is_captured_all_the_same(tmp_path, run_ranks, job, numbers, notes):
+    done = run_ranks(*job, ranks=2, warmup=2, steps=2)
+    assert done.returncode == 0, done.stderr
+    trace_set = TraceSet.load(tmp_path / "out")
+    assert (trace_set.partial, steps(trace_set)) == (False, [("optimizer", numbers)] * 2)
+    assert [note in told for note, told in zip(notes, trace_set.notes, strict=True)] == [True] * len(notes)
+    assert CollectiveType.ALL_REDUCE in set(convert(trace_set.path).graphs[0].nodes["comm_type"])
+
+
 @pytest.mark.parametrize("job", [["hugging_face.py", "own"], ["lightning_module.py", "2", "own", "-1"]])
 def test_a_callback_captures_both_ranks_without_a_launcher(tmp_path, run_ranks_alone, importable, job):
     done = run_ranks_alone(*job, ranks=2)

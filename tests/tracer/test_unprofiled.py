@@ -2,7 +2,7 @@
 
 import pytest
 
-from chakrascope.converter import convert, convert_files
+from chakrascope.converter import convert
 from chakrascope.converter.building import profiler_overhead
 from chakrascope.tracer import TraceSet
 
@@ -18,12 +18,6 @@ from torch.profiler import profile
 with profile():
     train(4)
 train(6)
-"""
-
-PROFILED_AS_A_WHOLE = """
-from torch.profiler import profile, tensorboard_trace_handler
-with profile(record_shapes=True, on_trace_ready=tensorboard_trace_handler("profile")):
-    train(6)
 """
 
 
@@ -52,15 +46,3 @@ def test_steps_in_a_profiler_of_the_script_s_own_do_not_count(tmp_path, script, 
     assert done.returncode == 0, done.stderr
     (entry,) = TraceSet.load(tmp_path / "out").ranks
     assert not [step for step in entry.unprofiled_steps if step.index < 4]
-
-
-def test_a_script_that_profiles_itself_as_a_whole_is_told_to_convert_its_own_trace(
-    tmp_path, script, run_ranks
-):
-    done = run_ranks(script(PROFILED_AS_A_WHOLE), ranks=2, warmup=2, steps=1)
-    assert "nothing was captured: the script's own torch.profiler was recording until its end" in done.stderr
-    assert "`chakrascope convert STUDY --device-trace FOLDER`" in done.stderr
-    names = sorted(path.name for path in (tmp_path / "profile").iterdir())
-    assert all(name.endswith(".pt.trace.json") for name in names)
-    workload = convert_files(device_trace=str(tmp_path / "profile"))
-    assert workload.num_ranks == len(names) == len(workload.graphs) == 2

@@ -19,7 +19,7 @@ from .agent import (
     launch_options,
     set_current_agent,
 )
-from .install import INSTALLATIONS, watch_profilers
+from .install import INSTALLATIONS, watch_profiled_steps, watch_profilers
 
 __all__ = [
     "ENVIRONMENT_KEY",
@@ -29,5 +29,6 @@ __all__ = [
     "keep_launch_options",
     "launch_options",
     "set_current_agent",
+    "watch_profiled_steps",
     "watch_profilers",
 ]

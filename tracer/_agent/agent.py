@@ -17,8 +17,9 @@ from typing import Any
 
 from .abrupt_end import SaveAtThreadEnd, SaveOnAbruptEnd
 from .optimizers import OptimizerOrder
+from .own_profile import OwnProfile
 from .process import at_process_end, signals_deferred, without_chatter, write_or_overwrite
-from .profilers import foreign_profiler_is_on, starting_ours
+from .profilers import foreign_profiler_is_on, marks_steps, recording_profile, starting_ours
 from .recorder import Recorder
 from .sigterm import SaveOnSigterm
 
@@ -98,6 +99,13 @@ class Agent:
         self._guards = tuple(guard(self.close) for guard in (SaveOnSigterm, SaveOnAbruptEnd, SaveAtThreadEnd))
         self._rank_status: dict[str, Any] | None = None
         self._waited_for_profiler = False
+        # What the script's own profiler records; it counts if ours never gets to record.
+        self._own: OwnProfile | None = None
+        self._takes_own = True
+        self._lets_pass = False
+        self._guarded = False
+        # How many steps were counted when the script last told its profiler of one; None if it does so oddly.
+        self._marked_at: int | None = -1
         self._nesting = threading.local()
         self._order = OptimizerOrder()
         self.all_threads = False
@@ -166,7 +174,8 @@ class Agent:
         recorder, self.recorder = self.recorder, None
         if recorder is not None:
             recorder.discard()
-            self._unguard()
+        self._drop_own()
+        self._unguard()
 
     def _count(self) -> None:
         self.steps_seen += 1
@@ -206,7 +215,11 @@ class Agent:
     def _advance(self) -> None:
         if self.recorder is None and not self.finished:
             self._time_step()
-        if self.recorder is not None:
+        if self._own is not None and self._own.recording:
+            if not self._own.marked:
+                self._own.close_step()
+                self._own.open_step(self.steps_seen)
+        elif self.recorder is not None:
             self.recorder.close_step()
             if len(self.recorder.timed_steps) >= self.steps:
                 self.close()
@@ -218,27 +231,117 @@ class Agent:
     def _start(self) -> None:
         import torch  # noqa: PLC0415  # only once this process trains
 
-        if foreign_profiler_is_on(torch):
-            self._waited_for_profiler = True  # and try again at the next step
+        self._waited_for_profiler = foreign_profiler_is_on(torch)
+        if self._waited_for_profiler:
+            with self._own_failures():
+                self._follow_own(at_mark=False)  # and try again at the next step
             return
-        self._waited_for_profiler = False
-        if len(self._threads & {thread.ident for thread in threading.enumerate()}) > 1:
-            self._add_reason("several threads train at once, and which of them takes a step is not known")
-            self.close()
+        if self._lets_pass:
+            # Ranges that began in the script's session and end in ours would write where its memory was.
+            self._lets_pass = False
             return
         recorder = Recorder(self.out, self.modules, self.all_threads)
-        others = self._other_processes_of(recorder.rank)
-        if any(entry["complete"] for entry in others):
-            self.notes.append(f"rank {recorder.rank} was captured in the first of several processes")
-        if self._is_a_helper(others) or any(entry["complete"] for entry in others):
+        if not self._may_record(recorder):
             self.close()
             return
         with starting_ours(), without_chatter():
             recorder.start(self.steps_seen)
         self.recorder = recorder
         self._write_status()
-        for guard in self._guards:
-            guard.start()
+        self._guard()
+
+    def _may_record(self, recorder: Recorder) -> bool:
+        """Return whether what *recorder* would record is wanted, and note why if not."""
+        if len(self._threads & {thread.ident for thread in threading.enumerate()}) > 1:
+            self._add_reason("several threads train at once, and which of them takes a step is not known")
+            return False
+        others = self._other_processes_of(recorder.rank)
+        complete = any(entry["complete"] for entry in others)
+        if complete:
+            self.notes.append(f"rank {recorder.rank} was captured in the first of several processes")
+        return not complete and not self._is_a_helper(others)
+
+    def _follow_own(self, *, at_mark: bool) -> None:
+        """Begin to take what the script's own profiler records, if a step begins here that it can take."""
+        profile = recording_profile()
+        due = self.steps_seen - self._first_step >= max(1, self.warmup)
+        busy = self.finished or self._own is not None or self.recorder is not None
+        if profile is None or not due or busy or not self._takes_own:
+            return
+        marked = marks_steps(profile) and self._marked_at is not None
+        if marked != at_mark:
+            return
+        own = OwnProfile(self.out, profile, self.steps, marked=marked)
+        if not self._may_record(own):
+            self.close()
+            return
+        with without_chatter():
+            own.start(self.steps_seen)
+        self._own = own
+        self._write_status()
+        self._guard()
+
+    def profile_started(self) -> None:
+        """Note that a profiler of the script's has begun to record, in a step that it was told of."""
+        with self._own_failures():
+            self._follow_own(at_mark=True)
+
+    def marked_step_ends(self) -> None:
+        """Note that the script tells its profiler that a step is over."""
+        with self._own_failures():
+            if self._marked_at not in (None, -1, self.steps_seen - 1):
+                self._marked_at = None  # a part of a step, or several: the agent's own count holds
+            elif self._marked_at is not None:
+                self._marked_at = self.steps_seen
+            own = self._own
+            if own is not None and own.recording and own.marked:
+                if self._marked_at is None:
+                    self._drop_own()
+                else:
+                    own.close_step()
+
+    def marked_step_begins(self) -> None:
+        """Note that the next one begins."""
+        with self._own_failures():
+            if self._own is None:
+                self._follow_own(at_mark=True)
+            elif self._own.recording and self._own.marked:
+                self._own.open_step(self.steps_seen)
+
+    def profile_ends(self, profile: Any) -> None:
+        """Note that *profile*, the script's, is about to stop."""
+        with self._own_failures():
+            if self._own is not None and self._own.profile is profile and self._own.recording:
+                self._own.end()
+
+    def profile_ended(self, profile: Any) -> None:
+        """Keep what *profile* recorded for the case that ours never gets to record."""
+        self._lets_pass = True
+        with self._own_failures():
+            own = self._own
+            if own is None or own.profile is not profile or not own.recording:
+                return
+            if own.structure_step is None:
+                self._drop_own()
+            else:
+                own.take()
+                self._write_status()
+
+    @contextlib.contextmanager
+    def _own_failures(self) -> Iterator[None]:
+        """Let nothing of ours fail what the script does with its profiler."""
+        try:
+            yield
+        except Exception as error:
+            self._takes_own = False
+            self._drop_own()
+            self._failed("the script's own profile could not be taken", error)
+
+    def _drop_own(self) -> None:
+        own, self._own = self._own, None
+        if own is not None:
+            with contextlib.suppress(Exception):
+                own.discard()
 
     def _other_processes_of(self, rank: int) -> list[dict[str, Any]]:
         """Return what other processes recorded as the same rank: the script's previous run, its helpers."""
@@ -257,18 +360,28 @@ class Agent:
 
     def make_way(self) -> None:
         """End the window because the script starts a profiler of its own; try again if it is still empty."""
-        if self.recorder is None:
+        recorder, own = self.recorder, self._own
+        if own is not None and not own.recording and (recorder is None or not recorder.timed_steps):
+            self.close()  # what its profiler recorded the last time is as good as what it will
+        elif recorder is None:
             return
-        if self.recorder.structure_step is not None:
+        elif recorder.structure_step is not None:
             self._add_reason(
                 "the script's own torch.profiler started during the capture and ended it; a --warmup that "
                 "moves the capture before or after it gives all steps"
             )
             self.close()
         else:
-            recorder, self.recorder = self.recorder, None
+            self.recorder = None
             recorder.discard()
             self._unguard()
+
+    def leave(self) -> None:
+        """Close, or if the script's own profiler is still on, as soon as the process ends."""
+        if self._own is not None and self._own.recording:
+            self._own.end()
+        else:
+            self.close()
 
     def close(self) -> None:
         """Save what was captured; do nothing when that is done or this process is a fork."""
@@ -277,16 +390,29 @@ class Agent:
         with signals_deferred():
             # Only here: what a signal ended before this is begun again.
             self.finished = True
-            if self._waited_for_profiler:
+            recorder = self._better_record()
+            self.recorder = None
+            if recorder is not None:
+                self._save(recorder)
+            elif self._waited_for_profiler:
                 self._add_reason(OWN_PROFILER_REASON)
             if self._other_thread_trained:
                 self.notes.append(OTHER_THREAD_NOTE)
-            recorder, self.recorder = self.recorder, None
-            if recorder is not None:
-                self._save(recorder)
             self._write_status()
-        if recorder is not None:
-            self._unguard()
+        self._unguard()
+
+    def _better_record(self) -> Recorder | None:
+        """Return ours, or if it has no timed step what the script's own profiler recorded; drop the other."""
+        own, recorder = self._own, self.recorder
+        if own is not None and own.structure_step is None:
+            self._drop_own()
+        elif own is not None and recorder is not None:
+            if recorder.timed_steps:
+                self._drop_own()
+            else:
+                recorder.discard()
+                return own
+        return recorder or self._own
 
     def _save(self, recorder: Recorder) -> None:
         try:
@@ -294,13 +420,23 @@ class Agent:
                 recorder.discard()
                 return
             recorder.finish()
+            if isinstance(recorder, OwnProfile):
+                self.notes.append(recorder.told())
         except Exception as error:  # the files that did get written still count
             self._failed(f"the traces of rank {recorder.rank} could not be saved", error)
         self._rank_status = recorder.status(self.steps)
 
+    def _guard(self) -> None:
+        if not self._guarded:
+            self._guarded = True
+            for guard in self._guards:
+                guard.start()
+
     def _unguard(self) -> None:
-        for guard in self._guards:
-            guard.stop()
+        if self._guarded:
+            self._guarded = False
+            for guard in self._guards:
+                guard.stop()
 
     def _failed(self, what: str, error: Exception) -> None:
         cause = f"{self.out}: {error.strerror}" if isinstance(error, OSError) else repr(error)
@@ -311,7 +447,8 @@ class Agent:
             self.reasons.append(reason)
 
     def _write_status(self) -> None:
-        rank = self.recorder.status(self.steps) if self.recorder else self._rank_status
+        recorder = self.recorder or (None if self.finished else self._own)
+        rank = recorder.status(self.steps) if recorder else self._rank_status
         if rank is not None:
             rank.update(trigger=self.trigger, unprofiled_steps=self._unprofiled_steps())
         host = socket.gethostname()

@@ -11,7 +11,7 @@ from . import fake_world, optimizers, profilers
 from .agent import current_agent, existing_agent, launch_options
 from .forwards import ForwardCounter
 
-__all__ = ["INSTALLATIONS", "watch_profilers"]
+__all__ = ["INSTALLATIONS", "watch_profiled_steps", "watch_profilers"]
 
 _state: dict[str, ForwardCounter | None] = {"forwards": None}
 
@@ -60,14 +60,13 @@ def spare_the_compiler(dynamo_utils: Any) -> None:
 
 
 def watch_profilers(profiler_module: Any) -> None:
-    """Make way for profilers of the script's own."""
-    profilers.watch(profiler_module, _make_way)
+    """Make way for profilers of the script's own, and take what they record where ours cannot."""
+    profilers.watch(profiler_module, existing_agent)
 
 
-def _make_way() -> None:
-    agent = existing_agent()
-    if agent is not None:
-        agent.make_way()
+def watch_profiled_steps(profiler_module: Any) -> None:
+    """Know the steps that the script tells its own profiler."""
+    profilers.watch_steps(profiler_module, existing_agent)
 
 
 def fake_the_world(distributed_module: Any) -> None:
@@ -110,4 +109,5 @@ INSTALLATIONS: Mapping[str, Callable[[Any], None]] = {
     "torch.distributed.distributed_c10d": fake_the_world,
     "torch.nn.parallel.distributed": watch_the_reduction,
     "torch.optim.optimizer": count_steps,
+    "torch.profiler.profiler": watch_profiled_steps,
 }

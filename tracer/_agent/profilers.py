@@ -1,40 +1,125 @@
-"""Keep out of the way of profilers that the script itself runs."""
+"""Keep out of the way of profilers that the script itself runs, and follow what they record."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
-__all__ = ["foreign_profiler_is_on", "starting_ours", "watch"]
+__all__ = [
+    "ProfileListener",
+    "end_early",
+    "foreign_profiler_is_on",
+    "marks_steps",
+    "recording_profile",
+    "starting_ours",
+    "watch",
+    "watch_steps",
+]
 
 _foreign: weakref.WeakSet[Any] = weakref.WeakSet()
-_state = {"watching": False, "ours": False}
+_ended_early: weakref.WeakSet[Any] = weakref.WeakSet()
+# Of torch.autograd's profiles that torch.profiler's made, whether the script marks steps in them.
+_marking: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+_state: dict[str, Any] = {"watching": False, "watching_steps": False, "ours": False, "recording": None}
 
 
-def watch(profiler_module: Any, make_way: Callable[[], None]) -> None:
-    """Call *make_way* before a profiler of the script's starts: two sessions in a process crash torch."""
+class ProfileListener(Protocol):
+    """Who is told what the script's profilers do; none of it may raise."""
+
+    def make_way(self) -> None:
+        """Note that one is about to start."""
+
+    def profile_started(self) -> None:
+        """Note that one has begun to record."""
+
+    def profile_ends(self, profile: Any) -> None:
+        """Note that *profile* is about to stop recording."""
+
+    def profile_ended(self, profile: Any) -> None:
+        """Note that *profile* has stopped and has its results."""
+
+    def marked_step_ends(self) -> None:
+        """Note that the script tells its profiler that a step is over."""
+
+    def marked_step_begins(self) -> None:
+        """Note that the next one begins."""
+
+
+def watch(profiler_module: Any, listener: Callable[[], ProfileListener | None]) -> None:
+    """Tell the *listener* of profilers of the script's: two sessions in a process crash torch."""
     if _state["watching"]:
         return
     _state["watching"] = True
     profile = profiler_module.profile
-    prepare, leave = profile._prepare_trace, profile.__exit__
+    prepare, start, leave = profile._prepare_trace, profile._start_trace, profile.__exit__
 
     @functools.wraps(prepare)
     def watched_prepare(self: Any) -> Any:
+        told = listener()
         if not _state["ours"]:
-            make_way()
+            if told is not None:
+                told.make_way()
             _foreign.add(self)
         return prepare(self)
 
+    @functools.wraps(start)
+    def watched_start(self: Any) -> Any:
+        result = start(self)
+        if self in _foreign:
+            _state["recording"] = (weakref.ref(self), threading.get_ident())
+            told = listener()
+            if told is not None:
+                told.profile_started()
+        return result
+
     @functools.wraps(leave)
     def watched_leave(self: Any, *exception: Any) -> Any:
-        _foreign.discard(self)
-        return leave(self, *exception)
+        if self in _ended_early:
+            _ended_early.discard(self)
+            return False
+        told = listener() if self in _foreign else None
+        if self in _foreign:
+            _foreign.discard(self)
+            _state["recording"] = None
+        if told is None:
+            return leave(self, *exception)
+        told.profile_ends(self)
+        result = leave(self, *exception)
+        told.profile_ended(self)
+        return result
 
-    profile._prepare_trace, profile.__exit__ = watched_prepare, watched_leave
+    profile._prepare_trace, profile._start_trace = watched_prepare, watched_start
+    profile.__exit__ = watched_leave
+
+
+def watch_steps(profiler_module: Any, listener: Callable[[], ProfileListener | None]) -> None:
+    """Tell the *listener* of the steps that the script marks in profilers with a schedule."""
+    if _state["watching_steps"]:
+        return
+    _state["watching_steps"] = True
+    start, step = profiler_module._KinetoProfile.start_trace, profiler_module.profile.step
+
+    @functools.wraps(start)
+    def watched_start(self: Any) -> Any:
+        if self.profiler is not None:
+            _marking[self.profiler] = getattr(self, "record_steps", False)
+        return start(self)
+
+    @functools.wraps(step)
+    def watched_step(self: Any) -> Any:
+        told = listener()
+        if told is None:
+            return step(self)
+        told.marked_step_ends()
+        result = step(self)
+        told.marked_step_begins()
+        return result
+
+    profiler_module._KinetoProfile.start_trace, profiler_module.profile.step = watched_start, watched_step
 
 
 @contextlib.contextmanager
@@ -50,3 +135,24 @@ def starting_ours() -> Iterator[None]:
 def foreign_profiler_is_on(torch: Any) -> bool:
     """Return whether a profiler of the script's is recording or getting ready to."""
     return bool(_foreign) or torch.autograd._profiler_enabled()
+
+
+def recording_profile() -> Any:
+    """Return the profile of the script's that records this thread, None if there is none."""
+    reference, thread = _state["recording"] or (_none, 0)
+    return reference() if thread == threading.get_ident() else None
+
+
+def marks_steps(profile: Any) -> bool:
+    """Return whether the script marks steps in *profile*, as one with a schedule needs."""
+    return _marking.get(profile, False)
+
+
+def end_early(profile: Any) -> None:
+    """Stop *profile* for a script that is ending; should it do so itself, that changes nothing."""
+    profile.__exit__(None, None, None)
+    _ended_early.add(profile)
+
+
+def _none() -> None:
+    """Stand for a reference to nothing."""

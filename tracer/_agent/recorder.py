@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,10 @@ from .process import compress, without_chatter, write_atomically
 __all__ = ["Recorder"]
 
 GRACE_SECONDS = 0.05  # longer than a thread may be held up inside the observer or the profiler
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 class Recorder:
@@ -57,12 +62,16 @@ class Recorder:
         self._raw_host = out / f".rank{self.rank}.{os.getpid()}.host.json"
 
     def start(self, steps_seen: int) -> None:
-        """Begin recording; the step that follows *steps_seen* finished ones is the first captured."""
+        """Begin recording; the step that follows *steps_seen* finished ones is the first captured.
+
+        Raises:
+            RuntimeError: the script records an execution trace of its own, and a process can have one.
+
+        """
         profiler = self.torch.profiler
         self.out.mkdir(parents=True, exist_ok=True)
         self._note_groups()
-        self._observer = profiler.ExecutionTraceObserver()
-        self._observer.register_callback(str(self._raw_host))
+        self._observer = self._registered_observer()
         self._profile = profiler._KinetoProfile(record_shapes=False, experimental_config=self._settings())
         self._profile.prepare_trace()
         self._observer.start()
@@ -74,6 +83,16 @@ class Recorder:
         self._messages.enable()
         self._start_ns = time.time_ns()
         self.open_step(steps_seen)
+
+    def _registered_observer(self) -> Any:
+        """Return the host trace's observer; torch has but one, and says it is ours if it is the script's."""
+        observer = self.torch.profiler.ExecutionTraceObserver()
+        with without_chatter():
+            observer.register_callback(str(self._raw_host))
+        if not self._raw_host.exists():
+            observer._registered = False  # or its end would be that of the script's
+            raise RuntimeError("the script records an execution trace of its own")
+        return observer
 
     def _settings(self) -> Any:
         """Return the profiler's settings, as far as this torch knows them.
@@ -136,9 +155,13 @@ class Recorder:
         self._unmark_modules()
         self._pause_observer()
         self._pause_profile()
+        self._remove_observer(self._profile.stop)
+
+    def _remove_observer(self, meanwhile: Callable[[], None] = _nothing) -> None:
+        """Do *meanwhile*, and remove the observer, once no thread can be inside either."""
         time.sleep(max(0.0, self._paused_at + GRACE_SECONDS - time.monotonic()))
         with without_chatter():
-            self._profile.stop()
+            meanwhile()
             if self._observer is not None:
                 self._observer.unregister_callback()
                 self._observer = None
@@ -184,14 +207,18 @@ class Recorder:
 
     def _save_flight_record(self) -> None:
         """Write the flight recorder's entries created in the window: the only source of gloo groups."""
-        record = {"entries": flights()} if flights() else self._flight_record()
-        entries = [*record.get("entries", []), *self._messages.flights]
-        record["entries"] = [entry for entry in entries if entry["time_created_ns"] >= self._start_ns]
+        record = self._window_record()
         if not record["entries"]:
             return
         name = f"rank{self.rank}.comms.json.gz"
         write_atomically(self.out / name, gzip.compress(json.dumps(record).encode(), 3))
         self.files["flight_record"] = name
+
+    def _window_record(self) -> dict[str, Any]:
+        record = {"entries": flights()} if flights() else self._flight_record()
+        entries = [*record.get("entries", []), *self._messages.flights]
+        record["entries"] = [entry for entry in entries if entry["time_created_ns"] >= self._start_ns]
+        return record
 
     def _flight_record(self) -> dict[str, Any]:
         try:

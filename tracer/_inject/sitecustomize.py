@@ -27,6 +27,7 @@ _TARGETS = {  # the keys of the agent's INSTALLATIONS; the agent is loaded only 
     "torch.distributed.distributed_c10d",
     "torch.nn.parallel.distributed",
     "torch.optim.optimizer",
+    "torch.profiler.profiler",
 }
 
 

@@ -1,10 +1,14 @@
-"""Fine-tune a small GPT-2 of random weights with Hugging Face's Trainer; argument: a callback's folder."""
+"""Fine-tune a small GPT-2 of random weights with Hugging Face's Trainer.
 
+Argument: a callback's folder, or "profiled" to run a profiler as its users do.
+"""
+
+import contextlib
 import sys
 import tempfile
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
 
 class Tokens(torch.utils.data.Dataset):
@@ -16,8 +20,18 @@ class Tokens(torch.utils.data.Dataset):
         return {"input_ids": tokens, "labels": tokens}
 
 
+class Profiling(TrainerCallback):
+    def on_step_end(self, *_, **__):
+        profiler.step()
+
+
 callbacks = []
-if len(sys.argv) > 1:
+profiler = contextlib.nullcontext()
+if sys.argv[1:] == ["profiled"]:
+    plan = torch.profiler.schedule(wait=1, warmup=1, active=4)
+    profiler = torch.profiler.profile(schedule=plan)
+    callbacks = [Profiling()]
+elif len(sys.argv) > 1:
     from chakrascope.tracer.callbacks import hugging_face_callback
 
     callbacks = [hugging_face_callback(sys.argv[1], warmup=2, steps=2)]
@@ -35,5 +49,6 @@ arguments = TrainingArguments(
     disable_tqdm=True,
 )
 trainer = Trainer(GPT2LMHeadModel(config), arguments, train_dataset=Tokens(), callbacks=callbacks)
-trainer.train()
+with profiler:
+    trainer.train()
 print(f"steps {trainer.state.global_step}\n", end="", flush=True)

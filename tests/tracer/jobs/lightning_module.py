@@ -1,4 +1,7 @@
-"""Train a small classifier with Lightning; arguments: ranks, a callback's folder, a batch that fails."""
+"""Train a small classifier with Lightning; arguments: ranks, a callback's folder, a batch that fails.
+
+A fourth is the name of one of Lightning's profilers.
+"""
 
 import sys
 import tempfile
@@ -30,12 +33,14 @@ if folder:
     from chakrascope.tracer.callbacks import lightning_callback
 
     callbacks = [lightning_callback(folder, warmup=2, steps=2)]
+profiler = sys.argv[4] if len(sys.argv) > 4 else None
 trainer = lightning.Trainer(
+    profiler=profiler,
     accelerator="cpu",
     devices=ranks,
     strategy="ddp" if ranks > 1 else "auto",
     max_epochs=1,
-    accumulate_grad_batches=2,
+    accumulate_grad_batches=1 if profiler else 2,
     callbacks=callbacks,
     default_root_dir=tempfile.mkdtemp(),
     logger=False,
