@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import reprlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -140,18 +141,26 @@ class TraceSet(Manifest, frozen=True, kw_only=True):
 
     def check_usable(self) -> None:
         """Raise `TraceError` unless every rank (in a fake world rank 0) left a host and a device trace."""
+        if self.unusable_ranks:
+            raise TraceError(
+                f"{self.lacking(self.unusable_ranks)}. Capture again if it died; if another "
+                "`chakrascope trace` captured it, merge both with `chakrascope trace --collect`."
+            )
+
+    @property
+    def unusable_ranks(self) -> list[int]:
+        """The ranks without a host or a device trace; of a fake world only rank 0 is needed."""
         usable = {entry.rank for entry in self.ranks if entry.device_trace and entry.host_trace}
-        needed = 1 if self.fake_world else self.world_size
-        missing = [rank for rank in range(needed) if rank not in usable]
-        if not missing:
-            return
-        named = ", ".join(map(str, missing[:_NAMED_AT_MOST]))
-        more = len(missing) - _NAMED_AT_MOST
-        raise TraceError(
+        return [rank for rank in range(1 if self.fake_world else self.world_size) if rank not in usable]
+
+    def lacking(self, ranks: Sequence[int]) -> str:
+        """Return that there is no usable trace of *ranks* and what is known of that."""
+        named = ", ".join(map(str, ranks[:_NAMED_AT_MOST]))
+        more = len(ranks) - _NAMED_AT_MOST
+        return (
             f"{self.path / MANIFEST_NAME}: the job had {self.world_size} ranks, but there is no usable trace "
             f"of rank {named}{f' and {more} more' if more > 0 else ''}"
-            f"{f' ({self.why_partial})' if self.reasons else ''}. Capture again if it died; if another "
-            "`chakrascope trace` captured it, merge both with `chakrascope trace --collect`."
+            f"{f' ({self.why_partial})' if self.reasons else ''}"
         )
 
 

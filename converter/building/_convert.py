@@ -6,21 +6,24 @@ import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
-from ...errors import TraceError
+from ...errors import TraceError, TraceFormatError
 from ...tracer import MAX_RANKS, RankEntry, TraceSet
 from ..chakra import Graph, NodeType, Workload
 from ..readers import Files, RankTraces, find_rank_traces, with_archives_open
 from ._belonging import doubts_of_ranks, doubts_of_work, settle
 from ._fake_world import pose_for_all
-from ._origin import STAND_INS, stand_ins_text
+from ._origin import STAND_IN_OF, STAND_INS, stand_ins_text
 from ._overhead import measured_overhead, with_overhead_told, without_overhead
-from ._rank import OpenRank, StepsDiffer, open_ranks, rank_graph
+from ._rank import OpenRank, StepsDiffer, open_ranks, rank_graph, read_rank
+from ._stand_ins import replicas_text, with_stand_ins
 from ._steps import StepChoice, choose_steps, typical_steps
 from ._uneven import tell_uneven
 
@@ -51,14 +54,25 @@ def convert(
     captured, or for *rescale_host* where no step was timed before the capture.
     """
     trace_set = TraceSet.load(trace_dir)
-    trace_set.check_usable()
-    stepless = [entry.rank for entry in trace_set.ranks if not entry.steps]
-    if trace_set.partial and stepless:
-        raise TraceError(
-            f"{trace_dir} holds no whole step of rank {stepless[0]}: {trace_set.why_partial}. "
-            "Let the script get through the captured steps (see --warmup and --steps) and capture again."
-        )
-    workload = _convert_a_step(trace_set, step, progress=progress, jobs=jobs)
+    unusable = trace_set.unusable_ranks
+    stepless = [entry.rank for entry in trace_set.ranks if not entry.steps and entry.rank not in unusable]
+    lost = sorted({*unusable, *(stepless if trace_set.partial else [])})
+    if trace_set.fake_world or 2 * len(lost) > trace_set.world_size:  # too many to stand in for
+        trace_set.check_usable()
+        if lost:
+            raise TraceError(
+                f"{trace_dir} holds no whole step of rank {lost[0]}: {trace_set.why_partial}. "
+                "Let the script get through the captured steps (see --warmup and --steps) and capture again."
+            )
+    try:
+        workload = _convert_a_step(trace_set, lost, step, progress=progress, jobs=jobs)
+    except TraceFormatError as damage:
+        damaged = [*_damaged(trace_set, lost)] if trace_set.partial and not trace_set.fake_world else []
+        if not damaged or 2 * len(lost + damaged) > trace_set.world_size:
+            raise
+        lost = sorted(lost + damaged)
+        known = replace(trace_set, reasons=[*trace_set.reasons, damage.message])
+        workload = _convert_a_step(known, lost, step, progress=progress, jobs=jobs)
     workload = without_overhead(workload, str(trace_dir)) if rescale_host else with_overhead_told(workload)
     if not trace_set.fake_world:
         return workload
@@ -66,23 +80,48 @@ def convert(
 
 
 def _convert_a_step(
-    trace_set: TraceSet, step: StepChoice, *, progress: Progress | None, jobs: int | None
+    whole: TraceSet, lost: Sequence[int], step: StepChoice, *, progress: Progress | None, jobs: int | None
 ) -> Workload:
-    """Convert *step*; instead of a median one that communicates unlike the detailed step, the next to it."""
+    """Convert *step*; instead of a median one that communicates unlike the detailed step, the next to it.
+
+    Others stand in for the *lost* ranks.
+    """
+    why = whole.lacking(lost)
+    trace_set = replace(whole, ranks=[entry for entry in whole.ranks if entry.rank not in lost])
+    convert_set = partial(_convert_set, trace_set, why, progress=progress, jobs=jobs)
     timed = all(entry.structure_step is not None for entry in trace_set.ranks)
     choices: list[StepChoice] = [step]
     if timed and step == "median":
         choices += typical_steps([entry.steps for entry in trace_set.ranks])[1:]
     for choice in choices:
         with suppress(StepsDiffer):
-            return _convert_set(trace_set, choice, timed=timed, progress=progress, jobs=jobs)
-    return _convert_set(trace_set, "median", timed=False, progress=progress, jobs=jobs)
+            return convert_set(choice, timed=timed)
+    return convert_set("median", timed=False)
+
+
+def _damaged(trace_set: TraceSet, lost: Sequence[int]) -> Iterator[int]:
+    """Yield the ranks whose traces cannot be read."""
+    for entry in trace_set.ranks:
+        if entry.rank not in lost:
+            try:
+                read_rank(_of_entry(trace_set.path, entry, timed=True))
+            except TraceFormatError:
+                yield entry.rank
 
 
 def _convert_set(
-    trace_set: TraceSet, step: StepChoice, *, timed: bool, progress: Progress | None, jobs: int | None
+    trace_set: TraceSet,
+    why_missing: str,
+    step: StepChoice,
+    *,
+    timed: bool,
+    progress: Progress | None,
+    jobs: int | None,
 ) -> Workload:
-    """Convert the trace set; only its steps with a host trace of their own unless *timed*."""
+    """Convert the trace set; only its steps with a host trace of their own unless *timed*.
+
+    *why_missing* says why ranks are not in it.
+    """
     folder = trace_set.path
     ranks = [_of_entry(folder, entry, timed) for entry in trace_set.ranks]
     known: dict[str, Any] = {"trace_set": folder.name, "torch_version": trace_set.torch_version}
@@ -103,6 +142,7 @@ def _convert_set(
         progress=progress,
         jobs=jobs,
         known_size=0 if trace_set.fake_world else trace_set.world_size,
+        why_missing=why_missing,
     )
 
 
@@ -147,14 +187,18 @@ def _convert(
     progress: Progress | None,
     jobs: int | None,
     known_size: int = 0,
+    why_missing: str = "",
 ) -> Workload:
-    """Convert all *ranks*, of a job of *known_size*; *known* goes into the metadata as it is."""
+    """Convert all *ranks*, of a job of *known_size*; *known* goes into the metadata as it is.
+
+    Where the size is known, others stand in for ranks that are missing, *why_missing* says why.
+    """
     with _without_collector():
         processes = _processes(ranks, jobs)
         opened = open_ranks(ranks, keep=processes == 1, threads=processes)
         settle(doubts_of_ranks([rank.identity for rank in opened], known_size))
         chosen = choose_steps([rank.steps for rank in opened], step, place)
-        world_size = max(len(ranks), *(rank.world_size for rank in opened))
+        world_size = max(len(ranks), known_size, *(rank.world_size for rank in opened))
         if world_size > MAX_RANKS:
             raise TraceError(f"{place}: a trace claims {world_size} ranks, which no job has. Capture again.")
         graphs = []
@@ -166,6 +210,12 @@ def _convert(
     if not all(rank.marked for rank in opened):
         notes.append(UNMARKED)
     graphs, groups = _with_common_groups(graphs)
+    stand_ins: dict[int, int] = {}
+    if known_size > len(graphs):
+        graphs, groups, stand_ins = with_stand_ins(graphs, groups, known_size, why_missing)
+        said = replicas_text(stand_ins)
+        known |= {STAND_INS: said, STAND_IN_OF: {str(rank): other for rank, other in stand_ins.items()}}
+        notes.insert(0, said)
     graphs, uneven = tell_uneven(graphs, groups, world_size)
     if world_size > len(graphs):
         _refuse_stand_ins(graphs, groups, world_size, place)
@@ -176,7 +226,9 @@ def _convert(
         graphs=tuple(graphs),
         program_of_rank=np.arange(world_size, dtype=np.int32) % len(graphs),
         groups=groups,
-        metadata=_metadata(known, chosen, graphs, [*notes, *uneven]),
+        metadata=_metadata(
+            known, chosen, [graph for graph in graphs if graph.rank not in stand_ins], [*notes, *uneven]
+        ),
     )
 
 

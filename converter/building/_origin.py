@@ -10,9 +10,11 @@ import numpy as np
 from ..chakra import Workload
 from ._device_nodes import DEVICE_LANE
 
-__all__ = ["STAND_INS", "computed_on_host", "stand_ins_text", "stood_in"]
+__all__ = ["STAND_INS", "STAND_IN_OF", "computed_on_host", "stand_ins_text", "stood_in"]
 
 STAND_INS = "stand_ins"
+# Which rank's program each of these ranks has, where a replica stands in for single ones.
+STAND_IN_OF = "stand_in_of"
 _NAMED_AT_MOST = 8
 
 
@@ -38,5 +40,5 @@ def stand_ins_text(given: int, world_size: int, stated: Sequence[int]) -> str:
 
 
 def stood_in(metadata: Mapping[str, Any]) -> str:
-    """Return the assumption of `stand_ins_text` that a workload's *metadata* hold, or nothing."""
+    """Return the assumption on ranks that stand for others which a workload's *metadata* hold, or nothing."""
     return str(metadata.get(STAND_INS, ""))

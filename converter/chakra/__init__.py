@@ -18,6 +18,7 @@ from ._graph import NodeType as NodeType
 from ._graph import TextColumn as TextColumn
 from ._order import dependencies as dependencies
 from ._order import execution_order as execution_order
+from ._parallelism import recognise as recognise
 from ._replay import Replay as Replay
 from ._replay import replay as replay
 from ._splits import with_splits as with_splits
@@ -41,6 +42,7 @@ __all__ = [
     "execution_order",
     "other_attributes",
     "read_et",
+    "recognise",
     "replay",
     "saved_columns",
     "shortest_cycle",

@@ -40,9 +40,9 @@ class _Traffic:
 class Parallelism:
     """What the groups of a job are for; group 0, all ranks, is among them if it is used.
 
-    *growing* are those of data parallelism, and of all ranks, which span the repetitions as well. *tensor*
-    groups work on one tensor; *exchanging* ones exchange tokens or samples (all-to-all), whatever else they
-    do. *why_not* says why the job cannot be repeated, "" if it can.
+    *growing* are those of data parallelism, *replicas*, and of all ranks, which span the repetitions as well.
+    *tensor* groups work on one tensor; *exchanging* ones exchange tokens or samples (all-to-all), whatever
+    else they do. *why_not* says why the job cannot be repeated, "" if it can.
     """
 
     growing: frozenset[int] = frozenset()
@@ -50,6 +50,7 @@ class Parallelism:
     exchanging: frozenset[int] = frozenset()
     why_not: str = ""
     alone: bool = field(default=False)
+    replicas: frozenset[int] = frozenset()
 
 
 def recognise(
@@ -85,7 +86,8 @@ def recognise(
         covered = {rank for key in growing & set(data) for rank in _members(key, groups, world)}
         if len(covered) < world:
             why_not = _refusal(tensor, exchanging, groups, covered, world, has_peers=has_peers)
-    return Parallelism(frozenset(growing), frozenset(tensor), frozenset(exchanging), why_not, alone)
+    replicas = frozenset(growing & set(data))
+    return Parallelism(frozenset(growing), frozenset(tensor), frozenset(exchanging), why_not, alone, replicas)
 
 
 def _members(key: int, groups: Mapping[int, tuple[int, ...]], world: int) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from ...errors import ChakrascopeError, UsageError
@@ -18,6 +19,7 @@ from ..building import (
     profiler_overhead,
     read_rank,
     settle,
+    stood_in,
 )
 from ..chakra import Workload
 from ..readers import RankTraces, find_rank_traces, find_sides, kind_of, unpacked
@@ -72,13 +74,18 @@ def _archive(path: Path) -> list[Finding]:
 
 def _trace_set(folder: Path) -> list[Finding]:
     """Check a trace set's files and, if they can be used, the graphs they become."""
-    findings = check_trace_set(folder)
+    findings, lacking = check_trace_set(folder)
     if any(finding.severity == "error" for finding in findings):
-        return findings
+        return [*findings, *lacking]
     try:
         workload = convert(folder)
     except ChakrascopeError as error:
-        return [*findings, Finding("error", str(folder), error.message, "See the message.")]
+        refusal = Finding("error", str(folder), error.message, "See the message.")
+        told = any(finding.cause == error.message for finding in lacking)
+        return [*findings, *lacking, *([] if told else [refusal])]
+    if said := stood_in(workload.metadata):
+        findings += [replace(finding, severity="warning") for finding in lacking]
+        findings.append(Finding("warning", str(folder), f"{said[0].upper()}{said[1:]}.", _ALL_RANKS))
     findings += check_workload(workload, str(folder))
     findings += _unexplained(workload, str(folder))
     findings += _overhead(workload, str(folder))
@@ -134,6 +141,7 @@ def _rank_files(traces: RankTraces) -> tuple[Identity | None, list[Finding]]:
     return Identity.of(traces, device, host), findings
 
 
+_ALL_RANKS = "Capture again to have what each rank did itself."
 _WITHOUT_HOOKS = "Capture the job without its communication hook to see what networks change."
 _RESCALE = "Convert with --rescale-host to scale host time by it, and compare both answers."
 _WHY_ON_A_DEVICE = (

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import ChakrascopeError, TraceError
+from ...errors import ChakrascopeError, TraceError, TraceFormatError
 from ...tracer import MANIFEST_NAME, RankEntry, StepRange, TraceSet
 from ..building import Doubt, Identity, annotated_steps, apart, doubts_of_pair, doubts_of_ranks
 from ..readers import (
@@ -32,28 +32,32 @@ class _Rank:
     identity: Identity | None
 
 
-def check_trace_set(folder: Path) -> list[Finding]:
-    """Return what is wrong with the trace set in *folder*; reads each file once and keeps none."""
+def check_trace_set(folder: Path) -> tuple[list[Finding], list[Finding]]:
+    """Return what is wrong with the trace set in *folder*, and what ranks lack; reads each file once.
+
+    For ranks that lack something, others may stand in.
+    """
     path = folder / MANIFEST_NAME
     try:
         trace_set = TraceSet.load(folder, need_files=False)
     except TraceError as error:
-        return [Finding("error", str(path), error.message, "See the message.")]
-    findings = list(_check_capture(trace_set, path))
+        return [Finding("error", str(path), error.message, "See the message.")], []
+    findings, lacking = list(_check_capture(trace_set, path)), list(_absent(trace_set, path))
     ranks = []
     for entry in trace_set.ranks:
-        rank, found = _check_rank(entry, folder)
+        rank, found, lost = _check_rank(entry, folder)
         findings += found
+        lacking += lost
         if rank is not None:
             ranks.append(rank)
     identities = [rank.identity for rank in ranks if rank.identity is not None]
     findings += as_findings(doubts_of_ranks(identities, 0 if trace_set.fake_world else trace_set.world_size))
     findings += _compare_ranks(ranks, folder)
-    return findings
+    return findings, lacking
 
 
-def _check_capture(trace_set: TraceSet, path: Path) -> Iterator[Finding]:
-    """Check that every rank is there, and that the capture ended well."""
+def _absent(trace_set: TraceSet, path: Path) -> Iterator[Finding]:
+    """Check that every rank is there."""
     absent = trace_set.world_size - len(trace_set.ranks)
     if absent > 0 and not trace_set.fake_world:
         yield Finding(
@@ -62,26 +66,33 @@ def _check_capture(trace_set: TraceSet, path: Path) -> Iterator[Finding]:
             f"{absent} of the job's {trace_set.world_size} ranks left nothing.",
             "Collect the folders of all hosts into one, or capture again if ranks died.",
         )
+
+
+def _check_capture(trace_set: TraceSet, path: Path) -> Iterator[Finding]:
+    """Check that the capture ended well."""
     if trace_set.partial:
         yield Finding(
             "warning", str(path), f"The capture is partial: {trace_set.why_partial}.", _CAPTURE_AGAIN
         )
 
 
-def _check_rank(entry: RankEntry, folder: Path) -> tuple[_Rank | None, list[Finding]]:
-    """Check the files of one rank by themselves and against each other."""
+def _check_rank(entry: RankEntry, folder: Path) -> tuple[_Rank | None, list[Finding], list[Finding]]:
+    """Check the files of one rank by themselves and against each other; what it lacks comes apart."""
     findings: list[Finding] = []
+    lacking: list[Finding] = []
     host = device = None
     for name, kind in ((entry.host_trace, "host"), (entry.device_trace, "device")):
         place = f"{folder / name}" if name else f"{folder}, rank {entry.rank}"
         if not name:
-            findings.append(Finding("error", place, f"There is no {kind} trace.", _CAPTURE_AGAIN))
+            lacking.append(Finding("error", place, f"There is no {kind} trace.", _CAPTURE_AGAIN))
             continue
         try:
             if kind == "host":
                 host = read_host_trace(folder / name)
             else:
                 device = read_device_trace(folder / name)
+        except TraceFormatError as error:
+            lacking.append(Finding("error", place, error.message, _CAPTURE_AGAIN))
         except ChakrascopeError as error:
             findings.append(Finding("error", place, error.message, _CAPTURE_AGAIN))
     if entry.flight_record is not None:
@@ -91,17 +102,17 @@ def _check_rank(entry: RankEntry, folder: Path) -> tuple[_Rank | None, list[Find
             cause = f"{error.message} Groups of gloo collectives may be unknown."
             findings.append(Finding("warning", str(folder / entry.flight_record), cause, _CAPTURE_AGAIN))
     if device is None:
-        return None, findings
+        return None, findings, lacking
     steps = tuple(entry.steps or annotated_steps(device))
     findings += check_device(entry, device, steps, f"{folder / str(entry.device_trace)}")
     if host is None:
-        return _Rank(entry.rank, steps, None), findings
+        return _Rank(entry.rank, steps, None), findings, lacking
     covered = () if entry.structure_step is None else (entry.structure_step,)
     findings += as_findings(doubts_of_pair(host, device, covered, f"{folder}, rank {entry.rank}"))
     traces = RankTraces(
         entry.rank, folder / str(entry.host_trace), folder / str(entry.device_trace), process=entry.pid
     )
-    return _Rank(entry.rank, steps, Identity.of(traces, device, host)), findings
+    return _Rank(entry.rank, steps, Identity.of(traces, device, host)), findings, lacking
 
 
 def check_device(

@@ -65,8 +65,8 @@ def convert_steps(folder):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m["ranks"].pop(1), "no usable trace of rank 1"),
-        (lambda m: m["ranks"][1].update(device_trace=None), "no usable trace of rank 1"),
+        (lambda m: m["ranks"].clear(), "no usable trace of rank 0, 1"),
+        (lambda m: m["ranks"].pop(0) and m.update(fake_world=True), "no usable trace of rank 0"),
         (lambda m: m["ranks"].append(m["ranks"][0]), "rank 0 is listed twice"),
         (lambda m: m["ranks"][1].update(rank=5), "rank 5 of a job of 2 ranks"),
         (lambda m: m.update(world_size=10**5), r"rank 2, 3, .* and 99990 more"),

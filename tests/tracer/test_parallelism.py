@@ -1,5 +1,7 @@
 """Every kind of parallelism, from the unmodified script in ``jobs/`` to its graph, on gloo."""
 
+import json
+
 import pytest
 
 from chakrascope.converter import CollectiveType, NodeType, convert
@@ -43,6 +45,38 @@ def test_the_collectives_of_a_parallel_job_arrive_in_its_graph(tmp_path, run_ran
     assert found >= JOBS[job, ranks]
     if "expert" not in job:  # its router decides how much travels
         assert found == JOBS[job, ranks]
+    if ranks == 4:
+        check_stand_ins(trace_set, workload)
+
+
+def traffic(workload):
+    """Return what each rank exchanges, in order, with whom."""
+    columns = ["type", "comm_type", "comm_size_bytes", "comm_src", "comm_dst", "comm_tag"]
+    found = []
+    for graph in workload.graphs:
+        nodes = graph.nodes[graph.nodes["type"] != NodeType.COMP]
+        groups = [workload.groups.get(group, ()) for group in nodes["group"]]
+        found.append(
+            [(*row, group) for row, group in zip(nodes[columns].itertuples(index=False), groups, strict=True)]
+        )
+    return found
+
+
+def check_stand_ins(trace_set, whole):
+    """Check that without any one of the ranks, as if killed, the job exchanges what it did."""
+    manifest = trace_set.path / "manifest.json"
+    kept = manifest.read_bytes()
+    for lost in range(trace_set.world_size):
+        document = json.loads(kept) | {
+            "partial": True,
+            "reasons": [f"rank {lost} died while it was recorded"],
+        }
+        document["ranks"][lost]["device_trace"] = None
+        manifest.write_text(json.dumps(document))
+        workload = convert(trace_set.path)
+        assert traffic(workload) == traffic(whole)
+        assert list(workload.metadata["stand_in_of"]) == [str(lost)]
+    manifest.write_bytes(kept)
 
 
 # whom each rank sends to; it receives from the same
@@ -62,6 +96,8 @@ def test_a_pipeline_s_messages_arrive_in_its_graphs(tmp_path, run_ranks, job, ra
         # four micro-batches travel down the stages, their gradients up
         assert sorted(sends["comm_dst"]) == sorted(receives["comm_src"]) == sorted([*peers] * 4)
         assert set(sends["comm_size_bytes"]) | set(receives["comm_size_bytes"]) == {2 * 16 * 4}
+    if ranks == 4:
+        check_stand_ins(trace_set, workload)
 
 
 def test_a_group_made_during_the_capture_is_known(tmp_path, run_ranks):

@@ -1,0 +1,179 @@
+"""A rank of the same data-parallel group stands in for one that left no usable traces, or is refused."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from chakrascope.converter import CollectiveType, Graph, NodeType, Workload, convert, doctor
+from chakrascope.converter.building._stand_ins import with_stand_ins
+from chakrascope.errors import TraceError
+from chakrascope.runner import NetworkConfig, simulate
+
+KILLED = "rank 1 died while it was recorded"
+STANDS_IN = "there is no usable trace of rank 1: rank 0, of the same data-parallel group, stands in for it"
+
+
+@pytest.fixture
+def killed(data_dir, tmp_path):
+    """Return a function that copies a captured trace set as if rank 1 had been killed, *how* done to it."""
+
+    def make(name, how):
+        folder = tmp_path / name
+        shutil.copytree(data_dir / "converter" / name, folder)
+        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest.update(partial=True, reasons=[KILLED])
+        how(folder, manifest)
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+        return folder
+
+    return make
+
+
+def nothing_left(folder, manifest):
+    manifest["ranks"].pop(1)
+
+
+def host_trace_left(folder, manifest):
+    manifest["ranks"][1].update(device_trace=None, complete=False)
+
+
+def truncated(folder, manifest):
+    path = folder / "rank1.device.json.gz"
+    path.write_bytes(path.read_bytes()[:2000])
+
+
+def makespan(workload):
+    network = NetworkConfig(("Switch",), (workload.num_ranks,), (1.0,), (500.0,))
+    return simulate(workload, "default", network).makespan_ns
+
+
+@pytest.mark.parametrize("how", [nothing_left, host_trace_left, truncated])
+def test_the_other_rank_of_a_sharded_job_stands_in_and_it_is_said(killed, data_dir, how):
+    folder = killed("fsdp2_2", how)
+    workload, whole = convert(folder), convert(data_dir / "converter" / "fsdp2_2")
+    assert [graph.rank for graph in workload.graphs] == [0, 1]
+    assert workload.metadata["stand_in_of"] == {"1": 0}
+    assert set(workload.metadata["accounting"]) == {"0"}  # nothing was measured of the other
+    assert STANDS_IN in " ".join(workload.metadata["assumptions"])
+    assert KILLED in " ".join(workload.metadata["assumptions"])
+    twice = Workload((whole.graphs[0], whole.graphs[0].as_rank(1)), whole.program_of_rank, whole.groups, {})
+    assert makespan(workload) == pytest.approx(makespan(twice), rel=1e-3)  # who entered last shifts waits
+    findings = doctor(folder)
+    assert {finding.severity for finding in findings} == {"warning"}
+    assert STANDS_IN.capitalize() in " ".join(finding.cause for finding in findings)
+
+
+def test_a_stage_of_a_pipeline_has_no_replica(killed):
+    folder = killed("interleaved_2", nothing_left)
+    message = f"no usable trace of rank 1 .{KILLED}.. No other rank can stand in for rank 1: none that left"
+    with pytest.raises(TraceError, match=message):
+        convert(folder)
+    assert "No other rank can stand in for rank 1" in " ".join(finding.cause for finding in doctor(folder))
+
+
+def test_uneven_sizes_are_a_rank_s_own(killed):
+    with pytest.raises(TraceError, match="what its data-parallel group exchanges is uneven"):
+        convert(killed("experts_2", nothing_left))
+
+
+def test_damage_in_a_capture_that_ended_well_is_an_error(killed):
+    def copied_badly(folder, manifest):
+        truncated(folder, manifest)
+        manifest.update(partial=False, reasons=[])
+
+    with pytest.raises(TraceError, match=r"rank1\.device\.json\.gz is truncated"):
+        convert(killed("fsdp2_2", copied_badly))
+
+
+# Eight ranks: two stages of a pipeline, in each two replicas of two tensor-parallel ranks.
+TENSOR = [(0, 1), (2, 3), (4, 5), (6, 7)]
+DATA = [(0, 2), (1, 3), (4, 6), (5, 7)]
+PIPES = [(0, 4), (1, 5), (2, 6), (3, 7)]
+GROUPS = dict(enumerate([*TENSOR, *DATA, *PIPES], start=1))
+
+
+def rank_of_eight(rank, gradient=1000, messages=1):
+    """Return the graph of *rank*: activations in its tensor group, messages to the other stage, gradients."""
+    tensor, data, pipe = (
+        next(key for key, ranks in GROUPS.items() if rank in ranks and ranks in axis)
+        for axis in (TENSOR, DATA, PIPES)
+    )
+    kind, end, partner = (
+        (NodeType.COMM_SEND, "comm_dst", rank + 4) if rank < 4 else (NodeType.COMM_RECV, "comm_src", rank - 4)
+    )
+    shared = {"comm_type": CollectiveType.ALL_REDUCE, "stream": 100}
+    message = {"type": kind, end: partner, "group": pipe, "comm_size_bytes": 64, "comm_tag": 0, "stream": 500}
+    nodes = [
+        {"type": NodeType.COMP, "duration_ns": 10, "phase": "forward"},
+        {"type": NodeType.COMM_COLL, "group": tensor, "comm_size_bytes": 500, "phase": "forward", **shared},
+        {"type": NodeType.COMM_COLL, "group": tensor, "comm_size_bytes": 500, "phase": "forward", **shared},
+        *[message] * messages,
+        {"type": NodeType.COMP, "duration_ns": 10, "phase": "backward"},
+        {
+            "type": NodeType.COMM_COLL,
+            "group": data,
+            "comm_size_bytes": gradient,
+            "phase": "backward",
+            **shared,
+        },
+    ]
+    times = [0, 10, 20, *[30] * messages, 40, 50]
+    rows = [
+        {**node, "node_id": number, "name": "n", "step": 0, "measured_start_ns": times[number]}
+        for number, node in enumerate(nodes)
+    ]
+    backward = len(rows) - 2
+    edges = [(0, 1, 1), (0, 2, 1), (backward, backward + 1, 1)]
+    graph = Graph.build(rank, rows, edges)
+    graph.metadata["splits"] = {}
+    return graph
+
+
+@pytest.mark.parametrize("lost", [[0], [3], [6], [0, 1], [2, 5], [0, 5, 6]])
+def test_groups_and_partners_are_those_of_the_missing_rank(lost):
+    graphs = [rank_of_eight(rank) for rank in range(8)]
+    left = [graph for graph in graphs if graph.rank not in lost]
+    used = {int(number) for graph in left for number in np.unique(graph.node_columns["group"])} - {0}
+    known = {number: ranks for number, ranks in GROUPS.items() if number in used}
+    made, groups, stand_ins = with_stand_ins(left, known, 8, "why")
+    assert stand_ins == {rank: rank ^ 2 for rank in lost}
+    for graph, whole in zip(made, graphs, strict=True):
+        for column in ("type", "comm_src", "comm_dst", "comm_size_bytes"):
+            assert (graph.node_columns[column] == whole.node_columns[column]).all()
+        used_groups = [groups.get(number) for number in graph.node_columns["group"].tolist()]
+        assert used_groups == [GROUPS.get(number) for number in whole.node_columns["group"].tolist()]
+    workload = Workload(tuple(made), np.arange(8, dtype=np.int32), groups, {})
+    whole = Workload(tuple(graphs), np.arange(8, dtype=np.int32), GROUPS, {})
+    assert makespan(workload) == makespan(whole)
+
+
+@pytest.mark.parametrize(
+    ("lost", "different", "why"),
+    [
+        ([0, 2], {}, "none that left traces exchanges gradients with it"),
+        ([0], {"messages": 2}, "rank 4 exchanges other messages with it than with its replica"),
+    ],
+)
+def test_what_no_replica_tells_is_refused(lost, different, why):
+    graphs = [
+        rank_of_eight(rank, **(different if rank == 2 else {})) for rank in range(8) if rank not in lost
+    ]
+    with pytest.raises(TraceError, match=f"why. No other rank can stand in for rank 0: {why}"):
+        with_stand_ins(graphs, GROUPS, 8, "why")
+
+
+def test_replicas_that_do_different_things_are_refused():
+    groups = {1: (0, 1, 2, 3)}
+    graphs = []
+    for rank in range(3):  # no tensor-parallel groups here
+        graph = rank_of_eight(rank, gradient=1000 + rank, messages=0)
+        numbers, types = graph.node_columns["group"], graph.node_columns["type"]
+        own = np.where((numbers > 0) & (numbers < 5), NodeType.COMP, types)
+        graphs.append(graph.with_columns(group=np.where(numbers > 4, 1, 0), type=own))
+        graphs[-1].metadata["splits"] = {}
+    with pytest.raises(
+        TraceError, match=r"the ranks of its data-parallel group \(.*\) communicate differently"
+    ):
+        with_stand_ins(graphs, groups, 4, "why")
