@@ -1,6 +1,6 @@
 """From captured traces to Chakra graphs: readers, linking, dependencies and the ``.et`` codec."""
 
-from .building import convert, convert_files
+from .building import convert, convert_files, convert_logs
 from .chakra import (
     EDGE_COLUMNS,
     NODE_COLUMNS,
@@ -18,7 +18,9 @@ from .chakra import (
 from .checks import Finding, doctor, inspect_node, inspect_workload, load_workload, worst_first
 from .export import EXPORT_FORMATS, export_graph
 from .generate import MICROBENCHMARKS, microbenchmark
+from .linking import match_logs
 from .readers import read_text_workload
+from .readers.logs import read_logs
 
 __all__ = [
     "EDGE_COLUMNS",
@@ -34,6 +36,7 @@ __all__ = [
     "Workload",
     "convert",
     "convert_files",
+    "convert_logs",
     "decode_graph",
     "doctor",
     "encode_graph",
@@ -41,8 +44,10 @@ __all__ = [
     "inspect_node",
     "inspect_workload",
     "load_workload",
+    "match_logs",
     "microbenchmark",
     "read_et",
+    "read_logs",
     "read_text_workload",
     "replay",
     "worst_first",

@@ -17,7 +17,7 @@ import msgspec
 from ..errors import TraceError, TraceFormatError
 from ._native import FormatError
 
-__all__ = ["UnpacksTooFar", "most_unpacked_bytes", "read_json", "stream", "unpacked"]
+__all__ = ["UnpacksTooFar", "most_unpacked_bytes", "read_json", "stream", "unpacked", "unpacked_file"]
 
 _T = TypeVar("_T")
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -121,6 +121,12 @@ def read_json(path: Path, shape: type[_T]) -> _T:
         return msgspec.json.decode(data, type=shape)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _not_the_trace(path, error) from error
+
+
+def unpacked_file(path: Path) -> bytes:
+    """Return the content of *path*, uncompressed if it is gzip; raises like `read_json`."""
+    with _reading(path):
+        return unpacked(path)
 
 
 @contextmanager

@@ -15,6 +15,11 @@ from ._convert import UNMARKED as UNMARKED
 from ._convert import Progress as Progress
 from ._convert import convert as convert
 from ._convert import convert_files as convert_files
+from ._log_troubles import LogTrouble as LogTrouble
+from ._log_troubles import has_times as has_times
+from ._log_troubles import troubles_of as troubles_of
+from ._logs import GAP as GAP
+from ._logs import convert_logs as convert_logs
 from ._origin import computed_on_host as computed_on_host
 from ._origin import stood_in as stood_in
 from ._overhead import ProfilerOverhead as ProfilerOverhead
@@ -24,10 +29,12 @@ from ._rank import read_rank as read_rank
 from ._steps import annotated_steps as annotated_steps
 
 __all__ = [
+    "GAP",
     "LEFT_OUT",
     "UNMARKED",
     "Doubt",
     "Identity",
+    "LogTrouble",
     "ProfilerOverhead",
     "Progress",
     "annotated_steps",
@@ -35,10 +42,13 @@ __all__ = [
     "computed_on_host",
     "convert",
     "convert_files",
+    "convert_logs",
     "doubts_of_pair",
     "doubts_of_ranks",
+    "has_times",
     "profiler_overhead",
     "read_rank",
     "settle",
     "stood_in",
+    "troubles_of",
 ]

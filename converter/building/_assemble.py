@@ -17,11 +17,11 @@ from ._dependencies import data_dependencies, uses_of, wait_pieces, with_settled
 from ._gaps import Gaps
 from ._window import Window
 
-__all__ = ["COMM_LANE", "assemble"]
+__all__ = ["COMM_LANE", "MESSAGE_LANE", "assemble"]
 
 # The collectives of a group have a lane of their own, and so have the messages to or from a peer in it: on
 # the wire, messages only follow those in the same direction between the same two ranks.
-COMM_LANE, _MESSAGE_LANE = 100, 500
+COMM_LANE, MESSAGE_LANE = 100, 500
 # Whose operators start communications or wait for them: they compute nothing.
 _COMM_LIBRARIES = ("c10d::", "c10d_functional::", "_c10d_functional::", "_c10d_functional_autograd::")
 # A later piece of an operator this short is added to its first one instead of becoming a node.
@@ -140,7 +140,7 @@ class _Builder:
         if comm.spec.collective is not None:
             return COMM_LANE + group
         key = (comm.spec.node_type, group, comm.peer)
-        return self.message_lanes.setdefault(key, _MESSAGE_LANE + len(self.message_lanes))
+        return self.message_lanes.setdefault(key, MESSAGE_LANE + len(self.message_lanes))
 
 
 def _comm_name(comm: Communication) -> str:

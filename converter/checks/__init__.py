@@ -8,9 +8,13 @@ from ._findings import worst_first as worst_first
 from ._inspection import inspect_node as inspect_node
 from ._inspection import inspect_workload as inspect_workload
 from ._inspection import load_workload as load_workload
+from ._log_checks import check_logs as check_logs
+from ._log_checks import check_matched as check_matched
 
 __all__ = [
     "Finding",
+    "check_logs",
+    "check_matched",
     "doctor",
     "inspect_node",
     "inspect_workload",

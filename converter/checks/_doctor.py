@@ -23,8 +23,10 @@ from ..building import (
 )
 from ..chakra import Workload
 from ..readers import RankTraces, find_rank_traces, find_sides, kind_of, unpacked
+from ..readers.logs import which_logs
 from ._findings import Finding, worst_first
 from ._inspection import load_workload
+from ._log_checks import check_logs
 from ._trace_checks import as_findings, check_device, check_trace_set
 from ._workload_checks import check_workload
 
@@ -41,8 +43,9 @@ def doctor(target: str | Path) -> list[Finding]:
     """Return what is wrong with *target*, worst first; [] if nothing is.
 
     *target* is a trace set's folder, an ``.et`` file or the ``PREFIX`` of several (``PREFIX.<rank>.et``), or
-    traces that others captured: a file, a pattern with ``{rank}``, a folder, or an archive of one. A
-    study has `check_study`. Never raises for what it finds; raises `UsageError` if *target* is none of them.
+    traces or production logs that others captured: a file, a pattern with ``{rank}`` (of traces), a folder,
+    or an archive of one. A study has `check_study`. Never raises for what it finds; raises `UsageError` if
+    *target* is none of them.
     """
     path = Path(target)
     if (path / MANIFEST_NAME).exists():
@@ -51,12 +54,15 @@ def doctor(target: str | Path) -> list[Finding]:
         findings = _workload(path)
     elif path.is_file() and kind_of(path) == "archive":
         findings = _archive(path)
+    elif which_logs(path):
+        findings = check_logs([path])
     elif sides := find_sides(str(target)):
         findings = _trace_files(sides, str(target))
     else:
         raise UsageError(
             f"{path} is no study, no trace set ({MANIFEST_NAME}), no traces (Kineto or "
-            "ExecutionTraceObserver JSON) and no prefix of .et files. Give one of them."
+            "ExecutionTraceObserver JSON), no logs of collectives and no prefix of .et files. Give one of "
+            "them."
         )
     return worst_first(findings)
 

@@ -20,6 +20,7 @@ from ..chakra import (
     replay,
 )
 from ..readers import kind_of
+from ..readers.logs import which_logs
 from ._findings import worst_first
 from ._workload_checks import check_workload
 
@@ -43,6 +44,11 @@ def load_workload(path: str | Path) -> Workload:
         raise WorkloadError(
             f"{path} is a trace, not a graph. Convert it with 'chakrascope convert {option} {path} -o "
             "PREFIX', or look it over with 'chakrascope doctor'."
+        )
+    if which_logs(path):
+        raise WorkloadError(
+            f"{path} holds logs of collectives, not a graph. Convert them with 'chakrascope convert {path} "
+            "-o PREFIX', or look them over with 'chakrascope doctor'."
         )
     if not path.name.endswith((".et", ".et.gz")):
         return Workload.load(path)

@@ -1,7 +1,8 @@
-"""Find which host operator a piece of device work belongs to."""
+"""Find which records belong together: host operators and device work, the logs of one collective."""
 
 from __future__ import annotations
 
+from ._clocks import Clocks as Clocks
 from ._device_links import MEMCPY as MEMCPY
 from ._device_links import Launches as Launches
 from ._device_links import Linked as Linked
@@ -14,18 +15,31 @@ from ._host_lanes import bursts as bursts
 from ._host_lanes import host_lanes as host_lanes
 from ._host_links import with_records as with_records
 from ._lending import lend_records as lend_records
+from ._logged import LoggedMessage as LoggedMessage
+from ._logged import MatchedCollective as MatchedCollective
+from ._logged import MatchedLogs as MatchedLogs
+from ._logged import Mismatch as Mismatch
+from ._logged import Unfinished as Unfinished
+from ._logged import match_logs as match_logs
 
 __all__ = [
     "MEMCPY",
     "Bursts",
+    "Clocks",
     "Lane",
     "Launches",
     "Linked",
+    "LoggedMessage",
+    "MatchedCollective",
+    "MatchedLogs",
+    "Mismatch",
+    "Unfinished",
     "bursts",
     "data_edges",
     "host_lanes",
     "host_rows",
     "lend_records",
     "link",
+    "match_logs",
     "with_records",
 ]

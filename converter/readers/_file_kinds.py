@@ -12,7 +12,7 @@ from typing import Literal
 
 __all__ = ["FileKind", "common_name", "kind_of", "stated_rank"]
 
-FileKind = Literal["device", "host", "linked", "archive", "other"]
+FileKind = Literal["device", "host", "linked", "archive", "flight", "inspector", "clog", "other"]
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BZIP2_MAGIC, _XZ_MAGIC = b"BZh", b"\xfd7zXZ\0"
@@ -25,6 +25,11 @@ _ZSTD_MAGIC, _ZSTD_NAMES = b"\x28\xb5\x2f\xfd", (".tar.zst", ".tzst")
 _EVENTS, _NODES = re.compile(rb'"traceEvents"\s*:'), re.compile(rb'"nodes"\s*:\s*\[')
 # What only a linker adds to a node.
 _LINKED = re.compile(rb'"(?:inclusive_dur|exclusive_dur|inter_thread_dep)"\s*:')
+# Production logs. A flight record that is pickled, as PyTorch does by itself, has its keys in plain sight.
+_CLOG = re.compile(rb"V\|\d+\|base_timestamp=")
+_INSPECTOR = re.compile(rb'"(?:coll_perf|p2p_perf|dump_stats)"\s*:\s*\{')
+_FLIGHT = re.compile(rb'"(?:pg_config|profiling_name)"\s*:')
+_PICKLE, _PICKLED_FLIGHT = re.compile(rb"\x80[\x02-\x05]"), (b"pg_config", b"profiling_name")
 _SCHEMA = re.compile(rb'"schema"\s*:\s*"')
 _DISTRIBUTED_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*?"rank"\s*:\s*(\d{1,9})\b')
 # What stands before a rank's number; a host may be called worker3, too, so the first counts more.
@@ -36,7 +41,7 @@ _OF_HOST, _STEP = re.compile(r".*?_\d+"), "_step_"
 
 
 def kind_of(path: Path) -> FileKind:
-    """Return what the file at *path* is; anything but a trace or an archive of traces is ``other``."""
+    """Return what the file at *path* is; anything but a trace, a log or an archive of those is ``other``."""
     if _is_archive(path):
         return "archive"
     head = _head(path)
@@ -44,7 +49,18 @@ def kind_of(path: Path) -> FileKind:
         return "device"
     if _NODES.search(head) and _SCHEMA.search(head):
         return "linked" if _LINKED.search(head) else "host"
-    return "other"
+    return _log_kind(head)
+
+
+def _log_kind(head: bytes) -> FileKind:
+    """Return which tool's log begins with *head*; ``other`` if none's."""
+    if _CLOG.match(head):
+        return "clog"
+    if _PICKLE.match(head):
+        return "flight" if any(key in head for key in _PICKLED_FLIGHT) else "other"
+    if _INSPECTOR.search(head):
+        return "inspector"
+    return "flight" if _FLIGHT.search(head) else "other"
 
 
 def stated_rank(path: Path) -> int | None:

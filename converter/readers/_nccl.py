@@ -14,7 +14,18 @@ from ._host_trace import HostOp, HostTrace, tensors
 from ._kineto import CommArguments, Work
 from ._timeline import Op
 
-__all__ = ["PARAMETERS", "DeviceComm", "describe", "is_communication", "parameters", "peer_to_peer"]
+__all__ = [
+    "PARAMETERS",
+    "DeviceComm",
+    "LoggedCollective",
+    "describe",
+    "dtype_bytes",
+    "group_of",
+    "is_communication",
+    "logged_collective",
+    "parameters",
+    "peer_to_peer",
+]
 
 PARAMETERS = "record_param_comms"
 # Kernels of NCCL and of AMD's RCCL, which keeps the names.
@@ -37,6 +48,11 @@ _SPELLINGS = {
     "all_to_allv": "all_to_all",
     "bcast": "broadcast",
     "recvanysource": "recv",
+    "all_gather_v": "allgather",
+    "reduce_scatter_v": "reduce_scatter",
+    "all_to_all_v": "all_to_all",
+    "all2all": "all_to_all",
+    "all_reduce_barrier": "barrier",
 }
 _BARRIER_BYTES = 64
 _DTYPE_BYTES = {
@@ -69,6 +85,22 @@ _KINDS = {
         note=f"a barrier is written as an all-reduce of {_BARRIER_BYTES} bytes",
     ),
 }
+_ROOTED = frozenset({"broadcast", "scatter", "gather", "reduce"})
+
+
+class LoggedCollective(msgspec.Struct, frozen=True):
+    """What a log's name of a collective stands for, and which side's bytes count.
+
+    *name* is its one spelling, *rooted* says that its ranks need not wait for each other, *fixed_bytes* is
+    the size of one that moves nothing, -1 for all others, *note* what had to be assumed.
+    """
+
+    name: str
+    collective: CollectiveType
+    rooted: bool
+    sized_by_output: bool
+    fixed_bytes: int
+    note: str
 
 
 _MAY_BE_UNEVEN = (CollectiveType.ALL_TO_ALL, CollectiveType.REDUCE_SCATTER)
@@ -171,6 +203,18 @@ def describe(
         notes=(*notes, kind.note) if kind.note else notes,
         splits=_splits(kind, size, stated, chain, host),
     )
+
+
+def logged_collective(name: str) -> LoggedCollective | None:
+    """Return what the collective called *name* in a log is; None if it is none that moves data."""
+    normal = _normal(name)
+    kind = _KINDS.get(normal)
+    if kind is None:
+        return None
+    fixed = _BARRIER_BYTES if normal == "barrier" else -1
+    rooted = normal in _ROOTED
+    name = {"allreduce": "all_reduce", "allgather": "all_gather"}.get(normal, normal)
+    return LoggedCollective(name, kind.collective, rooted, kind.sized_by_output, fixed, kind.note)
 
 
 def peer_to_peer(

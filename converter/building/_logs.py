@@ -1,0 +1,380 @@
+"""From production logs to a workload: the logged collectives, and the time between them.
+
+A log has no operators. What a rank did between two collectives is one node, as long as the gap that the log
+shows; an operation waits for what had ended before it began, for that alone, and for those of its group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ...errors import TraceError, UsageError
+from ...support import duration_text
+from ..chakra import EdgeKind, Graph, NodeType, Workload
+from ..linking import LoggedMessage, MatchedCollective, MatchedLogs, match_logs
+from ..readers.logs import UNKNOWN, LoggedOp, Logs, ranks_text, read_logs
+from ._assemble import COMM_LANE, MESSAGE_LANE
+from ._log_troubles import has_times, troubles_of
+from ._uneven import tell_uneven
+
+__all__ = ["GAP", "convert_logs"]
+
+GAP = "gap between collectives, not profiled"
+_WAITS = (
+    "logs do not tell what waits for what: an operation waits for those that had ended before it began, and "
+    "the collectives of a group for each other"
+)
+_GAPS = "computation is what lies between the logged collectives, one node for each gap; no profiler saw it"
+_BACK_TO_BACK = "the logs hold no times: the collectives follow each other without any computation between"
+_NO_ENDS = (
+    "the logs hold no ends: a collective is taken to end when the last rank has enqueued it, so what it "
+    "takes beyond that counts as computation"
+)
+_SEEN_LATE = (
+    "the logs have when the host enqueued collectives and when a thread saw their ends, up to 100 ms late: "
+    "measured ends are no better than that"
+)
+
+
+class _Item(msgspec.Struct):
+    """An operation of one rank: its record, node columns, and when it ran by the common clock."""
+
+    op: LoggedOp
+    columns: dict[str, Any]
+    begin_ns: int = 0
+    end_ns: int = 0
+
+
+def convert_logs(
+    targets: Sequence[str | Path],
+    output: str | Path | None = None,
+    *,
+    back_to_back: bool = False,
+    cut_unfinished: bool = False,
+) -> Workload:
+    """Convert the logs at *targets*: files, folders or archives; returns the workload, written at *output*.
+
+    Logs without times become a workload only with *back_to_back*, which leaves out computation.
+    *cut_unfinished* leaves out collectives that did not complete, as the dump of a running job has. Raises
+    `UsageError` for logs without times and `TraceError` for ranks that disagree about a collective, one that
+    did not complete, or ranks without a log whose work nothing tells.
+    """
+    matched = match_logs(read_logs(targets))
+    _refuse(matched, cut_unfinished=cut_unfinished)
+    timed = has_times(matched.logs)
+    if not timed and not back_to_back:
+        raise UsageError(
+            f"{matched.logs.place} tells how long collectives took, not when they ran: that calibrates a "
+            "network and makes no step. 'chakrascope inspect' tabulates it; --back-to-back makes a workload "
+            "of the collectives without the computation between them."
+        )
+    workload = _workload(matched, timed=timed and not back_to_back)
+    if output is not None:
+        workload.save(output)
+    return workload
+
+
+def _refuse(matched: MatchedLogs, *, cut_unfinished: bool) -> None:
+    """Raise `TraceError` where the logs make no workload."""
+    logs = matched.logs
+    used = {op.group for log in logs.ranks.values() for op in log.ops}
+    for group in sorted(used & logs.short):
+        raise TraceError(
+            f"{logs.place}: the logs do not tell which ranks make up {logs.label(group)[:80]}: they name "
+            f"{ranks_text(logs.groups[group])} of at least {logs.sizes[group]}. Add the logs of all ranks."
+        )
+    for trouble in troubles_of(matched):
+        if trouble.is_unfinished and cut_unfinished:
+            continue
+        advice = trouble.remedy
+        if trouble.is_unfinished:
+            advice += " If the job was running when it was logged, --cut-unfinished leaves such ends out."
+        raise TraceError(f"{logs.place}: {trouble.cause} {advice}")
+    if not matched.agreed() and not matched.messages:
+        raise TraceError(
+            f"{logs.place} has no collective that all its ranks logged: each log ends before the "
+            "others begin, or they are of different jobs. Take the logs at the same time."
+        )
+
+
+def _workload(matched: MatchedLogs, *, timed: bool) -> Workload:
+    logs = matched.logs
+    everyone = tuple(range(logs.world_size))
+    used = {found.group for found in matched.agreed()} | {found.group for found in matched.messages}
+    listed = sorted({logs.groups[group] for group in used} - {everyone})
+    numbers = {everyone: 0, **{ranks: number for number, ranks in enumerate(listed, start=1)}}
+    number_of = {group: numbers[logs.groups[group]] for group in used}
+    items = _items(matched, number_of)
+    notes = list(logs.notes) + _cuts(matched)
+    if timed:
+        notes += [_GAPS, _WAITS, *_intervals(matched, items), _clock_note(matched)]
+        begins = {rank: min((item.begin_ns for item in own), default=0) for rank, own in items.items()}
+        together = matched.clocks.known_from != "nothing"
+        graphs = [
+            _timed_graph(rank, own, min(begins.values()) if together else begins[rank])
+            for rank, own in items.items()
+        ]
+    else:
+        notes.append(_BACK_TO_BACK)
+        graphs = [_chained_graph(rank, own) for rank, own in items.items()]
+    notes += sorted({item.op.note for own in items.values() for item in own if item.op.note})
+    groups = {number: ranks for ranks, number in numbers.items() if number}
+    graphs, uneven = tell_uneven(graphs, groups, logs.world_size)
+    if len(graphs) < logs.world_size:
+        notes.append(_stand_in(logs, used))
+    accounting = {str(graph.rank): graph.metadata.pop("accounting") for graph in graphs}
+    return Workload(
+        tuple(graph.as_rank(place) for place, graph in enumerate(graphs)),
+        np.arange(logs.world_size, dtype=np.int32) % len(graphs),
+        groups,
+        {
+            "captured": timed,
+            "trace_set": Path(logs.place).name,
+            "torch_version": "",
+            "logs": logs.kind,
+            "steps": [0],
+            "measured_step_ns": {rank: row["measured_step_ns"] for rank, row in accounting.items()}
+            if timed
+            else {},
+            "accounting": accounting if timed else {},
+            "assumptions": [*notes, *uneven],
+        },
+    )
+
+
+def _stand_in(logs: Logs, used: set[str]) -> str:
+    """Return the assumption that the logged ranks stand for all; raise `TraceError` where they cannot."""
+    everyone = tuple(range(logs.world_size))
+    if any(logs.groups[group] != everyone for group in used):
+        absent = sorted(set(everyone) - logs.ranks.keys())
+        raise TraceError(
+            f"{logs.place} has no log of {ranks_text(absent)} of {logs.world_size}, and the ranks "
+            "communicate in groups or pairs, so that others cannot stand for them. Add the missing logs."
+        )
+    return (
+        f"the logs of {len(logs.ranks)} of {logs.world_size} ranks ({ranks_text(sorted(logs.ranks))}) stand "
+        "for the others, as if all did the same"
+    )
+
+
+def _cuts(matched: MatchedLogs) -> list[str]:
+    """Return what of the logs is not in the workload."""
+    lost, late = sum(matched.before.values()), sum(matched.after.values())
+    notes = []
+    if any(not log.from_the_start for log in matched.logs.ranks.values()) and matched.logs.kind == "flight":
+        notes.append(
+            "a flight recorder keeps the newest operations: the beginning of the job is lost, and the "
+            "workload begins with the first collective that all logs still have"
+        )
+    if lost or late:
+        notes.append(
+            f"{lost:,} records of collectives that some rank's log lost, and {late:,} that come after the "
+            "end of some rank's log, were left out"
+        )
+    if matched.loose:
+        notes.append(f"{matched.loose:,} sends and receives without their other half were left out")
+    unfinished = sum(len(found.waiting) for found in matched.unfinished)
+    if unfinished:
+        notes.append(f"{unfinished:,} records of operations that had not completed were left out")
+    return notes
+
+
+def _items(matched: MatchedLogs, number_of: dict[str, int]) -> dict[int, list[_Item]]:
+    """Return the operations of each logged rank, in one order that all ranks have in common."""
+    items: dict[int, list[_Item]] = {rank: [] for rank in matched.logs.ranks}
+    known: dict[int, tuple[int, int]] = {}
+    for rank, log in matched.logs.ranks.items():
+        for place, op in enumerate(log.ops):
+            known.setdefault(id(op), (rank, place))
+    ordered: list[tuple[tuple[int, int], MatchedCollective | LoggedMessage]] = [
+        (min(known[id(op)] for op in found.ops.values()), found) for found in matched.agreed()
+    ]
+    ordered += [(min(known[id(found.send)], known[id(found.receive)]), found) for found in matched.messages]
+    for _, found in sorted(ordered, key=lambda pair: pair[0]):
+        if isinstance(found, MatchedCollective):
+            for rank, op in found.ops.items():
+                items[rank].append(_Item(op, _collective(op, number_of[found.group])))
+        else:
+            items[found.source].append(_Item(found.send, _message(found, found.send)))
+            items[found.target].append(_Item(found.receive, _message(found, found.receive)))
+    return items
+
+
+def _collective(op: LoggedOp, group: int) -> dict[str, Any]:
+    assert op.collective is not None
+    return {
+        "name": op.name,
+        "operator": op.name,
+        "type": NodeType.COMM_COLL,
+        "comm_type": int(op.collective),
+        "comm_size_bytes": max(1, op.size_bytes),
+        "group": group,
+        "stream": COMM_LANE + group,
+    }
+
+
+def _message(found: LoggedMessage, op: LoggedOp) -> dict[str, Any]:
+    sends = op.node_type == NodeType.COMM_SEND
+    other = found.target if sends else found.source
+    return {
+        "name": f"send to {other}" if sends else f"receive from {other}",
+        "operator": "send" if sends else "recv",
+        "type": op.node_type,
+        "comm_size_bytes": max(1, found.send.size_bytes),
+        "comm_src": found.source,
+        "comm_dst": found.target,
+        "comm_tag": found.number,
+        "stream": MESSAGE_LANE + 2 * other + int(sends),
+    }
+
+
+def _intervals(matched: MatchedLogs, items: dict[int, list[_Item]]) -> list[str]:
+    """Give each operation its begin and end by the common clock; returns what that assumes."""
+    ahead = matched.clocks.ahead_ns
+    last_entry = {
+        id(op): max(o.created_ns - ahead[rank] for rank, o in found.ops.items())
+        for found in matched.agreed()
+        for op in found.ops.values()
+    }
+    comparable = matched.clocks.known_from != "nothing" or len(items) == 1
+    notes: set[str] = set()
+    for rank, own in items.items():
+        ended: dict[str, int] = {}
+        for item in sorted(own, key=lambda item: item.op.created_ns):
+            op = item.op
+            item.begin_ns = (op.created_ns if op.started_ns == UNKNOWN else op.started_ns) - ahead[rank]
+            if op.duration_ns != UNKNOWN:
+                if op.started_ns == UNKNOWN:  # one after the other, as on the group's own stream
+                    item.begin_ns = max(item.begin_ns, ended.get(op.group, item.begin_ns))
+                item.end_ns = item.begin_ns + op.duration_ns
+            elif op.ended_ns != UNKNOWN:
+                item.end_ns = max(item.begin_ns, op.ended_ns - ahead[rank])
+                if matched.logs.kind == "flight":
+                    notes.add(_SEEN_LATE)
+            else:
+                latest = last_entry.get(id(op), item.begin_ns) if comparable else item.begin_ns
+                item.end_ns = item.begin_ns if op.rooted else max(item.begin_ns, latest)
+                notes.add(_NO_ENDS)
+            ended[op.group] = item.end_ns
+        own.sort(key=lambda item: (item.begin_ns, item.op.created_ns))
+    return sorted(notes)
+
+
+def _clock_note(matched: MatchedLogs) -> str:
+    clocks = matched.clocks
+    if len(matched.logs.ranks) == 1:
+        return "the log of one rank tells nothing about skew"
+    if clocks.known_from == "nothing":
+        return (
+            "the logs do not tell how far the ranks' clocks are apart: each rank begins at its first "
+            "collective, and measured times of different ranks cannot be compared"
+        )
+    source = "ends of collectives" if clocks.known_from == "ends" else "order of the collectives"
+    moved = ", ".join(
+        f"rank {rank} by {duration_text(ahead)}" for rank, ahead in list(clocks.corrected.items())[:8]
+    )
+    text = f"corrected by the {source}: {moved}" if moved else f"taken as equal, as the {source} allows"
+    within = duration_text(clocks.spread_ns)
+    return f"clocks of different hosts are not synchronised; these were {text} (within {within})"
+
+
+class _Builder:
+    """The graph of one rank as far as it is made."""
+
+    def __init__(self) -> None:
+        self.nodes: list[dict[str, Any]] = []
+        self.edges: list[tuple[int, int, int]] = []
+
+    def add(self, columns: dict[str, Any], waits: dict[int, EdgeKind]) -> int:
+        """Append a node that waits for others, for the reasons given."""
+        number = len(self.nodes)
+        self.nodes.append({"node_id": number, "step": 0, **columns})
+        self.edges += [(source, number, int(kind)) for source, kind in waits.items()]
+        return number
+
+    def communicate(self, item: _Item, waits: dict[int, EdgeKind], measured_ns: int) -> int:
+        """Append the operation of *item*."""
+        columns = {
+            "kind": "communication",
+            "phase": "communication",
+            "duration_ns": item.end_ns - item.begin_ns,
+        }
+        return self.add({**item.columns, **columns, "measured_start_ns": measured_ns}, waits)
+
+    def graph(self, rank: int, accounting: dict[str, int]) -> Graph:
+        """Return the graph."""
+        return Graph.build(rank, self.nodes, self.edges, {"accounting": accounting, "splits": {}})
+
+
+def _timed_graph(rank: int, items: Sequence[_Item], window_ns: int) -> Graph:
+    """Return the graph of *rank*: its operations as they ran, and the gaps before each."""
+    builder = _Builder()
+    tail: dict[int, EdgeKind] = {}
+    running: list[tuple[int, int]] = []  # (end, node)
+    last_of_group: dict[tuple[str, NodeType], int] = {}
+    now, gaps_ns = window_ns, 0
+    for item in items:
+        over = [(end, node) for end, node in running if end <= item.begin_ns]
+        running = [(end, node) for end, node in running if end > item.begin_ns]
+        waits = {**tail, **{node: EdgeKind.COMM_WAIT for _, node in over}}
+        resumed = max([now, *(end for end, _ in over)])
+        if item.begin_ns > resumed:
+            gap = _gap(item.begin_ns - resumed, resumed - window_ns)
+            waits = {builder.add(gap, waits): EdgeKind.COMM_ISSUE}
+            gaps_ns += item.begin_ns - resumed
+        tail = dict.fromkeys(waits, EdgeKind.PROGRAM_ORDER)
+        key = item.op.group, item.op.node_type
+        if key in last_of_group and item.op.is_collective:
+            waits = {last_of_group[key]: EdgeKind.STREAM_ORDER, **waits}
+        node = builder.communicate(item, waits, item.begin_ns - window_ns)
+        last_of_group[key] = node
+        running.append((item.end_ns, node))
+        now = max(now, item.begin_ns)
+    end = max((item.end_ns for item in items), default=window_ns)
+    busy = _covered([(item.begin_ns, item.end_ns) for item in items])
+    return builder.graph(
+        rank,
+        {"measured_step_ns": end - window_ns, "communication_ns": busy, "not_profiled_ns": gaps_ns},
+    )
+
+
+def _gap(length_ns: int, measured_ns: int) -> dict[str, Any]:
+    return {
+        "name": GAP,
+        "operator": GAP,
+        "type": NodeType.COMP,
+        "kind": "compute",
+        "duration_ns": length_ns,
+        "measured_start_ns": measured_ns,
+        "num_ops": 1,
+        "tensor_size_bytes": 1,
+    }
+
+
+def _covered(spans: Sequence[tuple[int, int]]) -> int:
+    """Return how long at least one of *spans* runs."""
+    total, until = 0, -(2**63)
+    for begin, end in sorted(spans):
+        total += max(0, end - max(begin, until))
+        until = max(until, end)
+    return total
+
+
+def _chained_graph(rank: int, items: Sequence[_Item]) -> Graph:
+    """Return the graph of *rank* with one operation after the other; a rank's messages do not wait."""
+    builder = _Builder()
+    tail: dict[int, EdgeKind] = {}
+    messages: dict[int, EdgeKind] = {}
+    for item in items:
+        item.end_ns = item.begin_ns + max(0, item.op.duration_ns)
+        if item.op.is_collective:
+            node = builder.communicate(item, {**tail, **messages}, UNKNOWN)
+            tail, messages = {node: EdgeKind.PROGRAM_ORDER}, {}
+        else:
+            messages[builder.communicate(item, tail, UNKNOWN)] = EdgeKind.PROGRAM_ORDER
+    return builder.graph(rank, {"measured_step_ns": 0})

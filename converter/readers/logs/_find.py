@@ -1,0 +1,206 @@
+"""Find the logs of a job among files, folders and archives, and put those of its ranks together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import cast, get_args
+
+import msgspec
+
+from ....errors import TraceError, UsageError
+from .._archives import unpacked
+from .._file_kinds import kind_of, stated_rank
+from ._clog import read_clog
+from ._flight import read_flight
+from ._inspector import read_inspector
+from ._model import UNKNOWN, LogKind, Logs, RankLog, ranks_text
+
+__all__ = ["read_logs", "which_logs"]
+
+_MOST_FILES = 20_000
+_MOST_RANKS = 2**24
+_TOOLS = {
+    "flight": "PyTorch's flight recorder",
+    "inspector": "NCCL Inspector",
+    "clog": "torchcomms' ClogHook",
+}
+
+
+def which_logs(target: str | Path) -> LogKind | None:
+    """Return of which tool *target*, a log or a folder of logs, is; None if it is neither.
+
+    Of a folder the first file that is any trace or log decides. An archive is not opened for it.
+    """
+    path = Path(target)
+    files = _files(path) if path.is_dir() else [path] if path.is_file() else []
+    kinds = (kind_of(file) for file in files)
+    kind = next((kind for kind in kinds if kind not in ("other", "archive")), "other")
+    return cast(LogKind, kind) if kind in _TOOLS else None
+
+
+def read_logs(targets: Sequence[str | Path]) -> Logs:
+    """Read the logs of a job: files, folders, or tar or zip archives of them.
+
+    Raises `UsageError` where there is no log, or those of several tools; `TraceFormatError` for a damaged
+    one, naming file, line or entry, and rank; `TraceError` where logs do not belong together.
+    """
+    archives: dict[str, str] = {}
+    with ExitStack() as stack:
+        found: dict[str, list[Path]] = defaultdict(list)
+        for target in targets:
+            for path in _opened(Path(target), stack, archives):
+                found[kind_of(path)].append(path)
+        kinds = sorted(found.keys() & set(get_args(LogKind)))
+        place = str(targets[0]) if len(targets) == 1 else f"{targets[0]} and {len(targets) - 1} more"
+        if not kinds:
+            raise UsageError(
+                f"{place} holds no logs of collectives. Known are dumps of PyTorch's flight recorder (JSON "
+                "or pickle), NCCL Inspector's JSON, and torchcomms' ClogHook text."
+            )
+        if len(kinds) > 1:
+            tools = " and ".join(_TOOLS[kind] for kind in kinds)
+            raise UsageError(f"{place} holds logs of {tools}. Give those of one tool at a time.")
+        kind = cast(LogKind, kinds[0])
+        logs, notes = _read(kind, sorted(set(found[kind])))
+        logs = [_with_place(log, archives) for log in logs]
+    return _together(kind, place, logs, notes)
+
+
+def _opened(target: Path, stack: ExitStack, archives: dict[str, str]) -> Iterator[Path]:
+    """Yield the files that *target* stands for: itself, those in the folder, or those in the archive.
+
+    *archives* learns which folder an archive was unpacked into.
+    """
+    if target.is_dir():
+        yield from _files(target)
+    elif not target.is_file():
+        raise UsageError(f"The log {target} does not exist. Check the name.")
+    elif kind_of(target) == "archive":
+        folder = stack.enter_context(unpacked(target))
+        archives[str(folder)] = str(target)
+        yield from _files(folder)
+    else:
+        yield target
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in islice(folder.rglob("*"), _MOST_FILES) if path.is_file())
+
+
+def _read(kind: LogKind, paths: Sequence[Path]) -> tuple[list[RankLog], list[str]]:
+    """Read the files of one tool; the rank of each log is known then."""
+    if kind == "inspector":
+        return read_inspector(paths)
+    if kind == "flight":
+        ranks = [_rank_by_name(path, alone=len(paths) == 1) for path in paths]
+        for at, rank in enumerate(ranks):
+            _refuse_twice(rank, paths[at], paths[ranks.index(rank)])
+        return [read_flight(path, rank) for path, rank in zip(paths, ranks, strict=True)], []
+    logs = [read_clog(path) for path in paths]
+    stated = [log.rank for log in logs]
+    if UNKNOWN in stated or len(set(stated)) < len(stated):  # no communicator spans the job
+        named = [_rank_by_name(path, alone=len(paths) == 1) for path in paths]
+        if len(set(named)) == len(named):
+            note = "no communicator spans all ranks: the names of the logs tell the ranks"
+            return [_with_rank(log, rank) for log, rank in zip(logs, named, strict=True)], [note]
+    return logs, []
+
+
+def _rank_by_name(path: Path, *, alone: bool) -> int:
+    rank = stated_rank(path)
+    if rank is None and not alone:
+        raise UsageError(
+            f"{path} does not say of which rank it is. Name each log after its rank, such as rank_3.json."
+        )
+    return rank or 0
+
+
+def _refuse_twice(rank: int, path: Path, other: Path) -> None:
+    if path != other:
+        raise TraceError(
+            f"{path} is of rank {rank}, like {other}. Give each rank's log once; if they were taken at "
+            "different times, give the later ones alone."
+        )
+
+
+def _with_place(log: RankLog, archives: dict[str, str]) -> RankLog:
+    """Return *log* as it is called in the archive it came from, if any."""
+    for folder, archive in archives.items():
+        if log.place.startswith(folder):
+            return msgspec.structs.replace(log, place=log.place.replace(folder, archive, 1))
+    return log
+
+
+def _with_rank(log: RankLog, rank: int) -> RankLog:
+    return msgspec.structs.replace(log, rank=rank)
+
+
+def _together(kind: LogKind, place: str, logs: Sequence[RankLog], notes: Sequence[str]) -> Logs:
+    """Put the logs of the ranks together: who is in which group follows from all of them."""
+    ranks: dict[int, RankLog] = {}
+    for log in sorted(logs, key=lambda log: log.rank):
+        if log.rank in ranks:
+            _refuse_twice(log.rank, Path(log.place), Path(ranks[log.rank].place))
+        ranks[log.rank] = log
+    stated = [max(comm.ranks) + 1 for log in logs for comm in log.comms.values() if comm.ranks]
+    sizes = [comm.size for log in logs for comm in log.comms.values()]
+    world = max([*stated, *sizes, *(rank + 1 for rank in ranks)])
+    if world > _MOST_RANKS:
+        raise TraceError(f"{place}: a log claims {world} ranks, which no job has.")
+    members, labels = _groups(ranks, place)
+    known = {
+        group: max([comm.size for log in logs for name, comm in log.comms.items() if name == group])
+        for group in members
+    }
+    told = [*notes, *_notes(ranks)]
+    absent = sorted(set(range(world)) - ranks.keys()) if world < 2 * _MOST_FILES else []
+    if absent:
+        told.append(f"of {world} ranks there is no log of {ranks_text(absent)}")
+    sizes_of = {group: max(known[group], len(members[group])) for group in members}
+    for group, size in known.items():
+        places = {comm.place == rank for rank, log in ranks.items() if (comm := log.comms.get(group))}
+        if size == world and places == {True}:  # all ranks, whoever's log is there
+            members[group] = tuple(range(world))
+        elif not size and len(ranks) == 1:  # nobody communicates alone
+            sizes_of[group] = max(2, sizes_of[group])
+    return Logs(kind, place, ranks, members, labels, sizes_of, world, tuple(told))
+
+
+def _notes(ranks: dict[int, RankLog]) -> list[str]:
+    """Return what the logs of single ranks note, once each with the ranks that say so."""
+    saying: dict[str, list[int]] = defaultdict(list)
+    for rank, log in ranks.items():
+        for note in log.notes:
+            saying[note].append(rank)
+    return [note if len(of) == len(ranks) else f"{note} ({ranks_text(of)})" for note, of in saying.items()]
+
+
+def _groups(ranks: dict[int, RankLog], place: str) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    """Return the global ranks of each group in its own order, and what people call it."""
+    members: dict[str, dict[int, int]] = defaultdict(dict)
+    listed: dict[str, tuple[int, ...]] = {}
+    labels: dict[str, str] = {}
+    for rank, log in ranks.items():
+        for group, comm in log.comms.items():
+            labels[group] = comm.label or group
+            if comm.ranks:
+                if listed.setdefault(group, comm.ranks) != comm.ranks:
+                    raise TraceError(
+                        f"{place}: by the log of rank {rank}, '{labels[group][:80]}' has the "
+                        f"{ranks_text(comm.ranks)}, by another the {ranks_text(listed[group])}: the logs are "
+                        "of different jobs."
+                    )
+                continue
+            spot = comm.place if comm.place != UNKNOWN else rank
+            other = members[group].setdefault(spot, rank)
+            if other != rank:
+                raise TraceError(
+                    f"{place}: ranks {other} and {rank} both say that they are number {spot} of "
+                    f"'{labels[group][:80]}': the logs are of different jobs, or groups share a name."
+                )
+    by_place = {group: tuple(rank for _, rank in sorted(spots.items())) for group, spots in members.items()}
+    return {**by_place, **listed}, labels

@@ -1,0 +1,261 @@
+"""PyTorch's flight recorder: the ring buffer of a rank's collectives, as JSON or as a pickle."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ....errors import TraceFormatError
+from ..._files import read_json, unpacked_file
+from ...chakra import NodeType
+from .._nccl import LoggedCollective, dtype_bytes, logged_collective
+from ._model import (
+    MOST_BYTES,
+    UNKNOWN,
+    Comm,
+    LoggedOp,
+    RankLog,
+    Reader,
+    bounded,
+    collective_op,
+    counted,
+    damaged,
+)
+from ._pickles import NotPlain, plain_values
+
+__all__ = ["read_flight"]
+
+_PICKLE = b"\x80"
+# Kinds of backends that record neither begin nor end: there, what is retired has ended.
+_ENDS_WHEN_RETIRED = frozenset({"gloo", "mpi"})
+_COALESCED = "coalesced"
+_PEERS = re.compile(r"(?P<kind>send|recv)\s+(?P<here>\d{1,9})\s*(?:->|<-)\s*(?P<there>\d{1,9})")
+_NS_PER_MS = 1e6
+_MOST_RANKS = 2**24
+_NO_MESSAGES = "gloo's flight recorder holds no sends and receives: they are absent"
+
+
+class _Entry(msgspec.Struct):
+    process_group: tuple[str, str]
+    profiling_name: str
+    time_created_ns: int
+    record_id: int = 0
+    collective_seq_id: int = 0
+    p2p_seq_id: int = 0
+    is_p2p: bool = False
+    input_sizes: list[list[int]] = []
+    output_sizes: list[list[int]] = []
+    input_dtypes: list[str] = []
+    output_dtypes: list[str] = []
+    state: str = ""
+    duration_ms: float | None = None
+    time_discovered_started_ns: int | None = None
+    time_discovered_completed_ns: int | None = None
+    retired: bool = False
+
+
+class _Config(msgspec.Struct):
+    ranks: str | list[int] = ""
+    desc: str = ""
+
+
+class _Dump(msgspec.Struct):
+    entries: list[dict[str, Any]] = []
+    pg_config: dict[str, _Config] = {}
+    version: str = ""
+
+
+def read_flight(path: Path, rank: int) -> RankLog:
+    """Read the dump at *path*, of *rank*; raises `TraceFormatError` naming file, rank and entry."""
+    dump = _dump(path)
+    reader = Reader(str(path), "entry", rank)
+    entries = _entries(reader, dump.entries)
+    comms, keys = _comms(reader, dump.pg_config, entries)
+    coalesced = {_batch(entry): entry for entry in entries if _plain_name(entry) == _COALESCED}
+    left_out: Counter[str] = Counter()
+    ops: list[LoggedOp] = []
+    repeats: Counter[tuple[str, bool, int]] = Counter()
+    for entry in entries:
+        reader.number = entry.record_id
+        key = keys[entry.process_group]
+        batch = (key, entry.is_p2p, entry.p2p_seq_id if entry.is_p2p else entry.collective_seq_id)
+        op = _op(reader, entry, coalesced.get(_batch(entry), entry), key, repeats[batch])
+        if op is None:
+            left_out[_plain_name(entry)] += _plain_name(entry) != _COALESCED
+            continue
+        repeats[batch] += 1
+        ops.append(op)
+    notes = [f"entries that move no data were left out: {counted(+left_out)}"] if +left_out else []
+    if any(entry.profiling_name.startswith("gloo:") for entry in entries):
+        notes.append(_NO_MESSAGES)
+    first = min((entry.record_id for entry in entries), default=0)
+    return RankLog(rank, str(path), ops, comms, from_the_start=first == 0, notes=tuple(notes))
+
+
+def _dump(path: Path) -> _Dump:
+    """Read the file, whichever of the two formats it has."""
+    data = unpacked_file(path)
+    if not data.startswith(_PICKLE):
+        return read_json(path, _Dump)
+    try:
+        return msgspec.convert(plain_values(data), _Dump)
+    except NotPlain as error:
+        raise TraceFormatError(
+            f"{path} is no flight record: the pickle cannot be read safely ({error}). Dump it as JSON, or "
+            "leave that rank's log out."
+        ) from None
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise damaged(str(path), str(error)) from None
+
+
+def _entries(reader: Reader, raw: Sequence[dict[str, Any]]) -> list[_Entry]:
+    """Return the entries in order of time; raise for one that is none."""
+    entries = []
+    for number, values in enumerate(raw):
+        reader.number = number
+        try:
+            entries.append(msgspec.convert(values, _Entry))
+        except msgspec.ValidationError as error:
+            reader.fail(str(error))
+        bounded(reader, "time_created_ns", entries[-1].time_created_ns)
+    return sorted(entries, key=lambda entry: (entry.record_id, entry.time_created_ns))
+
+
+def _comms(
+    reader: Reader, config: dict[str, _Config], entries: Sequence[_Entry]
+) -> tuple[dict[str, Comm], dict[tuple[str, str], str]]:
+    """Return the communicators, and by which key each process group of the entries is known.
+
+    Different groups may have one name on different ranks, so the ranks belong to the key where they are told.
+    """
+    comms: dict[str, Comm] = {}
+    keys: dict[tuple[str, str], str] = {}
+    for name, desc in dict.fromkeys(entry.process_group for entry in entries):
+        told = config.get(name)
+        ranks = _ranks(reader, told.ranks) if told is not None else ()
+        key = f"{name} {list(ranks)}" if ranks else f"{name} {desc}"
+        label = desc if desc not in ("", "undefined") else f"group {name}"
+        place = ranks.index(reader.rank) if reader.rank in ranks else UNKNOWN
+        if ranks and place == UNKNOWN:
+            reader.fail(f"process group '{name}' has the ranks {list(ranks)[:20]}, not this one")
+        least = 0 if ranks else _least_size(reader, name, entries)
+        comms[key] = Comm(len(ranks) or least, place, ranks, label)
+        keys[name, desc] = key
+    return comms, keys
+
+
+def _least_size(reader: Reader, group: str, entries: Sequence[_Entry]) -> int:
+    """Return how many ranks *group* has by what it gathers or scatters, 0 if no size tells."""
+    sizes = [0]
+    for entry in entries:
+        if entry.process_group[0] != group or entry.is_p2p:
+            continue
+        reader.number = entry.record_id
+        told = logged_collective(_plain_name(entry))
+        given = _bytes(reader, entry.input_sizes, entry.input_dtypes)
+        taken = _bytes(reader, entry.output_sizes, entry.output_dtypes)
+        less, more = (taken, given) if told and told.name == "reduce_scatter" else (given, taken)
+        if told is not None and told.name in ("all_gather", "reduce_scatter") and less and not more % less:
+            sizes.append(more // less)
+    return max(sizes) if max(sizes) <= _MOST_RANKS else 0
+
+
+def _ranks(reader: Reader, told: str | list[int]) -> tuple[int, ...]:
+    """Return the ranks of a group, which are written as a list or as the text of one."""
+    try:
+        ranks: list[int] = (
+            msgspec.json.decode(told or "[]", type=list[int]) if isinstance(told, str) else told
+        )
+    except msgspec.MsgspecError:
+        reader.fail(f"the ranks of a process group are '{str(told)[:80]}'")
+    if len(set(ranks)) != len(ranks) or any(not 0 <= rank < _MOST_RANKS for rank in ranks):
+        reader.fail(f"the ranks of a process group are {str(ranks)[:80]}")
+    return tuple(ranks)
+
+
+def _batch(entry: _Entry) -> tuple[tuple[str, str], bool, int]:
+    """Return what operations that were issued as one have in common."""
+    sequence = entry.p2p_seq_id if entry.is_p2p else entry.collective_seq_id
+    return entry.process_group, entry.is_p2p, sequence
+
+
+def _plain_name(entry: _Entry) -> str:
+    return entry.profiling_name.rpartition(":")[2]
+
+
+def _op(reader: Reader, entry: _Entry, timed: _Entry, group: str, repeat: int) -> LoggedOp | None:
+    """Return the operation of *entry*, *timed* by itself or by the batch it was issued in; None if none."""
+    times = _times(reader, entry, timed)
+    name, backend = _plain_name(entry), entry.profiling_name.partition(":")[0]
+    times["completed"] = (
+        timed.state == "completed"
+        or times["ended_ns"] != UNKNOWN
+        or (timed.retired and backend in _ENDS_WHEN_RETIRED)
+    )
+    times["timed_out"] = timed.retired and not times["completed"]
+    given = _bytes(reader, entry.input_sizes, entry.input_dtypes)
+    taken = _bytes(reader, entry.output_sizes, entry.output_dtypes)
+    if entry.is_p2p:
+        return _message(name, max(given, taken), group, entry, times)
+    told = logged_collective(name)
+    if told is None:
+        return None
+    size = told.fixed_bytes if told.fixed_bytes >= 0 else taken if told.sized_by_output else given
+    dtype = (entry.input_dtypes or entry.output_dtypes or [""])[0]
+    series = f"part {repeat}" if repeat else ""
+    agrees = _agreement(told, size, taken, dtype)
+    return collective_op(told, group, entry.collective_seq_id, size, agrees, series=series, **times)
+
+
+def _agreement(told: LoggedCollective, size: int, taken: int, dtype: str) -> str:
+    """Return what all ranks of a collective must agree on, for people: kind, type, and bytes if equal."""
+    if told.fixed_bytes >= 0:
+        return told.name
+    if told.name == "all_to_all":  # what each has for each may differ
+        return f"{told.name} of {dtype}"
+    return f"{told.name} of {taken if told.name == 'all_gather' and taken else size:,} bytes of {dtype}"
+
+
+def _message(name: str, size: int, group: str, entry: _Entry, times: dict[str, Any]) -> LoggedOp | None:
+    """Return the send or receive called *name*, such as ``send 0->1`` or ``recv 1<-0``."""
+    found = _PEERS.search(name)
+    if found is None:
+        return None
+    kind = NodeType.COMM_SEND if found["kind"] == "send" else NodeType.COMM_RECV
+    return LoggedOp(group, entry.p2p_seq_id, name, kind, None, size, peer=int(found["there"]), **times)
+
+
+def _times(reader: Reader, entry: _Entry, timed: _Entry) -> dict[str, Any]:
+    """Return the times of *entry*; 0 and None stand for unknown ones."""
+    begun, ended = timed.time_discovered_started_ns, timed.time_discovered_completed_ns
+    duration = timed.duration_ms
+    if duration is not None:
+        begun = None  # when a thread that looks every 100 ms saw it: the duration is exact, this is not
+    if duration is not None and not (math.isfinite(duration) and 0 <= duration < 1e12):
+        reader.fail(f"duration_ms is {duration}")
+    return {
+        "created_ns": entry.time_created_ns,
+        "started_ns": bounded(reader, "time_discovered_started_ns", begun) if begun else UNKNOWN,
+        "ended_ns": bounded(reader, "time_discovered_completed_ns", ended) if ended else UNKNOWN,
+        "duration_ns": UNKNOWN if duration is None else round(duration * _NS_PER_MS),
+    }
+
+
+def _bytes(reader: Reader, shapes: Sequence[Sequence[int]], dtypes: Sequence[str]) -> int:
+    """Return the bytes of tensors, 0 if there are none; their types may be told once for all."""
+    total = 0
+    for index, shape in enumerate(shapes):
+        if any(not 0 <= size <= MOST_BYTES for size in shape) or len(shape) > 64:
+            reader.fail(f"a tensor has the shape {str(list(shape))[:80]}")
+        dtype = dtypes[min(index, len(dtypes) - 1)] if dtypes else ""
+        width = dtype_bytes(dtype)
+        if not width:
+            reader.fail(f"a tensor has the type '{dtype[:40]}', which PyTorch does not have")
+        total = bounded(reader, "the size of its tensors", total + math.prod(shape) * width, MOST_BYTES)
+    return total

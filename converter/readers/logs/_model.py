@@ -1,0 +1,178 @@
+"""What production logs tell, whichever tool wrote them: the operations of each rank and their groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NoReturn
+
+import msgspec
+
+from ....errors import TraceFormatError
+from ...chakra import CollectiveType, NodeType
+from .._nccl import LoggedCollective
+
+__all__ = [
+    "MOST_BYTES",
+    "UNKNOWN",
+    "Comm",
+    "LogKind",
+    "LoggedOp",
+    "Logs",
+    "RankLog",
+    "Reader",
+    "bounded",
+    "collective_op",
+    "damaged",
+]
+
+LogKind = Literal["flight", "inspector", "clog"]
+UNKNOWN = -1
+MOST_BYTES = 2**56
+_MOST_NS = 2**62
+
+
+class LoggedOp(msgspec.Struct, frozen=True, gc=False):
+    """One collective, send or receive of one rank, as a log has it.
+
+    *group* names the communicator as on all its ranks. *series* and *sequence* tell which of the group's
+    collectives it is: they are the same on every rank, and *sequence* goes up by one within a series. Of a
+    send or receive *peer* is the other's place in the group. *size_bytes* is what counts for simulators, of
+    this rank; *agrees* what must be the same on all ranks. Times are Unix nanoseconds by the rank's own
+    clock: enqueued, begun, ended; *duration_ns* is what the library measured itself. `UNKNOWN` (-1) stands
+    for all that the log does not say. *completed* is None where it cannot tell. Ranks of a *rooted*
+    collective need not wait for each other.
+    """
+
+    group: str
+    sequence: int
+    name: str
+    node_type: NodeType
+    collective: CollectiveType | None
+    size_bytes: int
+    agrees: str = ""
+    series: str = ""
+    peer: int = UNKNOWN
+    created_ns: int = UNKNOWN
+    started_ns: int = UNKNOWN
+    ended_ns: int = UNKNOWN
+    duration_ns: int = UNKNOWN
+    completed: bool | None = None
+    timed_out: bool = False
+    rooted: bool = False
+    note: str = ""
+
+    @property
+    def is_collective(self) -> bool:
+        """Whether it is a collective, no send or receive."""
+        return self.collective is not None
+
+
+class Comm(msgspec.Struct, frozen=True):
+    """A communicator as one rank's log has it: how many ranks, this one's place, () or the global *ranks*."""
+
+    size: int = 0
+    place: int = UNKNOWN
+    ranks: tuple[int, ...] = ()
+    label: str = ""
+
+
+class RankLog(msgspec.Struct, frozen=True):
+    """The operations of one rank in the order it enqueued them; *rank* is `UNKNOWN` until it is told.
+
+    *from_the_start* says whether nothing was lost before the first; *notes* what was left out and why.
+    """
+
+    rank: int
+    place: str
+    ops: list[LoggedOp]
+    comms: dict[str, Comm]
+    host: str = ""
+    from_the_start: bool = False
+    notes: tuple[str, ...] = ()
+
+
+class Logs(msgspec.Struct, frozen=True):
+    """The logs of a job: *ranks* by global rank, and the global ranks of each group, in its own order.
+
+    Of a *short* group the logs do not tell all members: it has more than are listed. *labels* are what
+    people call the groups.
+    """
+
+    kind: LogKind
+    place: str
+    ranks: dict[int, RankLog]
+    groups: dict[str, tuple[int, ...]]
+    labels: dict[str, str]
+    sizes: dict[str, int]
+    world_size: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def short(self) -> set[str]:
+        """The groups of which not all members are known."""
+        return {group for group, members in self.groups.items() if self.sizes[group] > len(members)}
+
+    def label(self, group: str) -> str:
+        """Return what people call *group*."""
+        return self.labels.get(group, group)
+
+
+class Reader:
+    """Where in a log something stands, for errors: *unit* N of file *place*."""
+
+    def __init__(self, place: str, unit: str, rank: int = UNKNOWN) -> None:
+        self.place = place
+        self.unit = unit
+        self.rank = rank
+        self.number = 0
+
+    def fail(self, what: str) -> NoReturn:
+        """Raise `TraceFormatError` for the present line or entry."""
+        of_rank = f" (rank {self.rank})" if self.rank != UNKNOWN else ""
+        raise damaged(f"{self.place}{of_rank}, {self.unit} {self.number}", what)
+
+
+def damaged(where: str, what: str) -> TraceFormatError:
+    """Return the error for a log that says something it cannot."""
+    return TraceFormatError(
+        f"{where}: {what}. The log is damaged, was cut off, or is of another kind. Copy it again, or leave "
+        "that rank's log out."
+    )
+
+
+def bounded(reader: Reader, name: str, value: int, most: int = _MOST_NS, least: int = 0) -> int:
+    """Return *value*; raise `TraceFormatError` where no log has such a number."""
+    if not least <= value <= most:
+        reader.fail(f"{name} is {value}, which no job has")
+    return value
+
+
+def collective_op(
+    told: LoggedCollective, group: str, sequence: int, size: int, agrees: str, **more: Any
+) -> LoggedOp:
+    """Return the collective that a log's name of it was *told* to be."""
+    return LoggedOp(
+        group,
+        sequence,
+        told.name,
+        NodeType.COMM_COLL,
+        told.collective,
+        size,
+        agrees,
+        rooted=told.rooted,
+        note=told.note,
+        **more,
+    )
+
+
+def ranks_text(ranks: Sequence[int], most: int = 8) -> str:
+    """Return ``rank 3`` or ``ranks 0, 2, 5``."""
+    shown = ", ".join(map(str, ranks[:most])) + (
+        f" and {len(ranks) - most} more" if len(ranks) > most else ""
+    )
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {shown}"
+
+
+def counted(left_out: Mapping[str, int]) -> str:
+    """Return ``split (2), coalesced (5)``."""
+    return ", ".join(f"{name[:40]} ({count})" for name, count in sorted(left_out.items())[:8])

@@ -1,0 +1,610 @@
+"""Production logs: what is read, matched across ranks, refused, and made a workload."""
+
+import contextlib
+import gzip
+import io
+import json
+import pickle
+import tarfile
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, given, settings
+from log_files import BEGIN_NS, MS, US, Job, straggling_job
+
+from chakrascope.converter import Workload, convert_logs, doctor, match_logs, read_logs
+from chakrascope.converter.building import GAP
+from chakrascope.converter.readers import kind_of
+from chakrascope.errors import ChakrascopeError, TraceError, TraceFormatError, UsageError
+from chakrascope.runner import NetworkConfig, simulate
+
+RING_4 = """topology: [ Ring ]
+npus_count: [ 4 ]
+bandwidth: [ 50.0 ]
+latency: [ 500.0 ]
+"""
+
+
+@pytest.fixture
+def job():
+    return straggling_job()
+
+
+def network(tmp_path, ranks=4):
+    path = tmp_path / "network.yml"
+    path.write_text(RING_4.replace("4 ]", f"{ranks} ]"))
+    return NetworkConfig.load(path)
+
+
+def of_rank(workload, rank):
+    table = workload.node_table()
+    return table[table["rank"] == rank].reset_index(drop=True)
+
+
+def collectives(matched):
+    """Return what the logs have in common, however a tool counts and calls it."""
+    return sorted(
+        (op.name, op.size_bytes, tuple(found.ops)) for found in matched.collectives for op in [found.first]
+    )
+
+
+# What each tool's log of one job gives
+
+
+@pytest.mark.parametrize("kind", ["flight", "inspector", "clog"])
+def test_all_tools_tell_the_same_collectives_of_one_job(tmp_path, job, kind):
+    matched = match_logs(read_logs([job.write(tmp_path / kind, kind)]))
+    expected = [("all_gather", 2048, pair) for pair in ((0, 1), (2, 3))] * 4
+    expected += [("reduce_scatter", 16384, pair) for pair in ((0, 2), (1, 3))] * 4
+    expected += [("all_reduce", 8192, (0, 1, 2, 3))] * 4
+    assert collectives(matched) == sorted(expected)
+    assert {matched.logs.groups[found.group] for found in matched.collectives} == {
+        (0, 1, 2, 3), (0, 1), (2, 3), (0, 2), (1, 3),
+    }  # fmt: skip
+    assert [(m.source, m.target, m.send.size_bytes) for m in matched.messages] == [(0, 1, 1024)] * 4
+    assert not any([matched.mismatches, matched.unfinished, matched.before, matched.after, matched.loose])
+
+
+def test_a_workload_of_a_flight_record_has_the_collectives_and_the_gaps_as_measured(tmp_path):
+    job = Job(2)
+    job.compute({0: 1000, 1: 3000})
+    job.collective(floats=1024, transfer_us=100)
+    job.compute(400)
+    job.collective("all_gather", floats=256, transfer_us=50)
+    job.collective("broadcast", floats=1, transfer_us=10)
+    job.collective(floats=1, transfer_us=10)
+    workload = convert_logs([job.write(tmp_path / "logs")])
+    first = of_rank(workload, 0)
+    assert first["name"].tolist() == ["all_reduce", GAP, "all_gather", "broadcast", "all_reduce"]
+    assert first["duration_ns"].tolist() == [2100 * US, 400 * US, 50 * US, 10 * US, 10 * US]
+    assert first["measured_start_ns"].tolist() == [0, 2100 * US, 2500 * US, 2550 * US, 2560 * US]
+    assert first["comm_size_bytes"].tolist() == [4096, -1, 1024, 4, 4]
+    assert first["kind"].tolist() == ["communication", "compute", *["communication"] * 3]
+    last = of_rank(workload, 1)  # its clock is the same, so it begins when rank 0 does
+    assert last["duration_ns"].tolist() == [2000 * US, 100 * US, 400 * US, 50 * US, 10 * US, 10 * US]
+    assert last["measured_start_ns"].tolist()[:4] == [0, 2000 * US, 2100 * US, 2500 * US]
+    assert workload.metadata["measured_step_ns"] == {"0": 2570 * US, "1": 2570 * US}
+    assert workload.metadata["captured"] is True
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), [("flight", {}), ("inspector", {"verbose": True}), ("clog", {})]
+)
+@pytest.mark.parametrize("backend", ["analytical-unaware", "analytical-aware"])
+def test_every_workload_runs_to_its_end_and_takes_the_measured_time(tmp_path, job, kind, options, backend):
+    workload = convert_logs([job.write(tmp_path / kind, kind, **options)], tmp_path / "w")
+    assert Workload.load(tmp_path / "w") == workload
+    result = simulate(workload, "default", network(tmp_path), backend=backend)
+    measured = max(workload.metadata["measured_step_ns"].values())
+    # A fast network saves at most the transfers: 100, 300, 50 and 200 us of four steps; ClogHook's are in ms.
+    saved_us = 650 if kind != "clog" else 1650
+    assert measured - 4 * saved_us * US <= result.makespan_ns <= measured
+    assert not [finding for finding in doctor(tmp_path / "w") if finding.severity == "error"]
+
+
+def test_operations_that_ran_at_the_same_time_do_not_wait_for_each_other(tmp_path):
+    job = Job(2, {"a": [0, 1], "b": [0, 1]})
+    for group in ("a", "b"):  # the second is issued while the first runs
+        for rank in (0, 1):
+            job.now[rank] = BEGIN_NS + (0 if group == "a" else 100 * US)
+        job.collective(group=group, transfer_us=500)
+    job.compute(50)
+    job.collective(group="a", transfer_us=10)
+    workload = convert_logs([job.write(tmp_path / "logs", timed=False)])
+    graph = workload.graphs[0]
+    names = graph.nodes["name"].tolist()
+    assert names == ["all_reduce", GAP, "all_reduce", GAP, "all_reduce"]
+    edges = set(zip(graph.edges["src"].tolist(), graph.edges["dst"].tolist(), strict=True))
+    assert not {(0, 1), (0, 2)} & edges  # neither the issue nor the second waits for the first
+    assert {(0, 3), (2, 3), (3, 4)} <= edges
+    assert graph.nodes["duration_ns"].tolist() == [500 * US, 100 * US, 500 * US, 50 * US, 10 * US]
+
+
+def test_a_ring_buffer_begins_where_all_ranks_still_have_everything(tmp_path):
+    job = Job(3)
+    for _ in range(6):
+        job.compute(100)
+        job.collective()
+    folder = job.write(tmp_path / "logs")
+    cut = {"entries": 2, "rank": 1}
+    (folder / "nccl_trace_rank_1.json").write_text(json.dumps(job.flight(1, first=cut["entries"])))
+    workload = convert_logs([folder])
+    assert [graph.nodes["name"].tolist().count("all_reduce") for graph in workload.graphs] == [4, 4, 4]
+    said = " ".join(workload.metadata["assumptions"])
+    assert "the beginning of the job is lost" in said
+    assert "4 records of collectives that some rank's log lost" in said
+
+
+def test_messages_are_matched_from_the_end_where_the_beginning_is_lost(tmp_path):
+    job = Job(2)
+    for size in (1, 2, 3):
+        job.message(0, 1, floats=size)
+        job.collective()
+    folder = job.write(tmp_path / "logs")
+    (folder / "nccl_trace_rank_1.json").write_text(json.dumps(job.flight(1, first=1)))
+    matched = match_logs(read_logs([folder]))
+    assert [(m.send.size_bytes, m.receive.size_bytes) for m in matched.messages] == [(8, 8), (12, 12)]
+    assert matched.loose == 1
+
+
+def test_operations_issued_as_one_have_the_times_of_the_batch(tmp_path):
+    job = Job(2)
+    job.collective(floats=8)
+    for rank in (0, 1):
+        dump = job.flight(rank)
+        (entry,) = dump["entries"]
+        parts = [entry | {"record_id": at, "state": "scheduled", "retired": False} for at in (0, 1)]
+        for part in parts:
+            part.pop("duration_ms")
+            part["time_discovered_completed_ns"] = None
+        whole = entry | {"record_id": 2, "profiling_name": "nccl:coalesced", "input_sizes": [[8]]}
+        dump["entries"] = [*parts, whole]
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(dump))
+    matched = match_logs(read_logs([tmp_path]))
+    assert [op.duration_ns for found in matched.collectives for op in found.ops.values()] == [100 * US] * 4
+    assert not matched.unfinished
+
+
+def test_clocks_follow_from_the_ends_of_collectives(tmp_path):
+    job = straggling_job(ahead_ns={1: 3 * MS, 2: -(10**12)})
+    matched = match_logs(read_logs([job.write(tmp_path / "logs")]))
+    assert matched.clocks.known_from == "ends"
+    assert matched.clocks.corrected == {1: 3 * MS, 2: -(10**12)}
+    right = convert_logs([straggling_job().write(tmp_path / "right")])
+    assert convert_logs([tmp_path / "logs"]).graphs == right.graphs
+
+
+def test_without_ends_the_order_of_the_collectives_bounds_the_clocks(tmp_path):
+    options = {"backend": "gloo", "timed": False}
+    job = straggling_job(ahead_ns={3: 10**13})
+    clocks = match_logs(read_logs([job.write(tmp_path / "far", **options)])).clocks
+    assert clocks.known_from == "order"
+    assert clocks.corrected.keys() == {3}
+    assert abs(clocks.corrected[3] - 10**13) <= clocks.spread_ns < 10 * MS
+    near = match_logs(read_logs([straggling_job().write(tmp_path / "near", **options)])).clocks
+    assert (near.known_from, near.corrected) == ("order", {})
+
+
+def test_uneven_all_to_alls_are_no_disagreement(tmp_path):
+    job = Job(2)
+    job.collective("all_to_all", floats=64, sizes={1: 128})
+    workload = convert_logs([job.write(tmp_path / "logs")])
+    assert [graph.nodes["comm_size_bytes"].tolist() for graph in workload.graphs] == [[512], [512]]
+    assert any("uneven" in note for note in workload.metadata["assumptions"])
+
+
+# What went wrong in the job
+
+
+def test_a_hang_names_who_is_missing(tmp_path):
+    job = Job(4)
+    job.collective()
+    job.collective("broadcast")
+    job.collective(missing=(1,))
+    with pytest.raises(TraceError, match=r"rank 1 never did\. Rank 1 last issued broadcast 2 there") as error:
+        convert_logs([job.write(tmp_path / "logs")])
+    assert "All_reduce 3 of world did not complete: ranks 0, 2, 3 issued it" in error.value.message
+    (finding,) = [found for found in doctor(tmp_path / "logs") if found.severity == "error"]
+    assert finding.cause in error.value.message
+    cut = convert_logs([tmp_path / "logs"], cut_unfinished=True)
+    assert cut.graphs[0].nodes["name"].tolist() == ["all_reduce", "broadcast"]
+    assert "3 records of operations that had not completed were left out" in cut.metadata["assumptions"]
+
+
+def test_a_hang_in_one_group_is_told_before_those_that_follow_from_it(tmp_path):
+    job = Job(4, {"tp-1": [2, 3], "dp-0": [0, 2]})
+    job.collective(group="tp-1")
+    job.collective(group="dp-0")
+    job.collective(group="tp-1", missing=(3,))  # rank 2 waits for rank 3
+    job.collective(group="dp-0", missing=(2,))  # rank 0 waits for rank 2
+    matched = match_logs(read_logs([job.write(tmp_path / "logs")]))
+    causes = [found.cause for found in doctor(tmp_path / "logs") if found.severity == "error"]
+    assert len(matched.unfinished) == 2
+    assert causes[0].startswith("All_reduce 2 of tp-1 did not complete: rank 2 issued it, rank 3 never did.")
+    assert "Rank 2 waits in all_reduce 2 of tp-1." in causes[1]
+
+
+def test_a_hang_with_a_rank_without_log_says_so(tmp_path):
+    job = Job(3)
+    job.collective()
+    job.collective(missing=(2,))
+    with pytest.raises(TraceError, match="ranks 0, 1 issued it, there is no log of rank 2"):
+        convert_logs([job.write(tmp_path / "logs", ranks=(0, 1))])
+
+
+def test_all_issued_and_none_completed_blames_the_network(tmp_path):
+    job = Job(2)
+    job.collective()
+    for records in job.records.values():
+        records[0].end_ns = None
+    with pytest.raises(TraceError, match="so did all others, so the network or a rank's device"):
+        convert_logs([job.write(tmp_path / "logs")])
+
+
+@pytest.mark.parametrize("kind", ["flight", "inspector", "clog"])
+def test_ranks_that_disagree_are_named_with_what_each_says(tmp_path, kind):
+    job = Job(3)
+    job.collective(floats=1024)
+    job.collective(floats=1024, sizes={2: 1000})
+    folder = job.write(tmp_path / kind, kind)
+    with pytest.raises(TraceError, match=r"ranks 0, 1 say .*4,096 bytes.*; rank 2 says .*4,000 bytes"):
+        convert_logs([folder], back_to_back=True)
+    assert "Ranks disagree about collective" in doctor(folder)[0].cause
+
+
+def test_another_collective_at_the_same_place_is_a_disagreement(tmp_path):
+    job = Job(2)
+    job.collective()
+    job.records[1][0].name = "broadcast"
+    with pytest.raises(TraceError, match=r"rank 0 says all_reduce .*; rank 1 says broadcast"):
+        convert_logs([job.write(tmp_path / "logs")])
+
+
+# Ranks that are absent, doubled, or unknown
+
+
+def test_a_rank_given_twice_is_refused(tmp_path, job):
+    folder = job.write(tmp_path / "logs")
+    (folder / "again_rank_2.json").write_text(json.dumps(job.flight(2)))
+    with pytest.raises(TraceError, match="is of rank 2, like"):
+        read_logs([folder])
+    inspector = job.write(tmp_path / "inspector", "inspector")
+    (inspector / "copy.log").write_text(job.inspector(1))
+    with pytest.raises(TraceError, match="both log process 101 on host0"):
+        read_logs([inspector])
+    clog = job.write(tmp_path / "clog", "clog")
+    (clog / "other1.clog").write_text(job.clog(1))
+    with pytest.raises(TraceError, match="is of rank 1, like"):
+        read_logs([clog])
+
+
+def test_a_log_that_was_copied_onto_itself_is_refused(tmp_path, job):
+    (tmp_path / "a.log").write_text(job.inspector(0) * 2)
+    with pytest.raises(TraceError, match=r"rank 0\) has all_gather 0 of communicator 0xb twice"):
+        match_logs(read_logs([tmp_path / "a.log"]))
+
+
+def test_absent_ranks_are_stood_in_for_only_where_all_do_the_same(tmp_path, job):
+    data_parallel = Job(4)
+    data_parallel.collective()
+    workload = convert_logs([data_parallel.write(tmp_path / "dp", ranks=(1, 2))])
+    assert workload.num_ranks == 4
+    assert any(
+        "2 of 4 ranks (ranks 1, 2) stand for the others" in n for n in workload.metadata["assumptions"]
+    )
+    assert any(found.severity == "warning" for found in doctor(tmp_path / "dp"))
+    with pytest.raises(TraceError, match="no log of ranks 2, 3 of 4, and the ranks communicate in groups"):
+        convert_logs([job.write(tmp_path / "tp", ranks=(0, 1))])
+
+
+def test_groups_that_no_log_lists_are_who_logs_them(tmp_path, job):
+    logs = read_logs([job.write(tmp_path / "logs", backend="gloo", timed=False, listed=False)])
+    assert set(logs.groups.values()) == {(0, 1, 2, 3), (0, 1), (2, 3), (0, 2), (1, 3)}
+    one = job.write(tmp_path / "one", ranks=(0,), backend="gloo", timed=False, listed=False)
+    with pytest.raises(TraceError, match="which ranks make up world: they name rank 0 of at least 2"):
+        convert_logs([one])
+
+
+def test_logs_of_different_jobs_are_refused(tmp_path):
+    for rank, groups in ((0, {"tp": [0, 1]}), (1, {"tp": [1, 2]})):
+        job = Job(3, groups)
+        job.collective()
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(job.flight(rank)))
+    assert len(read_logs([tmp_path]).groups) == 1  # a group is known by its ranks, too
+    for rank in (0, 1):
+        (tmp_path / f"rank{rank}.clog").write_text(Job(2).clog(0))
+    with pytest.raises(UsageError, match="logs of torchcomms' ClogHook and PyTorch's flight recorder"):
+        read_logs([tmp_path])
+
+
+# NCCL Inspector
+
+
+def test_logs_without_times_become_a_workload_only_when_asked_to(tmp_path, job):
+    folder = job.write(tmp_path / "logs", "inspector")
+    with pytest.raises(UsageError, match="how long collectives took, not when they ran"):
+        convert_logs([folder])
+    workload = convert_logs([folder], back_to_back=True)
+    assert not workload.node_table()["name"].eq(GAP).any()
+    assert workload.metadata["captured"] is False
+    assert any("without any computation" in note for note in workload.metadata["assumptions"])
+    for backend in ("analytical-unaware", "analytical-aware"):
+        assert 0 < simulate(workload, "default", network(tmp_path), backend=backend).makespan_ns < MS
+
+
+def test_lines_behind_a_marker_are_of_its_communicator(tmp_path, job):
+    plain = read_logs([job.write(tmp_path / "plain", "inspector")])
+    marked = read_logs([job.write(tmp_path / "marked", "inspector", marked=True)])
+    assert [log.ops for log in plain.ranks.values()] == [log.ops for log in marked.ranks.values()]
+    lost = {"coll_dropped_since_last_dump": 5, "p2p_dropped_since_last_dump": 2}
+    with (tmp_path / "marked" / "host0-pid100.log").open("a") as file:
+        file.write(json.dumps({"dump_stats": lost}) + "\n")
+    assert (
+        "7 records were overwritten before they were written out (rank 0)"
+        in read_logs([tmp_path / "marked"]).notes
+    )
+
+
+def test_one_process_that_drives_several_devices_is_several_ranks(tmp_path):
+    job = Job(2)
+    job.collective()
+    text = "".join(job.inspector(rank).replace('"pid": 101', '"pid": 100') for rank in (0, 1))
+    (tmp_path / "both.log").write_text(text)
+    logs = read_logs([tmp_path])
+    assert (sorted(logs.ranks), logs.world_size) == ([0, 1], 2)
+
+
+def test_without_a_communicator_of_all_ranks_host_and_process_number_them(tmp_path):
+    job = Job(4, {"tp-0": [0, 1], "tp-1": [2, 3]})
+    job.collective(group="tp-0")
+    job.collective(group="tp-1")
+    logs = read_logs([job.write(tmp_path / "logs", "inspector")])
+    assert sorted(logs.groups.values()) == [(0, 1), (2, 3)]
+    assert any("numbered by host and process" in note for note in logs.notes)
+
+
+# torchcomms
+
+
+def test_a_graph_that_runs_again_counts_each_time(tmp_path):
+    text = """V|1|base_timestamp=100.000
+new_comm|comm=w|rank={rank}|world_size=2
+C1|sig|all_reduce|in_count=8|out_count=8|dtype=bf16|red_op=sum|async_op=f|comm=w
+C2|sig|batch_op_issue|num_ops=2|async_op=f|comm=w
+G7|C1|Q|work_id=1|+0.001
+C2|Q|work_id=2|+0.002
+G7|R1|C1|S|+0.010
+G7|R1|C1|E|+0.012
+G7|R2|C1|S|+0.020
+G7|R2|C1|E|+0.021
+WARN|something odd
+"""
+    for rank in (0, 1):
+        (tmp_path / f"{rank}.clog").write_text(text.format(rank=rank))
+    matched = match_logs(read_logs([tmp_path]))
+    assert [found.first.size_bytes for found in matched.collectives] == [16, 16]
+    op = matched.collectives[1].first
+    assert (op.started_ns, op.ended_ns) == (100_020_000_000, 100_021_000_000)
+    said = " ".join(matched.logs.notes)
+    assert "batch_op_issue (1), recorded into a CUDA graph (1)" in said
+    assert "1 warnings of its own" in said
+
+
+def test_without_lifecycle_events_nothing_is_taken_for_a_hang(tmp_path, job):
+    matched = match_logs(read_logs([job.write(tmp_path / "logs", "clog", lifecycle=False)]))
+    assert not matched.unfinished
+    assert matched.clocks.known_from == "order"
+
+
+def test_a_cut_last_line_is_no_damage(tmp_path):
+    job = Job(1)
+    job.collective()
+    (tmp_path / "a.clog").write_text(job.clog(0) + "C1|Q|wor")
+    assert len(read_logs([tmp_path]).ranks[0].ops) == 1
+
+
+# Files of any kind
+
+
+def test_archives_compressed_files_and_lists_of_files_are_the_same(tmp_path, job):
+    folder = job.write(tmp_path / "logs")
+    expected = read_logs([folder])
+    with tarfile.open(tmp_path / "logs.tar.gz", "w:gz") as archive:
+        archive.add(folder, "logs")
+    (tmp_path / "packed").mkdir()
+    for path in folder.iterdir():
+        (tmp_path / "packed" / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    for given_ in ([tmp_path / "logs.tar.gz"], [tmp_path / "packed"], sorted(folder.iterdir())):
+        found = read_logs(given_)
+        assert [log.ops for log in found.ranks.values()] == [log.ops for log in expected.ranks.values()]
+    place = read_logs([tmp_path / "logs.tar.gz"]).ranks[0].place
+    assert place.startswith(str(tmp_path / "logs.tar.gz"))
+    assert doctor(tmp_path / "logs.tar.gz")[0].severity != "error"
+
+
+def test_kinds_are_told_by_content(tmp_path, job):
+    dump = job.flight(0)
+    files = {
+        "flight": json.dumps(dump).encode(),
+        "inspector": job.inspector(0).encode(),
+        "clog": job.clog(0).encode(),
+    }
+    for kind, data in files.items():
+        (tmp_path / "x").write_bytes(data)
+        assert kind_of(tmp_path / "x") == kind
+    (tmp_path / "x").write_bytes(pickle.dumps(dump, protocol=2))
+    assert kind_of(tmp_path / "x") == "flight"
+    (tmp_path / "x").write_bytes(pickle.dumps({"weights": 1}))
+    assert kind_of(tmp_path / "x") == "other"
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_a_pickle_says_the_same_as_json(tmp_path, job, protocol):
+    for rank in range(4):
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(job.flight(rank), protocol=protocol))
+    expected = read_logs([job.write(tmp_path.with_name("json"))])
+    assert [log.ops for log in read_logs([tmp_path]).ranks.values()] == [
+        log.ops for log in expected.ranks.values()
+    ]
+
+
+class Hostile:
+    def __init__(self, target):
+        self.target = target
+
+    def __reduce__(self):
+        return (open, (str(self.target), "w"))
+
+
+def test_a_hostile_pickle_calls_nothing(tmp_path):
+    target = tmp_path / "made"
+    bad = {"entries": [], "pg_config": {"0": Hostile(target)}}
+    marker = b"\x8c\x09pg_config0"  # what makes it look like a dump
+    attacks = [
+        pickle.dumps(bad, protocol=4),
+        pickle.dumps(bad, protocol=2),
+        b"\x80\x02X\x09\0\0\0pg_config0r\xff\xff\xff\x7f.",  # a memo number of two billion
+        b"\x80\x05" + marker + b"\x96\xff\xff\xff\xff\xff\xff\xff\x0f.",  # a byte array of an exbibyte
+        b"\x80\x04" + marker + b"\x82\x01.",  # a registered extension
+        b"\x80\x02X\x09\0\0\0pg_config" + b"(" * 50 + b".",
+        pickle.dumps({"pg_config": {}}, protocol=4)[:-3],
+    ]
+    for number, data in enumerate(attacks):
+        path = tmp_path / f"rank_{number}"
+        path.write_bytes(data)
+        with pytest.raises(TraceFormatError, match=f"rank_{number}"):
+            read_logs([path])
+    assert not target.exists()
+
+
+def _nested(key, value):
+    """Return a change of the third entry of a dump."""
+
+    def change(dump):
+        dump["entries"][2][key] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _nested("time_created_ns", "soon"),
+        _nested("time_created_ns", -5),
+        _nested("time_created_ns", 2**63 - 1),
+        _nested("duration_ms", 1e300),
+        _nested("input_sizes", [[2**60]]),
+        _nested("input_sizes", [[-1]]),
+        _nested("input_sizes", [[2**30, 2**30, 2**30]]),
+        _nested("input_dtypes", ["\x1b[31mred"]),
+        _nested("process_group", ["0"]),
+        _nested("process_group", None),
+        _nested("profiling_name", 7),
+    ],
+)
+def test_an_entry_that_cannot_be_is_named_with_file_and_rank(tmp_path, job, change):
+    folder = job.write(tmp_path / "logs")
+    dump = job.flight(3)
+    change(dump)
+    (folder / "nccl_trace_rank_3.json").write_text(json.dumps(dump))
+    with pytest.raises(TraceFormatError, match=r"nccl_trace_rank_3\.json \(rank 3\), entry 2: "):
+        read_logs([folder])
+
+
+@pytest.mark.parametrize("ranks", ["[0, 0]", "[5]", "nobody", "[-1, 3]", "__import__('os')", "[99999999999]"])
+def test_groups_of_impossible_ranks_are_refused(tmp_path, job, ranks):
+    dump = job.flight(3)
+    for config in dump["pg_config"].values():
+        config["ranks"] = ranks
+    (tmp_path / "rank_3.json").write_text(json.dumps(dump))
+    with pytest.raises(TraceFormatError, match=r"\(rank 3\)"):
+        read_logs([tmp_path / "rank_3.json"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new"),
+    [
+        ("inspector", '"n_ranks": 4', '"n_ranks": 0'),
+        ("inspector", '"n_ranks": 2', '"n_ranks": "two"'),
+        ("inspector", '"rank": 0', '"rank": 17'),
+        ("inspector", '"coll_msg_size_bytes": 2048', '"coll_msg_size_bytes": -1'),
+        ("inspector", '"coll_msg_size_bytes": 2048', '"coll_msg_size_bytes": 99999999999999999999'),
+        ("inspector", '"coll_sn": 0', '"coll_sn": 1e999'),
+        ("inspector", '"coll_perf": {', '"coll_perf": [{'),
+        ("clog", "dtype=f32", "dtype=f31"),
+        ("clog", "in_count=512", "in_count=9999999999999999999"),
+        ("clog", "C1|Q", "C9|Q"),
+        ("clog", "rank=0|world_size=4", "rank=4|world_size=4"),
+        ("clog", "V|1|", "V|2|"),
+        ("clog", "C1|S", "\x1b[2JC1|S"),
+        ("clog", "peer=1", "peer=x"),
+    ],
+)
+def test_a_line_that_cannot_be_is_named_with_its_file(tmp_path, job, kind, old, new):
+    folder = job.write(tmp_path / kind, kind)
+    path = sorted(folder.iterdir())[0]
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(TraceFormatError, match=rf"{path.name}, line \d+: "):
+        read_logs([folder])
+
+
+def test_a_truncated_line_is_named(tmp_path, job):
+    path = tmp_path / "a.log"
+    text = job.inspector(0)
+    path.write_text(text[: text.rindex("coll_sn")])
+    with pytest.raises(TraceFormatError, match=rf"a\.log, line {text.count(chr(10))}: "):
+        read_logs([path])
+
+
+def test_a_bomb_is_not_unpacked(tmp_path):
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="w") as file:
+        file.write(b'{"dump_stats": {}}\n')
+        for _ in range(300):
+            file.write(b" " * 2**20)
+    (tmp_path / "a.log.gz").write_bytes(packed.getvalue())
+    with pytest.raises(TraceFormatError, match="unpacks to more than 200 times its size"):
+        read_logs([tmp_path / "a.log.gz"])
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_damage_of_any_kind_is_an_error_and_no_crash(tmp_path, job, data):
+    kind = data.draw(st.sampled_from(["json", "pickle", "inspector", "clog"]))
+    whole = {
+        "json": lambda: json.dumps(job.flight(0)).encode(),
+        "pickle": lambda: pickle.dumps(job.flight(0)),
+        "inspector": lambda: job.inspector(0, verbose=True).encode(),
+        "clog": lambda: job.clog(0).encode(),
+    }[kind]()
+    changed = bytearray(whole)
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(changed) - 1))
+        piece = data.draw(
+            st.binary(max_size=4) | st.sampled_from([b"-1", b"1e400", b"null", b"[[[[", b"9" * 30])
+        )
+        changed[at : at + data.draw(st.integers(0, 8))] = piece
+        if not changed:
+            break
+    path = tmp_path / "rank_0.log"
+    path.write_bytes(bytes(changed))
+    with contextlib.suppress(ChakrascopeError):
+        convert_logs([path], back_to_back=True)
+
+
+# Real dumps
+
+
+def test_a_dump_of_a_job_with_gloo(shared):
+    folder = shared / "traces" / "gloo_flight_recorder"
+    if not folder.is_dir():
+        pytest.skip("the shared dump of gloo is not here")
+    logs = read_logs([folder])
+    names = [op.name for op in logs.ranks[0].ops]
+    assert len(names) == 57
+    assert set(names) == {"scatter", "broadcast", "all_gather", "all_reduce"}
+    assert all(op.completed for op in logs.ranks[0].ops)
+    with pytest.raises(TraceError, match="do not tell which ranks make up mesh_dp"):
+        convert_logs([folder])
