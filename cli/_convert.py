@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 from rich.markup import escape
 
-from ..converter import Workload, convert, convert_files
+from ..converter import Workload, convert, convert_files, convert_logs
 from ..converter.building import profiler_overhead
+from ..converter.readers.logs import which_logs
 from ..errors import UsageError
 from ..support import count_text
 from ._output import console, counter, print_next, print_rows, stage
@@ -69,10 +71,24 @@ def convert_foreign(
             progress=counter(status, "ranks"),
             jobs=None,
         )
+    return workload, _kept(workload, study_folder, prefix)
+
+
+def convert_production_logs(
+    study_folder: Path | None, logs: Sequence[str], prefix: str | None, options: dict[str, bool]
+) -> tuple[Workload, Path]:
+    """Convert production *logs* as `convert_foreign` does trace files; return the workload and where it is."""
+    with stage("converted the logs to Chakra graphs"):
+        workload = convert_logs(logs, prefix, **options)
+    return workload, _kept(workload, study_folder, prefix)
+
+
+def _kept(workload: Workload, study_folder: Path | None, prefix: str | None) -> Path:
+    """Keep *workload* in the study, if there is one; return where it is."""
     if study_folder is None:
-        return workload, Path(str(prefix))
+        return Path(str(prefix))
     study = _study_type().create(study_folder)
-    return workload, study.add_workload(workload, str(workload.metadata["trace_set"]) or "traces")
+    return study.add_workload(workload, str(workload.metadata["trace_set"]) or "traces")
 
 
 def print_accounting(workload: Workload) -> None:
@@ -90,8 +106,33 @@ def _assumptions(workload: Workload) -> list[str]:
     return [str(note) for note in workload.metadata.get("assumptions", [])]
 
 
+def _study_and_logs(targets: Sequence[str], prefix: str | None) -> tuple[Path | None, Sequence[str]]:
+    """Return the study and the logs: with a PREFIX all *targets* are logs, else the first is the study."""
+    if prefix is not None:
+        if targets and _study_type().is_study(targets[0]):
+            raise UsageError("Give a STUDY to keep the graphs in, or -o PREFIX for files of their own.")
+        return None, targets
+    if not targets:
+        raise UsageError("Give a STUDY to keep the graphs in, or -o PREFIX for files of their own.")
+    if which_logs(targets[0]) and not _study_type().is_study(targets[0]):
+        raise UsageError(
+            f"{targets[0]} holds logs, and no study is given. Name a STUDY before them, or add -o PREFIX for "
+            "files of their own."
+        )
+    return Path(targets[0]), targets[1:]
+
+
+def _refuse_beside_logs(options: dict[str, Any], step: Step) -> None:
+    """Raise `UsageError` for an option that logs have no use for."""
+    given = [name if name == "rescale-host" else f"{name}-trace" for name, value in options.items() if value]
+    if step != "median":
+        given.append("step")
+    if given:
+        raise UsageError(f"--{given[0]} does not go with production logs. Leave it out, or the logs.")
+
+
 @click.command("convert")
-@click.argument("study_folder", metavar="[STUDY]", required=False, type=click.Path(path_type=Path))
+@click.argument("targets", metavar="[STUDY] [LOGS]...", nargs=-1)
 @click.option(
     "--device-trace",
     metavar="PATTERN",
@@ -114,26 +155,45 @@ def _assumptions(workload: Workload) -> list[str]:
     is_flag=True,
     help="Scale host time by what an unprofiled step takes of a captured one.",
 )
+@click.option(
+    "--back-to-back",
+    is_flag=True,
+    help="Of logs: the collectives alone, one after the other, without the time between them.",
+)
+@click.option(
+    "--cut-unfinished",
+    is_flag=True,
+    help="Of logs: leave out collectives that did not complete, as the log of a running job has.",
+)
 def convert_command(
     *,
-    study_folder: Path | None,
+    targets: tuple[str, ...],
     device_trace: str | None,
     host_trace: str | None,
     linked_trace: str | None,
     prefix: str | None,
     step: Step,
     rescale_host: bool,
+    **of_logs: bool,
 ) -> None:
     """Turn the newest trace set of STUDY into one Chakra graph per rank (.et files ASTRA-sim reads).
 
     Or convert traces captured by other tools, with {rank} for the rank in their names. Kineto traces are
     enough; host traces add costs and data dependencies. STUDY keeps the graphs and is created if it does
     not exist; without it they become PREFIX.{rank}.et.
+
+    LOGS are production logs without a profiler, files, folders or archives: dumps of PyTorch's flight
+    recorder, NCCL Inspector's JSON, torchcomms' ClogHook text. They give the collectives, and the time
+    between them where they hold times.
     """
-    if (study_folder is None) == (prefix is None):
-        raise UsageError("Give a STUDY to keep the graphs in, or -o PREFIX for files of their own.")
+    study_folder, logs = _study_and_logs(targets, prefix)
     files = {"host": host_trace, "device": device_trace, "linked": linked_trace}
-    if any(files.values()):
+    if logs:
+        _refuse_beside_logs({**files, "rescale-host": rescale_host}, step)
+        workload, kept = convert_production_logs(study_folder, logs, prefix, of_logs)
+    elif any(of_logs.values()):
+        raise UsageError("--back-to-back and --cut-unfinished go with production logs; give those.")
+    elif any(files.values()):
         if rescale_host:
             raise UsageError(
                 "--rescale-host needs steps that were timed without a profiler, which traces of other tools "

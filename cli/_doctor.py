@@ -24,8 +24,9 @@ FINDING_COLUMNS = ["severity", "place", "cause", "remedy"]
 def doctor_command(target: str, output_format: str) -> int:
     """Check a study, traces or a workload before anything runs; exit with 1 if there is an error.
 
-    TRACES are a captured trace set, or Kineto, host or linked traces from other tools: a file, a folder,
-    an archive, or a pattern with {rank}. `chakrascope doctor backends` lists the usable simulators.
+    TRACES are a captured trace set, Kineto, host or linked traces from other tools, or production logs: a
+    file, a folder, an archive, or a pattern with {rank}. `chakrascope doctor backends` lists the usable
+    simulators.
     """
     if target == "backends" and not Path(target).exists():
         print_frame(pd.DataFrame(backend_report()), output_format, title="Backends")

@@ -22,6 +22,7 @@ from ..errors import UsageError
 from ..runner import Study
 from ..support import ranks_text
 from ._doctor import print_findings
+from ._logs import LOG_VIEWS, are_logs, print_logs
 from ._output import console, format_option, print_frame, print_json
 
 __all__ = ["export_command", "inspect_command"]
@@ -37,13 +38,31 @@ def open_workload(target: str) -> Workload:
 
 
 @click.command("inspect")
-@click.argument("target", metavar="STUDY|PREFIX|FILE.et")
+@click.argument("targets", metavar="STUDY|PREFIX|FILE.et|LOGS...", nargs=-1, required=True)
 @click.option("--rank", default=0, show_default=True, help="The rank of --node.")
 @click.option("--node", type=int, help="Show everything known about this node instead.")
+@click.option(
+    "--show",
+    type=click.Choice(list(LOG_VIEWS)),
+    help="Of logs: who comes last, each collective, or how fast they are by size. [default: all of them]",
+)
 @format_option
-def inspect_command(target: str, rank: int, node: int | None, output_format: str) -> None:
-    """Print the counts and sizes of a workload, or one node in full."""
-    workload = open_workload(target)
+def inspect_command(
+    targets: tuple[str, ...], rank: int, node: int | None, show: str | None, output_format: str
+) -> None:
+    """Print the counts and sizes of a workload, or one node in full.
+
+    Of production logs (PyTorch's flight recorder, NCCL Inspector, torchcomms' ClogHook; files, folders or
+    archives): who hangs, who comes last and by how much, and how fast the collectives were.
+    """
+    if are_logs(targets):
+        if node is not None:
+            raise UsageError("--node shows a node of a workload. Convert the logs first.")
+        print_logs(targets, show, output_format)
+        return
+    if show is not None or len(targets) > 1:
+        raise UsageError(f"{targets[0]} holds no logs: --show, and several files, go with production logs.")
+    workload = open_workload(targets[0])
     if node is None:
         facts = inspect_workload(workload)
         if output_format == "json":

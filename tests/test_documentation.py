@@ -53,6 +53,7 @@ def desk(captured, data_dir, tmp_path, monkeypatch):
     shutil.copy(data_dir / "converter" / "linked" / "linked_0.json.gz", tmp_path / "linked_0.json")
     shutil.copy(preset_path("network", "ring-2"), tmp_path / "network.yml")
     shutil.copy(preset_path("system", "default"), tmp_path / "system.json")
+    shutil.copytree(data_dir / "converter" / "logs", tmp_path / "logs")
     (tmp_path / "memory.json").write_text('{"memory-type": "NO_MEMORY_EXPANSION"}', "utf-8")
     (tmp_path / "groups.json").write_text('{"1": [0, 1]}', "utf-8")
     (tmp_path / "Resnet50_DataParallel.txt").write_text(TEXT_WORKLOAD, "utf-8")

@@ -59,6 +59,11 @@ from ._links import link_table as link_table
 from ._links import switch_loads as switch_loads
 from ._links import traffic as traffic
 from ._links import traffic_table as traffic_table
+from ._logged import ALL_GROUPS as ALL_GROUPS
+from ._logged import logged_speeds as logged_speeds
+from ._logged import logged_stragglers as logged_stragglers
+from ._logged import logged_table as logged_table
+from ._logged import straggler_texts as straggler_texts
 from ._measured import measured_result as measured_result
 from ._neighbourhood import Neighbour as Neighbour
 from ._neighbourhood import Neighbourhood as Neighbourhood
@@ -94,6 +99,7 @@ from ._what_if import targets as targets
 from ._what_if import what_if as what_if
 
 __all__ = [
+    "ALL_GROUPS",
     "BREAKDOWNS",
     "COMPARISONS",
     "EDGE_LABELS",
@@ -156,6 +162,9 @@ __all__ = [
     "link_dimensions",
     "link_table",
     "load_of",
+    "logged_speeds",
+    "logged_stragglers",
+    "logged_table",
     "longest_segment",
     "longest_with_slack",
     "measured_result",
@@ -174,6 +183,7 @@ __all__ = [
     "slack",
     "slack_shares",
     "slack_table",
+    "straggler_texts",
     "summarize",
     "switch_loads",
     "targets",

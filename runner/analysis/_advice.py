@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from ...converter.building import GAP
 from ._critical_path import CriticalPath, collective_label
 
 __all__ = ["Advice", "advice", "advice_table"]
@@ -27,6 +28,7 @@ _HINTS = {
     "memory": "keeping the data local, or a faster remote memory",
     "idle": "work that fills the gap; the ranks had nothing to run",
     "wait": "a more even load: this rank waited for a straggler",
+    "unknown": "a capture of some steps ('chakrascope trace'), which tells what it is: the log does not",
 }
 _UNKNOWN = "doing less of it, or covering it by other work"
 # Operators that only wait for others, whatever a trace takes them for.
@@ -76,6 +78,8 @@ def _hint(kind: str, what: str, slow: set[str]) -> str:
     """Return what shrinks *what*, by its figures where they say more than its *kind*."""
     if kind == "communication" and what in slow:
         return _HINTS["latency"]
+    if what == GAP:
+        return _HINTS["unknown"]
     if kind == "compute" and _WAITING.search(what):
         return _HINTS["wait"]
     return _HINTS.get(kind, _UNKNOWN)

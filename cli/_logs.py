@@ -1,0 +1,114 @@
+"""How ``chakrascope inspect`` shows production logs: troubles, stragglers, collectives, speeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ..converter import Finding, match_logs, read_logs
+from ..converter.checks import check_matched
+from ..converter.linking import MatchedLogs
+from ..converter.readers import kind_of
+from ..converter.readers.logs import which_logs
+from ..errors import UsageError
+from ..runner.analysis import logged_speeds, logged_stragglers, logged_table, straggler_texts
+from ._doctor import print_findings
+from ._output import console, print_frame, print_json
+
+__all__ = ["LOG_VIEWS", "are_logs", "print_logs"]
+
+LOG_VIEWS: dict[str, Callable[[MatchedLogs], pd.DataFrame]] = {
+    "stragglers": logged_stragglers,
+    "collectives": logged_table,
+    "speeds": logged_speeds,
+}
+_TITLES = {
+    "stragglers": "Who comes last",
+    "collectives": "Collectives",
+    "speeds": "Speed by size, for calibration",
+}
+_NARROW = {
+    "stragglers": ["worst_behind_ns"],
+    "collectives": ["first_rank", "shortest_ns", "longest_ns"],
+    "speeds": ["fastest_ns", "slowest_ns"],
+}
+_FROM = (
+    "known from: duration, the rank where it took least came last, which needs no clocks; begin or enqueue, "
+    "its own time there, by clocks as far as the logs can correct them. All columns: --format csv"
+)
+_SPEED = (
+    "transfer: the median on the rank that came last, which waited for nobody; longest: on the one that "
+    "waited most. GB/s: bytes of the whole operation over the transfer; bus GB/s: that times 2(n-1)/n for an "
+    "all-reduce and (n-1)/n for the others of n ranks"
+)
+
+_PLAIN = {
+    "algorithm_bytes_per_ns": "GB/s",
+    "bus_bytes_per_ns": "bus GB/s",
+    "last_rank": "last",
+    "known_from": "from",
+    "median_behind_ns": "median_ns",
+    "total_behind_ns": "total_ns",
+    "collectives": "of",
+}
+
+
+def are_logs(targets: Sequence[str]) -> bool:
+    """Return whether *targets* are production logs, or an archive, in which there may be some."""
+    path = Path(targets[0])
+    return which_logs(path) is not None or (path.is_file() and kind_of(path) == "archive")
+
+
+def print_logs(targets: Sequence[str], show: str | None, output_format: str) -> None:
+    """Print what the logs at *targets* tell, all of it or the table *show*."""
+    matched = match_logs(read_logs(targets))
+    findings = check_matched(matched)
+    if output_format == "csv" and show is None:
+        raise UsageError(f"CSV holds one table. Add --show {', '.join(LOG_VIEWS)}.")
+    if show is not None and output_format != "table":
+        print_frame(LOG_VIEWS[show](matched), output_format)
+    elif output_format == "json":
+        tables = {name: table(matched).to_dict("records") for name, table in LOG_VIEWS.items()}
+        print_json({**_facts(matched), "findings": [found.to_dict() for found in findings], **tables})
+    else:
+        _print_for_people(matched, findings, targets[0], show)
+
+
+def _facts(matched: MatchedLogs) -> dict[str, Any]:
+    """Return what the logs are of."""
+    logs, clocks = matched.logs, matched.clocks
+    return {
+        "kind": logs.kind,
+        "ranks": sorted(logs.ranks),
+        "world_size": logs.world_size,
+        "groups": {logs.label(group): list(members) for group, members in logs.groups.items()},
+        "messages": len(matched.messages),
+        "notes": list(logs.notes),
+        "clocks": {
+            "known_from": clocks.known_from,
+            "ahead_ns": {str(rank): ahead for rank, ahead in clocks.corrected.items()},
+            "spread_ns": clocks.spread_ns,
+        },
+    }
+
+
+def _print_for_people(
+    matched: MatchedLogs, findings: Sequence[Finding], place: str, show: str | None
+) -> None:
+    print_findings(findings, place)
+    stragglers = logged_stragglers(matched)
+    if show in (None, "stragglers"):
+        for text in straggler_texts(stragglers):
+            console.print(text, markup=False, soft_wrap=True)
+    for name, table in LOG_VIEWS.items():
+        if show not in (None, name):
+            continue
+        rows = table(matched).drop(columns=_NARROW[name]).rename(columns=_PLAIN)
+        print_frame(rows, "table", title=_TITLES[name], limit=20 if show is None else 1000)
+        if not rows.empty and name != "stragglers":
+            console.print(f"[dim]{_FROM if name == 'collectives' else _SPEED}.[/]")
+    for note in matched.logs.notes:
+        console.print(f"Note: {note}.", style="dim", markup=False, soft_wrap=True)

@@ -1,0 +1,174 @@
+"""Who comes last to the collectives of production logs, by how much, and how fast they were.
+
+Where all ranks' logs have how long a collective took, the one where it took least came last: it found all
+others waiting. That needs no clocks. Else the times at which it began or was enqueued decide, by clocks as
+the logs themselves correct them; where they cannot, nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from ...converter.linking import Clocks, MatchedCollective, MatchedLogs
+from ...converter.readers.logs import UNKNOWN
+from ...support import duration_text, share_text
+
+__all__ = ["ALL_GROUPS", "logged_speeds", "logged_stragglers", "logged_table", "straggler_texts"]
+
+ALL_GROUPS = "all groups"
+_TABLE = (
+    "group", "number", "operation", "size_bytes", "ranks", "first_rank", "last_rank", "skew_ns", "known_from",
+    "shortest_ns", "longest_ns",
+)  # fmt: skip
+_STRAGGLERS = (
+    "group",
+    "rank",
+    "collectives",
+    "last",
+    "share",
+    "median_behind_ns",
+    "worst_behind_ns",
+    "total_behind_ns",
+)
+_SPEEDS = (
+    "operation", "ranks", "size_bytes", "count", "transfer_ns", "fastest_ns", "slowest_ns", "longest_ns",
+    "algorithm_bytes_per_ns", "bus_bytes_per_ns",
+)  # fmt: skip
+
+
+def logged_table(matched: MatchedLogs) -> pd.DataFrame:
+    """Return one row for each collective: who came first and last, and how far apart.
+
+    ``known_from`` says from what: ``duration``, ``begin``, ``enqueue``, or ``""`` where the logs do not tell;
+    then the ranks are -1 and ``skew_ns`` is 0. ``shortest_ns`` and ``longest_ns`` are how long it took on the
+    rank where it took least and most, -1 if unknown. Of ranks that come together the lowest is named; if all
+    do, none.
+    """
+    rows = [_row(matched, found) for found in matched.agreed()]
+    table: pd.DataFrame = pd.DataFrame(rows, columns=list(_TABLE))
+    return table
+
+
+def _row(matched: MatchedLogs, found: MatchedCollective) -> tuple[Any, ...]:
+    known_from, behind = _behind(found, matched.clocks)
+    first, last, skew = -1, -1, 0
+    if behind:
+        skew = max(behind.values())
+        first, last = (_lowest(behind, wanted) if skew else -1 for wanted in (0, skew))
+    took = [op.duration_ns for op in found.ops.values() if op.duration_ns != UNKNOWN]
+    op = found.first
+    return (
+        matched.logs.label(found.group), found.sequence, op.name, op.size_bytes, len(found.ops), first, last,
+        skew, known_from, min(took, default=-1), max(took, default=-1),
+    )  # fmt: skip
+
+
+def _lowest(behind: dict[int, int], wanted: int) -> int:
+    """Return the lowest rank that is *wanted* behind."""
+    return min(rank for rank, late in behind.items() if late == wanted)
+
+
+def _behind(found: MatchedCollective, clocks: Clocks) -> tuple[str, dict[int, int]]:
+    """Return from what it is known, and how far each rank came behind the first; {} if it is not."""
+    ops = found.ops
+    if len(ops) < 2:
+        return "", {}
+    if not found.first.rooted and all(op.duration_ns != UNKNOWN for op in ops.values()):
+        longest = max(op.duration_ns for op in ops.values())
+        return "duration", {rank: longest - op.duration_ns for rank, op in ops.items()}
+    if clocks.known_from == "nothing":
+        return "", {}
+    for known_from, name in (("begin", "started_ns"), ("enqueue", "created_ns")):
+        times = {rank: int(getattr(op, name)) for rank, op in ops.items()}
+        if UNKNOWN not in times.values():
+            arrived = {rank: time - clocks.ahead_ns[rank] for rank, time in times.items()}
+            first = min(arrived.values())
+            return known_from, {rank: time - first for rank, time in arrived.items()}
+    return "", {}
+
+
+def logged_stragglers(matched: MatchedLogs) -> pd.DataFrame:
+    """Return how often each rank comes last in each group, and in all together.
+
+    ``share`` is that of the collectives whose order is known; ``median_behind_ns``, ``worst_behind_ns`` and
+    ``total_behind_ns`` are how far behind the first rank it came, where it came last. The rank that costs the
+    others most in all is first.
+    """
+    table = logged_table(matched)
+    known = table[table["known_from"] != ""]
+    groups = {str(name): part for name, part in known.groupby("group", sort=True)}
+    if len(groups) != 1:
+        groups = {ALL_GROUPS: known, **groups}
+    rows = []
+    for name, part in groups.items():
+        for rank, late in part[part["last_rank"] >= 0].groupby("last_rank")["skew_ns"]:
+            share = len(late) / len(part)
+            behind = round(late.median()), int(late.max()), int(late.sum())
+            rows.append((name, rank, len(part), len(late), share, *behind))
+    result: pd.DataFrame = pd.DataFrame(rows, columns=list(_STRAGGLERS))
+    result["place"] = result["group"].map({name: place for place, name in enumerate(groups)})
+    by = ["place", "total_behind_ns", "rank"]
+    result = result.sort_values(by, ascending=[True, False, True], ignore_index=True)
+    del result["place"]
+    return result
+
+
+def straggler_texts(stragglers: pd.DataFrame) -> list[str]:
+    """Return the sentence on the rank that the others wait for most, over all groups and in each."""
+    texts = []
+    for name, part in stragglers.groupby("group", sort=False):
+        worst = part.iloc[0]
+        where = "" if name == ALL_GROUPS or stragglers["group"].nunique() == 1 else f" of {name}"
+        texts.append(
+            f"Rank {worst['rank']} comes last in {share_text(float(worst['share']))} of the "
+            f"collectives{where}, median {duration_text(int(worst['median_behind_ns']))} after the first."
+        )
+    return texts
+
+
+def logged_speeds(matched: MatchedLogs) -> pd.DataFrame:
+    """Return how long collectives of a kind, size and number of ranks took, for calibrating a network.
+
+    ``transfer_ns`` is the median of how long they took on the rank that came last, which waited for nobody;
+    ``fastest_ns`` and ``slowest_ns`` are its least and most, ``longest_ns`` the median on the rank that
+    waited most. Bandwidths are in bytes per ns, of the whole operation and of the bus, over ``transfer_ns``.
+    Empty if the logs do not have how long collectives took.
+    """
+    rows = [
+        (op.name, len(matched.logs.groups[found.group]), op.size_bytes, min(took), max(took))
+        for found in matched.agreed()
+        if (op := found.first).collective is not None and (took := _durations(found))
+    ]
+    table = pd.DataFrame(rows, columns=["operation", "ranks", "size_bytes", "shortest_ns", "longest_ns"])
+    results = []
+    for (name, ranks, size), part in table.groupby(["operation", "ranks", "size_bytes"]):
+        transfer = float(part["shortest_ns"].median())
+        rate = _whole_bytes(str(name), int(size), int(ranks)) / transfer if transfer else float("nan")
+        results.append(
+            (
+                name, ranks, size, len(part), round(transfer), int(part["shortest_ns"].min()),
+                int(part["shortest_ns"].max()), round(part["longest_ns"].median()), rate,
+                rate * _bus_factor(str(name), int(ranks)),
+            )
+        )  # fmt: skip
+    speeds: pd.DataFrame = pd.DataFrame(results, columns=list(_SPEEDS))
+    return speeds
+
+
+def _durations(found: MatchedCollective) -> Sequence[int]:
+    took = [op.duration_ns for op in found.ops.values()]
+    return () if UNKNOWN in took else took
+
+
+def _whole_bytes(name: str, size: int, ranks: int) -> int:
+    """Return the bytes of the whole operation, of which *size* is what one rank gives."""
+    return size * ranks if name == "all_gather" else size
+
+
+def _bus_factor(name: str, ranks: int) -> float:
+    if name in ("broadcast", "reduce", "scatter", "gather"):
+        return 1.0
+    return (2.0 if name == "all_reduce" else 1.0) * (ranks - 1) / max(1, ranks)
