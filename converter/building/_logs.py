@@ -6,6 +6,7 @@ shows; an operation waits for what had ended before it began, for that alone, an
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 
 from ...errors import TraceError, UsageError
 from ...support import duration_text
-from ..chakra import EdgeKind, Graph, NodeType, Workload
+from ..chakra import EdgeKind, Graph, NodeType, Workload, unreachable
 from ..linking import LoggedMessage, MatchedCollective, MatchedLogs, match_logs
 from ..readers.logs import UNKNOWN, LoggedOp, Logs, ranks_text, read_logs
 from ._assemble import COMM_LANE, MESSAGE_LANE
@@ -29,6 +30,12 @@ _WAITS = (
     "logs do not tell what waits for what: an operation waits for those that had ended before it began, and "
     "the collectives of a group for each other"
 )
+_NO_WAITS = (
+    "the times of the logs contradict each other about what waited for what: operations wait for nothing but "
+    "the collectives of their group for each other"
+)
+_NEVER_NS = 2**62
+_MATCHING = ("type", "group", "comm_src", "comm_dst", "comm_tag")
 _GAPS = "computation is what lies between the logged collectives, one node for each gap; no profiler saw it"
 _BACK_TO_BACK = "the logs hold no times: the collectives follow each other without any computation between"
 _NO_ENDS = (
@@ -42,9 +49,10 @@ _SEEN_LATE = (
 
 
 class _Item(msgspec.Struct):
-    """An operation of one rank: its record, node columns, and when it ran by the common clock."""
+    """An operation of one rank: its record, which of the log's it is, node columns, and when it ran."""
 
     op: LoggedOp
+    place: int
     columns: dict[str, Any]
     begin_ns: int = 0
     end_ns: int = 0
@@ -104,26 +112,25 @@ def _refuse(matched: MatchedLogs, *, cut_unfinished: bool) -> None:
 
 def _workload(matched: MatchedLogs, *, timed: bool) -> Workload:
     logs = matched.logs
-    everyone = tuple(range(logs.world_size))
     used = {found.group for found in matched.agreed()} | {found.group for found in matched.messages}
-    listed = sorted({logs.groups[group] for group in used} - {everyone})
-    numbers = {everyone: 0, **{ranks: number for number, ranks in enumerate(listed, start=1)}}
-    number_of = {group: numbers[logs.groups[group]] for group in used}
+    number_of = _group_numbers(logs, used)
     items = _items(matched, number_of)
     notes = list(logs.notes) + _cuts(matched)
     if timed:
         notes += [_GAPS, _WAITS, *_intervals(matched, items), _clock_note(matched)]
         begins = {rank: min((item.begin_ns for item in own), default=0) for rank, own in items.items()}
         together = matched.clocks.known_from != "nothing"
-        graphs = [
-            _timed_graph(rank, own, min(begins.values()) if together else begins[rank])
-            for rank, own in items.items()
-        ]
+        window = {rank: min(begins.values()) if together else begins[rank] for rank in items}
+        sure = 1 if logs.kind == "clog" else 0  # what lies in one millisecond may have been at the same time
+        graphs = [_timed_graph(rank, own, window[rank], sure) for rank, own in items.items()]
+        if _would_deadlock(graphs):
+            notes[notes.index(_WAITS)] = _NO_WAITS
+            graphs = [_timed_graph(rank, own, window[rank], _NEVER_NS) for rank, own in items.items()]
     else:
         notes.append(_BACK_TO_BACK)
         graphs = [_chained_graph(rank, own) for rank, own in items.items()]
     notes += sorted({item.op.note for own in items.values() for item in own if item.op.note})
-    groups = {number: ranks for ranks, number in numbers.items() if number}
+    groups = {number: logs.groups[group] for group, number in number_of.items() if number}
     graphs, uneven = tell_uneven(graphs, groups, logs.world_size)
     if len(graphs) < logs.world_size:
         notes.append(_stand_in(logs, used))
@@ -145,6 +152,17 @@ def _workload(matched: MatchedLogs, *, timed: bool) -> Workload:
             "assumptions": [*notes, *uneven],
         },
     )
+
+
+def _group_numbers(logs: Logs, used: set[str]) -> dict[str, int]:
+    """Return the number of each communicator: 0 for the first of all ranks, one of its own for each other.
+
+    Communicators of the same ranks stay apart: their collectives may be in flight in different orders.
+    """
+    everyone = tuple(range(logs.world_size))
+    ordered = sorted(used, key=lambda group: (logs.groups[group] != everyone, logs.groups[group], group))
+    first = 0 if ordered and logs.groups[ordered[0]] == everyone else 1
+    return {group: number for number, group in enumerate(ordered, start=first)}
 
 
 def _stand_in(logs: Logs, used: set[str]) -> str:
@@ -187,10 +205,9 @@ def _cuts(matched: MatchedLogs) -> list[str]:
 def _items(matched: MatchedLogs, number_of: dict[str, int]) -> dict[int, list[_Item]]:
     """Return the operations of each logged rank, in one order that all ranks have in common."""
     items: dict[int, list[_Item]] = {rank: [] for rank in matched.logs.ranks}
-    known: dict[int, tuple[int, int]] = {}
-    for rank, log in matched.logs.ranks.items():
-        for place, op in enumerate(log.ops):
-            known.setdefault(id(op), (rank, place))
+    logged = matched.logs.ranks.items()
+    known = {id(op): (rank, at) for rank, log in logged for at, op in enumerate(log.ops)}
+    place = {number: at for number, (_, at) in known.items()}
     ordered: list[tuple[tuple[int, int], MatchedCollective | LoggedMessage]] = [
         (min(known[id(op)] for op in found.ops.values()), found) for found in matched.agreed()
     ]
@@ -198,10 +215,10 @@ def _items(matched: MatchedLogs, number_of: dict[str, int]) -> dict[int, list[_I
     for _, found in sorted(ordered, key=lambda pair: pair[0]):
         if isinstance(found, MatchedCollective):
             for rank, op in found.ops.items():
-                items[rank].append(_Item(op, _collective(op, number_of[found.group])))
+                items[rank].append(_Item(op, place[id(op)], _collective(op, number_of[found.group])))
         else:
-            items[found.source].append(_Item(found.send, _message(found, found.send)))
-            items[found.target].append(_Item(found.receive, _message(found, found.receive)))
+            for rank, op in ((found.source, found.send), (found.target, found.receive)):
+                items[rank].append(_Item(op, place[id(op)], _message(found, op)))
     return items
 
 
@@ -245,7 +262,7 @@ def _intervals(matched: MatchedLogs, items: dict[int, list[_Item]]) -> list[str]
     notes: set[str] = set()
     for rank, own in items.items():
         ended: dict[str, int] = {}
-        for item in sorted(own, key=lambda item: item.op.created_ns):
+        for item in sorted(own, key=lambda item: (item.op.created_ns, item.place)):
             op = item.op
             item.begin_ns = (op.created_ns if op.started_ns == UNKNOWN else op.started_ns) - ahead[rank]
             if op.duration_ns != UNKNOWN:
@@ -261,7 +278,7 @@ def _intervals(matched: MatchedLogs, items: dict[int, list[_Item]]) -> list[str]
                 item.end_ns = item.begin_ns if op.rooted else max(item.begin_ns, latest)
                 notes.add(_NO_ENDS)
             ended[op.group] = item.end_ns
-        own.sort(key=lambda item: (item.begin_ns, item.op.created_ns))
+        own.sort(key=lambda item: (item.begin_ns, item.place))
     return sorted(notes)
 
 
@@ -311,16 +328,47 @@ class _Builder:
         return Graph.build(rank, self.nodes, self.edges, {"accounting": accounting, "splits": {}})
 
 
-def _timed_graph(rank: int, items: Sequence[_Item], window_ns: int) -> Graph:
-    """Return the graph of *rank*: its operations as they ran, and the gaps before each."""
+def _would_deadlock(graphs: Sequence[Graph]) -> bool:
+    """Return whether ranks would wait for each other: on one, what ended first, began last on another.
+
+    The node of a collective is one for all ranks here, as its number in its group tells; a receive waits for
+    its send.
+    """
+    ids: dict[tuple[int, ...], int] = {}
+    edges: list[tuple[int, int]] = []
+    for rank, graph in enumerate(graphs):
+        columns = (graph.node_columns[name].tolist() for name in _MATCHING)
+        numbers: list[int] = []
+        counts: Counter[int] = Counter()
+        for node, (kind, group, source, target, tag) in enumerate(zip(*columns, strict=True)):
+            if kind == NodeType.COMM_COLL:
+                counts[group] += 1
+                key: tuple[int, ...] = (group, counts[group])
+            else:
+                key = (kind, source, target, tag) if kind != NodeType.COMP else (rank, node, kind)
+            numbers.append(ids.setdefault(key, len(ids)))
+            if kind == NodeType.COMM_RECV:
+                send = ids.setdefault((int(NodeType.COMM_SEND), source, target, tag), len(ids))
+                edges.append((send, numbers[-1]))
+        ends = (graph.edge_columns[name].tolist() for name in ("src", "dst"))
+        edges += [(numbers[before], numbers[after]) for before, after in zip(*ends, strict=True)]
+    source, target = np.array(edges, dtype=np.int64).reshape(-1, 2).T
+    return bool(unreachable(len(ids), np.ascontiguousarray(source), np.ascontiguousarray(target)).any())
+
+
+def _timed_graph(rank: int, items: Sequence[_Item], window_ns: int, sure_ns: int) -> Graph:
+    """Return the graph of *rank*: its operations as they ran, and the gaps before each.
+
+    One waits for another if it began *sure_ns* after the other ended, or later.
+    """
     builder = _Builder()
     tail: dict[int, EdgeKind] = {}
     running: list[tuple[int, int]] = []  # (end, node)
     last_of_group: dict[tuple[str, NodeType], int] = {}
     now, gaps_ns = window_ns, 0
     for item in items:
-        over = [(end, node) for end, node in running if end <= item.begin_ns]
-        running = [(end, node) for end, node in running if end > item.begin_ns]
+        over = [(end, node) for end, node in running if end + sure_ns <= item.begin_ns]
+        running = [(end, node) for end, node in running if end + sure_ns > item.begin_ns]
         waits = {**tail, **{node: EdgeKind.COMM_WAIT for _, node in over}}
         resumed = max([now, *(end for end, _ in over)])
         if item.begin_ns > resumed:

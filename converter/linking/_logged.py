@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 
 import msgspec
 
@@ -15,6 +16,7 @@ from ._clocks import Clocks, clocks_of
 __all__ = ["LoggedMessage", "MatchedCollective", "MatchedLogs", "Mismatch", "Unfinished", "match_logs"]
 
 _Series = tuple[str, str]
+_MOST_SHIFT = 8  # more messages than that no log of a pair ends before the other's
 
 
 class MatchedCollective(msgspec.Struct, frozen=True):
@@ -115,7 +117,8 @@ def match_logs(logs: Logs) -> MatchedLogs:
             if any(op.completed is False for op in ops.values()):
                 unfinished.append(_unfinished(logs, group, sequence, ops, by_rank))
     collectives.sort(key=lambda found: _moment(found.first))
-    messages, loose = _messages(logs)
+    clocks = clocks_of(logs, [found.ops for found in collectives if not found.first.rooted])
+    messages, loose = _messages(logs, clocks)
     unfinished += _unfinished_messages(logs)
     return MatchedLogs(
         logs,
@@ -123,7 +126,7 @@ def match_logs(logs: Logs) -> MatchedLogs:
         messages,
         [clash for found in collectives if (clash := _mismatch(found)) is not None],
         unfinished,
-        clocks_of(logs, [found.ops for found in collectives if not found.first.rooted]),
+        clocks,
         dict(before),
         dict(after),
         loose,
@@ -215,11 +218,8 @@ def _peer(logs: Logs, op: LoggedOp) -> int | None:
     return members[op.peer] if 0 <= op.peer < len(members) and op.group not in logs.short else None
 
 
-def _messages(logs: Logs) -> tuple[list[LoggedMessage], int]:
-    """Return sends with their receives, and how many have no other half.
-
-    Those of a pair are matched in order: from the first if both logs begin with the job, else from the last.
-    """
+def _messages(logs: Logs, clocks: Clocks) -> tuple[list[LoggedMessage], int]:
+    """Return sends with their receives, and how many have no other half."""
     ends: dict[tuple[str, int, int], tuple[list[LoggedOp], list[LoggedOp]]] = defaultdict(lambda: ([], []))
     loose = 0
     for rank, log in logs.ranks.items():
@@ -235,23 +235,51 @@ def _messages(logs: Logs) -> tuple[list[LoggedMessage], int]:
                 ends[op.group, other, rank][1].append(op)
     found: list[LoggedMessage] = []
     for (group, source, target), (sends, receives) in ends.items():
-        pairs = min(len(sends), len(receives))
-        loose += len(sends) + len(receives) - 2 * pairs
         whole = all(rank in logs.ranks and logs.ranks[rank].from_the_start for rank in (source, target))
-        chosen = (
-            (_first(sends, pairs), _first(receives, pairs))
-            if whole
-            else (
-                sends[len(sends) - pairs :],
-                receives[len(receives) - pairs :],
-            )
-        )
+        apart = clocks.ahead_ns.get(target, 0) - clocks.ahead_ns.get(source, 0)
+        known = None if clocks.known_from == "nothing" else apart
+        pairs = _in_order(sends, receives, 0) if whole else _aligned(sends, receives, known)
+        loose += len(sends) + len(receives) - 2 * len(pairs)
         found += [
             LoggedMessage(group, source, target, number, send, receive)
-            for number, (send, receive) in enumerate(zip(*chosen, strict=True))
+            for number, (send, receive) in enumerate(pairs)
         ]
     return found, loose
 
 
-def _first(ops: Sequence[LoggedOp], count: int) -> Sequence[LoggedOp]:
-    return ops[:count]
+def _in_order(
+    sends: Sequence[LoggedOp], receives: Sequence[LoggedOp], shift: int
+) -> list[tuple[LoggedOp, LoggedOp]]:
+    """Return pairs of send number i and receive number i + *shift*, as far as there are both."""
+    return list(zip(sends[max(0, -shift) :], receives[max(0, shift) :], strict=False))
+
+
+def _aligned(
+    sends: Sequence[LoggedOp], receives: Sequence[LoggedOp], apart_ns: int | None
+) -> list[tuple[LoggedOp, LoggedOp]]:
+    """Return sends with their receives where each log lost some of its beginning, and may end earlier.
+
+    Halves of a message have one size, and are nearest in time; *apart_ns* is how far the receiver's clock is
+    ahead, None if unknown. Where neither tells, the last are taken to belong together.
+    """
+    from_end = len(receives) - len(sends)
+    shifts = sorted(
+        range(from_end - _MOST_SHIFT, from_end + _MOST_SHIFT + 1), key=lambda at: abs(at - from_end)
+    )
+    candidates = [pairs for shift in shifts if (pairs := _in_order(sends, receives, shift))]
+    return min(candidates, key=lambda pairs: _cost(pairs, apart_ns), default=[])
+
+
+def _cost(pairs: Sequence[tuple[LoggedOp, LoggedOp]], apart_ns: int | None) -> tuple[float, float]:
+    """Return which share of *pairs* differ in size, and how far they are apart in time."""
+    wrong = sum(send.size_bytes != receive.size_bytes for send, receive in pairs) / len(pairs)
+    if apart_ns is None or any(_moment(op) == UNKNOWN for pair in pairs for op in pair):
+        return wrong, 0.0
+    return wrong, median(abs(_end(receive) - apart_ns - _end(send)) for send, receive in pairs)
+
+
+def _end(op: LoggedOp) -> int:
+    """Return when *op* ended, as far as the log tells: else when it was enqueued."""
+    if op.ended_ns != UNKNOWN:
+        return op.ended_ns
+    return _moment(op) + max(0, op.duration_ns)
