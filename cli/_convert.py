@@ -77,7 +77,7 @@ def convert_foreign(
 def convert_production_logs(
     study_folder: Path | None, logs: Sequence[str], prefix: str | None, options: dict[str, bool]
 ) -> tuple[Workload, Path]:
-    """Convert production *logs* as `convert_foreign` does trace files; return the workload and where it is."""
+    """Convert production *logs*; arguments and results are those of `convert_foreign`."""
     with stage("converted the logs to Chakra graphs"):
         workload = convert_logs(logs, prefix, **options)
     return workload, _kept(workload, study_folder, prefix)

@@ -21,6 +21,7 @@ from ..linking import LoggedMessage, MatchedCollective, MatchedLogs, match_logs
 from ..readers.logs import UNKNOWN, LoggedOp, Logs, ranks_text, read_logs
 from ._assemble import COMM_LANE, MESSAGE_LANE
 from ._log_troubles import has_times, troubles_of
+from ._origin import FROM_LOGS, STAND_INS
 from ._uneven import tell_uneven
 
 __all__ = ["GAP", "convert_logs"]
@@ -132,8 +133,8 @@ def _workload(matched: MatchedLogs, *, timed: bool) -> Workload:
     notes += sorted({item.op.note for own in items.values() for item in own if item.op.note})
     groups = {number: logs.groups[group] for group, number in number_of.items() if number}
     graphs, uneven = tell_uneven(graphs, groups, logs.world_size)
-    if len(graphs) < logs.world_size:
-        notes.append(_stand_in(logs, used))
+    stands_in = _stand_in(logs, used) if len(graphs) < logs.world_size else ""
+    notes += [stands_in] if stands_in else []
     accounting = {str(graph.rank): graph.metadata.pop("accounting") for graph in graphs}
     return Workload(
         tuple(graph.as_rank(place) for place, graph in enumerate(graphs)),
@@ -143,7 +144,8 @@ def _workload(matched: MatchedLogs, *, timed: bool) -> Workload:
             "captured": timed,
             "trace_set": Path(logs.place).name,
             "torch_version": "",
-            "logs": logs.kind,
+            FROM_LOGS: logs.kind,
+            **({STAND_INS: stands_in} if stands_in else {}),
             "steps": [0],
             "measured_step_ns": {rank: row["measured_step_ns"] for rank, row in accounting.items()}
             if timed

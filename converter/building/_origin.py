@@ -10,8 +10,9 @@ import numpy as np
 from ..chakra import Workload
 from ._device_nodes import DEVICE_LANE
 
-__all__ = ["STAND_INS", "STAND_IN_OF", "computed_on_host", "stand_ins_text", "stood_in"]
+__all__ = ["FROM_LOGS", "STAND_INS", "STAND_IN_OF", "computed_on_host", "stand_ins_text", "stood_in"]
 
+FROM_LOGS = "logs"
 STAND_INS = "stand_ins"
 # Which rank's program each of these ranks has, where a replica stands in for single ones.
 STAND_IN_OF = "stand_in_of"
@@ -19,7 +20,12 @@ _NAMED_AT_MOST = 8
 
 
 def computed_on_host(workload: Workload) -> bool:
-    """Return whether no node of *workload*, a captured one, ran on a device: its compute is a CPU's."""
+    """Return whether no node of *workload*, a captured one, ran on a device: its compute is a CPU's.
+
+    Production logs do not tell.
+    """
+    if FROM_LOGS in workload.metadata:
+        return False
     return not any((graph.node_columns["stream"] >= DEVICE_LANE).any() for graph in workload.graphs)
 
 
