@@ -114,9 +114,10 @@ def _study_and_logs(targets: Sequence[str], prefix: str | None) -> tuple[Path | 
         return None, targets
     if not targets:
         raise UsageError("Give a STUDY to keep the graphs in, or -o PREFIX for files of their own.")
-    if which_logs(targets[0]) and not _study_type().is_study(targets[0]):
+    logs = which_logs(targets[0]) is not None or Path(targets[0]).is_file()
+    if logs and not _study_type().is_study(targets[0]):
         raise UsageError(
-            f"{targets[0]} holds logs, and no study is given. Name a STUDY before them, or add -o PREFIX for "
+            f"{targets[0]} is no study but logs, or a file. Name a STUDY before them, or add -o PREFIX for "
             "files of their own."
         )
     return Path(targets[0]), targets[1:]

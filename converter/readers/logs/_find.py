@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
@@ -160,6 +160,7 @@ def _together(kind: LogKind, place: str, logs: Sequence[RankLog], notes: Sequenc
     absent = sorted(set(range(world)) - ranks.keys()) if world < 2 * _MOST_FILES else []
     if absent:
         told.append(f"of {world} ranks there is no log of {ranks_text(absent)}")
+    labels = _distinct(labels, members)
     sizes_of = {group: max(known[group], len(members[group])) for group in members}
     for group, size in known.items():
         places = {comm.place == rank for rank, log in ranks.items() if (comm := log.comms.get(group))}
@@ -168,6 +169,19 @@ def _together(kind: LogKind, place: str, logs: Sequence[RankLog], notes: Sequenc
         elif not size and len(ranks) == 1:  # nobody communicates alone
             sizes_of[group] = max(2, sizes_of[group])
     return Logs(kind, place, ranks, members, labels, sizes_of, world, tuple(told))
+
+
+def _distinct(labels: dict[str, str], members: dict[str, tuple[int, ...]]) -> dict[str, str]:
+    """Return *labels* with the ranks where several groups have one, or it says nothing."""
+    often = Counter(labels.values())
+    longer = {
+        group: label
+        if label and often[label] == 1
+        else f"{label or 'group of'} {ranks_text(members[group], 4)}"
+        for group, label in labels.items()
+    }
+    often = Counter(longer.values())
+    return {group: label if often[label] == 1 else f"{label} ({group})" for group, label in longer.items()}
 
 
 def _notes(ranks: dict[int, RankLog]) -> list[str]:
@@ -186,11 +200,11 @@ def _groups(ranks: dict[int, RankLog], place: str) -> tuple[dict[str, tuple[int,
     labels: dict[str, str] = {}
     for rank, log in ranks.items():
         for group, comm in log.comms.items():
-            labels[group] = comm.label or group
+            labels[group] = comm.label
             if comm.ranks:
                 if listed.setdefault(group, comm.ranks) != comm.ranks:
                     raise TraceError(
-                        f"{place}: by the log of rank {rank}, '{labels[group][:80]}' has the "
+                        f"{place}: by the log of rank {rank}, '{(labels[group] or group)[:80]}' has the "
                         f"{ranks_text(comm.ranks)}, by another the {ranks_text(listed[group])}: the logs are "
                         "of different jobs."
                     )
@@ -200,7 +214,8 @@ def _groups(ranks: dict[int, RankLog], place: str) -> tuple[dict[str, tuple[int,
             if other != rank:
                 raise TraceError(
                     f"{place}: ranks {other} and {rank} both say that they are number {spot} of "
-                    f"'{labels[group][:80]}': the logs are of different jobs, or groups share a name."
+                    f"'{(labels[group] or group)[:80]}': the logs are of different jobs, or two groups have "
+                    "one name."
                 )
     by_place = {group: tuple(rank for _, rank in sorted(spots.items())) for group, spots in members.items()}
     return {**by_place, **listed}, labels

@@ -140,7 +140,7 @@ def _comms(
         told = config.get(name)
         ranks = _ranks(reader, told.ranks) if told is not None else ()
         key = f"{name} {list(ranks)}" if ranks else f"{name} {desc}"
-        label = desc if desc not in ("", "undefined") else f"group {name}"
+        label = desc if desc != "undefined" else ""
         place = ranks.index(reader.rank) if reader.rank in ranks else UNKNOWN
         if ranks and place == UNKNOWN:
             reader.fail(f"process group '{name}' has the ranks {list(ranks)[:20]}, not this one")

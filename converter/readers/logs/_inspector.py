@@ -142,7 +142,7 @@ def _take(reader: Reader, process: _Process, header: _Header, line: _Line) -> No
     """Add what *line* says to *process*."""
     bounded(reader, "n_ranks", header.n_ranks, 2**24, 1)
     bounded(reader, "rank", header.rank, header.n_ranks - 1)
-    label = header.comm_name if header.comm_name not in ("", "unknown") else f"communicator {header.id}"
+    label = header.comm_name if header.comm_name != "unknown" else ""
     comm = Comm(header.n_ranks, header.rank, label=label)
     known = process.comms.setdefault(header.id, {}).setdefault(header.rank, comm)
     if known.size != header.n_ranks:
