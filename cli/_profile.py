@@ -30,6 +30,7 @@ def profile_command(
     logical: str | None,
     memory: str | None,
     backends: tuple[str, ...],
+    link_default: tuple[str, ...],
     warmup: int,
     steps: int,
     fake_world: int,
@@ -41,7 +42,7 @@ def profile_command(
     """
     if network is None and backends:
         raise UsageError("--backend needs a --network; `chakrascope presets` lists the presets.")
-    cluster = choose_network(network, logical)
+    cluster = choose_network(network, logical, link_default)
     study = Study.create(study_folder)
     trace_set = capture_into(study, command, warmup=warmup, steps=steps, fake_world=fake_world)
     workload, _ = convert_latest(study, "median")

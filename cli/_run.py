@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from ..errors import UsageError
 from ..runner import Experiment, JobStore, NetworkConfig, Result, Study, get_backend, prepare
 from ..support import count_text, duration_text
 from ._check import print_check
+from ._link_defaults import link_default_option, link_defaults
 from ._output import console, format_option, print_frame, print_json, print_next, stage
 
 __all__ = ["DEFAULT_BACKENDS", "Target", "choose_network", "run_command", "simulate_study", "target_options"]
@@ -67,15 +68,23 @@ def target_options(command: Command) -> Command:
             "--network",
             "--network-configuration",
             "network",
-            help="Network YAML file or preset, or ASTRA-sim's config.txt for ns-3.",
+            help="Network YAML file or preset, an InfraGraph (YAML, JSON, XML of lstopo or NCCL), or "
+            "ASTRA-sim's config.txt for ns-3.",
         ),
+        link_default_option,
     ):
         command = decorate(command)
     return command
 
 
-def choose_network(network: str | None, logical: str | None) -> NetworkConfig | str | None:
+def choose_network(
+    network: str | None, logical: str | None, link_default: Sequence[str] = ()
+) -> NetworkConfig | str | None:
     """Return what the options name; with a logical topology, the config.txt arranged by it."""
+    if link_default:
+        if network is None or logical is not None:
+            raise UsageError("--link-default goes with the InfraGraph file that --network names.")
+        return NetworkConfig.load(network, link_defaults(link_default))
     if logical is None:
         return network
     if network is None or Path(network).suffix != ".txt":
@@ -182,6 +191,7 @@ def run_command(
     rendezvous_protocol: bool,
     queue: bool,
     only_check: bool,
+    link_default: tuple[str, ...],
     output_format: str,
 ) -> int:
     """Simulate STUDY's newest workload, or a Chakra workload given with ASTRA-sim's option names.
@@ -190,7 +200,7 @@ def run_command(
     """
     target = Target(
         system=system,
-        network=choose_network(network, logical),
+        network=choose_network(network, logical, link_default),
         memory=memory,
         backends=backends or DEFAULT_BACKENDS,
         options={

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...errors import BackendError
+from ...errors import BackendError, ConfigError
 from .. import engine
 from .._experiment import Detail, Experiment
 from .._result import Result
@@ -27,6 +27,7 @@ __all__ = [
     "ReplayBackend",
     "device_links",
     "engine_config",
+    "refuse_logical",
 ]
 
 ExternalNetwork = Callable[[list[tuple[int, int, int, int, int]], int], list[tuple[int, int]]]
@@ -45,7 +46,12 @@ class NativeBackend:
         self.replay_only = replay_only
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Simulate *experiment*; raises `SimulationStalled` if ranks are left waiting for each other."""
+        """Simulate *experiment*; raises `SimulationStalled` if ranks are left waiting for each other.
+
+        Raises `ConfigError` for a network of links whose dimensions stand for nothing.
+        """
+        if not self.congestion_aware and not self.replay_only:
+            refuse_logical(experiment.network, experiment.backend)
         return self.simulate(experiment, progress)
 
     def simulate(
@@ -169,6 +175,17 @@ def _set_network(config: Any, experiment: Experiment, congestion_aware: bool) ->
     config.links = device_links(network) if congestion_aware else []
     config.num_queues_per_dim = experiment.num_queues_per_dim
     config.rendezvous = experiment.rendezvous
+
+
+def refuse_logical(network: NetworkConfig, backend: str) -> None:
+    """Raise `ConfigError` if the dimensions of *network* only arrange the ranks, and say nothing of speed."""
+    if network.logical:
+        raise ConfigError(
+            f"'{backend}' knows dimensions alone, and those of the network '{network.name}' only arrange its "
+            "ranks: its links are not as regular as dimensions (the network's assumptions say where). Next: "
+            "use 'analytical-aware' or 'ns3', which take the links, or give 'topology', 'npus_count', "
+            "'bandwidth' and 'latency' in a network YAML."
+        )
 
 
 def device_links(network: NetworkConfig) -> list[tuple[int, int, float, float]]:
@@ -308,7 +325,7 @@ def _provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
             *experiment.memory.warnings,
         ],
         "warnings": warnings,
-        "assumptions": list(experiment.assumptions),
+        "assumptions": [*experiment.network.assumptions, *experiment.assumptions],
         "nodes_total": int(output.nodes_total),
         "nodes_executed": int(output.nodes_executed),
         "events": int(output.events),

@@ -9,7 +9,7 @@ from ...errors import ConfigError
 from . import _limits as limits
 from ._values import shown
 
-__all__ = ["Link", "check_links", "read_links"]
+__all__ = ["Link", "check_devices", "check_links", "read_links"]
 
 
 class Link(NamedTuple):
@@ -54,6 +54,16 @@ def check_links(links: Sequence[Any], where: str) -> None:
             )
         limits.check_range(bandwidth, limits.BANDWIDTH, "links", where)
         limits.check_range(latency, limits.DELAY_NS, "links", where)
+
+
+def check_devices(names: Sequence[str], links: Sequence[Link], where: str) -> None:
+    """Raise `ConfigError` for *names* that do not name every device of *links*, each once."""
+    devices = 1 + max((max(link.a, link.b) for link in links), default=-1)
+    if names and (len(names) < devices or len(set(names)) < len(names)):
+        raise ConfigError(
+            f"{where}: 'devices' must name all {devices} devices of 'links', each once; it has "
+            f"{len(set(names))} names."
+        )
 
 
 def _is_number(value: Any) -> bool:

@@ -15,17 +15,19 @@ from ...support import write_file
 from ..engine import TOPOLOGIES
 from . import _limits as limits
 from . import _values as values
-from ._links import Link, check_links, read_links
+from ._links import Link, check_devices, check_links, read_links
 from ._packet import PacketPart
 from ._packet_files import read_packet_files
 from ._presets import preset_path
 from ._values import shown
+from .infragraph import read_network
 
 __all__ = ["DIMENSION_KEYS", "EXTENSIONS", "GIB", "NetworkConfig"]
 
 DIMENSION_KEYS = ("topology", "npus_count", "bandwidth", "latency")
 # Keys of ours, which ASTRA-sim skips.
-EXTENSIONS = ("htsim-topology", "links", "packet")
+EXTENSIONS = ("assumptions", "devices", "dimensions", "htsim-topology", "links", "packet")
+_LOGICAL = "logical"
 GIB = 1 << 30
 
 
@@ -37,8 +39,11 @@ class NetworkConfig:
     *bandwidth* its links' speed in units of 2^30 bytes per second and *latency* its links' delay in ns, as in
     the file. A dimension joins two ranks or more; a rank on its own, which ASTRA-sim does not know, is one
     dimension of size 1. *links* take the place of the dimensions where congestion counts, *packet* is what
-    packet-level backends need beside them, *htsim_topology* names a topology file of HTSim's. *unknown* holds
-    the other keys, which are ignored. A wrong value raises `ConfigError`, which says *where* it stands.
+    packet-level backends need beside them, *htsim_topology* names a topology file of HTSim's. *devices* names
+    the ranks and switches that *links* numbers, *assumptions* says what was taken for granted to make them,
+    and with *logical* the dimensions only arrange the ranks: their bandwidth and latency stand for nothing.
+    *unknown* holds the other keys, which are ignored. A wrong value raises `ConfigError`, which says *where*
+    it stands.
     """
 
     topology: tuple[str, ...]
@@ -49,6 +54,9 @@ class NetworkConfig:
     links: tuple[Link, ...] = ()
     packet: PacketPart | None = None
     htsim_topology: str | None = None
+    devices: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    logical: bool = False
     unknown: Mapping[str, Any] = field(default_factory=dict)
     name: str = field(default="network", compare=False)
     where: InitVar[str] = "The network configuration"
@@ -77,10 +85,13 @@ class NetworkConfig:
         return values.spelling_hints(self.unknown, (*DIMENSION_KEYS, *EXTENSIONS))
 
     @classmethod
-    def load(cls, path: str | Path) -> NetworkConfig:
+    def load(cls, path: str | Path, options: Mapping[str, Any] | None = None) -> NetworkConfig:
         """Read a network YAML; raises `ConfigError` for what ASTRA-sim would refuse, but for a single rank.
 
-        A ``.txt`` is read as ASTRA-sim's config.txt for ns-3, all its hosts one dimension.
+        A ``.txt`` is read as ASTRA-sim's config.txt for ns-3, all its hosts one dimension. An InfraGraph
+        file,
+        or the XML of lstopo or NCCL, becomes links; *options* are what it may lack (``link-defaults``), as
+        in a network YAML that names it.
         """
         file = Path(path)
         if file.suffix == ".txt":
@@ -90,7 +101,7 @@ class NetworkConfig:
                 f"{file} is a topology of HTSim. Give the network YAML it belongs to, and name it there: "
                 f"`htsim-topology: {file.name}`; the backend astra-sim:htsim passes it on."
             )
-        return cls.from_mapping(values.read_yaml(file, "network configuration"), str(file), file.stem)
+        return cls.from_mapping(read_network(file, options or {}), str(file), file.stem)
 
     @classmethod
     def load_packet(cls, path: str | Path, logical: str | Path | None = None) -> NetworkConfig:
@@ -126,6 +137,10 @@ class NetworkConfig:
             links=read_links(data.get("links"), where),
             packet=PacketPart.from_mapping(data["packet"], where) if "packet" in data else None,
             htsim_topology=None if named is None else values.text(named, "htsim-topology", where),
+            devices=values.texts(data.get("devices", []), "devices", where),
+            assumptions=values.texts(data.get("assumptions", []), "assumptions", where),
+            logical="dimensions" in data
+            and values.choice(data["dimensions"], (_LOGICAL,), "dimensions", where) == _LOGICAL,
             unknown={key: data[key] for key in data if key not in (*DIMENSION_KEYS, *EXTENSIONS)},
             name=name,
             where=where,
@@ -136,6 +151,7 @@ class NetworkConfig:
             if key in EXTENSIONS:
                 raise ConfigError(f"{where}: '{key}' is no unknown key; it has a field of its own.")
         check_links(self.links, where)
+        check_devices(self.devices, self.links, where)
         if not self.topology:
             raise ConfigError(f"{where}: 'topology' is empty; name at least one dimension.")
         for name in self.topology:
@@ -170,6 +186,11 @@ class NetworkConfig:
         known: dict[str, Any] = {}
         if self.links:
             known["links"] = [list(link) for link in self.links]
+        for key in ("devices", "assumptions"):
+            if getattr(self, key):
+                known[key] = list(getattr(self, key))
+        if self.logical:
+            known["dimensions"] = _LOGICAL
         if self.packet is not None:
             known["packet"] = dict(self.packet.written)
         if self.htsim_topology is not None:

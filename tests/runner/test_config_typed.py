@@ -161,11 +161,14 @@ def test_a_wrong_packet_part_is_refused_where_it_is_read(part, message, tmp_path
 
 def test_no_module_of_the_configurations_imports_in_a_circle():
     folder = Path(config.__file__).parent
-    names = {path.stem for path in folder.glob("_*.py")} - {"__init__"}
+    modules = {path.stem: [path] for path in folder.glob("_*.py") if path.stem != "__init__"}
+    packages = {path.parent.name: [*path.parent.glob("*.py")] for path in folder.glob("*/__init__.py")}
+    names = modules.keys() | packages.keys()
     imports = {}
-    for name in names:
-        nodes = ast.walk(ast.parse((folder / f"{name}.py").read_text()))
-        siblings = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 1]
+    for name, files in (modules | packages).items():
+        nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
+        level = 2 if name in packages else 1
+        siblings = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.level == level]
         found = {node.module or alias.name for node in siblings for alias in node.names}
         assert found <= names, f"{name} imports the face of its own package"
         imports[name] = found

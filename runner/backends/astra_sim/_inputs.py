@@ -12,7 +12,7 @@ import yaml
 from ....errors import BackendError, ConfigError
 from ..._experiment import Experiment
 from ...config import NetworkConfig, PacketNetwork, SystemConfig, read_yaml
-from .._native import device_links
+from .._native import device_links, refuse_logical
 from ._htsim import htsim_topology
 
 __all__ = ["TRACE_LIMIT_NODES", "refuse_links", "refuse_single", "write_inputs"]
@@ -132,6 +132,8 @@ def _network_options(experiment: Experiment, kind: str, folder: Path) -> list[st
         return ["--network-configuration=config.txt", "--logical-topology-configuration=logical.json"]
     if kind == "analytical-aware":
         refuse_links(network)
+    if kind == "analytical-unaware":
+        refuse_logical(network, f"astra-sim:{kind}")
     network.save(folder / "network.yml")
     options = ["--network-configuration=network.yml"]
     if kind == "htsim":

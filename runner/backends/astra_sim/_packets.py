@@ -29,7 +29,9 @@ def refuse_endless(experiment: Experiment, progress: Progress | None = None) -> 
     ASTRA-sim's ns-3 would sample its queues for ever, and HTSim end after 4 s of simulated time.
     """
     plain = replace(experiment, backend="analytical-unaware")
-    NativeBackend(congestion_aware=False).run(plain, lambda now, done: progress is None or progress(0, 0))
+    NativeBackend(congestion_aware=False).simulate(
+        plain, lambda now, done: progress is None or progress(0, 0)
+    )
 
 
 def with_packets(result: Result, packet: PacketNetwork, log: AstraSimLog, folder: Path) -> Result:

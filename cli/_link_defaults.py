@@ -1,0 +1,65 @@
+"""The option ``--link-default``: figures for links of an InfraGraph that has none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from ..errors import UsageError
+from ..support import parse_bandwidth, parse_duration
+
+__all__ = ["link_default_option", "link_defaults"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_WIDTH = re.compile(r"x(\d{1,4})")
+
+
+def link_default_option(command: Command) -> Command:
+    """Add the option, which `link_defaults` reads."""
+    return click.option(
+        "--link-default",
+        "link_default",
+        multiple=True,
+        metavar="LINK=BANDWIDTH,LATENCY",
+        help="For links of an InfraGraph that lack figures: pcie=32GB/s,500ns; '*' for all. May be repeated.",
+    )(command)
+
+
+def link_defaults(texts: Sequence[str]) -> dict[str, Any]:
+    """Return what `NetworkConfig.load` takes for the options *texts*; raises `UsageError` for a wrong one."""
+    defaults: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        name, equals, figures = text.partition("=")
+        if not equals or not name or not figures:
+            raise UsageError(
+                f"--link-default {text[:60]!r} is not LINK=BANDWIDTH,LATENCY, such as pcie=32GB/s,500ns."
+            )
+        defaults[name] = dict(_figure(part.strip(), text) for part in figures.split(","))
+    return {"link-defaults": defaults} if defaults else {}
+
+
+def _figure(part: str, text: str) -> tuple[str, Any]:
+    """Return which figure *part* is, by its unit."""
+    width = _WIDTH.fullmatch(part)
+    if width is not None:
+        return "width", int(width[1])
+    if not part.replace(".", "").isdigit():
+        for key, parse in (("bandwidth", parse_bandwidth), ("latency", parse_duration)):
+            if _reads(parse, part):
+                return key, part
+    raise UsageError(
+        f"--link-default {text[:60]!r}: '{part[:30]}' is no bandwidth (32GB/s, 100Gb/s), no latency (500ns) "
+        "and no width of giga-transfers (x16); write it with its unit."
+    )
+
+
+def _reads(parse: Callable[[str], object], text: str) -> bool:
+    try:
+        parse(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,111 @@
+"""Give every link its bit/s and ps: from the file, else from the user's defaults, and never from nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+
+from ....errors import ConfigError, did_you_mean
+from ....support import count_text
+from ._expand import Line, Node
+from ._options import Default
+
+__all__ = ["check_names", "figures", "find_default", "full_name"]
+
+_LARGEST = 1 << 62
+_SHOWN = 6
+
+
+def full_name(line: Line) -> str:
+    """Return the name of the line's link, with its device if it is inside of one."""
+    return f"{line.device}.{line.kind.name}" if line.device else line.kind.name
+
+
+def find_default(line: Line, defaults: Mapping[str, Default], *, named: bool = False) -> tuple[str, Default]:
+    """Return the default for *line* with its key; with *named*, not the one for all links (``*``)."""
+    for key in (full_name(line), line.kind.name, *(() if named else ("*",))):
+        if key in defaults:
+            return key, defaults[key]
+    return "", Default()
+
+
+def figures(
+    lines: Sequence[Line], nodes: Sequence[Node], defaults: Mapping[str, Default], where: str
+) -> tuple[list[tuple[int, int]], list[str]]:
+    """Return bit/s and ps of each of *lines*, and sentences on what was taken for granted.
+
+    Raises `ConfigError` that lists every kind of link without a bandwidth or a latency.
+    """
+    kinds: dict[str, list[Line]] = {}
+    for line in lines:
+        kinds.setdefault(full_name(line), []).append(line)
+    values: dict[str, tuple[int, int]] = {}
+    missing: list[str] = []
+    remarks: list[str] = []
+    for name, members in kinds.items():
+        rate, delay, said, lacking = _of_kind(members[0], defaults)
+        remarks += [f"The link '{name}' ({count_text(len(members), 'link')}) {text}" for text in said]
+        if rate is None or delay is None:
+            ends = " - ".join(nodes[node].name for node in (members[0].a, members[0].b))
+            missing.append(f"'{name}' has no {' and no '.join(lacking)} (such as {ends})")
+            continue
+        if max(rate, delay) > _LARGEST or rate < 1:
+            raise ConfigError(f"{where}: bandwidth or latency of the link '{name}' is out of range.")
+        values[name] = round(rate), round(delay)
+    if missing:
+        raise ConfigError(_lacking(missing, where))
+    return [values[full_name(line)] for line in lines], remarks
+
+
+def _of_kind(
+    line: Line, defaults: Mapping[str, Default]
+) -> tuple[Fraction | None, Fraction | None, list[str], list[str]]:
+    """Return rate and delay of the kind of *line*, what was assumed, and what is still lacking."""
+    kind = line.kind
+    key, default = find_default(line, defaults)
+    rate, delay = kind.rate_bps, kind.delay_ps
+    said, lacking = [], []
+    if rate is None and kind.transfers is not None and default.width is not None:
+        rate = kind.transfers * default.width
+        said.append(
+            f"is taken as {default.width} lanes of {float(kind.transfers) / 1e9:g} Gb/s, nothing subtracted "
+            f"for line coding (link-defaults, '{key}')."
+        )
+    assumed = []
+    for figure, value, given in (("bandwidth", rate, default.rate_bps), ("latency", delay, default.delay_ps)):
+        if value is not None:
+            continue
+        if given is None:
+            transfers = figure == "bandwidth" and kind.transfers is not None
+            lacking.append("width for its giga-transfers" if transfers else figure)
+        else:
+            assumed.append(f"{figure} {default.texts[figure]}")
+    if assumed:
+        said.append(f"has what it lacks from link-defaults ('{key}'): {' and '.join(assumed)}.")
+    return (
+        rate if rate is not None else default.rate_bps,
+        delay if delay is not None else default.delay_ps,
+        said,
+        lacking,
+    )
+
+
+def _lacking(missing: Sequence[str], where: str) -> str:
+    more = f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+    return (
+        f"{where}: links without figures: {'; '.join(missing[:_SHOWN])}{more}. Nothing is assumed here: "
+        "write "
+        "them into the file, or give defaults by link (or '*'), in a network YAML with 'infragraph: FILE' "
+        "and 'link-defaults: {NAME: {bandwidth: 32GB/s, latency: 500ns}}', or with --link-default "
+        "NAME=32GB/s,500ns; 'without: [NAME]' leaves out what the ranks do not use."
+    )
+
+
+def check_names(names: Iterable[str], known: Iterable[str], what: str, where: str) -> None:
+    """Raise `ConfigError` for one of *names* that is not *known*: a misspelt one would have no effect."""
+    allowed = sorted(set(known))
+    for name in names:
+        if name not in allowed:
+            raise ConfigError(
+                f"{where}: '{what}' names {name!r}, which there is not{did_you_mean(name, allowed)}"
+            )

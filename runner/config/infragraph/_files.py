@@ -1,0 +1,84 @@
+"""Read a network from an InfraGraph file, a blueprint, or the XML that lstopo and NCCL write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ....errors import ConfigError
+from .._values import read_json, read_yaml, shown
+from ._network import looks_like_infragraph, network_mapping
+from ._options import OPTION_KEYS
+from ._package import import_xml, make_blueprint
+
+__all__ = ["read_network"]
+
+_DIMENSIONS = ("topology", "npus_count", "bandwidth", "latency")
+
+
+def read_network(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the mapping of the network configuration in *path*, made from an InfraGraph if it is one.
+
+    A network YAML may name one with ``infragraph``: a file beside it, or a blueprint. *options* are more of
+    the keys in `OPTION_KEYS`. Raises `ConfigError`.
+    """
+    data = _content(path)
+    if looks_like_infragraph(data):
+        return network_mapping(data, str(path), options)
+    if "infragraph" in data:
+        return _described(data, path, options)
+    used = [key for key in (*OPTION_KEYS, *options) if key in data or key in options]
+    if used:
+        raise ConfigError(f"{path}: '{used[0]}' goes with an InfraGraph, and this is none; leave it out.")
+    return data
+
+
+def _content(path: Path) -> dict[str, Any]:
+    if path.suffix.lower() == ".xml":
+        return import_xml(path)
+    if path.suffix.lower() == ".json":
+        return read_json(path, "network configuration")
+    return read_yaml(path, "network configuration")
+
+
+def _described(data: Mapping[str, Any], path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the network that a YAML describes by an InfraGraph and keys of its own beside it."""
+    source = data["infragraph"]
+    remarks: list[str] = []
+    if isinstance(source, Mapping):
+        inner, remarks = make_blueprint(source, f"{path}: 'infragraph'")
+        where = f"{path}: 'infragraph'"
+    elif isinstance(source, str):
+        file = path.parent / Path(source).expanduser()
+        inner, where = _content(file), str(file)
+    else:
+        raise ConfigError(
+            f"{path}: 'infragraph' must name a file, or be a mapping with 'blueprint', not {shown(source)}."
+        )
+    if not looks_like_infragraph(inner):
+        raise ConfigError(f"{where} is no InfraGraph: it has neither 'instances' nor 'components'.")
+    own = {key: data[key] for key in OPTION_KEYS if key in data}
+    defaults = _merged(own.get("link-defaults"), options.get("link-defaults"))
+    made = network_mapping(
+        inner, where, own | dict(options) | ({"link-defaults": defaults} if defaults else {})
+    )
+    made["assumptions"] = [*remarks, *made["assumptions"]]
+    beside = {key: value for key, value in data.items() if key not in OPTION_KEYS}
+    if any(key in beside for key in _DIMENSIONS):
+        made.pop("dimensions", None)
+        said = [text for text in made["assumptions"] if not text.startswith(("Dimensions found", "All "))]
+        made["assumptions"] = [*said, f"The dimensions are those given in {path.name}, not proven."]
+        missing = next((key for key in _DIMENSIONS if key not in beside), None)
+        if missing:
+            raise ConfigError(f"{path}: '{missing}' is missing beside the other keys of the dimensions.")
+    more = beside.pop("assumptions", [])
+    made["assumptions"] += more if isinstance(more, list) else [more]
+    return made | beside
+
+
+def _merged(first: Any, second: Any) -> Any:
+    """Return both mappings of defaults, the second winning; what is no mapping is left to who reads it."""
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return {**first, **second}
+    return second or first

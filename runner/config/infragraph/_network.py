@@ -1,0 +1,310 @@
+"""Turn an infrastructure into a network: ranks, every other component a node, and links with figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ....errors import ConfigError
+from ....support import bandwidth_text, count_text
+from .._symmetry import Wire, find_dimensions, uneven_ways
+from ._expand import Graph, Line, Node, expand
+from ._figures import check_names, figures, find_default, full_name
+from ._options import Options, read_options
+from ._schema import Infrastructure, read
+
+__all__ = ["looks_like_infragraph", "network_mapping"]
+
+GIB = 1 << 30
+_INTERNAL_SPEEDUP = 8  # of the links between ranks and routers of their own, as for dimensions
+_MOST_DEVICES = 65_000  # in a packet-level network
+_SHOWN = 4
+
+
+def looks_like_infragraph(data: Mapping[str, Any]) -> bool:
+    """Return whether the mapping of a file is an infrastructure, a device, or one with annotations."""
+    if "topology" in data or "infragraph" in data:
+        return False
+    return any(key in data for key in ("infrastructure", "instances", "components"))
+
+
+def network_mapping(data: Mapping[str, Any], where: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the mapping of the network configuration that an InfraGraph's *data* describe.
+
+    It has the four keys of the dimensions, ``links``, ``devices`` (their names), ``assumptions`` and, where
+    the dimensions could not be proven, ``dimensions: logical``. *options* are the keys of `OPTION_KEYS`.
+    Raises `ConfigError` for whatever is missing or wrong in either.
+    """
+    infrastructure = read(data, where)
+    chosen = read_options(options, where)
+    return _Network(infrastructure, expand(infrastructure, where), chosen, where).mapping()
+
+
+class _Network:
+    def __init__(self, infrastructure: Infrastructure, graph: Graph, options: Options, where: str) -> None:
+        self._where = where
+        self._options = options
+        self._infrastructure = infrastructure
+        self._nodes = graph.nodes
+        self._remarks = [*graph.remarks]
+        self._check_defaults(graph)
+        lines = self._without(graph.lines)
+        lines = self._ports_merged(lines)
+        self._ranks = self._find_ranks()
+        self._lines = self._pruned(lines)
+
+    def mapping(self) -> dict[str, Any]:
+        """Return the mapping of the network configuration."""
+        values, said = figures(self._lines, self._nodes, self._options.defaults, self._where)
+        used = {node for line in self._lines for node in (line.a, line.b)} - set(self._ranks)
+        others = sorted(used)
+        number = {node: place for place, node in enumerate([*self._ranks, *others])}
+        wires = [
+            Wire(number[line.a], number[line.b], rate, delay)
+            for line, (rate, delay) in zip(self._lines, values, strict=True)
+        ]
+        names = [self._nodes[node].name for node in (*self._ranks, *others)]
+        wires, names, forwarding = self._connected(wires, names)
+        if len(names) > _MOST_DEVICES:
+            raise ConfigError(
+                f"{self._where}: {len(names):,} devices take part, and {_MOST_DEVICES:,} is the most; leave "
+                "out what ranks do not need with 'without: [NAME]', or describe fewer hosts."
+            )
+        self._remarks += said
+        self._remark_ways(wires, names)
+        dimensions = self._dimensions(wires, 2 if forwarding else 0)
+        unused = self._infrastructure.unused
+        if unused:
+            self._remarks.append(f"Annotations without effect: {', '.join(unused[:_SHOWN])}.")
+        return dimensions | {
+            "links": [[w.a, w.b, w.rate_bps / 8 / GIB, w.delay_ps / 1000] for w in wires],
+            "devices": names,
+            "assumptions": self._remarks,
+        }
+
+    def _check_defaults(self, graph: Graph) -> None:
+        """Raise `ConfigError` for a name among the options that stands for nothing."""
+        links = {name for line in graph.lines for name in (line.kind.name, full_name(line))}
+        check_names(self._options.defaults, {*links, "*"}, "link-defaults", self._where)
+        parts = {name for node in graph.nodes for name in _names(node)}
+        check_names(self._options.without, links | parts, "without", self._where)
+
+    def _without(self, lines: Sequence[Line]) -> list[Line]:
+        """Return the lines that are left without the links and components that the user leaves out."""
+        gone = set(self._options.without)
+        if not gone:
+            return list(lines)
+        nodes = {place for place, node in enumerate(self._nodes) if gone & set(_names(node))}
+        kept = [
+            line
+            for line in lines
+            if not gone & {line.kind.name, full_name(line)} and line.a not in nodes and line.b not in nodes
+        ]
+        self._remarks.append(
+            f"Left out as 'without' says ({', '.join(self._options.without)}): "
+            f"{count_text(len(nodes), 'component')}, {count_text(len(lines) - len(kept), 'link')}."
+        )
+        return kept
+
+    def _ports_merged(self, lines: Sequence[Line]) -> list[Line]:
+        """Return *lines* with every port that its device links without figures as part of what is behind it.
+
+        A port is where a link ends. It is a node of its own only if its link inside has figures, from the
+        file or from defaults for that very link.
+        """
+        behind: dict[int, set[int]] = {}
+        kept_apart: set[int] = set()
+        for line in lines:
+            for port, inner in ((line.a, line.b), (line.b, line.a)):
+                if self._nodes[port].choice != "port" or not line.device:
+                    continue
+                behind.setdefault(port, set()).add(inner)
+                kind = line.kind
+                given = find_default(line, self._options.defaults, named=True)[0]
+                if given or not kind.rate_bps is kind.transfers is kind.delay_ps is None:
+                    kept_apart.add(port)
+        owner = {
+            port: next(iter(inner))
+            for port, inner in behind.items()
+            if len(inner) == 1 and port not in kept_apart and self._nodes[next(iter(inner))].choice != "port"
+        }
+        if not owner:
+            return list(lines)
+        names = Counter(f"{self._nodes[port].device}.{self._nodes[port].component}" for port in owner)
+        self._remarks.append(
+            f"{count_text(len(owner), 'port')} ({', '.join(list(names)[:_SHOWN])}) belong to the component "
+            "behind them: the links to them inside their device have no figures and cost nothing."
+        )
+        merged = [
+            Line(owner.get(line.a, line.a), owner.get(line.b, line.b), line.kind, line.device, line.place)
+            for line in lines
+        ]
+        return [line for line in merged if line.a != line.b]
+
+    def _find_ranks(self) -> list[int]:
+        """Return the nodes that are ranks: in the file's order, or as its annotations say."""
+        wanted = self._options.ranks
+        found = [place for place, node in enumerate(self._nodes) if wanted in (node.choice, node.type)]
+        gone = set(self._options.without)
+        found = [place for place in found if not gone & set(_names(self._nodes[place]))]
+        if not found:
+            types = sorted({node.type for node in self._nodes} | {node.choice for node in self._nodes})
+            raise ConfigError(
+                f"{self._where}: there is no component of type '{wanted}', which would be the ranks; name "
+                f"another type with 'ranks: TYPE' ({', '.join(types[:12])})."
+            )
+        given = self._infrastructure.ranks
+        if not given:
+            return found
+        places = {self._nodes[place].name: place for place in found}
+        unknown = next((name for name in given if name not in places), None)
+        if unknown is not None or sorted(given.values()) != list(range(len(found))):
+            raise ConfigError(
+                f"{self._where}: the annotations 'rank' must number all {len(found)} components of type "
+                f"'{wanted}' from 0 on, each once"
+                + (f"; '{unknown[:60]}' is none of them." if unknown is not None else ".")
+            )
+        return [places[name] for name in sorted(given, key=lambda name: given[name])]
+
+    def _pruned(self, lines: Sequence[Line]) -> list[Line]:
+        """Return the lines that can be on a way between ranks: nothing ends where there is no rank."""
+        ranks = set(self._ranks)
+        around: dict[int, set[int]] = {}
+        for line in lines:
+            around.setdefault(line.a, set()).add(line.b)
+            around.setdefault(line.b, set()).add(line.a)
+        ends = [node for node, near in around.items() if len(near) < 2 and node not in ranks]
+        dead: set[int] = set()
+        while ends:
+            node = ends.pop()
+            dead.add(node)
+            for other in around[node]:
+                around[other].discard(node)
+                if other not in dead and other not in ranks and len(around[other]) == 1:
+                    ends.append(other)
+        names = Counter(self._nodes[node].component for node in dead)
+        if names:
+            self._remarks.append(
+                f"{count_text(len(dead), 'component')} on no way between ranks "
+                f"({', '.join(list(names)[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}) are left out."
+            )
+        return [line for line in lines if line.a not in dead and line.b not in dead]
+
+    def _connected(self, wires: list[Wire], names: list[str]) -> tuple[list[Wire], list[str], bool]:
+        """Return the network with a router for every rank if ranks must forward, and whether they do.
+
+        Raises `ConfigError` for two ranks with no way between them.
+        """
+        ranks = len(self._ranks)
+        forwarding = self._options.forwarding
+        apart = _apart(ranks, wires, forwarding=bool(forwarding))
+        if apart and forwarding is None:
+            forwarding = True
+            apart = _apart(ranks, wires, forwarding=True)
+        if apart:
+            passing = "" if forwarding else " without passing other ranks ('rank-forwarding: true' lets them)"
+            raise ConfigError(
+                f"{self._where}: there is no way from {names[apart[0]]} to {names[apart[1]]}{passing}; add "
+                "the edges that join them."
+            )
+        if not forwarding:
+            self._remarks.append(
+                f"Ranks ({self._options.ranks}) do not forward: messages pass NICs and switches, all as "
+                "switches that store and forward packets."
+            )
+            return wires, names, False
+        fastest = max((wire.rate_bps for wire in wires), default=1) * _INTERNAL_SPEEDUP
+        self._remarks.append(
+            f"Ranks ({self._options.ranks}) forward messages of others: each has a router of its own, behind "
+            f"a link of {bandwidth_text(fastest / 8e9)} (eight times the fastest) without latency."
+        )
+
+        def moved(node: int) -> int:
+            return node + ranks  # ranks become their routers, and everything else follows
+
+        own = [Wire(rank, moved(rank), fastest, 0) for rank in range(ranks)]
+        outer = [Wire(moved(w.a), moved(w.b), w.rate_bps, w.delay_ps) for w in wires]
+        routers = [f"{name}.router" for name in names[:ranks]]
+        return [*own, *outer], [*names[:ranks], *routers, *names[ranks:]], True
+
+    def _remark_ways(self, wires: Sequence[Wire], names: Sequence[str]) -> None:
+        pairs = Counter((min(wire.a, wire.b), max(wire.a, wire.b)) for wire in wires)
+        parallel = [pair for pair, count in pairs.items() if count > 1]
+        if parallel:
+            a, b = (names[node] for node in parallel[0])
+            self._remarks.append(
+                f"{count_text(len(parallel), 'pair')} of devices have parallel links ({a} and {b}): flows of "
+                "a packet network spread over them, analytical-aware uses the first."
+            )
+        uneven = uneven_ways(len(self._ranks), wires)
+        if uneven:
+            source, rank, slow, fast = uneven
+            self._remarks.append(
+                f"Between {names[source]} and {names[rank]} ways with equally many links differ in speed "
+                f"({bandwidth_text(slow / 8e9)} and {bandwidth_text(fast / 8e9)}), and both are used as if "
+                "they were equal; leave out the slow ones with 'without: [NAME]' if messages never take them."
+            )
+
+    def _dimensions(self, wires: Sequence[Wire], own_hops: int) -> dict[str, Any]:
+        """Return the keys of the dimensions: proven ones, else all ranks in one that is only logical."""
+        ranks = len(self._ranks)
+        proven, reason = find_dimensions(ranks, wires, own_hops)
+        if proven:
+            shape = " x ".join(f"{item.shape} {item.count}" for item in proven)
+            self._remarks.append(
+                f"Dimensions found in the links: {shape}; every pair of ranks along one has their latency "
+                "and bandwidth."
+            )
+            return {
+                "topology": [item.shape for item in proven],
+                "npus_count": [item.count for item in proven],
+                "bandwidth": [item.rate_bps / 8 / GIB for item in proven],
+                "latency": [item.delay_ps / 1000 for item in proven],
+            }
+        self._remarks.append(
+            f"All {ranks} ranks are one dimension, for collectives alone: {reason}. 'topology', "
+            "'npus_count', "
+            "'bandwidth' and 'latency' in a network YAML with 'infragraph: FILE' arrange them otherwise."
+        )
+        first = min((wire for wire in wires if 0 in (wire.a, wire.b)), key=lambda w: w.rate_bps, default=None)
+        return {
+            "topology": ["Switch"],
+            "npus_count": [ranks],
+            "bandwidth": [1.0 if first is None else first.rate_bps / 8 / GIB],
+            "latency": [0.0 if first is None else first.delay_ps / 1000],
+            "dimensions": "logical",
+        }
+
+
+def _names(node: Node) -> Iterable[str]:
+    """Return the names by which *node* can be left out."""
+    return node.component, f"{node.device}.{node.component}"
+
+
+def _apart(ranks: int, wires: Sequence[Wire], *, forwarding: bool) -> tuple[int, int] | None:
+    """Return two ranks with no way between them, None if there are none."""
+    group: dict[int, int] = {}
+
+    def root(node: int) -> int:
+        while group.setdefault(node, node) != node:
+            group[node] = node = group[group[node]]
+        return node
+
+    near: list[set[int]] = [{rank} for rank in range(ranks)]
+    for wire in wires:
+        if forwarding or min(wire.a, wire.b) >= ranks:
+            group[root(wire.a)] = root(wire.b)
+    for wire in wires:
+        for rank, other in ((wire.a, wire.b), (wire.b, wire.a)):
+            if rank < ranks:
+                near[rank].add(root(other) if other >= ranks else other)
+    if forwarding:
+        near = [{root(rank)} for rank in range(ranks)]
+    if set.intersection(*near):
+        return None
+    for rank, own in enumerate(near):
+        for other in range(rank):
+            if own.isdisjoint(near[other]) and rank not in near[other]:
+                return other, rank
+    return None

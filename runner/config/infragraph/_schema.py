@@ -1,0 +1,263 @@
+"""InfraGraph's infrastructure as typed values, checked as they are read.
+
+The format is public (infragraph.dev): devices made of components, instances of devices, and edges that join
+components by a scheme and a kind of link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from ....errors import ConfigError, did_you_mean
+from .._values import shown
+
+__all__ = ["CHOICES", "Component", "Device", "Edge", "Infrastructure", "Instance", "LinkKind", "read"]
+
+CHOICES = ("custom", "device", "cpu", "xpu", "nic", "memory", "port", "switch")
+SCHEMES = ("one2one", "many2many", "ring")
+MOST = 1_000_000  # components, instances or links; beyond, a count is a mistake
+_BITS = {"gigabits_per_second": 10**9, "gigabytes_per_second": 8 * 10**9}
+_TRANSFERS = "gigatransfers_per_second"
+_PICOSECONDS = {"ms": 10**9, "us": 10**6, "ns": 1000}
+
+
+@dataclass(frozen=True)
+class Component:
+    """*count* parts of a device under one *name*; *type* is its choice, or the type of a custom one."""
+
+    name: str
+    count: int
+    choice: str
+    type: str
+
+
+@dataclass(frozen=True)
+class LinkKind:
+    """What a kind of link says of itself: bit/s, or transfers per second of unknown width, and ps."""
+
+    name: str
+    rate_bps: Fraction | None = None
+    transfers: Fraction | None = None
+    delay_ps: Fraction | None = None
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Two endpoints, as written and with the device's first for composed ones, joined by *scheme*."""
+
+    place: str
+    ep1: str
+    ep2: str
+    scheme: str
+    link: str
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device: its components and link kinds by name, and the edges inside."""
+
+    name: str
+    components: Mapping[str, Component]
+    links: Mapping[str, LinkKind]
+    edges: tuple[Edge, ...]
+
+
+@dataclass(frozen=True)
+class Instance:
+    """*count* instances of a device under one *name*."""
+
+    name: str
+    device: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Infrastructure:
+    """Everything a file holds. *ranks* is what its annotations say of single nodes, by their names."""
+
+    name: str
+    devices: Mapping[str, Device]
+    instances: Mapping[str, Instance]
+    links: Mapping[str, LinkKind]
+    edges: tuple[Edge, ...]
+    ranks: Mapping[str, int]
+    unused: tuple[str, ...] = ()
+
+
+def read(data: Mapping[str, Any], where: str) -> Infrastructure:
+    """Return the infrastructure that *data* describes: one, one device, or one with its annotations.
+
+    Raises `ConfigError` naming *where* and the key for what is missing or of the wrong kind.
+    """
+    annotations = _mapping(data.get("annotations") or {}, f"{where}: 'annotations'")
+    inner = _mapping(data.get("infrastructure", data), f"{where}: 'infrastructure'")
+    if "components" in inner:
+        device = _device(inner, where)
+        inner = {"name": device.name, "instances": [{"name": device.name, "device": device.name, "count": 1}]}
+        devices = {device.name: device}
+    else:
+        devices = _named(inner, "devices", where, _device)
+    ranks, unused = _annotations(annotations, where)
+    return Infrastructure(
+        name=str(inner.get("name", "infrastructure")),
+        devices=devices,
+        instances=_named(inner, "instances", where, _instance),
+        links=_named(inner, "links", where, _link),
+        edges=_edges(inner, where, "instance"),
+        ranks=ranks,
+        unused=unused,
+    )
+
+
+def _named(data: Mapping[str, Any], key: str, where: str, parse: Any) -> dict[str, Any]:
+    """Return the items of the list *key* by their names."""
+    items: dict[str, Any] = {}
+    for place, entry in _entries(data, key, where):
+        item = parse(entry, place)
+        if item.name in items:
+            raise ConfigError(f"{place}: the name '{item.name}' is there twice; give every entry its own.")
+        items[item.name] = item
+    return items
+
+
+def _device(data: Mapping[str, Any], where: str) -> Device:
+    name = _text(data, "name", where)
+    place = f"{where} ('{name}')"
+    return Device(
+        name,
+        _named(data, "components", place, _component),
+        _named(data, "links", place, _link),
+        _edges(data, place, "device"),
+    )
+
+
+def _component(data: Mapping[str, Any], where: str) -> Component:
+    name = _text(data, "name", where)
+    choice = data.get("choice", next((key for key in CHOICES if key in data), None))
+    if choice not in CHOICES:
+        raise ConfigError(
+            f"{where}: the 'choice' of component '{name}' is {shown(choice)}{_hint(choice, CHOICES)}"
+        )
+    kind = str(choice)
+    if choice == "custom":
+        kind = str(_mapping(data.get("custom") or {}, f"{where}: 'custom'").get("type", "custom"))
+    return Component(name, _count(data, where, name), str(choice), kind)
+
+
+def _instance(data: Mapping[str, Any], where: str) -> Instance:
+    name = _text(data, "name", where)
+    return Instance(name, _text(data, "device", where), _count(data, where, name))
+
+
+def _link(data: Mapping[str, Any], where: str) -> LinkKind:
+    name = _text(data, "name", where)
+    place = f"{where}: the link '{name}'"
+    physical = _mapping(data.get("physical") or {}, f"{place}: 'physical'")
+    bandwidth = _choice(physical.get("bandwidth"), (*_BITS, _TRANSFERS), f"{place}: 'bandwidth'")
+    latency = _choice(physical.get("latency"), tuple(_PICOSECONDS), f"{place}: 'latency'")
+    rate = transfers = delay = None
+    if bandwidth is not None:
+        unit, number = bandwidth
+        if number <= 0:
+            raise ConfigError(f"{place}: the bandwidth must be more than 0, not {float(number):g}.")
+        rate = number * _BITS[unit] if unit in _BITS else None
+        transfers = number * 10**9 if unit == _TRANSFERS else None
+    if latency is not None:
+        delay = latency[1] * _PICOSECONDS[latency[0]]
+    return LinkKind(name, rate, transfers, delay)
+
+
+def _choice(data: Any, units: Sequence[str], where: str) -> tuple[str, Fraction] | None:
+    """Return the unit that *data* uses and its number, exactly as written; None where it says nothing."""
+    if data is None:
+        return None
+    values = _mapping(data, where)
+    unit = values.get("choice", next((key for key in units if values.get(key) is not None), None))
+    if unit is None:
+        return None
+    if unit not in units:
+        raise ConfigError(f"{where} is in {shown(unit)}{_hint(unit, units)}")
+    number = values.get(unit)
+    if number is None:
+        return None
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number < 1e15:
+        raise ConfigError(f"{where}: '{unit}' must be a number of 0 or more, not {shown(number)}.")
+    return unit, Fraction(str(number))
+
+
+def _edges(data: Mapping[str, Any], where: str, outer: str) -> tuple[Edge, ...]:
+    """Return the edges of a device or, with *outer* ``instance``, of the infrastructure."""
+    edges = []
+    for place, entry in _entries(data, "edges", where):
+        scheme = entry.get("scheme", "one2one")
+        if scheme not in SCHEMES:
+            raise ConfigError(f"{place}: there is no scheme {shown(scheme)}{_hint(scheme, SCHEMES)}")
+        first, second = (_endpoint(entry.get(key), f"{place}: '{key}'", outer) for key in ("ep1", "ep2"))
+        edges.append(Edge(place, first, second, str(scheme), _text(entry, "link", place)))
+    return tuple(edges)
+
+
+def _endpoint(data: Any, where: str, outer: str) -> str:
+    endpoint = _mapping(data, where)
+    component = _text(endpoint, "component", where)
+    if outer == "device" and endpoint.get("device") is None:
+        return component
+    return f"{_text(endpoint, outer, where)}.{component}"
+
+
+def _annotations(data: Mapping[str, Any], where: str) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Return the ranks that annotations give to nodes, and which attributes are of no use here."""
+    ranks: dict[str, int] = {}
+    unused: dict[str, None] = {}
+    for key in ("nodes", "edges", "links"):
+        for place, entry in _entries(data, key, f"{where}: 'annotations'"):
+            for _, pair in _entries(entry, "attributes", place):
+                attribute, value = str(pair.get("attribute")), pair.get("value")
+                if key != "nodes" or attribute != "rank":
+                    unused[attribute] = None
+                    continue
+                if not str(value).isdecimal():
+                    raise ConfigError(f"{place}: a rank is a whole number, not {shown(value)}.")
+                ranks[_text(entry, "name", place)] = int(str(value)[:18])
+    return ranks, tuple(unused)
+
+
+def _entries(data: Mapping[str, Any], key: str, where: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the mappings of the list *key*, each with the place where it stands."""
+    entries = data.get(key)
+    if entries is None:
+        return []
+    if not isinstance(entries, (list, tuple)):
+        raise ConfigError(f"{where}: '{key}' must be a list, not {shown(entries)}.")
+    places = (f"{where}: {key}[{number}]" for number in range(len(entries)))
+    return [(place, _mapping(entry, place)) for place, entry in zip(places, entries, strict=True)]
+
+
+def _mapping(value: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where} must be a mapping of keys to values, not {shown(value)}.")
+    return value
+
+
+def _text(data: Mapping[str, Any], key: str, where: str) -> str:
+    value = data.get(key)
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"{where}: '{key}' must be a name, not {shown(value)}; is the file whole?")
+    return value
+
+
+def _count(data: Mapping[str, Any], where: str, name: str) -> int:
+    count = data.get("count")
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST:
+        raise ConfigError(
+            f"{where}: the 'count' of '{name}' must be a whole number from 0 to {MOST:,}, not {shown(count)}."
+        )
+    return count
+
+
+def _hint(value: Any, names: Sequence[str]) -> str:
+    """Return the end of a sentence about a name that is none of *names*."""
+    return did_you_mean(str(value)[:60], names)
