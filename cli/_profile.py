@@ -31,6 +31,7 @@ def profile_command(
     memory: str | None,
     backends: tuple[str, ...],
     link_default: tuple[str, ...],
+    failed: tuple[str, ...],
     warmup: int,
     steps: int,
     fake_world: int,
@@ -42,7 +43,7 @@ def profile_command(
     """
     if network is None and backends:
         raise UsageError("--backend needs a --network; `chakrascope presets` lists the presets.")
-    cluster = choose_network(network, logical, link_default)
+    cluster = choose_network(network, logical, link_default, failed)
     study = Study.create(study_folder)
     trace_set = capture_into(study, command, warmup=warmup, steps=steps, fake_world=fake_world)
     workload, _ = convert_latest(study, "median")

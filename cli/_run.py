@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,9 +13,10 @@ from rich.markup import escape
 
 from ..errors import UsageError
 from ..runner import Experiment, JobStore, NetworkConfig, Result, Study, get_backend, prepare
+from ..runner.config import read_failures
 from ..support import count_text, duration_text
 from ._check import print_check
-from ._link_defaults import link_default_option, link_defaults
+from ._network_options import failed_links, link_defaults, network_changes
 from ._output import console, format_option, print_frame, print_json, print_next, stage
 
 __all__ = ["DEFAULT_BACKENDS", "Target", "choose_network", "run_command", "simulate_study", "target_options"]
@@ -71,16 +72,18 @@ def target_options(command: Command) -> Command:
             help="Network YAML file or preset, an InfraGraph (YAML, JSON, XML of lstopo or NCCL), or "
             "ASTRA-sim's config.txt for ns-3.",
         ),
-        link_default_option,
+        network_changes,
     ):
         command = decorate(command)
     return command
 
 
 def choose_network(
-    network: str | None, logical: str | None, link_default: Sequence[str] = ()
+    network: str | None, logical: str | None, link_default: Sequence[str] = (), failed: Sequence[str] = ()
 ) -> NetworkConfig | str | None:
     """Return what the options name; with a logical topology, the config.txt arranged by it."""
+    if failed:
+        return _with_failures(choose_network(network, logical, link_default), failed)
     if link_default:
         if network is None or logical is not None:
             raise UsageError("--link-default goes with the InfraGraph file that --network names.")
@@ -94,6 +97,15 @@ def choose_network(
             "its own dimensions."
         )
     return NetworkConfig.load_packet(network, logical)
+
+
+def _with_failures(network: NetworkConfig | str | None, failed: Sequence[str]) -> NetworkConfig:
+    """Return *network* with the links that *failed* names down or slow, beside those of its file."""
+    if network is None:
+        raise UsageError("--fail needs a --network, whose links can fail.")
+    loaded = network if isinstance(network, NetworkConfig) else NetworkConfig.find(network)
+    written = [*(failure.to_dict() for failure in loaded.failures), *failed_links(failed)]
+    return replace(loaded, failures=read_failures(written, loaded.devices, "--fail"))
 
 
 def simulate(experiments: Iterable[Experiment]) -> Iterator[tuple[Experiment, Result]]:
@@ -192,6 +204,7 @@ def run_command(
     queue: bool,
     only_check: bool,
     link_default: tuple[str, ...],
+    failed: tuple[str, ...],
     output_format: str,
 ) -> int:
     """Simulate STUDY's newest workload, or a Chakra workload given with ASTRA-sim's option names.
@@ -200,7 +213,7 @@ def run_command(
     """
     target = Target(
         system=system,
-        network=choose_network(network, logical, link_default),
+        network=choose_network(network, logical, link_default, failed),
         memory=memory,
         backends=backends or DEFAULT_BACKENDS,
         options={

@@ -104,9 +104,7 @@ def load_network(
         raise ConfigError(f"The backend '{backend}' needs a network: a YAML file, or one of the presets.")
     if isinstance(network, NetworkConfig):
         return network
-    if _is_preset("network", network):
-        return NetworkConfig.preset(str(network))
-    return NetworkConfig.load(network)
+    return NetworkConfig.find(network)
 
 
 def _is_preset(kind: str, name: str | Path) -> bool:

@@ -27,7 +27,7 @@ __all__ = [
     "ReplayBackend",
     "device_links",
     "engine_config",
-    "refuse_logical",
+    "refuse_linkless",
 ]
 
 ExternalNetwork = Callable[[list[tuple[int, int, int, int, int]], int], list[tuple[int, int]]]
@@ -51,7 +51,7 @@ class NativeBackend:
         Raises `ConfigError` for a network of links whose dimensions stand for nothing.
         """
         if not self.congestion_aware and not self.replay_only:
-            refuse_logical(experiment.network, experiment.backend)
+            refuse_linkless(experiment.network, experiment.backend)
         return self.simulate(experiment, progress)
 
     def simulate(
@@ -177,8 +177,16 @@ def _set_network(config: Any, experiment: Experiment, congestion_aware: bool) ->
     config.rendezvous = experiment.rendezvous
 
 
-def refuse_logical(network: NetworkConfig, backend: str) -> None:
-    """Raise `ConfigError` if the dimensions of *network* only arrange the ranks, and say nothing of speed."""
+def refuse_linkless(network: NetworkConfig, backend: str) -> None:
+    """Raise `ConfigError` for what *backend*, which knows dimensions alone, would not see of *network*.
+
+    These are failures, and links whose dimensions only arrange the ranks and say nothing of their speed.
+    """
+    if network.failures:
+        raise ConfigError(
+            f"The network '{network.name}' has failures of links, and '{backend}' knows no links; use "
+            "'analytical-aware' or 'ns3', or leave 'failures' out."
+        )
     if network.logical:
         raise ConfigError(
             f"'{backend}' knows dimensions alone, and those of the network '{network.name}' only arrange its "
@@ -190,9 +198,10 @@ def refuse_logical(network: NetworkConfig, backend: str) -> None:
 
 def device_links(network: NetworkConfig) -> list[tuple[int, int, float, float]]:
     """Return the network's own links, or those of its packet-level topology; none means its dimensions."""
-    if network.packet is not None and network.packet.is_graph:
+    packets = network.packet is not None and network.packet.is_graph
+    if packets or (network.failures and not network.links):
         return list(PacketNetwork.of(network).device_links())
-    return [(a, b, float(bandwidth), float(latency)) for a, b, bandwidth, latency in network.links]
+    return [(a, b, float(bandwidth), float(latency)) for a, b, bandwidth, latency in network.working_links()]
 
 
 _PLAIN = (
@@ -325,7 +334,7 @@ def _provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
             *experiment.memory.warnings,
         ],
         "warnings": warnings,
-        "assumptions": [*experiment.network.assumptions, *experiment.assumptions],
+        "assumptions": [*experiment.network.remarks, *experiment.assumptions],
         "nodes_total": int(output.nodes_total),
         "nodes_executed": int(output.nodes_executed),
         "events": int(output.events),

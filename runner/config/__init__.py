@@ -8,6 +8,8 @@ from ._algorithms import kept_in as kept_in
 from ._algorithms import read_per_node as read_per_node
 from ._algorithms import without_paths as without_paths
 from ._fabric import Clos as Clos
+from ._failures import Failure as Failure
+from ._failures import read_failures as read_failures
 from ._groups import load_groups as load_groups
 from ._limits import BANDWIDTH as BANDWIDTH
 from ._limits import CHIP as CHIP
@@ -43,6 +45,7 @@ __all__ = [
     "OUTPUTS",
     "SETTINGS",
     "Clos",
+    "Failure",
     "Link",
     "MemoryConfig",
     "NetworkConfig",
@@ -58,6 +61,7 @@ __all__ = [
     "load_groups",
     "parse_rate_bps",
     "preset_path",
+    "read_failures",
     "read_per_node",
     "read_yaml",
     "shown",

@@ -15,6 +15,7 @@ from ...support import write_file
 from ..engine import TOPOLOGIES
 from . import _limits as limits
 from . import _values as values
+from ._failures import Failure, apply_failures, read_failures
 from ._links import Link, check_devices, check_links, read_links
 from ._packet import PacketPart
 from ._packet_files import read_packet_files
@@ -26,7 +27,7 @@ __all__ = ["DIMENSION_KEYS", "EXTENSIONS", "GIB", "NetworkConfig"]
 
 DIMENSION_KEYS = ("topology", "npus_count", "bandwidth", "latency")
 # Keys of ours, which ASTRA-sim skips.
-EXTENSIONS = ("assumptions", "devices", "dimensions", "htsim-topology", "links", "packet")
+EXTENSIONS = ("assumptions", "devices", "dimensions", "failures", "htsim-topology", "links", "packet")
 _LOGICAL = "logical"
 GIB = 1 << 30
 
@@ -42,8 +43,8 @@ class NetworkConfig:
     packet-level backends need beside them, *htsim_topology* names a topology file of HTSim's. *devices* names
     the ranks and switches that *links* numbers, *assumptions* says what was taken for granted to make them,
     and with *logical* the dimensions only arrange the ranks: their bandwidth and latency stand for nothing.
-    *unknown* holds the other keys, which are ignored. A wrong value raises `ConfigError`, which says *where*
-    it stands.
+    *failures* take links out of it or slow them. *unknown* holds the other keys, which are ignored. A wrong
+    value raises `ConfigError`, which says *where* it stands.
     """
 
     topology: tuple[str, ...]
@@ -57,6 +58,7 @@ class NetworkConfig:
     devices: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     logical: bool = False
+    failures: tuple[Failure, ...] = ()
     unknown: Mapping[str, Any] = field(default_factory=dict)
     name: str = field(default="network", compare=False)
     where: InitVar[str] = "The network configuration"
@@ -78,6 +80,29 @@ class NetworkConfig:
     def bandwidth_bytes_per_ns(self) -> tuple[float, ...]:
         """The links' speed in bytes per nanosecond (10^9 bytes per second), one per dimension."""
         return tuple(value * GIB / 1e9 for value in self.bandwidth)
+
+    def working_links(self) -> list[Link]:
+        """Return the links without those that have failed, slow ones slowed; raises `ConfigError`."""
+
+        def slowed(link: Link, share: float) -> Link:
+            return link._replace(bandwidth=link.bandwidth * share)
+
+        where = f"The network '{self.name}'"
+        return apply_failures(self.failures, self.links, lambda link: (link.a, link.b), slowed, where)
+
+    @property
+    def remarks(self) -> list[str]:
+        """Sentences about what was taken for granted to make the network, and what has failed in it."""
+        failed = [failure.text(self.devices) for failure in self.failures]
+        own = self.links or (self.packet is not None and self.packet.is_graph)
+        passing = self.dimensions > 1 or (self.topology == ("Ring",) and self.num_ranks > 3)
+        if failed and not own and passing:
+            failed.append(
+                "So that messages go round what has failed, dimensions are links here, with a router for "
+                "each "
+                "rank; analytical-aware without failures has no routers, and is a little faster for that."
+            )
+        return [*self.assumptions, *failed]
 
     @property
     def warnings(self) -> list[str]:
@@ -116,6 +141,14 @@ class NetworkConfig:
         return cls.load(preset_path("network", name))
 
     @classmethod
+    def find(cls, name: str | Path, options: Mapping[str, Any] | None = None) -> NetworkConfig:
+        """Return the preset called *name* if it is a bare word and no file, else `load` it with *options*."""
+        path = Path(name)
+        if isinstance(name, str) and path.name == name and not path.suffix and not path.is_file():
+            return cls.preset(name)
+        return cls.load(path, options)
+
+    @classmethod
     def from_mapping(cls, data: Mapping[str, Any], where: str, name: str = "network") -> NetworkConfig:
         """Return the configuration of the mapping read from *where*."""
         missing = [key for key in DIMENSION_KEYS if key not in data]
@@ -141,6 +174,7 @@ class NetworkConfig:
             assumptions=values.texts(data.get("assumptions", []), "assumptions", where),
             logical="dimensions" in data
             and values.choice(data["dimensions"], (_LOGICAL,), "dimensions", where) == _LOGICAL,
+            failures=read_failures(data.get("failures"), data.get("devices", ()), where),
             unknown={key: data[key] for key in data if key not in (*DIMENSION_KEYS, *EXTENSIONS)},
             name=name,
             where=where,
@@ -189,6 +223,8 @@ class NetworkConfig:
         for key in ("devices", "assumptions"):
             if getattr(self, key):
                 known[key] = list(getattr(self, key))
+        if self.failures:
+            known["failures"] = [failure.to_dict() for failure in self.failures]
         if self.logical:
             known["dimensions"] = _LOGICAL
         if self.packet is not None:

@@ -10,9 +10,10 @@ from typing import Any
 from ...errors import ConfigError
 from ...support import write_file
 from ._fabric import Clos
+from ._failures import apply_failures
 from ._network import GIB, NetworkConfig
 from ._packet_values import OWN_SETTINGS, SETTINGS, check_topology
-from ._topology import PacketDimension, PacketLink, PacketTopology, packet_topology
+from ._topology import PacketDimension, PacketLink, PacketTopology, has_routers, packet_topology
 
 __all__ = ["NO_CONTROL", "OUTPUTS", "PacketNetwork"]
 
@@ -40,7 +41,7 @@ _THRESHOLDS = ("KMIN_MAP", "KMAX_MAP", "PMAX_MAP")
 _NO_EFFECT = {
     "ENABLE_TRACE": "packets are not traced",
     "FLOW_FILE": "the flows come from the workload",
-    "LINK_DOWN": "links do not fail",
+    "LINK_DOWN": "links do not fail in the middle ('failures' in a network YAML do from the start)",
     "NIC_TOTAL_PAUSE_TIME": "no artificial pauses are made",
     "PAUSE_TIME": "a pause lasts until it is taken back",
     "QLEN_MON_END": "nothing is sampled",
@@ -99,7 +100,7 @@ class PacketNetwork:
         settings = {key: default for key, (_, default) in SETTINGS.items()}
         given = {} if part is None else dict(part.settings)
         if part is not None and part.topology is not None:
-            topology = part.topology
+            topology = _working(network, part.topology)
         else:
             topology = _translate(network, None if part is None else part.fabric)
             settings |= _OWN_DEFAULTS | _scaled_ecn(topology.links)
@@ -232,15 +233,42 @@ class PacketNetwork:
 def _translate(network: NetworkConfig, fabric: Clos | None) -> PacketTopology:
     """Return the topology of the network's own links if it has any, else of its dimensions."""
     if fabric is not None or not network.links:
-        return packet_topology(_dimensions(network), fabric)
+        dimensions = _dimensions(network)
+        first = network.num_ranks if has_routers(dimensions, fabric) else 0
+        return _working(network, packet_topology(dimensions, fabric), first)
     links = tuple(
         PacketLink(a, b, round(bandwidth * GIB * 8), round(latency * 1000))
-        for a, b, bandwidth, latency in network.links
+        for a, b, bandwidth, latency in network.working_links()
     )
-    nodes = max(network.num_ranks, *(1 + max(link.a, link.b) for link in links))
+    nodes = max(network.num_ranks, *(1 + max(link.a, link.b) for link in network.links))
     topology = PacketTopology(nodes, tuple(range(network.num_ranks, nodes)), links)
     check_topology(topology, f"The network '{network.name}'")
     return topology
+
+
+def _working(network: NetworkConfig, topology: PacketTopology, routers: int = 0) -> PacketTopology:
+    """Return *topology* without the links that have failed, slow ones slowed.
+
+    Failures count devices ranks first, then switches; the first *routers* switches are those of the ranks,
+    where the links of these end, and are not counted.
+    """
+    if not network.failures:
+        return topology
+    switches = sorted(topology.switches)
+    hosts = sorted(set(range(topology.nodes)) - set(switches))
+    order = {node: place for place, node in enumerate((*hosts, *switches))}
+
+    def ends(link: PacketLink) -> tuple[int, int]:
+        a, b = (order[node] - routers for node in (link.a, link.b))
+        return (a, b) if min(a, b) >= 0 or not routers else (-1, -1)
+
+    def slowed(link: PacketLink, share: float) -> PacketLink:
+        return replace(link, rate_bps=max(1, round(link.rate_bps * share)))
+
+    where = f"The network '{network.name}'"
+    return replace(
+        topology, links=tuple(apply_failures(network.failures, topology.links, ends, slowed, where))
+    )
 
 
 def _dimensions(network: NetworkConfig) -> list[PacketDimension]:

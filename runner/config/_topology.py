@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ._fabric import Clos
 
-__all__ = ["PacketDimension", "PacketLink", "PacketTopology", "packet_topology"]
+__all__ = ["PacketDimension", "PacketLink", "PacketTopology", "has_routers", "packet_topology"]
 
 _INTERNAL_SPEEDUP = 8
 
@@ -43,6 +43,12 @@ class PacketDimension:
     delay_ps: int
 
 
+def has_routers(dimensions: Sequence[PacketDimension], fabric: Clos | None = None) -> bool:
+    """Return whether ranks need routers of their own: messages may have to pass a rank that is not theirs."""
+    ring = dimensions[0].shape == "Ring" and dimensions[0].count > 3 and fabric is None
+    return len(dimensions) > 1 or ring
+
+
 def packet_topology(dimensions: Sequence[PacketDimension], fabric: Clos | None = None) -> PacketTopology:
     """Return the hosts, switches and links of a packet network like *dimensions*, fastest-varying first.
 
@@ -54,8 +60,7 @@ def packet_topology(dimensions: Sequence[PacketDimension], fabric: Clos | None =
     """
     counts = [dimension.count for dimension in dimensions]
     ranks = math.prod(counts)
-    ring = dimensions[0].shape == "Ring" and ranks > 3 and fabric is None
-    forwarding = len(dimensions) > 1 or ring
+    forwarding = has_routers(dimensions, fabric)
     attach = [ranks + rank if forwarding else rank for rank in range(ranks)]
     next_switch = 2 * ranks if forwarding else ranks
     links: list[PacketLink] = []

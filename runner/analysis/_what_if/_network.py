@@ -66,7 +66,9 @@ def _with_faster_link(network: NetworkConfig, backend: str, target: Target, time
         for a, b, rate, delay in _found(links, ends)
     )
     # The list takes the place of the fabric, whose switches have the same numbers.
-    return dataclasses.replace(network, packet=None, links=changed)
+    return dataclasses.replace(
+        network, packet=None, links=changed, failures=() if packets else network.failures
+    )
 
 
 def _found(links: Any, ends: set[int]) -> Any:
@@ -97,4 +99,4 @@ def _with_packet_link(network: NetworkConfig, ends: set[int], times: float) -> N
     settings = {
         key: dict(value) if isinstance(value, Mapping) else value for key, value in packet.settings.items()
     }
-    return dataclasses.replace(network, packet=PacketPart.from_mapping(settings | topology))
+    return dataclasses.replace(network, packet=PacketPart.from_mapping(settings | topology), failures=())

@@ -12,7 +12,7 @@ import yaml
 from ....errors import BackendError, ConfigError
 from ..._experiment import Experiment
 from ...config import NetworkConfig, PacketNetwork, SystemConfig, read_yaml
-from .._native import device_links, refuse_logical
+from .._native import device_links, refuse_linkless
 from ._htsim import htsim_topology
 
 __all__ = ["TRACE_LIMIT_NODES", "refuse_links", "refuse_single", "write_inputs"]
@@ -133,7 +133,7 @@ def _network_options(experiment: Experiment, kind: str, folder: Path) -> list[st
     if kind == "analytical-aware":
         refuse_links(network)
     if kind == "analytical-unaware":
-        refuse_logical(network, f"astra-sim:{kind}")
+        refuse_linkless(network, f"astra-sim:{kind}")
     network.save(folder / "network.yml")
     options = ["--network-configuration=network.yml"]
     if kind == "htsim":
@@ -161,6 +161,11 @@ def refuse_links(network: NetworkConfig) -> None:
 
 def _htsim_options(experiment: Experiment, folder: Path) -> list[str]:
     """Return HTSim's own options: the topology file the network names, else one made from the network."""
+    if experiment.network.failures:
+        raise ConfigError(
+            f"The network '{experiment.network.name}' has failures of links, which HTSim's topology file "
+            "cannot say; use 'ns3', or leave 'failures' out."
+        )
     named = experiment.network.htsim_topology
     if named is None:
         path = folder / "htsim.topo"

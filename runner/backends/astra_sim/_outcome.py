@@ -132,7 +132,7 @@ def _provenance(
         ],
         "warnings": warnings,
         "assumptions": [
-            *experiment.network.assumptions,
+            *experiment.network.remarks,
             *experiment.assumptions,
             "ASTRA-sim's log does not say why a node started: causes are inferred from its times.",
         ],

@@ -13,7 +13,7 @@ from ....errors import ConfigError
 from ..._experiment import Experiment
 from ...config import SETTINGS, NetworkConfig, PacketNetwork, SystemConfig
 from ...engine import COLLECTIVES
-from .._native import refuse_logical
+from .._native import refuse_linkless
 from ..astra_sim import refuse_links, refuse_single
 from ._messages import MESSAGES, message
 
@@ -170,7 +170,7 @@ def _network(network: NetworkConfig, kind: str, warnings: list[str]) -> dict[str
     if kind == "analytical-aware":
         refuse_links(network)
     if kind == "analytical-unaware":
-        refuse_logical(network, kind)
+        refuse_linkless(network, kind)
     return _dimensions(network, warnings)
 
 

@@ -1,0 +1,177 @@
+"""Links that are down or slow: part of a network, and applied to its links before anything is simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ...errors import ConfigError, did_you_mean
+from ...support import count_text, parse_duration, share_text
+from . import _limits as limits
+from ._values import shown
+
+__all__ = ["Failure", "apply_failures", "check_failures", "read_failures"]
+
+_KEYS = ("at", "count", "device", "link", "rate", "until")
+_EITHER = "a failure is of a 'link' (two devices) or of a 'device'"
+
+AnyLink = TypeVar("AnyLink")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The links between two *devices*, or all links of one, that keep the share *rate* of their bandwidth.
+
+    Devices are numbered as `Link` numbers them, ranks first; *rate* 0 is down. *count* is how many of
+    parallel
+    links it is, all of them if it is None. It lasts from *at_ns* to *until_ns*, to the end if that is None.
+    *written* is what the file has.
+    """
+
+    devices: tuple[int, ...]
+    rate: float = 0.0
+    count: int | None = None
+    at_ns: int = 0
+    until_ns: int | None = None
+    written: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def timed(self) -> bool:
+        """Whether it begins or ends within the simulation."""
+        return self.at_ns > 0 or self.until_ns is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a network YAML has."""
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in self.written}
+
+    def hits(self, a: int, b: int) -> bool:
+        """Return whether it is of the links between *a* and *b*."""
+        return {a, b} == set(self.devices) if len(self.devices) > 1 else self.devices[0] in (a, b)
+
+    def text(self, names: Sequence[str]) -> str:
+        """Return in words what is the matter."""
+        ends = " - ".join(names[device] if device < len(names) else str(device) for device in self.devices)
+        which = f"link {ends}" if len(self.devices) > 1 else f"every link of {ends}"
+        state = "down" if self.rate == 0 else f"at {share_text(self.rate)} of its bandwidth"
+        some = "" if self.count is None else f" ({self.count} of it)"
+        return f"Failure: {which}{some} is {state}{self._time()}."
+
+    def _time(self) -> str:
+        if not self.timed:
+            return " from the start"
+        until = "" if self.until_ns is None else f" until {self.until_ns} ns"
+        return f" from {self.at_ns} ns{until}"
+
+
+def read_failures(data: Any, names: Sequence[str], where: str) -> tuple[Failure, ...]:
+    """Return the failures of the list *data*; *names* are those of the devices. Raises `ConfigError`."""
+    if data is None:
+        return ()
+    if not isinstance(data, (list, tuple)):
+        raise ConfigError(
+            f"{where}: 'failures' must be a list such as [{{link: [0, 8], rate: 0}}], not {shown(data)}."
+        )
+    found = tuple(_read(entry, names, f"{where}: failures[{number}]") for number, entry in enumerate(data))
+    if len({frozenset(failure.devices) for failure in found}) < len(found):
+        raise ConfigError(f"{where}: 'failures' has two entries of the same link or device; keep one.")
+    return found
+
+
+def _read(entry: Any, names: Sequence[str], where: str) -> Failure:
+    if not isinstance(entry, Mapping):
+        raise ConfigError(f"{where} must be a mapping of {', '.join(_KEYS)}, not {shown(entry)}.")
+    for key in entry:
+        if key not in _KEYS:
+            raise ConfigError(f"{where}: there is no key {shown(key)}{did_you_mean(str(key), _KEYS)}")
+    ends = entry.get("link")
+    if ("link" in entry) == ("device" in entry):
+        raise ConfigError(f"{where}: {_EITHER}; give one of them.")
+    if "link" in entry and (not isinstance(ends, (list, tuple)) or len(ends) != 2 or ends[0] == ends[1]):
+        raise ConfigError(f"{where}: 'link' must be its two devices, such as [0, 8], not {shown(ends)}.")
+    given: list[Any] = list(ends) if isinstance(ends, (list, tuple)) else [entry["device"]]
+    rate = entry.get("rate", 0)
+    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate < 1:
+        raise ConfigError(
+            f"{where}: 'rate' is the share of its bandwidth that is left, from 0 (down) to below 1, not "
+            f"{shown(rate)}."
+        )
+    count = entry.get("count")
+    if count is not None and (type(count) is not int or count < 1):
+        raise ConfigError(f"{where}: 'count' is how many of parallel links, from 1 on, not {shown(count)}.")
+    at_ns = _time(entry.get("at", 0), "at", where)
+    until_ns = None if entry.get("until") is None else _time(entry["until"], "until", where)
+    if until_ns is not None and until_ns <= at_ns:
+        raise ConfigError(f"{where}: 'until' must be later than 'at'.")
+    written = tuple((key, tuple(given) if key == "link" else value) for key, value in entry.items())
+    return Failure(_numbers(given, names, where), float(rate), count, at_ns, until_ns, written)
+
+
+def _time(value: Any, key: str, where: str) -> int:
+    try:
+        time_ns = round(parse_duration(value))
+    except ValueError as error:
+        raise ConfigError(f"{where}: '{key}': {error}") from None
+    limits.check_range(time_ns, limits.DELAY_NS, key, where)
+    return time_ns
+
+
+def _numbers(devices: Sequence[Any], names: Sequence[str], where: str) -> tuple[int, ...]:
+    """Return the numbers of *devices*; links of a rank that has a router end at the router."""
+    number = {name: place for place, name in enumerate(names)}
+    found = []
+    for device in devices:
+        if isinstance(device, str) and device in number:
+            found.append(number.get(f"{device}.router", number[device]))
+        elif type(device) is int and 0 <= device < limits.MOST_RANKS:
+            found.append(device)
+        elif isinstance(device, str) and names:
+            raise ConfigError(f"{where}: there is no device {shown(device)}{did_you_mean(device, names)}")
+        else:
+            raise ConfigError(
+                f"{where}: a device is its number, ranks first and then switches (or its name, where "
+                f"'devices' names them), not {shown(device)}."
+            )
+    if len(set(found)) < len(devices):
+        raise ConfigError(f"{where}: {shown(list(devices))} are the same device.")
+    return tuple(found)
+
+
+def check_failures(failures: Iterable[Failure], where: str) -> None:
+    """Raise `ConfigError` for failures that begin or end within the simulation, which nothing here can do."""
+    for failure in failures:
+        if failure.timed:
+            raise ConfigError(
+                f"{where}: no backend changes links in the middle of a simulation, and failures are never "
+                "ignored: leave out 'at' and 'until', so that the failure lasts from the start to the end, "
+                "and compare that run with one without it."
+            )
+
+
+def apply_failures(
+    failures: Sequence[Failure],
+    links: Sequence[AnyLink],
+    ends: Callable[[AnyLink], tuple[int, int]],
+    slowed: Callable[[AnyLink, float], AnyLink],
+    where: str,
+) -> list[AnyLink]:
+    """Return *links* without those that are down, and with *slowed* ones in the place of slow ones.
+
+    Raises `ConfigError` for a failure of a link that there is not, or that is timed.
+    """
+    check_failures(failures, where)
+    kept: list[AnyLink | None] = list(links)
+    for failure in failures:
+        hit = [place for place, link in enumerate(links) if failure.hits(*ends(link))]
+        if len(hit) < (failure.count or 1):
+            there = count_text(len(hit), "such link")
+            raise ConfigError(
+                f"{where} has {there}, but a failure is of {failure.count or 1} between "
+                f"{' and '.join(map(str, failure.devices))}; switches are numbered after the ranks, and "
+                "'chakrascope network' lists all links."
+            )
+        for place in hit[: failure.count]:
+            link = kept[place]
+            if link is not None:
+                kept[place] = slowed(link, failure.rate) if failure.rate > 0 else None
+    return [link for link in kept if link is not None]

@@ -1,0 +1,221 @@
+"""Links that are down or slow: what is left of the network, and what no backend may ignore."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from chakrascope.cli import main
+from chakrascope.converter.generate import microbenchmark
+from chakrascope.errors import BackendUnavailable, ConfigError
+from chakrascope.runner import NetworkConfig, prepare, simulate
+from chakrascope.runner.backends import engine_config
+from chakrascope.runner.config import Link, PacketNetwork, read_failures
+
+# Two ranks under each of two leaves (4, 5), two spines (6, 7); leaves and spines have two links each.
+LINKS = [[rank, 4 + rank // 2, 10.0, 100] for rank in range(4)]
+LINKS += [[leaf, spine, 5.0, 200] for leaf in (4, 5) for spine in (6, 7) for _ in range(2)]
+NAMES = ["r0", "r1", "r2", "r3", "leaf0", "leaf1", "spine0", "spine1"]
+GRAPH = {
+    "topology": ["Switch"],
+    "npus_count": [4],
+    "bandwidth": [10.0],
+    "latency": [100.0],
+    "links": LINKS,
+    "devices": NAMES,
+}
+
+
+def network(*failures, **more):
+    return NetworkConfig.from_mapping(GRAPH | {"failures": list(failures)} | more, "here")
+
+
+def pairs(config):
+    return [(link.a, link.b, link.bandwidth) for link in config.working_links()]
+
+
+def makespan(config, backend="analytical-aware", size=1 << 20):
+    return simulate(microbenchmark("all-reduce", config.num_ranks, size), "default", config, backend=backend)
+
+
+def test_links_that_are_down_are_gone():
+    whole = pairs(network())
+    assert pairs(network({"link": ["leaf0", "spine0"]})) == [link for link in whole if link[:2] != (4, 6)]
+    assert pairs(network({"link": [6, 4], "count": 1})).count((4, 6, 5.0)) == 1
+    assert pairs(network({"device": "spine1"})) == [link for link in whole if link[1] != 7]
+
+
+def test_slow_links_keep_their_share():
+    slow = pairs(network({"link": ["r0", "leaf0"], "rate": 0.25}, {"device": "spine0", "rate": 0.5}))
+    assert slow[0] == (0, 4, 2.5)
+    assert [bandwidth for _, b, bandwidth in slow if b == 6] == [2.5] * 4
+    assert [bandwidth for _, b, bandwidth in slow if b == 7] == [5.0] * 4
+
+
+def test_every_description_of_links_is_given_to_the_backends_alike():
+    config = network({"link": ["leaf0", "spine0"]}, {"link": ["r0", "leaf0"], "rate": 0.5})
+    packet = PacketNetwork.of(config)
+    assert packet.nodes == 8
+    exact = [(link.a, link.b, round(link.bandwidth * 2**30 * 8)) for link in config.working_links()]
+    assert [(link.a, link.b, link.rate_bps) for link in packet.links] == exact
+    aware = prepare(microbenchmark("all-reduce", 4, 8), "default", config, backend="analytical-aware")
+    told = engine_config(aware, congestion_aware=True).links
+    assert [tuple(link)[:2] for link in told] == [(a, b) for a, b, _ in exact]
+
+
+def test_messages_go_round_what_is_down():
+    whole = makespan(network())
+    # The way through the lowest switch is gone, and the other one is as good.
+    assert makespan(network({"device": "spine0"})).makespan_ns == whole.makespan_ns
+    slow = makespan(network({"link": ["leaf0", "spine0"], "rate": 0.25}))
+    assert slow.makespan_ns > 1.5 * whole.makespan_ns
+    assert (
+        "Failure: link leaf0 - spine0 is at 25.0 % of its bandwidth from the start."
+        in (slow.provenance["assumptions"])
+    )
+    assert slow.provenance["experiment_hash"] != whole.provenance["experiment_hash"]
+
+
+def test_closed_form_of_one_message_over_a_slow_link():
+    config = NetworkConfig(("Switch",), (2,), (8.0,), (100.0,))
+    failed = replace(config, failures=read_failures([{"link": [0, 2], "rate": 0.5}], (), "here"))
+    size = 1 << 20
+    fast, slow = (makespan(each, size=size).makespan_ns for each in (config, failed))
+    # Two steps of half the size, each over the slow link once in either direction.
+    assert slow - fast == pytest.approx(2 * (size / 2) / (8 * 2**30 / 1e9), rel=1e-3)
+
+
+@pytest.mark.parametrize("backend", ["analytical-aware", "ns3"])
+def test_ranks_that_are_cut_off_are_an_error(backend):
+    config = network({"link": ["r0", "leaf0"]})
+    with pytest.raises(Exception, match=r"no way from (device|host) \d to (rank|host) \d") as caught:
+        makespan(config, backend)
+    if caught.type is BackendUnavailable:
+        pytest.skip("no packet-level backend here")
+
+
+def test_packets_go_round_what_is_down():
+    try:
+        whole = makespan(network(), "ns3")
+    except BackendUnavailable as error:
+        pytest.skip(str(error))
+    down = makespan(network({"device": "spine0"}), "ns3")
+    assert not {6} & set(down.links["src"])
+    assert down.flows["bytes"].sum() == whole.flows["bytes"].sum()
+    slow = makespan(network({"link": ["leaf0", "spine0"], "rate": 0.1}), "ns3")
+    assert slow.makespan_ns > whole.makespan_ns
+
+
+def test_dimensions_and_fabrics_fail_by_the_numbers_of_their_links():
+    clos = NetworkConfig.preset("clos-2tier-64")
+    failed = replace(clos, failures=read_failures([{"link": [64, 72]}], (), "here"))
+    whole, left = PacketNetwork.of(clos).links, PacketNetwork.of(failed).links
+    gone = [link for link in whole if link not in left]
+    assert [(link.a, link.b) for link in gone] == [(64, 72)]
+    two = NetworkConfig(("Switch", "Switch"), (4, 2), (8.0, 4.0), (100.0, 100.0))
+    failed = replace(two, failures=read_failures([{"link": [5, 9], "rate": 0.5}], (), "here"))
+    slow = [link for link in PacketNetwork.of(failed).links if link not in PacketNetwork.of(two).links]
+    # Rank 5 has the router 8 + 5; switches 8 to 13 of the dimensions follow the routers.
+    assert [(link.a, link.b) for link in slow] == [(13, 17)]
+    assert any("a router for each rank" in text for text in failed.remarks)
+    assert makespan(failed).makespan_ns > 0
+
+
+def test_files_keep_failures(tmp_path):
+    config = network({"link": ["leaf0", "spine0"], "rate": 0.5, "count": 1}, {"device": 7, "at": "0 ns"})
+    config.save(tmp_path / "network.yml")
+    again = NetworkConfig.load(tmp_path / "network.yml")
+    assert again == replace(config, name="network")
+    assert again.failures[0].devices == (4, 6)
+
+
+def test_a_topology_of_packets_can_fail(tmp_path):
+    part = {"nodes": 4, "switches": [1], "links": [[0, 1, "10Gbps", "1us"], [2, 1, "10Gbps", "1us"]] * 2}
+    part["links"] += [[3, 1, "10Gbps", "1us"]]
+    data = {"topology": ["Switch"], "npus_count": [3], "bandwidth": [1.0], "latency": [1.0], "packet": part}
+    config = NetworkConfig.from_mapping(data | {"failures": [{"link": [1, 3], "count": 1}]}, "here")
+    # Devices are counted hosts first, so that 1 is node 2 and 3 the switch.
+    assert [(link.a, link.b) for link in PacketNetwork.of(config).links] == [(0, 1), (0, 1), (2, 1), (3, 1)]
+
+
+WRONG = [
+    ({"link": ["leaf0", "spine9"]}, r"no device 'spine9' - did you mean 'spine"),
+    ({"link": [4]}, r"'link' must be its two devices"),
+    ({"link": [4, 4]}, r"'link' must be its two devices"),
+    ({"link": [4, "leaf0"]}, r"are the same device"),
+    ({"link": [4, -1]}, r"a device is its number"),
+    ({"device": [4]}, r"a device is its number"),
+    ({}, r"give one of them"),
+    ({"link": [4, 6], "device": 4}, r"give one of them"),
+    ({"link": [4, 6], "rate": 1}, r"'rate' is the share"),
+    ({"link": [4, 6], "rate": "10%"}, r"'rate' is the share"),
+    ({"link": [4, 6], "count": 0}, r"'count' is how many"),
+    ({"link": [4, 6], "at": "soon"}, r"'at': 'soon' is not a duration"),
+    ({"link": [4, 6], "at": "5us", "until": "5us"}, r"'until' must be later"),
+    ({"link": [4, 6], "rat": 0.5}, r"no key 'rat' - did you mean 'rate'"),
+    (7, r"failures\[0\] must be a mapping"),
+]
+
+
+@pytest.mark.parametrize(("failure", "words"), WRONG)
+def test_wrong_failures_are_refused(failure, words):
+    with pytest.raises(ConfigError, match=words):
+        network(failure)
+
+
+def test_a_link_fails_once():
+    with pytest.raises(ConfigError, match="two entries of the same link"):
+        network({"link": [4, 6]}, {"link": ["spine0", "leaf0"], "rate": 0.5})
+    with pytest.raises(ConfigError, match="'failures' must be a list"):
+        NetworkConfig.from_mapping(GRAPH | {"failures": {"link": [4, 6]}}, "here")
+
+
+@pytest.mark.parametrize("backend", ["analytical-aware", "ns3"])
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        ({"link": [0, 7]}, r"has 0 such links, but a failure is of 1 between 0 and 7"),
+        ({"link": [4, 6], "count": 3}, r"has 2 such links, but a failure is of 3"),
+        ({"link": [4, 6], "at": "5us"}, r"no backend changes links in the middle"),
+        ({"link": [4, 6], "until": "5us"}, r"no backend changes links in the middle"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(failure, words, backend):
+    with pytest.raises(ConfigError, match=words):
+        makespan(network(failure), backend)
+
+
+def test_backends_without_links_refuse_failures():
+    with pytest.raises(ConfigError, match="'analytical-unaware' knows no links"):
+        makespan(network({"link": [4, 6]}), "analytical-unaware")
+
+
+def test_failures_are_an_option(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "graph.yml").write_text(yaml.safe_dump(GRAPH), encoding="utf-8")
+
+    def run(*options):
+        with pytest.raises(SystemExit) as end:
+            main(
+                [
+                    *["run", "--workload", "w", "--network", "graph.yml", "--backend", "analytical-aware"],
+                    *options,
+                ]
+            )
+        return end.value.code, capsys.readouterr()
+
+    microbenchmark("all-reduce", 4, 1 << 20).save(tmp_path / "w")
+    code, said = run("--fail", "leaf0,spine0=0.25", "--fail", "7")
+    assert not code
+    assert "link leaf0 - spine0 is at 25.0 %" in " ".join(said.err.split() + said.out.split())
+    for wrong in ("a,b,c", "leaf0,", "leaf0,spine0=half"):
+        code, said = run("--fail", wrong)
+        assert code == 2
+        assert "--fail" in said.err
+
+
+def test_failures_leave_other_links_alone():
+    assert network().links == tuple(Link(*link) for link in LINKS)
+    assert network().working_links() == list(network().links)
