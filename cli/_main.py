@@ -65,6 +65,7 @@ _SECTIONS = {
         "compare": "Backends, networks or the measurement side by side.",
         "sweep": "Many clusters, the best first.",
         "presets": "The clusters that ship with the package.",
+        "network": "What a network is, and its files for other simulators.",
     },
     "What there is": {
         "studies": "The studies of a folder.",

@@ -14,10 +14,12 @@ from ._packet import NS3_ALIAS as _NS3_ALIAS
 from ._packet import PacketBackend as PacketBackend
 from ._report import backend_report as backend_report
 from .astra_sim import KINDS as _ASTRA_SIM_KINDS
+from .astra_sim import NETWORK_FORMATS as NETWORK_FORMATS
 from .astra_sim import AstraSimBackend as AstraSimBackend
 from .astra_sim import AstraSimProgram as AstraSimProgram
 from .astra_sim import find_astra_sim as find_astra_sim
 from .astra_sim import write_inputs as write_inputs
+from .astra_sim import write_network as write_network
 from .ns3 import Ns3Backend as Ns3Backend
 from .service import SCHEME as _SERVICE
 from .service import ServiceBackend as ServiceBackend
@@ -25,6 +27,7 @@ from .service import configured_services as configured_services
 from .service import parse_address as _parse_address
 
 __all__ = [
+    "NETWORK_FORMATS",
     "AstraSimBackend",
     "AstraSimProgram",
     "Backend",
@@ -44,6 +47,7 @@ __all__ = [
     "register",
     "register_family",
     "write_inputs",
+    "write_network",
 ]
 
 register("analytical-unaware", NativeBackend(congestion_aware=False))

@@ -8,6 +8,9 @@ from ._algorithms import kept_in as kept_in
 from ._algorithms import read_per_node as read_per_node
 from ._algorithms import without_paths as without_paths
 from ._fabric import Clos as Clos
+from ._facts import NetworkFacts as NetworkFacts
+from ._facts import network_facts as network_facts
+from ._facts import network_wires as network_wires
 from ._failures import Failure as Failure
 from ._failures import read_failures as read_failures
 from ._groups import load_groups as load_groups
@@ -49,6 +52,7 @@ __all__ = [
     "Link",
     "MemoryConfig",
     "NetworkConfig",
+    "NetworkFacts",
     "PacketNetwork",
     "PacketPart",
     "SystemConfig",
@@ -59,6 +63,8 @@ __all__ = [
     "kept_in",
     "list_presets",
     "load_groups",
+    "network_facts",
+    "network_wires",
     "parse_rate_bps",
     "preset_path",
     "read_failures",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Proven", "Wire", "find_dimensions", "uneven_ways"]
+__all__ = ["Proven", "Way", "Wire", "distances", "find_dimensions", "uneven_ways"]
 
 _MOST_STEPS = 4_000_000  # ranks times links: some seconds
 _MOST_RANKS = 1024
@@ -34,7 +34,7 @@ class Proven:
 
 
 @dataclass(frozen=True)
-class _Way:
+class Way:
     """The shortest ways from a rank to another: links on each, and the extremes of latency and bandwidth."""
 
     hops: int
@@ -97,7 +97,7 @@ def _neighbours(ranks: int, wires: Sequence[Wire]) -> list[list[tuple[int, int, 
     return neighbours
 
 
-def _ways(source: int, ranks: int, neighbours: Sequence[Sequence[tuple[int, int, int]]]) -> list[_Way | None]:
+def _ways(source: int, ranks: int, neighbours: Sequence[Sequence[tuple[int, int, int]]]) -> list[Way | None]:
     """Return the ways from *source* to every rank, breadth first; other ranks do not forward."""
     fast = 1 << 62
     found: dict[int, tuple[int, int, int, int, int]] = {source: (0, 0, 0, fast, fast)}
@@ -122,10 +122,10 @@ def _ways(source: int, ranks: int, neighbours: Sequence[Sequence[tuple[int, int,
                         max(known[4], new[4]),
                     )
         front = following
-    return [_Way(*found[rank]) if rank in found else None for rank in range(ranks)]
+    return [Way(*found[rank]) if rank in found else None for rank in range(ranks)]
 
 
-def _levels(row: Sequence[_Way | None]) -> list[int]:
+def _levels(row: Sequence[Way | None]) -> list[int]:
     """Return how many ranks a group of each level has, the last all of them; nothing if they do not nest."""
     ranks, sizes, start = len(row), [], 1
     while start < ranks:
@@ -142,20 +142,21 @@ def _levels(row: Sequence[_Way | None]) -> list[int]:
     return sizes
 
 
-def _rows(ranks: int, wires: Sequence[Wire]) -> Iterator[tuple[int, list[_Way | None]]]:
+def distances(ranks: int, wires: Sequence[Wire]) -> Iterator[tuple[int, list[Way | None]]]:
+    """Yield every rank with its shortest ways to all ranks, None where there is no way."""
     neighbours = _neighbours(ranks, wires)
     for source in range(ranks):
         yield source, _ways(source, ranks, neighbours)
 
 
 def _verified(
-    ranks: int, wires: Sequence[Wire], levels: Sequence[int], first: Sequence[_Way | None], own_hops: int
+    ranks: int, wires: Sequence[Wire], levels: Sequence[int], first: Sequence[Way | None], own_hops: int
 ) -> tuple[list[Proven], str]:
     """Return the dimensions of nested groups of *levels* ranks, if every pair is as those of rank 0."""
     starts = [1, *levels[:-1]]
     samples = [way for way in (first[start] for start in starts) if way is not None]
     direct = [way.hops == 1 + own_hops for way in samples]
-    for source, row in _rows(ranks, wires):
+    for source, row in distances(ranks, wires):
         for rank, way in enumerate(row):
             if rank == source:
                 continue
@@ -174,7 +175,7 @@ def _verified(
     ], ""
 
 
-def _torus(first: Sequence[_Way | None], own_hops: int) -> list[tuple[str, int]]:
+def _torus(first: Sequence[Way | None], own_hops: int) -> list[tuple[str, int]]:
     """Return the rings, or groups that are all linked, which the direct neighbours of rank 0 suggest.
 
     Lowest dimension first, each with its shape and size; nothing if there are none.
@@ -196,12 +197,12 @@ def _torus(first: Sequence[_Way | None], own_hops: int) -> list[tuple[str, int]]
 
 
 def _verified_torus(
-    ranks: int, wires: Sequence[Wire], sizes: Sequence[tuple[str, int]], first: Sequence[_Way | None]
+    ranks: int, wires: Sequence[Wire], sizes: Sequence[tuple[str, int]], first: Sequence[Way | None]
 ) -> tuple[list[Proven], str]:
     """Return the dimensions of *sizes*, if each pair of ranks along one is as far as its shape says."""
     strides = [math.prod(size for _, size in sizes[:index]) for index in range(len(sizes))]
     samples = [way for way in (first[stride] for stride in strides) if way is not None]
-    for source, row in _rows(ranks, wires):
+    for source, row in distances(ranks, wires):
         for (shape, size), stride, sample in zip(sizes, strides, samples, strict=True):
             place = source // stride % size
             for other in range(size):

@@ -37,6 +37,7 @@ def test_the_commands_are_a_frozen_surface() -> None:
         "jobs",
         "layers",
         "links",
+        "network",
         "presets",
         "profile",
         "report",

@@ -51,5 +51,5 @@ def test_without_defaults_the_links_are_refused():
 
 def test_the_defaults_are_named():
     network = NetworkConfig.load(FOLDER / "network-as-run.yml")
-    assert any("bandwidth 100Gb/s and latency 0ns" in text for text in network.assumptions)
+    assert any("bandwidth 100Gb/s ('xpu_fabric') and latency 0ns" in text for text in network.assumptions)
     assert (network.num_ranks, len(network.devices), len(network.links)) == (8, 14, 48)

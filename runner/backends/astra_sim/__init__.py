@@ -10,6 +10,8 @@ from ._inputs import refuse_single as refuse_single
 from ._inputs import write_inputs as write_inputs
 from ._log import AstraSimLog as AstraSimLog
 from ._log import read_trace as read_trace
+from ._network_files import NETWORK_FORMATS as NETWORK_FORMATS
+from ._network_files import write_network as write_network
 from ._outcome import SHOWN_LINES as SHOWN_LINES
 from ._outcome import conclude as conclude
 from ._outcome import count_nodes as count_nodes
@@ -18,6 +20,7 @@ from ._packets import with_packets as with_packets
 
 __all__ = [
     "KINDS",
+    "NETWORK_FORMATS",
     "SHOWN_LINES",
     "AstraSimBackend",
     "AstraSimLog",
@@ -32,4 +35,5 @@ __all__ = [
     "refuse_single",
     "with_packets",
     "write_inputs",
+    "write_network",
 ]

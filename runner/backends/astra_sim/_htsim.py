@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....errors import ConfigError
 from ...config import Clos, NetworkConfig
+from ._htsim_tree import Tier, tree_of_links
 
 __all__ = ["htsim_topology"]
 
@@ -15,42 +14,51 @@ _REMEDY = (
 )
 
 
-@dataclass(frozen=True)
-class _Tier:
-    """The switches of a tier: how many links each has down and up (0: none)."""
-
-    down: int
-    up: int
-
-
 def htsim_topology(network: NetworkConfig) -> str:
-    """Return HTSim's topology file for a network of one ``Switch`` dimension, or of a Clos ``fabric``.
+    """Return HTSim's topology file for one ``Switch`` dimension, a Clos ``fabric``, or links that are a tree.
 
     Rates are rounded to whole Gb/s and latencies to whole ns, as the file has them. Raises `ConfigError` for
     a network that is no such tree.
     """
-    fabric = None if network.packet is None else network.packet.fabric
-    listed = network.packet is not None and network.packet.topology is not None
-    if network.topology != ("Switch",) or network.links or (fabric is None and listed):
+    if network.failures:
         raise ConfigError(
-            f"The network '{network.name}' is no fat tree, and HTSim knows nothing else; {_REMEDY}."
+            f"The network '{network.name}' has failures of links, which HTSim's topology file cannot say; "
+            "use 'ns3', or leave 'failures' out."
         )
-    ranks = network.num_ranks
-    clos = fabric or Clos(ranks, oversubscription=ranks)
-    tiers, pod = _tiers(ranks, clos)
-    rate = max(1, round(network.bandwidth_bytes_per_ns[0] * 8))
-    latency = max(1, round(network.latency[0]))
-    lines = [f"Nodes {ranks}", f"Tiers {len(tiers)}", f"Podsize {pod}"]
+    tiers, pod = _tiers(network)
+    lines = [f"Nodes {network.num_ranks}", f"Tiers {len(tiers)}", f"Podsize {pod}"]
     for number, tier in enumerate(tiers):
+        rate, latency = (max(1, round(figure)) for figure in (tier.rate_bps / 1e9, tier.delay_ps / 1000))
         lines += [f"Tier {number}", f"Downlink_speed_Gbps {rate}", f"Radix_Down {tier.down}"]
         lines += [f"Radix_Up {tier.up}", f"Oversubscribed {tier.down // tier.up}"] if tier.up else []
         lines += [f"Downlink_Latency_ns {latency}", "Switch_Latency_ns 0"]
     return "\n".join(lines) + "\n"
 
 
-def _tiers(ranks: int, clos: Clos) -> tuple[list[_Tier], int]:
-    """Return the tiers from below, and how many hosts a pod has. The top has a link to every pod or leaf."""
-    leaf = _Tier(clos.hosts_per_leaf, clos.hosts_per_leaf // clos.oversubscription)
+def _tiers(network: NetworkConfig) -> tuple[list[Tier], int]:
+    """Return the tiers from below, and how many ranks a pod has; raises `ConfigError` for what is no tree."""
+    fabric = None if network.packet is None else network.packet.fabric
+    listed = network.packet is not None and network.packet.topology is not None
+    if fabric is None and (network.links or listed):
+        found = tree_of_links(network)
+        if isinstance(found, str):
+            raise ConfigError(
+                f"The links of the network '{network.name}' are no fat tree, and HTSim knows nothing else: "
+                f"{found}; {_REMEDY}."
+            )
+        return found
+    if network.topology != ("Switch",):
+        raise ConfigError(
+            f"The network '{network.name}' is no fat tree, and HTSim knows nothing else; {_REMEDY}."
+        )
+    return _of_fabric(network, fabric or Clos(network.num_ranks, oversubscription=network.num_ranks))
+
+
+def _of_fabric(network: NetworkConfig, clos: Clos) -> tuple[list[Tier], int]:
+    """Return the tiers of *clos* and the ranks of a pod. The top has a link to every pod or leaf."""
+    ranks = network.num_ranks
+    rate, delay = round(network.bandwidth_bytes_per_ns[0] * 8e9), round(network.latency[0] * 1000)
+    leaf = Tier(clos.hosts_per_leaf, clos.hosts_per_leaf // clos.oversubscription, rate, delay)
     pod = clos.hosts_per_leaf * clos.leaves_per_pod
     if ranks % clos.hosts_per_leaf or (pod and ranks % pod):
         raise ConfigError(
@@ -58,6 +66,6 @@ def _tiers(ranks: int, clos: Clos) -> tuple[list[_Tier], int]:
             f"{clos.hosts_per_leaf} hosts and pods of {clos.leaves_per_pod or 'all'} leaves; {_REMEDY}."
         )
     if not pod or ranks == pod:
-        return [leaf, _Tier(ranks // clos.hosts_per_leaf, 0)], ranks
-    spine = _Tier(clos.leaves_per_pod, clos.leaves_per_pod // clos.oversubscription)
-    return [leaf, spine, _Tier(ranks // pod, 0)], pod
+        return [leaf, Tier(ranks // clos.hosts_per_leaf, 0, rate, delay)], ranks
+    spine = Tier(clos.leaves_per_pod, clos.leaves_per_pod // clos.oversubscription, rate, delay)
+    return [leaf, spine, Tier(ranks // pod, 0, rate, delay)], pod

@@ -17,6 +17,7 @@ from .._base import Progress
 from .._flows import completion_times
 from .._native import NativeBackend
 from ._log import AstraSimLog
+from ._network_files import parallel_warning
 
 __all__ = ["packet_facts", "read_flows", "read_pauses", "refuse_endless", "with_packets"]
 
@@ -39,7 +40,7 @@ def with_packets(result: Result, packet: PacketNetwork, log: AstraSimLog, folder
     flows = read_flows(folder, len(packet.hosts))
     facts = packet_facts(folder, flows) | {"drops": log.drops}
     lost = [f"{log.drops} packets were lost in full switches."] if log.drops else []
-    warnings = [*result.provenance["warnings"], *packet.warnings(), *lost]
+    warnings = [*result.provenance["warnings"], *packet.warnings(), *parallel_warning(packet), *lost]
     provenance = result.provenance | {"packets": facts, "warnings": warnings}
     return replace(result, flows=flows, provenance=provenance)
 

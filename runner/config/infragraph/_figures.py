@@ -10,7 +10,7 @@ from ....support import count_text
 from ._expand import Line, Node
 from ._options import Default
 
-__all__ = ["check_names", "figures", "find_default", "full_name"]
+__all__ = ["check_names", "figures", "full_name", "named_defaults"]
 
 _LARGEST = 1 << 62
 _SHOWN = 6
@@ -21,12 +21,11 @@ def full_name(line: Line) -> str:
     return f"{line.device}.{line.kind.name}" if line.device else line.kind.name
 
 
-def find_default(line: Line, defaults: Mapping[str, Default], *, named: bool = False) -> tuple[str, Default]:
-    """Return the default for *line* with its key; with *named*, not the one for all links (``*``)."""
-    for key in (full_name(line), line.kind.name, *(() if named else ("*",))):
-        if key in defaults:
-            return key, defaults[key]
-    return "", Default()
+def named_defaults(line: Line, defaults: Mapping[str, Default]) -> list[tuple[str, Default]]:
+    """Return the defaults for the link of *line* by its name, with their keys, the most particular first."""
+    return [
+        (key, defaults[key]) for key in dict.fromkeys((full_name(line), line.kind.name)) if key in defaults
+    ]
 
 
 def figures(
@@ -62,41 +61,50 @@ def _of_kind(
 ) -> tuple[Fraction | None, Fraction | None, list[str], list[str]]:
     """Return rate and delay of the kind of *line*, what was assumed, and what is still lacking."""
     kind = line.kind
-    key, default = find_default(line, defaults)
+    named = named_defaults(line, defaults)
+    every = [*named, *(("*", defaults[key]) for key in ("*",) if key in defaults)]
     rate, delay = kind.rate_bps, kind.delay_ps
-    said, lacking = [], []
-    if rate is None and kind.transfers is not None and default.width is not None:
-        rate = kind.transfers * default.width
+    said: list[str] = []
+    lacking: list[str] = []
+    widths = [(key, default.width) for key, default in every if default.width is not None]
+    if rate is None and kind.transfers is not None and widths:
+        key, width = widths[0]
+        rate = kind.transfers * width
         said.append(
-            f"is taken as {default.width} lanes of {float(kind.transfers) / 1e9:g} Gb/s, nothing subtracted "
-            f"for line coding (link-defaults, '{key}')."
+            f"is taken as {width} lanes of {float(kind.transfers) / 1e9:g} Gb/s, nothing subtracted for line "
+            f"coding (link-defaults, '{key}')."
         )
     assumed = []
-    for figure, value, given in (("bandwidth", rate, default.rate_bps), ("latency", delay, default.delay_ps)):
+    # What a file says in transfers is not overruled by what is for all links.
+    allowed = every if kind.transfers is None else named
+    if rate is None:
+        rate, text = _first(allowed, "bandwidth")
+        assumed.append(text)
+        lacking += [] if text else ["width for its giga-transfers" if kind.transfers else "bandwidth"]
+    if delay is None:
+        delay, text = _first(every, "latency")
+        assumed.append(text)
+        lacking += [] if text else ["latency"]
+    if any(assumed):
+        said.append(f"has from link-defaults what it lacks: {' and '.join(filter(None, assumed))}.")
+    return rate, delay, said, lacking
+
+
+def _first(allowed: Iterable[tuple[str, Default]], figure: str) -> tuple[Fraction | None, str]:
+    """Return the first value of *figure* among the defaults, and what it is and under which key."""
+    for key, default in allowed:
+        value = default.rate_bps if figure == "bandwidth" else default.delay_ps
         if value is not None:
-            continue
-        if given is None:
-            transfers = figure == "bandwidth" and kind.transfers is not None
-            lacking.append("width for its giga-transfers" if transfers else figure)
-        else:
-            assumed.append(f"{figure} {default.texts[figure]}")
-    if assumed:
-        said.append(f"has what it lacks from link-defaults ('{key}'): {' and '.join(assumed)}.")
-    return (
-        rate if rate is not None else default.rate_bps,
-        delay if delay is not None else default.delay_ps,
-        said,
-        lacking,
-    )
+            return value, f"{figure} {default.texts[figure]} ('{key}')"
+    return None, ""
 
 
 def _lacking(missing: Sequence[str], where: str) -> str:
     more = f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
     return (
         f"{where}: links without figures: {'; '.join(missing[:_SHOWN])}{more}. Nothing is assumed here: "
-        "write "
-        "them into the file, or give defaults by link (or '*'), in a network YAML with 'infragraph: FILE' "
-        "and 'link-defaults: {NAME: {bandwidth: 32GB/s, latency: 500ns}}', or with --link-default "
+        "write them into the file, or give defaults by link (or '*'), in a network YAML with 'infragraph: "
+        "FILE' and 'link-defaults: {NAME: {bandwidth: 32GB/s, latency: 500ns}}', or with --link-default "
         "NAME=32GB/s,500ns; 'without: [NAME]' leaves out what the ranks do not use."
     )
 

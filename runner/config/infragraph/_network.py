@@ -10,7 +10,7 @@ from ....errors import ConfigError
 from ....support import bandwidth_text, count_text
 from .._symmetry import Wire, find_dimensions, uneven_ways
 from ._expand import Graph, Line, Node, expand
-from ._figures import check_names, figures, find_default, full_name
+from ._figures import check_names, figures, full_name, named_defaults
 from ._options import Options, read_options
 from ._schema import Infrastructure, read
 
@@ -121,7 +121,7 @@ class _Network:
                     continue
                 behind.setdefault(port, set()).add(inner)
                 kind = line.kind
-                given = find_default(line, self._options.defaults, named=True)[0]
+                given = named_defaults(line, self._options.defaults)
                 if given or not kind.rate_bps is kind.transfers is kind.delay_ps is None:
                     kept_apart.add(port)
         owner = {

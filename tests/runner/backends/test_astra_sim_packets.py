@@ -20,7 +20,7 @@ from chakrascope.runner import NetworkConfig, Result, prepare, simulate
 from chakrascope.runner.backends import write_inputs
 from chakrascope.runner.backends.astra_sim import AstraSimBackend, AstraSimProgram, find_astra_sim
 from chakrascope.runner.backends.astra_sim._packets import read_flows, read_pauses
-from chakrascope.runner.config import PacketNetwork, PacketPart
+from chakrascope.runner.config import Link, PacketNetwork, PacketPart
 
 FAKE = Path(__file__).with_name("fake_astra_sim.py")
 NODES = [[0, 0, 0, 9000], [1, 0, 0, 9000]]
@@ -215,7 +215,13 @@ def test_one_description_of_a_network_serves_htsim_too(tmp_path, ranks, packet, 
     [
         NetworkConfig(("Ring",), (4,), (50.0,), (500.0,)),
         NetworkConfig(("Switch", "Switch"), (2, 2), (50.0, 50.0), (500.0, 500.0)),
-        star(4),
+        NetworkConfig(
+            ("Switch",),
+            (2,),
+            (50.0,),
+            (500.0,),
+            links=tuple(Link(rank, switch, 50.0, 500.0) for rank in (0, 1) for switch in (2, 3)),
+        ),
         NetworkConfig(
             ("Switch",),
             (6,),

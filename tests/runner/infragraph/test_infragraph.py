@@ -139,8 +139,8 @@ def test_what_was_taken_for_granted_is_said_in_the_result(tmp_path):
     )
     said = result.provenance["assumptions"]
     assert (
-        "The link 'cable' (2 links) has what it lacks from link-defaults ('cable'): bandwidth 25Gb/s and "
-        in (" ".join(said))
+        "The link 'cable' (2 links) has from link-defaults what it lacks: bandwidth 25Gb/s ('cable') and "
+        "latency 500ns ('cable')." in said
     )
     assert any("2 ports (switch.port) belong to the component behind them" in text for text in said)
     assert any("Ranks (xpu) do not forward" in text for text in said)
@@ -167,6 +167,19 @@ def test_transfers_need_a_width(tmp_path):
     network = load(tmp_path, data, **{"link-defaults": {"pcie": {"width": 16}}})
     assert {link.rate_bps for link in PacketNetwork.of(network).links} == {512_000_000_000, 25_000_000_000}
     assert any("16 lanes of 32 Gb/s" in text for text in network.assumptions)
+
+
+def test_defaults_go_from_the_most_particular_to_all(tmp_path):
+    data = pair()
+    data["links"][0] = {"name": "cable"}
+    data["devices"][0]["links"][0] = {"name": "pcie"}
+    given = {
+        "host.pcie": {"bandwidth": "32GB/s"},
+        "pcie": {"bandwidth": "1GB/s", "latency": "7ns"},
+        "*": {"bandwidth": "25Gb/s", "latency": "9ns"},
+    }
+    links = PacketNetwork.of(load(tmp_path, data, **{"link-defaults": given})).links
+    assert {(link.rate_bps, link.delay_ps) for link in links} == {(256 * 10**9, 7000), (25 * 10**9, 9000)}
 
 
 def test_a_port_with_figures_is_a_node_of_its_own(tmp_path):

@@ -1,0 +1,134 @@
+"""``chakrascope network``: what a network is in a few figures, and its files for other simulators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+import pandas as pd
+from rich.markup import escape
+
+from ..errors import UsageError
+from ..runner import NetworkConfig
+from ..runner.backends import NETWORK_FORMATS, write_network
+from ..runner.config import NetworkFacts, network_facts, network_wires
+from ..support import bandwidth_text, count_text, duration_text
+from ._network_options import network_changes
+from ._output import console, format_option, print_frame, print_json, print_rows
+from ._run import choose_network
+
+__all__ = ["network_command"]
+
+
+@click.command("network")
+@click.argument("source", metavar="NETWORK")
+@network_changes
+@click.option("--logical-topology", "logical", help="Logical topology JSON that goes with a config.txt.")
+@click.option("--links", "list_links", is_flag=True, help="List all links instead, with their devices.")
+@click.option(
+    "--as",
+    "kind",
+    type=click.Choice(NETWORK_FORMATS),
+    help="Write it for ASTRA-sim's ns-3 or HTSim, or as our YAML; needs -o.",
+)
+@click.option("-o", "--output", "folder", type=click.Path(path_type=Path), help="Folder to write into.")
+@format_option
+def network_command(
+    *,
+    source: str,
+    link_default: tuple[str, ...],
+    failed: tuple[str, ...],
+    logical: str | None,
+    list_links: bool,
+    kind: str | None,
+    folder: Path | None,
+    output_format: str,
+) -> None:
+    """Show what NETWORK is: a preset, a network YAML, an InfraGraph, or ASTRA-sim's config.txt for ns-3.
+
+    Ranks, switches by tier, links, the longest way between two ranks, the bandwidth between two halves of
+    the ranks, and everything that was taken for granted. With --as and -o, write it for another simulator.
+    """
+    if (kind is None) != (folder is None):
+        raise UsageError("--as says what to write and -o where: give both.")
+    found = choose_network(source, logical, link_default, failed)
+    network = found if isinstance(found, NetworkConfig) else NetworkConfig.find(source)
+    if list_links:
+        print_frame(_link_table(network), output_format, title="Links", limit=60)
+    else:
+        _print_facts(network, network_facts(network), output_format)
+    if kind is not None and folder is not None:
+        try:
+            files, remarks = write_network(network, kind, folder)
+        except OSError as error:
+            raise UsageError(f"{folder} cannot be written ({error.strerror}); choose another -o.") from error
+        if output_format == "table":
+            for text in remarks:
+                console.print(f"Warning: {escape(text)}", style="dim")
+            console.print(f"Written: {', '.join(map(str, files))}", markup=False)
+
+
+def _link_table(network: NetworkConfig) -> pd.DataFrame:
+    wires, names = network_wires(network)
+    rows = [
+        {
+            "a": wire.a,
+            "b": wire.b,
+            "name_a": names[wire.a],
+            "name_b": names[wire.b],
+            "GB/s": wire.rate_bps / 8e9,
+            "latency_ns": wire.delay_ps / 1000,
+        }
+        for wire in wires
+    ]
+    table: pd.DataFrame = pd.DataFrame(rows)
+    return table
+
+
+def _print_facts(network: NetworkConfig, facts: NetworkFacts, output_format: str) -> None:
+    if output_format == "json":
+        own = {"name": network.name, "dimensions": _shape(network), "logical": network.logical}
+        print_json(own | asdict(facts) | {"assumptions": network.remarks})
+        return
+    rows = [{"figure": name, "value": value} for name, value in _figures(network, facts)]
+    if output_format == "csv":
+        print_frame(pd.DataFrame(rows), "csv")
+        return
+    print_rows(rows, title=network.name)
+    for text in network.remarks:
+        console.print(f"Assumed: {escape(text.rstrip('.'))}.", style="dim")
+
+
+def _shape(network: NetworkConfig) -> str:
+    return " x ".join(f"{a} {count}" for a, count in zip(network.topology, network.npus_count, strict=True))
+
+
+def _figures(network: NetworkConfig, facts: NetworkFacts) -> Iterator[tuple[str, Any]]:
+    """Yield the figures of *facts* in words, with their names."""
+    yield "ranks", str(facts.ranks)
+    yield "dimensions", _shape(network) + (", for collectives alone" if network.logical else "")
+    yield (
+        "switches",
+        f"{facts.switches}, by tier {', '.join(map(str, facts.tiers))}" if facts.tiers else "none",
+    )
+    yield (
+        "links",
+        f"{facts.links}: " + ", ".join(f"{count} of {bandwidth_text(rate)}" for rate, count in facts.rates),
+    )
+    if facts.parallel:
+        yield "parallel links", f"between {count_text(facts.parallel, 'pair')} of devices"
+    if facts.diameter_links is None or facts.diameter_ns is None:
+        yield "longest way", "not computed: too many ranks"
+    else:
+        way = f"{count_text(facts.diameter_links, 'link')}, {duration_text(facts.diameter_ns)}"
+        yield "longest way", way
+    if facts.unreachable:
+        yield "without a way", f"{count_text(facts.unreachable, 'pair')} of ranks"
+    if facts.halves_bytes_per_ns is not None:
+        yield (
+            "between halves",
+            f"{bandwidth_text(facts.halves_bytes_per_ns)} each way, all links used at best",
+        )

@@ -1,0 +1,116 @@
+"""What a network is, in a few figures: who is how far from whom, and what passes between halves of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import networkx as nx
+
+from ._network import NetworkConfig
+from ._packet_network import PacketNetwork
+from ._symmetry import Wire, distances
+
+__all__ = ["NetworkFacts", "network_facts", "network_wires"]
+
+_MOST_CUT_LINKS = 20_000
+_MOST_STEPS = 8_000_000  # ranks times links, for distances from every rank
+
+
+@dataclass(frozen=True)
+class NetworkFacts:
+    """Counts and distances of a network as its links have it, with what has failed taken out.
+
+    *tiers* counts switches by how many links they are from the nearest rank. *diameter_links* and
+    *diameter_ns* are those of the longest of the shortest ways between two ranks, None if there are too many
+    to compare. *halves_bytes_per_ns* is what all links together carry from the first half of the ranks to the
+    second, None for networks too large for it. *unreachable* counts pairs of ranks without a way.
+    """
+
+    ranks: int
+    switches: int
+    links: int
+    parallel: int
+    tiers: tuple[int, ...]
+    rates: tuple[tuple[float, int], ...]
+    diameter_links: int | None
+    diameter_ns: float | None
+    halves_bytes_per_ns: float | None
+    unreachable: int
+
+
+def network_wires(network: NetworkConfig) -> tuple[list[Wire], list[str]]:
+    """Return the links of *network* as a packet-level backend has them, and the names of their devices.
+
+    Devices are numbered ranks first, then switches. Raises `ConfigError` for a network that has no links.
+    """
+    packet = PacketNetwork.of(network).hosts_first()
+    wires = [Wire(link.a, link.b, link.rate_bps, link.delay_ps) for link in packet.links]
+    ranks = len(packet.hosts)
+    names = list(network.devices) or [f"rank {rank}" for rank in range(ranks)]
+    names += [f"switch {number}" for number in range(len(names), packet.nodes)]
+    return wires, names
+
+
+def network_facts(network: NetworkConfig) -> NetworkFacts:
+    """Return the figures of *network*; raises `ConfigError` for one that no links can be made of."""
+    wires, names = network_wires(network)
+    ranks = network.num_ranks
+    pairs = Counter((min(wire.a, wire.b), max(wire.a, wire.b)) for wire in wires)
+    rates = Counter(wire.rate_bps for wire in wires)
+    hops: int | None = None
+    latency: float | None = None
+    lost = 0
+    if ranks * len(wires) <= _MOST_STEPS:
+        hops, latency, lost = 0, 0.0, 0
+        for source, row in distances(ranks, wires):
+            for other, way in enumerate(row):
+                if way is None:
+                    lost += other > source
+                elif way.hops > hops or (way.hops == hops and way.most_ps / 1000 > latency):
+                    hops, latency = way.hops, way.most_ps / 1000
+    return NetworkFacts(
+        ranks=ranks,
+        switches=len(names) - ranks,
+        links=len(wires),
+        parallel=sum(count > 1 for count in pairs.values()),
+        tiers=_tiers(ranks, wires),
+        rates=tuple((rate / 8e9, count) for rate, count in sorted(rates.items(), reverse=True)),
+        diameter_links=hops,
+        diameter_ns=latency,
+        halves_bytes_per_ns=_between_halves(ranks, wires),
+        unreachable=lost,
+    )
+
+
+def _tiers(ranks: int, wires: Sequence[Wire]) -> tuple[int, ...]:
+    """Return how many switches are one, two, ... links from the nearest rank."""
+    around: dict[int, set[int]] = {}
+    for wire in wires:
+        around.setdefault(wire.a, set()).add(wire.b)
+        around.setdefault(wire.b, set()).add(wire.a)
+    seen = set(range(ranks))
+    front, tiers = seen, []
+    while front:
+        front = {other for node in front for other in around.get(node, ())} - seen
+        seen |= front
+        if front:
+            tiers.append(len(front))
+    return tuple(tiers)
+
+
+def _between_halves(ranks: int, wires: Sequence[Wire]) -> float | None:
+    """Return the most bytes per ns from the first half of the ranks to the second, all links used at best."""
+    if ranks < 2 or len(wires) > _MOST_CUT_LINKS:
+        return None
+    graph = nx.DiGraph()
+    for wire in wires:
+        for a, b in ((wire.a, wire.b), (wire.b, wire.a)):
+            before = graph.get_edge_data(a, b, {"capacity": 0})["capacity"]
+            graph.add_edge(a, b, capacity=before + wire.rate_bps)
+    half = ranks // 2
+    for rank in range(ranks):
+        graph.add_edge(*(("source", rank) if rank < half else (rank, "sink")))
+    flow = nx.maximum_flow_value(graph, "source", "sink")
+    return float(flow) / 8e9
