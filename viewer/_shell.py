@@ -11,6 +11,7 @@ from dash import ClientsideFunction, Dash, Input, Output, dcc, html, no_update, 
 
 from ..errors import ChakrascopeError
 from ._access import protect
+from ._requests import refuse_malformed
 
 __all__ = ["frame", "new_dash"]
 
@@ -43,6 +44,7 @@ def new_dash(prefix: str = "/") -> Dash:
         Input("dark", "checked"),
     )
     protect(app)
+    refuse_malformed(app)
     return app
 
 

@@ -1,4 +1,5 @@
 import io
+import json
 import shutil
 import socket
 import subprocess
@@ -41,6 +42,53 @@ def test_a_deeply_nested_request_is_refused(study, depth):
     body = b'{"inputs": ' + b"[" * depth + b"]" * depth + b"}"
     answer = client.post("/_dash-update-component", data=body, content_type="application/json")
     assert answer.status_code == 400
+
+
+NAV = {
+    "output": "nav.children",
+    "outputs": {"id": "nav", "property": "children"},
+    "inputs": [
+        {"id": "url", "property": "pathname", "value": "/"},
+        {"id": "url", "property": "search", "value": ""},
+    ],
+    "changedPropIds": ["url.pathname"],
+}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        [],
+        None,
+        "nav.children",
+        7,
+        {"output": "nav.children"},
+        {"output": None},
+        {"output": ["nav.children"]},
+        NAV | {"output": "nobody.children"},
+        NAV | {"inputs": {}},
+        NAV | {"inputs": []},
+        NAV | {"inputs": [[], []]},
+        NAV | {"inputs": [1, 2]},
+        NAV | {"inputs": [{}, {}]},
+        NAV | {"inputs": NAV["inputs"][::-1]},
+        NAV | {"inputs": [{"id": {"a": {}}, "property": "pathname"}, NAV["inputs"][1]]},
+        NAV | {"state": [{"id": "url", "property": "search"}]},
+        NAV | {"outputs": None},
+        NAV | {"outputs": [[], 3]},
+        NAV | {"changedPropIds": 3},
+        NAV | {"changedPropIds": [{}]},
+    ],
+)
+def test_a_body_that_no_page_sends_is_refused(study, body):
+    client = create_app(study).server.test_client()
+    assert client.post("/_dash-update-component", json=NAV).status_code == 200
+    answer = client.post("/_dash-update-component", data=json.dumps(body), content_type="application/json")
+    assert answer.status_code == 400
+    assert (
+        client.post("/_dash-update-component", data=b"{", content_type="application/json").status_code == 400
+    )
 
 
 def test_unknown_node_is_not_found(study):
