@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,15 +148,9 @@ def _in_checkout(kind: str, home: Path) -> Iterator[Path]:
 
 
 def _on_path(kind: str, variables: Mapping[str, str]) -> Iterator[Path]:
-    search = variables.get("PATH", os.defpath)
-    if kind == "ns3":
-        for folder in search.split(os.pathsep):
-            yield from _in_folder(kind, Path(folder or "."))
-        return
-    for name in _NAMES[kind]:
-        path = shutil.which(name, path=search)
-        if path:
-            yield Path(path)
+    # Not by shutil.which, which passes over a program that may not be executed as if it were not there.
+    for folder in variables.get("PATH", os.defpath).split(os.pathsep):
+        yield from _in_folder(kind, Path(folder or "."))
 
 
 def _in_folder(kind: str, folder: Path) -> Iterator[Path]:

@@ -355,7 +355,18 @@ def test_what_is_wrong_with_a_program_that_is_named_is_said(monkeypatch, tmp_pat
     program = home / "AstraSim_Analytical_Congestion_Unaware"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o644)
-    assert f"may not be executed; allow it with 'chmod +x {program}'" in refusal(f"{{home: {home}}}")
+    blocked = f"may not be executed; allow it with 'chmod +x {program}'"
+    assert blocked in refusal(f"{{home: {home}}}")
+    assert f"{program}, of ASTRA_SIM_HOME, and {blocked}" in refusal("{}", ASTRA_SIM_HOME=str(home))
+    assert f"{program}, of PATH, and {blocked}" in refusal("{}", PATH=str(home))
+    later = tmp_path / "later"
+    later.mkdir()
+    other = later / program.name
+    other.write_text("#!/bin/sh\n")
+    other.chmod(0o755)
+    settings_file.write_text("astra-sim: {}\n")
+    found = locate("analytical-unaware", variables | {"PATH": f"{home}:{later}"})
+    assert (found.path, found.source) == (other, "PATH")
 
 
 _PIECES = st.one_of(
