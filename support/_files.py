@@ -49,10 +49,13 @@ def write_file(target: str | Path, content: str | bytes, *, sync: bool = True) -
 def new_file(target: str | Path, *, sync: bool = True) -> Iterator[Path]:
     """Give the path to write a file to that replaces *target* once the block ends, if it ends well.
 
-    With *sync* the file is on the disk before it has its name. Raises `OSError`.
+    With *sync* the file is on the disk before it has its name, and what dead processes left of it is removed;
+    without, it is one of many, and who writes these sees to both. Raises `OSError`.
     """
     target = Path(target)
     temporary = _temporary(target)
+    if sync:
+        _remove_dead(target.parent, _shortened(target.name))
     try:
         yield temporary
         if sync:
@@ -108,8 +111,14 @@ def is_temporary(name: str) -> bool:
 
 def remove_leftovers(folder: str | Path) -> None:
     """Remove what processes of this machine that are dead left half-made in *folder*."""
+    _remove_dead(folder)
+
+
+def _remove_dead(folder: str | Path, name: str | None = None) -> None:
+    """Remove what dead processes of this machine left in *folder*, all of it or that of *name*."""
     for entry, match in _temporaries(folder):
-        if match["place"] == _place() and not _is_alive(int(match["pid"])):
+        ours = match["place"] == _place() and name in (None, match["name"])
+        if ours and not _is_alive(int(match["pid"])):
             _remove(entry)
 
 

@@ -207,6 +207,19 @@ def test_a_new_folder_clears_what_others_left_beside_it(tmp_path):
     assert names(tmp_path) == ["folder"]
 
 
+def test_writing_a_file_again_clears_what_a_killed_process_left_of_it(tmp_path):
+    """And nothing of a process that is at it, nor of another name: the folder may be anyone's."""
+    killed_in(tmp_path)
+    with new_file(tmp_path / "file") as being_written:
+        being_written.write_text("of a running job")
+        write_file(tmp_path / "file", "whole")
+        write_file(tmp_path / "fil", "another")
+        left = [name for name in names(tmp_path) if is_temporary(name)]
+        assert [name[:8] for name in left] == [".file." + being_written.name[6:8], ".folder."]
+        assert (tmp_path / being_written.name).read_text() == "of a running job"
+    assert [name for name in names(tmp_path) if is_temporary(name)] == left[1:]
+
+
 def test_only_what_one_process_left_of_one_name_is_removed(tmp_path):
     pid = killed_in(tmp_path)
     remove_leftover_of(tmp_path / "folder", pid + 1)
