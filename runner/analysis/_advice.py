@@ -54,17 +54,22 @@ class Advice:
 
 
 def advice(
-    path: CriticalPath, collectives: pd.DataFrame, count: int = 4, *, link_bytes_per_ns: float = 0.0
+    path: CriticalPath,
+    collectives: pd.DataFrame,
+    count: int = 4,
+    *,
+    link_bytes_per_ns: float = 0.0,
+    messages: pd.DataFrame | None = None,
 ) -> list[Advice]:
     """Return the *count* changes with the largest possible gain, largest first.
 
-    *link_bytes_per_ns* is what a link of the slowest dimension carries, 0 if unknown: a collective far below
-    it is not helped by smaller messages. The gain is a bound, not a promise: once a part shrinks, another
-    chain may become the critical one.
+    *link_bytes_per_ns* is what a link of the slowest dimension carries, 0 if unknown: a collective, or one of
+    *messages* (as `messages_on_path` has them), that is far below is not helped by smaller messages. The gain
+    is a bound, not a promise: once a part shrinks, another chain may become the critical one.
     """
     segments, total = path.segments, max(1, path.makespan_ns)
     found = []
-    slow = _slow_collectives(collectives, link_bytes_per_ns)
+    slow = _slow(collectives, messages, link_bytes_per_ns)
     for kind, part in segments.groupby("kind"):
         found += [(what, _hint(str(kind), what, slow), gain) for what, gain in _largest(str(kind), part)]
     found += _skew(segments, collectives)
@@ -85,34 +90,41 @@ def _hint(kind: str, what: str, slow: set[str]) -> str:
     return _HINTS.get(kind, _UNKNOWN)
 
 
-def _slow_collectives(collectives: pd.DataFrame, link_bytes_per_ns: float) -> set[str]:
-    """Return the collectives, as the path describes them, that are far from using the network's bandwidth.
+def _slow(collectives: pd.DataFrame, messages: pd.DataFrame | None, link_bytes_per_ns: float) -> set[str]:
+    """Return the communications, as the path names them, that are far from using the network's bandwidth.
 
     Where nothing is known of the network, it carries at least what the fastest of them reached.
     """
-    if collectives.empty:
-        return set()
-    carried = link_bytes_per_ns or max(_LEAST_RATE, float(collectives["bus_bytes_per_ns"].max()))
-    by_name = collectives.assign(name=[collective_label(*row) for row in _labelled(collectives)])
-    fastest = by_name.groupby("name")["bus_bytes_per_ns"].max()
-    return set(fastest.index[fastest < _SLOW * carried])
+    rates = [(collective_label(*row), rate) for row, rate in _labelled(collectives)]
+    if messages is not None:
+        rates += zip(messages["name"], messages["bytes_per_ns"], strict=True)
+    fastest: dict[str, float] = {}
+    for name, rate in rates:
+        fastest[name] = max(rate, fastest.get(name, 0.0))
+    carried = link_bytes_per_ns or max([_LEAST_RATE, *fastest.values()])
+    return {name for name, rate in fastest.items() if rate < _SLOW * carried}
 
 
-def _labelled(collectives: pd.DataFrame) -> Iterator[tuple[str, int, int]]:
+def _labelled(collectives: pd.DataFrame) -> Iterator[tuple[tuple[str, int, int], float]]:
+    """Yield what tells collectives apart on the path, with the bus bandwidth of each."""
     columns = (collectives[name].tolist() for name in ("operation", "size_bytes", "group"))
-    return zip(*columns, strict=True)
+    yield from zip(zip(*columns, strict=True), collectives["bus_bytes_per_ns"].tolist(), strict=True)
 
 
 def advice_table(
-    path: CriticalPath, collectives: pd.DataFrame, network: Mapping[str, Any] | None = None
+    path: CriticalPath,
+    collectives: pd.DataFrame,
+    network: Mapping[str, Any] | None = None,
+    messages: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Return :func:`advice` as a table: ``what``, ``how``, ``gain_ns`` at most, and its ``share``.
 
-    *network* is the one that was simulated, as the result's provenance has it.
+    *network* is the one that was simulated, as the result's provenance has it; *messages* are those of
+    `messages_on_path`.
     """
     rates = (network or {}).get("bandwidth") or [0.0]
     link = min(rates) * 2**30 / 10**9
-    rows = [asdict(item) for item in advice(path, collectives, link_bytes_per_ns=link)]
+    rows = [asdict(item) for item in advice(path, collectives, link_bytes_per_ns=link, messages=messages)]
     table: pd.DataFrame = pd.DataFrame(rows, columns=[field.name for field in fields(Advice)])
     return table
 

@@ -22,6 +22,7 @@ from ._lanes import Lanes
 from ._last_arrival import with_replicas_folded
 from ._layers import layer_table
 from ._link_path import link_breakdown
+from ._messages import messages_on_path
 from ._network_path import network_breakdown
 from ._search import Words
 from ._slack import slack
@@ -107,7 +108,8 @@ class RunAnalysis:
     def advice(self) -> pd.DataFrame:
         """Return what would help, as :func:`advice_table` does."""
         network = {} if self.info.backend in _WITHOUT_NETWORK else self.result.provenance.get("network")
-        return advice_table(self.path, self.collectives, network)
+        messages = messages_on_path(self.result, self.nodes, self.path)
+        return advice_table(self.path, self.collectives, network, messages)
 
     @ComputedOnce
     def lanes(self) -> Lanes:

@@ -1,0 +1,48 @@
+"""Describe the sends and receives on a critical path: how much they moved, how fast, after what wait."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ...converter import NodeType
+from .._result import Result
+from ._critical_path import CriticalPath
+
+__all__ = ["messages_on_path"]
+
+_KEYS = ["rank", "node_id"]
+
+
+def messages_on_path(result: Result, nodes: pd.DataFrame, path: CriticalPath) -> pd.DataFrame:
+    """Return a row per kind and size of message on *path*, ``name`` as the path has it.
+
+    Columns: ``name, size_bytes, count, transfer_ns, waited_ns, bytes_per_ns``. *nodes* has ``type`` and
+    ``comm_size_bytes`` of ``rank, node_id``. ``waited_ns`` is what the calls spent until the peer had come,
+    where the backend's records tell, ``transfer_ns`` the rest of their time; ``bytes_per_ns`` is that of the
+    fastest.
+    """
+    names = path.segments[[*_KEYS, "collective"]].drop_duplicates(_KEYS).astype({"rank": "int64"})
+    facts = nodes.loc[
+        nodes["type"].isin([NodeType.COMM_SEND, NodeType.COMM_RECV]), [*_KEYS, "comm_size_bytes"]
+    ]
+    own = result.nodes[[*_KEYS, "start_ns", "end_ns", "origin_rank", "origin_node"]]
+    peers = own.rename(columns={"start_ns": "peer_ns"})[[*_KEYS, "peer_ns"]]
+    calls = names.merge(facts, on=_KEYS).merge(own, on=_KEYS)
+    calls = calls.merge(
+        peers, left_on=["origin_rank", "origin_node"], right_on=_KEYS, how="left", suffixes=("", "_peer")
+    )
+    begun = calls[["start_ns", "peer_ns"]].max(axis=1).clip(upper=calls["end_ns"])
+    size = calls["comm_size_bytes"].clip(lower=0)
+    calls = calls.assign(
+        size_bytes=size, waited_ns=begun - calls["start_ns"], transfer_ns=calls["end_ns"] - begun
+    )
+    calls["bytes_per_ns"] = size / calls["transfer_ns"].clip(lower=1)
+    table: pd.DataFrame = calls.groupby("collective", as_index=False).agg(
+        size_bytes=("size_bytes", "max"),
+        count=("size_bytes", "size"),
+        transfer_ns=("transfer_ns", "sum"),
+        waited_ns=("waited_ns", "sum"),
+        bytes_per_ns=("bytes_per_ns", "max"),
+    )
+    named: pd.DataFrame = table.rename(columns={"collective": "name"})
+    return named
