@@ -39,6 +39,12 @@ class PacketPart:
         if not isinstance(data, Mapping):
             raise ConfigError(f"{where}: 'packet' must be a mapping of settings, not {shown(data)}.")
         place = f"{where}: 'packet'"
+        stated = [key for key in TOPOLOGY_KEYS if key in data]
+        if stated and "fabric" in data:
+            raise ConfigError(
+                f"{place} has both '{stated[0]}' and a 'fabric', and one of them would count for nothing; "
+                "keep the topology or the fabric."
+            )
         given = {str(key): value for key, value in data.items() if key not in (*TOPOLOGY_KEYS, "fabric")}
         return cls(
             settings={key: read_setting(key, value, place) for key, value in given.items()},

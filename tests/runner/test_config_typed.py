@@ -107,6 +107,15 @@ def test_what_was_read_is_written_back(name, tmp_path):
     assert NetworkConfig.load(tmp_path / "network.yml") == network
 
 
+@pytest.mark.parametrize("nothing", [{"links": []}, {"links": None}, {"htsim-topology": None}])
+def test_a_list_of_no_links_changes_no_hash_when_it_is_written_back(nothing, tmp_path):
+    network = NetworkConfig.from_mapping(DIMENSIONS | nothing, "here")
+    network.save(tmp_path / "network.yml")
+    written = NetworkConfig.load(tmp_path / "network.yml")
+    plain = NetworkConfig.from_mapping(DIMENSIONS, "here")
+    assert content_hash(network) == content_hash(written) == content_hash(plain)
+
+
 NUMBERS = st.one_of(st.integers(1, 10**6), st.floats(1e-3, 1e6))
 
 
@@ -148,6 +157,10 @@ def test_only_keys_nobody_knows_are_unknown():
         ({"CC_MOD": 1}, "'packet': there is no setting 'CC_MOD' - did you mean 'CC_MODE'"),
         ({"fabric": {"hosts_per_leaf": 0}}, "'hosts_per_leaf' of 'fabric' must be"),
         ({"nodes": 2}, "'packet' has a topology without 'links'"),
+        (
+            {"nodes": 5, "switches": [4], "links": STAR, "fabric": {"hosts_per_leaf": 2}},
+            "'packet' has both 'links' and a 'fabric'",
+        ),
     ],
 )
 def test_a_wrong_packet_part_is_refused_where_it_is_read(part, message, tmp_path):
