@@ -55,6 +55,21 @@ def test_form_nobody_changed_needs_no_text():
     assert first_form(NAMES).workload == "newest"
 
 
+def test_addresses_saved_with_0_1_0_are_read_as_they_were():
+    text = (
+        '{"workload":"older","network":"hgx-h100-2x8","system":"direct","dimensions":[["Switch",8,100,500,'
+        '"ring","ring","ring","direct"],["Ring",2,25.5,1500.0,"direct","ring","ring","direct"]],'
+        '"keys":{"endpoint-delay":20,"local-mem-bw":null,"roofline-enabled":1},'
+        '"backends":["analytical-aware"],"label":"slower \u00b5"}'
+    )
+    form = decode_form(text, NAMES)
+    assert form.ignored == ()
+    assert [row.bandwidth for row in form.setup.dimensions] == [100.0, 25.5]
+    assert (form.workload, form.backends, form.label) == ("older", ("analytical-aware",), "slower \u00b5")
+    assert (form.setup.system["endpoint-delay"], form.setup.system["roofline-enabled"]) == (20, 1)
+    assert "local-mem-bw" not in form.setup.system
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
     lambda inner: st.lists(inner, max_size=9) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
