@@ -12,10 +12,12 @@ from ._critical_path import CriticalPath
 __all__ = ["collective_overview", "operation_name"]
 
 _KEYS = ["collective", "comm_type", "group", "size_bytes"]
-_COLUMNS = [
-    "collective", "operation", "module", "group", "ranks", "size_bytes", "start_ns", "skew_ns", "transfer_ns",
-    "algorithm_bytes_per_ns", "bus_bytes_per_ns", "on_path_ns", "share", "rank", "node_id",
-]  # fmt: skip
+_TYPES = {
+    "collective": "int64", "operation": "str", "module": "str", "group": "int64", "ranks": "int64",
+    "size_bytes": "int64", "start_ns": "int64", "skew_ns": "int64", "transfer_ns": "int64",
+    "algorithm_bytes_per_ns": "float64", "bus_bytes_per_ns": "float64", "on_path_ns": "int64",
+    "share": "float64", "rank": "int32", "node_id": "int64",
+}  # fmt: skip
 
 
 def operation_name(comm_type: int) -> str:
@@ -37,7 +39,7 @@ def collective_overview(result: Result, nodes: pd.DataFrame, path: CriticalPath)
     """
     calls = result.collectives
     if calls.empty:
-        nothing: pd.DataFrame = pd.DataFrame(columns=_COLUMNS)
+        nothing: pd.DataFrame = pd.DataFrame(columns=list(_TYPES)).astype(_TYPES)
         return nothing
     table = calls.groupby(_KEYS, as_index=False).agg(
         ranks=("rank", "size"),
@@ -56,7 +58,7 @@ def collective_overview(result: Result, nodes: pd.DataFrame, path: CriticalPath)
     table["share"] = table["on_path_ns"] / max(1, result.makespan_ns)
     table["algorithm_bytes_per_ns"] = _whole_bytes(table) / table["transfer_ns"].clip(lower=1)
     table["bus_bytes_per_ns"] = table["algorithm_bytes_per_ns"] * _bus_factor(table)
-    ordered: pd.DataFrame = table.sort_values("collective", ignore_index=True)[_COLUMNS]
+    ordered: pd.DataFrame = table.sort_values("collective", ignore_index=True)[list(_TYPES)]
     return ordered
 
 

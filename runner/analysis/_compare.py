@@ -117,7 +117,8 @@ class Comparison:
         found.insert(0, "result", self.labels[other])
         found.insert(1, "of", of)
         found["unaligned"] = count
-        found["worst_is"] = [_place(of, table.loc[row]) for row in found.pop("at")]
+        places = [_place(of, table.loc[row]) for row in found.pop("at")]
+        found["worst_is"] = pd.Series(places, index=found.index, dtype="str")
         return found
 
     @cached_property

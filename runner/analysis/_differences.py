@@ -127,7 +127,9 @@ def error_distribution(differences: pd.DataFrame, by: str) -> pd.DataFrame:
         at = int(errors.abs().to_numpy().argmax())
         worst = {"worst": errors.iloc[at], "at": part.index[at]}
         rows.append({"key": str(key), "count": len(part), "mean": errors.mean(), **quantiles, **worst})
-    table: pd.DataFrame = pd.DataFrame(rows, columns=["key", "count", "mean", *_QUANTILES, "worst", "at"])
+    types = {"key": "str", "count": "int64", "mean": "float64"} | dict.fromkeys(_QUANTILES, "float64")
+    types |= {"worst": "float64", "at": "int64"}
+    table: pd.DataFrame = pd.DataFrame(rows, columns=list(types)).astype(types)
     return table
 
 

@@ -162,3 +162,20 @@ def test_messages_of_two_packet_level_runs_are_aligned():
     assert (row["count"], row["unaligned"]) == (len(runs[0].flows), 0)
     assert row["p95"] > 0
     assert comparison.flows["delta_ns"].abs().is_monotonic_decreasing
+
+
+def test_tables_have_the_same_types_with_and_without_rows():
+    """Where nothing lasted, or nobody communicated, columns of numbers are still numbers."""
+    empty = workload([comp(0, 0)], [comp(0, 0)])
+    full = workload(*[[comp(0, 1000), coll(1, 1 << 20, (0,))]] * 2)
+    backends = ("analytical-unaware", "analytical-aware")
+    made = [
+        compare([simulate(model, "default", "ring-2", backend=name) for name in backends], model)
+        for model in (empty, full)
+    ]
+    for name in ("errors", "collectives", "nodes", "flows"):
+        without, with_rows = (getattr(comparison, name).dtypes for comparison in made)
+        assert without.to_dict() == with_rows.to_dict(), name
+    assert made[0].errors.empty
+    assert made[1].errors["median"].dtype == "float64"
+    assert made[1].errors["count"].dtype == "int64"
