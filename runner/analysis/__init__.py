@@ -73,6 +73,7 @@ from ._network_path import NO_NETWORK as NO_NETWORK
 from ._packets import packet_facts as packet_facts
 from ._path_tables import contributors as contributors
 from ._path_tables import longest_segment as longest_segment
+from ._path_tables import nameless_text as nameless_text
 from ._path_tables import segment_table as segment_table
 from ._run import RUN_BREAKDOWNS as RUN_BREAKDOWNS
 from ._run import ComputedOnce as ComputedOnce
@@ -168,6 +169,7 @@ __all__ = [
     "longest_segment",
     "longest_with_slack",
     "measured_result",
+    "nameless_text",
     "neighbourhood",
     "neighbours",
     "node_differences",

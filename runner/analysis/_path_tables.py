@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
+from ...support import share_text
 from ._critical_path import CriticalPath
 
-__all__ = ["contributors", "longest_segment", "segment_table"]
+__all__ = ["contributors", "longest_segment", "nameless_text", "segment_table"]
 
 # Keys under which a breakdown gathers the time that has no name of the kind asked for.
 _NAMELESS = ("", "(none)")
@@ -29,6 +30,12 @@ def longest_segment(path: CriticalPath) -> tuple[int, int]:
         return -1, -1
     row = real.loc[real["duration_ns"].idxmax()]
     return int(row["rank"]), int(row["node_id"])
+
+
+def nameless_text(table: pd.DataFrame, by: str) -> str:
+    """Return how much of a breakdown *by* names nothing, in one sentence; nothing if all of it is named."""
+    share = float(table.loc[table["key"].astype(str).isin(_NAMELESS), "share"].sum())
+    return f"{share_text(share)} of the path is in no {by}." if share >= _LEAST_SHARE else ""
 
 
 def contributors(path: CriticalPath, by: str, count: int = 10) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from ...runner.analysis import (
     NO_NETWORK,
     RUN_BREAKDOWNS,
     longest_with_slack,
+    nameless_text,
     segment_table,
     slack_shares,
     why_no_links,
@@ -63,6 +64,7 @@ _SLACK = [
     column("duration_ns", "Duration (ms)", "ms", minWidth=116, maxWidth=130, sort="desc"),
     column("slack_ns", "Slack (ms)", "ms", maxWidth=110),
 ]
+_KIND_OF = {"collective": "communication", "network": "communication", "link": "communication"}
 _SLACK_NOTE = (
     "How much later a node could end before the step took longer, everything else as it is. Shown are the "
     "longest nodes that are off the critical path; the export has all nodes, the most critical first."
@@ -130,11 +132,16 @@ def _breakdown(run: OpenRun, by: str, scheme: str) -> Any:
         return empty(missing)
     table = run.breakdown(by).sort_values("duration_ns", ascending=False)
     # By parts of the network, the rest would leave no room for what was asked for.
-    rest = table["key"].astype(str) == NO_NETWORK
-    bars = graph(contributors_bar(table[~rest], scheme))
+    # Nor would what names nothing, such as all computation by collective.
+    names = table["key"].astype(str)
+    rest, nameless = names == NO_NETWORK, nameless_text(table, by)
+    shown = table[~rest & ~names.isin(["", "(none)"])]
+    bars = graph(contributors_bar(shown.assign(kind=_KIND_OF.get(by, "")), scheme))
     note = (
         f"{share_text(float(table.loc[rest, 'share'].sum()))} of the path is {NO_NETWORK}. "
         if rest.any()
+        else f"{nameless} "
+        if nameless
         else ""
     )
     note += _LINK_NOTE if by == "link" else ""

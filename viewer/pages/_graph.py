@@ -94,7 +94,8 @@ def _controls(selection: Selection) -> dmc.Group:
             dmc.SegmentedControl(id="graph-fold", data=folds, value=fold_of(selection.option("fold")),
                                  size="xs", **{"aria-label": "What the graph shows"}),
             dmc.NumberInput(id="graph-hops", value=hops_of(selection.option("hops")), min=1, max=MOST_HOPS,
-                            w=100, size="xs", suffix=" hops", allowDecimal=False,
+                            w=100, size="xs", prefix="hops: ", allowDecimal=False,
+                            style=_hops_style(fold_of(selection.option("fold"))),
                             **{"aria-label": "Hops around the node"}),
             dmc.MultiSelect(id="graph-edges", data=kinds, size="xs", miw=220, clearable=True,
                             value=[str(kind) for kind in edge_kinds(selection.option("edges"))]
@@ -103,6 +104,11 @@ def _controls(selection: Selection) -> dmc.Group:
         ],
         gap="sm",
     )  # fmt: skip
+
+
+def _hops_style(fold: str) -> dict[str, str]:
+    """Return the style of the field of hops, which says nothing of a folded graph: that is drawn whole."""
+    return {} if fold == "nodes" else {"display": "none"}
 
 
 def _edge_legend() -> html.Div:
@@ -137,11 +143,11 @@ def register(app: Dash, view: StudyView) -> None:
         return option_address(search, run, "hops", str(hops_of(hops)), str(FEW_HOPS))
 
     @app.callback(
-        Output("url", "search", allow_duplicate=True), Input("graph-fold", "value"), State("run", "data"),
-        State("url", "search"), prevent_initial_call=True,
+        Output("url", "search", allow_duplicate=True), Output("graph-hops", "style"),
+        Input("graph-fold", "value"), State("run", "data"), State("url", "search"), prevent_initial_call=True,
     )  # fmt: skip
-    def fold(value: str, run: str, search: str | None) -> Any:
-        return option_address(search, run, "fold", value, "nodes")
+    def fold(value: str, run: str, search: str | None) -> tuple[Any, dict[str, str]]:
+        return option_address(search, run, "fold", value, "nodes"), _hops_style(fold_of(value))
 
     @app.callback(
         Output("url", "search", allow_duplicate=True), Input("graph-edges", "value"), State("run", "data"),

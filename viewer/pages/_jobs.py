@@ -143,6 +143,8 @@ def _result(job: Job, known_runs: set[str]) -> list[Any]:
 def _progress(job: Job) -> str:
     if job.state == "queued":
         return "Waits for its turn: a study runs one job at a time."
+    if not job.total:
+        return "Starting."
     done = f"{job.done:,} of {job.total:,} {_WHOLE.get(job.kind, 'done')}"
     simulated = f", {duration_text(job.simulated_ns)} simulated so far" if job.kind == "simulation" else ""
     return done + simulated

@@ -7,7 +7,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html
 
-from ...runner.analysis import TABLES, contributors
+from ...runner.analysis import TABLES, contributors, nameless_text
 from ...support import count_text, duration_text, share_text
 from .._state import OpenRun, Selection, StudyView
 from .._theme import run_name
@@ -162,7 +162,9 @@ def _bars(run: OpenRun, by: str, scheme: str) -> dmc.Paper:
     table_ = contributors(run.path, by)
     none = empty(f"The critical path names no {by}.")
     bars = none if table_.empty else graph(contributors_bar(table_, scheme, narrow=True))
-    return card(f"{by.capitalize()}s that bound it", bars, exports=export_links(f"by-{by}", run=run.info.id))
+    exports = export_links(f"by-{by}", run=run.info.id)
+    return card(f"{by.capitalize()}s that bound it", bars, exports=exports,
+                note=nameless_text(run.path.breakdown(by), by))  # fmt: skip
 
 
 def _ranks(run: OpenRun, scheme: str) -> dmc.Paper:

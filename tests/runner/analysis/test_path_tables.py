@@ -9,6 +9,7 @@ from chakrascope.runner.analysis import (
     contributors,
     layer_table,
     longest_with_slack,
+    nameless_text,
     slack_shares,
     slack_table,
 )
@@ -20,6 +21,13 @@ def test_contributors_leave_nameless_time_out(run):
     named = contributors(run.path, "collective")
     assert "" not in named["key"].tolist()
     assert named["duration_ns"].sum() == 6 * 300_000
+
+
+def test_nameless_time_is_told_with_its_share(run):
+    table = run.path.breakdown("collective")
+    share = table.set_index("key").loc["(none)", "share"]
+    assert nameless_text(table, "collective") == f"{100 * share:.1f} % of the path is in no collective."
+    assert nameless_text(run.path.breakdown("kind"), "kind") == ""
 
 
 def test_contributors_say_what_kind_they_are(run):
