@@ -1,25 +1,19 @@
 """Production logs: what is read, matched across ranks, refused, and made a workload."""
 
-import contextlib
-import gzip
-import io
 import json
 import os
-import pickle
 import subprocess
 import sys
-import tarfile
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from log_files import BEGIN_NS, MS, US, Job, Record, straggling_job
 
 from chakrascope.converter import NodeType, Workload, convert_logs, doctor, match_logs, read_logs
 from chakrascope.converter.building import GAP, computed_on_host, stood_in
 from chakrascope.converter.checks._workload_checks import check_workload
-from chakrascope.converter.readers import kind_of
-from chakrascope.errors import ChakrascopeError, TraceError, TraceFormatError, UsageError
+from chakrascope.errors import TraceError, UsageError
 from chakrascope.runner import NetworkConfig, simulate
 
 RING_4 = """topology: [ Ring ]
@@ -281,73 +275,6 @@ def test_uneven_all_to_alls_are_no_disagreement(tmp_path):
     assert any("uneven" in note for note in workload.metadata["assumptions"])
 
 
-# What went wrong in the job
-
-
-def test_a_hang_names_who_is_missing(tmp_path):
-    job = Job(4)
-    job.collective()
-    job.collective("broadcast")
-    job.collective(missing=(1,))
-    with pytest.raises(TraceError, match=r"rank 1 never did\. Rank 1 last issued broadcast 2 there") as error:
-        convert_logs([job.write(tmp_path / "logs")])
-    assert "All_reduce 3 of world did not complete: ranks 0, 2, 3 issued it" in error.value.message
-    (finding,) = [found for found in doctor(tmp_path / "logs") if found.severity == "error"]
-    assert finding.cause in error.value.message
-    cut = convert_logs([tmp_path / "logs"], cut_unfinished=True)
-    assert cut.graphs[0].nodes["name"].tolist() == ["all_reduce", "broadcast"]
-    assert "3 records of operations that had not completed were left out" in cut.metadata["assumptions"]
-
-
-def test_a_hang_in_one_group_is_told_before_those_that_follow_from_it(tmp_path):
-    job = Job(4, {"tp-1": [2, 3], "dp-0": [0, 2]})
-    job.collective(group="tp-1")
-    job.collective(group="dp-0")
-    job.collective(group="tp-1", missing=(3,))  # rank 2 waits for rank 3
-    job.collective(group="dp-0", missing=(2,))  # rank 0 waits for rank 2
-    matched = match_logs(read_logs([job.write(tmp_path / "logs")]))
-    causes = [found.cause for found in doctor(tmp_path / "logs") if found.severity == "error"]
-    assert len(matched.unfinished) == 2
-    assert causes[0].startswith("All_reduce 2 of tp-1 did not complete: rank 2 issued it, rank 3 never did.")
-    assert "Rank 2 waits in all_reduce 2 of tp-1." in causes[1]
-
-
-def test_a_hang_with_a_rank_without_log_says_so(tmp_path):
-    job = Job(3)
-    job.collective()
-    job.collective(missing=(2,))
-    with pytest.raises(TraceError, match="ranks 0, 1 issued it, there is no log of rank 2"):
-        convert_logs([job.write(tmp_path / "logs", ranks=(0, 1))])
-
-
-def test_all_issued_and_none_completed_blames_the_network(tmp_path):
-    job = Job(2)
-    job.collective()
-    for records in job.records.values():
-        records[0].end_ns = None
-    with pytest.raises(TraceError, match="so did all others, so the network or a rank's device"):
-        convert_logs([job.write(tmp_path / "logs")])
-
-
-@pytest.mark.parametrize("kind", ["flight", "inspector", "clog"])
-def test_ranks_that_disagree_are_named_with_what_each_says(tmp_path, kind):
-    job = Job(3)
-    job.collective(floats=1024)
-    job.collective(floats=1024, sizes={2: 1000})
-    folder = job.write(tmp_path / kind, kind)
-    with pytest.raises(TraceError, match=r"ranks 0, 1 say .*4,096 bytes.*; rank 2 says .*4,000 bytes"):
-        convert_logs([folder], back_to_back=True)
-    assert "Ranks disagree about collective" in doctor(folder)[0].cause
-
-
-def test_another_collective_at_the_same_place_is_a_disagreement(tmp_path):
-    job = Job(2)
-    job.collective()
-    job.records[1][0].name = "broadcast"
-    with pytest.raises(TraceError, match=r"rank 0 says all_reduce .*; rank 1 says broadcast"):
-        convert_logs([job.write(tmp_path / "logs")])
-
-
 # Ranks that are absent, doubled, or unknown
 
 
@@ -503,197 +430,6 @@ def test_a_cut_last_line_is_no_damage(tmp_path):
     job.collective()
     (tmp_path / "a.clog").write_text(job.clog(0) + "C1|Q|wor")
     assert len(read_logs([tmp_path]).ranks[0].ops) == 1
-
-
-# Files of any kind
-
-
-def test_archives_compressed_files_and_lists_of_files_are_the_same(tmp_path, job):
-    folder = job.write(tmp_path / "logs")
-    expected = read_logs([folder])
-    with tarfile.open(tmp_path / "logs.tar.gz", "w:gz") as archive:
-        archive.add(folder, "logs")
-    (tmp_path / "packed").mkdir()
-    for path in folder.iterdir():
-        (tmp_path / "packed" / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
-    for given_ in ([tmp_path / "logs.tar.gz"], [tmp_path / "packed"], sorted(folder.iterdir())):
-        found = read_logs(given_)
-        assert [log.ops for log in found.ranks.values()] == [log.ops for log in expected.ranks.values()]
-    place = read_logs([tmp_path / "logs.tar.gz"]).ranks[0].place
-    assert place.startswith(str(tmp_path / "logs.tar.gz"))
-    assert doctor(tmp_path / "logs.tar.gz")[0].severity != "error"
-
-
-def test_kinds_are_told_by_content(tmp_path, job):
-    dump = job.flight(0)
-    files = {
-        "flight": json.dumps(dump).encode(),
-        "inspector": job.inspector(0).encode(),
-        "clog": job.clog(0).encode(),
-    }
-    for kind, data in files.items():
-        (tmp_path / "x").write_bytes(data)
-        assert kind_of(tmp_path / "x") == kind
-    (tmp_path / "x").write_bytes(pickle.dumps(dump, protocol=2))
-    assert kind_of(tmp_path / "x") == "flight"
-    (tmp_path / "x").write_bytes(pickle.dumps({"weights": 1}))
-    assert kind_of(tmp_path / "x") == "other"
-
-
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_a_pickle_says_the_same_as_json(tmp_path, job, protocol):
-    for rank in range(4):
-        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(job.flight(rank), protocol=protocol))
-    expected = read_logs([job.write(tmp_path.with_name("json"))])
-    assert [log.ops for log in read_logs([tmp_path]).ranks.values()] == [
-        log.ops for log in expected.ranks.values()
-    ]
-
-
-class Hostile:
-    def __init__(self, target):
-        self.target = target
-
-    def __reduce__(self):
-        return (open, (str(self.target), "w"))
-
-
-def test_a_hostile_pickle_calls_nothing(tmp_path):
-    target = tmp_path / "made"
-    bad = {"entries": [], "pg_config": {"0": Hostile(target)}}
-    marker = b"\x8c\x09pg_config0"  # what makes it look like a dump
-    attacks = [
-        pickle.dumps(bad, protocol=4),
-        pickle.dumps(bad, protocol=2),
-        b"\x80\x02X\x09\0\0\0pg_config0r\xff\xff\xff\x7f.",  # a memo number of two billion
-        b"\x80\x05" + marker + b"\x96\xff\xff\xff\xff\xff\xff\xff\x0f.",  # a byte array of an exbibyte
-        b"\x80\x04" + marker + b"\x82\x01.",  # a registered extension
-        b"\x80\x02X\x09\0\0\0pg_config" + b"(" * 50 + b".",
-        pickle.dumps({"pg_config": {}}, protocol=4)[:-3],
-    ]
-    for number, data in enumerate(attacks):
-        path = tmp_path / f"rank_{number}"
-        path.write_bytes(data)
-        with pytest.raises(TraceFormatError, match=f"rank_{number}"):
-            read_logs([path])
-    assert not target.exists()
-
-
-def _nested(key, value):
-    """Return a change of the third entry of a dump."""
-
-    def change(dump):
-        dump["entries"][2][key] = value
-
-    return change
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        _nested("time_created_ns", "soon"),
-        _nested("time_created_ns", -5),
-        _nested("time_created_ns", 2**63 - 1),
-        _nested("duration_ms", 1e300),
-        _nested("input_sizes", [[2**60]]),
-        _nested("input_sizes", [[-1]]),
-        _nested("input_sizes", [[2**30, 2**30, 2**30]]),
-        _nested("input_dtypes", ["\x1b[31mred"]),
-        _nested("process_group", ["0"]),
-        _nested("process_group", None),
-        _nested("profiling_name", 7),
-    ],
-)
-def test_an_entry_that_cannot_be_is_named_with_file_and_rank(tmp_path, job, change):
-    folder = job.write(tmp_path / "logs")
-    dump = job.flight(3)
-    change(dump)
-    (folder / "nccl_trace_rank_3.json").write_text(json.dumps(dump))
-    with pytest.raises(TraceFormatError, match=r"nccl_trace_rank_3\.json \(rank 3\), entry 2: "):
-        read_logs([folder])
-
-
-@pytest.mark.parametrize("ranks", ["[0, 0]", "[5]", "nobody", "[-1, 3]", "__import__('os')", "[99999999999]"])
-def test_groups_of_impossible_ranks_are_refused(tmp_path, job, ranks):
-    dump = job.flight(3)
-    for config in dump["pg_config"].values():
-        config["ranks"] = ranks
-    (tmp_path / "rank_3.json").write_text(json.dumps(dump))
-    with pytest.raises(TraceFormatError, match=r"\(rank 3\)"):
-        read_logs([tmp_path / "rank_3.json"])
-
-
-@pytest.mark.parametrize(
-    ("kind", "old", "new"),
-    [
-        ("inspector", '"n_ranks": 4', '"n_ranks": 0'),
-        ("inspector", '"n_ranks": 2', '"n_ranks": "two"'),
-        ("inspector", '"rank": 0', '"rank": 17'),
-        ("inspector", '"coll_msg_size_bytes": 2048', '"coll_msg_size_bytes": -1'),
-        ("inspector", '"coll_msg_size_bytes": 2048', '"coll_msg_size_bytes": 99999999999999999999'),
-        ("inspector", '"coll_sn": 0', '"coll_sn": 1e999'),
-        ("inspector", '"coll_perf": {', '"coll_perf": [{'),
-        ("clog", "dtype=f32", "dtype=f31"),
-        ("clog", "in_count=512", "in_count=9999999999999999999"),
-        ("clog", "C1|Q", "C9|Q"),
-        ("clog", "rank=0|world_size=4", "rank=4|world_size=4"),
-        ("clog", "V|1|", "V|2|"),
-        ("clog", "C1|S", "\x1b[2JC1|S"),
-        ("clog", "peer=1", "peer=x"),
-    ],
-)
-def test_a_line_that_cannot_be_is_named_with_its_file(tmp_path, job, kind, old, new):
-    folder = job.write(tmp_path / kind, kind)
-    path = sorted(folder.iterdir())[0]
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
-    with pytest.raises(TraceFormatError, match=rf"{path.name}, line \d+: "):
-        read_logs([folder])
-
-
-def test_a_truncated_line_is_named(tmp_path, job):
-    path = tmp_path / "a.log"
-    text = job.inspector(0)
-    path.write_text(text[: text.rindex("coll_sn")])
-    with pytest.raises(TraceFormatError, match=rf"a\.log, line {text.count(chr(10))}: "):
-        read_logs([path])
-
-
-def test_a_bomb_is_not_unpacked(tmp_path):
-    packed = io.BytesIO()
-    with gzip.GzipFile(fileobj=packed, mode="w") as file:
-        file.write(b'{"dump_stats": {}}\n')
-        for _ in range(300):
-            file.write(b" " * 2**20)
-    (tmp_path / "a.log.gz").write_bytes(packed.getvalue())
-    with pytest.raises(TraceFormatError, match="unpacks to more than 200 times its size"):
-        read_logs([tmp_path / "a.log.gz"])
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.data())
-def test_damage_of_any_kind_is_an_error_and_no_crash(tmp_path, job, data):
-    kind = data.draw(st.sampled_from(["json", "pickle", "inspector", "clog"]))
-    whole = {
-        "json": lambda: json.dumps(job.flight(0)).encode(),
-        "pickle": lambda: pickle.dumps(job.flight(0)),
-        "inspector": lambda: job.inspector(0, verbose=True).encode(),
-        "clog": lambda: job.clog(0).encode(),
-    }[kind]()
-    changed = bytearray(whole)
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(changed) - 1))
-        piece = data.draw(
-            st.binary(max_size=4) | st.sampled_from([b"-1", b"1e400", b"null", b"[[[[", b"9" * 30])
-        )
-        changed[at : at + data.draw(st.integers(0, 8))] = piece
-        if not changed:
-            break
-    path = tmp_path / "rank_0.log"
-    path.write_bytes(bytes(changed))
-    with contextlib.suppress(ChakrascopeError):
-        convert_logs([path], back_to_back=True)
 
 
 # Real dumps
