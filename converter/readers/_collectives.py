@@ -117,6 +117,7 @@ def communications(
     flights_of = {
         is_p2p: [flight for flight in flights if flight.is_p2p == is_p2p] for is_p2p in (False, True)
     }
+    in_order = {is_p2p: _in_order(ops, flights_of[is_p2p], is_p2p=is_p2p) for is_p2p in (False, True)}
     found = []
     for index in ends.issuing.tolist():
         op = ops[index]
@@ -124,7 +125,8 @@ def communications(
         if record is None:
             continue
         spec = COMM_OPS[op.name]
-        flight = _flight(op, flights_of[spec.collective is None])
+        is_p2p = spec.collective is None
+        flight = in_order[is_p2p].get(op.record_id) or _flight(op, flights_of[is_p2p])
         group = _group(index, ops, host, groups, flight)
         comm = _communication(index, op, record, group or (), ends.measured(op))
         comm.named, comm.members = group is not None, _members(record, comm)
@@ -254,6 +256,33 @@ def _group(
             name = next((str(value) for value in reversed(record.inputs) if isinstance(value, str)), None)
         outer = ops[outer].parent
     return groups.get(name or (flight.process_group[0] if flight is not None else ""))
+
+
+def _in_order(ops: Ops, flights: Sequence[Flight], *, is_p2p: bool) -> dict[int, Flight]:
+    """Return the flight of each of the trace's collectives, or messages, by record id; none if unknown.
+
+    They are recorded in the same order, but by clocks that may differ by more than lies between two of them.
+    Where there are as many, and they are nearer to each other so than one off, the order decides.
+    """
+    events = ops.trace.events
+    alike = which(
+        ops.trace.texts, lambda name: name in COMM_OPS and (COMM_OPS[name].collective is None) == is_p2p
+    )
+    issued = np.flatnonzero(alike[events.name] & events.is_operator)
+    if not len(flights) or len(issued) != len(flights):
+        return {}
+    issued = issued[np.argsort(events.start_ns[issued], kind="stable")]
+    recorded = sorted(flights, key=lambda flight: flight.time_created_ns)
+    starts = events.start_ns[issued]
+    created = np.array([flight.time_created_ns for flight in recorded], dtype=starts.dtype)
+    away, *one_off = (
+        np.median(np.abs(those - these))
+        for those, these in ((starts, created), (starts[1:], created[:-1]), (starts[:-1], created[1:]))
+        if len(those)
+    )
+    if any(away >= other for other in one_off):
+        return {}
+    return dict(zip(events.record_id[issued].tolist(), recorded, strict=True))
 
 
 def _flight(op: Op, flights: Sequence[Flight]) -> Flight | None:
