@@ -11,7 +11,7 @@ from ..runner import Study
 from ._convert import convert_latest, print_accounting
 from ._critical_path import print_critical_path
 from ._output import console, print_next
-from ._run import DEFAULT_BACKENDS, Target, choose_network, print_runs, simulate_study, target_options
+from ._run import Target, choose_network, default_backends, print_runs, simulate_study, target_options
 from ._trace import capture_into, capture_options, study_option
 
 __all__ = ["profile_command"]
@@ -52,7 +52,7 @@ def profile_command(
         system=system,
         network=cluster,
         memory=memory,
-        backends=backends or (DEFAULT_BACKENDS if cluster else ("replay",)),
+        backends=backends or (default_backends(cluster) if cluster else ("replay",)),
     )
     runs = simulate_study(study, target)
     print_runs(runs, remarks=False)

@@ -19,11 +19,18 @@ from ._check import print_check
 from ._network_options import failed_links, link_defaults, network_changes
 from ._output import console, format_option, print_frame, print_json, print_next, stage
 
-__all__ = ["DEFAULT_BACKENDS", "Target", "choose_network", "run_command", "simulate_study", "target_options"]
+__all__ = ["Target", "choose_network", "default_backends", "run_command", "simulate_study", "target_options"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-DEFAULT_BACKENDS = ("analytical-unaware",)
+
+def default_backends(network: NetworkConfig | str | None) -> tuple[str, ...]:
+    """Return the backend of a run that names none: packets for a topology of packets, else the analytical."""
+    if isinstance(network, str):
+        packets = Path(network).suffix == ".txt"
+    else:
+        packets = network is not None and network.packet is not None and network.packet.topology is not None
+    return ("packet",) if packets else ("analytical-unaware",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +53,10 @@ def target_options(command: Command) -> Command:
     """Add the options that name the cluster and the backends."""
     for decorate in (
         click.option(
-            "--backend", "backends", multiple=True, help="May be repeated. [default: analytical-unaware]"
+            "--backend",
+            "backends",
+            multiple=True,
+            help="May be repeated. [default: analytical-unaware; packet for a config.txt]",
         ),
         click.option(
             "--memory", "--remote-memory-configuration", "memory", help="Memory JSON file or preset."
@@ -211,11 +221,12 @@ def run_command(
 
     With both, STUDY keeps the workload and the run; it is created if it does not exist.
     """
+    cluster = choose_network(network, logical, link_default, failed)
     target = Target(
         system=system,
-        network=choose_network(network, logical, link_default, failed),
+        network=cluster,
         memory=memory,
-        backends=backends or DEFAULT_BACKENDS,
+        backends=backends or default_backends(cluster),
         options={
             "num_queues_per_dim": num_queues_per_dim,
             "injection_scale": injection_scale,

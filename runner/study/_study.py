@@ -84,7 +84,15 @@ class Study(StudyLayout):
         folder = Path(path)
         study = cls(folder)
         name = study.head_file.name
-        head = _read_json(study.head_file, f"{folder} is not a study: it has no readable {name}")
+        try:
+            head = _read_json(study.head_file, f"{folder} is not a study: it has no readable {name}")
+        except StudyError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            raise StudyError(
+                f"{folder} is not a study: it has no {name}. Check the path; traces or graphs of other tools "
+                "become a study with 'chakrascope import'."
+            ) from error
         if head.get("format") != _FORMAT or head.get("version") != 1:
             raise StudyError(
                 f"{study.head_file} is not of a study this version can read; use a newer chakrascope."

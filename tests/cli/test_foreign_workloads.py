@@ -92,7 +92,7 @@ def test_traces_of_others_become_a_workload_of_a_study(tmp_path: Path, data_dir:
     ("arguments", "hint"),
     [
         (["convert"], "-o PREFIX"),
-        (["convert", "study", "-o", "prefix"], "-o PREFIX"),
+        (["convert", "study", "-o", "prefix"], "There is no file or folder study"),
         (["convert", "study", "--host-trace", "et_{rank}.json"], "No file matches"),
         (["convert", "-o", "prefix"], "--device-trace"),
         (["run", "study", "--network", "ring-2", "--comm-group-configuration", "g"], "--workload"),

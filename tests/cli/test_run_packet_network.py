@@ -42,6 +42,8 @@ def test_the_logical_topology_arranges_the_hosts(
     arranged = json.loads(capsys.readouterr().out)
     # Two dimensions of two ranks take other steps than one of four.
     assert arranged["makespan_ns"] != flat["makespan_ns"]
+    # Such a file describes packets, so packets are what answers unless another backend is named.
+    assert flat["backend"] == arranged["backend"] == "packet"
 
 
 @pytest.mark.parametrize("network", [["--network", "hgx-h100-8"], []])

@@ -23,6 +23,7 @@ __all__ = ["read_logs", "which_logs"]
 
 _MOST_FILES = 20_000
 _MOST_RANKS = 2**24
+_TRACES = {"device", "host", "linked"}
 _TOOLS = {
     "flight": "PyTorch's flight recorder",
     "inspector": "NCCL Inspector",
@@ -56,6 +57,11 @@ def read_logs(targets: Sequence[str | Path]) -> Logs:
                 found[kind_of(path)].append(path)
         kinds = sorted(found.keys() & set(get_args(LogKind)))
         place = str(targets[0]) if len(targets) == 1 else f"{targets[0]} and {len(targets) - 1} more"
+        if not kinds and found.keys() & _TRACES:
+            raise UsageError(
+                f"{place} holds traces, not logs. Give them with --device-trace {targets[0]}, and the host traces "
+                "among them with --host-trace."
+            )
         if not kinds:
             raise UsageError(
                 f"{place} holds no logs of collectives. Known are dumps of PyTorch's flight recorder (JSON "
@@ -78,7 +84,7 @@ def _opened(target: Path, stack: ExitStack, archives: dict[str, str]) -> Iterato
     if target.is_dir():
         yield from _files(target)
     elif not target.is_file():
-        raise UsageError(f"The log {target} does not exist. Check the name.")
+        raise UsageError(f"There is no file or folder {target}. Check the name.")
     elif kind_of(target) == "archive":
         folder = stack.enter_context(unpacked(target))
         archives[str(folder)] = str(target)

@@ -63,7 +63,7 @@ NCCL = """<system version="1">
 
 def need_package() -> None:
     pytest.importorskip(
-        "infragraph", reason="the package infragraph is not installed: pip install infragraph"
+        "infragraph.translators", reason="the package infragraph is not installed: pip install infragraph"
     )
 
 
