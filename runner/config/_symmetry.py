@@ -6,11 +6,15 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 __all__ = ["Proven", "Way", "Wire", "distances", "find_dimensions", "uneven_ways"]
 
 _MOST_STEPS = 4_000_000  # ranks times links: some seconds
 _MOST_RANKS = 1024
 _UNEVEN_SOURCES = 16
+_AT_ONCE = 400_000  # numbers in one step, which fit into a cache
+_LARGEST = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ def find_dimensions(ranks: int, wires: Sequence[Wire], own_hops: int = 0) -> tup
         return [], "there is one rank"
     if ranks > _MOST_RANKS or ranks * len(wires) > _MOST_STEPS:
         return [], f"{ranks} ranks and {len(wires)} links are too many to compare every pair"
-    first = _ways(0, ranks, _neighbours(ranks, wires))
+    first = next(distances(ranks, wires, [0]))[1]
     levels = _levels(first)
     if levels:
         return _verified(ranks, wires, levels, first, own_hops)
@@ -79,50 +83,76 @@ def uneven_ways(ranks: int, wires: Sequence[Wire]) -> tuple[int, int, int, int] 
 
     The first ranks are asked, as hosts are alike.
     """
-    neighbours = _neighbours(ranks, wires)
     sources = min(ranks, _UNEVEN_SOURCES, max(1, _MOST_STEPS // max(1, len(wires))))
-    for source in range(sources):
-        for rank, way in enumerate(_ways(source, ranks, neighbours)):
+    for source, row in distances(ranks, wires, range(sources)):
+        for rank, way in enumerate(row):
             if way is not None and way.slowest_bps != way.fastest_bps:
                 return source, rank, way.slowest_bps, way.fastest_bps
     return None
 
 
-def _neighbours(ranks: int, wires: Sequence[Wire]) -> list[list[tuple[int, int, int]]]:
-    nodes = max(ranks, *(1 + max(wire.a, wire.b) for wire in wires)) if wires else ranks
-    neighbours: list[list[tuple[int, int, int]]] = [[] for _ in range(nodes)]
-    for wire in wires:
-        neighbours[wire.a].append((wire.b, wire.rate_bps, wire.delay_ps))
-        neighbours[wire.b].append((wire.a, wire.rate_bps, wire.delay_ps))
-    return neighbours
+class _Search:
+    """Breadth first from several ranks at once, over links in both directions, sorted by where they lead."""
+
+    def __init__(self, ranks: int, wires: Sequence[Wire]) -> None:
+        a, b = (np.array([getattr(wire, end) for wire in wires], dtype=np.int64) for end in "ab")
+        rate, delay = (
+            np.array([getattr(wire, name) for wire in wires], dtype=np.int64)
+            for name in ("rate_bps", "delay_ps")
+        )
+        ends = np.concatenate((b, a))
+        order = np.argsort(ends, kind="stable")
+        self.ranks = ranks
+        self.nodes = max(ranks, int(ends.max(initial=-1)) + 1)
+        self._from = np.concatenate((a, b))[order]
+        self._rate = np.tile(rate, 2)[order]
+        self._delay = np.tile(delay, 2)[order]
+        self._to = ends[order]
+
+    def ways(self, sources: Sequence[int]) -> Iterator[tuple[int, list[Way | None]]]:
+        """Yield each of *sources* with its ways to every rank; other ranks do not forward."""
+        shape = (len(sources), self.nodes)
+        rows = np.arange(len(sources))
+        hops = np.full(shape, -1, dtype=np.int64)
+        least, most, slow, fast = (np.zeros(shape, dtype=np.int64) for _ in range(4))
+        hops[rows, sources] = 0
+        slow[rows, sources] = fast[rows, sources] = _LARGEST
+        front = hops == 0
+        level = 0
+        while (used := np.flatnonzero(front.any(axis=0)[self._from])).size:
+            level += 1
+            reached, starts = np.unique(self._to[used], return_index=True)
+            open_links = front[:, self._from[used]]
+            found = np.zeros(shape, dtype=bool)
+            found[:, reached] = np.logical_or.reduceat(open_links, starts, axis=1)
+            found &= hops < 0
+            for values, change, kept, nothing in (
+                (least, self._delay, np.minimum, _LARGEST),
+                (most, self._delay, np.maximum, -1),
+                (slow, None, np.minimum, _LARGEST),
+                (fast, None, np.maximum, -1),
+            ):
+                told = values[:, self._from[used]]
+                told = told + change[used] if change is not None else np.minimum(told, self._rate[used])
+                told = kept.reduceat(np.where(open_links, told, nothing), starts, axis=1)
+                values[:, reached] = np.where(found[:, reached], told, values[:, reached])
+            hops[found] = level
+            front = found
+            front[:, : self.ranks] = False
+        for row, source in enumerate(sources):
+            figures = (values[row, : self.ranks].tolist() for values in (hops, least, most, slow, fast))
+            yield source, [Way(*way) if way[0] >= 0 else None for way in zip(*figures, strict=True)]
 
 
-def _ways(source: int, ranks: int, neighbours: Sequence[Sequence[tuple[int, int, int]]]) -> list[Way | None]:
-    """Return the ways from *source* to every rank, breadth first; other ranks do not forward."""
-    fast = 1 << 62
-    found: dict[int, tuple[int, int, int, int, int]] = {source: (0, 0, 0, fast, fast)}
-    front = [source]
-    while front:
-        following: list[int] = []
-        for node in front:
-            hops, least, most, slow, quick = found[node]
-            for other, rate, delay in neighbours[node]:
-                known = found.get(other)
-                new = (hops + 1, least + delay, most + delay, min(slow, rate), min(quick, rate))
-                if known is None:
-                    found[other] = new
-                    if other >= ranks:
-                        following.append(other)
-                elif known[0] == new[0]:
-                    found[other] = (
-                        new[0],
-                        min(known[1], new[1]),
-                        max(known[2], new[2]),
-                        min(known[3], new[3]),
-                        max(known[4], new[4]),
-                    )
-        front = following
-    return [Way(*found[rank]) if rank in found else None for rank in range(ranks)]
+def distances(
+    ranks: int, wires: Sequence[Wire], sources: Sequence[int] | None = None
+) -> Iterator[tuple[int, list[Way | None]]]:
+    """Yield every rank, or each of *sources*, with its shortest ways to all ranks; None is no way."""
+    search = _Search(ranks, wires)
+    wanted = range(ranks) if sources is None else sources
+    together = max(1, _AT_ONCE // max(1, 2 * len(wires)))
+    for start in range(0, len(wanted), together):
+        yield from search.ways(wanted[start : start + together])
 
 
 def _levels(row: Sequence[Way | None]) -> list[int]:
@@ -140,13 +170,6 @@ def _levels(row: Sequence[Way | None]) -> list[int]:
         sizes.append(stop)
         start = stop
     return sizes
-
-
-def distances(ranks: int, wires: Sequence[Wire]) -> Iterator[tuple[int, list[Way | None]]]:
-    """Yield every rank with its shortest ways to all ranks, None where there is no way."""
-    neighbours = _neighbours(ranks, wires)
-    for source in range(ranks):
-        yield source, _ways(source, ranks, neighbours)
 
 
 def _verified(
@@ -176,24 +199,27 @@ def _verified(
 
 
 def _torus(first: Sequence[Way | None], own_hops: int) -> list[tuple[str, int]]:
-    """Return the rings, or groups that are all linked, which the direct neighbours of rank 0 suggest.
+    """Return the rings, or groups that are all linked, of which the neighbours of rank 0 are the neighbours.
 
     Lowest dimension first, each with its shape and size; nothing if there are none.
     """
     ranks = len(first)
     near = {rank for rank, way in enumerate(first) if way is not None and way.hops == 1 + own_hops}
-    sizes: list[tuple[str, int]] = []
-    stride = 1
-    while stride < ranks:
-        if stride not in near:
-            return []
-        spans = [span for span in range(2 * stride, ranks + 1, stride) if ranks % span == 0]
-        linked = max(s for s in spans if s == 2 * stride or near.issuperset(range(stride, s, stride)))
-        rings = (s for s in spans if s - stride in near and (s == ranks or s in near))
-        around = next(rings, 0)
-        sizes.append(("Ring", around // stride) if around > linked else ("FullyConnected", linked // stride))
-        stride = max(around, linked)
-    return sizes
+
+    def rest(stride: int, expected: frozenset[int]) -> list[tuple[str, int]] | None:
+        """Return the dimensions from *stride* on, if they and what is *expected* so far make up `near`."""
+        if stride == ranks:
+            return [] if expected == near else None
+        for span in (span for span in range(ranks, stride, -stride) if ranks % span == 0):
+            linked = frozenset(range(stride, span, stride))
+            for shape, added in (("FullyConnected", linked), ("Ring", frozenset((stride, span - stride)))):
+                if added <= near:
+                    more = rest(span, expected | added)
+                    if more is not None:
+                        return [(shape, span // stride), *more]
+        return None
+
+    return rest(1, frozenset()) or []
 
 
 def _verified_torus(
