@@ -21,6 +21,9 @@ def packet_facts(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("data_packets", "Data packets"),
         ("pause_frames", "Pause frames"),
         ("drops", "Dropped packets"),
+        ("marks", "Marked packets"),
+        ("retransmissions", "Retransmissions"),
+        ("timeouts", "Retransmission timeouts"),
     )
     facts = [(label, f"{int(packets[key]):,}") for key, label in counts if key in packets]
     if "paused_ns" in packets:

@@ -18,6 +18,7 @@ from .._result import Result
 from ..config import NetworkConfig, PacketNetwork, read_per_node
 from ._base import Progress
 from ._collectives import collective_table
+from ._ignored import ignored_keys
 from ._stall import stall_error
 
 __all__ = [
@@ -328,11 +329,7 @@ def _provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
         "experiment_hash": experiment.content_hash,
         "workload_hash": experiment.workload.content_hash,
         "versions": {"chakrascope": _version()},
-        "ignored_keys": [
-            *experiment.system.ineffective(),
-            *experiment.network.warnings,
-            *experiment.memory.warnings,
-        ],
+        "ignored_keys": ignored_keys(experiment),
         "warnings": warnings,
         "assumptions": [*experiment.network.remarks, *experiment.assumptions],
         "nodes_total": int(output.nodes_total),

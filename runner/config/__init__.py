@@ -33,6 +33,7 @@ from ._packet_values import parse_rate_bps as parse_rate_bps
 from ._presets import list_presets as list_presets
 from ._presets import preset_path as preset_path
 from ._system import SystemConfig as SystemConfig
+from ._tcp import TcpPart as TcpPart
 from ._values import read_yaml as read_yaml
 from ._values import shown as shown
 
@@ -56,6 +57,7 @@ __all__ = [
     "PacketNetwork",
     "PacketPart",
     "SystemConfig",
+    "TcpPart",
     "accelerators_of",
     "copied_into",
     "digests",

@@ -20,6 +20,7 @@ from ._links import Link, check_devices, check_links, read_links
 from ._packet import PacketPart
 from ._packet_files import read_packet_files
 from ._presets import preset_path
+from ._tcp import TcpPart
 from ._values import shown
 from .infragraph import read_network
 
@@ -27,8 +28,17 @@ __all__ = ["DIMENSION_KEYS", "EXTENSIONS", "GIB", "NetworkConfig"]
 
 DIMENSION_KEYS = ("topology", "npus_count", "bandwidth", "latency")
 # Keys of ours, which ASTRA-sim skips.
-EXTENSIONS = ("assumptions", "devices", "dimensions", "failures", "htsim-topology", "links", "packet")
-_LOGICAL = "logical"
+EXTENSIONS = (
+    "assumptions",
+    "devices",
+    "dimensions",
+    "failures",
+    "htsim-topology",
+    "links",
+    "packet",
+    "tcp",
+    "logical",
+)
 GIB = 1 << 30
 
 
@@ -40,7 +50,8 @@ class NetworkConfig:
     *bandwidth* its links' speed in units of 2^30 bytes per second and *latency* its links' delay in ns, as in
     the file. A dimension joins two ranks or more; a rank on its own, which ASTRA-sim does not know, is one
     dimension of size 1. *links* take the place of the dimensions where congestion counts, *packet* is what
-    packet-level backends need beside them, *htsim_topology* names a topology file of HTSim's. *devices* names
+    packet-level backends need beside them, *tcp* what hosts and switches do with TCP, *htsim_topology* names a topology file of
+    HTSim's. *devices* names
     the ranks and switches that *links* numbers, *assumptions* says what was taken for granted to make them,
     and with *logical* the dimensions only arrange the ranks: their bandwidth and latency stand for nothing.
     *failures* take links out of it or slow them. *unknown* holds the other keys, which are ignored. A wrong
@@ -54,6 +65,7 @@ class NetworkConfig:
     _: KW_ONLY
     links: tuple[Link, ...] = ()
     packet: PacketPart | None = None
+    tcp: TcpPart | None = None
     htsim_topology: str | None = None
     devices: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
@@ -169,6 +181,7 @@ class NetworkConfig:
             latency=tuple(values.floating(item, "latency", where) for item in data["latency"]),
             links=read_links(data.get("links"), where),
             packet=PacketPart.from_mapping(data["packet"], where) if "packet" in data else None,
+            tcp=TcpPart.from_mapping(data["tcp"], where) if "tcp" in data else None,
             htsim_topology=None if named is None else values.text(named, "htsim-topology", where),
             devices=values.texts(data.get("devices", []), "devices", where),
             assumptions=values.texts(data.get("assumptions", []), "assumptions", where),
@@ -229,6 +242,8 @@ class NetworkConfig:
             known["dimensions"] = _LOGICAL
         if self.packet is not None:
             known["packet"] = dict(self.packet.written)
+        if self.tcp is not None:
+            known["tcp"] = dict(self.tcp.written)
         if self.htsim_topology is not None:
             known["htsim-topology"] = self.htsim_topology
         return known | dict(self.unknown)

@@ -8,6 +8,7 @@ from typing import Any
 from ....errors import BackendError, SimulationStalled
 from ..._experiment import Experiment
 from ..._result import Result
+from .._ignored import ignored_keys
 from ._answer import build_result
 from ._log import AstraSimLog, Trace
 
@@ -125,11 +126,7 @@ def _provenance(
         "experiment_hash": experiment.content_hash,
         "workload_hash": experiment.workload.content_hash,
         "versions": dict(versions),
-        "ignored_keys": [
-            *experiment.system.ineffective(),
-            *experiment.network.warnings,
-            *experiment.memory.warnings,
-        ],
+        "ignored_keys": ignored_keys(experiment),
         "warnings": warnings,
         "assumptions": [
             *experiment.network.remarks,

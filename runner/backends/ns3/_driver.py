@@ -8,11 +8,12 @@ import select
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -33,10 +34,6 @@ Arrival = tuple[int, int]
 
 _POLL_S = 0.1
 _CHUNK = 1 << 16
-_LINK_FIELDS = (
-    *("src", "dst", "bytes", "busy_ps", "queue_ps", "paused_ps"),
-    *("packets", "pauses", "drops", "largest_queue_bytes"),
-)
 
 
 @dataclass(frozen=True)
@@ -56,8 +53,14 @@ class PacketDriver:
     """A driver program simulating one network; a context manager that ends it.
 
     *keep_going* is asked ten times a second while the program works; False raises `Cancelled`. A single
-    answer that takes longer than *timeout_s* raises `BackendTimeout`.
+    answer that takes longer than *timeout_s* raises `BackendTimeout`. *commands* describe the network to the
+    program.
     """
+
+    link_fields: ClassVar[tuple[str, ...]] = (
+        *("src", "dst", "bytes", "busy_ps", "queue_ps", "paused_ps"),
+        *("packets", "pauses", "drops", "largest_queue_bytes"),
+    )
 
     def __init__(
         self,
@@ -66,6 +69,7 @@ class PacketDriver:
         *,
         keep_going: Callable[[], bool] = lambda: True,
         timeout_s: float = 3600.0,
+        commands: str | None = None,
     ) -> None:
         self._keep_going = keep_going
         self._next_tick = time.monotonic()
@@ -87,7 +91,7 @@ class PacketDriver:
         try:
             if self._process.stdin is not None:
                 os.set_blocking(self._process.stdin.fileno(), False)
-            self._ask(describe_network(network), until="ready")
+            self._ask(describe_network(network) if commands is None else commands, until="ready")
         except BaseException:
             self.close()
             raise
@@ -122,20 +126,28 @@ class PacketDriver:
 
     def totals(self) -> LinkTotals:
         """Return what the links carried so far; nodes are the ranks, then the switches."""
-        *rows, end = self._ask("links\n", until="end", keep_last=True)
-        numbers: dict[str, list[list[int]]] = {"l": [], "u": []}
-        for row in rows:
-            kind, *words = row.split(" ")
-            numbers[kind].append([int(word) for word in words])
-        links: pd.DataFrame = pd.DataFrame(numbers["l"], columns=list(_LINK_FIELDS))
-        history = _history(numbers["u"])
+        rows, (packets, events, *_) = self.report()
+        return LinkTotals(*self.link_tables(rows), packets, events)
+
+    def report(self) -> tuple[dict[str, list[list[int]]], list[int]]:
+        """Return the numbers of all lines the program reports by the kind of line, and those of the last."""
+        *lines, end = self._ask("links\n", until="end", keep_last=True)
+        rows: dict[str, list[list[int]]] = defaultdict(list)
+        for line in lines:
+            kind, *words = line.split(" ")
+            rows[kind].append([int(word) for word in words])
+        return rows, [int(word) for word in end.split(" ")[1:]]
+
+    def link_tables(self, rows: Mapping[str, list[list[int]]]) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return what the links carried, and when; nodes are the ranks, then the switches."""
+        links: pd.DataFrame = pd.DataFrame(rows["l"], columns=list(self.link_fields))
+        history = _history(rows["u"])
         order = {node: rank for rank, node in enumerate(self._hosts)}
         switches = sorted({*links["src"], *links["dst"]} - set(order))
         order |= {node: len(self._hosts) + index for index, node in enumerate(switches)}
         for table in (links, history):
             table["src"], table["dst"] = table["src"].map(order), table["dst"].map(order)
-        _, packets, events = end.split(" ")
-        return LinkTotals(links, history, int(packets), int(events))
+        return links, history
 
     def _ask(self, text: str, *, until: str, keep_last: bool = False) -> list[str]:
         """Send *text* and return the lines of the answer up to the one that starts with *until*."""

@@ -35,6 +35,19 @@ class Ns3Install:
     version: str
     source: str
 
+    def library_of(self, module: str) -> Path:
+        """Return the library of the *module*, which lies beside that of the core under the same kind of name.
+
+        Raises `BackendUnavailable` if this ns-3 was built without it.
+        """
+        path = self.library.with_name(self.library.name.replace("-core", f"-{module}", 1))
+        if not path.is_file():
+            raise BackendUnavailable(
+                f"The ns-3 in {self.library.parent} has no module '{module}' ({path.name}); install a whole "
+                f"one with {_REMEDY}."
+            )
+        return path
+
 
 @dataclass(frozen=True)
 class Compiler:

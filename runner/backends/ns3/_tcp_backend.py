@@ -1,0 +1,163 @@
+"""The backend that simulates TCP: ranks in our engine, hosts, switches and segments in ns-3."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from ..._experiment import Experiment
+from ..._result import COLUMNS, Result
+from ...config import NetworkConfig, PacketNetwork, TcpPart
+from .._base import Backend, Progress
+from .._flows import completion_times
+from .._native import NativeBackend
+from .._process import backend_timeout_s
+from ._backend import RoceBackend
+from ._build import TCP, build_driver
+from ._exchange import Flows, Watch, eased
+from ._tcp_commands import mark_thresholds, open_before
+from ._tcp_driver import TcpDriver, TcpTotals
+
+__all__ = ["Ns3Backend", "TcpBackend", "models_tcp"]
+
+_NEVER = "the connections lose every segment; check the losses of the links."
+_MOST_MONITORED = 10_000
+
+
+def models_tcp(network: NetworkConfig) -> bool:
+    """Return whether a *network* is one of TCP: it says so, or says nothing of packets (which is RoCE's)."""
+    return network.tcp is not None or network.packet is None
+
+
+class Ns3Backend:
+    """Simulates TCP, but hands networks with RoCE settings (``packet``) to *roce*."""
+
+    def __init__(self, timeout_s: float | None = None, roce: Backend | None = None) -> None:
+        self.tcp = TcpBackend(timeout_s)
+        self.roce = RoceBackend(timeout_s) if roce is None else roce
+
+    def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
+        """Simulate *experiment*; raises `BackendUnavailable` without ns-3 or a compiler."""
+        chosen: Backend = self.tcp if models_tcp(experiment.network) else self.roce
+        return chosen.run(experiment, progress)
+
+
+class TcpBackend(NativeBackend):
+    """Simulates ns-3's TCP between the ranks: segments, acknowledgements, queues, losses and timeouts.
+
+    Hosts, switches and links come from the network's fabric (``packet``, ``links``) or its dimensions, the
+    rest from its ``tcp`` part. *timeout_s* limits a run: by default ``CHAKRASCOPE_BACKEND_TIMEOUT``.
+    """
+
+    def __init__(self, timeout_s: float | None = None) -> None:
+        super().__init__(congestion_aware=False)
+        self.timeout_s = timeout_s
+
+    def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
+        """Simulate *experiment*; raises `BackendUnavailable` without ns-3 or a compiler."""
+        packet = PacketNetwork.of(experiment.network)
+        part = experiment.network.tcp or TcpPart()
+        timeout_s = backend_timeout_s() if self.timeout_s is None else self.timeout_s
+        watch = Watch(progress)
+        program, ns3 = build_driver(watch.keep_going, model=TCP)
+
+        def attempt(overtaking: int) -> tuple[Result, TcpTotals, pd.DataFrame]:
+            driver = TcpDriver(program, packet, part, keep_going=watch.keep_going, timeout_s=timeout_s)
+            with driver:
+                flows = Flows(driver, watch, _NEVER)
+                result = self.simulate(experiment, watch.engine_progress, flows.advance, overtaking)
+                totals = driver.tcp_totals()
+                return result, totals, _flow_table(flows, totals)
+
+        result, totals, table = eased(experiment, attempt)
+        told = result.provenance
+        facts = {"versions": told["versions"] | {"ns-3": ns3.version}} | _facts(totals, table)
+        warnings = [*told["warnings"], *_warnings(experiment.network, totals)]
+        assumptions = [*told["assumptions"], *_assumptions(packet, part)]
+        return replace(
+            result,
+            links=_link_table(totals.links),
+            flows=table,
+            link_use=totals.history,
+            provenance=told | facts | {"warnings": warnings, "assumptions": assumptions},
+        )
+
+
+def _flow_table(flows: Flows, totals: TcpTotals) -> pd.DataFrame:
+    """Return the table ``flows`` with a column more: the segments of each message that were sent again."""
+    table = flows.table()
+    table["retransmissions"] = pd.Series([totals.again.get(one, 0) for one in flows.ids], dtype="int64")
+    return table
+
+
+def _link_table(links: pd.DataFrame) -> pd.DataFrame:
+    """Return the table ``links`` with three columns more: packets dropped, marked, and the longest queue."""
+    table: pd.DataFrame = pd.DataFrame(
+        {
+            "src": links["src"],
+            "dst": links["dst"],
+            "bytes": links["bytes"],
+            "busy_ns": links["busy_ps"] // 1000,
+            "queue_ns": links["queue_ps"] // 1000,
+            "messages": links["packets"],
+        }
+    ).astype(COLUMNS["links"])
+    more = ["drops", "marks", "largest_queue_bytes"]
+    table[more] = links[more].astype("int64")
+    return table
+
+
+def _facts(totals: TcpTotals, flows: pd.DataFrame) -> dict[str, Any]:
+    """Return what only a simulation of packets knows, for the provenance."""
+    links = totals.links
+    facts: dict[str, Any] = {
+        "data_packets": totals.segments,
+        "network_events": totals.events,
+        "retransmissions": totals.retransmissions,
+        "timeouts": totals.timeouts,
+        "drops": int(links["drops"].sum()),
+        "marks": int(links["marks"].sum()),
+        "largest_queue_bytes": max(links["largest_queue_bytes"].tolist(), default=0),
+    }
+    times = completion_times(flows)
+    if times:
+        facts["flow_completion_ns"] = times
+    if totals.monitored:
+        facts["flow_monitor"] = totals.monitored[:_MOST_MONITORED]
+    return {"packets": facts}
+
+
+def _warnings(network: NetworkConfig, totals: TcpTotals) -> list[str]:
+    sentences = []
+    given = set() if network.packet is None else set(network.packet.settings) - {"ERROR_RATE_PER_LINK"}
+    if given:
+        sentences.append(f"Settings of RoCE have no effect on TCP: {', '.join(sorted(given))}.")
+    if totals.retransmissions:
+        sentences.append(
+            f"{totals.retransmissions} segments were sent again after {int(totals.links['drops'].sum())} "
+            f"losses and {totals.timeouts} timeouts."
+        )
+    left = len(totals.monitored) - _MOST_MONITORED
+    if left > 0:
+        sentences.append(f"{left} more flows of the flow monitor are in the file beside the packets only.")
+    return sentences
+
+
+def _assumptions(network: PacketNetwork, part: TcpPart) -> list[str]:
+    known = part.complete()
+    sentences = part.assumptions()
+    marks = mark_thresholds(network, known)
+    if marks and known["ecn-threshold"] is None:
+        words = ", ".join(f"{count} B at {rate / 1e9:g} Gbit/s" for rate, count in marks.items())
+        sentences.append(f"Switches mark all packets from a queue on of {words} (half the buffer at most).")
+    if open_before(known, len(network.hosts)):
+        sentences.append("Every rank is connected to every other before the job starts, as gloo does.")
+    else:
+        sentences.append("Ranks connect when they first have a message, and the handshake takes its time.")
+    sentences.append(
+        "TCP is ns-3's with Linux's small queues and slow start after idle, but without its RACK, tail loss "
+        "probes and quick acknowledgements: a lost last segment waits for 'min-rto'."
+    )
+    return sentences

@@ -1,0 +1,119 @@
+"""Describe a network and its TCP settings in the commands of the model of TCP."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ....errors import ConfigError
+from ...config import PacketNetwork, TcpPart
+
+__all__ = ["describe_tcp", "mark_thresholds", "open_before"]
+
+_CONTROLS = {
+    "bbr": "ns3::TcpBbr",
+    "cubic": "ns3::TcpCubic",
+    "dctcp": "ns3::TcpDctcp",
+    "newreno": "ns3::TcpNewReno",
+    "reno": "ns3::TcpLinuxReno",
+}
+# Packets that a host's queue holds: Linux's defaults.
+_HOST_PACKETS = {"fifo": 1000, "fq-codel": 10_240}
+_TIMESTAMP_BYTES = 12  # TCP's option, which Linux sends with every segment
+# Marks begin where DCTCP's authors had them: 65 packets at 10 Gbit/s, never fewer than 20.
+_MARK_PACKETS = 65
+_MARK_RATE_BPS = 10e9
+_FEWEST_MARK_PACKETS = 20
+_MOST_OPEN_BEFORE = 20_000  # connections, opened in a few seconds
+
+
+def describe_tcp(network: PacketNetwork, part: TcpPart) -> str:
+    """Return the commands that build *network* with the TCP of *part*.
+
+    Raises `ConfigError` where a folder for packets cannot be made.
+    """
+    known = part.complete()
+    lines = [f"set {name} {value}" for name, value in _settings(known, len(network.hosts)).items()]
+    lines += [f"set {name} {value}" for name, value in _outputs(known)]
+    lines.append(" ".join(map(str, ["nodes", network.nodes, *network.switches])))
+    marks = mark_thresholds(network, known)
+    loss = network.settings["ERROR_RATE_PER_LINK"]
+    lines += [
+        f"link {link.a} {link.b} {link.rate_bps} {link.delay_ps} {link.loss or loss!r} "
+        f"{marks.get(link.rate_bps, 0)}"
+        for link in network.links
+    ]
+    lines.append("build")
+    return "\n".join(lines) + "\n"
+
+
+def open_before(known: Mapping[str, Any], hosts: int) -> bool:
+    """Return whether all *hosts* are connected before the job starts: unless asked or too many, they are."""
+    pairs: int = hosts * (hosts - 1) // 2 * known["connections-per-pair"]
+    given: str | None = known["connect"]
+    return given == "before" if given is not None else pairs <= _MOST_OPEN_BEFORE
+
+
+def mark_thresholds(network: PacketNetwork, known: Mapping[str, Any]) -> dict[int, int]:
+    """Return the bytes in a queue from which on packets are marked, by the rate of the link; often none."""
+    if known["queue-disc"] != "red" or known["red-thresholds"]:
+        return {}
+    if known["ecn-threshold"] is None and known["congestion-control"] != "dctcp":
+        return {}
+    rates = sorted({link.rate_bps for link in network.links})
+    if known["ecn-threshold"] is not None:
+        return dict.fromkeys(rates, known["ecn-threshold"])
+    most = known["buffer"] // 2
+    packets = {
+        rate: max(_FEWEST_MARK_PACKETS, math.ceil(_MARK_PACKETS * rate / _MARK_RATE_BPS)) for rate in rates
+    }
+    return {rate: min(count * known["mtu"], most) for rate, count in packets.items()}
+
+
+def _settings(known: Mapping[str, Any], hosts: int) -> dict[str, Any]:
+    low, high = known["red-thresholds"] or (known["buffer"] // 6, known["buffer"] // 2)
+    return {
+        "ACK_EVERY": known["ack-every"],
+        "BUFFER": known["buffer"],
+        "CONNECTIONS": known["connections-per-pair"],
+        "CONNECT_FIRST": int(open_before(known, hosts)),
+        "CONTROL": _CONTROLS[known["congestion-control"]],
+        "DELAYED_ACK_NS": known["delayed-ack"],
+        "ECN": int(known["ecn"]),
+        "FLOW_MONITOR": int(known["flow-monitor"]),
+        # ns-3's timestamps are too coarse to be used, but those of Linux take their share of the wire.
+        "FRAME_OVERHEAD": known["frame-overhead"] + _TIMESTAMP_BYTES,
+        "HOST_DISC": known["host-queue-disc"],
+        "HOST_PACKETS": _HOST_PACKETS[known["host-queue-disc"]],
+        "INITIAL_WINDOW": known["initial-window"],
+        "LIMIT_OUTPUT_BYTES": known["limit-output-bytes"],
+        "MESSAGE_HEADER": known["message-header"],
+        "MIN_RTO_NS": known["min-rto"],
+        "MSS": known["mss"],
+        "MTU": known["mtu"],
+        "RECEIVE_BUFFER": known["receive-buffer"],
+        "RED_MAX": high,
+        "RED_MIN": low,
+        "SEED": known["seed"],
+        "SEND_BUFFER": known["send-buffer"],
+        "SLOW_START_AFTER_IDLE": int(known["slow-start-after-idle"]),
+        "SWITCH_DISC": known["queue-disc"],
+    }
+
+
+def _outputs(known: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if known["pcap"] is None:
+        return
+    folder = Path(known["pcap"]).expanduser().resolve()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"The folder {folder} for packets ('pcap' of 'tcp') cannot be made ({error.strerror}); name "
+            "another."
+        ) from error
+    yield "PCAP", str(folder)
+    if known["flow-monitor"]:
+        yield "FLOW_MONITOR_FILE", str(folder / "flow-monitor.xml")

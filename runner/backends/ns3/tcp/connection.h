@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// A connection between two hosts and the messages on it: both ways over one connection, one after the other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <unordered_map>
+
+#include "socket.h"
+
+namespace chakrascope::tcp {
+
+// One direction: messages are counts of bytes in a stream, complete when the last of them has been received.
+class Stream {
+  public:
+    using Complete = std::function<void(std::uint64_t message)>;
+
+    explicit Stream(Complete complete) : complete_(std::move(complete)) {}
+
+    void send(std::uint64_t message, std::uint64_t bytes);
+    // The two ends, once there is a connection.
+    void set_sender(ns3::Ptr<HostSocket> socket);
+    void set_receiver(ns3::Ptr<HostSocket> socket);
+    bool ready() const { return sender_ && receiver_; }
+    // Segments sent again of each message that had any.
+    const std::unordered_map<std::uint64_t, std::uint64_t>& retransmissions() const {
+        return retransmissions_;
+    }
+
+  private:
+    struct Message {
+        std::uint64_t id;
+        std::uint64_t end;  // in the stream
+    };
+
+    void write();
+    void room(ns3::Ptr<ns3::Socket>, std::uint32_t) { write(); }
+    void read(ns3::Ptr<ns3::Socket> socket);
+    void sent_again(std::uint64_t before_end);
+
+    const Complete complete_;
+    ns3::Ptr<HostSocket> sender_;
+    ns3::Ptr<HostSocket> receiver_;
+    std::deque<Message> under_way_;
+    std::deque<Message> recent_;  // those and what may still be sent again
+    std::unordered_map<std::uint64_t, std::uint64_t> retransmissions_;
+    std::uint64_t asked_ = 0;
+    std::uint64_t written_ = 0;
+    std::uint64_t received_ = 0;
+};
+
+struct Connection {
+    Connection(std::int32_t low, std::int32_t high, const Stream::Complete& complete)
+        : low(low), high(high), up(complete), down(complete) {}
+
+    bool ready() const { return up.ready() && down.ready(); }
+    Stream& from(std::int32_t host) { return host == low ? up : down; }
+
+    const std::int32_t low;
+    const std::int32_t high;
+    Stream up;    // from the lower to the higher host
+    Stream down;  // and back
+    bool opened = false;
+};
+
+}  // namespace chakrascope::tcp

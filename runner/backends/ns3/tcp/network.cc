@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// How the network is made.
+#include "network.h"
+
+#include <ns3/boolean.h>
+#include <ns3/config.h>
+#include <ns3/data-rate.h>
+#include <ns3/double.h>
+#include <ns3/error-model.h>
+#include <ns3/internet-stack-helper.h>
+#include <ns3/ipv4-flow-classifier.h>
+#include <ns3/ipv4-interface-address.h>
+#include <ns3/ipv4.h>
+#include <ns3/node.h>
+#include <ns3/object-factory.h>
+#include <ns3/point-to-point-helper.h>
+#include <ns3/queue-size.h>
+#include <ns3/rng-seed-manager.h>
+#include <ns3/simulator.h>
+#include <ns3/string.h>
+#include <ns3/traffic-control-layer.h>
+#include <ns3/uinteger.h>
+
+#include <algorithm>
+#include <deque>
+#include <stdexcept>
+
+#include "routing.h"
+#include "wire.h"
+
+namespace chakrascope::tcp {
+namespace {
+
+constexpr std::uint32_t kMostHops = 255;
+constexpr std::uint64_t kNoPacingBps = 1'000'000'000'000'000;  // BBR's limit of ns-3 is 4 Gbit/s
+constexpr std::uint32_t kSynTimeoutS = 1;
+constexpr std::uint32_t kMostRetries = 15;  // Linux's tcp_retries2
+
+ns3::QueueSize bytes_of(std::uint64_t count) {
+    return {ns3::QueueSizeUnit::BYTES, static_cast<std::uint32_t>(count)};
+}
+
+ns3::QueueSize packets_of(std::uint64_t count) {
+    return {ns3::QueueSizeUnit::PACKETS, static_cast<std::uint32_t>(std::max<std::uint64_t>(count, 1))};
+}
+
+ns3::TimeValue nanoseconds(std::uint64_t count) { return ns3::TimeValue(ns3::NanoSeconds(count)); }
+
+}  // namespace
+
+void Network::set_nodes(std::int32_t count, const std::set<std::int32_t>& switches) {
+    if (count < 1 || count > kMostNodes) throw std::runtime_error("there are too few or too many nodes");
+    count_ = count;
+    switches_ = switches;
+    for (std::int32_t node = 0; node < count; ++node)
+        if (!switches.count(node)) hosts_.push_back(node);
+}
+
+void Network::add_link(std::int32_t a, std::int32_t b, std::uint64_t rate_bps, std::int64_t delay_ps,
+                       double loss, std::uint64_t mark_bytes) {
+    if (std::min(a, b) < 0 || std::max(a, b) >= count_ || a == b || rate_bps == 0)
+        throw std::runtime_error("a link joins what cannot be joined");
+    plans_.push_back({a, b, rate_bps, delay_ps, loss, mark_bytes});
+}
+
+void Network::build() {
+    set_defaults();
+    nodes_.Create(static_cast<std::uint32_t>(count_));
+    ns3::InternetStackHelper stack;
+    stack.SetIpv6StackInstall(false);
+    stack.SetRoutingHelper(FlowRoutingHelper());
+    stack.Install(nodes_);
+    neighbours_.resize(static_cast<std::size_t>(count_));
+    sockets_.resize(static_cast<std::size_t>(count_));
+    for (const LinkPlan& plan : plans_) make_link(plan);
+    make_routes();
+    habits_.most_unsent_bytes = settings.number("LIMIT_OUTPUT_BYTES");
+    habits_.slow_start_after_idle = settings.number("SLOW_START_AFTER_IDLE") != 0;
+    habits_.totals = &totals_;
+    for (const std::int32_t host : hosts_) listen(host);
+    if (settings.number("FLOW_MONITOR")) {
+        ns3::NodeContainer ends;
+        for (const std::int32_t host : hosts_) ends.Add(nodes_.Get(static_cast<std::uint32_t>(host)));
+        monitor_ = std::make_unique<ns3::FlowMonitorHelper>();
+        monitor_->Install(ends);
+    }
+    // ns-3 makes nodes ready by events of its own.
+    ns3::Simulator::Schedule(ns3::NanoSeconds(1), [] { ns3::Simulator::Stop(); });
+    ns3::Simulator::Run();
+    if (settings.number("CONNECT_FIRST")) open_all();
+    epoch_ps_ = ns3::Simulator::Now().GetPicoSeconds();
+    for (const auto& meter : meters_) meter->restart(epoch_ps_);
+    totals_ = {};
+}
+
+void Network::set_defaults() const {
+    using ns3::BooleanValue;
+    using ns3::UintegerValue;
+    using ns3::Config::SetDefault;
+    ns3::RngSeedManager::SetSeed(1);
+    ns3::RngSeedManager::SetRun(settings.number("SEED"));
+    SetDefault("ns3::Ipv4L3Protocol::DefaultTtl", UintegerValue(kMostHops));
+    SetDefault("ns3::TcpSocket::SegmentSize", UintegerValue(settings.number("MSS")));
+    SetDefault("ns3::TcpSocket::InitialCwnd", UintegerValue(settings.number("INITIAL_WINDOW")));
+    SetDefault("ns3::TcpSocket::SndBufSize", UintegerValue(settings.number("SEND_BUFFER")));
+    SetDefault("ns3::TcpSocket::RcvBufSize", UintegerValue(settings.number("RECEIVE_BUFFER")));
+    SetDefault("ns3::TcpSocket::DelAckCount", UintegerValue(settings.number("ACK_EVERY")));
+    SetDefault("ns3::TcpSocket::DelAckTimeout", nanoseconds(settings.number("DELAYED_ACK_NS")));
+    SetDefault("ns3::TcpSocket::ConnTimeout", ns3::TimeValue(ns3::Seconds(kSynTimeoutS)));
+    SetDefault("ns3::TcpSocket::DataRetries", UintegerValue(kMostRetries));
+    SetDefault("ns3::TcpSocket::TcpNoDelay", BooleanValue(true));
+    SetDefault("ns3::TcpSocketBase::MinRto", nanoseconds(settings.number("MIN_RTO_NS")));
+    // ns-3's timestamps count milliseconds, too coarse for these round trips: segments are timed instead.
+    SetDefault("ns3::TcpSocketBase::Timestamp", BooleanValue(false));
+    SetDefault("ns3::TcpSocketState::MaxPacingRate", ns3::DataRateValue(ns3::DataRate(kNoPacingBps)));
+    SetDefault("ns3::TcpSocketBase::UseEcn", ns3::StringValue(settings.number("ECN") ? "On" : "Off"));
+}
+
+void Network::make_link(const LinkPlan& plan) {
+    const std::uint64_t overhead = settings.number("FRAME_OVERHEAD") - kPppBytes;
+    const std::int64_t gap_ps =
+        static_cast<std::int64_t>(static_cast<double>(overhead) * 8e12 / static_cast<double>(plan.rate_bps));
+    ns3::PointToPointHelper helper;
+    helper.SetDeviceAttribute("DataRate", ns3::DataRateValue(ns3::DataRate(plan.rate_bps)));
+    helper.SetDeviceAttribute("InterframeGap", ns3::TimeValue(ns3::PicoSeconds(gap_ps)));
+    helper.SetDeviceAttribute("Mtu", ns3::UintegerValue(settings.number("MTU")));
+    helper.SetChannelAttribute("Delay", ns3::TimeValue(ns3::PicoSeconds(plan.delay_ps)));
+    helper.SetQueue("ns3::DropTailQueue", "MaxSize", ns3::QueueSizeValue(packets_of(1)));
+    const std::array<std::int32_t, 2> ends{plan.a, plan.b};
+    const ns3::NetDeviceContainer made = helper.Install(nodes_.Get(static_cast<std::uint32_t>(plan.a)),
+                                                        nodes_.Get(static_cast<std::uint32_t>(plan.b)));
+    for (std::size_t end = 0; end < ends.size(); ++end) {
+        const std::int32_t owner = ends[end], peer = ends[1 - end];
+        const Device device =
+            ns3::DynamicCast<ns3::PointToPointNetDevice>(made.Get(static_cast<std::uint32_t>(end)));
+        const Device other =
+            ns3::DynamicCast<ns3::PointToPointNetDevice>(made.Get(static_cast<std::uint32_t>(1 - end)));
+        const ns3::Ptr<ns3::Node> node = nodes_.Get(static_cast<std::uint32_t>(owner));
+        const ns3::Ptr<ns3::QueueDisc> disc = make_disc(owner, plan, device);
+        const ns3::Ptr<ns3::Ipv4> ipv4 = node->GetObject<ns3::Ipv4>();
+        const std::uint32_t interface = ipv4->AddInterface(device);
+        ipv4->AddAddress(interface, ns3::Ipv4InterfaceAddress(address_of(owner), ns3::Ipv4Mask(kMask)));
+        ipv4->SetUp(interface);
+        ipv4->SetForwarding(interface, switches_.count(owner) > 0);
+        meters_.push_back(
+            std::make_unique<LinkMeter>(owner, peer, plan.rate_bps, static_cast<std::uint32_t>(overhead)));
+        meters_.back()->watch(device, disc);
+        if (plan.loss > 0) {
+            const ns3::Ptr<ns3::RateErrorModel> errors = ns3::CreateObject<ns3::RateErrorModel>();
+            errors->SetUnit(ns3::RateErrorModel::ERROR_UNIT_PACKET);
+            errors->SetRate(plan.loss);
+            other->SetReceiveErrorModel(errors);
+            meters_.back()->watch_losses(other);
+        }
+        if (!switches_.count(owner)) watch_host(owner, device, disc);
+        if (settings.has("PCAP"))
+            helper.EnablePcap(
+                settings.word("PCAP") + "/" + std::to_string(owner) + "-" + std::to_string(peer) + ".pcap",
+                device, false, true);
+        neighbours_[static_cast<std::size_t>(owner)].emplace_back(peer, device);
+    }
+}
+
+ns3::Ptr<ns3::QueueDisc> Network::make_disc(std::int32_t owner, const LinkPlan& plan, Device device) const {
+    const bool in_switch = switches_.count(owner) > 0;
+    const std::string kind = settings.word(in_switch ? "SWITCH_DISC" : "HOST_DISC");
+    const std::uint64_t mtu = settings.number("MTU"), buffer = settings.number("BUFFER");
+    const std::uint64_t packets = in_switch ? buffer / mtu : settings.number("HOST_PACKETS");
+    ns3::ObjectFactory factory;
+    if (kind == "fifo") {
+        factory.SetTypeId("ns3::FifoQueueDisc");
+        factory.Set("MaxSize", ns3::QueueSizeValue(in_switch ? bytes_of(buffer) : packets_of(packets)));
+    } else if (kind == "fq-codel") {
+        factory.SetTypeId("ns3::FqCoDelQueueDisc");
+        factory.Set("MaxSize", ns3::QueueSizeValue(packets_of(packets)));
+    } else if (kind == "red") {
+        const bool step = plan.mark_bytes > 0;
+        factory.SetTypeId("ns3::RedQueueDisc");
+        factory.Set("MaxSize", ns3::QueueSizeValue(bytes_of(buffer)));
+        factory.Set("MeanPktSize", ns3::UintegerValue(mtu));
+        factory.Set("LinkBandwidth", ns3::DataRateValue(ns3::DataRate(plan.rate_bps)));
+        factory.Set("LinkDelay", ns3::TimeValue(ns3::PicoSeconds(plan.delay_ps)));
+        factory.Set("UseEcn", ns3::BooleanValue(settings.number("ECN") != 0));
+        factory.Set("UseHardDrop", ns3::BooleanValue(settings.number("ECN") == 0));
+        const std::uint64_t low = step ? plan.mark_bytes : settings.number("RED_MIN");
+        const std::uint64_t high = step ? plan.mark_bytes : settings.number("RED_MAX");
+        factory.Set("MinTh", ns3::DoubleValue(static_cast<double>(low)));
+        factory.Set("MaxTh", ns3::DoubleValue(static_cast<double>(high)));
+        if (step) {  // of the queue as it is, as DCTCP wants it
+            factory.Set("QW", ns3::DoubleValue(1));
+            factory.Set("Gentle", ns3::BooleanValue(false));
+        }
+    } else {
+        throw std::runtime_error("there is no queue disc '" + kind + "'");
+    }
+    const ns3::Ptr<ns3::QueueDisc> disc = factory.Create<ns3::QueueDisc>();
+    device->GetNode()->GetObject<ns3::TrafficControlLayer>()->SetRootQueueDiscOnDevice(device, disc);
+    return disc;
+}
+
+// Shortest ways by hops, all of them, to every host; hosts do not forward.
+void Network::make_routes() {
+    for (std::int32_t node = 0; node < count_; ++node) {
+        const auto ipv4 = nodes_.Get(static_cast<std::uint32_t>(node))->GetObject<ns3::Ipv4>();
+        ns3::DynamicCast<FlowRouting>(ipv4->GetRoutingProtocol())
+            ->set_own(
+                address_of(node), switches_.count(node) > 0,
+                static_cast<std::uint32_t>(settings.number("SEED") << 20) + static_cast<std::uint32_t>(node));
+    }
+    for (const std::int32_t host : hosts_) {
+        std::vector<std::int32_t> hops(static_cast<std::size_t>(count_), -1);
+        std::deque<std::int32_t> border{host};
+        hops[static_cast<std::size_t>(host)] = 0;
+        while (!border.empty()) {
+            const std::int32_t node = border.front();
+            border.pop_front();
+            if (node != host && !switches_.count(node)) continue;
+            for (const auto& [peer, device] : neighbours_[static_cast<std::size_t>(node)]) {
+                if (hops[static_cast<std::size_t>(peer)] >= 0) continue;
+                hops[static_cast<std::size_t>(peer)] = hops[static_cast<std::size_t>(node)] + 1;
+                border.push_back(peer);
+            }
+        }
+        for (std::int32_t node = 0; node < count_; ++node) {
+            if (hops[static_cast<std::size_t>(node)] <= 0) continue;
+            const auto ipv4 = nodes_.Get(static_cast<std::uint32_t>(node))->GetObject<ns3::Ipv4>();
+            const auto routing = ns3::DynamicCast<FlowRouting>(ipv4->GetRoutingProtocol());
+            for (const auto& [peer, device] : neighbours_[static_cast<std::size_t>(node)])
+                if (hops[static_cast<std::size_t>(peer)] == hops[static_cast<std::size_t>(node)] - 1 &&
+                    (peer == host || switches_.count(peer)))
+                    routing->add(address_of(host), device);
+        }
+        for (const std::int32_t other : hosts_)
+            if (hops[static_cast<std::size_t>(other)] < 0)
+                throw std::runtime_error("no way leads from host " + std::to_string(other) + " to host " +
+                                         std::to_string(host) + " (hosts do not forward)");
+    }
+}
+
+std::vector<const LinkMeter*> Network::links() {
+    std::vector<const LinkMeter*> answer;
+    for (const auto& meter : meters_) {
+        meter->settle();
+        answer.push_back(meter.get());
+    }
+    return answer;
+}
+
+std::vector<MonitoredFlow> Network::monitored() {
+    std::vector<MonitoredFlow> answer;
+    if (!monitor_) return answer;
+    const ns3::Ptr<ns3::FlowMonitor> monitor = monitor_->GetMonitor();
+    monitor->CheckForLostPackets();
+    const auto classifier = ns3::DynamicCast<ns3::Ipv4FlowClassifier>(monitor_->GetClassifier());
+    for (const auto& [id, seen] : monitor->GetFlowStats()) {
+        const ns3::Ipv4FlowClassifier::FiveTuple ends = classifier->FindFlow(id);
+        answer.push_back({node_of(ends.sourceAddress), node_of(ends.destinationAddress), ends.sourcePort,
+                          ends.destinationPort, seen.txPackets, seen.rxPackets, seen.txBytes, seen.rxBytes,
+                          seen.lostPackets, seen.delaySum.GetNanoSeconds(), seen.jitterSum.GetNanoSeconds()});
+    }
+    if (settings.has("FLOW_MONITOR_FILE"))
+        monitor->SerializeToXmlFile(settings.word("FLOW_MONITOR_FILE"), false, true);
+    return answer;
+}
+
+}  // namespace chakrascope::tcp

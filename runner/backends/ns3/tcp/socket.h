@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// ns-3's TCP socket with two habits of Linux that it lacks and that decide how senders behave on fast
+// networks: TCP small queues, and slow start after an idle time.
+#pragma once
+
+#include <ns3/tcp-socket-base.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+
+namespace chakrascope::tcp {
+
+struct SenderTotals {
+    std::uint64_t segments = 0;  // with data, those sent again included
+    std::uint64_t retransmissions = 0;
+    std::uint64_t timeouts = 0;
+};
+
+class HostSocket final : public ns3::TcpSocketBase {
+  public:
+    struct Habits {
+        std::uint64_t most_unsent_bytes = 0;  // of a connection in its own host's queue; 0: no limit
+        bool slow_start_after_idle = true;
+        SenderTotals* totals = nullptr;
+    };
+
+    static ns3::TypeId GetTypeId();
+    static ns3::Ptr<HostSocket> make(ns3::Ptr<ns3::Node> node, const std::string& control,
+                                     const Habits& habits);
+
+    // Before new data after nothing was under way: shrink the window as Linux does.
+    void about_to_send();
+    // So many bytes of data have left the host, or were dropped in it.
+    void left_host(std::uint32_t bytes);
+    // Call this for each segment that is sent again, with how far it begins before the end of what was
+    // written.
+    void on_retransmission(std::function<void(std::uint64_t)> told) { told_ = std::move(told); }
+
+  protected:
+    ns3::Ptr<ns3::TcpSocketBase> Fork() override;
+    std::uint32_t AvailableWindow() const override;
+    std::uint32_t SendDataPacket(ns3::SequenceNumber32 sequence, std::uint32_t most, bool ack) override;
+    void ReTxTimeout() override;
+
+  private:
+    std::uint64_t most_unsent_bytes() const;
+    void resume();
+
+    Habits habits_;
+    std::uint64_t unsent_bytes_ = 0;  // in the queues of this host
+    mutable bool throttled_ = false;
+    std::function<void(std::uint64_t)> told_;
+    ns3::Time last_sent_;
+    ns3::EventId resuming_;
+};
+
+}  // namespace chakrascope::tcp
