@@ -14,7 +14,7 @@ __all__ = ["describe_tcp", "mark_thresholds", "open_before"]
 
 _CONTROLS = {
     "bbr": "ns3::TcpBbr",
-    "cubic": "ns3::TcpCubic",
+    "cubic": "chakrascope::tcp::HostCubic",
     "dctcp": "ns3::TcpDctcp",
     "newreno": "ns3::TcpNewReno",
     "reno": "ns3::TcpLinuxReno",

@@ -110,6 +110,7 @@ void Network::set_defaults() const {
     SetDefault("ns3::TcpSocket::DataRetries", UintegerValue(kMostRetries));
     SetDefault("ns3::TcpSocket::TcpNoDelay", BooleanValue(true));
     SetDefault("ns3::TcpSocketBase::MinRto", nanoseconds(settings.number("MIN_RTO_NS")));
+    SetDefault("ns3::TcpCubic::HyStart", BooleanValue(false));  // `HostCubic` has its own
     // ns-3's timestamps count milliseconds, too coarse for these round trips: segments are timed instead.
     SetDefault("ns3::TcpSocketBase::Timestamp", BooleanValue(false));
     SetDefault("ns3::TcpSocketState::MaxPacingRate", ns3::DataRateValue(ns3::DataRate(kNoPacingBps)));

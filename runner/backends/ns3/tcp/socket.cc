@@ -13,6 +13,8 @@
 
 #include <algorithm>
 
+#include "cubic.h"
+
 namespace chakrascope::tcp {
 namespace {
 
@@ -35,6 +37,7 @@ ns3::TypeId HostSocket::GetTypeId() {
 ns3::Ptr<HostSocket> HostSocket::make(ns3::Ptr<ns3::Node> node, const std::string& control,
                                       const Habits& habits) {
     const ns3::Ptr<ns3::TcpL4Protocol> protocol = node->GetObject<ns3::TcpL4Protocol>();
+    HostCubic::GetTypeId();  // makes the name known to ns-3
     ns3::ObjectFactory factory;
     factory.SetTypeId(control);
     const ns3::Ptr<HostSocket> socket = ns3::CreateObject<HostSocket>();

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// ns-3's Cubic with the hybrid slow start of today's Linux. ns-3's own looks at a train of acknowledgements
+// before it notices that a new round began, and so ends every slow start at 16 segments where round trips are
+// shorter than 2 ms.
+#pragma once
+
+#include <ns3/tcp-cubic.h>
+
+#include <cstdint>
+
+namespace chakrascope::tcp {
+
+class HostCubic final : public ns3::TcpCubic {
+  public:
+    static ns3::TypeId GetTypeId();
+
+    void PktsAcked(ns3::Ptr<ns3::TcpSocketState> state, std::uint32_t segments,
+                   const ns3::Time& smoothed) override;
+    void CongestionStateSet(ns3::Ptr<ns3::TcpSocketState> state,
+                            const ns3::TcpSocketState::TcpCongState_t now) override;
+    ns3::Ptr<ns3::TcpCongestionOps> Fork() override;
+
+  private:
+    void look_for_the_end(ns3::TcpSocketState& state);
+
+    bool begun_ = false;
+    bool found_ = false;
+    ns3::SequenceNumber32 round_end_{0};
+    ns3::Time round_start_;
+    ns3::Time last_ack_;
+    ns3::Time shortest_;        // round trip of the connection; 0: none yet
+    ns3::Time round_shortest_;  // of the first of this round
+    std::uint32_t samples_ = 0;
+};
+
+}  // namespace chakrascope::tcp

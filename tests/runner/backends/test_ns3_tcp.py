@@ -1,0 +1,441 @@
+"""ns-3's TCP as a backend: closed forms, conservation, determinism, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from workloads import coll, comp, workload
+
+from chakrascope.converter import CollectiveType, NodeType, convert, microbenchmark
+from chakrascope.errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled, ConfigError
+from chakrascope.runner import NetworkConfig, Result, prepare, simulate
+from chakrascope.runner.backends import Ns3Backend
+from chakrascope.runner.backends.ns3 import TCP, TcpDriver, build_driver, find_ns3, models_tcp
+from chakrascope.runner.config import Link, PacketNetwork, PacketPart, TcpPart
+
+GBPS, DELAY_NS = 10, 5_000
+MSS, HEADER = 1448, 48
+FRAME = 1538  # bytes on the wire of a full segment
+SENT = 1490  # those of them until it has arrived: MSS, TCP 20, IP 20, PPP 2
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def tcp():
+    """Return the compiled model of TCP, or skip with what it lacks."""
+    try:
+        return build_driver(model=TCP)[0]
+    except BackendUnavailable as error:
+        pytest.skip(f"ns-3 or a C++ compiler is absent: {error}")
+
+
+def star(hosts, gbps=GBPS, delay_ns=DELAY_NS, **settings_):
+    bandwidth = gbps * 1e9 / 8 / (1 << 30)
+    part = TcpPart.from_mapping({key.replace("_", "-"): value for key, value in settings_.items()})
+    return NetworkConfig(("Switch",), (hosts,), (bandwidth,), (float(delay_ns),), tcp=part)
+
+
+def deliver(tcp, network, sent, **options):
+    """Send messages (id, from, to, bytes, ns) and return when each arrived, and what was counted."""
+    with TcpDriver(tcp, PacketNetwork.of(network), network.tcp or TcpPart(), **options) as driver:
+        arrived = everything(driver, sent)
+        return arrived, driver.tcp_totals()
+
+
+def everything(driver, sent):
+    arrived = dict(driver.advance(sent, -1))
+    while len(arrived) < len(sent):
+        more = driver.advance([], -1)
+        assert more
+        arrived |= dict(more)
+    return arrived
+
+
+def wire_ns(payload, gbps=GBPS):
+    """Return how long so many bytes of messages take on one link, in full segments."""
+    return payload / MSS * FRAME * 8 / gbps
+
+
+@pytest.mark.parametrize("size", [0, 1, 700, MSS - HEADER])
+def test_a_segment_alone_takes_its_closed_form(tcp, size):
+    arrived, totals = deliver(tcp, star(2), [(0, 0, 1, size, 0)])
+    on_wire_ps = (size + HEADER + SENT - MSS) * 8 * 1000 // GBPS
+    # One ps for ns-3's socket, then two links and a switch that stores the packet.
+    assert arrived[0] == -(-(2 * on_wire_ps + 2 * DELAY_NS * 1000 + 1) // 1000)
+    assert (totals.segments, totals.retransmissions) == (1, 0)
+
+
+@pytest.mark.parametrize("window", [1, 4, 10])
+def test_a_window_leaves_at_once_and_the_next_waits_for_the_first_answer(tcp, window):
+    full = window * MSS - HEADER
+    network = star(2, initial_window=window, ack_every=1)
+    arrived, _ = deliver(tcp, network, [(0, 0, 1, full, 0)])
+    first_ns = 2 * (SENT * 8 / GBPS + DELAY_NS)
+    assert arrived[0] == pytest.approx(first_ns + (window - 1) * FRAME * 8 / GBPS, abs=2)
+    longer, _ = deliver(tcp, network, [(0, 0, 1, full + MSS, 0)])
+    # What exceeds the window starts when the acknowledgement of the first segment is back.
+    answer_ns = 2 * (42 * 8 / GBPS + DELAY_NS)
+    begun = max(first_ns + answer_ns, window * FRAME * 8 / GBPS)
+    assert longer[0] == pytest.approx(begun + first_ns, abs=2)
+
+
+@pytest.mark.parametrize("control", ["bbr", "cubic", "dctcp", "newreno", "reno"])
+def test_every_control_fills_a_link(tcp, control):
+    size = 24 * MIB
+    arrived, totals = deliver(tcp, star(2, congestion_control=control), [(0, 0, 1, size, 0)])
+    assert wire_ns(size) < arrived[0] < wire_ns(size) / 0.94
+    if control != "bbr":  # which is slower to find the rate
+        assert arrived[0] < wire_ns(size) / 0.98
+    assert (totals.retransmissions, totals.timeouts) == (0, 0)
+
+
+def mean_queue(totals, src, dst, duration_ns):
+    row = totals.links.query("src == @src and dst == @dst").iloc[0]
+    return row["queue_ps"] / 1000 / duration_ns * 1500, row["largest_queue_bytes"], row["marks"]
+
+
+@pytest.mark.parametrize("threshold", [60_000, 150_000])
+def test_dctcp_keeps_the_queue_at_its_threshold(tcp, threshold):
+    network = star(3, congestion_control="dctcp", ecn_threshold=threshold)
+    sent = [(0, 0, 2, 12 * MIB, 0), (1, 1, 2, 12 * MIB, 0)]
+    arrived, totals = deliver(tcp, network, sent)
+    queue, largest, marks = mean_queue(totals, 3, 2, max(arrived.values()))
+    assert 0.7 * threshold < queue < 1.2 * threshold
+    assert marks > 100
+    assert largest < 1 * MIB
+    assert totals.retransmissions == 0
+    # Fair, and no time lost.
+    assert min(arrived.values()) > 0.98 * max(arrived.values())
+    assert max(arrived.values()) < wire_ns(24 * MIB) / 0.98
+
+
+def test_cubic_fills_the_buffer_that_dctcp_leaves_empty(tcp):
+    sent = [(0, 0, 2, 6 * MIB, 0), (1, 1, 2, 6 * MIB, 0)]
+    arrived, totals = deliver(tcp, star(3, buffer="512KiB"), sent)
+    _, largest, marks = mean_queue(totals, 3, 2, max(arrived.values()))
+    assert marks == 0
+    assert largest > 0.95 * 512 * 1024
+    assert totals.retransmissions > 0
+
+
+def test_an_incast_into_small_buffers_collapses(tcp):
+    senders = 12
+    sent = [(one, one, senders, 64 * 1024, 0) for one in range(senders)]
+    payload = senders * 64 * 1024
+    large, easy = deliver(tcp, star(senders + 1, buffer="4MiB"), sent)
+    small, hard = deliver(tcp, star(senders + 1, buffer="24kB"), sent)
+    assert (easy.timeouts, easy.retransmissions) == (0, 0)
+    assert max(large.values()) < 1.2 * wire_ns(payload)
+    # Whole windows are lost, and only the timer (200 ms) finds that out: a thousand times as long.
+    assert hard.timeouts >= 3
+    assert max(small.values()) > 200_000_000 > 100 * max(large.values())
+
+
+def test_fair_queues_share_fairly_whatever_the_control(tcp):
+    network = star(4, queue_disc="fq-codel", buffer="4MiB")
+    sent = [(one, one, 3, 8 * MIB, 0) for one in range(3)]
+    arrived, _ = deliver(tcp, network, sent)
+    assert min(arrived.values()) > 0.95 * max(arrived.values())
+    assert max(arrived.values()) < wire_ns(24 * MIB) / 0.94
+
+
+def test_a_connection_remembers_its_window_until_it_was_idle(tcp):
+    """A second message needs no slow start; after a second of silence it does, as with Linux."""
+    size = 200_000
+    late = 1_000_000_000
+    sent = [(0, 0, 1, size, 0), (1, 0, 1, size, 2_000_000), (2, 0, 1, size, late)]
+    thirds = {}
+    for restarts in (True, False):
+        arrived, _ = deliver(tcp, star(2, delay_ns=50_000, slow_start_after_idle=restarts), sent)
+        first, second, thirds[restarts] = arrived[0], arrived[1] - 2_000_000, arrived[2] - late
+        assert second < 0.5 * first
+        assert thirds[False] <= second if not restarts else 0.7 * first < thirds[True] <= first
+    # All in one window: the wire and one way.
+    assert thirds[False] == pytest.approx(wire_ns(size) + 2 * 50_000, rel=0.02)
+
+
+def test_connections_open_with_the_first_message_if_asked(tcp):
+    sent = [(0, 0, 1, 100, 0)]
+    before, _ = deliver(tcp, star(2), sent)
+    lazily, _ = deliver(tcp, star(2, connect="first-use"), sent)
+    assert lazily[0] > before[0] + 2 * 2 * DELAY_NS
+
+
+def test_messages_of_one_connection_follow_each_other_and_those_of_two_share(tcp):
+    sent = [(0, 0, 1, 4 * MIB, 0), (1, 0, 1, 4 * MIB, 0)]
+    one, _ = deliver(tcp, star(2), sent)
+    two, _ = deliver(tcp, star(2, connections_per_pair=2), sent)
+    assert one[0] < 0.52 * one[1]
+    assert two[0] > 0.95 * two[1]
+
+
+def test_both_directions_of_a_connection_pay_for_the_acknowledgements_of_the_other(tcp):
+    sent = [(0, 0, 1, 12 * MIB, 0), (1, 1, 0, 12 * MIB, 0)]
+    arrived, totals = deliver(tcp, star(2), sent)
+    shared_ns = wire_ns(12 * MIB) * (FRAME + 90 / 2) / FRAME  # an empty frame for every second segment
+    assert shared_ns < 1.001 * max(arrived.values())
+    assert max(arrived.values()) < shared_ns / 0.95
+    assert totals.links["packets"].sum() <= 3.01 * totals.segments
+
+
+QUIET_NS = 20_000_000_000
+_SENT = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(1, 3), st.integers(0, 300_000), st.integers(0, 500_000)),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    _SENT,
+    st.sampled_from(["cubic", "dctcp", "newreno", "bbr"]),
+    st.sampled_from(["8kB", "1MiB"]),
+    st.integers(1, 10_000_000),
+)
+def test_every_byte_arrives_once_however_time_advances(tcp, drawn, control, buffer, step_ns):
+    sent = [(number, a, (a + b) % 4, size, at) for number, (a, b, size, at) in enumerate(drawn)]
+    network = star(4, congestion_control=control, buffer=buffer, min_rto="2ms")
+    if control == "dctcp":
+        network = star(4, congestion_control=control, buffer=buffer, ecn_threshold="6kB", min_rto="2ms")
+    arrived, totals = _in_steps(tcp, network, sent, QUIET_NS)
+    assert set(arrived) == {message[0] for message in sent}
+    for number, _, _, size, at in sent:
+        assert arrived[number] - at >= 2 * DELAY_NS + (size + HEADER) * 8 / GBPS
+    links = totals.links
+    into = links[links["dst"] == 4]
+    out = links[links["src"] == 4]
+    assert into["packets"].sum() == out["packets"].sum() + out["drops"].sum()
+    # Every byte of a message has crossed the first link, and the last one.
+    assert into["bytes"].sum() >= sum(size + HEADER for _, _, _, size, _ in sent)
+    assert links["busy_ps"].max() <= 1000 * max(arrived.values()) + 10_000_000
+    assert sum(totals.again.values()) == totals.retransmissions
+    again, stepped = _in_steps(tcp, network, sent, step_ns)
+    assert again == arrived
+    assert (stepped.segments, stepped.again) == (totals.segments, totals.again)
+    assert stepped.links.equals(totals.links)
+
+
+def _in_steps(tcp, network, sent, step_ns):
+    """Simulate in steps, and then until nothing is under way."""
+    arrived = {}
+    with TcpDriver(tcp, PacketNetwork.of(network), network.tcp) as driver:
+        arrived |= dict(driver.advance(sent, 0))
+        for step in range(1, 41):
+            arrived |= dict(driver.advance([], min(step * step_ns, QUIET_NS)))
+        while len(arrived) < len(sent):
+            arrived |= dict(driver.advance([], -1))
+        assert max(arrived.values()) < QUIET_NS // 2
+        assert driver.advance([], QUIET_NS) == []
+        return arrived, driver.tcp_totals()
+
+
+def test_lost_packets_are_sent_again_and_counted(tcp):
+    loss = PacketPart.from_mapping({"ERROR_RATE_PER_LINK": 0.01})
+    base = star(2, min_rto="5ms")
+    network = NetworkConfig(
+        base.topology, base.npus_count, base.bandwidth, base.latency, packet=loss, tcp=base.tcp
+    )
+    send = {"type": NodeType.COMM_SEND, "comm_dst": 1, "comm_tag": 3, "comm_size_bytes": 2 * MIB}
+    receive = {"type": NodeType.COMM_RECV, "comm_src": 0, "comm_tag": 3, "comm_size_bytes": 2 * MIB}
+    model = workload([comp(0, 0, **send)], [comp(0, 0, **receive)])
+    result = simulate(model, "default", network, backend="ns3")
+    packets = result.provenance["packets"]
+    assert packets["drops"] == result.links["drops"].sum() > 10
+    assert 0 < result.flows["retransmissions"].sum() <= packets["retransmissions"]
+    assert any("segments were sent again" in text for text in result.provenance["warnings"])
+
+
+CLOS = {"fabric": {"hosts_per_leaf": 4}}
+
+
+def test_equal_ways_are_chosen_by_connection_and_seed(tcp):
+    fabric = PacketPart.from_mapping(CLOS)
+    used = {}
+    for seed in (1, 2, 1):
+        base = star(8, seed=seed)
+        network = NetworkConfig(("Switch",), (8,), base.bandwidth, base.latency, packet=fabric, tcp=base.tcp)
+        sent = [(one, one, one + 4, MIB, 0) for one in range(4)]
+        arrived, totals = deliver(tcp, network, sent)
+        up = totals.links.query("src in (8, 9) and dst >= 10")["bytes"].tolist()
+        assert sum(count > MIB for count in up) > 1
+        assert totals.retransmissions == 0 or max(up) > 2 * MIB
+        assert used.setdefault(seed, (arrived, up)) == (arrived, up)
+    assert used[1] != used[2]
+
+
+def test_hosts_without_a_way_and_impossible_messages_are_refused(tcp):
+    apart = NetworkConfig(
+        ("Switch",), (4,), (1.0,), (500.0,), links=(Link(0, 4, 1.0, 500.0), Link(1, 4, 1.0, 500.0))
+    )
+    with pytest.raises(BackendError, match="no way leads from host"):
+        deliver(tcp, apart, [])
+    with pytest.raises(BackendError, match="from one host to another"):
+        deliver(tcp, star(2), [(0, 0, 0, 5, 0)])
+
+
+def test_a_result_tells_of_queues_losses_and_every_default(tcp, tmp_path):
+    model = workload(*[[comp(0, 2_000 * (rank + 1)), coll(1, MIB, after=(0,))] for rank in range(4)])
+    result = simulate(model, "default", star(4), backend="ns3")
+    assert result.makespan_ns > 2 * 3 / 4 * wire_ns(MIB)
+    assert result.makespan_ns < 1.6 * 2 * 3 / 4 * wire_ns(MIB)
+    packets = result.provenance["packets"]
+    assert packets["data_packets"] >= 4 * 6 * MIB // 4 // MSS
+    assert {"retransmissions", "timeouts", "drops", "marks", "largest_queue_bytes"} <= set(packets)
+    assert {"drops", "marks", "largest_queue_bytes"} <= set(result.links)
+    assert result.flows["bytes"].sum() == 4 * 6 * MIB // 4
+    told = " ".join(result.provenance["assumptions"])
+    for word in ("congestion-control cubic", "queue-disc fifo", "min-rto 200 ms", "buffer 1.00 MiB"):
+        assert word in told
+    assert result.link_use.groupby(["src", "dst"])["bytes"].sum().sum() == result.links["bytes"].sum()
+    result.save(tmp_path / "run")
+    loaded = Result.load(tmp_path / "run")
+    assert loaded.links.equals(result.links)
+    assert loaded.flows.equals(result.flows)
+    again = simulate(model, "default", star(4), backend="ns3")
+    assert again.nodes.equals(result.nodes)
+    assert again.links.equals(result.links)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        NetworkConfig(("Ring",), (4,), (5.0,), (500.0,)),
+        NetworkConfig(("FullyConnected",), (4,), (5.0,), (500.0,)),
+        NetworkConfig(("FullyConnected", "Switch"), (2, 2), (20.0, 2.5), (200.0, 1000.0)),
+    ],
+)
+@pytest.mark.parametrize("kind", [CollectiveType.ALL_REDUCE, CollectiveType.ALL_TO_ALL])
+def test_the_dimensions_of_any_network_serve(tcp, network, kind):
+    model = workload(*[[coll(0, 4 * MIB, comm_type=kind)] for _ in range(4)])
+    result = simulate(model, "default", network, backend="ns3")
+    plain = simulate(model, "default", network, backend="analytical-unaware")
+    assert 1.0 < result.makespan_ns / plain.makespan_ns < 3
+
+
+def test_a_captured_gloo_job_runs_to_its_end(tcp, data_dir):
+    job = convert(data_dir / "converter" / "mlp_2")
+    job = getattr(job, "workload", job)
+    result = simulate(job, "default", star(2), backend="ns3")
+    assert (result.ranks["finish_ns"] > 0).all()
+    assert len(result.flows) > 0
+    assert result.provenance["packets"]["retransmissions"] == 0
+
+
+def test_packets_and_flows_are_written_where_asked(tcp, tmp_path):
+    network = star(2, pcap=str(tmp_path / "pcap"), flow_monitor=True)
+    model = microbenchmark("all-reduce", 2, 1 << 16)
+    result = simulate(model, "default", network, backend="ns3")
+    files = sorted(path.name for path in (tmp_path / "pcap").iterdir())
+    assert files == ["0-2.pcap", "1-2.pcap", "2-0.pcap", "2-1.pcap", "flow-monitor.xml"]
+    head = (tmp_path / "pcap" / "0-2.pcap").read_bytes()
+    assert head[:4] in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1")  # of pcap, in us or ns
+    assert len(head) > 1 << 10
+    flows = result.provenance["packets"]["flow_monitor"]
+    assert {(flow["src"], flow["dst"]) for flow in flows} == {(0, 1), (1, 0)}
+    # The last acknowledgements may be under way when the job has ended.
+    assert all(0 <= flow["sent_packets"] - flow["received_packets"] <= 4 for flow in flows)
+    assert all(flow["sent_packets"] > 10 and flow["lost_packets"] == 0 for flow in flows)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be made"):
+        simulate(model, "default", star(2, pcap=str(tmp_path / "file")), backend="ns3")
+
+
+def test_cancelling_ends_the_program_and_so_does_the_time_limit(tcp):
+    ready = prepare(microbenchmark("all-reduce", 2, 1 << 36), "default", star(2), backend="ns3")
+    seen = []
+    with pytest.raises(Cancelled):
+        Ns3Backend().run(ready, lambda now, done: len(seen) < 3 and not seen.append(now))
+    with pytest.raises(BackendTimeout):
+        Ns3Backend(timeout_s=0.5).run(ready)
+    driver = TcpDriver(tcp, PacketNetwork.of(star(2)), TcpPart())
+    number = driver._process.pid
+    driver.close()
+    deadline = time.monotonic() + 5
+    while os.path.exists(f"/proc/{number}") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not os.path.exists(f"/proc/{number}")
+
+
+def test_without_a_compiler_or_a_module_the_next_step_is_named(tmp_path):
+    with pytest.raises(BackendUnavailable, match=r"no C\+\+ compiler.*apt-get install g\+\+"):
+        build_driver(environment={"PATH": str(tmp_path), "HOME": str(tmp_path)}, model=TCP)
+    (tmp_path / "include" / "ns3").mkdir(parents=True)
+    (tmp_path / "include" / "ns3" / "core-module.h").write_text("")
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libns3.44-core.so").write_text("")
+    poor = find_ns3({"CHAKRASCOPE_NS3": str(tmp_path)})
+    with pytest.raises(BackendUnavailable, match="no module 'internet'"):
+        poor.library_of("internet")
+
+
+@pytest.mark.parametrize(
+    ("given", "pattern"),
+    [
+        ({"congestion-contrl": "cubic"}, "did you mean 'congestion-control'"),
+        ({"congestion-control": "vegas"}, "cannot be 'vegas'"),
+        ({"queue-disc": "codel"}, "did you mean 'fq-codel'"),
+        ({"buffer": "1kB"}, "'buffer' of 'tcp' must be between"),
+        ({"buffer": "many"}, "'buffer' of 'tcp'"),
+        ({"mtu": 100}, "'mtu' of 'tcp' must be a whole number between 576 and 65535"),
+        ({"mtu": 9000, "buffer": "12kB"}, "must hold two packets"),
+        ({"mss": 1460}, "does not fit into the 'mtu'"),
+        ({"initial-window": 0}, "initial-window"),
+        ({"initial-window": True}, "must be a whole number"),
+        ({"send-buffer": "8MiB"}, "must not be larger than the 'receive-buffer'"),
+        ({"connections-per-pair": 100}, "connections-per-pair"),
+        ({"connect": "never"}, "cannot be 'never'"),
+        ({"ecn": "yes"}, "must be true or false"),
+        ({"congestion-control": "dctcp", "ecn": False}, "DCTCP needs marks"),
+        ({"ecn-threshold": "30kB", "ecn": False}, "'ecn-threshold' needs marks"),
+        ({"ecn-threshold": "2MiB"}, "is above the 'buffer'"),
+        ({"ecn-threshold": "30kB", "queue-disc": "fifo"}, "needs 'queue-disc: red'"),
+        ({"red-thresholds": ["30kB"]}, "must be two sizes"),
+        ({"red-thresholds": ["90kB", "30kB"]}, "must be below the second"),
+        ({"red-thresholds": ["30kB", "90kB"], "ecn-threshold": "30kB"}, "not both"),
+        ({"min-rto": "1h"}, "'min-rto' of 'tcp'"),
+        ({"min-rto": 0}, "must be between 1us and 60s"),
+        ({"pcap": "two\nlines"}, "must be the name of a folder"),
+        ({"seed": 0}, "seed"),
+        ("cubic", "must be a mapping"),
+    ],
+)
+def test_wrong_settings_are_named(given, pattern):
+    with pytest.raises(ConfigError, match=pattern):
+        TcpPart.from_mapping(given)
+
+
+def test_the_part_survives_its_file_and_chooses_the_model(tmp_path):
+    network = star(4, congestion_control="dctcp", buffer="2MiB", min_rto="10ms")
+    network.save(tmp_path / "tcp.yml")
+    loaded = NetworkConfig.load(tmp_path / "tcp.yml")
+    assert loaded == network
+    assert loaded.to_dict()["tcp"] == {"congestion-control": "dctcp", "buffer": "2MiB", "min-rto": "10ms"}
+    assert loaded.tcp.complete()["queue-disc"] == "red"
+    roce = PacketPart.from_mapping({"CC_MODE": 1})
+    plain = NetworkConfig(("Switch",), (2,), (1.0,), (1.0,))
+    assert models_tcp(plain)
+    assert models_tcp(loaded)
+    assert not models_tcp(NetworkConfig(("Switch",), (2,), (1.0,), (1.0,), packet=roce))
+    assert models_tcp(NetworkConfig(("Switch",), (2,), (1.0,), (1.0,), packet=roce, tcp=TcpPart()))
+
+
+def test_other_backends_say_that_they_do_not_read_it():
+    model = microbenchmark("all-reduce", 4, 1 << 16)
+    for backend in ("analytical-unaware", "analytical-aware"):
+        with_part = simulate(model, "default", star(4), backend=backend)
+        assert any("'tcp' has no effect" in text for text in with_part.provenance["ignored_keys"])
+    plain = NetworkConfig(("Switch",), (4,), star(4).bandwidth, (float(DELAY_NS),))
+    assert simulate(model, "default", plain, backend="analytical-aware").makespan_ns == with_part.makespan_ns
+
+
+def test_settings_of_roce_beside_tcp_are_named(tcp):
+    roce = PacketPart.from_mapping({"CC_MODE": 1} | CLOS)
+    network = NetworkConfig(("Switch",), (8,), (5.0,), (500.0,), packet=roce, tcp=TcpPart())
+    result = simulate(microbenchmark("all-reduce", 8, 1 << 16), "default", network, backend="ns3")
+    assert any("no effect on TCP: CC_MODE" in text for text in result.provenance["warnings"])
+    assert set(result.links["src"]) > set(range(8, 10))
