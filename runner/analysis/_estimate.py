@@ -27,6 +27,8 @@ _EVENT_S = 1 / 5e6
 _ROW_S = 4e-6
 _PACKET_S = 4e-6
 _PACKET_BYTES = 1000
+_SEGMENT_S = 2.5e-5  # of ns-3's TCP
+_SEGMENT_BYTES = 1448
 _EVENTS_A_MESSAGE = 2.5
 _NETWORK_OF = {
     CollectiveType.ALL_REDUCE: "all-reduce",
@@ -96,7 +98,7 @@ def estimate_s(network: NetworkConfig, system: SystemConfig, load: Load, backend
     messages = sum(_messages(network, system, name, count) for name, count, _ in carried)
     events = simulated * (2 * nodes / ranks + messages)
     read_s = _START_S + _NODE_S * load.nodes + _ROW_S * nodes
-    return read_s + _EVENT_S * events + _PACKET_S * _packets(network, load, backend)
+    return read_s + _EVENT_S * events + _packets_s(network, load, backend)
 
 
 def _algorithms(network: NetworkConfig, system: SystemConfig, collective: str) -> list[str]:
@@ -121,18 +123,20 @@ def _hops(topology: str) -> int:
     return 2 if topology == "Switch" else 1
 
 
-def _packets(network: NetworkConfig, load: Load, backend: str) -> float:
-    """Return how often a packet crosses a link; 0 for backends that know no packets."""
+def _packets_s(network: NetworkConfig, load: Load, backend: str) -> float:
+    """Return the time for all crossings of a link by a packet; 0 for backends that know no packets."""
     if not backend.endswith(("ns3", "packet")):
         return 0.0
+    tcp = backend == "ns3" and network.is_tcp
+    packet_s, packet_bytes = (_SEGMENT_S, _SEGMENT_BYTES) if tcp else (_PACKET_S, _PACKET_BYTES)
     crossings = 0.0
     for name, _count, size in load.collectives:
         share = size
         for extent, topology in zip(network.npus_count, network.topology, strict=True):
             moved = (2 if name == "all-reduce" else 1) * share * (extent - 1) / extent
-            crossings += moved / _PACKET_BYTES * _hops(topology)
+            crossings += moved / packet_bytes * _hops(topology)
             share /= extent
-    return crossings * network.num_ranks
+    return packet_s * crossings * network.num_ranks
 
 
 def duration_estimate(seconds: Sequence[float]) -> str:

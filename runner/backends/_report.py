@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ...errors import BackendError
+from ...errors import BackendError, BackendUnavailable
 from ._base import backend_names
 from .astra_sim import KINDS, find_astra_sim
+from .ns3 import find_compiler, find_ns3
 from .service import ServiceAddress, ServiceClient, configured_services
 
 __all__ = ["backend_report"]
@@ -13,7 +14,6 @@ _BUILT_IN = {
     "analytical-unaware": "our engine, messages never wait",
     "analytical-aware": "our engine, messages queue on links",
     "packet": "our engine, every packet of a RoCE network",
-    "ns3": "an alias of 'packet'",
     "replay": "our engine, every node takes its measured time",
 }
 _SERVICE_S = 2.0
@@ -29,6 +29,8 @@ def backend_report() -> list[dict[str, str]]:
     for name in backend_names():
         if name in _BUILT_IN:
             rows.append(_row(name, "yes", _BUILT_IN[name], "built in"))
+        elif name == "ns3":
+            rows.append(_ns3())
         elif name.removeprefix("astra-sim:") in KINDS:
             program = programs.get(name.removeprefix("astra-sim:"))
             what = "the user's own ASTRA-sim"
@@ -54,6 +56,17 @@ def _ask(address: ServiceAddress) -> tuple[str, str, str]:
             return "yes", what, f"version {client.version()}, {client.status()}"
     except BackendError as error:
         return "no", what, error.message
+
+
+def _ns3() -> dict[str, str]:
+    what = "ns-3's TCP; on RoCE networks an alias of 'packet'"
+    try:
+        install, compiler = find_ns3(), find_compiler()
+    except BackendUnavailable as error:
+        return _row("ns3", "no", what, str(error))
+    return _row(
+        "ns3", "yes", what, f"ns-3 {install.version} from {install.source}, compiled by {compiler.path}"
+    )
 
 
 def _row(backend: str, usable: str, what: str, found: str) -> dict[str, str]:

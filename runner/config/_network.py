@@ -37,8 +37,8 @@ EXTENSIONS = (
     "links",
     "packet",
     "tcp",
-    "logical",
 )
+_LOGICAL = "logical"
 GIB = 1 << 30
 
 
@@ -50,12 +50,11 @@ class NetworkConfig:
     *bandwidth* its links' speed in units of 2^30 bytes per second and *latency* its links' delay in ns, as in
     the file. A dimension joins two ranks or more; a rank on its own, which ASTRA-sim does not know, is one
     dimension of size 1. *links* take the place of the dimensions where congestion counts, *packet* is what
-    packet-level backends need beside them, *tcp* what hosts and switches do with TCP, *htsim_topology* names a topology file of
-    HTSim's. *devices* names
-    the ranks and switches that *links* numbers, *assumptions* says what was taken for granted to make them,
-    and with *logical* the dimensions only arrange the ranks: their bandwidth and latency stand for nothing.
-    *failures* take links out of it or slow them. *unknown* holds the other keys, which are ignored. A wrong
-    value raises `ConfigError`, which says *where* it stands.
+    packet-level backends need beside them, *tcp* what hosts and switches do with TCP, *htsim_topology* names
+    a topology file of HTSim's. *devices* names the ranks and switches that *links* numbers, *assumptions*
+    says what was taken for granted to make them, and with *logical* the dimensions only arrange the ranks:
+    their bandwidth and latency stand for nothing. *failures* take links out of it or slow them. *unknown*
+    holds the other keys, which are ignored. A wrong value raises `ConfigError`, which says *where* it stands.
     """
 
     topology: tuple[str, ...]
@@ -87,6 +86,11 @@ class NetworkConfig:
     def num_ranks(self) -> int:
         """The number of ranks: the product of the dimensions' sizes."""
         return math.prod(self.npus_count)
+
+    @property
+    def is_tcp(self) -> bool:
+        """Whether ``ns3`` simulates TCP on it: it says so (``tcp``), or has no RoCE part (``packet``)."""
+        return self.tcp is not None or self.packet is None
 
     @property
     def bandwidth_bytes_per_ns(self) -> tuple[float, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ....errors import UsageError
-from ...config import Link, NetworkConfig, PacketNetwork, PacketPart
+from ...config import Link, NetworkConfig, PacketNetwork, PacketPart, TcpPart
 from ._target import Target
 
 __all__ = ["with_faster_network"]
@@ -99,4 +99,7 @@ def _with_packet_link(network: NetworkConfig, ends: set[int], times: float) -> N
     settings = {
         key: dict(value) if isinstance(value, Mapping) else value for key, value in packet.settings.items()
     }
-    return dataclasses.replace(network, packet=PacketPart.from_mapping(settings | topology), failures=())
+    # The written-out links are a packet part, which alone would make a network of RoCE of it.
+    tcp = (network.tcp or TcpPart()) if network.is_tcp else None
+    part = PacketPart.from_mapping(settings | topology)
+    return dataclasses.replace(network, packet=part, tcp=tcp, failures=())

@@ -17,7 +17,6 @@ from ._install import find_compiler as find_compiler
 from ._install import find_ns3 as find_ns3
 from ._tcp_backend import Ns3Backend as Ns3Backend
 from ._tcp_backend import TcpBackend as TcpBackend
-from ._tcp_backend import models_tcp as models_tcp
 from ._tcp_driver import TcpDriver as TcpDriver
 from ._tcp_driver import TcpTotals as TcpTotals
 
@@ -37,5 +36,4 @@ __all__ = [
     "build_driver",
     "find_compiler",
     "find_ns3",
-    "models_tcp",
 ]

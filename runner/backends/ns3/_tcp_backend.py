@@ -20,15 +20,11 @@ from ._exchange import Flows, Watch, eased
 from ._tcp_commands import mark_thresholds, open_before
 from ._tcp_driver import TcpDriver, TcpTotals
 
-__all__ = ["Ns3Backend", "TcpBackend", "models_tcp"]
+__all__ = ["Ns3Backend", "TcpBackend"]
 
 _NEVER = "the connections lose every segment; check the losses of the links."
 _MOST_MONITORED = 10_000
-
-
-def models_tcp(network: NetworkConfig) -> bool:
-    """Return whether a *network* is one of TCP: it says so, or says nothing of packets (which is RoCE's)."""
-    return network.tcp is not None or network.packet is None
+_MOST_NAMED = 5
 
 
 class Ns3Backend:
@@ -40,7 +36,7 @@ class Ns3Backend:
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
         """Simulate *experiment*; raises `BackendUnavailable` without ns-3 or a compiler."""
-        chosen: Backend = self.tcp if models_tcp(experiment.network) else self.roce
+        chosen: Backend = self.tcp if experiment.network.is_tcp else self.roce
         return chosen.run(experiment, progress)
 
 
@@ -133,7 +129,9 @@ def _warnings(network: NetworkConfig, totals: TcpTotals) -> list[str]:
     sentences = []
     given = set() if network.packet is None else set(network.packet.settings) - {"ERROR_RATE_PER_LINK"}
     if given:
-        sentences.append(f"Settings of RoCE have no effect on TCP: {', '.join(sorted(given))}.")
+        more = f" and {len(given) - _MOST_NAMED} more" if len(given) > _MOST_NAMED else ""
+        names = ", ".join(sorted(given)[:_MOST_NAMED])
+        sentences.append(f"Settings of RoCE have no effect on TCP: {names}{more}.")
     if totals.retransmissions:
         sentences.append(
             f"{totals.retransmissions} segments were sent again after {int(totals.links['drops'].sum())} "

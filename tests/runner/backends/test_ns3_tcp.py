@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,7 +15,7 @@ from chakrascope.converter import CollectiveType, NodeType, convert, microbenchm
 from chakrascope.errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled, ConfigError
 from chakrascope.runner import NetworkConfig, Result, prepare, simulate
 from chakrascope.runner.backends import Ns3Backend
-from chakrascope.runner.backends.ns3 import TCP, TcpDriver, build_driver, find_ns3, models_tcp
+from chakrascope.runner.backends.ns3 import TCP, TcpDriver, build_driver, find_ns3
 from chakrascope.runner.config import Link, PacketNetwork, PacketPart, TcpPart
 
 GBPS, DELAY_NS = 10, 5_000
@@ -418,10 +419,10 @@ def test_the_part_survives_its_file_and_chooses_the_model(tmp_path):
     assert loaded.tcp.complete()["queue-disc"] == "red"
     roce = PacketPart.from_mapping({"CC_MODE": 1})
     plain = NetworkConfig(("Switch",), (2,), (1.0,), (1.0,))
-    assert models_tcp(plain)
-    assert models_tcp(loaded)
-    assert not models_tcp(NetworkConfig(("Switch",), (2,), (1.0,), (1.0,), packet=roce))
-    assert models_tcp(NetworkConfig(("Switch",), (2,), (1.0,), (1.0,), packet=roce, tcp=TcpPart()))
+    assert plain.is_tcp
+    assert loaded.is_tcp
+    assert not replace(plain, packet=roce).is_tcp
+    assert replace(plain, packet=roce, tcp=TcpPart()).is_tcp
 
 
 def test_other_backends_say_that_they_do_not_read_it():
