@@ -14,7 +14,7 @@
 //                                 JITTER_NS for what the flow monitor saw; then: end SEGMENTS EVENTS
 //                                 RETRANSMISSIONS TIMEOUTS
 //
-// run stops at the first instant in which something completes, or at the limit (-1: none). A mistake is
+// run stops after the first nanosecond in which something completes, or at the limit (-1: none). A mistake is
 // answered with "error TEXT" and ends the program, as does the end of the input.
 #include <ns3/simulator.h>
 #include <sys/prctl.h>

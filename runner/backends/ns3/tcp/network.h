@@ -48,7 +48,8 @@ class Network {
 
     void send(std::uint64_t message, std::int32_t from, std::int32_t to, std::uint64_t bytes,
               std::int64_t time_ps);
-    // Simulate to the first instant in which messages are complete, but not past the limit (below 0: none).
+    // Simulate to the end of the first nanosecond in which messages are complete, but not past the limit
+    // (below 0: none).
     const std::vector<Completion>& run(std::int64_t limit_ps);
     std::int64_t now_ps() const;
     bool idle() const { return outstanding_ == 0; }

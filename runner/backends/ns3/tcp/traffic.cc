@@ -16,6 +16,7 @@ namespace chakrascope::tcp {
 namespace {
 
 constexpr std::uint16_t kPort = 5000;
+constexpr std::int64_t kPsPerNs = 1000;
 constexpr std::uint32_t kTcpStart = 13;  // bytes up to the length of the header
 
 using AcceptCallback = ns3::Callback<void, ns3::Ptr<ns3::Socket>, const ns3::Address&>;
@@ -166,9 +167,13 @@ void Network::start(std::uint64_t message, std::int32_t from, std::int32_t to, s
 }
 
 void Network::complete(std::uint64_t message) {
+    // Stop at the end of this nanosecond, which is one instant to the caller: symmetric hosts finish
+    // together.
+    if (completions_.empty())
+        ns3::Simulator::Schedule(ns3::PicoSeconds((kPsPerNs - now_ps() % kPsPerNs) % kPsPerNs),
+                                 [] { ns3::Simulator::Stop(); });
     completions_.push_back({message, now_ps()});
     --outstanding_;
-    ns3::Simulator::Stop();
 }
 
 std::int64_t Network::now_ps() const { return ns3::Simulator::Now().GetPicoSeconds() - epoch_ps_; }
