@@ -53,7 +53,7 @@ __all__ = [
 register("analytical-unaware", NativeBackend(congestion_aware=False))
 register("analytical-aware", NativeBackend(congestion_aware=True))
 register("packet", PacketBackend())
-register("ns3", PacketBackend(notes=(_NS3_ALIAS,)))
+register("ns3", Ns3Backend(roce=PacketBackend(notes=(_NS3_ALIAS,))))
 register("replay", ReplayBackend())
 register("fake", FakeBackend())
 for _kind in _ASTRA_SIM_KINDS:

@@ -1,15 +1,10 @@
-"""The backend on ns-3: its TCP, and our RoCE model on its core; compiled on first use, run as programs.
+"""The backend on ns-3: its TCP, compiled on first use, run as a program.
 
-The C++ below ``tcp/`` and ``src/`` includes ns-3's headers and is licensed under GPL-2.0-only, as ns-3 is; it
-runs as programs of their own that this package talks to through pipes.
+The C++ below ``tcp/`` includes ns-3's headers and is licensed under GPL-2.0-only, as ns-3 is; it runs as a
+program of its own that this package talks to through pipes.
 """
 
-from ._backend import RoceBackend as RoceBackend
-from ._build import ROCE as ROCE
-from ._build import TCP as TCP
-from ._build import Model as Model
 from ._build import build_driver as build_driver
-from ._driver import LinkTotals as LinkTotals
 from ._driver import PacketDriver as PacketDriver
 from ._install import Compiler as Compiler
 from ._install import Ns3Install as Ns3Install
@@ -21,15 +16,10 @@ from ._tcp_driver import TcpDriver as TcpDriver
 from ._tcp_driver import TcpTotals as TcpTotals
 
 __all__ = [
-    "ROCE",
-    "TCP",
     "Compiler",
-    "LinkTotals",
-    "Model",
     "Ns3Backend",
     "Ns3Install",
     "PacketDriver",
-    "RoceBackend",
     "TcpBackend",
     "TcpDriver",
     "TcpTotals",

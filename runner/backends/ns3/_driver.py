@@ -10,10 +10,9 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, ClassVar
+from typing import IO
 
 import numpy as np
 import pandas as pd
@@ -22,9 +21,8 @@ from ....errors import BackendError, BackendTimeout, BackendUnavailable, Cancell
 from ..._result import COLUMNS
 from ...config import PacketNetwork
 from .._process import describe_exit
-from ._commands import describe_network
 
-__all__ = ["Arrival", "LinkTotals", "Message", "PacketDriver"]
+__all__ = ["Arrival", "Message", "PacketDriver"]
 
 Message = tuple[int, int, int, int, int]
 """Id, source host, destination host, bytes, and when it is sent in ns."""
@@ -36,19 +34,6 @@ _POLL_S = 0.1
 _CHUNK = 1 << 16
 
 
-@dataclass(frozen=True)
-class LinkTotals:
-    """What every direction of every link carried, and the data packets and events of the run.
-
-    *history* has a row a direction and a stretch of time in which something was sent.
-    """
-
-    links: pd.DataFrame
-    history: pd.DataFrame
-    data_packets: int
-    events: int
-
-
 class PacketDriver:
     """A driver program simulating one network; a context manager that ends it.
 
@@ -57,19 +42,14 @@ class PacketDriver:
     program.
     """
 
-    link_fields: ClassVar[tuple[str, ...]] = (
-        *("src", "dst", "bytes", "busy_ps", "queue_ps", "paused_ps"),
-        *("packets", "pauses", "drops", "largest_queue_bytes"),
-    )
-
     def __init__(
         self,
         program: Path,
         network: PacketNetwork,
+        commands: str,
         *,
         keep_going: Callable[[], bool] = lambda: True,
         timeout_s: float = 3600.0,
-        commands: str | None = None,
     ) -> None:
         self._keep_going = keep_going
         self._next_tick = time.monotonic()
@@ -85,13 +65,13 @@ class PacketDriver:
         except OSError as error:
             self._errors.close()
             raise BackendUnavailable(
-                f"The compiled packet model {program} cannot be started ({error.strerror}); delete it, "
+                f"The compiled model of TCP {program} cannot be started ({error.strerror}); delete it, "
                 "and it is compiled again."
             ) from error
         try:
             if self._process.stdin is not None:
                 os.set_blocking(self._process.stdin.fileno(), False)
-            self._ask(describe_network(network) if commands is None else commands, until="ready")
+            self._ask(commands, until="ready")
         except BaseException:
             self.close()
             raise
@@ -124,11 +104,6 @@ class PacketDriver:
         lines.append(f"run {limit_ns * 1000 if limit_ns >= 0 else -1}\n")
         return [_arrival(line) for line in self._ask("".join(lines), until="now")]
 
-    def totals(self) -> LinkTotals:
-        """Return what the links carried so far; nodes are the ranks, then the switches."""
-        rows, (packets, events, *_) = self.report()
-        return LinkTotals(*self.link_tables(rows), packets, events)
-
     def report(self) -> tuple[dict[str, list[list[int]]], list[int]]:
         """Return the numbers of all lines the program reports by the kind of line, and those of the last."""
         *lines, end = self._ask("links\n", until="end", keep_last=True)
@@ -138,9 +113,11 @@ class PacketDriver:
             rows[kind].append([int(word) for word in words])
         return rows, [int(word) for word in end.split(" ")[1:]]
 
-    def link_tables(self, rows: Mapping[str, list[list[int]]]) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return what the links carried, and when; nodes are the ranks, then the switches."""
-        links: pd.DataFrame = pd.DataFrame(rows["l"], columns=list(self.link_fields))
+    def link_tables(
+        self, rows: Mapping[str, list[list[int]]], fields: Sequence[str]
+    ) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return the *fields* of what the links carried, and when; nodes are the ranks, then the switches."""
+        links: pd.DataFrame = pd.DataFrame(rows["l"], columns=list(fields))
         history = _history(rows["u"])
         order = {node: rank for rank, node in enumerate(self._hosts)}
         switches = sorted({*links["src"], *links["dst"]} - set(order))
@@ -155,7 +132,7 @@ class PacketDriver:
         lines: list[str] = []
         for line in self._read_lines():
             if line.startswith("error "):
-                raise BackendError(f"The packet model refused the experiment: {line[6:]}.")
+                raise BackendError(f"The model of TCP refused the experiment: {line[6:]}.")
             if line.split(" ", 1)[0] == until:
                 return [*lines, line] if keep_last else lines
             lines.append(line)
@@ -217,7 +194,7 @@ class PacketDriver:
         said = self._errors.read()[-600:].decode("utf-8", "replace").strip()
         last = f" It said: {' | '.join(said.splitlines()[-3:])}." if said else ""
         return BackendError(
-            f"The packet model ended in the middle of a simulation: {describe_exit(status)}.{last} Simulate "
+            f"The model of TCP ended in the middle of a simulation: {describe_exit(status)}.{last} Simulate "
             "a smaller network, or report this with the experiment."
         )
 
@@ -229,7 +206,7 @@ def _arrival(line: str) -> Arrival:
         return int(message), -(-int(time_ps) // 1000)
     except ValueError as error:
         raise BackendError(
-            f"The answer of the packet model cannot be understood ('{line[:80]}'); delete the folder "
+            f"The answer of the model of TCP cannot be understood ('{line[:80]}'); delete the folder "
             "chakrascope/ns3 in your cache, and it is compiled again."
         ) from error
 

@@ -14,8 +14,7 @@ from .._base import Backend, Progress
 from .._flows import completion_times
 from .._native import NativeBackend
 from .._process import backend_timeout_s
-from ._backend import RoceBackend
-from ._build import TCP, build_driver
+from ._build import build_driver
 from ._exchange import Flows, Watch, eased
 from ._tcp_commands import mark_thresholds, open_before
 from ._tcp_driver import TcpDriver, TcpTotals
@@ -30,9 +29,9 @@ _MOST_NAMED = 5
 class Ns3Backend:
     """Simulates TCP, but hands networks with RoCE settings (``packet``) to *roce*."""
 
-    def __init__(self, timeout_s: float | None = None, roce: Backend | None = None) -> None:
-        self.tcp = TcpBackend(timeout_s)
-        self.roce = RoceBackend(timeout_s) if roce is None else roce
+    def __init__(self, roce: Backend) -> None:
+        self.tcp = TcpBackend()
+        self.roce = roce
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
         """Simulate *experiment*; raises `BackendUnavailable` without ns-3 or a compiler."""
@@ -57,7 +56,7 @@ class TcpBackend(NativeBackend):
         part = experiment.network.tcp or TcpPart()
         timeout_s = backend_timeout_s() if self.timeout_s is None else self.timeout_s
         watch = Watch(progress)
-        program, ns3 = build_driver(watch.keep_going, model=TCP)
+        program, ns3 = build_driver(watch.keep_going)
 
         def attempt(overtaking: int) -> tuple[Result, TcpTotals, pd.DataFrame]:
             driver = TcpDriver(program, packet, part, keep_going=watch.keep_going, timeout_s=timeout_s)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import pandas as pd
 
@@ -15,6 +14,10 @@ from ._tcp_commands import describe_tcp
 
 __all__ = ["TcpDriver", "TcpTotals"]
 
+_LINK_FIELDS = (
+    *("src", "dst", "bytes", "busy_ps", "queue_ps"),
+    *("packets", "drops", "marks", "largest_queue_bytes"),
+)
 _FLOW_FIELDS = (
     *("src", "dst", "src_port", "dst_port", "sent_packets", "received_packets"),
     *("sent_bytes", "received_bytes", "lost_packets", "delay_sum_ns", "jitter_sum_ns"),
@@ -41,11 +44,6 @@ class TcpDriver(PacketDriver):
     Nodes are numbered ranks first. Otherwise as `PacketDriver`.
     """
 
-    link_fields: ClassVar[tuple[str, ...]] = (
-        *("src", "dst", "bytes", "busy_ps", "queue_ps"),
-        *("packets", "drops", "marks", "largest_queue_bytes"),
-    )
-
     def __init__(
         self,
         program: Path,
@@ -57,12 +55,12 @@ class TcpDriver(PacketDriver):
     ) -> None:
         numbered = network.hosts_first()
         commands = describe_tcp(numbered, part)
-        super().__init__(program, numbered, keep_going=keep_going, timeout_s=timeout_s, commands=commands)
+        super().__init__(program, numbered, commands, keep_going=keep_going, timeout_s=timeout_s)
 
     def tcp_totals(self) -> TcpTotals:
         """Return what was counted so far."""
         rows, (segments, events, retransmissions, timeouts) = self.report()
         monitored = [dict(zip(_FLOW_FIELDS, row, strict=True)) for row in rows["f"]]
         again = {row[0]: row[1] for row in rows["r"]}
-        links, history = self.link_tables(rows)
+        links, history = self.link_tables(rows, _LINK_FIELDS)
         return TcpTotals(links, history, again, monitored, segments, events, retransmissions, timeouts)

@@ -17,8 +17,8 @@ from workloads import coll, comp, workload
 from chakrascope.errors import BackendError, Cancelled
 from chakrascope.runner import prepare
 from chakrascope.runner.backends.astra_sim import AstraSimBackend, AstraSimProgram
-from chakrascope.runner.backends.ns3._driver import PacketDriver
-from chakrascope.runner.config import PacketNetwork
+from chakrascope.runner.backends.ns3 import TcpDriver
+from chakrascope.runner.config import PacketNetwork, TcpPart
 
 FAKE = Path(__file__).with_name("fake_astra_sim.py")
 
@@ -38,7 +38,7 @@ def test_a_packet_model_without_memory_says_so(ns3, tmp_path):
     tight = executable(tmp_path / "tight", f"#!/bin/sh\nulimit -v 60000\nexec {ns3}\n")
     hosts = 3000
     with pytest.raises(BackendError, match=r"not enough memory|SIGKILL|SIGABRT"):
-        PacketDriver(tight, PacketNetwork.of(star(hosts)))
+        TcpDriver(tight, PacketNetwork.of(star(hosts)), TcpPart())
 
 
 def test_our_engine_without_memory_says_so():
@@ -74,8 +74,11 @@ def test_cancelling_reaches_a_program_that_does_not_read(tmp_path):
     deaf = executable(tmp_path / "deaf", "#!/bin/sh\nexec sleep 600\n")
     asked = []
     with pytest.raises(Cancelled):
-        PacketDriver(
-            deaf, PacketNetwork.of(star(3000)), keep_going=lambda: asked.append(None) or len(asked) < 4
+        TcpDriver(
+            deaf,
+            PacketNetwork.of(star(3000)),
+            TcpPart(),
+            keep_going=lambda: asked.append(None) or len(asked) < 4,
         )
 
 
@@ -130,4 +133,4 @@ def test_the_model_cannot_be_compiled_on_a_full_disk(ns3, tmp_path):
         timeout=600,
     )
     assert "does not compile" in answer.stdout
-    assert not list(tmp_path.rglob("packetnet"))
+    assert not list(tmp_path.rglob("tcpnet"))

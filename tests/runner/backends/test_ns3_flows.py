@@ -12,14 +12,13 @@ import pytest
 from packets import star
 
 from chakrascope.errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled
-from chakrascope.runner.backends.ns3 import find_compiler, find_ns3
+from chakrascope.runner.backends.ns3 import TcpDriver, find_compiler, find_ns3
 from chakrascope.runner.backends.ns3._build import build_driver
-from chakrascope.runner.backends.ns3._driver import PacketDriver
-from chakrascope.runner.config import PacketNetwork
+from chakrascope.runner.config import PacketNetwork, TcpPart
 
 
 def test_a_driver_that_dies_is_named(ns3):
-    with PacketDriver(ns3, PacketNetwork.of(star(2))) as driver:
+    with TcpDriver(ns3, PacketNetwork.of(star(2)), TcpPart()) as driver:
         os.kill(driver._process.pid, signal.SIGKILL)
         with pytest.raises(BackendError, match=r"SIGKILL \(often: out of memory\)"):
             driver.advance([(0, 0, 1, 10, 0)], -1)
@@ -30,12 +29,12 @@ def test_cancelling_and_the_time_limit_take_effect_at_once(ns3):
     end = time.monotonic() + 0.3
     with (
         pytest.raises(Cancelled),
-        PacketDriver(ns3, packet, keep_going=lambda: time.monotonic() < end) as driver,
+        TcpDriver(ns3, packet, TcpPart(), keep_going=lambda: time.monotonic() < end) as driver,
     ):
         driver.advance(endless, -1)
     with (
         pytest.raises(BackendTimeout, match=r"within 0\.3 s"),
-        PacketDriver(ns3, packet, timeout_s=0.3) as driver,
+        TcpDriver(ns3, packet, TcpPart(), timeout_s=0.3) as driver,
     ):
         driver.advance(endless, -1)
 
@@ -50,10 +49,10 @@ def test_a_driver_that_answers_nonsense_or_nothing_is_an_error(tmp_path):
     packet = PacketNetwork.of(star(2))
     silent = script(tmp_path / "silent", "import sys; sys.stderr.write('no memory left'); sys.exit(3)")
     with pytest.raises(BackendError, match=r"exit status 3.*no memory left"):
-        PacketDriver(silent, packet)
+        TcpDriver(silent, packet, TcpPart())
     refusing = script(tmp_path / "refusing", "print('error there is no such thing', flush=True)")
     with pytest.raises(BackendError, match="no such thing"):
-        PacketDriver(refusing, packet)
+        TcpDriver(refusing, packet, TcpPart())
     odd = script(
         tmp_path / "odd",
         "import sys\nfor line in sys.stdin:\n"
@@ -61,19 +60,20 @@ def test_a_driver_that_answers_nonsense_or_nothing_is_an_error(tmp_path):
         "    if line.startswith('run'): print('what?', 'now 7', sep='\\n', flush=True)\n",
     )
     with (
-        PacketDriver(odd, packet) as driver,
+        TcpDriver(odd, packet, TcpPart()) as driver,
         pytest.raises(BackendError, match=r"cannot be understood.*what\?"),
     ):
         driver.advance([], -1)
     with pytest.raises(BackendUnavailable, match="cannot be started"):
-        PacketDriver(tmp_path / "absent", packet)
+        TcpDriver(tmp_path / "absent", packet, TcpPart())
 
 
 def fake_ns3(folder):
     (folder / "include" / "ns3").mkdir(parents=True)
     (folder / "include" / "ns3" / "core-module.h").touch()
     (folder / "lib64").mkdir()
-    (folder / "lib64" / "libns3.44-core.so").touch()
+    for module in ("core", "flow-monitor", "internet", "network", "point-to-point", "traffic-control"):
+        (folder / "lib64" / f"libns3.44-{module}.so").touch()
     return folder
 
 

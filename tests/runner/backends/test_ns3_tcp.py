@@ -14,8 +14,7 @@ from workloads import coll, comp, workload
 from chakrascope.converter import CollectiveType, NodeType, convert, microbenchmark
 from chakrascope.errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled, ConfigError
 from chakrascope.runner import NetworkConfig, Result, prepare, simulate
-from chakrascope.runner.backends import Ns3Backend
-from chakrascope.runner.backends.ns3 import TCP, TcpDriver, build_driver, find_ns3
+from chakrascope.runner.backends.ns3 import TcpBackend, TcpDriver, build_driver, find_ns3
 from chakrascope.runner.config import Link, PacketNetwork, PacketPart, TcpPart
 
 GBPS, DELAY_NS = 10, 5_000
@@ -29,7 +28,7 @@ MIB = 1 << 20
 def tcp():
     """Return the compiled model of TCP, or skip with what it lacks."""
     try:
-        return build_driver(model=TCP)[0]
+        return build_driver()[0]
     except BackendUnavailable as error:
         pytest.skip(f"ns-3 or a C++ compiler is absent: {error}")
 
@@ -350,9 +349,9 @@ def test_cancelling_ends_the_program_and_so_does_the_time_limit(tcp):
     ready = prepare(microbenchmark("all-reduce", 2, 1 << 36), "default", star(2), backend="ns3")
     seen = []
     with pytest.raises(Cancelled):
-        Ns3Backend().run(ready, lambda now, done: len(seen) < 3 and not seen.append(now))
+        TcpBackend().run(ready, lambda now, done: len(seen) < 3 and not seen.append(now))
     with pytest.raises(BackendTimeout):
-        Ns3Backend(timeout_s=0.5).run(ready)
+        TcpBackend(timeout_s=0.5).run(ready)
     driver = TcpDriver(tcp, PacketNetwork.of(star(2)), TcpPart())
     number = driver._process.pid
     driver.close()
@@ -364,7 +363,7 @@ def test_cancelling_ends_the_program_and_so_does_the_time_limit(tcp):
 
 def test_without_a_compiler_or_a_module_the_next_step_is_named(tmp_path):
     with pytest.raises(BackendUnavailable, match=r"no C\+\+ compiler.*apt-get install g\+\+"):
-        build_driver(environment={"PATH": str(tmp_path), "HOME": str(tmp_path)}, model=TCP)
+        build_driver(environment={"PATH": str(tmp_path), "HOME": str(tmp_path)})
     (tmp_path / "include" / "ns3").mkdir(parents=True)
     (tmp_path / "include" / "ns3" / "core-module.h").write_text("")
     (tmp_path / "lib").mkdir()
