@@ -3,7 +3,7 @@
 # make fuzz   the tests of properties with new random examples
 # make lint / types / format   what continuous integration also checks
 # make wheels   everything a machine without internet needs to install chakrascope, in wheels/
-# make sanitize   the tests of the engine and the converter under AddressSanitizer and UndefinedBehaviorSanitizer
+# make sanitize   the tests of the engine, its packet network and the converter under AddressSanitizer and UndefinedBehaviorSanitizer
 
 PYTHON ?= python3
 VENV := .venv
@@ -56,7 +56,8 @@ wheels: | $(BIN)/python
 sanitize: .stamps/dev
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/sanitize -C cmake.define.CHAKRASCOPE_SANITIZE=ON .
 	PYTHONPATH=build/sanitize LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
-		UBSAN_OPTIONS=halt_on_error=1 $(BIN)/python -m pytest tests/engine tests/converter
+		UBSAN_OPTIONS=halt_on_error=1 $(BIN)/python -m pytest tests/engine tests/converter \
+		tests/runner/backends/test_packet.py tests/runner/backends/test_packet_flows.py
 
 .stamps/system:
 	@mkdir -p .stamps

@@ -2,7 +2,7 @@
 """Write docs/fidelity.md: how far the analytical backends are from the packet-level one, and where.
 
 ``python scripts/fidelity_report.py [-o FOLDER]`` simulates every pattern of communication, of every size, on
-every network, with every backend. Needs ns-3 (docs/backends.md), the measure of the others.
+every network, with every backend; `packet` is the measure of the others.
 """
 
 from __future__ import annotations

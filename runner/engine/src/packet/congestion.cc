@@ -126,7 +126,7 @@ class Timely final : public CongestionControl {
 
     void acknowledged(Flow& flow, const Packet& packet) override {
         if (packet.sequence <= window_end_) return;
-        const double rtt = static_cast<double>(flow.world.clock.now() - packet.stamp);
+        const double rtt = static_cast<double>(flow.world.clock.now() - packet.telemetry->sent);
         if (window_end_ > 0) update(flow, rtt);
         if (flow.sent <= window_end_) return;
         window_end_ = flow.sent;

@@ -37,6 +37,8 @@ struct Flow {
     // The ports that its data leaves by from the source on, and what answers it from the destination on.
     std::vector<Port*> forth;
     std::vector<Port*> back;
+    Path forth_path;
+    Path back_path;
     Port& out() const { return *forth.front(); }
 
     // The sender's side.

@@ -92,11 +92,15 @@ Packet* Host::make_data(Flow& flow) {
     ++world_.pool.data_packets;
     packet->kind = Kind::Data;
     packet->flow = &flow;
+    packet->path = flow.forth_path;
     packet->payload =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(settings_.payload_bytes, flow.left()));
     packet->bytes = packet->payload + settings_.header_bytes();
     packet->sequence = flow.sent;
-    packet->stamp = world_.clock.now();
+    if (settings_.control == Control::Timely) {
+        if (!packet->telemetry) packet->telemetry = std::make_unique<Telemetry>();
+        packet->telemetry->sent = world_.clock.now();
+    }
     flow.sent += packet->payload;
     flow.last_bytes = packet->bytes;
     flow.next_send = world_.clock.now() + flow.gap(settings_.rate_bound ? flow.rate_bps : flow.line_bps);
@@ -145,6 +149,7 @@ void Host::answer(Packet* packet, Kind kind) {
     Flow& flow = *packet->flow;
     packet->kind = kind;
     packet->step = 0;
+    packet->path = flow.back_path;
     packet->bytes = settings_.ack_bytes();
     packet->payload = 0;
     packet->sequence = flow.expected;

@@ -36,10 +36,10 @@ Step next_step(const Settings& settings, double rate, std::uint32_t stage, doubl
 }  // namespace
 
 void add_report(Packet& packet, const Settings& settings, const HopReport& report) {
-    if (packet.hops >= Packet::kHops) return;
+    if (packet.hops >= Telemetry::kHops) return;
     const std::uint64_t scale = settings.telemetry_scale;
-    if (!packet.reports) packet.reports = std::make_unique<std::array<HopReport, Packet::kHops>>();
-    (*packet.reports)[packet.hops++] = {
+    if (!packet.telemetry) packet.telemetry = std::make_unique<Telemetry>();
+    packet.telemetry->reports[packet.hops++] = {
         report.rate_bps,
         static_cast<Ticks>(static_cast<std::uint64_t>(report.time / 1000) & kTimeMask),
         (report.bytes / (kBytesUnit * scale)) & kBytesMask,
@@ -62,7 +62,7 @@ void Hpcc::acknowledged(Flow& flow, const Packet& packet) {
 void Hpcc::react(Flow& flow, const Packet& packet, bool fast) {
     if (window_end_ == 0) {
         window_end_ = flow.sent;
-        for (std::size_t i = 0; i < packet.hops; ++i) hops_[i].last = (*packet.reports)[i];
+        for (std::size_t i = 0; i < packet.hops; ++i) hops_[i].last = packet.telemetry->reports[i];
         return;
     }
     bool heard = false;
@@ -93,15 +93,15 @@ double Hpcc::react_to_path(Flow& flow, const Packet& packet, bool fast, bool& he
     double busiest = 0;
     Ticks covered = 0;
     for (std::size_t i = 0; i < packet.hops; ++i) {
-        if (settings_.skip_empty_queues && fast && (*packet.reports)[i].queue_bytes == 0) continue;
+        if (settings_.skip_empty_queues && fast && packet.telemetry->reports[i].queue_bytes == 0) continue;
         heard = true;
         Ticks elapsed = 0;
-        const double here = hop_utilisation(flow, (*packet.reports)[i], hops_[i].last, elapsed);
+        const double here = hop_utilisation(flow, packet.telemetry->reports[i], hops_[i].last, elapsed);
         if (here > busiest) {
             busiest = here;
             covered = elapsed;
         }
-        hops_[i].last = (*packet.reports)[i];
+        hops_[i].last = packet.telemetry->reports[i];
     }
     if (!heard) return rate_;
     const double base = static_cast<double>(flow.base_rtt);
@@ -121,13 +121,13 @@ double Hpcc::react_per_hop(Flow& flow, const Packet& packet, bool fast, bool& he
     const double base = static_cast<double>(flow.base_rtt);
     for (std::size_t i = 0; i < packet.hops; ++i) {
         Hop& hop = hops_[i];
-        if (!(settings_.skip_empty_queues && fast && (*packet.reports)[i].queue_bytes == 0)) {
+        if (!(settings_.skip_empty_queues && fast && packet.telemetry->reports[i].queue_bytes == 0)) {
             heard = true;
             Ticks elapsed = 0;
-            const double here = hop_utilisation(flow, (*packet.reports)[i], hop.last, elapsed);
+            const double here = hop_utilisation(flow, packet.telemetry->reports[i], hop.last, elapsed);
             const double share = std::min(static_cast<double>(elapsed), base) / base;
             hop.utilisation = hop.utilisation * (1 - share) + here * share;
-            hop.last = (*packet.reports)[i];
+            hop.last = packet.telemetry->reports[i];
         }
         const Step step = next_step(settings_, hop.rate_bps, hop.stage, hop.utilisation, flow.line_bps);
         smallest = std::min(smallest, step.rate_bps);

@@ -35,7 +35,7 @@ class Hpcc final : public CongestionControl {
     double utilisation_ = 1;
     std::uint32_t stage_ = 0;
     std::uint64_t window_end_ = 0;
-    std::array<Hop, Packet::kHops> hops_;
+    std::array<Hop, Telemetry::kHops> hops_;
 };
 
 // How busy a port is, averaged over a round trip, for HPCC-PINT.

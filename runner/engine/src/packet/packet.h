@@ -22,24 +22,41 @@ struct HopReport {
     std::uint64_t queue_bytes = 0;
 };
 
-struct Packet {
+// What senders hear of the way beside marks.
+struct Telemetry {
     static constexpr std::size_t kHops = 5;
 
+    Ticks sent = 0;  // for TIMELY
+    std::array<HopReport, kHops> reports;
+};
+
+// The ports that a packet leaves by, as their numbers at each node on its way, the source's first. Those that
+// do not fit are looked up in its flow.
+struct Path {
+    static constexpr std::size_t kSteps = 8;
+    static constexpr std::uint8_t kLookUp = 255;
+
+    std::array<std::uint8_t, kSteps> ports{};
+};
+
+// As large as a line of the cache: on large fabrics most of the time goes into fetching packets.
+struct alignas(64) Packet {
     Packet* next = nullptr;
     Flow* flow = nullptr;
-    Kind kind = Kind::Data;
-    bool marked = false;         // by a switch: congestion; in an acknowledgement: the data was marked
-    std::uint8_t hops = 0;       // that have reported
-    std::uint8_t step = 0;       // on the path of its flow, forth or back
-    std::uint16_t ingress = 0;   // the port by which it entered the switch it is in
-    std::uint16_t load = 0;      // the largest on its way so far, for HPCC-PINT
+    Ticks queued_since = 0;
+    std::uint64_t sequence = 0;  // data: its first byte; ack, nack: the next byte expected
     std::uint32_t bytes = 0;     // on the wire
     std::uint32_t payload = 0;   // of data
-    std::uint64_t sequence = 0;  // data: its first byte; ack, nack: the next byte expected
-    Ticks stamp = 0;             // when it was sent, for TIMELY
-    Ticks queued_since = 0;
-    std::unique_ptr<std::array<HopReport, kHops>> reports;  // kept from use to use once HPCC made them
+    Path path;
+    std::uint16_t step = 0;     // on its path
+    std::uint16_t ingress = 0;  // the port by which it entered the switch it is in
+    std::uint16_t load = 0;     // the largest on its way so far, for HPCC-PINT
+    Kind kind = Kind::Data;
+    bool marked : 1 = false;    // by a switch: congestion; in an acknowledgement: the data was marked
+    std::uint8_t hops : 7 = 0;  // that have reported
+    std::unique_ptr<Telemetry> telemetry;  // kept from use to use once TIMELY or HPCC made it
 };
+static_assert(sizeof(Packet) == 64);
 
 // First in, first out, without allocations.
 class PacketQueue {

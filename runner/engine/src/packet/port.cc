@@ -69,7 +69,7 @@ void Port::arrive(Packet* packet) {
         world_.pool.give_back(packet);
         return;
     }
-    if (peer_->loss_ > 0 && world_.clock.chance() < peer_->loss_) {
+    if (loss_ > 0 && world_.clock.chance() < loss_) {
         peer_->count_drop();
         packet->flow->lost();
         --packet->flow->packets;

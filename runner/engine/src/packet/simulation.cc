@@ -12,6 +12,15 @@ namespace {
 
 constexpr int kStartSteps = 2;
 
+Path numbers(const std::vector<Port*>& ports) {
+    Path path;
+    for (std::size_t step = 0; step < std::min(ports.size(), Path::kSteps); ++step) {
+        path.ports[step] =
+            static_cast<std::uint8_t>(std::min<std::uint16_t>(ports[step]->index(), Path::kLookUp));
+    }
+    return path;
+}
+
 }  // namespace
 
 Simulation::Simulation(const engine::FabricDescription& fabric, const Settings& settings)
@@ -102,6 +111,8 @@ void Simulation::send(std::uint64_t message, std::int32_t source, std::int32_t d
     const std::uint16_t port = source_ports_.take(source, destination);
     flow.forth = path(source, destination, engine::data_ports(port));
     flow.back = path(destination, source, engine::answer_ports(port));
+    flow.forth_path = numbers(flow.forth);
+    flow.back_path = numbers(flow.back);
     const Ticks delay = std::max<Ticks>(time - world_.clock.now(), 0);
     if (world_.settings.repeats_astra_sim()) {
         flow.start_steps = kStartSteps;

@@ -23,7 +23,9 @@ double lookup(const std::map<std::uint64_t, double>& table, std::uint64_t rate) 
 }  // namespace
 
 Port& Switch::add_port() {
-    return ports_.emplace_back(*this, static_cast<std::uint16_t>(ports_.size()), world_);
+    Port& port = ports_.emplace_back(*this, static_cast<std::uint16_t>(ports_.size()), world_);
+    by_number_.push_back(&port);
+    return port;
 }
 
 void Switch::build(std::uint64_t interface_rate_bps, Ticks longest_rtt) {
@@ -52,8 +54,7 @@ void Switch::build(std::uint64_t interface_rate_bps, Ticks longest_rtt) {
 }
 
 void Switch::receive(Port& port, Packet* packet) {
-    const Flow& flow = *packet->flow;
-    Port& out = *(packet->kind == Kind::Data ? flow.forth : flow.back)[++packet->step];
+    Port& out = way_out(*packet);
     if (settings_.ack_high_priority && packet->kind != Kind::Data) return out.send_control(packet);
     const std::size_t ingress = port.index();
     if (!admit(ingress, packet->bytes)) {
@@ -67,6 +68,13 @@ void Switch::receive(Port& port, Packet* packet) {
     waiting_bytes_[out.index()] += packet->bytes;
     pause_if_needed(ingress);
     out.send_data(packet);
+}
+
+Port& Switch::way_out(Packet& packet) {
+    const std::size_t step = ++packet.step;
+    const std::uint8_t number = step < Path::kSteps ? packet.path.ports[step] : Path::kLookUp;
+    if (number != Path::kLookUp) return *by_number_[number];
+    return *(packet.kind == Kind::Data ? packet.flow->forth : packet.flow->back)[step];
 }
 
 Packet* Switch::next(Port& port) {

@@ -45,12 +45,14 @@ class Switch final : public Node {
     void resume_if_possible(std::size_t ingress);
     void send_pause(std::size_t ingress, Kind kind);
     bool should_mark(std::size_t egress) const;
+    Port& way_out(Packet& packet);
     void leave(Port& port, Packet* packet);
     void report_load(Port& port, Packet& packet);
 
     World& world_;
     const Settings& settings_;
     std::deque<Port> ports_;
+    std::vector<Port*> by_number_;
     std::vector<Ingress> ingress_;
     std::vector<Marking> marking_;
     std::vector<std::uint64_t> waiting_bytes_;  // data for each port

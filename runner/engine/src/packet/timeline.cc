@@ -58,6 +58,8 @@ Timeline::Entry Timeline::pop_queue() {
         std::pop_heap(heads_.begin(), heads_.end(), kLater);
         heads_.pop_back();
     } else {
+        // What comes next here is a packet that may have left the caches long ago.
+        __builtin_prefetch(entries.front().event.argument);
         heads_.front().time = entries.front().time;
         heads_.front().number = entries.front().number;
         sink_first();
