@@ -41,7 +41,8 @@ def test_a_packet_model_without_memory_says_so(ns3, tmp_path):
         TcpDriver(tight, PacketNetwork.of(star(hosts)), TcpPart())
 
 
-def test_our_engine_without_memory_says_so():
+@pytest.mark.parametrize("backend", ["analytical-aware", "packet"])
+def test_our_engine_without_memory_says_so(backend):
     # A process of its own: the limit cannot be taken back.
     code = (
         "import resource, sys\n"
@@ -52,7 +53,7 @@ def test_our_engine_without_memory_says_so():
         "ranks = 20_000\n"
         "network = NetworkConfig(('Ring',), (ranks,), (50.0,), (500.0,))\n"
         "job = microbenchmark('all-reduce', ranks, 1 << 30)\n"
-        "asked = prepare(job, 'default', network, backend='analytical-aware')\n"
+        "asked = prepare(job, 'default', network, backend=sys.argv[1])\n"
         "backend = get_backend(asked.backend)\n"
         "used = int(Path('/proc/self/statm').read_text().split()[0]) * resource.getpagesize()\n"
         "resource.setrlimit(resource.RLIMIT_AS, (used + (8 << 20),) * 2)\n"
@@ -60,7 +61,7 @@ def test_our_engine_without_memory_says_so():
         "except BackendError as error: print(error)\n"
     )
     answer = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, backend],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
