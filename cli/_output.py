@@ -8,6 +8,7 @@ import json
 import math
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
+    "clock",
     "console",
     "counter",
     "error_console",
@@ -170,6 +172,27 @@ def counter(status: Status, what: str) -> Callable[[int, int], None]:
 
     def show(done: int, of: int) -> None:
         status.update(f"{text}: {done} of {of} {what}")
+
+    return show
+
+
+def clock(status: Status, ranks: int) -> Callable[[int, int], bool]:
+    """Return a callback for how far a simulation of *ranks* is: shown beside the text of *status*.
+
+    Where no terminal shows that, it becomes lines on standard error, the first after a second and each twice
+    as late as the one before. It never cancels.
+    """
+    text, next_s, began_s = status.status, 1.0, time.monotonic()
+
+    def show(simulated_ns: int, finished: int) -> bool:
+        nonlocal next_s
+        told = f"{text}: {duration_text(simulated_ns)} simulated, {finished:,} of {ranks:,} ranks finished"
+        if error_console.is_terminal:
+            status.update(told)
+        elif time.monotonic() - began_s >= next_s:
+            next_s *= 2
+            error_console.print(told, soft_wrap=True)
+        return True
 
     return show
 

@@ -17,7 +17,7 @@ from ..runner.config import read_failures
 from ..support import count_text, duration_text
 from ._check import print_check
 from ._network_options import failed_links, link_defaults, network_changes
-from ._output import console, format_option, print_frame, print_json, print_next, stage
+from ._output import clock, console, format_option, print_frame, print_json, print_next, stage
 
 __all__ = ["Target", "choose_network", "default_backends", "run_command", "simulate_study", "target_options"]
 
@@ -122,8 +122,9 @@ def simulate(experiments: Iterable[Experiment]) -> Iterator[tuple[Experiment, Re
     """Yield each experiment with its result."""
     for experiment in experiments:
         ranks = count_text(experiment.workload.num_ranks, "rank")
-        with stage(f"{experiment.backend}: {ranks} on {experiment.network.name}"):
-            result = get_backend(experiment.backend).run(experiment)
+        with stage(f"{experiment.backend}: {ranks} on {experiment.network.name}") as status:
+            backend = get_backend(experiment.backend)
+            result = backend.run(experiment, clock(status, experiment.workload.num_ranks))
         yield experiment, result
 
 

@@ -1,0 +1,39 @@
+"""A simulation tells how far it is, on a terminal and in a log file."""
+
+from __future__ import annotations
+
+import pytest
+from studies import make_workload
+
+from chakrascope.cli import main
+from chakrascope.runner import get_backend
+
+
+class Slow:
+    """The unaware backend, asked for its progress at the seconds of a clock of ours."""
+
+    def __init__(self, clock):
+        self.clock = clock
+
+    def run(self, experiment, progress=None):
+        for second in (0.5, 1.5, 1.9, 3.0, 5.0, 40.0):
+            self.clock[0] = second
+            assert progress(round(second * 1e9), int(second)) is True
+        return get_backend("analytical-unaware").run(experiment, progress)
+
+
+def test_a_log_has_a_line_after_a_second_and_ever_fewer(capsys, monkeypatch, tmp_path):
+    clock = [0.0]
+    monkeypatch.setattr("chakrascope.cli._output.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("chakrascope.cli._run.get_backend", lambda _name: Slow(clock))
+    make_workload().save(tmp_path / "w")
+    with pytest.raises(SystemExit) as stop:
+        main(["run", "--workload-configuration", str(tmp_path / "w"), "--network", "ring-2"])
+    assert stop.value.code == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if " simulated, " in line]
+    assert [line.split(": ", 2)[2] for line in lines] == [
+        "1.50 s simulated, 1 of 2 ranks finished",
+        "3.00 s simulated, 3 of 2 ranks finished",
+        "5.00 s simulated, 5 of 2 ranks finished",
+        "40.0 s simulated, 40 of 2 ranks finished",
+    ]
