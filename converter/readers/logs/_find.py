@@ -59,8 +59,8 @@ def read_logs(targets: Sequence[str | Path]) -> Logs:
         place = str(targets[0]) if len(targets) == 1 else f"{targets[0]} and {len(targets) - 1} more"
         if not kinds and found.keys() & _TRACES:
             raise UsageError(
-                f"{place} holds traces, not logs. Give them with --device-trace {targets[0]}, and the host traces "
-                "among them with --host-trace."
+                f"{place} holds traces, not logs. Give them with --device-trace {targets[0]}, and the host "
+                "traces among them with --host-trace."
             )
         if not kinds:
             raise UsageError(
