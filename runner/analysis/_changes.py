@@ -9,7 +9,7 @@ from ._what_if import Target, targets
 __all__ = ["changes", "drops"]
 
 _LINKS, _EDGES = 5, 12
-_SINGLE_LINKS = ("packet", "ns3", "astra-sim:ns3")
+_SINGLE_LINKS = ("flow", "packet", "ns3", "astra-sim:ns3")
 
 
 def changes(run: RunAnalysis) -> list[Target]:

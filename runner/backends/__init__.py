@@ -7,6 +7,7 @@ from ._base import get_backend as get_backend
 from ._base import register as register
 from ._base import register_family as register_family
 from ._fake import FakeBackend as FakeBackend
+from ._flow import FlowBackend as FlowBackend
 from ._native import NativeBackend as NativeBackend
 from ._native import ReplayBackend as ReplayBackend
 from ._native import engine_config as engine_config
@@ -32,6 +33,7 @@ __all__ = [
     "AstraSimProgram",
     "Backend",
     "FakeBackend",
+    "FlowBackend",
     "NativeBackend",
     "Ns3Backend",
     "PacketBackend",
@@ -52,6 +54,7 @@ __all__ = [
 
 register("analytical-unaware", NativeBackend(congestion_aware=False))
 register("analytical-aware", NativeBackend(congestion_aware=True))
+register("flow", FlowBackend())
 register("packet", PacketBackend())
 register("ns3", Ns3Backend(roce=PacketBackend(notes=(_NS3_ALIAS,))))
 register("replay", ReplayBackend())

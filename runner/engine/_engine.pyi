@@ -66,6 +66,7 @@ class FabricReport:
     flows: dict[str, npt.NDArray[np.int64]]
     links: dict[str, npt.NDArray[np.int64]]
     stretches: dict[str, npt.NDArray[np.int64]]
+    flags: list[str]
     data_packets: int
     events: int
 

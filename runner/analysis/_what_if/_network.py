@@ -14,7 +14,7 @@ from ._target import Target
 __all__ = ["with_faster_network"]
 
 _LINK = re.compile(r"(\d+)-(\d+)")
-_PACKETS = ("packet", "ns3", "astra-sim:ns3")
+_PACKETS = ("flow", "packet", "ns3", "astra-sim:ns3")
 
 
 def with_faster_network(network: NetworkConfig, backend: str, target: Target, times: float) -> NetworkConfig:

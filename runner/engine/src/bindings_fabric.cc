@@ -139,6 +139,7 @@ void bind_report(nb::module_& module) {
                                       named("dst", &Row::destination), named("start_ns", &Row::start_ns),
                                       named("end_ns", &Row::end_ns), named("bytes", &Row::bytes));
                      })
+        .def_ro("flags", &FabricReport::flags)
         .def_ro("data_packets", &FabricReport::data_packets)
         .def_ro("events", &FabricReport::events);
 }

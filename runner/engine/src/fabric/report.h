@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "description.h"
@@ -44,6 +45,7 @@ struct FabricReport {
     std::vector<FlowRecord> flows;  // in the order in which they ended
     std::vector<FabricLinkUse> links;
     std::vector<LinkStretch> stretches;  // equally long for all links
+    std::vector<std::string> flags;      // short names of what a model is known to be bad at
     std::uint64_t data_packets = 0;
     std::uint64_t events = 0;
 };

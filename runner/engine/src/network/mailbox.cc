@@ -53,6 +53,8 @@ Mailbox::Mailbox(const Config& config, EventQueue& events)
       matches_by_arrival_(config.has_clock_of_its_own() && config.semantics == "astra-sim") {
     if (config.external_network) {
         network_ = make_external_network(config, events, *this);
+    } else if (config.fabric_model == FabricModel::Flow) {
+        network_ = make_flow_network(config, events, *this);
     } else if (config.fabric_model == FabricModel::Packet) {
         network_ = make_packet_network(config, events, *this);
     } else {

@@ -143,6 +143,7 @@ class Mailbox {
 
 std::unique_ptr<Network> make_unaware_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 std::unique_ptr<Network> make_aware_network(const Config& config, EventQueue& events, Mailbox& mailbox);
+std::unique_ptr<Network> make_flow_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 std::unique_ptr<Network> make_external_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 std::unique_ptr<Network> make_packet_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 

@@ -1,0 +1,135 @@
+"""Measure how far the flow-level backend is from the packet-level one, and where.
+
+``python benchmarks/flow_accuracy.py [--cases FILE...]`` runs the experiments of the fidelity page on both
+backends, and the recorded cases of the files on `flow` alone, and prints median and quantiles of the error of
+the makespan for each set, with and without flags. ``--write`` keeps them for the backend ``auto``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests/runner/backends"), str(ROOT / "tests/runner")]
+
+from fidelity_report import NETWORKS, PATTERNS, SIZES, load  # noqa: E402
+from packets import case_network, case_system, case_workload, read_cases  # noqa: E402
+
+from chakrascope.converter import microbenchmark  # noqa: E402
+from chakrascope.runner import simulate  # noqa: E402
+
+RECORDED = [
+    ROOT / "tests/data/runner/packet_cases.jsonl.gz",
+    ROOT / "tests/data/runner/packet_controls.jsonl.gz",
+]
+TABLE = ROOT / "runner/backends/flow_errors.json"
+NO_CONTROL, CONTROLS = 12, (1, 3)
+QUANTILES = (0.5, 0.9, 0.99)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The error of one case, with what is known of it and the seconds both backends took."""
+
+    case: str
+    kind: str
+    error: float
+    flags: tuple[str, ...]
+    flow_s: float = 0.0
+    packet_s: float = 0.0
+
+
+def main() -> None:
+    """Measure and print; a row a set."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=Path, nargs="*", default=RECORDED, help="recorded cases (.jsonl.gz)")
+    parser.add_argument("--write", action="store_true", help=f"write {TABLE.relative_to(ROOT)}")
+    options = parser.parse_args()
+    page = list(experiments())
+    cases = [found for path in options.cases for found in recorded(path)]
+    sets = {
+        "the fidelity page": page,
+        "the fidelity page, not flagged": [item for item in page if not item.flags],
+        "recorded, no congestion control": [item for item in cases if item.kind == "none"],
+        "recorded, DCQCN or HPCC, not flagged": [
+            item for item in cases if item.kind == "control" and not item.flags
+        ],
+        "flagged": [item for item in page + cases if item.flags],
+    }
+    for name, items in sets.items():
+        print_row(name, items)
+    if options.write:
+        write(page + cases)
+
+
+def experiments() -> Iterator[Measured]:
+    """Yield the errors of the fidelity page's experiments."""
+    for name in NETWORKS:
+        network = load(name)
+        for pattern in PATTERNS:
+            for label, size in SIZES.items():
+                workload = microbenchmark(pattern, network.num_ranks, size)
+                begun = time.process_time()
+                flow = simulate(workload, "default", network, backend="flow")
+                between = time.process_time()
+                packet = simulate(workload, "default", network, backend="packet")
+                yield Measured(
+                    f"{name} {pattern} {label}",
+                    "page",
+                    flow.makespan_ns / packet.makespan_ns - 1,
+                    tuple(flow.provenance["flow"]["flags"]),
+                    between - begun,
+                    time.process_time() - between,
+                )
+
+
+def recorded(path: Path) -> Iterator[Measured]:
+    """Yield the errors of the recorded cases of a file."""
+    for case in read_cases(path):
+        flow = simulate(
+            case_workload(case), case_system(case), case_network(case), backend="flow", semantics="astra-sim"
+        )
+        mode = case["cc_mode"]
+        kind = "none" if mode == NO_CONTROL else "control" if mode in CONTROLS else "other"
+        error = flow.makespan_ns / max(case["cycles"]) - 1
+        yield Measured(case["id"], kind, error, tuple(flow.provenance["flow"]["flags"]))
+
+
+def print_row(name: str, items: list[Measured]) -> None:
+    """Print the quantiles of the errors of a set, and its worst cases."""
+    if not items:
+        return
+    sizes = np.abs([item.error for item in items])
+    shown = "  ".join(f"{share:.0%} {np.quantile(sizes, share):.3%}" for share in QUANTILES)
+    seconds = sum(item.flow_s for item in items), sum(item.packet_s for item in items)
+    print(f"{name}: {len(items)} cases  {shown}  (flow {seconds[0]:.1f} s, packet {seconds[1]:.1f} s)")
+    for item in sorted(items, key=lambda item: -abs(item.error))[:5]:
+        print(f"    {item.error:+.2%} {item.case} {' '.join(item.flags)}")
+
+
+def write(items: list[Measured]) -> None:
+    """Write the quantiles of the errors for each flag, and for none."""
+    situations: dict[str, list[float]] = {"none": []}
+    for item in items:
+        for flag in item.flags or ("none",):
+            situations.setdefault(flag, []).append(abs(item.error))
+    rows = {
+        flag: {
+            "cases": len(errors),
+            **{f"{share:g}": round(float(np.quantile(errors, share)), 6) for share in QUANTILES},
+        }
+        for flag, errors in sorted(situations.items())
+    }
+    TABLE.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+// What windows let stand in the queues of links, and how long acknowledgements wait behind it.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace chakrascope::engine::flow {
+
+// What limits a flow on its own: bytes of full packets it may have on their way, and ps until they are
+// acknowledged where nothing waits.
+struct Window {
+    double bytes = 0;
+    double rtt = 0;
+    double count = 0;  // of windows in the flow; the first leaves at once
+
+    // The rate that waits of this length leave of the rate of the link.
+    double rate(double line, double wait) const {
+        const double turns = std::ceil(count) - 1;
+        const double turn = (rtt + wait) / bytes;
+        return turns > 0 && turn * line > 1 ? count / (turns * turn + (count - turns) / line) : line;
+    }
+    // Answers begin half a round trip later than data: times the rate, the share of them that is still to
+    // come when all data has left.
+    double lag() const { return rtt / 2 / (count * bytes); }
+};
+
+// What a flow has standing at the link where it waits.
+struct Stake {
+    double bytes = 0;
+    double rtt = 0;
+    double joined = 0;  // ps
+    double burst = 0;   // how many times faster than the link it can arrive
+};
+
+class Clusters {
+  public:
+    static constexpr std::uint32_t kNone = 0xFFFFFFFF;
+
+    // Capacities of the links in bytes per ps.
+    explicit Clusters(std::vector<double> capacities);
+
+    void add(std::uint32_t link, const Stake& stake) { change(link, stake, 1); }
+    void remove(std::uint32_t link, const Stake& stake) { change(link, stake, -1); }
+    // Links that changed since the last call, each once.
+    const std::vector<std::uint32_t>& take_changed();
+    bool any() const { return any_; }
+    // Bytes and flows at a link.
+    double bytes(std::uint32_t link) const { return clusters_[link].bytes; }
+    std::int32_t flows(std::uint32_t link) const { return clusters_[link].flows; }
+    // Whether windows travelled in clusters between links that both had data waiting.
+    bool two_way() const { return two_way_; }
+
+    // How long the acknowledgements of a flow wait that come back by these links, when its data waits at
+    // `queue` (kNone: at its sender).
+    double wait(const Window& window, std::uint32_t queue, std::span<const std::uint32_t> back);
+
+  private:
+    struct Cluster {
+        double bytes = 0;
+        double rtt = 0;      // these are sums weighted with the bytes
+        double joined = 0;   // since `base`
+        double squares = 0;  // of that
+        double burst = 0;
+        double base = 0;
+        std::int32_t flows = 0;
+        bool changed = false;
+    };
+
+    void change(std::uint32_t link, const Stake& stake, int sign);
+    double together(const Cluster& one, const Cluster& other, double rtt) const;
+
+    std::vector<double> capacities_;
+    std::vector<Cluster> clusters_;
+    std::vector<std::uint32_t> changed_;
+    std::vector<std::uint32_t> taken_;
+    bool any_ = false;
+    bool two_way_ = false;
+};
+
+}  // namespace chakrascope::engine::flow

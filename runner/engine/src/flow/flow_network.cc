@@ -1,0 +1,429 @@
+#include "flow_network.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "../errors.h"
+
+namespace chakrascope::engine::flow {
+namespace {
+
+constexpr double kPsPerNs = 1000;
+// Shares of links that differ by less are the same, and by less than this many times alike.
+constexpr double kSame = 1e-9;
+constexpr double kAlike = 2;
+// Flows that end within this share of their age end together: their rates would have changed little.
+constexpr double kTogether = 1e-3;
+constexpr double kManyBundles = 2000;
+constexpr double kMostTogether = 6;
+// How finely flows are told apart by the windows in them, and from how many on they are all alike.
+constexpr double kKindsAWindow = 8;
+constexpr double kFewWindows = 16;
+constexpr double kMostWindows = 64;
+constexpr std::uint64_t kStepsAPoll = 64;
+// What sums of times lose by rounding.
+constexpr double kRoundingPs = 0.01;
+
+std::vector<Line> lines_of(const Routes& routes, const Timing& timing) {
+    std::vector<Line> lines;
+    for (std::uint32_t link = 0; link < routes.directions().size(); ++link) {
+        const double full = std::max(timing.full(link), 1e-3);
+        lines.push_back({timing.packet_bytes() / full, timing.answers() * timing.answer(link) / full,
+                         routes.is_host(routes.directions()[link].from)});
+    }
+    return lines;
+}
+
+}  // namespace
+
+FlowNetwork::FlowNetwork(const Config& config, EventQueue& events, Mailbox& mailbox)
+    : events_(events),
+      mailbox_(mailbox),
+      settings_(config.packet),
+      hosts_(config.fabric.hosts),
+      routes_(config.fabric, config.packet.time_step),
+      timing_(routes_.directions(), config.packet),
+      sharing_(lines_of(routes_, timing_)),
+      expected_(routes_.directions().size()),
+      standing_(routes_.directions().size()),
+      turns_(routes_.directions().size()),
+      validity_(routes_, config.packet) {
+    if (settings_.global_window) longest_ = routes_.largest(settings_.payload_bytes);
+    const std::vector<std::int32_t> devices = number_devices(config.fabric);
+    for (const Direction& link : routes_.directions()) {
+        FabricLinkUse& use = report_.links.emplace_back();
+        use.source = devices[static_cast<std::size_t>(link.from)];
+        use.destination = devices[static_cast<std::size_t>(link.to)];
+    }
+    events_.set_source([this](std::int64_t limit) { return advance(limit); });
+}
+
+void FlowNetwork::carry(std::uint32_t message) {
+    const Route route = mailbox_.route(message);
+    Flow flow;
+    flow.message = message;
+    flow.origin = events_.origin();
+    flow.source = route.source;
+    flow.destination = route.destination;
+    flow.start_ns = static_cast<std::int64_t>(events_.now());
+    flow.bytes = mailbox_.size(message);
+    flow.order = carried_++;
+    if (route.source == route.destination || flow.bytes == 0) {
+        throw BackendError("A message of " + std::to_string(flow.bytes) + " bytes from rank " +
+                           std::to_string(route.source) + " to rank " + std::to_string(route.destination) +
+                           " cannot be sent: a message needs two different ranks and at least one byte; "
+                           "correct the workload's send.");
+    }
+    flow.packets = timing_.packets(flow.bytes);
+    flow.bundle = bundle_of(hosts_[static_cast<std::size_t>(route.source)],
+                            hosts_[static_cast<std::size_t>(route.destination)], flow.bytes);
+    for (const std::uint32_t link : sharing_.forward(flow.bundle)) ++expected_[link];
+    announced_.push_back(keep(flow));
+}
+
+std::uint32_t FlowNetwork::keep(const Flow& flow) {
+    if (free_.empty()) {
+        flows_.push_back(flow);
+        return static_cast<std::uint32_t>(flows_.size() - 1);
+    }
+    const std::uint32_t place = free_.back();
+    free_.pop_back();
+    flows_[place] = flow;
+    return place;
+}
+
+std::uint32_t FlowNetwork::bundle_of(std::int32_t source, std::int32_t destination, std::uint64_t bytes) {
+    const std::uint16_t port = ports_.take(source, destination);
+    path_.clear();
+    const auto walk = [this](std::int32_t from, std::int32_t to, std::uint32_t ports) {
+        if (routes_.ways(from, to).empty())
+            throw ConfigError("There is no way from host " + std::to_string(from) + " to host " +
+                              std::to_string(to) +
+                              " over the links of the network; add the links that join them.");
+        for (std::int32_t node = from; node != to; node = routes_.directions()[path_.back()].to)
+            path_.push_back(routes_.next(node, from, to, ports));
+    };
+    walk(source, destination, data_ports(port));
+    forward_ = path_.size();
+    walk(destination, source, answer_ports(port));
+    const Window window = window_of(source, destination, bytes);
+    auto hash = std::bit_cast<std::uint64_t>(window.count);
+    for (const std::uint32_t link : path_) hash = (hash ^ link) * 0x9E3779B97F4A7C15ULL + (hash >> 31);
+    std::vector<std::uint32_t>& known = places_[hash];
+    for (const std::uint32_t bundle : known) {
+        const auto there = sharing_.forward(bundle);
+        const auto back = sharing_.back(bundle);
+        const auto middle = path_.begin() + static_cast<std::ptrdiff_t>(forward_);
+        if (bundles_[bundle].window.count == window.count &&
+            std::equal(there.begin(), there.end(), path_.begin(), middle) &&
+            std::equal(back.begin(), back.end(), middle, path_.end()))
+            return bundle;
+    }
+    known.push_back(add_bundle(window));
+    return known.back();
+}
+
+// Flows of about as many windows are of one kind.
+Window FlowNetwork::window_of(std::int32_t source, std::int32_t destination, std::uint64_t bytes) {
+    if (!settings_.window) return {std::numeric_limits<double>::infinity(), 0, 1};
+    const PathMeasure& way =
+        settings_.global_window ? longest_ : routes_.measure(source, destination, settings_.payload_bytes);
+    const std::uint64_t payload = settings_.payload_bytes;
+    const std::uint64_t packets = (std::max<std::uint64_t>(1, way.product_bytes) + payload - 1) / payload;
+    const double count = static_cast<double>(bytes) / static_cast<double>(packets * payload);
+    const double fine = count < kFewWindows ? kKindsAWindow : 1;
+    const double kind = count > 1 ? std::min(std::ceil(count * fine) / fine, kMostWindows)
+                                  : std::exp2(std::floor(2 * std::log2(count)) / 2);
+    return {static_cast<double>(packets) * timing_.packet_bytes(), 0, kind};
+}
+
+std::uint32_t FlowNetwork::add_bundle(const Window& window) {
+    const std::span<const std::uint32_t> there(path_.data(), forward_);
+    const std::span<const std::uint32_t> back(path_.data() + forward_, path_.size() - forward_);
+    Bundle bundle;
+    bundle.window = window;
+    for (const std::uint32_t link : there) bundle.window.rtt += timing_.full(link) + timing_.delay(link);
+    bundle.window.rtt += timing_.answer_time(back);
+    const std::uint32_t number = sharing_.add(there, back, bundle.window);
+    bundles_.push_back(std::move(bundle));
+    ends_.set(number, Ends::kNever);
+    return number;
+}
+
+// Simulate up to the limit, exclusive; returns whether anything was added to the queue.
+bool FlowNetwork::advance(std::int64_t limit_ns) {
+    announce();
+    added_ = limit_ns < 0 ? Ends::kNever : static_cast<double>(limit_ns) * kPsPerNs;
+    const double limit = added_;
+    for (;;) {
+        const double next =
+            std::min(reaches_.empty() ? Ends::kNever : reaches_.top().time, ends_.first_time());
+        if (next >= added_) break;
+        step(next);
+        if (++steps_ % kStepsAPoll == 0 && !events_.keep_going(static_cast<Time>(next / kPsPerNs)))
+            return false;
+    }
+    return added_ < limit;
+}
+
+// All messages of an instant are known before any of them looks for its most contended link.
+void FlowNetwork::announce() {
+    for (const std::uint32_t number : announced_) {
+        Flow& flow = flows_[number];
+        find_contended(flow);
+        flow.amount = amount(flow);
+        const double head = timing_.head(sharing_.forward(flow.bundle), flow.hop, flow.packets);
+        reaches_.push({static_cast<double>(flow.start_ns) * kPsPerNs + head, flow.order, number});
+    }
+    announced_.clear();
+}
+
+void FlowNetwork::find_contended(Flow& flow) const {
+    const std::span<const std::uint32_t> path = sharing_.forward(flow.bundle);
+    const auto share = [&](std::uint32_t link) {
+        return sharing_.line(link).capacity / std::max(expected_[link], 1);
+    };
+    double least = std::numeric_limits<double>::infinity();
+    for (std::uint32_t i = 0; i < path.size(); ++i) {
+        if (share(path[i]) >= least * (1 - kSame)) continue;
+        least = share(path[i]);
+        flow.hop = i;
+    }
+    flow.crowded = 0;
+    for (const std::uint32_t link : path.subspan(1))
+        if (expected_[link] > 1 && share(link) < kAlike * least) ++flow.crowded;
+}
+
+// The last packet is shorter, and clocks round what it takes in a way of their own.
+double FlowNetwork::amount(const Flow& flow) const {
+    const std::uint32_t link = sharing_.forward(flow.bundle)[flow.hop];
+    const double full = std::max(timing_.full(link), 1e-3);
+    const double last = timing_.sending(link, flow.packets.last_bytes) / full;
+    const double amount = (static_cast<double>(flow.packets.count - 1) + last) * timing_.packet_bytes();
+    if (settings_.control != packet::Control::Hpcc) return amount;
+    const double beyond = std::max(amount - bundles_[flow.bundle].window.bytes, 0.0);
+    return amount - beyond + beyond / settings_.target_utilisation;
+}
+
+void FlowNetwork::step(double time) {
+    end(time);
+    reach(time);
+    solve(time);
+}
+
+void FlowNetwork::reach(double time) {
+    arrived_.clear();
+    while (!reaches_.empty() && reaches_.top().time <= time) {
+        arrived_.push_back(reaches_.top().flow);
+        reaches_.pop();
+    }
+    // What stands in a queue is looked at before any of them joins it.
+    std::size_t joining = 0;
+    for (const std::uint32_t number : arrived_) {
+        Flow& flow = flows_[number];
+        if (flow.hop > 0 && !flow.waited) {
+            const std::uint32_t link = sharing_.forward(flow.bundle)[flow.hop];
+            const double wait = standing(link, time) / sharing_.line(link).capacity;
+            if (wait > kRoundingPs) {
+                flow.waited = true;
+                reaches_.push({time + wait, flow.order, number});
+                continue;
+            }
+        }
+        arrived_[joining++] = number;
+    }
+    arrived_.resize(joining);
+    take_turns();
+    for (const std::uint32_t number : arrived_) join(number, time);
+}
+
+// Packets of flows that join together leave in turns, so that their last ones do not leave at once.
+void FlowNetwork::take_turns() {
+    if (arrived_.size() < 2) return;
+    for (auto number = arrived_.rbegin(); number != arrived_.rend(); ++number) {
+        Flow& flow = flows_[*number];
+        const std::uint32_t link = sharing_.forward(flow.bundle)[flow.hop];
+        flow.ahead = turns_[link]++ * timing_.sending(link, flow.packets.last_bytes);
+    }
+    for (const std::uint32_t number : arrived_)
+        turns_[sharing_.forward(flows_[number].bundle)[flows_[number].hop]] = 0;
+}
+
+void FlowNetwork::join(std::uint32_t number, double time) {
+    Flow& flow = flows_[number];
+    Bundle& bundle = bundles_[flow.bundle];
+    settle(bundle, time);
+    flow.joined = time;
+    bundle.leaving.push_back({bundle.served + flow.amount, number});
+    std::push_heap(bundle.leaving.begin(), bundle.leaving.end());
+    sharing_.join(flow.bundle);
+    sharing_.set_queue(flow.bundle, flow.hop > 0 ? sharing_.forward(flow.bundle)[flow.hop] : Clusters::kNone);
+    // Senders pace what waits for their own links; what waits elsewhere stands in queues.
+    if (flow.hop > 0) sharing_.clusters().add(sharing_.forward(flow.bundle)[flow.hop], stake(flow));
+    validity_.joined(checked(flow), sharing_.clusters());
+}
+
+Checked FlowNetwork::checked(const Flow& flow) const {
+    const Window& window = bundles_[flow.bundle].window;
+    return {sharing_.forward(flow.bundle), flow.hop, stake(flow), flow.amount, window.count, flow.crowded};
+}
+
+Stake FlowNetwork::stake(const Flow& flow) const {
+    const Window& window = bundles_[flow.bundle].window;
+    const std::span<const std::uint32_t> path = sharing_.forward(flow.bundle);
+    double arriving = std::numeric_limits<double>::infinity();
+    for (const std::uint32_t link : path.first(flow.hop))
+        arriving = std::min(arriving, sharing_.line(link).capacity);
+    const double burst = arriving / sharing_.line(path[flow.hop]).capacity;
+    return {std::min(window.bytes, flow.amount), window.rtt, flow.joined, burst};
+}
+
+// Bytes that stand in the queue of a link.
+double FlowNetwork::standing(std::uint32_t link, double time) {
+    Standing& known = standing_[link];
+    if (known.time != time) {
+        known = {time, 0};
+        for (const std::uint32_t bundle : sharing_.users(link))
+            known.bytes += standing_of(bundle, link, time);
+    }
+    return known.bytes;
+}
+
+// Of each flow: what its window lets stand there, what its sender can have sent more than has left, and what
+// is left of it at all.
+double FlowNetwork::standing_of(std::uint32_t number, std::uint32_t link, double time) const {
+    const Bundle& bundle = bundles_[number];
+    if (sharing_.binding(number) != link) return 0;
+    const std::uint32_t first = sharing_.forward(number)[0];
+    const double line = sharing_.line(first).capacity / std::max(expected_[first], 1);
+    const double surplus = std::max(line - bundle.rate, 0.0);
+    const double most = std::max(bundle.window.bytes - bundle.rate * bundle.window.rtt, 0.0);
+    const double served = bundle.served + bundle.rate * (time - bundle.since);
+    double bytes = 0;
+    for (const Leaving& item : bundle.leaving) {
+        const double stood = std::min(most, surplus * (time - flows_[item.flow].joined));
+        bytes += std::max(std::min(stood, item.key - served), 0.0);
+    }
+    return bytes;
+}
+
+void FlowNetwork::end(double time) {
+    const double many = static_cast<double>(sharing_.active()) / kManyBundles;
+    const double together = kTogether * std::clamp(many, 1.0, kMostTogether);
+    while (ends_.first_time() < Ends::kNever) {
+        const std::uint32_t number = ends_.first();
+        Bundle& bundle = bundles_[number];
+        const double end = ends_.first_time();
+        const std::uint32_t flow = bundle.leaving.front().flow;
+        const double age = end - static_cast<double>(flows_[flow].start_ns) * kPsPerNs;
+        if (end > time + together * age) return;
+        std::pop_heap(bundle.leaving.begin(), bundle.leaving.end());
+        bundle.leaving.pop_back();
+        finish(flow, end);
+        sharing_.leave(number);
+        ends_.set(number, next_end(bundle));
+    }
+}
+
+void FlowNetwork::settle(Bundle& bundle, double time) const {
+    if (bundle.leaving.empty()) {
+        bundle.served = 0;  // nobody remembers, and small numbers are exact
+    } else {
+        bundle.served += bundle.rate * (time - bundle.since);
+    }
+    bundle.since = time;
+}
+
+double FlowNetwork::next_end(const Bundle& bundle) const {
+    if (bundle.leaving.empty() || !(bundle.rate > 0)) return Ends::kNever;
+    return bundle.since + (bundle.leaving.front().key - bundle.served) / bundle.rate;
+}
+
+void FlowNetwork::solve(double time) {
+    const std::vector<std::uint32_t>& changed = sharing_.solve();
+    for (const std::uint32_t number : changed) {
+        Bundle& bundle = bundles_[number];
+        settle(bundle, time);
+        bundle.rate = sharing_.rate(number);
+    }
+    // Those that joined a bundle without changing its rate may end before the others.
+    const bool many = changed.size() * 16 > ends_.size();
+    for (const std::uint32_t number : changed)
+        many ? ends_.put(number, next_end(bundles_[number])) : ends_.set(number, next_end(bundles_[number]));
+    if (many) ends_.replay();
+
+    for (const std::uint32_t number : arrived_) {
+        const std::uint32_t place = flows_[number].bundle;
+        ends_.set(place, next_end(bundles_[place]));
+    }
+}
+
+void FlowNetwork::finish(std::uint32_t number, double time) {
+    const Flow& flow = flows_[number];
+    const std::span<const std::uint32_t> path = sharing_.forward(flow.bundle);
+    const Line& line = sharing_.line(path[flow.hop]);
+    const double slower = line.capacity / bundles_[flow.bundle].rate;
+    const double last = timing_.sending(path[flow.hop], flow.packets.last_bytes) * slower;
+    Pair tail = timing_.tail(path, flow.hop, flow.packets, last);
+    if (settings_.repeats_astra_sim())
+        tail = timing_.answer_tail(sharing_.back(flow.bundle), flow.packets, tail);
+    const double there = time - flow.ahead + tail.last;
+    const auto end_ns = static_cast<Time>(std::ceil((there - kRoundingPs) / kPsPerNs));
+    const Time when = std::max(end_ns, events_.now());
+    events_.set_origin(flow.origin);
+    events_.at(when, bind<&Mailbox::arrived>(&mailbox_, flow.message));
+    added_ = std::min(added_, static_cast<double>(when) * kPsPerNs);
+    report_.flows.push_back(
+        {flow.source, flow.destination, flow.bytes, flow.start_ns, static_cast<std::int64_t>(when)});
+    use_links(flow);
+    validity_.left(checked(flow));
+    if (flow.hop > 0) sharing_.clusters().remove(path[flow.hop], stake(flow));
+    for (const std::uint32_t link : path) --expected_[link];
+    free_.push_back(number);
+}
+
+const FabricReport* FlowNetwork::report() const {
+    report_.flags = validity_.flags(sharing_.clusters());
+    report_.events = steps_;
+    return &report_;
+}
+
+const std::vector<LinkUse>& FlowNetwork::links() const {
+    uses_.clear();
+    for (const FabricLinkUse& use : report_.links) {
+        const auto busy = static_cast<Time>(static_cast<double>(use.busy) / kPsPerNs);
+        uses_.push_back({use.source, use.destination, use.bytes, busy, 0, use.packets});
+    }
+    return uses_;
+}
+
+void FlowNetwork::use_links(const Flow& flow) {
+    const Packets& data = flow.packets;
+    report_.data_packets += data.count;
+    for (const std::uint32_t link : sharing_.forward(flow.bundle)) {
+        FabricLinkUse& use = report_.links[link];
+        use.bytes += data.wire_bytes;
+        use.packets += data.count;
+        use.busy += static_cast<Ticks>(static_cast<double>(data.count - 1) * timing_.full(link) +
+                                       timing_.sending(link, data.last_bytes));
+    }
+    const auto answers = static_cast<std::uint64_t>(
+        std::ceil(static_cast<double>(data.count) * timing_.answers() * (1 - kSame)));
+    for (const std::uint32_t link : sharing_.back(flow.bundle)) {
+        FabricLinkUse& use = report_.links[link];
+        use.bytes += answers * settings_.ack_bytes();
+        use.packets += answers;
+        use.busy += static_cast<Ticks>(static_cast<double>(answers) * timing_.answer(link));
+    }
+}
+
+}  // namespace chakrascope::engine::flow
+
+namespace chakrascope::engine {
+
+std::unique_ptr<Network> make_flow_network(const Config& config, EventQueue& events, Mailbox& mailbox) {
+    return std::make_unique<flow::FlowNetwork>(config, events, mailbox);
+}
+
+}  // namespace chakrascope::engine

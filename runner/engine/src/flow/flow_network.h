@@ -1,0 +1,133 @@
+// Messages as fluids: each flows at a rate, the rates share the links of a fabric fairly, and packets count
+// only as headers, acknowledgements, and what the first and the last of them take on their way.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <queue>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "../fabric/report.h"
+#include "../fabric/routes.h"
+#include "../network/network.h"
+#include "ends.h"
+#include "sharing.h"
+#include "timing.h"
+#include "validity.h"
+
+namespace chakrascope::engine::flow {
+
+class FlowNetwork final : public Network {
+  public:
+    FlowNetwork(const Config& config, EventQueue& events, Mailbox& mailbox);
+
+    void carry(std::uint32_t message) override;
+    const std::vector<LinkUse>& links() const override;
+    const FabricReport* report() const override;
+
+  private:
+    struct Flow {
+        std::uint32_t message = 0;
+        std::uint32_t bundle = 0;
+        std::uint32_t hop = 0;  // where it shares: its most contended link
+        bool waited = false;    // behind what stood there before it
+        Origin origin;
+        std::int32_t source = 0;
+        std::int32_t destination = 0;
+        std::int64_t start_ns = 0;
+        std::uint64_t bytes = 0;
+        Packets packets;
+        double amount = 0;  // full packets' bytes that take as long
+        double joined = 0;  // ps
+        double ahead = 0;   // how much sooner its last packet leaves than the fluid, ps
+        std::uint64_t order = 0;
+        std::int32_t crowded = 0;  // links behind the first that many others take too
+    };
+    struct Leaving {
+        double key;  // what its bundle has served each of its flows when it is through
+        std::uint32_t flow;
+        bool operator<(const Leaving& other) const {
+            return key != other.key ? key > other.key : flow > other.flow;
+        }
+    };
+    // Flows of one path there and back.
+    struct Bundle {
+        double served = 0;  // to each of its flows since ever, until `since`
+        double since = 0;
+        double rate = 0;
+        Window window;
+        std::vector<Leaving> leaving;
+    };
+    struct Reach {
+        double time;
+        std::uint64_t order;
+        std::uint32_t flow;
+        bool operator<(const Reach& other) const {
+            return time != other.time ? time > other.time : order > other.order;
+        }
+    };
+    struct Standing {
+        double time = -1;
+        double bytes = 0;
+    };
+
+    bool advance(std::int64_t limit_ns);
+    void announce();
+    void step(double time);
+    void reach(double time);
+    void end(double time);
+    void solve(double time);
+
+    std::uint32_t bundle_of(std::int32_t source, std::int32_t destination, std::uint64_t bytes);
+    Window window_of(std::int32_t source, std::int32_t destination, std::uint64_t bytes);
+    std::uint32_t add_bundle(const Window& window);
+    void find_contended(Flow& flow) const;
+    double amount(const Flow& flow) const;
+    double standing(std::uint32_t link, double time);
+    double standing_of(std::uint32_t bundle, std::uint32_t link, double time) const;
+    void take_turns();
+    Checked checked(const Flow& flow) const;
+    Stake stake(const Flow& flow) const;
+    void join(std::uint32_t flow, double time);
+    void finish(std::uint32_t flow, double time);
+    void settle(Bundle& bundle, double time) const;
+    double next_end(const Bundle& bundle) const;
+    void use_links(const Flow& flow);
+    std::uint32_t keep(const Flow& flow);
+
+    EventQueue& events_;
+    Mailbox& mailbox_;
+    const packet::Settings& settings_;
+    const std::vector<std::int32_t>& hosts_;
+    Routes routes_;
+    SourcePorts ports_;
+    Timing timing_;
+    Sharing sharing_;
+    PathMeasure longest_;
+
+    std::vector<Flow> flows_;
+    std::vector<std::uint32_t> free_;
+    std::uint64_t carried_ = 0;
+    std::vector<std::uint32_t> announced_;
+    std::vector<std::int32_t> expected_;  // flows on their way over each link
+    std::priority_queue<Reach> reaches_;
+    std::vector<Bundle> bundles_;
+    std::unordered_map<std::uint64_t, std::vector<std::uint32_t>>
+        places_;                       // bundles by the hash of their links
+    std::vector<std::uint32_t> path_;  // while one is looked for
+    std::size_t forward_ = 0;
+    Ends ends_;
+    std::vector<Standing> standing_;
+    std::vector<std::uint32_t> arrived_;
+    std::vector<std::uint32_t> turns_;  // of the flows that join a link together
+    std::uint64_t steps_ = 0;
+    double added_ = 0;  // the earliest completion that this advance has told the queue
+
+    mutable std::vector<LinkUse> uses_;
+    Validity validity_;
+    mutable FabricReport report_;
+};
+
+}  // namespace chakrascope::engine::flow

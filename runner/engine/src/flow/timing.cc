@@ -1,0 +1,78 @@
+#include "timing.h"
+
+#include <algorithm>
+
+namespace chakrascope::engine::flow {
+namespace {
+
+// More acknowledgements a packet than this, and each has its own.
+constexpr double kEveryPacket = 0.75;
+
+}  // namespace
+
+Timing::Timing(const std::vector<Direction>& directions, const packet::Settings& settings)
+    : settings_(settings), packet_bytes_(settings.payload_bytes + settings.header_bytes()), answers_(1.0) {
+    const std::uint32_t packets_an_answer =
+        (settings.ack_interval_bytes + settings.payload_bytes - 1) / settings.payload_bytes;
+    answers_ = 1.0 / std::max(packets_an_answer, 1u);
+    const auto whole = settings.payload_bytes + settings.header_bytes();
+    for (const Direction& link : directions) {
+        times_.push_back({static_cast<double>(settings.transmission(whole, link.rate_bps)),
+                          static_cast<double>(settings.transmission(settings.ack_bytes(), link.rate_bps)),
+                          static_cast<double>(link.delay), link.rate_bps});
+    }
+}
+
+Packets Timing::packets(std::uint64_t bytes) const {
+    const std::uint64_t payload = settings_.payload_bytes;
+    const std::uint32_t header = settings_.header_bytes();
+    Packets packets;
+    packets.count = (bytes + payload - 1) / payload;
+    packets.first_bytes = static_cast<std::uint32_t>(std::min(bytes, payload)) + header;
+    packets.last_bytes = static_cast<std::uint32_t>(bytes - (packets.count - 1) * payload) + header;
+    packets.wire_bytes = bytes + packets.count * header;
+    return packets;
+}
+
+double Timing::sending(std::uint32_t link, std::uint32_t bytes) const {
+    const Times& times = times_[link];
+    if (bytes == static_cast<std::uint32_t>(packet_bytes_)) return times.full;
+    return static_cast<double>(settings_.transmission(bytes, times.rate_bps));
+}
+
+double Timing::head(std::span<const std::uint32_t> path, std::size_t hop, const Packets& packets) const {
+    double time = 0;
+    for (const std::uint32_t link : path.first(hop)) time += sending(link, packets.first_bytes) + delay(link);
+    return time;
+}
+
+// The last packet may be shorter than the one before it, and so catch up with it.
+Pair Timing::tail(std::span<const std::uint32_t> path, std::size_t hop, const Packets& packets,
+                  double last) const {
+    Pair times{delay(path[hop]) - last, delay(path[hop])};
+    for (const std::uint32_t link : path.subspan(hop + 1)) {
+        times.before += full(link);
+        if (packets.count > 1) times.last = std::max(times.last, times.before);
+        times.last += sending(link, packets.last_bytes) + delay(link);
+        times.before += delay(link);
+    }
+    return times;
+}
+
+Pair Timing::answer_tail(std::span<const std::uint32_t> path, const Packets& packets, Pair times) const {
+    for (const std::uint32_t link : path) {
+        times.before += answer(link);
+        if (packets.count > 1 && answers_ > kEveryPacket) times.last = std::max(times.last, times.before);
+        times.last += answer(link) + delay(link);
+        times.before += delay(link);
+    }
+    return times;
+}
+
+double Timing::answer_time(std::span<const std::uint32_t> path) const {
+    double time = 0;
+    for (const std::uint32_t link : path) time += answer(link) + delay(link);
+    return time;
+}
+
+}  // namespace chakrascope::engine::flow

@@ -1,0 +1,68 @@
+// How long packets take over the links of a path, where nothing else is on its way.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "../fabric/routes.h"
+#include "../packet/settings.h"
+
+namespace chakrascope::engine::flow {
+
+// The packets of one message: all are full but perhaps the last.
+struct Packets {
+    std::uint64_t count = 0;
+    std::uint32_t first_bytes = 0;  // on the wire
+    std::uint32_t last_bytes = 0;
+    std::uint64_t wire_bytes = 0;  // of all of them
+};
+
+// When the last packet, and the one before it, are somewhere; ps.
+struct Pair {
+    double before = 0;
+    double last = 0;
+};
+
+// Times of packets on the links of a fabric, each rounded as the packet model's clock does; in ps.
+class Timing {
+  public:
+    Timing(const std::vector<Direction>& directions, const packet::Settings& settings);
+
+    Packets packets(std::uint64_t bytes) const;
+    // Bytes of a full packet on the wire.
+    double packet_bytes() const { return packet_bytes_; }
+    // Acknowledgements for each packet of data.
+    double answers() const { return answers_; }
+
+    double delay(std::uint32_t link) const { return times_[link].delay; }
+    double full(std::uint32_t link) const { return times_[link].full; }
+    double answer(std::uint32_t link) const { return times_[link].answer; }
+    double sending(std::uint32_t link, std::uint32_t bytes) const;
+
+    // From the start of a message until its first packet is at the begin of the hop.
+    double head(std::span<const std::uint32_t> path, std::size_t hop, const Packets& packets) const;
+    // From when the last packet has left the hop, where it took `last` ps, until both of the last packets are
+    // there.
+    Pair tail(std::span<const std::uint32_t> path, std::size_t hop, const Packets& packets,
+              double last) const;
+    // The same for their acknowledgements on their way back.
+    Pair answer_tail(std::span<const std::uint32_t> path, const Packets& packets, Pair times) const;
+    // A single acknowledgement.
+    double answer_time(std::span<const std::uint32_t> path) const;
+
+  private:
+    struct Times {
+        double full = 0;
+        double answer = 0;
+        double delay = 0;
+        std::uint64_t rate_bps = 0;
+    };
+
+    const packet::Settings& settings_;
+    double packet_bytes_;
+    double answers_;
+    std::vector<Times> times_;
+};
+
+}  // namespace chakrascope::engine::flow

@@ -1,0 +1,57 @@
+// Where fluids are known to be far from packets.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "../fabric/routes.h"
+#include "../packet/settings.h"
+#include "clusters.h"
+#include "sharing.h"
+
+namespace chakrascope::engine::flow {
+
+// A flow as the checks see it.
+struct Checked {
+    std::span<const std::uint32_t> path;
+    std::size_t hop = 0;  // where it waits
+    Stake stake;
+    double amount = 0;
+    double windows = 0;        // in the flow
+    std::int32_t crowded = 0;  // links behind the first that it shares with others to about the same degree
+};
+
+class Validity {
+  public:
+    Validity(const Routes& routes, const packet::Settings& settings);
+
+    void joined(const Checked& flow, const Clusters& clusters);
+    void left(const Checked& flow);
+    // Short names of what was found: marks, control, pauses, bursts, two-way, loss.
+    std::vector<std::string> flags(const Clusters& clusters) const;
+
+  private:
+    struct Node {
+        double pool = 0;  // bytes that its ports share
+        double held = 0;
+    };
+
+    void check_marks(std::uint32_t link, const Clusters& clusters);
+    void check_pauses(const Checked& flow);
+
+    const packet::Settings& settings_;
+    std::vector<double> mark_low_;       // of each link's queue, bytes
+    std::vector<std::int32_t> node_of_;  // the node that each link leaves
+    std::vector<Node> nodes_;
+    std::vector<double> came_in_;  // bytes held that came by each link
+    double carried_ = 0;
+    double bursts_ = 0;
+    double controlled_ = 0;
+    bool marks_ = false;
+    bool pauses_ = false;
+    bool loses_ = false;
+};
+
+}  // namespace chakrascope::engine::flow

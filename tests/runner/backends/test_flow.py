@@ -1,0 +1,249 @@
+"""The flow-level backend against closed forms, the packet-level one, and what must hold of any network."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packets import case_network, case_system, case_workload, network, read_cases, star
+from workloads import coll, comp, workload
+
+from chakrascope.converter import CollectiveType, NodeType
+from chakrascope.errors import BackendError, Cancelled, ConfigError
+from chakrascope.runner import NetworkConfig, Result, critical_path, simulate
+from chakrascope.runner.config import PacketPart
+
+HEADER, ACK, PAYLOAD, DELAY_PS = 36, 48, 1000, 500_000
+PS_PER_BYTE = 20  # 400 Gb/s
+SIZES = [1, 64, 1000, 1024, 32768, 1 << 20, 1 << 24]
+
+
+def sends(ranks, messages):
+    """Return the workload in which each of the messages (source, destination, bytes) leaves at time 0."""
+    nodes = [[] for _ in range(ranks)]
+    for tag, (source, destination, size) in enumerate(messages):
+        common = {"comm_tag": tag, "comm_size_bytes": size}
+        nodes[source].append(
+            comp(len(nodes[source]), 0, type=NodeType.COMM_SEND, comm_dst=destination, **common)
+        )
+        nodes[destination].append(
+            comp(len(nodes[destination]), 0, type=NodeType.COMM_RECV, comm_src=source, **common)
+        )
+    return workload(*[rank or [comp(0, 0)] for rank in nodes])
+
+
+def carry(fabric, messages, backend="flow"):
+    return simulate(sends(fabric.num_ranks, messages), "default", fabric, backend=backend, semantics="trace")
+
+
+def ends(result):
+    return result.flows.sort_values(["src", "dst", "bytes", "end_ns"])["end_ns"].tolist()
+
+
+def wire_ps(size):
+    return (size + -(-size // PAYLOAD) * HEADER) * PS_PER_BYTE
+
+
+def rounded(time_ps):
+    return -(-time_ps // 1000)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_message_alone_takes_its_closed_form(size):
+    last = size % PAYLOAD or PAYLOAD
+    # The last packet waits at the switch for the one before it, which is never shorter.
+    store = PAYLOAD if size > PAYLOAD else last
+    expected = 2 * DELAY_PS + wire_ps(size - last) + (store + HEADER + last + HEADER) * PS_PER_BYTE
+    if size <= PAYLOAD:
+        expected = 2 * DELAY_PS + 2 * (size + HEADER) * PS_PER_BYTE
+    assert ends(carry(star(2), [(0, 1, size)])) == [rounded(expected)]
+
+
+@pytest.mark.parametrize("senders", [2, 3, 7])
+@pytest.mark.parametrize("size", [8000, 1 << 20])
+def test_the_last_of_an_incast_takes_its_closed_form(senders, size):
+    result = carry(star(senders + 1), [(source, senders, size) for source in range(senders)])
+    first_packet = (PAYLOAD + HEADER) * PS_PER_BYTE
+    assert max(ends(result)) == rounded(2 * DELAY_PS + senders * wire_ps(size) + first_packet)
+
+
+_LINK = st.tuples(st.sampled_from([10, 25, 100, 400, 3200]), st.integers(0, 5000))
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.lists(_LINK, min_size=1, max_size=5), st.integers(1, 40_000), st.booleans())
+def test_a_message_alone_takes_what_its_packets_take(chain, size, astra_sim_clock):
+    switches = len(chain) - 1
+    places = [0, *range(2, 2 + switches), 1]
+    links = [
+        [places[i], places[i + 1], f"{rate}Gbps", f"{delay}ns", 0] for i, (rate, delay) in enumerate(chain)
+    ]
+    fabric = network(
+        2,
+        nodes=2 + switches,
+        switches=places[1:-1],
+        links=links,
+        CC_MODE=12,
+        HAS_WIN=0,
+        ASTRA_SIM_CLOCK=int(astra_sim_clock),
+    )
+    # Acknowledgements of a message wait for nothing but each other.
+    assert ends(carry(fabric, [(0, 1, size)])) == ends(carry(fabric, [(0, 1, size)], "packet"))
+
+
+_MESSAGES = st.lists(
+    st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(1, 300_000)).filter(lambda m: m[0] != m[1]),
+    min_size=1,
+    max_size=20,
+)
+
+
+@settings(deadline=None, max_examples=15)
+@given(_MESSAGES)
+def test_no_byte_is_lost_and_no_link_is_faster_than_it_can_be(messages):
+    result = carry(star(5), messages)
+    links = result.links.set_index(["src", "dst"])
+    for host in range(5):
+        data = sum(size + -(-size // PAYLOAD) * HEADER for source, _, size in messages if source == host)
+        answers = sum(-(-size // PAYLOAD) * ACK for _, target, size in messages if target == host)
+        assert links.loc[(host, 5), "bytes"] == data + answers
+    assert len(result.flows) == len(messages)
+    assert result.flows["bytes"].sum() == sum(size for *_, size in messages)
+    for host in range(5):
+        mine = result.flows[result.flows["dst"] == host]
+        arrived = mine["bytes"].sum() + (-(-mine["bytes"] // PAYLOAD) * HEADER).sum()
+        assert arrived * PS_PER_BYTE <= (mine["end_ns"].max() if len(mine) else 0) * 1000 * (1 + 1e-3)
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.permutations(range(5)), st.lists(st.integers(0, 3), min_size=5, max_size=5))
+def test_the_order_in_which_messages_are_sent_together_does_not_count(names, steps):
+    messages = [(host, (host + 1 + step) % 5, 100_000) for host, step in enumerate(steps)]
+    renamed = sorted((names[source], names[target], size) for source, target, size in messages)
+    one, other = carry(star(5), messages), carry(star(5), renamed)
+    assert sorted(ends(one)) == pytest.approx(sorted(ends(other)), abs=100)  # of five packets
+    assert one.makespan_ns == pytest.approx(other.makespan_ns, abs=2)
+
+
+def clos(latency=500.0, **packet):
+    part = PacketPart.from_mapping({"fabric": {"hosts_per_leaf": 4, "oversubscription": 2}, **packet})
+    return NetworkConfig(("Switch",), (16,), (11.642,), (latency,), packet=part)
+
+
+def all_ranks(kind, size, ranks=16):
+    return workload(*[[coll(0, size, comm_type=kind)] for _ in range(ranks)])
+
+
+@pytest.mark.parametrize("kind", [CollectiveType.ALL_TO_ALL, CollectiveType.ALL_REDUCE])
+def test_a_nanosecond_more_on_each_link_changes_little(kind):
+    model = all_ranks(kind, 1 << 20)
+    times = [simulate(model, "default", clos(500.0 + late), backend="flow").makespan_ns for late in (0, 1, 2)]
+    assert max(times) < 1.01 * min(times)
+
+
+@pytest.mark.parametrize("kind", [CollectiveType.ALL_GATHER, CollectiveType.REDUCE_SCATTER])
+def test_collectives_take_about_what_packets_take(kind):
+    model = all_ranks(kind, 1 << 18)
+    flow, packet = (simulate(model, "default", clos(), backend=name) for name in ("flow", "packet"))
+    assert flow.makespan_ns == pytest.approx(packet.makespan_ns, rel=0.05)
+    # When the last rank has finished, the last acknowledgements of the packets are on their way.
+    links = flow.links.merge(packet.links, on=["src", "dst"])
+    assert links["bytes_x"].tolist() == pytest.approx(links["bytes_y"].tolist(), rel=1e-2)
+    assert sorted(flow.flows["bytes"]) == sorted(packet.flows["bytes"])
+
+
+def test_recorded_cases_without_congestion_control_are_within_the_promised_error(data_dir):
+    errors = []
+    for case in read_cases(data_dir / "runner" / "packet_cases.jsonl.gz"):
+        if case["cc_mode"] != 12:
+            continue
+        result = simulate(
+            case_workload(case), case_system(case), case_network(case), backend="flow", semantics="astra-sim"
+        )
+        errors.append(abs(result.makespan_ns / max(case["cycles"]) - 1))
+    assert len(errors) > 3
+    assert np.median(errors) < 0.005
+    assert max(errors) < 0.1
+
+
+def flags(fabric, messages):
+    return carry(fabric, messages).provenance["flow"]["flags"]
+
+
+INCAST = [(source, 4, 1 << 20) for source in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("fabric", "found"),
+    [
+        (star(5), []),
+        (star(5, CC_MODE=1, KMIN_MAP={400 * 10**9: 50}), ["marks"]),
+        (star(5, CC_MODE=1, KMIN_MAP={400 * 10**9: 50_000}), []),
+        (star(5, CC_MODE=3), ["control"]),
+        (star(5, BUFFER_SIZE=1), ["pauses"]),
+        (star(5, ERROR_RATE_PER_LINK=1e-9), ["loss"]),
+    ],
+)
+def test_what_fluids_are_bad_at_is_named(fabric, found):
+    result = carry(fabric, INCAST)
+    assert result.provenance["flow"]["flags"] == found
+    assert len([line for line in result.provenance["warnings"] if "'packet'" in line]) == len(found)
+
+
+def test_data_that_queues_both_ways_is_named_and_allowed_for():
+    links = [[0, 2, "400Gbps", "500ns", 0], [1, 3, "400Gbps", "500ns", 0], [2, 3, "100Gbps", "5us", 0]]
+    fabric = network(2, nodes=4, switches=[2, 3], links=links, CC_MODE=12)
+    both = [(0, 1, 8 << 20), (1, 0, 8 << 20)]
+    flow, packet = carry(fabric, both), carry(fabric, both, "packet")
+    assert flow.provenance["flow"]["flags"] == ["two-way"]
+    # The windows travel as clusters, and each link rests for a third of the time.
+    assert flow.makespan_ns == pytest.approx(packet.makespan_ns, rel=0.02)
+    assert flow.makespan_ns > 1.3 * carry(fabric, both[:1]).makespan_ns
+
+
+def test_small_messages_that_compete_on_several_links_are_named():
+    model = all_ranks(CollectiveType.ALL_TO_ALL, 1 << 16, 8)
+    result = simulate(model, "default", NetworkConfig.preset("ring-8"), backend="flow")
+    assert result.provenance["flow"]["flags"] == ["bursts"]
+
+
+def test_a_run_has_causes_links_and_flows(tmp_path):
+    model = workload(*[[comp(0, 2_000 * (rank + 1)), coll(1, 1 << 18, after=(0,))] for rank in range(4)])
+    result = simulate(model, "default", star(4), backend="flow")
+    path = critical_path(result, model)
+    assert path.segments["duration_ns"].sum() == result.makespan_ns
+    assert path.segments.iloc[0]["rank"] == 3
+    assert len(result.flows) == 4 * 6 * 4
+    assert (result.links["busy_ns"] > 0).all()
+    assert (result.links["busy_ns"] < result.makespan_ns).all()
+    result.save(tmp_path / "run")
+    assert Result.load(tmp_path / "run").flows.equals(result.flows)
+
+
+def test_hosts_that_nothing_joins_are_refused():
+    fabric = network(
+        2, nodes=4, switches=[2, 3], links=[[0, 2, "1Gbps", "1ns", 0], [1, 3, "1Gbps", "1ns", 0]]
+    )
+    with pytest.raises(ConfigError, match="no way from host 0 to host 1"):
+        carry(fabric, [(0, 1, 10)])
+
+
+def test_a_message_to_oneself_is_refused():
+    node = {"comm_tag": 1, "comm_size_bytes": 8}
+    model = workload(
+        [
+            comp(0, 0, type=NodeType.COMM_SEND, comm_dst=0, **node),
+            comp(1, 0, type=NodeType.COMM_RECV, comm_src=0, **node),
+        ],
+        [comp(0, 0)],
+    )
+    with pytest.raises(BackendError, match="two different ranks"):
+        simulate(model, "default", star(2), backend="flow", semantics="trace")
+
+
+def test_it_can_be_cancelled():
+    model = all_ranks(CollectiveType.ALL_TO_ALL, 1 << 30, 64)
+    fabric = NetworkConfig.preset("clos-2tier-64")
+    with pytest.raises(Cancelled):
+        simulate(model, "default", fabric, backend="flow", progress=lambda now, done: False)
