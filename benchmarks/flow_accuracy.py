@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"write {TABLE.relative_to(ROOT)}")
     options = parser.parse_args()
     page = list(experiments())
-    cases = [found for path in options.cases for found in recorded(path)]
+    cases = list({found.case: found for path in options.cases for found in recorded(path)}.values())
     sets = {
         "the fidelity page": page,
         "the fidelity page, not flagged": [item for item in page if not item.flags],

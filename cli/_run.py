@@ -191,6 +191,9 @@ def _print_remarks(results: list[Result]) -> None:
 )
 @click.option("--injection-scale", default=1.0, show_default=True, help="Scales the system's endpoint delay.")
 @click.option("--rendezvous-protocol", is_flag=True, flag_value=True, help="Handshake before every message.")
+@click.option(
+    "--error", "error", metavar="SHARE", help="How far off --backend auto may be, such as 2%. [default: 2%]"
+)
 @click.option("--queue", is_flag=True, help="Do not wait: run in the background, see `chakrascope jobs`.")
 @click.option(
     "--check",
@@ -212,6 +215,7 @@ def run_command(
     num_queues_per_dim: int,
     injection_scale: float,
     rendezvous_protocol: bool,
+    error: str | None,
     queue: bool,
     only_check: bool,
     link_default: tuple[str, ...],
@@ -227,7 +231,7 @@ def run_command(
         system=system,
         network=cluster,
         memory=memory,
-        backends=backends or default_backends(cluster),
+        backends=_within(error, backends or default_backends(cluster)),
         options={
             "num_queues_per_dim": num_queues_per_dim,
             "injection_scale": injection_scale,
@@ -253,6 +257,15 @@ def run_command(
         print_next("summary", study.path, "--run", runs[-1][0])
     print_results([result for _, result in runs], output_format, ranks=False)
     return 0
+
+
+def _within(error: str | None, backends: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the *backends* with what ``auto`` may be off by; raises `UsageError` if none of them is that."""
+    if error is None:
+        return backends
+    if "auto" not in backends:
+        raise UsageError("--error says how far off --backend auto may be. Next: add --backend auto.")
+    return tuple(f"auto:{error}" if backend == "auto" else backend for backend in backends)
 
 
 def _only_check(study_folder: Path | None, workload: str | None, target: Target, output_format: str) -> int:

@@ -125,7 +125,8 @@ def _hops(topology: str) -> int:
 
 def _packets_s(network: NetworkConfig, load: Load, backend: str) -> float:
     """Return the time for all crossings of a link by a packet; 0 for backends that know no packets."""
-    if not backend.endswith(("ns3", "packet")):
+    # What `auto` does without packets is known only afterwards.
+    if not backend.endswith(("ns3", "packet")) and not backend.startswith("auto"):
         return 0.0
     tcp = backend == "ns3" and network.is_tcp
     packet_s, packet_bytes = (_SEGMENT_S, _SEGMENT_BYTES) if tcp else (_PACKET_S, _PACKET_BYTES)

@@ -1,5 +1,8 @@
 """Simulation backends: one method, `Backend.run`, under a name."""
 
+from ._auto import AUTO as _AUTO
+from ._auto import AutoBackend as AutoBackend
+from ._auto import named_error as _named_error
 from ._base import Backend as Backend
 from ._base import Progress as Progress
 from ._base import backend_names as backend_names
@@ -31,6 +34,7 @@ __all__ = [
     "NETWORK_FORMATS",
     "AstraSimBackend",
     "AstraSimProgram",
+    "AutoBackend",
     "Backend",
     "FakeBackend",
     "FlowBackend",
@@ -54,6 +58,7 @@ __all__ = [
 
 register("analytical-unaware", NativeBackend(congestion_aware=False))
 register("analytical-aware", NativeBackend(congestion_aware=True))
+register(_AUTO, AutoBackend())
 register("flow", FlowBackend())
 register("packet", PacketBackend())
 register("ns3", Ns3Backend(roce=PacketBackend(notes=(_NS3_ALIAS,))))
@@ -61,6 +66,7 @@ register("replay", ReplayBackend())
 register("fake", FakeBackend())
 for _kind in _ASTRA_SIM_KINDS:
     register(f"astra-sim:{_kind}", AstraSimBackend(_kind))
+register_family(f"{_AUTO}:", lambda name: AutoBackend(_named_error(name)), list)
 register_family(
     _SERVICE,
     lambda name: ServiceBackend(_parse_address(name)),

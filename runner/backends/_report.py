@@ -13,6 +13,7 @@ __all__ = ["backend_report"]
 _BUILT_IN = {
     "analytical-unaware": "our engine, messages never wait",
     "analytical-aware": "our engine, messages queue on links",
+    "auto": "'flow', and 'packet' where that may be too far off",
     "flow": "our engine, messages share links",
     "packet": "our engine, every packet of a RoCE network",
     "replay": "our engine, every node takes its measured time",

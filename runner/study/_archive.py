@@ -41,7 +41,8 @@ def experiment_archive(experiment: Experiment, command: str) -> bytes:
     """
     size = _workload_bytes(experiment)
     fits = size <= _MOST_WORKLOAD_BYTES
-    kind = "ns3" if experiment.backend.endswith(("flow", "ns3", "packet")) else "analytical-unaware"
+    fabric = experiment.backend.endswith(("flow", "ns3", "packet")) or experiment.backend.startswith("auto")
+    kind = "ns3" if fabric else "analytical-unaware"
     buffer = BytesIO()
     with tempfile.TemporaryDirectory(prefix="chakrascope-") as name:
         folder = Path(name)

@@ -328,9 +328,17 @@ def test_a_run_is_checked_and_estimated_before_it_is_made(study, capfd):
     assert [run.id for run in study.runs()] == before
 
 
+def test_a_run_asks_for_an_error(study, capfd):
+    options = ["--network", "hgx-h100-8", "--backend", "auto", "--error", "5%", "--format", "json"]
+    told = json.loads(answer(capfd, "run", study.path, *options))["provenance"]["auto"]
+    assert told["asked"] == 0.05
+    assert told["answered"] == "flow"
+
+
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
+        (["STUDY", "--network", "hgx-h100-8", "--error", "2%"], 2, "add --backend auto"),
         (["STUDY", "--network", "cpu-cluster-2", "--check"], 40, "4 ranks but the network only 2"),
         (["STUDY", "--network", "hgx-h100-8", "--workload", "absent", "--check"], 2, "chakrascope import"),
         (["--workload", "absent", "--network", "hgx-h100-8", "--check"], 2, "--check needs a STUDY"),

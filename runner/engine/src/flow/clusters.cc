@@ -45,19 +45,25 @@ const std::vector<std::uint32_t>& Clusters::take_changed() {
     return taken_;
 }
 
-// What windows hold beyond the round trip stands in the queue. Where data waits on both ways, windows also
-// travel in clusters: acknowledgements get stuck behind the data of the other side and set off together, and
-// so do the packets that they release. The links then rest for half a round trip in each turn.
+// What windows hold beyond the round trip stands in the queue.
+double Clusters::queue_time(std::uint32_t link) const {
+    const Cluster& cluster = clusters_[link];
+    if (cluster.flows == 0 || cluster.bytes < 1) return 0;
+    return std::max(cluster.bytes / capacities_[link] - cluster.rtt / cluster.bytes, 0.0);
+}
+
+// Where data waits on both ways, windows also travel in clusters: acknowledgements get stuck behind the data
+// of the other side and set off together, and so do the packets that they release. The links then rest for
+// half a round trip in each turn.
 double Clusters::wait(const Window& window, std::uint32_t queue, std::span<const std::uint32_t> back) {
     double wait = 0;
     for (const std::uint32_t link : back) {
         const Cluster& there = clusters_[link];
         if (there.flows == 0 || there.bytes < 1) continue;
-        const double rtt = there.rtt / there.bytes;
-        const double length = there.bytes / capacities_[link];
-        wait += std::max(length - rtt, 0.0);
+        wait += queue_time(link);
         if (queue == kNone || clusters_[queue].flows == 0) continue;
         const Cluster& here = clusters_[queue];
+        const double length = there.bytes / capacities_[link];
         const double both = std::min({length, here.bytes / capacities_[queue], window.rtt});
         const double stuck = std::max(both - window.rtt / 2, 0.0) * together(here, there, window.rtt);
         two_way_ = two_way_ || (stuck > kNotable * window.rtt && window.count > 1);

@@ -68,6 +68,7 @@ class Clusters {
         bool changed = false;
     };
 
+    double queue_time(std::uint32_t link) const;
     void change(std::uint32_t link, const Stake& stake, int sign);
     double together(const Cluster& one, const Cluster& other, double rtt) const;
 

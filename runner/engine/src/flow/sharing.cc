@@ -14,7 +14,7 @@ constexpr std::size_t kMany = 1000;
 constexpr int kMostPasses = 12;
 // What answers leave of a link at least.
 constexpr double kLeast = 0.05;
-// Levels that differ by less are the same.
+// Rates that differ by less are the same.
 constexpr double kSame = 1e-7;
 
 std::vector<double> capacities(const std::vector<Line>& lines) {
@@ -53,14 +53,27 @@ double Sharing::load(std::uint32_t link) const {
     return sum;
 }
 
-// Answers that come by a link belong to data that goes by its other direction, or waits before it.
+void Sharing::set_queue(std::uint32_t bundle, std::uint32_t link) {
+    limits_[bundle].queue = link;
+    affect(bundle);
+}
+
+void Sharing::affect(std::uint32_t bundle) {
+    if (limits_[bundle].affected) return;
+    limits_[bundle].affected = true;
+    affected_.push_back(bundle);
+}
+
 void Sharing::note_queues() {
     for (const std::uint32_t link : clusters_.take_changed()) {
-        for (const std::uint32_t way : {link, link ^ 1}) {
-            links_[way].slower = true;
-            mark(way);
-        }
+        for (const std::uint32_t bundle : links_[link].answered) affect(bundle);
+        for (const std::uint32_t bundle : links_[link].users) affect(bundle);
     }
+    for (const std::uint32_t bundle : affected_) {
+        limits_[bundle].affected = false;
+        limit(bundle);
+    }
+    affected_.clear();
 }
 
 // Bring what limits a bundle on its own up to date with what its answers wait.
@@ -69,7 +82,8 @@ void Sharing::limit(std::uint32_t number) {
     const Limits& limits = limits_[number];
     const double wait = clusters_.wait(limits.window, limits.queue, back(number));
     const double most = limits.window.rate(limits.line, wait);
-    if (most == bundle.most) return;
+    if (std::abs(most - bundle.most) <= kSame * most) return;
+    if (bundle.flows > 0) touch(number);
     for (const std::uint32_t link : forward(number))
         links_[link].demand += bundle.flows * (most - bundle.most);
     bundle.most = most;
@@ -91,33 +105,47 @@ void Sharing::change(std::uint32_t number, int by) {
     }
     for (const std::uint32_t link : back(number)) links_[link].answerers += by;
     if (bundle.flows == 0) exit(number);
+    touch(number);
+}
+
+void Sharing::touch(std::uint32_t number) {
+    Bundle& bundle = bundles_[number];
     if (bundle.touched) return;
     bundle.touched = true;
     touched_.push_back(number);
 }
 
+// The list of the link at a hop that a bundle is in.
+std::vector<std::uint32_t>& Sharing::list(std::uint32_t hop, const Bundle& bundle) {
+    Link& link = links_[hops_[hop]];
+    return hop < bundle.first + bundle.forward ? link.users : link.answered;
+}
+
 void Sharing::enter(std::uint32_t number) {
     ++active_;
     const Bundle& bundle = bundles_[number];
-    for (std::uint32_t hop = bundle.first; hop < bundle.first + bundle.forward; ++hop) {
-        std::vector<std::uint32_t>& users = links_[hops_[hop]].users;
-        slots_[hop] = static_cast<std::uint32_t>(users.size());
-        users.push_back(number);
+    for (std::uint32_t hop = bundle.first; hop < bundle.first + bundle.forward + bundle.back; ++hop) {
+        std::vector<std::uint32_t>& bundles = list(hop, bundle);
+        slots_[hop] = static_cast<std::uint32_t>(bundles.size());
+        bundles.push_back(number);
     }
 }
 
 void Sharing::exit(std::uint32_t number) {
     --active_;
     const Bundle& bundle = bundles_[number];
-    for (std::uint32_t hop = bundle.first; hop < bundle.first + bundle.forward; ++hop) {
-        Link& link = links_[hops_[hop]];
-        const std::uint32_t last = link.users.back();
-        link.users[slots_[hop]] = last;
+    const std::uint32_t middle = bundle.first + bundle.forward;
+    for (std::uint32_t hop = bundle.first; hop < middle + bundle.back; ++hop) {
+        std::vector<std::uint32_t>& bundles = list(hop, bundle);
+        const std::uint32_t last = bundles.back();
+        bundles[slots_[hop]] = last;
         const Bundle& moved = bundles_[last];
-        for (std::uint32_t other = moved.first; other < moved.first + moved.forward; ++other)
+        const std::uint32_t begin = hop < middle ? moved.first : moved.first + moved.forward;
+        const std::uint32_t end = hop < middle ? moved.first + moved.forward : begin + moved.back;
+        for (std::uint32_t other = begin; other < end; ++other)
             if (hops_[other] == hops_[hop]) slots_[other] = slots_[hop];
-        link.users.pop_back();
-        if (link.users.empty()) link.demand = 0;  // and so rounding does not add up
+        bundles.pop_back();
+        if (links_[hops_[hop]].users.empty()) links_[hops_[hop]].demand = 0;  // rounding does not add up
     }
 }
 
@@ -140,7 +168,6 @@ void Sharing::gather() {
     part_links_.clear();
     for (const std::uint32_t bundle : touched_) {
         bundles_[bundle].touched = false;
-        if (clusters_.any()) limit(bundle);
         gather_bundle(bundle);
     }
     touched_.clear();
@@ -154,7 +181,7 @@ void Sharing::gather() {
     for (std::size_t next_link = 0, next = 0;
          next < part_bundles_.size() || next_link < part_links_.size();) {
         if (next_link < part_links_.size()) {
-            gather_users(links_[part_links_[next_link]]);
+            for (const std::uint32_t user : links_[part_links_[next_link]].users) gather_bundle(user);
             ++next_link;
             continue;
         }
@@ -162,13 +189,6 @@ void Sharing::gather() {
             if (reaches(links_[link])) gather_link(link);
         }
         ++next;
-    }
-}
-
-void Sharing::gather_users(const Link& link) {
-    for (const std::uint32_t user : link.users) {
-        if (link.slower) limit(user);
-        gather_bundle(user);
     }
 }
 
@@ -185,7 +205,7 @@ void Sharing::gather_bundle(std::uint32_t bundle) {
 
 // Of links that are full alike, those that leave hosts come first: senders wait there, and queues stay empty.
 double Sharing::level_of(const Link& link) {
-    const double level = std::max(link.left, 0.0) / static_cast<double>(link.sharers);
+    const double level = std::max(link.left, 0.0) / link.sharers;
     return link.line.leaves_host ? level * (1 - kSame) : level;
 }
 
@@ -203,7 +223,6 @@ void Sharing::prepare() {
     for (const std::uint32_t number : part_links_) {
         Link& link = links_[number];
         link.binds = false;
-        link.slower = false;
         link.counted = link.answers;
         link.left = std::max(link.line.capacity - link.answers, kLeast * link.line.capacity);
         link.sharers = 0;
@@ -245,12 +264,12 @@ void Sharing::fill() {
         if (cap == caps_.size()) return;
         lowest(level);
         if (caps_[cap].first <= level.rate * (1 + 1e-9)) {
-            freeze(caps_[cap].second, caps_[cap].first, kNone);
+            freeze(caps_[cap].second, bundles_[caps_[cap].second].most, kNone);
             continue;
         }
         Link& link = links_[level.link];
         link.binds = true;
-        const double rate = std::max(link.left, 0.0) / static_cast<double>(link.sharers);
+        const double rate = std::max(link.left, 0.0) / link.sharers;
         for (const std::uint32_t user : link.users)
             if (!bundles_[user].settled) freeze(user, rate, level.link);
     }

@@ -34,7 +34,7 @@ class Sharing {
     // their sender.
     Clusters& clusters() { return clusters_; }
     const Clusters& clusters() const { return clusters_; }
-    void set_queue(std::uint32_t bundle, std::uint32_t link) { limits_[bundle].queue = link; }
+    void set_queue(std::uint32_t bundle, std::uint32_t link);
     void join(std::uint32_t bundle) { change(bundle, 1); }
     void leave(std::uint32_t bundle) { change(bundle, -1); }
 
@@ -81,20 +81,21 @@ class Sharing {
         Window window;
         double line = 0;  // of its slowest link
         std::uint32_t queue = kNone;
+        bool affected = false;
     };
     struct Link {
         Line line;
         std::vector<std::uint32_t> users;
-        double answers = 0;  // load of the answers, bytes per ps
-        double counted = 0;  // what the last solution took it for
-        double demand = 0;   // of all flows if only their own limits counted
+        std::vector<std::uint32_t> answered;  // bundles with flows whose answers come by it
+        double answers = 0;                   // load of the answers, bytes per ps
+        double counted = 0;                   // what the last solution took it for
+        double demand = 0;                    // of all flows if only their own limits counted
         std::int32_t answerers = 0;
         bool binds = false;
         bool dirty = false;
-        bool slower = false;  // or faster: what answers wait for on their way back has changed
         std::uint32_t epoch = 0;
         double left = 0;  // while solving
-        std::int64_t sharers = 0;
+        std::int32_t sharers = 0;
     };
     struct Level {
         double rate;
@@ -112,13 +113,13 @@ class Sharing {
     }
     void mark(std::uint32_t link);
     void gather();
-    void gather_users(const Link& link);
     void gather_link(std::uint32_t link);
     void gather_bundle(std::uint32_t bundle);
-    bool reaches(const Link& link) const {
-        return link.epoch != epoch_ && (link.binds || link.slower || !slack(link));
-    }
+    bool reaches(const Link& link) const { return link.epoch != epoch_ && (link.binds || !slack(link)); }
     void note_queues();
+    void affect(std::uint32_t bundle);
+    void touch(std::uint32_t bundle);
+    std::vector<std::uint32_t>& list(std::uint32_t hop, const Bundle& bundle);
     void limit(std::uint32_t bundle);
     static double level_of(const Link& link);
     void prepare();
@@ -133,6 +134,7 @@ class Sharing {
     std::vector<std::uint32_t> hops_;
     std::vector<std::uint32_t> slots_;  // where users of the link has the bundle, as hops_
     std::vector<std::uint32_t> touched_;
+    std::vector<std::uint32_t> affected_;  // by queues that changed
     std::vector<std::uint32_t> dirty_;
     std::uint32_t epoch_ = 0;
     std::size_t active_ = 0;

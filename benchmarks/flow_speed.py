@@ -1,0 +1,81 @@
+"""Measure how many messages a second the flow-level backend simulates, and how it compares with packets.
+
+``python benchmarks/flow_speed.py [--large]``: collectives on Clos fabrics of 400 Gb/s with 8 hosts a leaf.
+Counted is processor time, as the machine may be busy with other things; the packet-level backend runs where
+it ends within seconds. ``--large`` adds 512 ranks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from chakrascope.converter import microbenchmark
+from chakrascope.runner import NetworkConfig, simulate
+
+MIB, GIB = 1 << 20, 1 << 30
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pattern of communication of so many bytes a rank."""
+
+    pattern: str
+    ranks: int
+    size_bytes: int
+    packets: bool = False
+
+
+SMALL = (
+    Case("all-reduce", 16, 16 * MIB, packets=True),
+    Case("all-to-all", 16, 16 * MIB, packets=True),
+    Case("all-to-all", 64, GIB),
+    Case("all-reduce", 64, 256 * MIB),
+    Case("all-gather", 64, 64 * MIB),
+)
+LARGE = (Case("all-to-all", 512, 64 * MIB), Case("all-reduce", 512, GIB))
+
+
+def main() -> None:
+    """Measure and print a line a case."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--large", action="store_true", help="512 ranks as well")
+    for line in lines((*SMALL, *LARGE) if parser.parse_args().large else SMALL):
+        print(line, flush=True)
+
+
+def lines(cases: tuple[Case, ...]) -> Iterator[str]:
+    """Yield what was measured of each case."""
+    for case in cases:
+        makespan_ns, flows, flow_s = measure(case, "flow")
+        line = f"{case.pattern} {case.ranks} ranks {case.size_bytes / MIB:g} MiB: {flows} messages in "
+        line += f"{flow_s:.2f} s ({flows / flow_s:,.0f} a second)"
+        if case.packets:
+            packet_ns, _, packet_s = measure(case, "packet")
+            line += f"; packets {packet_s:.2f} s ({packet_s / flow_s:.1f} times)"
+            line += f", error {makespan_ns / packet_ns - 1:+.2%}"
+        yield line
+
+
+def measure(case: Case, backend: str) -> tuple[int, int, float]:
+    """Return the makespan in ns, the messages and the processor time in s of a simulation."""
+    network = NetworkConfig.from_mapping(
+        {
+            "topology": ["Switch"],
+            "npus_count": [case.ranks],
+            "bandwidth": [46.566],
+            "latency": [500.0],
+            "packet": {"fabric": {"hosts_per_leaf": 8}},
+        },
+        "clos",
+    )
+    workload = microbenchmark(case.pattern, case.ranks, case.size_bytes)
+    begun = time.process_time()
+    result = simulate(workload, "default", network, backend=backend)
+    return result.makespan_ns, len(result.flows), time.process_time() - begun
+
+
+if __name__ == "__main__":
+    main()

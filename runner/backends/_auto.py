@@ -1,0 +1,101 @@
+"""The backend that asks the flow model first, and packets where that may be too far off."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConfigError
+from ...support import share_text
+from .._experiment import Experiment
+from .._result import Result
+from ._base import Progress
+from ._flow import FlowBackend
+from ._packet import PacketBackend
+
+__all__ = ["AUTO", "AutoBackend", "named_error"]
+
+AUTO = "auto"
+DEFAULT_ERROR = 0.02
+# Errors of `flow` against `packet` by flag, written by benchmarks/flow_accuracy.py.
+_TABLE = Path(__file__).with_name("flow_errors.json")
+_UNFLAGGED = "none"
+_MOST, _NEARLY_ALL = "0.9", "0.99"
+
+
+class AutoBackend:
+    """Answers with `flow` where nine in ten measured cases like it were within *error*, else with `packet`.
+
+    ``provenance["auto"]`` says which of them *answered*, the *flags* that flow met, the error *asked* for and
+    the one *expected* of flow (a share of the makespan, in nine of ten cases), and flow's own makespan.
+    """
+
+    def __init__(self, error: float = DEFAULT_ERROR) -> None:
+        self.error = error
+
+    def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
+        """Simulate *experiment* once or twice; raises what the models raise."""
+        flow = FlowBackend().run(experiment, progress)
+        flags = flow.provenance["flow"]["flags"]
+        expected = _expected(flags)
+        told: dict[str, Any] = {
+            "asked": self.error,
+            "expected": expected[_MOST],
+            "expected_99": expected[_NEARLY_ALL],
+            "flags": flags,
+            "cases": expected["cases"],
+            "flow_makespan_ns": flow.makespan_ns,
+        }
+        likely = f"{share_text(expected[_MOST])} in nine of ten of {expected['cases']} measured cases"
+        if expected[_MOST] <= self.error and not flags:
+            sentence = f"'{AUTO}' answered with 'flow', whose makespan was within {likely} without a flag."
+            return _answer(flow, told | {"answered": "flow"}, sentence)
+        packet = PacketBackend().run(experiment, progress)
+        reason = ", ".join(flags) if flags else "the error asked for"
+        apart = abs(flow.makespan_ns / packet.makespan_ns - 1) if packet.makespan_ns else 0.0
+        sentence = (
+            f"'{AUTO}' answered with 'packet' because of {reason}: 'flow' was off by up to {likely} like "
+            f"this, and is by {share_text(apart)} here."
+        )
+        return _answer(packet, told | {"answered": "packet"}, sentence)
+
+
+def named_error(name: str) -> float:
+    """Return the error that a name such as ``auto:2%`` or ``auto:0.02`` asks for, as a share.
+
+    Raises `ConfigError` for what is no share above 0.
+    """
+    text = name.partition(":")[2].strip()
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise ConfigError(
+            f"'{name[:40]}' does not say how far off the answer may be; write a share above 0 and up to 100 "
+            f"%, such as '{AUTO}:2%'."
+        )
+    return share
+
+
+def _answer(result: Result, told: dict[str, Any], sentence: str) -> Result:
+    assumptions = [*result.provenance["assumptions"], sentence]
+    return replace(result, provenance=result.provenance | {"auto": told, "assumptions": assumptions})
+
+
+def _expected(flags: Sequence[str]) -> dict[str, Any]:
+    """Return the worst of the measured errors that go with *flags*, or those without any."""
+    table = _errors()
+    known = [table[flag] for flag in flags or [_UNFLAGGED] if flag in table]
+    unknown: dict[str, Any] = {_MOST: 1.0, _NEARLY_ALL: 1.0, "cases": 0}
+    return max(known, key=lambda row: float(row[_MOST]), default=unknown)
+
+
+@lru_cache
+def _errors() -> dict[str, dict[str, Any]]:
+    table: dict[str, dict[str, Any]] = json.loads(_TABLE.read_text(encoding="utf-8"))
+    return table
