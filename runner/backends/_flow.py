@@ -11,6 +11,7 @@ from .. import engine
 from .._experiment import Experiment
 from .._result import COLUMNS, Result
 from ..config import PacketNetwork
+from ._base import Progress
 from ._fabric import set_fabric
 from ._flows import completion_times
 from ._native import NativeBackend
@@ -42,6 +43,10 @@ class FlowBackend(NativeBackend):
 
     def __init__(self) -> None:
         super().__init__(congestion_aware=False)
+
+    def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
+        """Simulate *experiment*; raises `SimulationStalled` if ranks are left waiting for each other."""
+        return self.simulate(experiment, progress)
 
     def _config(self, experiment: Experiment) -> Any:
         config = super()._config(experiment)

@@ -186,14 +186,14 @@ def refuse_linkless(network: NetworkConfig, backend: str) -> None:
     if network.failures:
         raise ConfigError(
             f"The network '{network.name}' has failures of links, and '{backend}' knows no links; use "
-            "'analytical-aware' or 'ns3', or leave 'failures' out."
+            "'analytical-aware', 'flow' or 'packet', or leave 'failures' out."
         )
     if network.logical:
         raise ConfigError(
             f"'{backend}' knows dimensions alone, and those of the network '{network.name}' only arrange its "
             "ranks: its links are not as regular as dimensions (the network's assumptions say where). Next: "
-            "use 'analytical-aware' or 'ns3', which take the links, or give 'topology', 'npus_count', "
-            "'bandwidth' and 'latency' in a network YAML."
+            "use 'analytical-aware', 'flow' or 'packet', which take the links, or give 'topology', "
+            "'npus_count', 'bandwidth' and 'latency' in a network YAML."
         )
 
 

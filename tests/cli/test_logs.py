@@ -97,7 +97,7 @@ def test_a_study_from_logs_answers(logs, capfd, tmp_path):
         (["convert", "LOGS", "-o", "w", "--step", "3"], "--step does not go with production logs"),
         (["convert", "LOGS", "-o", "w", "--rescale-host"], "--rescale-host does not go with"),
         (["convert", "LOGS", "-o", "w", "--device-trace", "x"], "--device-trace does not go with"),
-        (["convert", "nowhere", "-o", "w"], "does not exist"),
+        (["convert", "nowhere", "-o", "w"], "There is no file or folder nowhere"),
         (["convert"], "Give a STUDY"),
         (["inspect", "LOGS", "--node", "3"], "Convert the logs first"),
         (["inspect", "w", "--show", "speeds"], "holds no logs"),

@@ -23,7 +23,7 @@ def htsim_topology(network: NetworkConfig) -> str:
     if network.failures:
         raise ConfigError(
             f"The network '{network.name}' has failures of links, which HTSim's topology file cannot say; "
-            "use 'ns3', or leave 'failures' out."
+            "use 'packet', or leave 'failures' out."
         )
     tiers, pod = _tiers(network)
     lines = [f"Nodes {network.num_ranks}", f"Tiers {len(tiers)}", f"Podsize {pod}"]

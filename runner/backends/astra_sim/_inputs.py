@@ -164,7 +164,7 @@ def _htsim_options(experiment: Experiment, folder: Path) -> list[str]:
     if experiment.network.failures:
         raise ConfigError(
             f"The network '{experiment.network.name}' has failures of links, which HTSim's topology file "
-            "cannot say; use 'ns3', or leave 'failures' out."
+            "cannot say; use 'packet', or leave 'failures' out."
         )
     named = experiment.network.htsim_topology
     if named is None:

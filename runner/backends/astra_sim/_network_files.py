@@ -57,6 +57,6 @@ def parallel_warning(packet: PacketNetwork) -> list[str]:
     if not parallel:
         return []
     return [
-        f"{parallel} pairs of devices have parallel links, of which ASTRA-sim's ns-3 uses one each; 'ns3' "
-        "uses all."
+        f"{parallel} pairs of devices have parallel links, of which ASTRA-sim's ns-3 uses one each; "
+        "'packet' uses all."
     ]

@@ -56,6 +56,7 @@ class PacketDriver:
         self._deadline = self._next_tick + timeout_s
         self._timeout_s = timeout_s
         self._hosts = network.hosts
+        self._switches = sorted(network.switches)
         self._rest = b""
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the program
         try:
@@ -120,8 +121,8 @@ class PacketDriver:
         links: pd.DataFrame = pd.DataFrame(rows["l"], columns=list(fields))
         history = _history(rows["u"])
         order = {node: rank for rank, node in enumerate(self._hosts)}
-        switches = sorted({*links["src"], *links["dst"]} - set(order))
-        order |= {node: len(self._hosts) + index for index, node in enumerate(switches)}
+        # A switch whose links are all down keeps its number.
+        order |= {node: len(self._hosts) + index for index, node in enumerate(self._switches)}
         for table in (links, history):
             table["src"], table["dst"] = table["src"].map(order), table["dst"].map(order)
         return links, history
