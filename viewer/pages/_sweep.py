@@ -218,11 +218,13 @@ def _register_choice(app: Dash, view: StudyView) -> None:
         name: str | None, dark: bool, run: str | None, search: str | None, seen: Any
     ) -> tuple[Any, Any, Any]:
         """Show the chosen sweep, and keep it in the address."""
-        if not name or _stamp(view, name) == seen:
+        # Of before it is drawn: points that a job adds meanwhile are then drawn by `catch_up`.
+        stamp = _stamp(view, name or "")
+        if not name or stamp == seen:
             return no_update, no_update, no_update
         scheme, selection = "dark" if dark else "light", Selection.parse(search)
         drawn = _sweep(view, name, scheme, selection)
-        return drawn, option_address(search, run or "", "sweep", name, ""), _stamp(view, name)
+        return drawn, option_address(search, run or "", "sweep", name, ""), stamp
 
     @app.callback(
         Output("sweep", "children", allow_duplicate=True), Output("url", "search", allow_duplicate=True),
