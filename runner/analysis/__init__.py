@@ -53,7 +53,8 @@ from ._link_use import Use as Use
 from ._link_use import use_over_time as use_over_time
 from ._links import TRAFFIC as TRAFFIC
 from ._links import Matrix as Matrix
-from ._links import endpoint as endpoint
+from ._links import end_names as end_names
+from ._links import failures_of as failures_of
 from ._links import link_dimensions as link_dimensions
 from ._links import link_table as link_table
 from ._links import switch_loads as switch_loads
@@ -152,9 +153,10 @@ __all__ = [
     "drops",
     "duration_estimate",
     "edges_of",
-    "endpoint",
+    "end_names",
     "error_distribution",
     "estimate_s",
+    "failures_of",
     "flow_differences",
     "folded",
     "found_nodes",

@@ -20,7 +20,7 @@ from ...support import bandwidth_text
 from .. import engine
 from .._experiment import Experiment, WorkloadSource
 from .._simulate import choose_groups, is_captured, load_workload_head
-from ..backends import engine_config
+from ..backends import engine_config, refuse_linkless
 from ..config import NetworkConfig, PacketNetwork, SystemConfig, read_per_node
 from ._foreign_times import cpu_times
 
@@ -28,6 +28,8 @@ __all__ = ["Communication", "check_setup", "communication_of"]
 
 # These replay durations or answer at once: they plan no collective.
 _PLAN_NOTHING = ("fake", "replay")
+# These know dimensions alone.
+_LINKLESS = frozenset({"analytical-unaware", "astra-sim:analytical-unaware"})
 # These simulate the buffers of switches.
 _PACKETS = frozenset({"ns3", "packet"})
 
@@ -121,7 +123,8 @@ def check_setup(
     network: NetworkConfig, system: SystemConfig, workload: Communication, backends: Sequence[str]
 ) -> list[Finding]:
     """Return what stands against simulating *workload* on *backends*, and what to know, the errors first."""
-    found = [_ranks(network, workload), *_bandwidths(network), *_buffers(network, backends)]
+    found = [_ranks(network, workload), *_bandwidths(network), *_linkless(network, backends)]
+    found += _buffers(network, backends)
     if not backends:
         found.append(Finding("error", "backends", "No backend is chosen.", "Choose at least one."))
     plans = not backends or any(name not in _PLAN_NOTHING for name in backends)
@@ -209,7 +212,19 @@ def _buffers(network: NetworkConfig, backends: Sequence[str]) -> Iterator[Findin
         yield Finding("error", "network", error.message)
 
 
+def _linkless(network: NetworkConfig, backends: Sequence[str]) -> Iterator[Finding]:
+    """Yield why a backend that knows dimensions alone refuses the network."""
+    for backend in backends:
+        if backend in _LINKLESS:
+            try:
+                refuse_linkless(network, backend)
+            except ConfigError as error:
+                yield Finding("error", "network", error.message)
+
+
 def _bandwidths(network: NetworkConfig) -> Iterator[Finding]:
+    if network.logical:
+        return
     rates = network.bandwidth_bytes_per_ns
     for number, rate in enumerate(rates, start=1):
         both = f"{bandwidth_text(rate)} = {bandwidth_text(rate, 'Gb/s')}"

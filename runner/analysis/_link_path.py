@@ -11,7 +11,7 @@ import pandas as pd
 from ...converter import Workload
 from .._result import Result
 from ._critical_path import CriticalPath, breakdown_of
-from ._links import endpoint
+from ._links import end_names
 from ._network_path import COMM_FACTS, NO_NETWORK, members_of
 
 __all__ = ["link_breakdown", "why_no_links"]
@@ -107,15 +107,15 @@ class _Ways:
     """What the way of a message between two ranks is called: their link, or the switch it goes through."""
 
     def __init__(self, result: Result) -> None:
-        self._ranks = len(result.ranks)
+        self._name = end_names(result)
         self._near: dict[int, set[int]] = defaultdict(set)
         for source, target in zip(result.links["src"], result.links["dst"], strict=True):
             self._near[int(source)].add(int(target))
 
     def name(self, source: int, target: int) -> str:
         """Return the ends of the link from *source* to *target*, and the only switch between, if one is."""
-        ends = f"{endpoint(source, self._ranks)} to {endpoint(target, self._ranks)}"
+        ends = f"{self._name(source)} to {self._name(target)}"
         if target in self._near[source]:
             return ends
         between = [end for end in self._near[source] if target in self._near[end]]
-        return f"{ends} through {endpoint(between[0], self._ranks)}" if len(between) == 1 else ends
+        return f"{ends} through {self._name(between[0])}" if len(between) == 1 else ends

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from .._result import Result
-from ._links import endpoint
+from ._links import end_names
 
 __all__ = ["Use", "use_over_time"]
 
@@ -28,13 +28,13 @@ def use_over_time(result: Result, most: int = 40) -> Use | None:
     """Return the GB/s of the *most* links that carried most, over time; None if it was not recorded."""
     if result.link_use.empty:
         return None
-    ranks = len(result.ranks)
+    name = end_names(result)
     length = result.link_use["end_ns"] - result.link_use["start_ns"]
     use = result.link_use.assign(rate=result.link_use["bytes"] / length.clip(lower=1))
     largest = use.groupby(["src", "dst"])["bytes"].sum().nlargest(most).index
     table = use.pivot_table(index=["src", "dst"], columns="start_ns", values="rate", fill_value=0.0)
     table = table.reindex(index=largest, columns=_stretches(use), fill_value=0.0)
-    rows = [f"{endpoint(src, ranks)} to {endpoint(dst, ranks)}" for src, dst in table.index]
+    rows = [f"{name(src)} to {name(dst)}" for src, dst in table.index]
     return Use(rows, table.columns.to_numpy(np.int64), int(length.max()), table.to_numpy(dtype=float))
 
 

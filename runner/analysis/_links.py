@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,11 +10,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from .._result import Result
+from ..config import Failure, NetworkConfig
 
 __all__ = [
     "TRAFFIC",
     "Matrix",
-    "endpoint",
+    "end_names",
+    "failures_of",
     "link_dimensions",
     "link_table",
     "load_table",
@@ -37,9 +40,29 @@ class Matrix:
     values: npt.NDArray[np.float64]
 
 
-def endpoint(number: int, num_ranks: int) -> str:
-    """Return what an end of a link is called: numbers beyond the ranks are switches."""
-    return f"rank {number}" if number < num_ranks else f"switch {number - num_ranks}"
+def end_names(result: Result) -> Callable[[int], str]:
+    """Return what names the end of a link: ``rank 3``, switches by the name that they have, or a number."""
+    ranks, names = len(result.ranks), _devices(result)
+
+    def name(number: int) -> str:
+        if number < ranks:
+            return f"rank {number}"
+        return names[number] if number < len(names) else f"switch {number - ranks}"
+
+    return name
+
+
+def failures_of(result: Result) -> list[tuple[Failure, str]]:
+    """Return the failures of the network of *result*, each with the sentence that tells of it."""
+    network = result.provenance.get("network", {})
+    if not network.get("failures"):
+        return []
+    read = NetworkConfig.from_mapping(network, "The network of the result")
+    return [(failure, read.failure_text(failure)) for failure in read.failures]
+
+
+def _devices(result: Result) -> list[str]:
+    return [*result.provenance.get("network", {}).get("devices", ())]
 
 
 def link_table(result: Result) -> pd.DataFrame:
@@ -48,10 +71,10 @@ def link_table(result: Result) -> pd.DataFrame:
     ``share`` is the part of the step in which it carried data, ``bytes_per_ns`` its mean speed while it did,
     ``queue_ns`` the time messages waited for it, summed over messages.
     """
-    ranks, links = len(result.ranks), result.links
+    name, links = end_names(result), result.links
     table: pd.DataFrame = links.assign(
-        source=[endpoint(number, ranks) for number in links["src"]],
-        target=[endpoint(number, ranks) for number in links["dst"]],
+        source=[name(number) for number in links["src"]],
+        target=[name(number) for number in links["dst"]],
         dimension=_dimension_of(result),
         share=links["busy_ns"] / max(1, result.makespan_ns),
         bytes_per_ns=links["bytes"] / links["busy_ns"].clip(lower=1),
@@ -122,7 +145,8 @@ def traffic(result: Result, of: str) -> Matrix:
     size = -(-ends // block) if ends else 0
     values = np.zeros((size, size))
     np.add.at(values, (links["src"] // block, links["dst"] // block), links["bytes" if of == "flows" else of])
-    labels = [_block_label(first, block, ends, ranks) for first in range(0, ends, block)]
+    name = end_names(result)
+    labels = [_block_label(first, block, ends, name) for first in range(0, ends, block)]
     return Matrix([f"from {label}" for label in labels], [f"to {label}" for label in labels], values)
 
 
@@ -135,6 +159,6 @@ def traffic_table(result: Result, of: str) -> pd.DataFrame:
     return table
 
 
-def _block_label(first: int, block: int, ends: int, ranks: int) -> str:
+def _block_label(first: int, block: int, ends: int, name: Callable[[int], str]) -> str:
     last = min(first + block, ends) - 1
-    return endpoint(first, ranks) if last == first else f"{endpoint(first, ranks)}-{last}"
+    return name(first) if last == first else f"{name(first)}-{last}"

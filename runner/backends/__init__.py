@@ -14,6 +14,7 @@ from ._flow import FlowBackend as FlowBackend
 from ._native import NativeBackend as NativeBackend
 from ._native import ReplayBackend as ReplayBackend
 from ._native import engine_config as engine_config
+from ._native import refuse_linkless as refuse_linkless
 from ._packet import NS3_ALIAS as _NS3_ALIAS
 from ._packet import PacketBackend as PacketBackend
 from ._report import backend_report as backend_report
@@ -50,6 +51,7 @@ __all__ = [
     "engine_config",
     "find_astra_sim",
     "get_backend",
+    "refuse_linkless",
     "register",
     "register_family",
     "write_inputs",

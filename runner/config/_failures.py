@@ -24,9 +24,8 @@ class Failure:
     """The links between two *devices*, or all links of one, that keep the share *rate* of their bandwidth.
 
     Devices are numbered as `Link` numbers them, ranks first; *rate* 0 is down. *count* is how many of
-    parallel
-    links it is, all of them if it is None. It lasts from *at_ns* to *until_ns*, to the end if that is None.
-    *written* is what the file has.
+    parallel links it is, all of them if it is None. It lasts from *at_ns* to *until_ns*, to the end if that
+    is None. *written* is what the file has.
     """
 
     devices: tuple[int, ...]
@@ -49,9 +48,15 @@ class Failure:
         """Return whether it is of the links between *a* and *b*."""
         return {a, b} == set(self.devices) if len(self.devices) > 1 else self.devices[0] in (a, b)
 
-    def text(self, names: Sequence[str]) -> str:
-        """Return in words what is the matter."""
-        ends = " - ".join(names[device] if device < len(names) else str(device) for device in self.devices)
+    def text(self, names: Sequence[str], num_ranks: int) -> str:
+        """Return in words what is the matter; devices without a name are *num_ranks* ranks, then switches."""
+
+        def name(device: int) -> str:
+            if device < len(names):
+                return names[device]
+            return f"rank {device}" if device < num_ranks else f"{device} (switch {device - num_ranks})"
+
+        ends = " - ".join(map(name, self.devices))
         which = f"link {ends}" if len(self.devices) > 1 else f"every link of {ends}"
         state = "down" if self.rate == 0 else f"at {share_text(self.rate)} of its bandwidth"
         some = "" if self.count is None else f" ({self.count} of it)"
@@ -164,11 +169,13 @@ def apply_failures(
     for failure in failures:
         hit = [place for place, link in enumerate(links) if failure.hits(*ends(link))]
         if len(hit) < (failure.count or 1):
-            there = count_text(len(hit), "such link")
+            named = " and ".join(map(str, failure.devices))
+            which = f"between {named}" if len(failure.devices) > 1 else f"of {named}"
+            asked = "" if failure.count is None else f", and a failure is of {failure.count}"
+            there = count_text(len(hit), "link") if hit else "no link"
             raise ConfigError(
-                f"{where} has {there}, but a failure is of {failure.count or 1} between "
-                f"{' and '.join(map(str, failure.devices))}; switches are numbered after the ranks, and "
-                "'chakrascope network' lists all links."
+                f"{where} has {there} {which}{asked}. Switches are numbered after the ranks; "
+                "`chakrascope network NETWORK --links` lists all links."
             )
         for place in hit[: failure.count]:
             link = kept[place]

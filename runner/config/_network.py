@@ -109,16 +109,19 @@ class NetworkConfig:
     @property
     def remarks(self) -> list[str]:
         """Sentences about what was taken for granted to make the network, and what has failed in it."""
-        failed = [failure.text(self.devices) for failure in self.failures]
+        failed = [self.failure_text(failure) for failure in self.failures]
         own = self.links or (self.packet is not None and self.packet.is_graph)
         passing = self.dimensions > 1 or (self.topology == ("Ring",) and self.num_ranks > 3)
         if failed and not own and passing:
             failed.append(
                 "So that messages go round what has failed, dimensions are links here, with a router for "
-                "each "
-                "rank; analytical-aware without failures has no routers, and is a little faster for that."
+                "each rank; analytical-aware without failures has no routers, and is a little faster for it."
             )
         return [*self.assumptions, *failed]
+
+    def failure_text(self, failure: Failure) -> str:
+        """Return in words what is the matter with the links that *failure*, one of this network, hits."""
+        return failure.text(self.devices, self.num_ranks)
 
     @property
     def warnings(self) -> list[str]:
@@ -130,9 +133,8 @@ class NetworkConfig:
         """Read a network YAML; raises `ConfigError` for what ASTRA-sim would refuse, but for a single rank.
 
         A ``.txt`` is read as ASTRA-sim's config.txt for ns-3, all its hosts one dimension. An InfraGraph
-        file,
-        or the XML of lstopo or NCCL, becomes links; *options* are what it may lack (``link-defaults``), as
-        in a network YAML that names it.
+        file, or the XML of lstopo or NCCL, becomes links; *options* are what it may lack
+        (``link-defaults``), as in a network YAML that names it.
         """
         file = Path(path)
         if file.suffix == ".txt":

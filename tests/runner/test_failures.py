@@ -10,7 +10,8 @@ import yaml
 from chakrascope.cli import main
 from chakrascope.converter.generate import microbenchmark
 from chakrascope.errors import BackendUnavailable, ConfigError
-from chakrascope.runner import NetworkConfig, prepare, simulate
+from chakrascope.runner import NetworkConfig, SystemConfig, communication_of, prepare, simulate
+from chakrascope.runner.analysis import check_setup
 from chakrascope.runner.backends import engine_config
 from chakrascope.runner.config import Link, PacketNetwork, read_failures
 
@@ -178,8 +179,8 @@ def test_a_link_fails_once():
 @pytest.mark.parametrize(
     ("failure", "words"),
     [
-        ({"link": [0, 7]}, r"has 0 such links, but a failure is of 1 between 0 and 7"),
-        ({"link": [4, 6], "count": 3}, r"has 2 such links, but a failure is of 3"),
+        ({"link": [0, 7]}, r"has no link between 0 and 7\. Switches"),
+        ({"link": [4, 6], "count": 3}, r"has 2 links between 4 and 6, and a failure is of 3"),
         ({"link": [4, 6], "at": "5us"}, r"no backend changes links in the middle"),
         ({"link": [4, 6], "until": "5us"}, r"no backend changes links in the middle"),
     ],
@@ -187,6 +188,16 @@ def test_a_link_fails_once():
 def test_what_cannot_be_simulated_is_refused(failure, words, backend):
     with pytest.raises(ConfigError, match=words):
         makespan(network(failure), backend)
+
+
+@pytest.mark.parametrize("backend", ["analytical-unaware", "astra-sim:analytical-unaware"])
+def test_the_check_says_what_backends_without_links_refuse(backend):
+    work = communication_of(microbenchmark("all-reduce", 4, 8))
+    found = check_setup(network({"link": [4, 6]}), SystemConfig.preset("default", 1), work, [backend])
+    assert found[0].severity == "error"
+    assert "knows no links; use 'analytical-aware' or 'packet'" in found[0].text
+    found = check_setup(network({"link": [4, 6]}), SystemConfig.preset("default", 1), work, ["packet"])
+    assert "error" not in {finding.severity for finding in found}
 
 
 def test_backends_without_links_refuse_failures():

@@ -21,6 +21,7 @@ _BUSY_COLOURS = {
     "light": ("#c9d3dc", "#8db8dc", "#3b82c4", "#e08214", "#b2182b"),
     "dark": ("#4b545d", "#3f6f99", "#6db3f2", "#f0a04b", "#ff6b6b"),
 }
+_DOWN_COLOURS = {"light": "#b2182b", "dark": "#ff6b6b"}
 _OUTWARD = 1.1
 _NODE_COLOURS = {"light": ("#1f2933", "#52606d"), "dark": ("#d5dbe1", "#9aa3ad")}
 
@@ -88,11 +89,17 @@ def link_map(drawn: LinkMap, scheme: str) -> go.Figure:
             line={"color": colour, "width": 1.5 + number}, name=f"{share_text(_BUSY[number])} to {upper}",
             showlegend=len(part) > 0,
         )  # fmt: skip
-    figure.add_scatter(
-        x=(links["x0"] + links["x1"]) / 2, y=(links["y0"] + links["y1"]) / 2, mode="markers",
-        marker={"size": 9, "opacity": 0}, showlegend=False, hovertext=links["text"],
-        hovertemplate="%{hovertext}<extra></extra>",
-    )  # fmt: skip
+    if len(drawn.down):
+        figure.add_scatter(
+            x=_gapped(drawn.down, "x"), y=_gapped(drawn.down, "y"), mode="lines", hoverinfo="skip",
+            line={"color": _DOWN_COLOURS[scheme], "width": 2, "dash": "dot"}, name="down",
+        )  # fmt: skip
+    for lines in (links, drawn.down):
+        figure.add_scatter(
+            x=(lines["x0"] + lines["x1"]) / 2, y=(lines["y0"] + lines["y1"]) / 2, mode="markers",
+            marker={"size": 9, "opacity": 0}, showlegend=False, hovertext=lines["text"],
+            hovertemplate="%{hovertext}<extra></extra>",
+        )  # fmt: skip
     rank_colour, switch_colour = _NODE_COLOURS[scheme]
     for is_switch, symbol, colour in ((False, "circle", rank_colour), (True, "square", switch_colour)):
         ends = drawn.ends[drawn.ends["is_switch"] == is_switch]

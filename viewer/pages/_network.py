@@ -10,6 +10,7 @@ from dash import Dash, Input, Output, State, html
 
 from ...runner.analysis import (
     TRAFFIC,
+    failures_of,
     link_dimensions,
     link_table,
     packet_facts,
@@ -17,7 +18,7 @@ from ...runner.analysis import (
     traffic,
     use_over_time,
 )
-from ...support import bytes_text, duration_text, share_text
+from ...support import bytes_text, count_text, duration_text, share_text
 from .._state import OpenRun, Selection, StudyView
 from ..charts import graph, heat_map, loads_bar, use_map
 from ..charts import link_map as link_chart
@@ -58,10 +59,18 @@ _LINKS = [
     column("bytes_per_ns", "Speed while busy (GB/s)", "GB/s", minWidth=110),
     column("queue_ns", "Queueing (ms)", "ms", minWidth=96),
 ]
+# Columns that only backends of packets have.
+_LOSSES = [
+    column("drops", "Dropped", "count"),
+    column("marks", "Marked", "count"),
+    column("largest_queue_bytes", "Longest queue", "bytes", minWidth=96),
+]
 _LINKS_NOTE = (
     "Busy: the part of the step in which the link carried data. Queueing: how long messages waited for it, "
-    "summed over all messages; only backends that model congestion have it."
+    "summed over all messages; only backends that model congestion have it. In a packet-level backend, "
+    "messages here are packets."
 )
+_MOST_FAILURES = 20
 _TRAFFIC = {"busy_ns": "Busy time", "bytes": "Bytes", "flows": "Bytes, end to end"}
 
 
@@ -73,6 +82,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
         [
             dmc.Title(TITLE, order=2),
             dmc.Text(_verdict(run), id="network-verdict"),
+            *_failures(run),
             table_card("Collectives", "collectives", run.collectives, _COLLECTIVES, scheme, query=query,
                        note=_COLLECTIVES_NOTE, selects=True, most=380),
             *_links(run, scheme),
@@ -86,15 +96,25 @@ def _verdict(run: OpenRun) -> str:
         return "This run communicates nothing."
     on_path = int(run.collectives["on_path_ns"].sum())
     share = share_text(on_path / max(1, run.result.makespan_ns))
-    text = (
-        f"{len(run.collectives):,} collectives take {duration_text(on_path)} ({share}) of the critical path."
-    )
+    count = len(run.collectives)
+    take = f"{count_text(count, 'collective')} {'takes' if count == 1 else 'take'}"
+    text = f"{take} {duration_text(on_path)} ({share}) of the critical path."
     links = run.result.links
     if links.empty:
         return text
     busiest = link_table(run.result).iloc[0]
     where = f"{busiest['source']} to {busiest['target']}"
     return f"{text} The busiest link, {where}, carries data in {share_text(busiest['share'])} of the step."
+
+
+def _failures(run: OpenRun) -> list[Any]:
+    """Return what has failed in the network; links that are down are in no table."""
+    said = [text for _, text in failures_of(run.result)]
+    if not said:
+        return []
+    more = [f"And {len(said) - _MOST_FAILURES:,} more."] if len(said) > _MOST_FAILURES else []
+    lines = [html.Div(text) for text in [*said[:_MOST_FAILURES], *more]]
+    return [dmc.Alert(lines, id="failures", color="yellow", variant="light")]
 
 
 def _links(run: OpenRun, scheme: str) -> list[Any]:
@@ -105,13 +125,14 @@ def _links(run: OpenRun, scheme: str) -> list[Any]:
         )
         return [card("Links", empty(text)), *_packets(run)]
     links = link_table(run.result)
+    columns = [*_LINKS, *(each for each in _LOSSES if each["field"] in links)]
     return [
         _dimensions(run, links),
         *_map(run, links, scheme),
         *_use(run, scheme),
         _matrix(run, scheme),
         *_packets(run),
-        table_card("Links", "links", links, _LINKS, scheme, query={"run": run.info.id}, note=_LINKS_NOTE),
+        table_card("Links", "links", links, columns, scheme, query={"run": run.info.id}, note=_LINKS_NOTE),
     ]
 
 
@@ -121,7 +142,7 @@ def _map(run: OpenRun, links: Any, scheme: str) -> list[Any]:
         return []
     note = (
         "Ranks in a circle, switches inside; each link has the colour of its busier "
-        "direction. Point at the middle of a link to read it."
+        "direction; what is down is dotted. Point at the middle of a link to read it."
     )
     chart = graph(link_chart(drawn, scheme), id="link-map")
     return [card("Topology", chart, note=note, exports=export_links("links", run=run.info.id))]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...runner import Result
-from ...runner.analysis import endpoint
+from ...runner.analysis import end_names, failures_of
 from ...support import bytes_text, share_text
 
 __all__ = ["LinkMap", "link_map"]
@@ -24,11 +24,13 @@ _NEAR_MIDDLE = 0.05
 class LinkMap:
     """Where to draw a network.
 
-    *ends* has ``name, label, is_switch, x, y``, *links* has ``x0, y0, x1, y1, share, text``.
+    *ends* has ``name, label, is_switch, x, y``, *links* has ``x0, y0, x1, y1, share, text``, and *down*, the
+    links that have failed altogether, has the same but for ``share``.
     """
 
     ends: pd.DataFrame
     links: pd.DataFrame
+    down: pd.DataFrame
 
 
 def link_map(result: Result, links: pd.DataFrame) -> LinkMap | None:
@@ -40,17 +42,17 @@ def link_map(result: Result, links: pd.DataFrame) -> LinkMap | None:
     if len(numbers) > _MOST_ENDS or links.empty:
         return None
     ranks = len(result.ranks)
-    places = _places(numbers, links, ranks)
+    places, name = _places(numbers, links, ranks), end_names(result)
     ends = pd.DataFrame(
         {
-            "name": [endpoint(int(number), ranks) for number in numbers],
+            "name": [name(int(number)) for number in numbers],
             "label": [str(number) if number < ranks <= _FEW_LABELS else "" for number in numbers],
             "is_switch": numbers >= ranks,
             "x": [places[int(number)].real for number in numbers],
             "y": [places[int(number)].imag for number in numbers],
         }
     )
-    return LinkMap(ends, _drawn_links(links, places))
+    return LinkMap(ends, _drawn_links(links, places), _down(result, places))
 
 
 def _places(numbers: npt.NDArray[np.int64], links: pd.DataFrame, ranks: int) -> dict[int, complex]:
@@ -66,6 +68,18 @@ def _places(numbers: npt.NDArray[np.int64], links: pd.DataFrame, ranks: int) -> 
         turn = np.exp(2j * np.pi * (switch - ranks) / max(1, len(numbers) - ranks))
         places[switch] = 0.55 * middle if abs(middle) > _NEAR_MIDDLE else complex(0.2 * several * turn)
     return places
+
+
+def _down(result: Result, places: Mapping[int, complex]) -> pd.DataFrame:
+    """Return the links that are down whose ends still stand somewhere: others of their links work."""
+    rows = []
+    for failure, text in failures_of(result):
+        known = [places[device] for device in failure.devices if device in places]
+        if failure.rate == 0 and len(known) == 2:
+            start, end = known
+            rows.append((start.real, start.imag, end.real, end.imag, text))
+    drawn: pd.DataFrame = pd.DataFrame(rows, columns=["x0", "y0", "x1", "y1", "text"])
+    return drawn
 
 
 def _drawn_links(links: pd.DataFrame, places: Mapping[int, complex]) -> pd.DataFrame:
