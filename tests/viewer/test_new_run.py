@@ -22,11 +22,21 @@ from chakrascope.runner import (
     communication_of,
     list_presets,
 )
+from chakrascope.runner.config import EXTENSIONS
 from chakrascope.runner.engine import COLLECTIVES
 from chakrascope.viewer import create_app
+from chakrascope.viewer.pages import _configure
 from chakrascope.viewer.pages._configure_form import field_states, read_setup, setup_rows
 from chakrascope.viewer.pages._jobs import job_list
-from chakrascope.viewer.queries import NUMBER_FIELDS, Setup, check, command_line, differences, typed_text
+from chakrascope.viewer.queries import (
+    NUMBER_FIELDS,
+    Setup,
+    check,
+    command_line,
+    differences,
+    kept_text,
+    typed_text,
+)
 
 from .conftest import serving
 
@@ -100,6 +110,54 @@ def test_what_cannot_run_is_an_error_that_says_why(changes, words):
 def test_other_keys_of_a_network_are_kept():
     setup = dataclasses.replace(setup_of(), more={"packet": {"CC_MODE": 1}})
     assert setup.with_count(2).network_mapping()["packet"] == {"CC_MODE": 1}
+
+
+WHOLE = {
+    "topology": ["Switch"],
+    "npus_count": [2],
+    "bandwidth": [10.0],
+    "latency": [500.0],
+    "links": [[0, 2, 10.0, 500.0], [1, 2, 10.0, 500.0], [0, 3, 10.0, 500.0], [1, 3, 10.0, 500.0]],
+    "devices": ["gpu0", "gpu1", "leaf0", "leaf1"],
+    "assumptions": ["Links 'nvlink' have 10 GB/s, as given."],
+    "failures": [{"link": ["gpu0", "leaf0"], "rate": 0.5}, {"link": [1, 3]}],
+    "dimensions": "logical",
+    "packet": {"CC_MODE": 1},
+    "tcp": {"buffer": "1MiB"},
+    "htsim-topology": "fabric.topo",
+}
+
+
+def test_nothing_a_network_can_have_is_lost_in_the_form():
+    assert {*EXTENSIONS} <= {*WHOLE}
+    network = NetworkConfig.from_mapping(WHOLE, "here")
+    setup = Setup.of_configs(network, SystemConfig.preset("default", 1))
+    assert setup.configs()[0] == network
+    assert setup.network_mapping() == WHOLE
+    told = kept_text(setup)
+    for words in (
+        "4 links",
+        "4 named devices",
+        "1 assumption",
+        "2 failures",
+        "only arrange",
+        "a part tcp (buffer)",
+    ):
+        assert words in told
+    assert kept_text(setup_of()) == ""
+
+
+def test_backends_are_told_and_those_that_cannot_run_say_why(monkeypatch):
+    rows = [
+        {"backend": "packet", "usable": "yes", "what": "", "found": "built in"},
+        {"backend": "ns3", "usable": "no", "what": "", "found": "no ns-3 here"},
+    ]
+    monkeypatch.setattr(_configure, "backend_report", lambda: rows)
+    choice = _configure._backends(["packet"])
+    assert [entry["disabled"] for entry in choice.data] == [False, True]
+    assert choice.data[1]["label"] == "ns3: no ns-3 here"
+    assert "every packet of a RoCE network" in str(choice.description)
+    assert "TCP" not in str(choice.description)
 
 
 def test_without_backend_nothing_can_run():

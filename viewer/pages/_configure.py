@@ -15,7 +15,7 @@ from ...runner import backend_names, backend_report, communication_of, list_pres
 from ...runner.analysis import duration_estimate, estimate_s, load_of
 from .._state import Selection, StudyView
 from ..charts import graph, topology_sketch
-from ..queries import Form, Setup, check, command_line, decode_form, differences, encode_form
+from ..queries import Form, Setup, check, command_line, decode_form, differences, encode_form, kept_text
 from ._configure_form import (
     dimension_rows,
     field_states,
@@ -36,6 +36,17 @@ NEEDS_RUN = False
 _LABEL_LENGTH = 120
 _COLOURS = {"error": "red", "warning": "yellow", "note": "gray"}
 _HIDDEN_BACKENDS = ("fake",)
+# What a backend models and needs, in more words than fit into the report of `doctor`.
+_SENTENCES = {
+    "analytical-aware": "messages queue on links and take one fixed way. Any network; seconds.",
+    "analytical-unaware": "messages never wait for each other. A network of dimensions without failures; the "
+    "fastest.",
+    "packet": "every packet of a RoCE network: queues, pauses, congestion control, equal ways. Any network "
+    "(without a part packet, the defaults of one); time grows with bytes times hops.",
+    "ns3": "every segment of TCP by ns-3's own models: losses, timeouts, marks. A network without a part "
+    "packet, or with a part tcp; on others it is the backend packet. A hundredth of packet's speed.",
+    "replay": "every node takes its measured time; the network does not count.",
+}
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
@@ -68,6 +79,7 @@ def _form(form: Form, names: Sequence[str], scheme: str) -> dmc.Stack:
                      note="One group of ranks in each dimension, the innermost first."),
             ], cols=2),
             card("Network", html.Div(dimension_rows(setup_rows(setup.dimensions)), id="dimension-rows"),
+                 dmc.Text(kept_text(setup), id="new-kept", size="sm"),
                  note="Dimension 1 is the innermost, such as the links inside a host. The last columns: the "
                  "algorithm by which each collective goes through the dimension."),
             card("System", html.Div(system_fields(setup.system), id="system-fields")),
@@ -111,13 +123,19 @@ def _choices(form: Form, names: Sequence[str]) -> dmc.Paper:
 
 
 def _backends(chosen: Sequence[str]) -> dmc.MultiSelect:
-    """Return the choice of backends; those this machine lacks are listed but cannot be chosen."""
+    """Return the choice of backends; those this machine lacks are listed with why they cannot be chosen."""
     report = [row for row in backend_report() if row["backend"] not in _HIDDEN_BACKENDS]
     data = [
-        {"value": row["backend"], "label": row["backend"], "disabled": row["usable"] == "no"}
+        {"value": row["backend"], "label": row["backend"], "disabled": False}
+        if row["usable"] != "no"
+        else {"value": row["backend"], "label": f"{row['backend']}: {row['found']}", "disabled": True}
         for row in report
     ]
-    told = "; ".join(f"{row['backend']}: {row['what']}" for row in report if row["usable"] != "no")
+    told = [
+        html.Div(f"{row['backend']}: {_SENTENCES.get(row['backend'], row['what'])}")
+        for row in report
+        if row["usable"] != "no"
+    ]
     return dmc.MultiSelect(
         id="new-backends", label="Backends", data=data, mt="xs", value=[*chosen], description=told
     )
@@ -153,24 +171,25 @@ def register(app: Dash, view: StudyView) -> None:
 def _register_fields(app: Dash) -> None:
     @app.callback(
         Output("dimension-rows", "children"), Output("system-fields", "children"),
-        Output("new-dimensions", "value"), Input("new-network", "value"), Input("new-system", "value"),
+        Output("new-dimensions", "value"), Output("new-kept", "children"),
+        Input("new-network", "value"), Input("new-system", "value"),
         Input("new-dimensions", "value"), State({"form": "dimension", "field": ALL, "number": ALL}, "value"),
         State({"form": "system", "field": ALL}, "value"), prevent_initial_call=True,
     )  # fmt: skip
-    def rebuild(network: str, system: str, count: Any, _fields: Any, _system: Any) -> tuple[Any, Any, Any]:
+    def rebuild(network: str, system: str, count: Any, _fields: Any, _system: Any) -> tuple[Any, ...]:
         """Fill the form from the presets, or change the number of dimensions and keep what was entered."""
         if set(ctx.triggered_prop_ids.values()) == {"new-dimensions"}:
             rows, wanted = rows_of(ctx.states_list[0]), int(count)
             if wanted == len(rows):
-                return no_update, no_update, no_update
+                return (no_update,) * 4
             more = [{**rows[-1], "size": "2"}] * (wanted - len(rows))
-            return dimension_rows([*rows[:wanted], *more]), no_update, no_update
+            return dimension_rows([*rows[:wanted], *more]), no_update, no_update, no_update
         if len(ctx.triggered_prop_ids) > 1:
             # The whole form was laid out anew, as its address has it.
-            return no_update, no_update, no_update
+            return (no_update,) * 4
         setup = Setup.of_presets(network, system)
         rows = setup_rows(setup.dimensions)
-        return dimension_rows(rows), system_fields(setup.system), str(len(rows))
+        return dimension_rows(rows), system_fields(setup.system), str(len(rows)), kept_text(setup)
 
     for form, path in (("dimension", {"field": ALL, "number": ALL}), ("system", {"field": ALL})):
         _register_states(app, form, path)

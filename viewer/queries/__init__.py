@@ -6,6 +6,7 @@ from ._configure import check as check
 from ._configure import command_line as command_line
 from ._configure import differences as differences
 from ._configure import experiment_of as experiment_of
+from ._configure import kept_text as kept_text
 from ._details import flows as flows
 from ._details import node_details as node_details
 from ._fields import DIMENSION_FIELDS as DIMENSION_FIELDS
@@ -84,6 +85,7 @@ __all__ = [
     "fold_of",
     "has_selected",
     "hops_of",
+    "kept_text",
     "link_map",
     "made_aim",
     "node_details",

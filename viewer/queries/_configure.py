@@ -13,6 +13,7 @@ from ...converter import Finding
 from ...errors import ConfigError
 from ...runner import Communication, Experiment, NetworkConfig, SystemConfig, check_setup, prepare
 from ...runner.engine import COLLECTIVES
+from ...support import count_text
 
 __all__ = [
     "Dimension",
@@ -21,9 +22,12 @@ __all__ = [
     "command_line",
     "differences",
     "experiment_of",
+    "kept_text",
 ]
 
 _MOST_RANKS = 65_536
+# Keys of a network that are lists, and what one of them is.
+_COUNTED = {"assumptions": "assumption", "devices": "named device", "failures": "failure", "links": "link"}
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,22 @@ def differences(setup: Setup) -> list[str]:
         if old != new:
             said.append(f"{key}: {old} → {new}")
     return said
+
+
+def kept_text(setup: Setup) -> str:
+    """Return what the network has beside the dimensions, which the form keeps; ``""`` for nothing."""
+    said = []
+    for key, value in setup.more.items():
+        if key in _COUNTED:
+            said.append(count_text(len(value), _COUNTED[key]))
+        elif key == "dimensions":
+            said.append("dimensions that only arrange the ranks")
+        elif isinstance(value, Mapping):
+            inside = ", ".join(map(str, value))
+            said.append(f"a part {key} ({inside})" if inside else f"a part {key}")
+        else:
+            said.append(key)
+    return f"Kept as it is: {', '.join(said)}." if said else ""
 
 
 def experiment_of(setup: Setup, prefix: Path, backend: str) -> Experiment:
