@@ -28,12 +28,13 @@ def import_command(
 ) -> None:
     """List what STUDY could import from FOLDER; or check WHAT of it and import it.
 
-    Found are trace sets, host and device traces captured by other tools, and Chakra graphs, at most four
-    folders deep. WHAT is an entry of the list's first column. STUDY is created if it does not exist.
+    Found are trace sets, host and device traces captured by other tools, production logs, and Chakra graphs,
+    at most four folders deep. WHAT is an entry of the list's first column. STUDY is created if it does
+    not exist.
     """
     items = find_items(folder)
     if place is None:
-        _print_items(items, folder, output_format)
+        _print_items(items, study_folder, folder, output_format)
         return
     item = _chosen(items, folder, place)
     with stage(f"checked {item.place}") as status:
@@ -50,7 +51,7 @@ def import_command(
         print_next("run", study_folder, "--workload", made, then="--network PRESET")
 
 
-def _print_items(items: list[ImportItem], folder: Path, output_format: str) -> None:
+def _print_items(items: list[ImportItem], study_folder: Path, folder: Path, output_format: str) -> None:
     table = item_table(items)
     if output_format != "table":
         print_frame(table, output_format)
@@ -58,7 +59,11 @@ def _print_items(items: list[ImportItem], folder: Path, output_format: str) -> N
         console.print(f"Nothing in {escape(str(folder))} can be imported, at most four folders deep.")
     else:
         shown = table[["place", "kind", "ranks", "files", "size_bytes", "problem"]]
+        shown = shown.assign(ranks=shown["ranks"].astype(object).where(shown["ranks"] > 0, ""))
         print_frame(shown, "table", title=f"What lies in {escape(str(folder))}")
+        usable = [item.place for item in items if not item.problem]
+        if usable:
+            print_next("import", study_folder, folder, usable[0])
 
 
 def _chosen(items: list[ImportItem], folder: Path, place: str) -> ImportItem:

@@ -25,7 +25,7 @@ from chakrascope.runner import (
     run_sweep,
     sweep_experiment,
 )
-from chakrascope.runner.study import check_item, import_item
+from chakrascope.runner.study import check_item, import_item, proposed_name
 
 NETWORK = {"topology": ["Ring"], "npus_count": [2], "bandwidth": [50.0], "latency": [500.0]}
 
@@ -69,6 +69,31 @@ def test_everything_that_can_be_imported_is_found(folder):
 
 def _found(folder):
     return {item.place: (item.kind, item.ranks, item.problem) for item in find_items(folder)}
+
+
+def test_production_logs_are_found_checked_and_imported(study, folder, tmp_path, data_dir):
+    logs = folder / "hang"
+    logs.mkdir()
+    for rank in (0, 1):
+        shutil.copy(data_dir / "converter" / "logs" / f"nccl_trace_rank_{rank}.json", logs)
+    (logs / "readme.txt").write_text("of Tuesday")
+    item = next(item for item in find_items(folder) if item.kind == "logs")
+    assert (item.place, item.ranks, item.problem) == ("hang/nccl_trace_rank_{rank}.json", 0, "")
+    assert item.files == ("hang/nccl_trace_rank_0.json", "hang/nccl_trace_rank_1.json")
+    found = check_item(folder, item.id, unheard)
+    assert not any(str(tmp_path) in finding.text + finding.place for finding in found)
+    assert import_item(study, folder, item.id, proposed_name(item), unheard) == "hang"
+    assert study.workload("hang").num_ranks == 2
+
+
+def test_production_logs_in_an_archive_are_imported(study, tmp_path, data_dir):
+    folder = tmp_path / "sent"
+    folder.mkdir()
+    shutil.make_archive(str(folder / "dumps"), "zip", data_dir / "converter" / "logs")
+    (item,) = find_items(folder)
+    assert (item.place, item.kind) == ("dumps.zip", "archive")
+    name = import_item(study, folder, item.id, proposed_name(item), unheard)
+    assert study.workload(name).num_ranks == 2
 
 
 def test_traces_with_the_names_that_pytorch_gives_are_found_by_the_ranks_they_state(study, folder, tmp_path):

@@ -8,8 +8,9 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from ....converter import Finding, Workload, convert, convert_files, doctor
+from ....converter import Finding, Workload, convert, convert_files, convert_logs, doctor
 from ....converter.building import Progress
+from ....converter.checks import check_logs
 from ....converter.readers import unpacked
 from ....errors import ChakrascopeError, StudyError
 from ....support import new_folder
@@ -44,6 +45,8 @@ def _findings(folder: Path, item: ImportItem, progress: Progress) -> list[Findin
             inner = _only_item(inside, item)
             found = _findings(inside, inner, progress)
             return [finding.with_paths(str(inside), str(folder / item.place)) for finding in found]
+    if item.kind == "logs":
+        return check_logs([folder / file for file in item.files])
     if item.kind != "traces":
         return doctor(folder / item.place)
     with tempfile.TemporaryDirectory(prefix="chakrascope-") as name:
@@ -92,6 +95,8 @@ def _import(study: Study, folder: Path, item: ImportItem, name: str, progress: P
     chosen = _free_name(study, name)
     if item.kind == "graphs":
         prefix = study.add_workload(Workload.load(folder / item.place), chosen)
+    elif item.kind == "logs":
+        prefix = study.add_workload(convert_logs([folder / file for file in item.files]), chosen)
     elif item.kind == "traces":
         prefix = study.add_workload(_convert_files(folder, item, progress), chosen)
     else:

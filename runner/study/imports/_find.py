@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import lru_cache
 from pathlib import Path
+from typing import get_args
 
 from ....converter.readers import common_name, holds_traces, kind_of, stated_rank
+from ....converter.readers.logs import LogKind
 from ....errors import StudyError, TraceError
 from ....tracer import MANIFEST_NAME, TraceSet
 
@@ -24,17 +26,19 @@ _MOST_DEPTH = 4
 _GRAPH = re.compile(r"(?P<prefix>.+)\.(?P<rank>\d{1,9})\.et")
 _TRACE_NAMES = (".json", ".json.gz")
 _ARCHIVE_NAMES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
+_LOGS: tuple[str, ...] = get_args(LogKind)
+_NO_LOGS = (*_ARCHIVE_NAMES, ".et", ".npz", ".parquet")
 _REMEMBERED = 4096
 
 
 @dataclass(frozen=True)
 class ImportItem:
-    """Something to import: *kind* is trace set, traces, graphs or archive; *place* is below the folder.
+    """Something to import: *kind* is trace set, traces, logs, graphs or archive; *place* is below the folder.
 
-    How many *ranks* an archive has shows when it is unpacked: 0 until then. *id* is another one as soon as a
-    file changes. *files* are relative to the folder, of graphs and of traces in the
-    order of ranks; *host_files* are those of traces that have a host side too. *problem* says why it
-    cannot be imported.
+    How many *ranks* an archive has shows when it is unpacked, and of logs when they are read: 0 until then.
+    *id* is another one as soon as a file changes. *files* are relative to the folder, of graphs and of
+    traces in the order of ranks; *host_files* are those of traces that have a host side too. *problem* says
+    why it cannot be imported.
     """
 
     id: str
@@ -63,6 +67,7 @@ def find_items(folder: Path) -> list[ImportItem]:
             items += [
                 *_graphs(folder, place, names, links),
                 *_traces(folder, place, names),
+                *_logs(folder, place, names),
                 *_archives(folder, place, names),
             ]
     return sorted(items, key=lambda item: (item.place, item.kind))
@@ -172,7 +177,7 @@ def _sides(folder: Path, names: list[str]) -> dict[str, dict[str, dict[int, str]
     recorded: dict[tuple[str, int], int] = {}
     for name in sorted(names):
         side, rank = _side_and_rank(folder / name) if name.endswith(_TRACE_NAMES) else ("", None)
-        if not side:
+        if side not in sides:
             continue
         pattern = name if rank is None else common_name(name)
         times = recorded[pattern, rank or 0] = recorded.get((pattern, rank or 0), 0) + 1
@@ -182,8 +187,22 @@ def _sides(folder: Path, names: list[str]) -> dict[str, dict[str, dict[int, str]
     return sides
 
 
+def _logs(folder: Path, place: str, names: list[str]) -> Iterator[ImportItem]:
+    """Yield the production logs of each tool: a job has one or more files a rank, all in one folder."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        if not name.endswith(_NO_LOGS):
+            found.setdefault(_side_and_rank(folder / place / name)[0], []).append(name)
+    for kind in _LOGS:
+        own = sorted(found.get(kind, []))
+        if own:
+            patterns = {common_name(name) for name in own}
+            pattern = own[0] if len(own) == 1 else patterns.pop() if len(patterns) == 1 else f"{kind} logs"
+            yield _item(folder, "logs", _join(place, pattern), [_join(place, name) for name in own], "")
+
+
 def _side_and_rank(path: Path) -> tuple[str, int | None]:
-    """Return whether a file is a host or a device trace, or ``""``, and which rank's, if it tells."""
+    """Return whether a file is a host or device trace or whose log, or ``""``; and the rank, if told."""
     try:
         stat = path.stat()
     except OSError:
@@ -194,7 +213,9 @@ def _side_and_rank(path: Path) -> tuple[str, int | None]:
 @lru_cache(maxsize=_REMEMBERED)
 def _told(path: Path, _size: int, _mtime_ns: int) -> tuple[str, int | None]:
     kind = kind_of(path)
-    return (kind, stated_rank(path)) if kind in ("host", "device") else ("", None)
+    if kind in ("host", "device"):
+        return kind, stated_rank(path)
+    return (kind, None) if kind in _LOGS else ("", None)
 
 
 def _archives(folder: Path, place: str, names: list[str]) -> Iterator[ImportItem]:

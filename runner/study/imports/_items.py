@@ -26,7 +26,7 @@ def item_table(items: Sequence[ImportItem]) -> pd.DataFrame:
 def proposed_name(item: ImportItem) -> str:
     """Return a name for the workload the item becomes, made of letters and digits of its place."""
     path = PurePosixPath(item.place)
-    text = path.parent.name if item.kind == "traces" and path.parent.name else path.name
+    text = path.parent.name if item.kind in ("traces", "logs") and path.parent.name else path.name
     if item.kind == "archive":
         text = re.sub(r"\.(?:zip|tgz|tar(?:\.\w+)?)$", "", text)
     plain = re.sub(r"[^\w .+-]+", "-", text).strip(" .+-")[:_NAME_LENGTH]
