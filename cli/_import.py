@@ -59,7 +59,7 @@ def _print_items(items: list[ImportItem], study_folder: Path, folder: Path, outp
         console.print(f"Nothing in {escape(str(folder))} can be imported, at most four folders deep.")
     else:
         shown = table[["place", "kind", "ranks", "files", "size_bytes", "problem"]]
-        shown = shown.assign(ranks=shown["ranks"].astype(object).where(shown["ranks"] > 0, ""))
+        shown = shown.assign(ranks=shown["ranks"].where(shown["ranks"].notna(), ""))
         print_frame(shown, "table", title=f"What lies in {escape(str(folder))}")
         usable = [item.place for item in items if not item.problem]
         if usable:

@@ -36,8 +36,9 @@ _NARROW = {
     "speeds": ["fastest_ns", "slowest_ns"],
 }
 _FROM = (
-    "known from: duration, the rank where it took least came last, which needs no clocks; begin or enqueue, "
-    "its own time there, by clocks as far as the logs can correct them. All columns: --format csv"
+    "last: the rank that came last. from: how that is known. duration: the operation took least there, which "
+    "needs no clocks; begin or enqueue: by when each rank began or issued it, with clocks corrected as far "
+    "as the logs allow. All columns: --show collectives --format csv"
 )
 _SPEED = (
     "transfer: the median on the rank that came last, which waited for nobody; longest: on the one that "

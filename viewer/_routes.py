@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from flask import Flask, Response, abort, jsonify, request
 
+from ..converter.building import stand_in_of
 from ..errors import ChakrascopeError
 from ..runner import find_items, read_sweep
 from ..runner.analysis import (
@@ -164,7 +165,9 @@ def _node(
         "start_ns": start,
         "end_ns": end,
         "cause": int(found["cause_node"]),
-        "details": node_details(found, slack, run.measured_among(rank, node_id)),
+        "details": node_details(
+            found, slack, run.measured_among(rank, node_id), stand_in_of(run.workload.metadata, rank)
+        ),
         "flows": flows(edges, index, found) if with_flows else [],
     }
 

@@ -21,6 +21,7 @@ from ._log_troubles import troubles_of as troubles_of
 from ._logs import GAP as GAP
 from ._logs import convert_logs as convert_logs
 from ._origin import computed_on_host as computed_on_host
+from ._origin import stand_in_of as stand_in_of
 from ._origin import stood_in as stood_in
 from ._overhead import ProfilerOverhead as ProfilerOverhead
 from ._overhead import profiler_overhead as profiler_overhead
@@ -49,6 +50,7 @@ __all__ = [
     "profiler_overhead",
     "read_rank",
     "settle",
+    "stand_in_of",
     "stood_in",
     "troubles_of",
 ]

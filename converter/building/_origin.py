@@ -10,7 +10,15 @@ import numpy as np
 from ..chakra import Workload
 from ._device_nodes import DEVICE_LANE
 
-__all__ = ["FROM_LOGS", "STAND_INS", "STAND_IN_OF", "computed_on_host", "stand_ins_text", "stood_in"]
+__all__ = [
+    "FROM_LOGS",
+    "STAND_INS",
+    "STAND_IN_OF",
+    "computed_on_host",
+    "stand_in_of",
+    "stand_ins_text",
+    "stood_in",
+]
 
 FROM_LOGS = "logs"
 STAND_INS = "stand_ins"
@@ -43,6 +51,12 @@ def stand_ins_text(given: int, world_size: int, stated: Sequence[int]) -> str:
         f"the traces of {given:,} of {world_size:,} ranks were given{others}: they are repeated for the "
         f"others ({named}), as if all did the same"
     )
+
+
+def stand_in_of(metadata: Mapping[str, Any], rank: int) -> int | None:
+    """Return whose program *rank* has in place of its own, whose traces cannot be used; None if its own."""
+    other = metadata.get(STAND_IN_OF, {}).get(str(rank))
+    return None if other is None else int(other)
 
 
 def stood_in(metadata: Mapping[str, Any]) -> str:

@@ -28,9 +28,9 @@ FAILURES: dict[str, list[dict[str, Any]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--backend", action="append", help="analytical-aware and ns3 by default")
+    parser.add_argument("--backend", action="append", help="analytical-aware and packet by default")
     options = parser.parse_args()
-    print(costs(options.backend or ["analytical-aware", "ns3"]).to_string())
+    print(costs(options.backend or ["analytical-aware", "packet"]).to_string())
 
 
 def costs(backends: list[str]) -> pd.DataFrame:

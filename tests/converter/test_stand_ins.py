@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from chakrascope.converter import CollectiveType, Graph, NodeType, Workload, convert, doctor
+from chakrascope.converter.building import stand_in_of
 from chakrascope.converter.building._stand_ins import with_stand_ins
 from chakrascope.errors import TraceError
 from chakrascope.runner import NetworkConfig, simulate
@@ -55,6 +56,7 @@ def test_the_other_rank_of_a_sharded_job_stands_in_and_it_is_said(killed, data_d
     workload, whole = convert(folder), convert(data_dir / "converter" / "fsdp2_2")
     assert [graph.rank for graph in workload.graphs] == [0, 1]
     assert workload.metadata["stand_in_of"] == {"1": 0}
+    assert [stand_in_of(workload.metadata, rank) for rank in (0, 1)] == [None, 0]
     assert set(workload.metadata["accounting"]) == {"0"}  # nothing was measured of the other
     assert STANDS_IN in " ".join(workload.metadata["assumptions"])
     assert KILLED in " ".join(workload.metadata["assumptions"])

@@ -109,6 +109,8 @@ def test_flows_lead_to_the_rank_that_came_late(simulated):
 
 def test_details_say_how_measured_and_simulated_differ(simulated):
     facts = dict(details.node_details(simulated.node(0, 2), slack_ns=0))
+    stood_in = dict(details.node_details(simulated.node(0, 2), stand_in_of=1))
+    assert (facts["Rank"], stood_in["Rank"]) == ("0", "0, for which rank 1 stands in")
     assert facts["Measured"].startswith("300 µs from 0.420 ms (")
     assert facts["Collective"] == "all_reduce"
     assert facts["Message size"] == "1.00 MiB"

@@ -16,16 +16,23 @@ __all__ = ["flows", "node_details"]
 
 
 def node_details(
-    node: Mapping[str, Any], slack_ns: int | None = None, among: tuple[int, int] = (1, 1)
+    node: Mapping[str, Any],
+    slack_ns: int | None = None,
+    among: tuple[int, int] = (1, 1),
+    stand_in_of: int | None = None,
 ) -> list[tuple[str, str]]:
     """Return what is known of an executed *node* as (label, text) pairs; what is unknown is left out.
 
-    *among* is among how many ranks a collective was measured, and among how many it was simulated.
+    *among* is among how many ranks a collective was measured, and among how many it was simulated;
+    *stand_in_of* is the rank whose program the node's rank has in place of its own.
     """
     comm_type = int(node.get("comm_type", -1))
     pairs = [
         ("Name", _text(node, "name")),
-        ("Rank", str(node["rank"])),
+        (
+            "Rank",
+            str(node["rank"]) + ("" if stand_in_of is None else f", for which rank {stand_in_of} stands in"),
+        ),
         ("Node", f"{node['node_id']} ({_type(node)})"),
         ("Kind", KIND_LABELS.get(_text(node, "kind"), _text(node, "kind"))),
         *_times(node, among),

@@ -17,10 +17,14 @@ _NAME_LENGTH = 60
 
 
 def item_table(items: Sequence[ImportItem]) -> pd.DataFrame:
-    """Return a row per item."""
-    rows = [vars(item) | {"files": len(item.files) + len(item.host_files)} for item in items]
-    table: pd.DataFrame = pd.DataFrame(rows, columns=_COLUMNS)
-    return table
+    """Return a row per item; ``ranks`` is None where only reading it tells."""
+    rows = [
+        vars(item) | {"ranks": item.ranks or None, "files": len(item.files) + len(item.host_files)}
+        for item in items
+    ]
+    table: pd.DataFrame = pd.DataFrame(rows, columns=_COLUMNS).astype({"ranks": object})
+    known: pd.DataFrame = table.assign(ranks=table["ranks"].where(table["ranks"].notna(), None))
+    return known
 
 
 def proposed_name(item: ImportItem) -> str:
