@@ -41,6 +41,9 @@ _SENTENCES = {
     "analytical-aware": "messages queue on links and take one fixed way. Any network; seconds.",
     "analytical-unaware": "messages never wait for each other. A network of dimensions without failures; the "
     "fastest.",
+    "auto": "what flow models, and packet's answer where that may be too far off. Any network.",
+    "flow": "messages share links fairly, as fluids, on packet's equal ways. Any network; time grows with "
+    "messages, not with bytes.",
     "packet": "every packet of a RoCE network: queues, pauses, congestion control, equal ways. Any network "
     "(without a part packet, the defaults of one); time grows with bytes times hops.",
     "ns3": "every segment of TCP by ns-3's own models: losses, timeouts, marks. A network without a part "
