@@ -55,6 +55,7 @@ class FabricDescription:
     switches: list[int]
     hosts: list[int]
     links: Sequence[tuple[int, int, int, int, float]]
+    changes: Sequence[tuple[int, int, int]]
     def __init__(self) -> None: ...
 
 class Routes:
@@ -67,6 +68,7 @@ class FabricReport:
     links: dict[str, npt.NDArray[np.int64]]
     stretches: dict[str, npt.NDArray[np.int64]]
     flags: list[str]
+    changes: dict[str, npt.NDArray[np.int64]]
     data_packets: int
     events: int
 
@@ -83,6 +85,7 @@ class Config:
     latency: list[float]
     congestion_aware: bool
     links: Sequence[tuple[int, int, float, float]]
+    link_changes: Sequence[tuple[int, int, float]]
     external_network: Callable[[list[tuple[int, int, int, int, int]], int], list[tuple[int, int]]]
     fabric_model: FabricModel
     fabric: FabricDescription

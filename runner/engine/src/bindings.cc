@@ -115,6 +115,19 @@ void bind_config(nb::module_& module) {
                 for (const auto& [a, b, bandwidth, latency] : links)
                     config.links.push_back({a, b, bandwidth, latency});
             })
+        .def_prop_rw(
+            "link_changes",
+            [](const Config& config) {
+                std::vector<std::tuple<std::int64_t, std::uint32_t, double>> changes;
+                for (const ConfigChange& change : config.link_changes)
+                    changes.emplace_back(change.time_ns, change.link, change.bandwidth);
+                return changes;
+            },
+            [](Config& config, const std::vector<std::tuple<std::int64_t, std::uint32_t, double>>& changes) {
+                config.link_changes.clear();
+                for (const auto& [time_ns, link, bandwidth] : changes)
+                    config.link_changes.push_back({time_ns, link, bandwidth});
+            })
         .def_rw("num_queues_per_dim", &Config::num_queues_per_dim)
         .def_rw("rendezvous", &Config::rendezvous)
         .def_rw("semantics", &Config::semantics)

@@ -65,6 +65,9 @@ void bind_packet_settings(nb::module_& module) {
 // A link of a fabric as Python names it: both nodes, bit/s, ps, and the share of packets it loses.
 using AskedLink = std::tuple<std::int32_t, std::int32_t, std::uint64_t, std::int64_t, double>;
 
+// When (ps) which link has which rate from then on, bit/s.
+using AskedChange = std::tuple<Ticks, std::uint32_t, std::uint64_t>;
+
 void bind_description(nb::module_& module) {
     nb::enum_<FabricModel>(module, "FabricModel")
         .value("NONE", FabricModel::None)
@@ -87,6 +90,19 @@ void bind_description(nb::module_& module) {
                 fabric.links.clear();
                 for (const auto& [a, b, rate_bps, delay_ps, loss] : links)
                     fabric.links.push_back({a, b, rate_bps, delay_ps, loss});
+            })
+        .def_prop_rw(
+            "changes",
+            [](const FabricDescription& fabric) {
+                std::vector<AskedChange> changes;
+                for (const LinkChange& change : fabric.changes)
+                    changes.emplace_back(change.time, change.link, change.rate_bps);
+                return changes;
+            },
+            [](FabricDescription& fabric, const std::vector<AskedChange>& changes) {
+                fabric.changes.clear();
+                for (const auto& [time, link, rate_bps] : changes)
+                    fabric.changes.push_back({time, link, rate_bps});
             });
 }
 
@@ -140,6 +156,13 @@ void bind_report(nb::module_& module) {
                                       named("end_ns", &Row::end_ns), named("bytes", &Row::bytes));
                      })
         .def_ro("flags", &FabricReport::flags)
+        .def_prop_ro("changes",
+                     [](const FabricReport& report) {
+                         using Row = ChangeRecord;
+                         return table(report.changes, named("time_ns", &Row::time_ns),
+                                      named("lost", &Row::lost), named("rerouted", &Row::rerouted),
+                                      named("waiting", &Row::waiting));
+                     })
         .def_ro("data_packets", &FabricReport::data_packets)
         .def_ro("events", &FabricReport::events);
 }

@@ -30,6 +30,13 @@ struct ConfigLink {
     double latency;    // ns
 };
 
+// From that time on a link of the configuration has that bandwidth; 0: it is down.
+struct ConfigChange {
+    std::int64_t time_ns;
+    std::uint32_t link;
+    double bandwidth;  // units of 2^30 bytes/s
+};
+
 // What carries messages over the links of a fabric; with none the analytical networks do.
 enum class FabricModel { None, Flow, Packet };
 
@@ -40,8 +47,9 @@ struct Config {
     std::vector<double> bandwidth;
     std::vector<double> latency;
     bool congestion_aware = false;
-    std::vector<ConfigLink> links;     // takes the place of the dimensions when congestion counts
-    ExternalAdvance external_network;  // replaces the analytical networks if set
+    std::vector<ConfigLink> links;           // takes the place of the dimensions when congestion counts
+    std::vector<ConfigChange> link_changes;  // ascending by time
+    ExternalAdvance external_network;        // replaces the analytical networks if set
     FabricModel fabric_model = FabricModel::None;
     FabricDescription fabric;
     packet::Settings packet;  // of a fabric

@@ -17,12 +17,20 @@ struct FabricLink {
     double loss = 0;
 };
 
+// From that time on a link of the description has that rate; 0: it is down.
+struct LinkChange {
+    Ticks time = 0;
+    std::uint32_t link = 0;
+    std::uint64_t rate_bps = 0;
+};
+
 // Nodes are numbered from 0; those that are not switches are hosts, and do not forward.
 struct FabricDescription {
     std::int32_t nodes = 0;
     std::vector<std::int32_t> switches;
     std::vector<std::int32_t> hosts;  // the node of each rank, ascending
     std::vector<FabricLink> links;
+    std::vector<LinkChange> changes;  // ascending by time
 };
 
 // Return the number of each node where ranks are numbered first, then switches.

@@ -41,11 +41,20 @@ struct LinkStretch {
     std::uint64_t bytes = 0;
 };
 
+// What changes of links at one time did to what was under way.
+struct ChangeRecord {
+    std::int64_t time_ns = 0;
+    std::uint64_t lost = 0;      // packets on links that went down, and waiting for them
+    std::uint64_t rerouted = 0;  // messages
+    std::uint64_t waiting = 0;   // messages that have no way until a link comes back
+};
+
 struct FabricReport {
     std::vector<FlowRecord> flows;  // in the order in which they ended
     std::vector<FabricLinkUse> links;
     std::vector<LinkStretch> stretches;  // equally long for all links
     std::vector<std::string> flags;      // short names of what a model is known to be bad at
+    std::vector<ChangeRecord> changes;
     std::uint64_t data_packets = 0;
     std::uint64_t events = 0;
 };

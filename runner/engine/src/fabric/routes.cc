@@ -63,14 +63,23 @@ Routes::Routes(const FabricDescription& fabric, Ticks step)
             directions_.push_back({from, to, link.rate_bps, delay, link.loss});
         }
     }
+    refresh();
+}
+
+void Routes::set_rate(std::uint32_t link, std::uint64_t rate_bps) {
+    directions_[2 * link].rate_bps = rate_bps;
+    directions_[2 * link + 1].rate_bps = rate_bps;
+}
+
+void Routes::refresh() {
     sort_neighbours();
     last_.assign(host_.size(), kNone);
     for (std::size_t node = 0; node < host_.size(); ++node) {
-        if (!host_[node] || out_[node].size() != 1) continue;
-        const std::uint32_t out = out_[node][0];
+        if (!host_[node] || sorted_[node].size() != 1) continue;
+        const std::uint32_t out = sorted_[node][0];
         if (!is_host(directions_[out].to)) last_[node] = reverse(out);
     }
-    tables_.resize(host_.size());
+    tables_.assign(host_.size(), std::nullopt);
 }
 
 // Hosts by their numbers, then switches. ASTRA-sim goes by the addresses of its objects, which the usual
@@ -83,6 +92,7 @@ std::int64_t Routes::place(std::int32_t node) const {
 void Routes::sort_neighbours() {
     sorted_ = out_;
     for (std::vector<std::uint32_t>& leaving : sorted_) {
+        std::erase_if(leaving, [this](std::uint32_t way) { return directions_[way].rate_bps == 0; });
         std::stable_sort(leaving.begin(), leaving.end(), [this](std::uint32_t a, std::uint32_t b) {
             return place(directions_[a].to) < place(directions_[b].to);
         });

@@ -15,8 +15,8 @@ namespace chakrascope::engine {
 struct Direction {
     std::int32_t from = 0;
     std::int32_t to = 0;
-    std::uint64_t rate_bps = 0;
-    Ticks delay = 0;  // in whole steps of the clock
+    std::uint64_t rate_bps = 0;  // 0: down
+    Ticks delay = 0;             // in whole steps of the clock
     double loss = 0;
 };
 
@@ -58,6 +58,10 @@ class Routes {
     }
     static std::uint32_t reverse(std::uint32_t direction) { return direction ^ 1; }
 
+    // Give a link another rate, 0 where it is down; ways are found again by `refresh`.
+    void set_rate(std::uint32_t link, std::uint64_t rate_bps);
+    void refresh();
+
     // The directions that lead from a node to a host on a shortest way, as the hash counts them; none if
     // there is no way.
     std::span<const std::uint32_t> ways(std::int32_t node, std::int32_t host);
@@ -87,8 +91,9 @@ class Routes {
     std::vector<bool> host_;
     std::vector<Direction> directions_;
     std::vector<std::vector<std::uint32_t>> out_;
-    std::vector<std::vector<std::uint32_t>> sorted_;  // as out_, by the place of the node at the other end
-    std::vector<std::uint32_t> last_;                 // into a host with a single link, which is a switch's
+    std::vector<std::vector<std::uint32_t>>
+        sorted_;                       // as out_ without links that are down, by the other node
+    std::vector<std::uint32_t> last_;  // into a host with a single link, which is a switch's
     std::vector<std::optional<Table>> tables_;
 };
 

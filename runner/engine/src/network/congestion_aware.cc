@@ -12,11 +12,17 @@ class AwareNetwork final : public Network {
         : events_(events),
           mailbox_(mailbox),
           topology_(config.links.empty() ? make_dimensions(config) : make_graph(config)),
-          lines_(topology_->links().size()) {
+          lines_(topology_->links().size()),
+          changes_(config.link_changes) {
         for (const Link& link : topology_->links()) uses_.push_back({link.source, link.destination});
         // A switch sends a message back to where it came from; elsewhere there is no way from a rank to
         // itself.
         loops_ = config.links.empty() && config.topology.size() == 1 && config.topology[0] == "Switch";
+        for (const ConfigChange& change : changes_) {
+            if (change.time_ns > 0)
+                events_.at(static_cast<Time>(change.time_ns), bind<&AwareNetwork::change_links>(this));
+        }
+        change_links(0);
     }
 
     void carry(std::uint32_t message) override {
@@ -44,8 +50,22 @@ class AwareNetwork final : public Network {
         std::uint32_t last = kNone;
     };
 
+    struct Stranded {
+        std::uint32_t message;
+        std::int32_t device;
+        Origin origin;
+    };
+
     void offer(std::uint32_t message, std::int32_t device) {
-        const std::size_t link = topology_->next(device, mailbox_.route(message).destination);
+        const auto [source, destination] = mailbox_.route(message);
+        if (!changes_.empty() && !topology_->reaches(device, destination)) {
+            device = source;  // a switch that is cut off loses what it holds, and it is sent again
+            if (next_change_ < changes_.size() && !topology_->reaches(device, destination)) {
+                stranded_.push_back({message, device, events_.origin()});
+                return;
+            }
+        }
+        const std::size_t link = topology_->next(device, destination);
         Line& line = lines_[link];
         if (!line.busy) return transmit(message, link);
         if (waiting_.size() <= message) waiting_.resize(message + 1);
@@ -92,12 +112,44 @@ class AwareNetwork final : public Network {
         transmit(message, link);
     }
 
+    // Changes that are due. A message on a link that goes down still arrives; those that wait for the link,
+    // or for any way, look for another one.
+    void change_links(std::uint64_t) {
+        std::vector<Stranded> moved;
+        while (next_change_ < changes_.size() &&
+               changes_[next_change_].time_ns <= static_cast<std::int64_t>(events_.now())) {
+            const ConfigChange& change = changes_[next_change_++];
+            topology_->change(change.link, bytes_per_ns(change.bandwidth));
+            if (change.bandwidth > 0) continue;
+            for (const std::size_t place : {2 * std::size_t{change.link}, 2 * std::size_t{change.link} + 1})
+                take_waiting(place, moved);
+        }
+        moved.insert(moved.end(), stranded_.begin(), stranded_.end());
+        stranded_.clear();
+        for (const Stranded& item : moved) {
+            events_.set_origin(item.origin);
+            offer(item.message, item.device);
+        }
+    }
+
+    void take_waiting(std::size_t place, std::vector<Stranded>& moved) {
+        Line& line = lines_[place];
+        for (std::uint32_t message = line.first; message != kNone; message = waiting_[message].next) {
+            uses_[place].queued += events_.now() - waiting_[message].since;
+            moved.push_back({message, uses_[place].source, waiting_[message].origin});
+        }
+        line.first = line.last = kNone;
+    }
+
     EventQueue& events_;
     Mailbox& mailbox_;
     const std::unique_ptr<Topology> topology_;
     std::vector<Line> lines_;
     std::vector<LinkUse> uses_;
     std::vector<Waiting> waiting_;  // by message
+    const std::vector<ConfigChange>& changes_;
+    std::size_t next_change_ = 0;
+    std::vector<Stranded> stranded_;
     bool loops_ = false;
 };
 

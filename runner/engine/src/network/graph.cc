@@ -30,17 +30,35 @@ class Graph final : public Topology {
     }
 
     std::size_t next(std::int32_t device, std::int32_t destination) override {
-        auto& ways = ways_[destination];
-        if (ways.empty()) ways = find_ways(destination);
-        const std::size_t link = ways[static_cast<std::size_t>(device)];
+        const std::size_t link = way(device, destination);
         if (link == kNone) {
-            throw ConfigError("The network has no way from device " + std::to_string(device) + " to rank " +
-                              std::to_string(destination) + "; add the missing links.");
+            const std::string remedy =
+                changed_ ? " over the links that are up by then, so that a message can never arrive; let a "
+                           "failure of these links end ('until'), or leave links that join them."
+                         : "; add the missing links.";
+            throw ConfigError(std::string("The network has no way from ") + (changed_ ? "rank " : "device ") +
+                              std::to_string(device) + " to rank " + std::to_string(destination) + remedy);
         }
         return link;
     }
 
+    bool reaches(std::int32_t device, std::int32_t destination) override {
+        return way(device, destination) != kNone;
+    }
+
+    void change(std::uint32_t link, double bandwidth_bytes_per_ns) override {
+        links_[2 * link].bandwidth = links_[2 * link + 1].bandwidth = bandwidth_bytes_per_ns;
+        ways_.clear();
+        changed_ = true;
+    }
+
   private:
+    std::size_t way(std::int32_t device, std::int32_t destination) {
+        auto& ways = ways_[destination];
+        if (ways.empty()) ways = find_ways(destination);
+        return ways[static_cast<std::size_t>(device)];
+    }
+
     static void check(const ConfigLink& link) {
         const std::string name =
             "The link between " + std::to_string(link.a) + " and " + std::to_string(link.b);
@@ -66,7 +84,7 @@ class Graph final : public Topology {
             for (const std::int32_t device : front) {
                 for (const std::size_t link : incoming_[device]) {
                     const std::int32_t source = links_[link].source;
-                    if (hops[source] >= 0) continue;
+                    if (hops[source] >= 0 || links_[link].bandwidth <= 0) continue;
                     hops[source] = hops[device] + 1;
                     ways[source] = link;
                     // Other ranks do not forward.
@@ -82,6 +100,7 @@ class Graph final : public Topology {
     const std::int32_t ranks_;
     std::vector<std::vector<std::size_t>> incoming_;
     std::unordered_map<std::int32_t, std::vector<std::size_t>> ways_;
+    bool changed_ = false;
 };
 
 }  // namespace

@@ -26,6 +26,11 @@ class Topology {
     virtual ~Topology() = default;
     // The link that takes a message at a device towards its destination.
     virtual std::size_t next(std::int32_t device, std::int32_t destination) = 0;
+    // Whether there is such a link.
+    virtual bool reaches(std::int32_t, std::int32_t) { return true; }
+    // Both directions of a link of the configuration have another bandwidth from now on, in bytes per ns (0:
+    // it is down). Dimensions have no such links.
+    virtual void change(std::uint32_t, double) {}
     const std::vector<Link>& links() const { return links_; }
 
   protected:

@@ -27,6 +27,12 @@ void Flow::change_rate(double bits_per_second) {
     source.wake_by(out(), next_send);
 }
 
+void Flow::change_line(double bits_per_second) {
+    const bool unhindered = rate_bps >= line_bps;
+    line_bps = bits_per_second;
+    rate_bps = unhindered ? line_bps : std::min(rate_bps, line_bps);
+}
+
 void Flow::lost() {
     if (world.settings.retransmit_timeout <= 0 || timer_armed || done) return;
     timer_armed = true;

@@ -20,6 +20,8 @@ class CongestionControl {
     // An acknowledgement arrived; flow.acknowledged is up to date.
     virtual void acknowledged(Flow& flow, const Packet& packet) = 0;
     virtual void finished() {}
+    // The flow takes another path; only what was sent on it is acknowledged here from now on.
+    virtual void moved() {}
 };
 
 struct Flow {
@@ -31,6 +33,7 @@ struct Flow {
     Host& destination;
     const std::uint64_t size;
     World& world;
+    std::uint16_t source_port = 0;
     std::size_t place = 0;  // among all flows
     int start_steps = 0;    // events of its first instant to come
 
@@ -52,6 +55,9 @@ struct Flow {
     std::uint32_t last_bytes = 0;
     Ticks last_progress = 0;
     bool done = false;
+    bool started = false;
+    bool waits_for_way = false;  // to be started
+    std::uint64_t moved_at = 0;  // bytes from here on take the path of now
     bool timer_armed = false;
     bool listed = false;        // its interface still looks at it
     std::uint32_t packets = 0;  // under way, in both directions
@@ -71,6 +77,8 @@ struct Flow {
     // Send at another rate from now on; the gap before the next packet changes with it.
     void change_rate(double bits_per_second);
     Ticks gap(double bits_per_second) const;
+    // The link that it leaves by has another rate from now on.
+    void change_line(double bits_per_second);
     // A packet of this flow was lost: see to it that the sender notices, if there is a timer.
     void lost();
 

@@ -153,8 +153,10 @@ void Host::answer(Packet* packet, Kind kind) {
     packet->bytes = settings_.ack_bytes();
     packet->payload = 0;
     packet->sequence = flow.expected;
-    interfaces_[flow.back.front()->index()].acknowledgements.push(packet);
-    flow.back.front()->kick();
+    Port& out = *flow.back.front();
+    if (!out.up()) return out.lose(packet);
+    interfaces_[out.index()].acknowledgements.push(packet);
+    out.kick();
 }
 
 void Host::take_answer(Packet* packet) {
@@ -172,11 +174,23 @@ void Host::take_answer(Packet* packet) {
         } else {
             if (packet->kind == Kind::Nack) flow.sent = flow.acknowledged;
             flow.sent = std::max(flow.sent, flow.acknowledged);
-            if (flow.control) flow.control->acknowledged(flow, *packet);
+            if (flow.control && packet->sequence >= flow.moved_at) flow.control->acknowledged(flow, *packet);
         }
     }
     drop(packet);
     flow.out().kick();
+}
+
+std::uint64_t Host::discard(Port& port) {
+    std::uint64_t lost = 0;
+    PacketQueue& acknowledgements = interfaces_[port.index()].acknowledgements;
+    for (; !acknowledgements.empty(); ++lost) port.lose(acknowledgements.pop());
+    return lost;
+}
+
+void Host::move(Flow& flow, const Port& before) {
+    std::erase(interfaces_[before.index()].flows, &flow);
+    interfaces_[flow.out().index()].flows.push_back(&flow);
 }
 
 void Host::drop(Packet* packet) {

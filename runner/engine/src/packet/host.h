@@ -27,6 +27,9 @@ class Host final : public Node {
     void start(Flow& flow);
     Packet* next(Port& port) override;
     void receive(Port& port, Packet* packet) override;
+    std::uint64_t discard(Port& port) override;
+    // The flow, which left by that port, leaves by another now.
+    void move(Flow& flow, const Port& before);
     // Make sure the port looks for something to send at that time, if it waits for a later one.
     void wake_by(Port& port, Ticks time);
 

@@ -14,6 +14,8 @@ class Hpcc final : public CongestionControl {
   public:
     explicit Hpcc(const Flow& flow);
     void acknowledged(Flow& flow, const Packet& packet) override;
+    // Counters of other ports cannot be compared: begin with the next report.
+    void moved() override { window_end_ = 0; }
 
   private:
     struct Hop {

@@ -13,6 +13,30 @@ void Port::connect(Port& peer, std::uint64_t rate_bps, Ticks delay, double loss)
     loss_ = loss;
 }
 
+void Port::set_rate(std::uint64_t rate_bps) {
+    up_ = true;
+    rate_bps_ = rate_bps;
+    sending_times_ = {};
+}
+
+std::uint64_t Port::take_down() {
+    up_ = false;
+    if (paused_) use_.paused += world_.clock.now() - paused_since_;
+    paused_ = false;
+    const std::uint64_t known = std::max(arrived_, lost_until_);
+    lost_until_ = peer_->use_.packets;
+    return lost_until_ - known + owner_.discard(*this);
+}
+
+void Port::lose(Packet* packet) {
+    ++use_.drops;
+    if (packet->flow) {
+        packet->flow->lost();
+        --packet->flow->packets;
+    }
+    world_.pool.give_back(packet);
+}
+
 void Port::send_control(Packet* packet) {
     packet->queued_since = world_.clock.now();
     control_.push(packet);
@@ -35,7 +59,7 @@ Packet* Port::pop() {
 }
 
 void Port::kick() {
-    if (busy_) return;
+    if (busy_ || !up_) return;
     if (Packet* packet = owner_.next(*this)) transmit(packet);
 }
 
@@ -64,18 +88,13 @@ void Port::transmitted() {
 }
 
 void Port::arrive(Packet* packet) {
+    if (++arrived_ <= lost_until_) return peer_->lose(packet);
     if (packet->kind == Kind::Pause || packet->kind == Kind::Resume) {
         set_paused(packet->kind == Kind::Pause);
         world_.pool.give_back(packet);
         return;
     }
-    if (loss_ > 0 && world_.clock.chance() < loss_) {
-        peer_->count_drop();
-        packet->flow->lost();
-        --packet->flow->packets;
-        world_.pool.give_back(packet);
-        return;
-    }
+    if (loss_ > 0 && world_.clock.chance() < loss_) return peer_->lose(packet);
     owner_.receive(*this, packet);
 }
 

@@ -24,6 +24,8 @@ class Node {
     // The next packet to send through the port, or null if there is none now.
     virtual Packet* next(Port& port) = 0;
     virtual void receive(Port& port, Packet* packet) = 0;
+    // The link of the port is down: lose what waits for it; returns how many packets that is.
+    virtual std::uint64_t discard(Port& port) = 0;
 
   private:
     const std::int32_t id_;
@@ -71,12 +73,19 @@ class Port {
     std::uint64_t rate_bps() const { return rate_bps_; }
     Ticks delay() const { return delay_; }
     bool lossy() const { return loss_ > 0; }
+    bool up() const { return up_; }
     bool paused() const { return paused_; }
     const engine::FabricLinkUse& use() const { return use_; }
     const SendHistory& history() const { return history_; }
     std::uint64_t queued_bytes() const { return control_.bytes() + data_.bytes(); }
     std::uint64_t sent_bytes() const { return use_.bytes; }
-    void count_drop() { ++use_.drops; }
+    // Send what comes next at that rate; the link is up from now on.
+    void set_rate(std::uint64_t rate_bps);
+    // The link is down, in both directions once its peer is told too: what is on its way to this port, and
+    // what waits here, is lost. Returns how many packets that is.
+    std::uint64_t take_down();
+    // A packet that left by this port, or was to, is lost.
+    void lose(Packet* packet);
 
     // Queue a packet and send it as soon as possible; control packets overtake data and ignore pauses.
     void send_control(Packet* packet);
@@ -107,8 +116,11 @@ class Port {
     Ticks delay_ = 0;
     double loss_ = 0;
     bool busy_ = false;
+    bool up_ = true;
     bool paused_ = false;
     Ticks paused_since_ = 0;
+    std::uint64_t arrived_ = 0;     // packets, from the peer
+    std::uint64_t lost_until_ = 0;  // so many of them were on the link when it went down
     PacketQueue control_;
     PacketQueue data_;
     std::array<SendingTime, 2> sending_times_;

@@ -4,7 +4,6 @@
 #include <deque>
 #include <string>
 
-#include "../errors.h"
 #include "congestion.h"
 
 namespace chakrascope::packet {
@@ -24,7 +23,10 @@ Path numbers(const std::vector<Port*>& ports) {
 }  // namespace
 
 Simulation::Simulation(const engine::FabricDescription& fabric, const Settings& settings)
-    : world_(settings), routes_(fabric, settings.time_step) {
+    : world_(settings),
+      routes_(fabric, settings.time_step),
+      ranks_(engine::number_devices(fabric)),
+      changes_(fabric.changes) {
     const bool at_the_end = settings.repeats_astra_sim();
     reports_.delivered = [this, at_the_end](Flow& flow) {
         if (!at_the_end) complete(flow);
@@ -34,10 +36,21 @@ Simulation::Simulation(const engine::FabricDescription& fabric, const Settings& 
         done_.push_back(&flow);
     };
     connect(fabric);
+    size_for_links();
+    wait_for_change();
+}
+
+// Windows of messages to come, buffers and thresholds of switches: as the links that are up want them.
+void Simulation::size_for_links() {
+    const Settings& settings = world_.settings;
     std::uint64_t interface_rate = 0;
     for (const auto& host : hosts_) {
-        if (host && !interface_rate && !host->ports().empty()) interface_rate = host->ports()[0].rate_bps();
+        if (!host || interface_rate) continue;
+        for (const Port& port : host->ports()) {
+            if (!interface_rate && port.up()) interface_rate = port.rate_bps();
+        }
     }
+    measured_.clear();
     if (settings.global_window || settings.control == Control::HpccPint)
         largest_ = routes_.largest(settings.payload_bytes);
     for (const auto& node : switches_) {
@@ -69,12 +82,16 @@ std::vector<Port*> Simulation::path(std::int32_t source, std::int32_t destinatio
     std::vector<Port*> taken;
     for (const std::uint32_t direction : routes_.path(source, destination, ports))
         taken.push_back(ports_[direction]);
-    if (taken.empty()) {
-        throw engine::ConfigError("There is no way from host " + std::to_string(source) + " to host " +
-                                  std::to_string(destination) +
-                                  " over the links of the network; add the links that join them.");
-    }
     return taken;
+}
+
+void Simulation::find_paths(Flow& flow) {
+    const std::int32_t source = flow.source.id();
+    const std::int32_t destination = flow.destination.id();
+    flow.forth = path(source, destination, engine::data_ports(flow.source_port));
+    flow.back = path(destination, source, engine::answer_ports(flow.source_port));
+    flow.forth_path = numbers(flow.forth);
+    flow.back_path = numbers(flow.back);
 }
 
 const engine::PathMeasure& Simulation::measure(std::int32_t source, std::int32_t destination) {
@@ -108,11 +125,9 @@ void Simulation::send(std::uint64_t message, std::int32_t source, std::int32_t d
     }
     Flow& flow = keep(std::make_unique<Flow>(message, *hosts_[static_cast<std::size_t>(source)],
                                              *hosts_[static_cast<std::size_t>(destination)], bytes, world_));
-    const std::uint16_t port = source_ports_.take(source, destination);
-    flow.forth = path(source, destination, engine::data_ports(port));
-    flow.back = path(destination, source, engine::answer_ports(port));
-    flow.forth_path = numbers(flow.forth);
-    flow.back_path = numbers(flow.back);
+    flow.source_port = source_ports_.take(source, destination);
+    find_paths(flow);
+    if (flow.forth.empty() && next_change_ == changes_.size()) throw no_way(flow);
     const Ticks delay = std::max<Ticks>(time - world_.clock.now(), 0);
     if (world_.settings.repeats_astra_sim()) {
         flow.start_steps = kStartSteps;
@@ -131,6 +146,9 @@ void Simulation::begin_late(Flow* flow) {
 }
 
 void Simulation::begin(Flow* flow) {
+    flow->waits_for_way = flow->forth.empty();
+    if (flow->waits_for_way) return;
+    flow->started = true;
     const engine::PathMeasure& way = measure(flow->source.id(), flow->destination.id());
     flow->rate_bps = static_cast<double>(flow->out().rate_bps());
     flow->line_bps = flow->rate_bps;
@@ -211,6 +229,7 @@ engine::FabricReport Simulation::report() const {
     };
     for (std::size_t node = 0; node < hosts_.size(); ++node)
         add(hosts_[node] ? hosts_[node]->ports() : switches_[node]->ports());
+    report.changes = changed_;
     report.data_packets = world_.pool.data_packets;
     report.events = world_.clock.events();
     return report;

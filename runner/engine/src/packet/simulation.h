@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "../errors.h"
 #include "../fabric/report.h"
 #include "../fabric/routes.h"
 #include "host.h"
@@ -19,7 +20,7 @@ struct Completion {
     Ticks time;
 };
 
-class Simulation {
+class Simulation final : public Router {
   public:
     Simulation(const engine::FabricDescription& fabric, const Settings& settings);
     Simulation(const Simulation&) = delete;
@@ -33,6 +34,9 @@ class Simulation {
     // `keep_going` is asked now and then, and ends it early.
     const std::vector<Completion>& run(Ticks limit, const std::function<bool(Ticks)>& keep_going);
 
+    // Where a packet leaves a node by the links that are up now.
+    Port* way_out(std::int32_t node, const Packet& packet) override;
+
     // What the links carried so far; nodes keep the numbers of the description.
     engine::FabricReport report() const;
 
@@ -40,7 +44,16 @@ class Simulation {
     void add_stretches(engine::FabricReport& report, const Port& port, Ticks width) const;
     void connect(const engine::FabricDescription& fabric);
     Port& add_port(std::int32_t node);
+    void size_for_links();
+    void find_paths(Flow& flow);
     std::vector<Port*> path(std::int32_t source, std::int32_t destination, std::uint32_t ports);
+    void wait_for_change();
+    void change_links();
+    bool change_link(const engine::LinkChange& change, engine::ChangeRecord& record);
+    void reroute(engine::ChangeRecord& record);
+    void take_other_path(Flow& flow, const std::vector<Port*>& before);
+    bool awaited(const Flow& flow) const;
+    engine::ConfigError no_way(const Flow& flow) const;
     const engine::PathMeasure& measure(std::int32_t source, std::int32_t destination);
     Flow& keep(std::unique_ptr<Flow> flow);
     void begin(Flow* flow);
@@ -59,6 +72,10 @@ class Simulation {
     std::vector<Port*> ports_;                       // by direction
     std::unordered_map<std::uint64_t, engine::PathMeasure> measured_;
     engine::PathMeasure largest_;
+    const std::vector<std::int32_t> ranks_;  // by node
+    const std::vector<engine::LinkChange> changes_;
+    std::size_t next_change_ = 0;
+    std::vector<engine::ChangeRecord> changed_;
     std::vector<std::unique_ptr<Flow>> flows_;
     std::vector<std::size_t> free_;
     std::vector<Flow*> done_;  // acknowledged messages that something may still refer to

@@ -37,6 +37,9 @@ void Switch::build(std::uint64_t interface_rate_bps, Ticks longest_rtt) {
     std::uint64_t set_aside = 0;
     for (std::size_t i = 0; i < ports_.size(); ++i) {
         const Port& port = ports_[i];
+        ingress_[i].shift = Ingress{}.shift;
+        ingress_[i].headroom_limit = 0;
+        if (!port.up()) continue;
         const auto delay_ns = static_cast<unsigned __int128>(port.delay() / 1000);
         ingress_[i].headroom_limit =
             static_cast<std::uint64_t>(port.rate_bps() * delay_ns / 8'000'000'000ull) *
@@ -54,33 +57,46 @@ void Switch::build(std::uint64_t interface_rate_bps, Ticks longest_rtt) {
 }
 
 void Switch::receive(Port& port, Packet* packet) {
-    Port& out = way_out(*packet);
+    Port* const way = way_out(*packet);
+    if (!way) return port.peer().lose(packet);
+    Port& out = *way;
     if (settings_.ack_high_priority && packet->kind != Kind::Data) return out.send_control(packet);
     const std::size_t ingress = port.index();
-    if (!admit(ingress, packet->bytes)) {
-        port.peer().count_drop();
-        packet->flow->lost();
-        --packet->flow->packets;
-        world_.pool.give_back(packet);
-        return;
-    }
+    if (!admit(ingress, packet->bytes)) return port.peer().lose(packet);
     packet->ingress = port.index();
     waiting_bytes_[out.index()] += packet->bytes;
     pause_if_needed(ingress);
     out.send_data(packet);
 }
 
-Port& Switch::way_out(Packet& packet) {
+Port* Switch::way_out(Packet& packet) {
+    if (world_.router) return world_.router->way_out(id(), packet);
     const std::size_t step = ++packet.step;
     const std::uint8_t number = step < Path::kSteps ? packet.path.ports[step] : Path::kLookUp;
-    if (number != Path::kLookUp) return *by_number_[number];
-    return *(packet.kind == Kind::Data ? packet.flow->forth : packet.flow->back)[step];
+    if (number != Path::kLookUp) return by_number_[number];
+    return (packet.kind == Kind::Data ? packet.flow->forth : packet.flow->back)[step];
 }
 
 Packet* Switch::next(Port& port) {
     Packet* packet = port.pop();
     if (packet) leave(port, packet);
     return packet;
+}
+
+// The peer forgets that it was told to pause.
+std::uint64_t Switch::discard(Port& port) {
+    std::uint64_t lost = 0;
+    ingress_[port.index()].pausing = false;
+    for (; Packet* packet = port.pop(); ++lost) {
+        const bool counted = packet->kind == Kind::Data || (packet->flow && !settings_.ack_high_priority);
+        if (counted) {
+            release(packet->ingress, packet->bytes);
+            waiting_bytes_[port.index()] -= packet->bytes;
+            resume_if_possible(packet->ingress);
+        }
+        port.lose(packet);
+    }
+    return lost;
 }
 
 // Account for a packet that leaves, mark it if more than a little waits behind it, and report to its sender.

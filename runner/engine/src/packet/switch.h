@@ -16,11 +16,12 @@ class Switch final : public Node {
     Port& add_port();
     std::deque<Port>& ports() { return ports_; }
 
-    // Size the buffer for the links that were connected; `interface_rate_bps` is the hosts' rate,
-    // `longest_rtt` over what HPCC-PINT averages.
+    // Size the buffer for the links that are up; `interface_rate_bps` is the hosts' rate, `longest_rtt` over
+    // what HPCC-PINT averages. Done again when links change.
     void build(std::uint64_t interface_rate_bps, Ticks longest_rtt);
     Packet* next(Port& port) override;
     void receive(Port& port, Packet* packet) override;
+    std::uint64_t discard(Port& port) override;
 
   private:
     // What the buffer holds of the data that came in by one port.
@@ -45,7 +46,7 @@ class Switch final : public Node {
     void resume_if_possible(std::size_t ingress);
     void send_pause(std::size_t ingress, Kind kind);
     bool should_mark(std::size_t egress) const;
-    Port& way_out(Packet& packet);
+    Port* way_out(Packet& packet);
     void leave(Port& port, Packet* packet);
     void report_load(Port& port, Packet& packet);
 

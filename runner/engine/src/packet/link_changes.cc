@@ -1,0 +1,116 @@
+// Links that go down, come back or change their rate in the middle of a simulation.
+#include "simulation.h"
+
+namespace chakrascope::packet {
+
+// Changes of time 0 and before are in force when the first message is sent.
+void Simulation::wait_for_change() {
+    if (next_change_ == changes_.size()) return;
+    const Ticks delay = changes_[next_change_].time - world_.clock.now();
+    if (delay <= 0) return change_links();
+    world_.clock.post<&Simulation::change_links>(delay, this);
+}
+
+// All changes of this time at once: what was on links that are down is lost, then everything takes the ways
+// that are left.
+void Simulation::change_links() {
+    engine::ChangeRecord record;
+    record.time_ns = world_.clock.now() / 1000;
+    bool other_ways = false;
+    while (next_change_ < changes_.size() && changes_[next_change_].time <= world_.clock.now())
+        other_ways = change_link(changes_[next_change_++], record) || other_ways;
+    if (other_ways) routes_.refresh();
+    size_for_links();
+    if (other_ways) reroute(record);
+    for (const auto& flow : flows_) {
+        if (flow && flow->started && !flow->done)
+            flow->change_line(static_cast<double>(flow->out().rate_bps()));
+    }
+    if (other_ways) {
+        for (Port* port : ports_) port->kick();
+    }
+    changed_.push_back(record);
+    wait_for_change();
+}
+
+// Returns whether the link went down or came back.
+bool Simulation::change_link(const engine::LinkChange& change, engine::ChangeRecord& record) {
+    routes_.set_rate(change.link, change.rate_bps);
+    bool other_ways = false;
+    for (const std::uint32_t direction : {2 * change.link, 2 * change.link + 1}) {
+        Port& port = *ports_[direction];
+        other_ways = port.up() != (change.rate_bps > 0);
+        if (change.rate_bps > 0) {
+            port.set_rate(change.rate_bps);
+        } else if (port.up()) {
+            record.lost += port.take_down();
+        }
+    }
+    return other_ways;
+}
+
+// Messages without a way wait as long as a link may come back.
+void Simulation::reroute(engine::ChangeRecord& record) {
+    if (!flows_.empty()) world_.router = this;
+    for (const auto& kept : flows_) {
+        if (!kept || kept->done) continue;
+        Flow& flow = *kept;
+        const std::vector<Port*> before = flow.forth;
+        const std::vector<Port*> before_back = flow.back;
+        find_paths(flow);
+        if (flow.forth.empty()) {
+            if (awaited(flow) && next_change_ == changes_.size()) throw no_way(flow);
+            if (awaited(flow)) ++record.waiting;
+            if (!flow.started) continue;
+            // It goes on into the void, as a host that does not know does.
+            flow.forth = before;
+            flow.back = before_back;
+        } else if (flow.forth != before || flow.back != before_back) {
+            if (flow.started && awaited(flow)) ++record.rerouted;
+            take_other_path(flow, before);
+        }
+    }
+}
+
+void Simulation::take_other_path(Flow& flow, const std::vector<Port*>& before) {
+    if (flow.waits_for_way) return begin(&flow);
+    if (!flow.started) return;
+    flow.moved_at = flow.sent;
+    if (flow.control) flow.control->moved();
+    if (flow.listed && before.front() != flow.forth.front()) flow.source.move(flow, *before.front());
+}
+
+// Whether the job still waits for the message.
+bool Simulation::awaited(const Flow& flow) const {
+    return !flow.done && (!flow.delivered || world_.settings.repeats_astra_sim());
+}
+
+Port* Simulation::way_out(std::int32_t node, const Packet& packet) {
+    const Flow& flow = *packet.flow;
+    const bool data = packet.kind == Kind::Data;
+    const std::int32_t source = (data ? flow.source : flow.destination).id();
+    const std::int32_t destination = (data ? flow.destination : flow.source).id();
+    if (routes_.ways(node, destination).empty()) return nullptr;
+    const std::uint32_t ports =
+        data ? engine::data_ports(flow.source_port) : engine::answer_ports(flow.source_port);
+    return ports_[routes_.next(node, source, destination, ports)];
+}
+
+engine::ConfigError Simulation::no_way(const Flow& flow) const {
+    const std::int32_t source = flow.source.id();
+    const std::int32_t destination = flow.destination.id();
+    if (changed_.empty() && next_change_ == 0) {
+        return engine::ConfigError("There is no way from host " + std::to_string(source) + " to host " +
+                                   std::to_string(destination) +
+                                   " over the links of the network; add the links that join them.");
+    }
+    const Ticks time = changes_[next_change_ - 1].time;
+    return engine::ConfigError(
+        "There is no way from rank " + std::to_string(ranks_[static_cast<std::size_t>(source)]) +
+        " to rank " + std::to_string(ranks_[static_cast<std::size_t>(destination)]) +
+        " over the links that are up from " + std::to_string(time / 1000) +
+        " ns on, and a message between them can never arrive; let a failure of these links end ('until'), or "
+        "leave links that join them.");
+}
+
+}  // namespace chakrascope::packet
