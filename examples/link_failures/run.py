@@ -23,6 +23,9 @@ FAILURES: dict[str, list[dict[str, Any]]] = {
     "one spine down": [{"device": 20}],
     "three spines down": [{"device": 20}, {"device": 21}, {"device": 22}],
     "one rank's link at half": [{"link": [0, 16], "rate": 0.5}],
+    "one link of a leaf at a quarter from 50 us on": [{"link": [16, 20], "rate": 0.25, "at": "50us"}],
+    "one spine down from 50 us on": [{"device": 20, "at": "50us"}],
+    "one spine down from 50 us to 70 us": [{"device": 20, "at": "50us", "until": "70us"}],
 }
 
 

@@ -207,7 +207,7 @@ def _buffers(network: NetworkConfig, backends: Sequence[str]) -> Iterator[Findin
     if not _PACKETS.intersection(backends):
         return
     try:
-        PacketNetwork.of(network).check_buffers()
+        PacketNetwork.of(network, timed=True).check_buffers()
     except ConfigError as error:
         yield Finding("error", "network", error.message)
 

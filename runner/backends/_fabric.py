@@ -12,6 +12,7 @@ from ..config import PacketNetwork, parse_rate_bps
 __all__ = ["set_fabric"]
 
 _ASTRA_SIM_STEP_PS = 1000
+_PS_PER_NS = 1000
 _PS_PER_US = 1e6
 # Smaller ones do not fit the 16 bits of the header.
 _SMALLEST_BASE = 1.001
@@ -41,7 +42,7 @@ def _table(value: Mapping[int, Any]) -> dict[int, float]:
 
 
 # What each setting of config.txt is called in the engine, and how it is converted. Those that are missing
-# have no effect: names of files, sampling, and links that fail.
+# have no effect (names of files, sampling), or are no setting of the engine (LINK_DOWN, which is a failure).
 _NAMES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "ACK_HIGH_PRIO": ("ack_high_priority", bool),
     "ALPHA_RESUME_INTERVAL": ("alpha_interval", _duration),
@@ -86,6 +87,12 @@ def set_fabric(config: engine.Config, model: engine.FabricModel, network: Packet
     """Let *model* carry the messages over *network*; raises `ConfigError` for what cannot work."""
     if model is engine.FabricModel.PACKET:
         network.check_buffers()
+        network.check_timeout()
+    elif model is engine.FabricModel.FLOW and network.settings["LINK_DOWN"][0]:
+        raise ConfigError(
+            "LINK_DOWN takes a link away in the middle of the simulation, which only 'packet' and "
+            "'analytical-aware' do, and failures are never ignored: use one of these, or set LINK_DOWN 0 0 0."
+        )
     config.fabric_model = model
     config.fabric = _describe(network)
     config.packet = _settings(network.settings)
@@ -99,6 +106,9 @@ def _describe(network: PacketNetwork) -> engine.FabricDescription:
     default_loss = network.settings["ERROR_RATE_PER_LINK"]
     fabric.links = [
         (link.a, link.b, link.rate_bps, link.delay_ps, link.loss or default_loss) for link in network.links
+    ]
+    fabric.changes = [
+        (_PS_PER_NS * change.time_ns, change.link, change.rate_bps) for change in network.changes
     ]
     return fabric
 

@@ -15,7 +15,7 @@ from ...errors import BackendError, ConfigError
 from .. import engine
 from .._experiment import Detail, Experiment
 from .._result import Result
-from ..config import NetworkConfig, PacketNetwork, read_per_node
+from ..config import NetworkConfig, PacketNetwork, check_failures, read_per_node
 from ._base import Progress
 from ._collectives import collective_table
 from ._ignored import ignored_keys
@@ -173,7 +173,8 @@ def _set_network(config: Any, experiment: Experiment, congestion_aware: bool) ->
     config.bandwidth = list(network.bandwidth)
     config.latency = list(network.latency)
     config.congestion_aware = congestion_aware
-    config.links = device_links(network) if congestion_aware else []
+    if congestion_aware:
+        config.links, config.link_changes = failing_device_links(network)
     config.num_queues_per_dim = experiment.num_queues_per_dim
     config.rendezvous = experiment.rendezvous
 
@@ -198,11 +199,28 @@ def refuse_linkless(network: NetworkConfig, backend: str) -> None:
 
 
 def device_links(network: NetworkConfig) -> list[tuple[int, int, float, float]]:
-    """Return the network's own links, or those of its packet-level topology; none means its dimensions."""
+    """Return the network's own links, or those of its packet-level topology; none means its dimensions.
+
+    Raises `ConfigError` for failures that begin or end within a simulation.
+    """
+    check_failures(network.failures, f"The network '{network.name}'")
+    return failing_device_links(network)[0]
+
+
+def failing_device_links(
+    network: NetworkConfig,
+) -> tuple[list[tuple[int, int, float, float]], list[tuple[int, int, float]]]:
+    """Return the links as `device_links` does, and their changes: ``(ns, place, bandwidth)``, 0 for down."""
     packets = network.packet is not None and network.packet.is_graph
     if packets or (network.failures and not network.links):
-        return list(PacketNetwork.of(network).device_links())
-    return [(a, b, float(bandwidth), float(latency)) for a, b, bandwidth, latency in network.working_links()]
+        packet = PacketNetwork.of(network, timed=True)
+        return list(packet.device_links()), packet.device_changes()
+    left, changed = network.failing_links()
+    links = [(a, b, float(bandwidth), float(latency)) for a, b, bandwidth, latency in left]
+    changes = [
+        (time_ns, place, 0.0 if link is None else float(link.bandwidth)) for time_ns, place, link in changed
+    ]
+    return links, changes
 
 
 _PLAIN = (

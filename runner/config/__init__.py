@@ -12,6 +12,7 @@ from ._facts import NetworkFacts as NetworkFacts
 from ._facts import network_facts as network_facts
 from ._facts import network_wires as network_wires
 from ._failures import Failure as Failure
+from ._failures import check_failures as check_failures
 from ._failures import read_failures as read_failures
 from ._groups import load_groups as load_groups
 from ._limits import BANDWIDTH as BANDWIDTH
@@ -59,6 +60,7 @@ __all__ = [
     "SystemConfig",
     "TcpPart",
     "accelerators_of",
+    "check_failures",
     "copied_into",
     "digests",
     "found_from_here",

@@ -45,7 +45,7 @@ def network_wires(network: NetworkConfig) -> tuple[list[Wire], list[str]]:
 
     Devices are numbered ranks first, then switches. Raises `ConfigError` for a network that has no links.
     """
-    packet = PacketNetwork.of(network).hosts_first()
+    packet = PacketNetwork.of(network, timed=True).hosts_first()
     wires = [Wire(link.a, link.b, link.rate_bps, link.delay_ps) for link in packet.links]
     ranks = len(packet.hosts)
     names = list(network.devices) or [f"rank {rank}" for rank in range(ranks)]

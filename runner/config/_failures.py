@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from ...errors import ConfigError, did_you_mean
@@ -11,7 +12,7 @@ from ...support import count_text, parse_duration, share_text
 from . import _limits as limits
 from ._values import shown
 
-__all__ = ["Failure", "apply_failures", "check_failures", "read_failures"]
+__all__ = ["Failure", "check_failures", "fail_links", "read_failures"]
 
 _KEYS = ("at", "count", "device", "link", "rate", "until")
 _EITHER = "a failure is of a 'link' (two devices) or of a 'device'"
@@ -39,6 +40,10 @@ class Failure:
     def timed(self) -> bool:
         """Whether it begins or ends within the simulation."""
         return self.at_ns > 0 or self.until_ns is not None
+
+    def lasts(self, time_ns: int) -> bool:
+        """Return whether it is there at *time_ns*."""
+        return self.at_ns <= time_ns and (self.until_ns is None or time_ns < self.until_ns)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what a network YAML has."""
@@ -78,8 +83,13 @@ def read_failures(data: Any, names: Sequence[str], where: str) -> tuple[Failure,
             f"{where}: 'failures' must be a list such as [{{link: [0, 8], rate: 0}}], not {shown(data)}."
         )
     found = tuple(_read(entry, names, f"{where}: failures[{number}]") for number, entry in enumerate(data))
-    if len({frozenset(failure.devices) for failure in found}) < len(found):
-        raise ConfigError(f"{where}: 'failures' has two entries of the same link or device; keep one.")
+    ordered = sorted(found, key=lambda failure: (sorted(failure.devices), failure.at_ns))
+    for one, other in pairwise(ordered):
+        if set(one.devices) == set(other.devices) and one.lasts(other.at_ns):
+            raise ConfigError(
+                f"{where}: 'failures' has two entries of the same link or device at the same time; keep one, "
+                "or let one end ('until') before the other begins ('at')."
+            )
     return found
 
 
@@ -143,42 +153,68 @@ def _numbers(devices: Sequence[Any], names: Sequence[str], where: str) -> tuple[
 
 
 def check_failures(failures: Iterable[Failure], where: str) -> None:
-    """Raise `ConfigError` for failures that begin or end within the simulation, which nothing here can do."""
+    """Raise `ConfigError` for failures that begin or end within the simulation, which most cannot do."""
     for failure in failures:
         if failure.timed:
             raise ConfigError(
-                f"{where}: no backend changes links in the middle of a simulation, and failures are never "
-                "ignored: leave out 'at' and 'until', so that the failure lasts from the start to the end, "
-                "and compare that run with one without it."
+                f"{where} has a failure with 'at' or 'until', and only 'packet' and 'analytical-aware' "
+                "change links in the middle of a simulation. Failures are never ignored: use one of these "
+                "backends, or leave out 'at' and 'until', so that the failure lasts from the start "
+                "to the end, and compare that run with one without it."
             )
 
 
-def apply_failures(
+def fail_links(
     failures: Sequence[Failure],
     links: Sequence[AnyLink],
     ends: Callable[[AnyLink], tuple[int, int]],
     slowed: Callable[[AnyLink, float], AnyLink],
     where: str,
-) -> list[AnyLink]:
-    """Return *links* without those that are down, and with *slowed* ones in the place of slow ones.
+) -> tuple[list[AnyLink], list[tuple[int, int, AnyLink | None]]]:
+    """Return what is left of *links* by failures that last, and what timed ones change of that.
 
-    Raises `ConfigError` for a failure of a link that there is not, or that is timed.
+    A change is ``(ns, place, link)``: from then on that is the link at this place of the list, or it is
+    down. Several failures of one link slow it by the product of their rates. Raises `ConfigError` for a
+    failure of a link that there is not.
     """
-    check_failures(failures, where)
-    kept: list[AnyLink | None] = list(links)
-    for failure in failures:
-        hit = [place for place, link in enumerate(links) if failure.hits(*ends(link))]
-        if len(hit) < (failure.count or 1):
-            named = " and ".join(map(str, failure.devices))
-            which = f"between {named}" if len(failure.devices) > 1 else f"of {named}"
-            asked = "" if failure.count is None else f", and a failure is of {failure.count}"
-            there = count_text(len(hit), "link") if hit else "no link"
-            raise ConfigError(
-                f"{where} has {there} {which}{asked}. Switches are numbered after the ranks; "
-                "`chakrascope network NETWORK --links` lists all links."
-            )
-        for place in hit[: failure.count]:
-            link = kept[place]
-            if link is not None:
-                kept[place] = slowed(link, failure.rate) if failure.rate > 0 else None
-    return [link for link in kept if link is not None]
+    hits = [(failure, _hit(failure, links, ends, where)) for failure in failures]
+
+    def state(place: int, time_ns: int | None) -> AnyLink | None:
+        link = links[place]
+        for failure, places in hits:
+            if place in places and (not failure.timed if time_ns is None else failure.lasts(time_ns)):
+                if failure.rate == 0:
+                    return None
+                link = slowed(link, failure.rate)
+        return link
+
+    now = [state(place, None) for place in range(len(links))]
+    left = [place for place, link in enumerate(now) if link is not None]
+    timed = [(failure, places) for failure, places in hits if failure.timed]
+    touched = [(new, old) for new, old in enumerate(left) if any(old in places for _, places in timed)]
+    times = {failure.at_ns for failure, _ in timed} | {failure.until_ns for failure, _ in timed}
+    changes: list[tuple[int, int, AnyLink | None]] = []
+    for time_ns in sorted(time_ns for time_ns in times if time_ns is not None):
+        for new, old in touched:
+            link = state(old, time_ns)
+            if link != now[old]:
+                now[old] = link
+                changes.append((time_ns, new, link))
+    return [link for place in left if (link := state(place, None)) is not None], changes
+
+
+def _hit(
+    failure: Failure, links: Sequence[AnyLink], ends: Callable[[AnyLink], tuple[int, int]], where: str
+) -> set[int]:
+    """Return the places of the links that *failure* is of."""
+    found = [place for place, link in enumerate(links) if failure.hits(*ends(link))]
+    if len(found) < (failure.count or 1):
+        named = " and ".join(map(str, failure.devices))
+        which = f"between {named}" if len(failure.devices) > 1 else f"of {named}"
+        asked = "" if failure.count is None else f", and a failure is of {failure.count}"
+        there = count_text(len(found), "link") if found else "no link"
+        raise ConfigError(
+            f"{where} has {there} {which}{asked}. Switches are numbered after the ranks; "
+            "`chakrascope network NETWORK --links` lists all links."
+        )
+    return set(found[: failure.count])

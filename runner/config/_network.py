@@ -15,7 +15,7 @@ from ...support import write_file
 from ..engine import TOPOLOGIES
 from . import _limits as limits
 from . import _values as values
-from ._failures import Failure, apply_failures, read_failures
+from ._failures import Failure, check_failures, fail_links, read_failures
 from ._links import Link, check_devices, check_links, read_links
 from ._packet import PacketPart
 from ._packet_files import read_packet_files
@@ -99,12 +99,22 @@ class NetworkConfig:
 
     def working_links(self) -> list[Link]:
         """Return the links without those that have failed, slow ones slowed; raises `ConfigError`."""
+        check_failures(self.failures, f"The network '{self.name}'")
+        return self.failing_links()[0]
+
+    def failing_links(
+        self, more: tuple[Failure, ...] = ()
+    ) -> tuple[list[Link], list[tuple[int, int, Link | None]]]:
+        """Return the links that failures leave, and what changes of them in time, as `fail_links` does.
+
+        *more* are failures beside those of the network.
+        """
 
         def slowed(link: Link, share: float) -> Link:
             return link._replace(bandwidth=link.bandwidth * share)
 
         where = f"The network '{self.name}'"
-        return apply_failures(self.failures, self.links, lambda link: (link.a, link.b), slowed, where)
+        return fail_links((*self.failures, *more), self.links, lambda link: (link.a, link.b), slowed, where)
 
     @property
     def remarks(self) -> list[str]:

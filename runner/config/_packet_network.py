@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import ConfigError
 from ...support import write_file
-from ._fabric import Clos
-from ._failures import apply_failures
+from ._failures import Failure, check_failures, fail_links
+from ._links import Link
 from ._network import GIB, NetworkConfig
+from ._packet import PacketPart
 from ._packet_values import OWN_SETTINGS, SETTINGS, check_topology
 from ._topology import PacketDimension, PacketLink, PacketTopology, has_routers, packet_topology
 
-__all__ = ["NO_CONTROL", "OUTPUTS", "PacketNetwork"]
+__all__ = ["NO_CONTROL", "OUTPUTS", "LinkChange", "PacketNetwork"]
 
 _MIB = 1 << 20
 # What a switch keeps of its buffer for each port, beside the headroom of its link.
 _RESERVE_BYTES = 4096
+# ASTRA-sim counts the time of LINK_DOWN from here.
+_LINK_DOWN_FROM_NS = 2_000_000_000
 _CC_MODES = (1, 3, 7, 8, 10)
 NO_CONTROL = 12
 # What a network made from dimensions starts from; the same as ASTRA-sim's sample, scaled to its rates.
@@ -41,7 +44,6 @@ _THRESHOLDS = ("KMIN_MAP", "KMAX_MAP", "PMAX_MAP")
 _NO_EFFECT = {
     "ENABLE_TRACE": "packets are not traced",
     "FLOW_FILE": "the flows come from the workload",
-    "LINK_DOWN": "links do not fail in the middle ('failures' in a network YAML do from the start)",
     "NIC_TOTAL_PAUSE_TIME": "no artificial pauses are made",
     "PAUSE_TIME": "a pause lasts until it is taken back",
     "QLEN_MON_END": "nothing is sampled",
@@ -70,12 +72,21 @@ OUTPUTS = {
 }
 
 
+class LinkChange(NamedTuple):
+    """From *time_ns* on the link at place *link* of a network has that rate; 0: it is down."""
+
+    time_ns: int
+    link: int
+    rate_bps: int
+
+
 @dataclass(frozen=True)
 class PacketNetwork:
     """Nodes, links and settings of a packet-level network. Hosts are the nodes that are not switches.
 
     Rank r is host r of the hosts in ascending order. *settings* has every key of `SETTINGS`; *assumptions*
-    are sentences about what of them was chosen for this network.
+    are sentences about what of them was chosen for this network. *changes* are the links that fail, or come
+    back, in the middle of a simulation, ascending by time.
     """
 
     nodes: int
@@ -83,6 +94,7 @@ class PacketNetwork:
     links: tuple[PacketLink, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
     assumptions: tuple[str, ...] = field(default=(), compare=False)
+    changes: tuple[LinkChange, ...] = ()
 
     @property
     def hosts(self) -> tuple[int, ...]:
@@ -91,20 +103,26 @@ class PacketNetwork:
         return tuple(node for node in range(self.nodes) if node not in switches)
 
     @classmethod
-    def of(cls, network: NetworkConfig) -> PacketNetwork:
+    def of(cls, network: NetworkConfig, timed: bool = False) -> PacketNetwork:
         """Return the packet-level network that *network* describes, or that its dimensions translate to.
 
-        Raises `ConfigError` for one with fewer hosts than the network has ranks.
+        With *timed*, it has `changes` for failures that begin or end within a simulation, ASTRA-sim's
+        LINK_DOWN among them; without, `ConfigError` is raised for such failures. It is raised for a network
+        with fewer hosts than ranks, too.
         """
+        if not timed:
+            check_failures(network.failures, f"The network '{network.name}'")
         part = network.packet
         settings = {key: default for key, (_, default) in SETTINGS.items()}
         given = {} if part is None else dict(part.settings)
         if part is not None and part.topology is not None:
-            topology = _working(network, part.topology)
+            topology, changes = _failing(network, part.topology, given if timed else {})
         else:
-            topology = _translate(network, None if part is None else part.fabric)
-            settings |= _OWN_DEFAULTS | _scaled_ecn(topology.links)
-        packet = cls(topology.nodes, topology.switches, topology.links, settings | given)
+            topology, changes = _translate(network, part, given if timed else {})
+            settings |= _OWN_DEFAULTS | _scaled_ecn({link.rate_bps for link in topology.links}, changes)
+        packet = cls(
+            topology.nodes, topology.switches, topology.links, settings | given, changes=tuple(changes)
+        )
         if "BUFFER_SIZE" not in given and (part is None or part.topology is None):
             packet = packet._with_room()
         if len(packet.hosts) < network.num_ranks:
@@ -129,6 +147,19 @@ class PacketNetwork:
             (order[link.a], order[link.b], link.rate_bps / 8 / GIB, link.delay_ps / 1000)
             for link in self.links
         )
+
+    def device_changes(self) -> list[tuple[int, int, float]]:
+        """Return ``(ns, place, bandwidth)`` of every change of the links of `device_links`, in its units."""
+        return [(time_ns, link, rate_bps / 8 / GIB) for time_ns, link, rate_bps in self.changes]
+
+    def check_timeout(self) -> None:
+        """Raise `ConfigError` if links go down in the middle and nobody sends again what that loses."""
+        if self.settings["RETRANSMIT_TIMEOUT"] == 0 and any(change.rate_bps == 0 for change in self.changes):
+            raise ConfigError(
+                "A link goes down in the middle of the simulation, and what was on it is lost, but "
+                "RETRANSMIT_TIMEOUT is 0, so that nobody would send it again; set it to some us, such as "
+                f"{SETTINGS['RETRANSMIT_TIMEOUT'][1]:g}, the default."
+            )
 
     def check_buffers(self) -> None:
         """Raise `ConfigError` for a switch whose ports set aside more than its buffer holds."""
@@ -204,7 +235,9 @@ class PacketNetwork:
         number = {node: place for place, node in enumerate((*self.hosts, *sorted(self.switches)))}
         switches = tuple(number[node] for node in self.switches)
         links = tuple(replace(link, a=number[link.a], b=number[link.b]) for link in self.links)
-        return replace(self, switches=switches, links=links)
+        time_us, *ends = self.settings["LINK_DOWN"]
+        down = (time_us, *(number.get(node, node) if time_us else node for node in ends))
+        return replace(self, switches=switches, links=links, settings={**self.settings, "LINK_DOWN": down})
 
     def link_texts(self) -> list[tuple[int, int, str, str, str]]:
         """Return both nodes, rate, delay and loss of each link, as topology.txt has them."""
@@ -219,9 +252,9 @@ class PacketNetwork:
         Nodes are numbered hosts first, as ASTRA-sim takes node r for rank r. Nothing is
         synced: they are for one simulation.
         """
-        lines = [f"{key} {words}" for key, words in self.texts().items()]
-        write_file(folder / "config.txt", "\n".join(lines) + "\n", sync=False)
         numbered = self.hosts_first()
+        lines = [f"{key} {words}" for key, words in numbered.texts().items()]
+        write_file(folder / "config.txt", "\n".join(lines) + "\n", sync=False)
         head = f"{numbered.nodes} {len(numbered.switches)} {len(numbered.links)}"
         switches = " ".join(map(str, numbered.switches))
         rows = [" ".join(map(str, row)) for row in numbered.link_texts()]
@@ -230,45 +263,72 @@ class PacketNetwork:
         write_file(folder / "trace.txt", "0\n", sync=False)
 
 
-def _translate(network: NetworkConfig, fabric: Clos | None) -> PacketTopology:
-    """Return the topology of the network's own links if it has any, else of its dimensions."""
+def _translate(
+    network: NetworkConfig, part: PacketPart | None, given: Mapping[str, Any]
+) -> tuple[PacketTopology, list[LinkChange]]:
+    """Return the topology of the network's own links if it has any, else of its dimensions, and changes."""
+    fabric = None if part is None else part.fabric
     if fabric is not None or not network.links:
         dimensions = _dimensions(network)
         first = network.num_ranks if has_routers(dimensions, fabric) else 0
-        return _working(network, packet_topology(dimensions, fabric), first)
-    links = tuple(
-        PacketLink(a, b, round(bandwidth * GIB * 8), round(latency * 1000))
-        for a, b, bandwidth, latency in network.working_links()
-    )
+        return _failing(network, packet_topology(dimensions, fabric), given, first)
+
+    def packet_link(link: Link) -> PacketLink:
+        return PacketLink(link.a, link.b, round(link.bandwidth * GIB * 8), round(link.latency * 1000))
+
     nodes = max(network.num_ranks, *(1 + max(link.a, link.b) for link in network.links))
-    topology = PacketTopology(nodes, tuple(range(network.num_ranks, nodes)), links)
+    left, changed = network.failing_links(_link_down(given, range(nodes)))
+    switches = tuple(range(network.num_ranks, nodes))
+    topology = PacketTopology(nodes, switches, tuple(map(packet_link, left)))
     check_topology(topology, f"The network '{network.name}'")
-    return topology
+    changes = [
+        LinkChange(time_ns, place, 0 if link is None else max(1, packet_link(link).rate_bps))
+        for time_ns, place, link in changed
+    ]
+    return topology, changes
 
 
-def _working(network: NetworkConfig, topology: PacketTopology, routers: int = 0) -> PacketTopology:
-    """Return *topology* without the links that have failed, slow ones slowed.
+def _link_down(given: Mapping[str, Any], nodes: Sequence[int]) -> tuple[Failure, ...]:
+    """Return ASTRA-sim's LINK_DOWN as a failure; *nodes* has the number of the device of each node."""
+    time_us, *ends = given.get("LINK_DOWN", (0, 0, 0))
+    if not time_us:
+        return ()
+    if not all(0 <= node < len(nodes) for node in ends):
+        raise ConfigError(
+            f"LINK_DOWN must be a time in us, counted from 2 s on, and the two nodes of a link, not "
+            f"{_words((time_us, *ends))}; nodes are numbered from 0 to {len(nodes) - 1}."
+        )
+    devices = tuple(nodes[node] for node in ends)
+    return (Failure(devices, at_ns=_LINK_DOWN_FROM_NS + 1000 * time_us),)
+
+
+def _failing(
+    network: NetworkConfig, topology: PacketTopology, given: Mapping[str, Any], routers: int = 0
+) -> tuple[PacketTopology, list[LinkChange]]:
+    """Return *topology* without the links that have failed, slow ones slowed, and what changes in time.
 
     Failures count devices ranks first, then switches; the first *routers* switches are those of the ranks,
     where the links of these end, and are not counted.
     """
-    if not network.failures:
-        return topology
     switches = sorted(topology.switches)
     hosts = sorted(set(range(topology.nodes)) - set(switches))
-    order = {node: place for place, node in enumerate((*hosts, *switches))}
+    order = {node: place - routers for place, node in enumerate((*hosts, *switches))}
+    failures = network.failures + _link_down(given, [order[node] for node in range(topology.nodes)])
+    if not failures:
+        return topology, []
 
     def ends(link: PacketLink) -> tuple[int, int]:
-        a, b = (order[node] - routers for node in (link.a, link.b))
+        a, b = order[link.a], order[link.b]
         return (a, b) if min(a, b) >= 0 or not routers else (-1, -1)
 
     def slowed(link: PacketLink, share: float) -> PacketLink:
         return replace(link, rate_bps=max(1, round(link.rate_bps * share)))
 
-    where = f"The network '{network.name}'"
-    return replace(
-        topology, links=tuple(apply_failures(network.failures, topology.links, ends, slowed, where))
-    )
+    left, changed = fail_links(failures, topology.links, ends, slowed, f"The network '{network.name}'")
+    changes = [
+        LinkChange(time_ns, place, 0 if link is None else link.rate_bps) for time_ns, place, link in changed
+    ]
+    return replace(topology, links=tuple(left)), changes
 
 
 def _dimensions(network: NetworkConfig) -> list[PacketDimension]:
@@ -281,10 +341,10 @@ def _dimensions(network: NetworkConfig) -> list[PacketDimension]:
     ]
 
 
-def _scaled_ecn(links: tuple[PacketLink, ...]) -> dict[str, Any]:
-    """Return the marking thresholds of ASTRA-sim's sample, interpolated at the rates of *links*."""
+def _scaled_ecn(rates: set[int], changes: Sequence[LinkChange]) -> dict[str, Any]:
+    """Return the marking thresholds of ASTRA-sim's sample, interpolated at *rates* and those of *changes*."""
     maps: dict[str, dict[int, float]] = {"KMIN_MAP": {}, "KMAX_MAP": {}, "PMAX_MAP": {}}
-    for rate in sorted({link.rate_bps for link in links}):
+    for rate in sorted(rates | {change.rate_bps for change in changes if change.rate_bps > 0}):
         low, high, probability = _interpolate(float(rate))
         maps["KMIN_MAP"][rate] = low
         maps["KMAX_MAP"][rate] = high

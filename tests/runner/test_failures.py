@@ -175,14 +175,12 @@ def test_a_link_fails_once():
         NetworkConfig.from_mapping(GRAPH | {"failures": {"link": [4, 6]}}, "here")
 
 
-@pytest.mark.parametrize("backend", ["analytical-aware", "ns3"])
+@pytest.mark.parametrize("backend", ["analytical-aware", "packet", "ns3"])
 @pytest.mark.parametrize(
     ("failure", "words"),
     [
         ({"link": [0, 7]}, r"has no link between 0 and 7\. Switches"),
         ({"link": [4, 6], "count": 3}, r"has 2 links between 4 and 6, and a failure is of 3"),
-        ({"link": [4, 6], "at": "5us"}, r"no backend changes links in the middle"),
-        ({"link": [4, 6], "until": "5us"}, r"no backend changes links in the middle"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused(failure, words, backend):

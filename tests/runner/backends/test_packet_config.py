@@ -224,12 +224,11 @@ def test_every_preset_translates(name):
 
 
 def test_odd_settings_are_named():
-    part = PacketPart.from_mapping({"CC_MODE": 2, "KMIN_MAP": {10**9: 5}, "LINK_DOWN": [1, 0, 1]})
+    part = PacketPart.from_mapping({"CC_MODE": 2, "KMIN_MAP": {10**9: 5}})
     network = NetworkConfig(("Switch",), (2,), (1.0,), (1.0,), packet=part)
-    first, second, third = PacketNetwork.of(network).warnings()
+    first, second = PacketNetwork.of(network).warnings()
     assert "CC_MODE 2 is no congestion control" in first
     assert "KMIN_MAP has no entry for 8589934592 bit/s" in second
-    assert "'LINK_DOWN' has no effect: links do not fail" in third
 
 
 def test_marking_thresholds_are_interpolated():
