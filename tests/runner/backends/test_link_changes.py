@@ -269,6 +269,8 @@ def test_link_down_of_astra_sim_is_a_failure_from_two_seconds_on():
     for wrong in ([5, 4, 9], [5, 0, 1]):
         with pytest.raises(ConfigError, match=r"LINK_DOWN must be|0 such links"):
             run(clos(LINK_DOWN=wrong))
+    with pytest.raises(ConfigError, match=r"LINK_DOWN takes a link away .* only 'packet'"):
+        run(network, "flow")
 
 
 def test_link_down_is_written_for_hosts_first(tmp_path):
@@ -290,7 +292,7 @@ def test_losses_that_nobody_sends_again_are_refused():
     assert run(clos(slow, RETRANSMIT_TIMEOUT=0.0)).makespan_ns > 0
 
 
-@pytest.mark.parametrize("backend", ["ns3", "astra-sim:ns3", "analytical-unaware"])
+@pytest.mark.parametrize("backend", ["flow", "auto", "ns3", "astra-sim:ns3", "analytical-unaware"])
 def test_backends_that_cannot_change_links_refuse(backend):
     network = replace(clos({"link": [4, 6], "at": "5us"}), packet=None)
     with pytest.raises(ConfigError, match=r"only 'packet' and 'analytical-aware' change|knows no links"):
