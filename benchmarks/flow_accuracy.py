@@ -1,18 +1,20 @@
 """Measure how far the flow-level backend is from the packet-level one, and where.
 
-``python benchmarks/flow_accuracy.py [--cases FILE...]`` runs the experiments of the fidelity page on both
-backends, and the recorded cases of the files on `flow` alone, and prints median and quantiles of the error of
-the makespan for each set, with and without flags. ``--write`` keeps them for the backend ``auto``.
+``python benchmarks/flow_accuracy.py [--cases FILE...]`` runs the experiments of the fidelity page and others,
+drawn at random, on both backends, and the recorded cases of the files on `flow` alone, and prints median and
+quantiles of the error of the makespan for each set, with and without flags. ``--write`` keeps them for the
+backend ``auto``. ``--seed`` draws other experiments.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +25,8 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests/runner/backends"), str(
 from fidelity_report import NETWORKS, PATTERNS, SIZES, load  # noqa: E402
 from packets import case_network, case_system, case_workload, read_cases  # noqa: E402
 
-from chakrascope.converter import microbenchmark  # noqa: E402
-from chakrascope.runner import simulate  # noqa: E402
+from chakrascope.converter import Workload, microbenchmark  # noqa: E402
+from chakrascope.runner import NetworkConfig, SystemConfig, simulate  # noqa: E402
 
 RECORDED = [
     ROOT / "tests/data/runner/packet_cases.jsonl.gz",
@@ -33,6 +35,15 @@ RECORDED = [
 TABLE = ROOT / "runner/backends/flow_errors.json"
 NO_CONTROL, CONTROLS = 12, (1, 3)
 QUANTILES = (0.5, 0.9, 0.99)
+# Ring collectives, those of ever the same partners, all pairs, and a shift.
+DRAWN = (
+    ("all-reduce", "ring"),
+    ("all-reduce", "halvingDoubling"),
+    ("all-gather", "ring"),
+    ("reduce-scatter", "ring"),
+    ("all-to-all", "direct"),
+    ("ring-shift", "direct"),
+)
 
 
 @dataclass(frozen=True)
@@ -52,22 +63,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=Path, nargs="*", default=RECORDED, help="recorded cases (.jsonl.gz)")
     parser.add_argument("--write", action="store_true", help=f"write {TABLE.relative_to(ROOT)}")
+    parser.add_argument("--seed", type=int, default=1, help="of the experiments drawn (1)")
+    parser.add_argument("--drawn", type=int, default=144, help="how many (144)")
     options = parser.parse_args()
     page = list(experiments())
+    drawn = list(draw(options.seed, options.drawn))
     cases = list({found.case: found for path in options.cases for found in recorded(path)}.values())
     sets = {
         "the fidelity page": page,
         "the fidelity page, not flagged": [item for item in page if not item.flags],
+        "drawn": drawn,
+        "drawn, not flagged": [item for item in drawn if not item.flags],
+        "drawn, flagged": [item for item in drawn if item.flags],
         "recorded, no congestion control": [item for item in cases if item.kind == "none"],
         "recorded, DCQCN or HPCC, not flagged": [
             item for item in cases if item.kind == "control" and not item.flags
         ],
-        "flagged": [item for item in page + cases if item.flags],
+        "flagged": [item for item in page + drawn + cases if item.flags],
     }
     for name, items in sets.items():
         print_row(name, items)
     if options.write:
-        write(page + cases)
+        write(page + drawn + cases)
 
 
 def experiments() -> Iterator[Measured]:
@@ -77,18 +94,50 @@ def experiments() -> Iterator[Measured]:
         for pattern in PATTERNS:
             for label, size in SIZES.items():
                 workload = microbenchmark(pattern, network.num_ranks, size)
-                begun = time.process_time()
-                flow = simulate(workload, "default", network, backend="flow")
-                between = time.process_time()
-                packet = simulate(workload, "default", network, backend="packet")
-                yield Measured(
-                    f"{name} {pattern} {label}",
-                    "page",
-                    flow.makespan_ns / packet.makespan_ns - 1,
-                    tuple(flow.provenance["flow"]["flags"]),
-                    between - begun,
-                    time.process_time() - between,
-                )
+                yield measure(f"{name} {pattern} {label}", "page", workload, "default", network)
+
+
+def draw(seed: int, count: int) -> Iterator[Measured]:
+    """Yield the errors of *count* operations on Clos fabrics, two in three of them in dependent steps."""
+    numbers = random.Random(seed)
+    for index in range(count):
+        pattern, algorithm = DRAWN[index % len(DRAWN)]
+        ranks, leaf, over = (numbers.choice(some) for some in ((16, 32, 64), (4, 8), (1, 2, 4)))
+        size = min(1 << numbers.randrange(18, 25), (1 << 28) // ranks**2 * 4)
+        if pattern == "all-gather":
+            size = min(size, 1 << 28 >> 2 * ranks.bit_length())
+        speed, latency, chunks = (
+            numbers.choice(some) for some in ((100, 100, 400), (500.0, 500.0, 2000.0), (4, 4, 1))
+        )
+        network = NetworkConfig.from_mapping(
+            {
+                "topology": ["Switch"],
+                "npus_count": [ranks],
+                "bandwidth": [speed * 1e9 / 8 / 2**30],
+                "latency": [latency],
+                "packet": {"fabric": {"hosts_per_leaf": leaf, "oversubscription": over}},
+            },
+            "drawn",
+        )
+        system = replace(SystemConfig.preset("default"), preferred_dataset_splits=chunks)
+        if pattern == "all-reduce":
+            system = replace(system, all_reduce_implementation=(algorithm,))
+        case = f"{pattern} {algorithm} {size >> 10} KiB, {ranks} ranks {leaf} a leaf {over}:1 {speed} Gb/s"
+        workload = microbenchmark(pattern, ranks, size)
+        yield measure(f"{case} {latency:g} ns, {chunks} chunks", "drawn", workload, system, network)
+
+
+def measure(
+    case: str, kind: str, workload: Workload, system: SystemConfig | str, network: NetworkConfig
+) -> Measured:
+    """Return the error of one experiment and what both backends took."""
+    begun = time.process_time()
+    flow = simulate(workload, system, network, backend="flow")
+    between = time.process_time()
+    packet = simulate(workload, system, network, backend="packet")
+    flags = tuple(flow.provenance["flow"]["flags"])
+    error = flow.makespan_ns / packet.makespan_ns - 1
+    return Measured(case, kind, error, flags, between - begun, time.process_time() - between)
 
 
 def recorded(path: Path) -> Iterator[Measured]:

@@ -15,6 +15,7 @@ from ._base import Progress
 from ._fabric import set_fabric
 from ._flows import completion_times
 from ._native import NativeBackend
+from ._unsteady import MOVED, may_drift, moved_by_shaking
 
 __all__ = ["FLAGS", "FlowBackend"]
 
@@ -29,6 +30,8 @@ FLAGS = {
     "is on one link at a time and a flow is on all of them; ask 'packet'.",
     "two-way": "Data queues in both directions of a way, so that acknowledgements get stuck behind it and "
     "links rest in between: flows allow for it in the simplest cases only; ask 'packet'.",
+    "unsteady": "Ranks fall out of step: the time moves by more than 0.2 % when messages are a few packets' "
+    "times early or late, as packets make them and flows do not; ask 'packet'.",
     "loss": "Links lose packets, and flows lose none; ask 'packet'.",
 }
 
@@ -38,15 +41,37 @@ class FlowBackend(NativeBackend):
 
     The same fabric, paths, headers, acknowledgements and windows, but no packets: the cost grows with the
     messages, not with their bytes. ``provenance["flow"]["flags"]`` names what this model is known to be bad
-    at and the run met (keys of `FLAGS`).
+    at and the run met (keys of `FLAGS`). Where messages are many dependent steps that are not all alike, and
+    no other flag was met, it simulates again with noise: ``provenance["flow"]["moved"]`` is the share of the
+    makespan by which that moves it.
     """
 
     def __init__(self) -> None:
         super().__init__(congestion_aware=False)
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Simulate *experiment*; raises `SimulationStalled` if ranks are left waiting for each other."""
-        return self.simulate(experiment, progress)
+        """Simulate *experiment*, and where that may hang on little, with noise too; raises as others do."""
+        result = self.simulate(experiment, progress)
+        facts = result.provenance["flow"]
+        if facts["flags"] or not may_drift(result.flows, result.makespan_ns):
+            return result
+
+        def shaken(packets: float) -> Any:
+            config = self._config(experiment)
+            config.record_nodes = config.record_links = False
+            config.shake_packets = packets
+            source = experiment.workload
+            return engine.simulate(config, list(source.programs), source.program_of_rank, finished)
+
+        def finished(_now: int, _done: int) -> bool:
+            return progress is None or progress(result.makespan_ns, experiment.workload.num_ranks)
+
+        packet_ns = _packet_ns(PacketNetwork.of(experiment.network))
+        moved = moved_by_shaking(result.makespan_ns, packet_ns, shaken)
+        flags = ["unsteady"] if moved > MOVED else []
+        warnings = [*result.provenance["warnings"], *(FLAGS[flag] for flag in flags)]
+        facts = facts | {"flags": flags, "moved": round(moved, 6)}
+        return replace(result, provenance=result.provenance | {"flow": facts, "warnings": warnings})
 
     def _config(self, experiment: Experiment) -> Any:
         config = super()._config(experiment)
@@ -64,3 +89,9 @@ class FlowBackend(NativeBackend):
         warnings = [*result.provenance["warnings"], *network.warnings(), *(FLAGS[flag] for flag in flags)]
         provenance = result.provenance | {"flow": facts, "warnings": warnings}
         return replace(result, flows=flows, provenance=provenance)
+
+
+def _packet_ns(network: PacketNetwork) -> float:
+    """Return how long a packet takes on the slowest link, without its header."""
+    slowest = min(link.rate_bps for link in network.links)
+    return float(network.settings["PACKET_PAYLOAD_SIZE"]) * 8e9 / slowest

@@ -90,6 +90,7 @@ class Config:
     fabric_model: FabricModel
     fabric: FabricDescription
     packet: PacketSettings
+    shake_packets: float
     num_queues_per_dim: int
     rendezvous: bool
     semantics: str

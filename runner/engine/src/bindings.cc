@@ -101,6 +101,7 @@ void bind_config(nb::module_& module) {
         .def_rw("fabric_model", &Config::fabric_model)
         .def_rw("fabric", &Config::fabric)
         .def_rw("packet", &Config::packet)
+        .def_rw("shake_packets", &Config::shake_packets)
         .def_prop_rw(
             "links",
             [](const Config& config) {

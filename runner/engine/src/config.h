@@ -52,7 +52,8 @@ struct Config {
     ExternalAdvance external_network;        // replaces the analytical networks if set
     FabricModel fabric_model = FabricModel::None;
     FabricDescription fabric;
-    packet::Settings packet;  // of a fabric
+    packet::Settings packet;   // of a fabric
+    double shake_packets = 0;  // flows: by how many packets' times messages are early or late, at random
     // Command line.
     int num_queues_per_dim = 1;
     bool rendezvous = false;

@@ -35,12 +35,21 @@ std::vector<Line> lines_of(const Routes& routes, const Timing& timing) {
     return lines;
 }
 
+// A number from -1 to 1, ever the same for the same message.
+double drawn(std::uint64_t order) {
+    std::uint64_t hash = (order + 1) * 0x9E3779B97F4A7C15ULL;
+    hash = (hash ^ (hash >> 29)) * 0xBF58476D1CE4E5B9ULL;
+    hash ^= hash >> 32;
+    return std::ldexp(static_cast<double>(hash >> 11), -52) - 1;
+}
+
 }  // namespace
 
 FlowNetwork::FlowNetwork(const Config& config, EventQueue& events, Mailbox& mailbox)
     : events_(events),
       mailbox_(mailbox),
       settings_(config.packet),
+      shake_(config.shake_packets),
       hosts_(config.fabric.hosts),
       routes_(config.fabric, config.packet.time_step),
       timing_(routes_.directions(), config.packet),
@@ -368,7 +377,8 @@ void FlowNetwork::finish(std::uint32_t number, double time) {
     Pair tail = timing_.tail(path, flow.hop, flow.packets, last);
     if (settings_.repeats_astra_sim())
         tail = timing_.answer_tail(sharing_.back(flow.bundle), flow.packets, tail);
-    const double there = time - flow.ahead + tail.last;
+    double there = time - flow.ahead + tail.last;
+    if (shake_ > 0) there = std::max(there + shake_ * drawn(flow.order) * timing_.full(path[flow.hop]), time);
     const auto end_ns = static_cast<Time>(std::ceil((there - kRoundingPs) / kPsPerNs));
     const Time when = std::max(end_ns, events_.now());
     events_.set_origin(flow.origin);

@@ -100,6 +100,7 @@ class FlowNetwork final : public Network {
     EventQueue& events_;
     Mailbox& mailbox_;
     const packet::Settings& settings_;
+    const double shake_;  // packets
     const std::vector<std::int32_t>& hosts_;
     Routes routes_;
     SourcePorts ports_;

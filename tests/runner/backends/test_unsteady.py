@@ -1,0 +1,90 @@
+"""Whether an answer of flows hangs on what flows do not know."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+from packets import star
+from workloads import coll, workload
+
+from chakrascope.converter import CollectiveType
+from chakrascope.errors import Cancelled
+from chakrascope.runner import NetworkConfig, simulate
+from chakrascope.runner.backends._unsteady import MOVED, in_step, may_drift, moved_by_shaking
+from chakrascope.runner.config import PacketPart
+
+
+def clos(ranks, leaf, oversubscription):
+    part = PacketPart.from_mapping({"fabric": {"hosts_per_leaf": leaf, "oversubscription": oversubscription}})
+    return NetworkConfig(("Switch",), (ranks,), (11.642,), (500.0,), packet=part)
+
+
+def all_reduce(ranks, size):
+    kind = CollectiveType.ALL_REDUCE
+    return workload(*[[coll(0, size, comm_type=kind)] for _ in range(ranks)])
+
+
+def flows(times, sizes=None):
+    """Return a table of messages that take these times, one after the other."""
+    ends = pd.Series(times).cumsum()
+    return pd.DataFrame({"start_ns": ends - times, "end_ns": ends, "bytes": sizes or [1000] * len(times)})
+
+
+@pytest.mark.parametrize(
+    ("ranks", "leaf", "oversubscription", "size"), [(16, 4, 2, 4 << 20), (32, 4, 1, 1 << 20)]
+)
+def test_a_ring_that_falls_out_of_step_is_named_and_answered_by_packets(ranks, leaf, oversubscription, size):
+    model, fabric = all_reduce(ranks, size), clos(ranks, leaf, oversubscription)
+    flow = simulate(model, "default", fabric, backend="flow")
+    packet = simulate(model, "default", fabric, backend="packet")
+    assert flow.makespan_ns < 0.9 * packet.makespan_ns  # else there is nothing to be warned of
+    assert flow.provenance["flow"]["flags"] == ["unsteady"]
+    assert flow.provenance["flow"]["moved"] > MOVED
+    assert any("fall out of step" in line for line in flow.provenance["warnings"])
+    auto = simulate(model, "default", fabric, backend="auto")
+    assert auto.provenance["auto"]["answered"] == "packet"
+    assert auto.makespan_ns == packet.makespan_ns
+
+
+def test_ranks_in_lock_step_are_not_shaken():
+    result = simulate(all_reduce(8, 4 << 20), "default", star(8), backend="flow")
+    assert in_step(result.flows)
+    assert result.provenance["flow"]["flags"] == []
+    assert "moved" not in result.provenance["flow"]
+
+
+def test_the_answer_itself_is_without_noise_and_always_the_same():
+    model, fabric = all_reduce(16, 1 << 20), clos(16, 8, 1)
+    one, other = (simulate(model, "default", fabric, backend="flow") for _ in range(2))
+    assert one.provenance["flow"]["moved"] == other.provenance["flow"]["moved"] > 0
+    assert one.flows.equals(other.flows)
+
+
+def test_it_can_be_cancelled_while_it_is_shaken():
+    model, fabric = all_reduce(64, 4 << 20), clos(64, 8, 2)
+    made = simulate(model, "default", fabric, backend="flow").makespan_ns
+    with pytest.raises(Cancelled):
+        simulate(model, "default", fabric, backend="flow", progress=lambda now, done: now < made)
+
+
+def test_few_steps_and_equal_ones_do_not_drift():
+    assert not may_drift(flows([]), 0)
+    assert not may_drift(flows([100] * 20), 2000)
+    assert may_drift(flows([100] * 19 + [150]), 2050)
+    assert not may_drift(flows([100, 150]), 250)
+    assert not may_drift(flows([100, 300] * 10, [1000, 2000] * 10), 4000)  # larger ones may take longer
+
+
+def test_what_the_last_message_is_late_by_does_not_count():
+    def late(by):
+        return lambda packets: SimpleNamespace(makespan_ns=10_000 + packets * by, unfinished=[])
+
+    assert moved_by_shaking(10_000, 50.0, late(50)) == 0
+    assert moved_by_shaking(10_000, 50.0, late(-50)) == 0
+    assert moved_by_shaking(10_000, 50.0, late(150)) == pytest.approx(0.02)  # already of the least noise
+
+
+def test_what_stalls_when_it_is_shaken_hangs_on_it():
+    assert moved_by_shaking(10_000, 50.0, lambda packets: SimpleNamespace(unfinished=[1])) == 1
