@@ -13,6 +13,7 @@ from ...errors import ConfigError
 from ...support import share_text
 from .._experiment import Experiment
 from .._result import Result
+from ..config import PacketNetwork
 from ._base import Progress
 from ._flow import FlowBackend
 from ._packet import PacketBackend
@@ -40,6 +41,10 @@ class AutoBackend:
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
         """Simulate *experiment* once or twice; raises what the models raise."""
+        if PacketNetwork.of(experiment.network, timed=True).changes:
+            packet = PacketBackend().run(experiment, progress)
+            sentence = f"'{AUTO}' answered with 'packet': 'flow' knows no links that change on the way."
+            return _answer(packet, {"asked": self.error, "answered": "packet"}, sentence)
         flow = FlowBackend().run(experiment, progress)
         flags = flow.provenance["flow"]["flags"]
         expected = _expected(flags)

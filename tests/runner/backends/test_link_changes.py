@@ -292,11 +292,19 @@ def test_losses_that_nobody_sends_again_are_refused():
     assert run(clos(slow, RETRANSMIT_TIMEOUT=0.0)).makespan_ns > 0
 
 
-@pytest.mark.parametrize("backend", ["flow", "auto", "ns3", "astra-sim:ns3", "analytical-unaware"])
+@pytest.mark.parametrize("backend", ["flow", "ns3", "astra-sim:ns3", "analytical-unaware"])
 def test_backends_that_cannot_change_links_refuse(backend):
     network = replace(clos({"link": [4, 6], "at": "5us"}), packet=None)
     with pytest.raises(ConfigError, match=r"only 'packet' and 'analytical-aware' change|knows no links"):
         run(network, backend)
+
+
+def test_auto_asks_packets_about_links_that_change():
+    network = clos({"link": [4, 6], "at": "5us"})
+    result = run(network, "auto")
+    assert result.makespan_ns == run(network, "packet").makespan_ns
+    assert result.provenance["auto"]["answered"] == "packet"
+    assert "'flow' knows no links that change" in result.provenance["assumptions"][-1]
 
 
 def test_one_link_may_fail_again_later():
