@@ -17,6 +17,7 @@ _PS_PER_US = 1e6
 # Smaller ones do not fit the 16 bits of the header.
 _SMALLEST_BASE = 1.001
 _MOST_32 = (1 << 32) - 1
+_LONGEST_TRAIN = 256
 _MOST_63 = (1 << 63) - 1
 
 
@@ -66,6 +67,7 @@ _NAMES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "MI_THRESH": ("stages", _count),
     "MIN_RATE": ("minimum_bps", _rate),
     "MULTI_RATE": ("rate_per_hop", bool),
+    "PACKET_TRAIN": ("train", _count),
     "PACKET_PAYLOAD_SIZE": ("payload_bytes", _count),
     "PINT_LOG_BASE": ("pint_base", float),
     "PINT_PROB": ("pint_probability", float),
@@ -121,6 +123,11 @@ def _settings(given: Mapping[str, Any]) -> engine.PacketSettings:
     if given["PINT_LOG_BASE"] < _SMALLEST_BASE:
         raise ConfigError(
             f"PINT_LOG_BASE is {given['PINT_LOG_BASE']:g}, but loads are told in powers of it; set 1.05."
+        )
+    if not 1 <= given["PACKET_TRAIN"] <= _LONGEST_TRAIN:
+        raise ConfigError(
+            f"PACKET_TRAIN is {given['PACKET_TRAIN']}, but a train has 1 (each packet by itself) to "
+            f"{_LONGEST_TRAIN} packets; set e.g. 64."
         )
     settings = engine.PacketSettings()
     for key, (name, convert) in _NAMES.items():

@@ -26,8 +26,9 @@ __all__ = [
 _LARGEST = 1 << 62
 TOPOLOGY_KEYS = ("links", "nodes", "switches")
 # Settings of ours, which ASTRA-sim skips: repeat its clock of 1 ns and its completion at the last
-# acknowledgement; when to send again what nobody confirmed (us, 0: never); the seed of chance.
-OWN_SETTINGS = ("ASTRA_SIM_CLOCK", "RETRANSMIT_TIMEOUT", "SEED")
+# acknowledgement; how many packets may travel as one event; when to send again what nobody confirmed (us,
+# 0: never); the seed of chance.
+OWN_SETTINGS = ("ASTRA_SIM_CLOCK", "PACKET_TRAIN", "RETRANSMIT_TIMEOUT", "SEED")
 # Every setting of config.txt with its type and its value when absent. "map" is `n (rate value)*n`.
 SETTINGS: dict[str, tuple[str, Any]] = {
     "ACK_HIGH_PRIO": ("flag", 0),
@@ -60,6 +61,7 @@ SETTINGS: dict[str, tuple[str, Any]] = {
     "MULTI_RATE": ("flag", 1),
     "NIC_TOTAL_PAUSE_TIME": ("integer", 0),
     "PACKET_PAYLOAD_SIZE": ("integer", 1000),
+    "PACKET_TRAIN": ("integer", 1),
     "PAUSE_TIME": ("integer", 5),
     "PFC_OUTPUT_FILE": ("text", "pfc.txt"),
     "PINT_LOG_BASE": ("number", 1.05),

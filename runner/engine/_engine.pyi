@@ -71,6 +71,8 @@ class FabricReport:
     changes: dict[str, npt.NDArray[np.int64]]
     data_packets: int
     events: int
+    largest_train: int
+    trains_ended: bool
 
 class PacketSimulation:
     def __init__(self, fabric: FabricDescription, settings: PacketSettings) -> None: ...

@@ -59,7 +59,8 @@ void bind_packet_settings(nb::module_& module) {
         .def_rw("skip_empty_queues", &Settings::skip_empty_queues)
         .def_rw("pint_base", &Settings::pint_base)
         .def_rw("pint_probability", &Settings::pint_probability)
-        .def_rw("seed", &Settings::seed);
+        .def_rw("seed", &Settings::seed)
+        .def_rw("train", &Settings::train);
 }
 
 // A link of a fabric as Python names it: both nodes, bit/s, ps, and the share of packets it loses.
@@ -164,7 +165,9 @@ void bind_report(nb::module_& module) {
                                       named("waiting", &Row::waiting));
                      })
         .def_ro("data_packets", &FabricReport::data_packets)
-        .def_ro("events", &FabricReport::events);
+        .def_ro("events", &FabricReport::events)
+        .def_ro("largest_train", &FabricReport::largest_train)
+        .def_ro("trains_ended", &FabricReport::trains_ended);
 }
 
 void bind_models(nb::module_& module) {

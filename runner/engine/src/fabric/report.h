@@ -57,6 +57,8 @@ struct FabricReport {
     std::vector<ChangeRecord> changes;
     std::uint64_t data_packets = 0;
     std::uint64_t events = 0;
+    std::uint32_t largest_train = 1;  // packets that travelled as one event
+    bool trains_ended = false;        // before the end, or there were none though asked for
 };
 
 }  // namespace chakrascope::engine

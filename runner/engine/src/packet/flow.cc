@@ -14,6 +14,8 @@ bool Flow::window_full() const {
         limit = std::max<std::uint64_t>(
             1, static_cast<std::uint64_t>(wide / static_cast<std::uint64_t>(line_bps)));
     }
+    // A train is acknowledged as a whole: the window grows by what that holds back.
+    limit += std::uint64_t{std::min(train, world.train) - 1} * world.settings.payload_bytes;
     return sent - acknowledged >= limit;
 }
 

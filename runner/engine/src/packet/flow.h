@@ -50,6 +50,7 @@ struct Flow {
     double rate_bps = 0;
     double line_bps = 0;
     std::uint64_t window_bytes = 0;  // 0: unlimited
+    std::uint32_t train = 1;         // the most packets that travel as one
     Ticks base_rtt = 0;
     Ticks next_send = 0;
     std::uint32_t last_bytes = 0;

@@ -93,18 +93,38 @@ Packet* Host::make_data(Flow& flow) {
     packet->kind = Kind::Data;
     packet->flow = &flow;
     packet->path = flow.forth_path;
-    packet->payload =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(settings_.payload_bytes, flow.left()));
-    packet->bytes = packet->payload + settings_.header_bytes();
+    const std::uint32_t payload = fill(flow, *packet);
+    packet->bytes = payload + (packet->followers + 1u) * header_bytes_;
     packet->sequence = flow.sent;
     if (settings_.control == Control::Timely) {
         if (!packet->telemetry) packet->telemetry = std::make_unique<Telemetry>();
         packet->telemetry->sent = world_.clock.now();
     }
-    flow.sent += packet->payload;
+    flow.sent += payload;
+    if (packet->followers > 0) {
+        packet->spread = 0;
+        packet->queued_since = world_.clock.now();
+        flow.next_send = world_.clock.now() + flow.out().sending_time_of_all(*packet);
+        return packet;
+    }
     flow.last_bytes = packet->bytes;
     flow.next_send = world_.clock.now() + flow.gap(settings_.rate_bound ? flow.rate_bps : flow.line_bps);
     return packet;
+}
+
+// As many packets as may travel as one; returns their payload.
+std::uint32_t Host::fill(const Flow& flow, Packet& packet) {
+    const std::uint64_t left = flow.left();
+    const std::uint32_t most = std::min(flow.train, world_.train);
+    if (most <= 1) return static_cast<std::uint32_t>(std::min<std::uint64_t>(settings_.payload_bytes, left));
+    const std::uint64_t full = settings_.payload_bytes;
+    std::uint64_t payload = std::min(most * full, left);
+    // A short last packet by itself could overtake the train before it.
+    if (payload < left && left - payload < full) payload -= full;
+    packet.followers = static_cast<std::uint8_t>((payload - 1) / full);
+    world_.pool.data_packets += packet.followers;
+    world_.largest_train = std::max(world_.largest_train, packet.followers + 1u);
+    return static_cast<std::uint32_t>(payload);
 }
 
 void Host::receive(Port&, Packet* packet) {
@@ -119,8 +139,9 @@ void Host::receive(Port&, Packet* packet) {
 void Host::take_data(Packet* packet) {
     Flow& flow = *packet->flow;
     if (packet->sequence == flow.expected) {
-        flow.expected += packet->payload;
-        flow.unacknowledged += packet->payload;
+        const std::uint32_t payload = packet->bytes - (packet->followers + 1u) * header_bytes_;
+        flow.expected += payload;
+        flow.unacknowledged += payload;
         if (flow.expected >= flow.size && !flow.delivered) {
             flow.delivered = true;
             reports_.delivered(flow);
@@ -150,13 +171,16 @@ void Host::answer(Packet* packet, Kind kind) {
     packet->kind = kind;
     packet->step = 0;
     packet->path = flow.back_path;
-    packet->bytes = settings_.ack_bytes();
-    packet->payload = 0;
+    if (kind == Kind::Nack) packet->followers = 0;
+    packet->bytes = settings_.ack_bytes() * (packet->followers + 1u);
     packet->sequence = flow.expected;
-    Port& out = *flow.back.front();
-    if (!out.up()) return out.lose(packet);
-    interfaces_[out.index()].acknowledgements.push(packet);
-    out.kick();
+    Port& port = *flow.back.front();
+    if (!port.up()) return port.lose(packet);
+    PacketQueue& waiting = interfaces_[port.index()].acknowledgements;
+    const bool may_pass = waiting.empty() && (settings_.ack_high_priority || !port.paused());
+    if (may_pass && port.pass(packet, true)) return;
+    waiting.push(packet);
+    port.kick();
 }
 
 void Host::take_answer(Packet* packet) {

@@ -18,7 +18,11 @@ class Host final : public Node {
     };
 
     Host(std::int32_t id, World& world, const Reports& reports)
-        : Node(id), world_(world), settings_(world.settings), reports_(reports) {}
+        : Node(id, true),
+          world_(world),
+          settings_(world.settings),
+          header_bytes_(settings_.header_bytes()),
+          reports_(reports) {}
 
     Port& add_port();
     std::deque<Port>& ports() { return ports_; }
@@ -44,6 +48,7 @@ class Host final : public Node {
     Flow* choose(const Port& port, Interface& interface);
     void set_alarm(Port& port, Interface& interface);
     Packet* make_data(Flow& flow);
+    std::uint32_t fill(const Flow& flow, Packet& packet);
     void take_data(Packet* packet);
     void answer(Packet* data, Kind kind);
     void take_answer(Packet* packet);
@@ -52,6 +57,7 @@ class Host final : public Node {
 
     World& world_;
     const Settings& settings_;
+    const std::uint32_t header_bytes_;
     const Reports& reports_;
     std::deque<Port> ports_;
     std::vector<Interface> interfaces_;

@@ -39,24 +39,27 @@ struct Path {
     std::array<std::uint8_t, kSteps> ports{};
 };
 
-// As large as a line of the cache: on large fabrics most of the time goes into fetching packets.
+// As large as a line of the cache: on large fabrics most of the time goes into fetching packets. One may
+// stand for a train: packets of a message that follow one another, all but the last full, or their answers.
 struct alignas(64) Packet {
     Packet* next = nullptr;
     Flow* flow = nullptr;
     Ticks queued_since = 0;
     std::uint64_t sequence = 0;  // data: its first byte; ack, nack: the next byte expected
     std::uint32_t bytes = 0;     // on the wire
-    std::uint32_t payload = 0;   // of data
+    std::uint32_t spread = 0;    // ticks from the arrival of a train's first packet to that of its last
     Path path;
-    std::uint16_t step = 0;     // on its path
-    std::uint16_t ingress = 0;  // the port by which it entered the switch it is in
-    std::uint16_t load = 0;     // the largest on its way so far, for HPCC-PINT
-    Kind kind = Kind::Data;
+    std::uint16_t step = 0;      // on its path
+    std::uint16_t ingress = 0;   // the port by which it entered the switch it is in
+    std::uint16_t load = 0;      // the largest on its way so far, for HPCC-PINT
+    std::uint8_t followers = 0;  // the packets of a train but the first
+    Kind kind : 4 = Kind::Data;
     bool marked : 1 = false;    // by a switch: congestion; in an acknowledgement: the data was marked
-    std::uint8_t hops : 7 = 0;  // that have reported
+    std::uint8_t hops : 3 = 0;  // that have reported
     std::unique_ptr<Telemetry> telemetry;  // kept from use to use once TIMELY or HPCC made it
 };
 static_assert(sizeof(Packet) == 64);
+static_assert(Telemetry::kHops < 8);
 
 // First in, first out, without allocations.
 class PacketQueue {
@@ -98,6 +101,7 @@ class PacketPool {
         packet->marked = false;
         packet->hops = 0;
         packet->step = 0;
+        packet->followers = 0;
         packet->load = 0;
         packet->next = nullptr;
         return packet;

@@ -29,7 +29,7 @@ std::uint64_t Port::take_down() {
 }
 
 void Port::lose(Packet* packet) {
-    ++use_.drops;
+    use_.drops += packet->followers + 1u;
     if (packet->flow) {
         packet->flow->lost();
         --packet->flow->packets;
@@ -46,15 +46,39 @@ void Port::send_control(Packet* packet) {
 void Port::send_data(Packet* packet) {
     packet->queued_since = world_.clock.now();
     data_.push(packet);
-    use_.largest_queue_bytes = std::max(use_.largest_queue_bytes, data_.bytes());
+    if (packet->followers > 0 && packet->kind == Kind::Data) {
+        count_queue(*packet);
+    } else {
+        use_.largest_queue_bytes = std::max(use_.largest_queue_bytes, data_.bytes());
+    }
     kick();
+}
+
+// The queue is longest when the last packet of a train comes in; what has left by then is no part of it.
+void Port::count_queue(const Packet& train) {
+    const Ticks now = world_.clock.now();
+    const Ticks sending = std::max<Ticks>(now + train.spread - std::max(now, free_at_ + owed_), 0);
+    const Ticks packet = sending_time(true, world_.full_bytes);
+    const auto left =
+        static_cast<std::uint64_t>(sending / packet + (sending > 0 ? 1 : 0)) * world_.full_bytes;
+    const std::uint64_t queued = data_.bytes() > left ? data_.bytes() - left : 0;
+    use_.largest_queue_bytes = std::max({use_.largest_queue_bytes, queued, std::uint64_t{world_.full_bytes}});
+}
+
+// The packets behind the first of a train wait more and more, or less and less.
+Ticks Port::followers_waited(const Packet& train, Ticks first) {
+    if (train.kind != Kind::Data) return train.followers * first;
+    const Ticks last = first + train.followers * sending_time(true, world_.full_bytes) - train.spread;
+    return train.followers * (first + std::max<Ticks>(last, 0)) / 2;
 }
 
 Packet* Port::pop() {
     PacketQueue* queue = !control_.empty() ? &control_ : (!data_.empty() && !paused_ ? &data_ : nullptr);
     if (!queue) return nullptr;
     Packet* packet = queue->pop();
-    use_.queued += world_.clock.now() - packet->queued_since;
+    const Ticks waited = world_.clock.now() - packet->queued_since;
+    use_.queued += waited;
+    if (packet->followers > 0) use_.queued += followers_waited(*packet, waited);
     return packet;
 }
 
@@ -64,7 +88,8 @@ void Port::kick() {
 }
 
 void Port::transmit(Packet* packet) {
-    const Ticks duration = sending_time(*packet);
+    if (packet->followers > 0) return transmit_train(packet);
+    const Ticks duration = sending_time(packet->kind == Kind::Data, packet->bytes);
     busy_ = true;
     use_.bytes += packet->bytes;
     use_.busy += duration;
@@ -75,16 +100,82 @@ void Port::transmit(Packet* packet) {
 }
 
 // Packets are all alike, but for data and answers: the last time of either is remembered.
-Ticks Port::sending_time(const Packet& packet) {
-    SendingTime& last = sending_times_[packet.kind == Kind::Data ? 0 : 1];
-    if (last.bytes != packet.bytes)
-        last = {packet.bytes, world_.settings.transmission(packet.bytes, rate_bps_)};
+Ticks Port::sending_time(bool data, std::uint32_t bytes) {
+    SendingTime& last = sending_times_[data ? 0 : 1];
+    if (last.bytes != bytes) last = {bytes, world_.settings.transmission(bytes, rate_bps_)};
     return last.time;
 }
 
+// The sum of what its packets take, each in whole ticks.
+Ticks Port::sending_time_of_all(const Packet& packet) {
+    const std::uint32_t count = packet.followers + 1u;
+    if (packet.kind != Kind::Data) return count * sending_time(false, packet.bytes / count);
+    const std::uint32_t last = packet.bytes - packet.followers * world_.full_bytes;
+    if (last == world_.full_bytes) return count * sending_time(true, last);
+    return packet.followers * sending_time(true, world_.full_bytes) +
+           world_.settings.transmission(last, rate_bps_);
+}
+
+// A switch has a train when its first packet is there, a host when its last one is. Where the way out is
+// faster than the way in, the last packet leaves when it has come in. Answers came one by one in truth: the
+// last of them is there as soon as if it were alone.
+void Port::transmit_train(Packet* packet) {
+    const Ticks now = world_.clock.now();
+    const Ticks duration = sending_time_of_all(*packet);
+    const bool data = packet->kind == Kind::Data;
+    step_ = data ? sending_time(true, world_.full_bytes) : duration / (packet->followers + 1);
+    free_at_ = now + duration;
+    complete_at_ = data ? packet->queued_since + packet->spread : free_at_;
+    busy_ = true;
+    carry(*packet, duration);
+    world_.clock.post<&Port::transmitted>(duration, this);
+    Ticks arrival = step_;
+    if (data) {
+        const Ticks last = duration - packet->followers * step_;
+        const Ticks end = std::max(duration, complete_at_ + last - now);
+        packet->spread = static_cast<std::uint32_t>(end - step_);
+        if (peer_->owner_.is_host()) arrival = end;
+    }
+    world_.clock.post<&Port::arrive>(arrival + delay_, peer_, packet);
+}
+
+void Port::carry(const Packet& packet, Ticks duration) {
+    use_.bytes += packet.bytes;
+    use_.busy += duration;
+    use_.packets += packet.followers + 1u;
+    history_.add(world_.clock.now(), packet.bytes);
+}
+
+bool Port::pass(Packet* packet, bool at_once) {
+    if (step_ == 0) return false;
+    const Ticks now = world_.clock.now();
+    if (!at_once && (paused_ || !data_.empty() || complete_at_ <= now)) return false;
+    const Ticks duration = sending_time_of_all(*packet);
+    const Ticks each = duration / (packet->followers + 1);
+    const Ticks boundary = now + (free_at_ - now) % step_;
+    // What passes takes turns with itself; all answers of a train but the last passed before.
+    passing_until_ = std::max(passing_until_, boundary - (duration - each)) + duration;
+    const Ticks start = std::max(boundary, passing_until_ - duration);
+    owed_ += duration;
+    carry(*packet, duration);
+    use_.queued += (packet->followers + 1) * (start - now);
+    world_.clock.post<&Port::arrive>(start - now + each + delay_, peer_, packet);
+    return true;
+}
+
 void Port::transmitted() {
+    if (owed_ > 0) return pay();
     busy_ = false;
+    step_ = 0;
     kick();
+}
+
+// A train has left but for the time of what passed it.
+void Port::pay() {
+    const Ticks owed = owed_;
+    owed_ = 0;
+    step_ = 0;
+    world_.clock.post<&Port::transmitted>(owed, this);
 }
 
 void Port::arrive(Packet* packet) {

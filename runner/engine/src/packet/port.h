@@ -15,12 +15,13 @@ class Port;
 // A host or a switch: decides what a port sends next and takes what a port received.
 class Node {
   public:
-    explicit Node(std::int32_t id) : id_(id) {}
+    Node(std::int32_t id, bool host) : id_(id), host_(host) {}
     virtual ~Node() = default;
     Node(const Node&) = delete;
     Node& operator=(const Node&) = delete;
 
     std::int32_t id() const { return id_; }
+    bool is_host() const { return host_; }
     // The next packet to send through the port, or null if there is none now.
     virtual Packet* next(Port& port) = 0;
     virtual void receive(Port& port, Packet* packet) = 0;
@@ -29,6 +30,7 @@ class Node {
 
   private:
     const std::int32_t id_;
+    const bool host_;
 };
 
 // Bytes sent in equal stretches of time from 0 on; the stretches double when there are too many of them.
@@ -90,6 +92,11 @@ class Port {
     // Queue a packet and send it as soon as possible; control packets overtake data and ignore pauses.
     void send_control(Packet* packet);
     void send_data(Packet* packet);
+    // Send what is no data between the packets of the train on its way out: at once, or if it came before the
+    // last of them and nothing else waits. Returns false if it has to queue.
+    bool pass(Packet* packet, bool at_once);
+    // How long a train takes from its first bit to its last.
+    Ticks sending_time_of_all(const Packet& packet);
     // Send the owner's next packet unless one is on its way out.
     void kick();
 
@@ -103,8 +110,13 @@ class Port {
     };
 
     void transmit(Packet* packet);
-    Ticks sending_time(const Packet& packet);
+    void transmit_train(Packet* packet);
+    void carry(const Packet& packet, Ticks duration);
+    void count_queue(const Packet& train);
+    Ticks followers_waited(const Packet& train, Ticks first);
+    Ticks sending_time(bool data, std::uint32_t bytes);
     void transmitted();
+    void pay();
     void arrive(Packet* packet);
     void set_paused(bool paused);
 
@@ -121,6 +133,12 @@ class Port {
     Ticks paused_since_ = 0;
     std::uint64_t arrived_ = 0;     // packets, from the peer
     std::uint64_t lost_until_ = 0;  // so many of them were on the link when it went down
+    // Of the train on its way out:
+    Ticks step_ = 0;         // how long each packet takes; 0: there is none
+    Ticks free_at_ = 0;      // when it will have left
+    Ticks complete_at_ = 0;  // when its last packet comes in
+    Ticks owed_ = 0;         // to what passed it
+    Ticks passing_until_ = 0;
     PacketQueue control_;
     PacketQueue data_;
     std::array<SendingTime, 2> sending_times_;

@@ -15,6 +15,19 @@ std::uint32_t Settings::telemetry_bytes() const {
     }
 }
 
+bool Settings::controlled() const {
+    switch (control) {
+        case Control::Dcqcn:
+        case Control::Hpcc:
+        case Control::Timely:
+        case Control::Dctcp:
+        case Control::HpccPint:
+            return true;
+        default:
+            return false;
+    }
+}
+
 Ticks Settings::transmission(std::uint64_t bytes, std::uint64_t bits_per_second) const {
     const auto wide = static_cast<unsigned __int128>(bytes) * 8 * 1'000'000'000'000ull;
     const auto step = static_cast<unsigned __int128>(bits_per_second) * static_cast<std::uint64_t>(time_step);

@@ -57,7 +57,11 @@ struct Settings {
     double pint_base = 1.05;
     double pint_probability = 1.0;
     std::uint32_t seed = 1;
+    // As many packets of a message may travel as one event; 1: each by itself.
+    std::uint32_t train = 1;
 
+    // Whether senders adapt their rates.
+    bool controlled() const;
     bool repeats_astra_sim() const { return time_step > 1; }
 
     // Bytes of everything but the payload in a data packet, and of a whole acknowledgement.

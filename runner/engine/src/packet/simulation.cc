@@ -10,6 +10,20 @@ namespace chakrascope::packet {
 namespace {
 
 constexpr int kStartSteps = 2;
+constexpr std::uint64_t kSizeParts = 16;
+constexpr std::uint64_t kWindowParts = 32;
+constexpr std::uint64_t kShareParts = 16;
+constexpr Ticks kLongestSpread = 1ll << 31;
+
+// Trains are marked, lost and answered as a whole: packets travel alone where that would make a difference.
+Settings with_sound_trains(const engine::FabricDescription& fabric, Settings settings) {
+    const auto lossy = [](const engine::FabricLink& link) { return link.loss > 0; };
+    if (settings.controlled() || settings.ack_interval_bytes > settings.payload_bytes ||
+        !fabric.changes.empty() || std::any_of(fabric.links.begin(), fabric.links.end(), lossy)) {
+        settings.train = 1;
+    }
+    return settings;
+}
 
 Path numbers(const std::vector<Port*>& ports) {
     Path path;
@@ -23,7 +37,7 @@ Path numbers(const std::vector<Port*>& ports) {
 }  // namespace
 
 Simulation::Simulation(const engine::FabricDescription& fabric, const Settings& settings)
-    : world_(settings),
+    : world_(with_sound_trains(fabric, settings)),
       routes_(fabric, settings.time_step),
       ranks_(engine::number_devices(fabric)),
       changes_(fabric.changes) {
@@ -56,6 +70,7 @@ void Simulation::size_for_links() {
     for (const auto& node : switches_) {
         if (node) node->build(interface_rate, largest_.rtt);
     }
+    limit_trains();
 }
 
 void Simulation::connect(const engine::FabricDescription& fabric) {
@@ -155,7 +170,30 @@ void Simulation::begin(Flow* flow) {
     flow->base_rtt = way.rtt;
     if (world_.settings.window) flow->window_bytes = std::max<std::uint64_t>(1, way.product_bytes);
     flow->control = make_control(*flow);
+    flow->train = longest_train(*flow);
     flow->source.start(*flow);
+}
+
+// A switch counts a train when its first packet comes: no train may bring a pause near by itself.
+void Simulation::limit_trains() {
+    std::uint64_t most = world_.settings.train;
+    for (const auto& node : switches_) {
+        if (node) most = std::min(most, node->smallest_share() / world_.full_bytes / kShareParts);
+    }
+    world_.train = static_cast<std::uint32_t>(std::max<std::uint64_t>(most, 1));
+}
+
+// The packets of a train come and go as one, so that it has to be short beside the message and the window.
+std::uint32_t Simulation::longest_train(const Flow& flow) const {
+    if (world_.train <= 1) return 1;
+    const std::uint64_t payload = world_.settings.payload_bytes;
+    std::uint64_t packets = std::min<std::uint64_t>(world_.train, flow.size / payload / kSizeParts);
+    if (flow.window_bytes > 0) packets = std::min(packets, flow.window_bytes / payload / kWindowParts);
+    for (const Port* port : flow.forth) {
+        const Ticks each = world_.settings.transmission(world_.full_bytes, port->rate_bps());
+        packets = std::min(packets, static_cast<std::uint64_t>(kLongestSpread / std::max<Ticks>(each, 1)));
+    }
+    return static_cast<std::uint32_t>(std::max<std::uint64_t>(packets, 1));
 }
 
 void Simulation::complete(const Flow& flow) {
@@ -231,6 +269,8 @@ engine::FabricReport Simulation::report() const {
         add(hosts_[node] ? hosts_[node]->ports() : switches_[node]->ports());
     report.changes = changed_;
     report.data_packets = world_.pool.data_packets;
+    report.largest_train = world_.largest_train;
+    report.trains_ended = world_.train < world_.settings.train;
     report.events = world_.clock.events();
     return report;
 }

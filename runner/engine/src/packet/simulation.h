@@ -56,7 +56,9 @@ class Simulation final : public Router {
     engine::ConfigError no_way(const Flow& flow) const;
     const engine::PathMeasure& measure(std::int32_t source, std::int32_t destination);
     Flow& keep(std::unique_ptr<Flow> flow);
+    void limit_trains();
     void begin(Flow* flow);
+    std::uint32_t longest_train(const Flow& flow) const;
     void begin_late(Flow* flow);
     void begin_settling();
     void settle();

@@ -56,15 +56,24 @@ void Switch::build(std::uint64_t interface_rate_bps, Ticks longest_rtt) {
     pool_bytes_ = settings_.buffer_bytes > set_aside ? settings_.buffer_bytes - set_aside : 0;
 }
 
+std::uint64_t Switch::smallest_share() const {
+    std::uint64_t share = pool_bytes_;
+    for (const Ingress& ingress : ingress_) share = std::min(share, pool_bytes_ >> ingress.shift);
+    return share;
+}
+
 void Switch::receive(Port& port, Packet* packet) {
     Port* const way = way_out(*packet);
     if (!way) return port.peer().lose(packet);
     Port& out = *way;
-    if (settings_.ack_high_priority && packet->kind != Kind::Data) return out.send_control(packet);
+    const bool answer = packet->kind != Kind::Data;
+    if (answer && out.pass(packet, settings_.ack_high_priority)) return;
+    if (settings_.ack_high_priority && answer) return out.send_control(packet);
     const std::size_t ingress = port.index();
     if (!admit(ingress, packet->bytes)) return port.peer().lose(packet);
     packet->ingress = port.index();
     waiting_bytes_[out.index()] += packet->bytes;
+    if (world_.train > 1) end_trains_if_needed(ingress);
     pause_if_needed(ingress);
     out.send_data(packet);
 }
@@ -168,6 +177,12 @@ void Switch::pause_if_needed(std::size_t port) {
     send_pause(port, Kind::Pause);
 }
 
+// A train waits and is paused as a whole: packets travel alone from when a pause comes near.
+void Switch::end_trains_if_needed(std::size_t port) {
+    const Ingress& ingress = ingress_[port];
+    if (ingress.headroom_bytes > 0 || 2 * shared(ingress) >= threshold(ingress)) world_.train = 1;
+}
+
 void Switch::resume_if_possible(std::size_t port) {
     Ingress& ingress = ingress_[port];
     if (!ingress.pausing || ingress.headroom_bytes > 0) return;
@@ -182,8 +197,7 @@ void Switch::send_pause(std::size_t port, Kind kind) {
     packet->kind = kind;
     packet->flow = nullptr;
     packet->bytes = kPauseFrameBytes;
-    packet->payload = 0;
-    ports_[port].send_control(packet);
+    if (!ports_[port].pass(packet, true)) ports_[port].send_control(packet);
 }
 
 bool Switch::should_mark(std::size_t port) const {

@@ -11,7 +11,7 @@ namespace chakrascope::packet {
 
 class Switch final : public Node {
   public:
-    Switch(std::int32_t id, World& world) : Node(id), world_(world), settings_(world.settings) {}
+    Switch(std::int32_t id, World& world) : Node(id, false), world_(world), settings_(world.settings) {}
 
     Port& add_port();
     std::deque<Port>& ports() { return ports_; }
@@ -19,6 +19,8 @@ class Switch final : public Node {
     // Size the buffer for the links that are up; `interface_rate_bps` is the hosts' rate, `longest_rtt` over
     // what HPCC-PINT averages. Done again when links change.
     void build(std::uint64_t interface_rate_bps, Ticks longest_rtt);
+    // What data of one port may fill of an empty buffer before a pause.
+    std::uint64_t smallest_share() const;
     Packet* next(Port& port) override;
     void receive(Port& port, Packet* packet) override;
     std::uint64_t discard(Port& port) override;
@@ -43,6 +45,7 @@ class Switch final : public Node {
     std::uint64_t shared(const Ingress& ingress) const;
     std::uint64_t threshold(const Ingress& ingress) const;
     void pause_if_needed(std::size_t ingress);
+    void end_trains_if_needed(std::size_t ingress);
     void resume_if_possible(std::size_t ingress);
     void send_pause(std::size_t ingress, Kind kind);
     bool should_mark(std::size_t egress) const;

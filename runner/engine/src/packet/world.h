@@ -18,12 +18,19 @@ class Router {
 };
 
 struct World {
-    explicit World(const Settings& chosen) : settings(chosen) { clock.seed(chosen.seed); }
+    explicit World(const Settings& chosen)
+        : settings(chosen), full_bytes(chosen.payload_bytes + chosen.header_bytes()) {
+        clock.seed(chosen.seed);
+    }
 
     const Settings settings;
+    const std::uint32_t full_bytes;  // of a data packet that is not the last of its message
     Clock clock;
     PacketPool pool;
     Router* router = nullptr;  // null as long as packets keep to their paths
+    // The most packets of a train: 1 where trains would not be true to their packets.
+    std::uint32_t train = 1;
+    std::uint32_t largest_train = 1;  // sent so far
 };
 
 }  // namespace chakrascope::packet

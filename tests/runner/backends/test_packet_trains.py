@@ -1,0 +1,198 @@
+"""PACKET_TRAIN: packets of a message that travel as one event, and how true they stay to single packets."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packets import network
+from workloads import coll, workload
+
+from chakrascope.converter import CollectiveType, microbenchmark
+from chakrascope.errors import ConfigError
+from chakrascope.runner import NetworkConfig, engine, simulate
+from chakrascope.runner.backends._fabric import set_fabric
+from chakrascope.runner.config import PacketNetwork, PacketPart
+
+PAYLOAD, HEADER, ACK = 1000, 36, 48
+PACKET_PS = (PAYLOAD + HEADER) * 20  # 400 Gb/s
+MIB = 1 << 20
+
+
+def far_star(hosts, rates=(), **packet):
+    """Return hosts 10 us from a switch, so that windows have room for trains; 400 Gb/s unless *rates* say."""
+    links = [[host, hosts, "400Gbps", "10us", 0] for host in range(hosts)]
+    for host, rate in enumerate(rates):
+        links[host][2] = rate
+    known = {"CC_MODE": 12, "nodes": hosts + 1, "switches": [hosts], "links": links}
+    return network(hosts, **known | packet)
+
+
+def carry(star, sent):
+    """Send messages (id, source, destination, bytes, ps); return when they arrived, and the report."""
+    config = engine.Config()
+    set_fabric(config, engine.FabricModel.PACKET, PacketNetwork.of(star))
+    simulation = engine.PacketSimulation(config.fabric, config.packet)
+    for message in sent:
+        simulation.send(*message)
+    arrived = {}
+    while more := simulation.run(1 << 62):
+        arrived |= dict(more)
+    return arrived, simulation.report()
+
+
+def both(sent, train, **options):
+    """Return arrivals and reports of *sent* packet by packet, and in trains."""
+    return [carry(far_star(**options, PACKET_TRAIN=most), sent) for most in (1, train)]
+
+
+def table(report):
+    return pd.DataFrame(report.links)
+
+
+def error(plain, trains):
+    return max(trains.values()) / max(plain.values()) - 1
+
+
+@pytest.mark.parametrize("size", [MIB, 16 * MIB, 16 * MIB + 1, 10**7])
+@pytest.mark.parametrize("train", [2, 64, 256])
+def test_a_message_alone_takes_as_long(size, train):
+    (plain, _), (trains, report) = both([(0, 0, 1, size, 0)], train, hosts=2)
+    assert report.largest_train == min(train, size // PAYLOAD // 16, report.largest_train)
+    assert report.largest_train > 1
+    assert abs(trains[0] - plain[0]) <= PACKET_PS
+
+
+@pytest.mark.parametrize("rates", [("100Gbps", "400Gbps"), ("400Gbps", "100Gbps"), ("50Gbps", "400Gbps")])
+@pytest.mark.parametrize("size", [16 * MIB, 4_340_001, 8_000_001])
+def test_a_message_between_links_of_two_speeds_takes_as_long(rates, size):
+    (plain, _), (trains, report) = both([(0, 0, 1, size, 0)], 62, hosts=2, rates=rates)
+    assert report.largest_train > 1
+    assert report.data_packets == -(-size // PAYLOAD)
+    assert abs(trains[0] - plain[0]) <= 4 * PACKET_PS
+
+
+def test_messages_share_a_link_fairly():
+    sent = [(rank, rank, 3, 4 * MIB, 0) for rank in range(3)]
+    (plain, _), (trains, report) = both(sent, 64, hosts=4)
+    assert error(plain, trains) == pytest.approx(0, abs=1e-3)
+    assert min(trains.values()) > 0.9 * max(trains.values())
+    assert report.largest_train > 1
+
+
+def test_acknowledgements_pass_between_the_packets_of_a_train():
+    sent = [(0, 0, 1, 16 * MIB, 0), (1, 1, 0, 16 * MIB, 0)]
+    (plain, _), (trains, _) = both(sent, 256, hosts=2)
+    assert error(plain, trains) == pytest.approx(0, abs=0.01)
+
+
+_SENT = st.lists(
+    st.tuples(
+        st.permutations(range(4)).map(lambda hosts: hosts[:2]), st.integers(1, 2 * MIB), st.integers(0, 10**8)
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(_SENT, st.sampled_from([2, 7, 64]))
+def test_links_carry_the_same_bytes_and_packets(drawn, train):
+    sent = [(place, *hosts, size, at) for place, (hosts, size, at) in enumerate(drawn)]
+    (plain, reference), (trains, report) = both(sent, train, hosts=4)
+    assert trains.keys() == plain.keys()
+    assert report.data_packets == reference.data_packets
+    # Completions end a run; the last acknowledgements may be on their way by then.
+    data, mine = table(reference), table(report)
+    slack = ACK * 2 * len(sent) * train
+    assert (data["bytes"] - mine["bytes"]).abs().max() <= slack
+    assert (data["packets"] - mine["packets"]).abs().max() <= slack // ACK
+    assert error(plain, trains) == pytest.approx(0, abs=0.05)
+
+
+def test_the_same_run_gives_the_same_answer():
+    sent = [(key, key % 4, (key + 1 + key // 4) % 4, MIB + key, 0) for key in range(8)]
+    first, second = (carry(far_star(4, PACKET_TRAIN=64), sent) for _ in range(2))
+    assert first[0] == second[0]
+    assert table(first[1]).equals(table(second[1]))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"CC_MODE": 1},
+        {"CC_MODE": 3},
+        {"CC_MODE": 7},
+        {"CC_MODE": 8},
+        {"CC_MODE": 10},
+        {"ERROR_RATE_PER_LINK": 0.001},
+        {"L2_ACK_INTERVAL": 5000},
+    ],
+)
+def test_packets_travel_alone_where_each_of_them_counts(options):
+    sent = [(rank, rank, 3, 2 * MIB, 0) for rank in range(3)]
+    (plain, _), (trains, report) = both(sent, 64, hosts=4, **options)
+    assert trains == plain
+    assert report.largest_train == 1
+
+
+def test_short_messages_travel_packet_by_packet():
+    sent = [(rank, rank, 3, 31 * PAYLOAD, 0) for rank in range(3)]
+    (plain, _), (trains, report) = both(sent, 64, hosts=4)
+    assert trains == plain
+    assert report.largest_train == 1
+
+
+def test_trains_end_before_a_pause():
+    sent = [(rank, rank, 8, 4 * MIB, 0) for rank in range(8)]
+    (plain, reference), (trains, report) = both(sent, 64, hosts=9, BUFFER_SIZE=20)
+    assert table(reference)["pauses"].sum() > 0
+    assert report.trains_ended
+    assert table(report)["drops"].sum() == 0
+    assert error(plain, trains) == pytest.approx(0, abs=0.01)
+
+
+@pytest.mark.parametrize("train", [0, 257, 1e9])
+def test_trains_that_cannot_be_are_refused(train):
+    with pytest.raises(ConfigError, match=r"PACKET_TRAIN is \d+, but a train has 1 .* to 256 packets"):
+        carry(far_star(2, PACKET_TRAIN=train), [])
+
+
+@pytest.mark.parametrize("train", ["many", 1.5, -1])
+def test_trains_are_whole_numbers(train):
+    with pytest.raises(ConfigError, match="PACKET_TRAIN"):
+        far_star(2, PACKET_TRAIN=train)
+
+
+def _all_gather(**packet):
+    star = NetworkConfig(("Switch",), (4,), (46.57,), (10_000.0,), packet=PacketPart.from_mapping(packet))
+    program = workload(*[[coll(0, 8 * MIB, comm_type=CollectiveType.ALL_GATHER)] for _ in range(4)])
+    return simulate(program, "default", star, backend="packet")
+
+
+def test_a_result_says_how_long_its_trains_were():
+    plain, trains = _all_gather(), _all_gather(PACKET_TRAIN=64)
+    assert plain.provenance["packets"]["train"] == 1
+    assert not [told for told in plain.provenance["assumptions"] if "PACKET_TRAIN" in told]
+    used = trains.provenance["packets"]["train"]
+    assert used > 8
+    (told,) = [told for told in trains.provenance["assumptions"] if "PACKET_TRAIN" in told]
+    assert f"Up to {used} packets" in told
+    assert trains.makespan_ns == pytest.approx(plain.makespan_ns, rel=0.02)
+    assert trains.provenance["packets"]["network_events"] * 8 < plain.provenance["packets"]["network_events"]
+
+
+def test_trains_before_losses_are_warned_about():
+    job = microbenchmark("incast", 9, 4 * MIB)
+    star = far_star(9, PACKET_TRAIN=64, BUFFER_SIZE=1, HEADROOM_FACTOR=0)
+    result = simulate(job, "default", star, backend="packet")
+    assert result.provenance["packets"]["train"] > 1
+    (told,) = [told for told in result.provenance["warnings"] if "were lost" in told]
+    assert told.endswith("set PACKET_TRAIN 1.")
+
+
+def test_a_result_says_that_there_were_no_trains():
+    result = _all_gather(PACKET_TRAIN=64, CC_MODE=1)
+    (told,) = [told for told in result.provenance["assumptions"] if "PACKET_TRAIN" in told]
+    assert told.startswith("Every packet travelled by itself though PACKET_TRAIN is 64")
