@@ -7,9 +7,10 @@ from ._archives import unpacked as unpacked
 from ._collectives import COMM_OPS as COMM_OPS
 from ._collectives import Communication as Communication
 from ._collectives import communications as communications
-from ._file_kinds import common_name as common_name
 from ._file_kinds import kind_of as kind_of
 from ._file_kinds import stated_rank as stated_rank
+from ._file_names import common_name as common_name
+from ._file_names import is_of_one_rank as is_of_one_rank
 from ._file_sets import Files as Files
 from ._file_sets import find_rank_traces as find_rank_traces
 from ._file_sets import find_sides as find_sides
@@ -17,6 +18,7 @@ from ._file_sets import with_archives_open as with_archives_open
 from ._flight_record import Entry as Entry
 from ._flight_record import Flight as Flight
 from ._flight_record import read_flight_record as read_flight_record
+from ._host_ranks import host_ranks as host_ranks
 from ._host_trace import HostOp as HostOp
 from ._host_trace import HostTrace as HostTrace
 from ._host_trace import Kinds as Kinds
@@ -84,7 +86,9 @@ __all__ = [
     "find_sides",
     "group_of",
     "holds_traces",
+    "host_ranks",
     "is_communication",
+    "is_of_one_rank",
     "kind_of",
     "parameters",
     "peer_to_peer",

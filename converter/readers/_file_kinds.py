@@ -10,7 +10,9 @@ import zlib
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["FileKind", "common_name", "kind_of", "stated_rank"]
+from ._file_names import rank_in_name
+
+__all__ = ["FileKind", "kind_of", "stated_process", "stated_rank"]
 
 FileKind = Literal["device", "host", "linked", "archive", "flight", "inspector", "clog", "other"]
 
@@ -32,12 +34,8 @@ _FLIGHT = re.compile(rb'"(?:pg_config|profiling_name)"\s*:')
 _PICKLE, _PICKLED_FLIGHT = re.compile(rb"\x80[\x02-\x05]"), (b"pg_config", b"profiling_name")
 _SCHEMA = re.compile(rb'"schema"\s*:\s*"')
 _DISTRIBUTED_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*?"rank"\s*:\s*(\d{1,9})\b')
-# What stands before a rank's number; a host may be called worker3, too, so the first counts more.
-_RANK_WORDS = (re.compile(r"(?i)rank[-_]?(\d{1,9})(?!\d)"), re.compile(r"(?i)worker[-_]?(\d{1,9})(?!\d)"))
-_LAST_NUMBER = re.compile(r"(?<!\d)(\d{1,9})\D*$")
-# torch.profiler's own names: WORKER.TIME.pt.trace.json, where WORKER is HOST_PID unless the script says more.
-_PYTORCH_NAME = re.compile(r"(?P<worker>.+)\.(?P<time>\d+)\.pt\.trace\.json(?P<gzip>\.gz)?")
-_OF_HOST, _STEP = re.compile(r".*?_\d+"), "_step_"
+_HOST_PROCESS = re.compile(rb'"pid"\s*:\s*(\d{1,19})\b')
+_DEVICE_PROCESS = re.compile(rb'"cat"\s*:\s*"cpu_op"[^{}]*?"pid"\s*:\s*(\d{1,19})\b')
 
 
 def kind_of(path: Path) -> FileKind:
@@ -66,42 +64,17 @@ def _log_kind(head: bytes) -> FileKind:
 def stated_rank(path: Path) -> int | None:
     """Return the rank that the trace at *path* says it is of, else that in its name or its folder's.
 
-    None if neither says one: the numbers of names that PyTorch chose are a process and a time.
+    None if neither says one (`rank_in_name`).
     """
     found = _DISTRIBUTED_RANK.search(_head(path)) or _DISTRIBUTED_RANK.search(_tail(path))
-    return int(found[1]) if found else _rank_in_name(path)
+    return int(found[1]) if found else rank_in_name(path)
 
 
-def _rank_in_name(path: Path) -> int | None:
-    """Return the rank that the name of *path* tells, else its folder's; None if neither does."""
-    found = _rank_word(path.name) or (
-        None if _PYTORCH_NAME.fullmatch(path.name) else _LAST_NUMBER.search(path.name)
-    )
-    found = found or next(filter(None, (word.search(path.parent.name) for word in _RANK_WORDS)), None)
+def stated_process(path: Path) -> int | None:
+    """Return the number of the process that the host or device trace at *path* is of; None if unknown."""
+    head = _head(path)
+    found = (_DEVICE_PROCESS if _EVENTS.search(head) else _HOST_PROCESS).search(head)
     return int(found[1]) if found else None
-
-
-def common_name(name: str) -> str:
-    """Return what the names of a job's ranks have in common with *name*: the rank is ``{rank}``.
-
-    In names that PyTorch chose, ``*`` stands for the time, and for host and process where they tell no rank.
-    """
-    pytorch = _PYTORCH_NAME.fullmatch(name)
-    found = _rank_word(name) or (None if pytorch else _LAST_NUMBER.search(name))
-    if pytorch is None:
-        return f"{name[: found.start(1)]}{{rank}}{name[found.end(1) :]}" if found else name
-    worker, ending = pytorch["worker"], f"pt.trace.json{pytorch['gzip'] or ''}"
-    if found is not None:
-        return f"{worker[: found.start(1)]}{{rank}}{worker[found.end(1) :]}.*.{ending}"
-    return f"*.{ending}" if _OF_HOST.fullmatch(worker) else f"{worker}.*.{ending}"
-
-
-def _rank_word(name: str) -> re.Match[str] | None:
-    """Return where *name* tells a rank with a word, but for a host's that is called worker3."""
-    pytorch = _PYTORCH_NAME.fullmatch(name)
-    of_host = pytorch is not None and _OF_HOST.fullmatch(pytorch["worker"]) and _STEP not in name
-    words = _RANK_WORDS[:1] if of_host else _RANK_WORDS
-    return next(filter(None, (word.search(name) for word in words)), None)
 
 
 def _head(path: Path) -> bytes:

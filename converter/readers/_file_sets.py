@@ -11,7 +11,9 @@ from pathlib import Path
 
 from ...errors import UsageError
 from ._archives import unpacked
-from ._file_kinds import common_name, kind_of, stated_rank
+from ._file_kinds import kind_of, stated_rank
+from ._file_names import common_name, indices_in_name, is_of_one_rank
+from ._host_ranks import host_ranks
 from ._rank_traces import RankTraces
 
 __all__ = ["Files", "find_rank_traces", "find_sides", "with_archives_open"]
@@ -40,11 +42,12 @@ def find_rank_traces(
             raise UsageError("A linked trace holds both sides. Give it alone, or host and device traces.")
         found = _by_rank(linked_trace, "linked")
         return _complete([RankTraces(rank, path, path, linked=True) for rank, path in found.items()])
-    hosts = _by_rank(host_trace, "host") if host_trace is not None else {}
+    devices = _by_rank(device_trace, "device") if device_trace is not None else {}
+    beside = list(devices.values())
+    hosts = _by_rank(host_trace, "host", beside) if host_trace is not None else {}
     linked = {rank for rank, path in hosts.items() if kind_of(path) == "linked"}
     if device_trace is None:
         return _complete(_linked_only(hosts, linked))
-    devices = _by_rank(device_trace, "device")
     lonely = sorted(set(hosts) ^ set(devices)) if host_trace is not None else []
     if lonely:
         side = "host" if lonely[0] in hosts else "device"
@@ -83,7 +86,7 @@ def find_sides(target: str) -> dict[str, str]:
     """
     path = Path(target)
     if path.is_dir():
-        kinds = {kind_of(file) for file in _named_like_traces(path)}
+        kinds = {kind_of(file) for file in _traces_in(path)}
         sides = ["host", "device"] if "device" in kinds else ["linked"]
         return {side: target for side in sides if side in kinds} or dict.fromkeys(kinds & {"host"}, target)
     files = _matching(target, "trace").values() if _RANK in target else _listed(target, "device")
@@ -115,12 +118,12 @@ def _complete(found: list[RankTraces]) -> list[RankTraces]:
     return sorted(found, key=lambda traces: traces.rank)
 
 
-def _by_rank(files: Files, side: str) -> dict[int, Path]:
-    """Return the files of one side by rank."""
+def _by_rank(files: Files, side: str, beside: Sequence[Path] = ()) -> dict[int, Path]:
+    """Return the files of one side by rank; *beside* are the device traces that host traces belong to."""
     if isinstance(files, str) and _RANK in files:
         found = _matching(files, side)
     elif isinstance(files, str) and not Path(files).is_file():
-        found = _by_own_word(_listed(files, side), side)
+        found = _by_own_word(_listed(files, side), side, beside)
     else:
         listed = [files] if isinstance(files, str) else list(files)
         found = {rank: Path(path) for rank, path in enumerate(listed)}
@@ -134,24 +137,28 @@ def _by_rank(files: Files, side: str) -> dict[int, Path]:
 def _listed(files: str, side: str) -> list[Path]:
     """Return the traces of one side in the folder *files*, or what matches it; itself if that is nothing."""
     if Path(files).is_dir():
-        found = [path for path in _named_like_traces(Path(files)) if kind_of(path) in _KINDS[side]]
+        found = [path for path in _traces_in(Path(files)) if kind_of(path) in _KINDS[side]]
         if not found:
             raise UsageError(f"{files} holds no {side} trace (.json or .json.gz). Check the folder.")
     else:
         found = [Path(name) for name in glob.glob(files)]
-    return sorted(found) or [Path(files)]
+    return sorted(filter(_of_one_rank, found)) or sorted(found) or [Path(files)]
 
 
-def _named_like_traces(folder: Path) -> list[Path]:
-    """Return the files in *folder* that may be traces; if there are none, those of the folders inside."""
+def _of_one_rank(path: Path) -> bool:
+    return is_of_one_rank(path.name)
+
+
+def _traces_in(folder: Path) -> list[Path]:
+    """Return the traces in *folder*; if there are none, those of the folders inside."""
     for files in (folder.iterdir(), islice(folder.rglob("*"), _MOST_FILES)):
-        found = [path for path in files if path.name.endswith(_JSON_NAMES) and path.is_file()]
-        if found:
+        named = [path for path in files if path.name.endswith(_JSON_NAMES) and path.is_file()]
+        if found := [path for path in named if kind_of(path) in _KINDS["device"] + _KINDS["host"]]:
             return found
     return []
 
 
-def _by_own_word(paths: Sequence[Path], side: str) -> dict[int, Path]:
+def _by_own_word(paths: Sequence[Path], side: str, beside: Sequence[Path]) -> dict[int, Path]:
     """Return *paths* by the ranks that the traces or their names state.
 
     Of a job of which only some ranks are there, they count from 0 on; they will stand for the others.
@@ -159,8 +166,8 @@ def _by_own_word(paths: Sequence[Path], side: str) -> dict[int, Path]:
     if len(paths) == 1:
         return {0: paths[0]}
     stated: dict[int, Path] = {}
-    for path in paths:
-        rank = stated_rank(path)
+    ranks, devices = ({path: stated_rank(path) for path in some} for some in (paths, beside))
+    for path, rank in host_ranks(ranks, devices).items():
         if rank is None or rank in stated:
             raise UsageError(f"The {side} trace {path} {_why_not(rank, stated, path)}")
         stated[rank] = path
@@ -170,6 +177,11 @@ def _by_own_word(paths: Sequence[Path], side: str) -> dict[int, Path]:
 def _why_not(rank: int | None, stated: dict[int, Path], path: Path) -> str:
     """Return why *path* cannot be taken as the trace of *rank*, beside those *stated*."""
     give = f"Give one file of each rank, or a pattern with {_RANK} where the names have it"
+    if rank is None and (indices := indices_in_name(path.name)):
+        return (
+            f"does not say of which rank it is, and its name only its indices in groups ({indices}), whose "
+            f"order in the job is unknown. {give}."
+        )
     if rank is None:
         return f"does not say of which rank it is, nor does its name. {give}."
     again = f"is of rank {rank}, like {stated[rank]}"

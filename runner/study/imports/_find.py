@@ -6,14 +6,21 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import lru_cache
 from pathlib import Path
 from typing import get_args
 
-from ....converter.readers import common_name, holds_traces, kind_of, stated_rank
+from ....converter.readers import (
+    common_name,
+    holds_traces,
+    host_ranks,
+    is_of_one_rank,
+    kind_of,
+    stated_rank,
+)
 from ....converter.readers.logs import LogKind
 from ....errors import StudyError, TraceError
 from ....tracer import MANIFEST_NAME, TraceSet
@@ -60,13 +67,15 @@ def find_items(folder: Path) -> list[ImportItem]:
     if not folder.is_dir():
         raise StudyError(f"The folder {folder} to import from is not there; start the viewer with another.")
     items: list[ImportItem] = []
-    for place, names, links in _folders(folder):
+    places = list(_folders(folder))
+    names_at = {place: names for place, names, _ in places if MANIFEST_NAME not in names}
+    for place, names, links in places:
         if MANIFEST_NAME in names:
             items.append(_trace_set(folder, place))
         else:
             items += [
                 *_graphs(folder, place, names, links),
-                *_traces(folder, place, names),
+                *_traces(folder, place, names_at),
                 *_logs(folder, place, names),
                 *_archives(folder, place, names),
             ]
@@ -153,38 +162,72 @@ def _graphs(folder: Path, place: str, names: list[str], links: list[str]) -> Ite
         yield replace(made, ranks=len(by_rank))
 
 
-def _traces(folder: Path, place: str, names: list[str]) -> Iterator[ImportItem]:
-    """Yield the device traces of each naming pattern, with the host traces that go with them best."""
-    sides = _sides(folder / place, names)
-    for pattern, devices in sides["device"].items():
-        partners = [name for name, ranks in sides["host"].items() if ranks.keys() == devices.keys()]
-        partner = max(partners, key=lambda name: SequenceMatcher(None, name, pattern).ratio(), default=None)
-        hosts = sides["host"][partner] if partner else {}
-        files = [_join(place, devices[rank]) for rank in sorted(devices)]
-        host_files = [_join(place, hosts[rank]) for rank in sorted(hosts)]
+def _traces(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterator[ImportItem]:
+    """Yield the device traces of each naming pattern, with the host traces that go with them best.
+
+    Where the folder *place* has no host traces, those beside it count that have nothing else: Megatron
+    writes each side into a folder of its own.
+    """
+    devices_at = _side(folder, place, names_at[place], "device")
+    if not devices_at:
+        return
+    hosts_at = {place: _side(folder, place, names_at[place], "host")}
+    if not hosts_at[place]:
+        beside = [other for other in names_at if other != place and _parent(other) == _parent(place)]
+        hosts_at = {
+            other: _side(folder, other, names_at[other], "host")
+            for other in sorted(beside)
+            if not _side(folder, other, names_at[other], "device")
+        }
+    hosts_of = {
+        (other, pattern): ranks
+        for other, hosts in hosts_at.items()
+        for pattern, ranks in _by_pattern(host_ranks(hosts, devices_at)).items()
+    }
+    for pattern, devices in _by_pattern(devices_at).items():
+        partners = [name for name, ranks in hosts_of.items() if ranks.keys() == devices.keys()]
+        partner = max(
+            partners, key=lambda name: SequenceMatcher(None, name[1], pattern).ratio(), default=None
+        )
+        files = _in_order(folder, devices)
+        host_files = _in_order(folder, hosts_of[partner]) if partner else []
         # One rank alone stands for all, whichever it is.
         problem = _gap(devices) if len(devices) > 1 else ""
         made = _item(folder, "traces", _join(place, pattern), [*files, *host_files], problem)
         yield replace(made, ranks=len(devices), files=tuple(files), host_files=tuple(host_files))
 
 
-def _sides(folder: Path, names: list[str]) -> dict[str, dict[str, dict[int, str]]]:
-    """Return the host and the device traces, by what the names of a job's ranks have in common, then by rank.
+def _parent(place: str) -> str | None:
+    """Return in which folder *place* lies; None of the one that is searched."""
+    return place.rpartition("/")[0] if place else None
+
+
+def _in_order(folder: Path, by_rank: dict[int, Path]) -> list[str]:
+    """Return the files of *by_rank* in the order of ranks, relative to *folder*."""
+    return [path.relative_to(folder).as_posix() for _, path in sorted(by_rank.items())]
+
+
+def _side(folder: Path, place: str, names: list[str], side: str) -> dict[Path, int | None]:
+    """Return the ``host`` or ``device`` traces at *place*, and which rank's each says that it is."""
+    paths = [folder / place / name for name in sorted(names) if name.endswith(_TRACE_NAMES)]
+    told = {path: _side_and_rank(path) for path in paths if is_of_one_rank(path.name)}
+    return {path: rank for path, (kind, rank) in told.items() if kind == side}
+
+
+def _by_pattern(ranks: dict[Path, int | None]) -> dict[str, dict[int, Path]]:
+    """Return the files of *ranks* by naming pattern and rank.
 
     What was recorded of the same rank several times is a job each time, in the order of the names.
     """
-    sides: dict[str, dict[str, dict[int, str]]] = {"host": {}, "device": {}}
+    found: dict[str, dict[int, Path]] = {}
     recorded: dict[tuple[str, int], int] = {}
-    for name in sorted(names):
-        side, rank = _side_and_rank(folder / name) if name.endswith(_TRACE_NAMES) else ("", None)
-        if side not in sides:
-            continue
-        pattern = name if rank is None else common_name(name)
+    for path, rank in ranks.items():
+        pattern = path.name if rank is None else common_name(path.name)
         times = recorded[pattern, rank or 0] = recorded.get((pattern, rank or 0), 0) + 1
         if times > 1:
             pattern = f"{pattern}, recording {times}"
-        sides[side].setdefault(pattern, {})[rank or 0] = name
-    return sides
+        found.setdefault(pattern, {})[rank or 0] = path
+    return found
 
 
 def _logs(folder: Path, place: str, names: list[str]) -> Iterator[ImportItem]:
@@ -239,7 +282,7 @@ def _known_to_have_traces(path: Path, _size: int, _mtime_ns: int) -> bool:
     return kind_of(path) == "archive" and holds_traces(path)
 
 
-def _gap(by_rank: dict[int, str]) -> str:
+def _gap(by_rank: Collection[int]) -> str:
     absent = next((rank for rank in range(len(by_rank)) if rank not in by_rank), None)
     return "" if absent is None else f"there is no file of rank {absent}; ranks count from 0 without gaps"
 

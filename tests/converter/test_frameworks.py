@@ -1,0 +1,184 @@
+"""Traces under the names that frameworks give them: Megatron, vLLM, vLLM-Omni, SGLang, PyTorch."""
+
+import gzip
+import json
+import shutil
+
+import pytest
+
+from chakrascope.converter import convert_files, doctor
+from chakrascope.converter.readers import common_name, find_rank_traces, find_sides, stated_rank
+from chakrascope.errors import UsageError
+from chakrascope.runner import Study, find_items
+from chakrascope.runner.study import import_item
+
+# The folders and names of two ranks, each as the tool writes them: device traces, then host traces.
+MEGATRON = [("torch_profile/rank-0.json.gz", "chakra/rank-0.json.gz"),
+            ("torch_profile/rank-1.json.gz", "chakra/rank-1.json.gz")]  # fmt: skip
+VLLM = [(f"dp0_pp0_tp{rank}_dcp0_ep{rank}_rank{rank}.178225000000000000{rank}.pt.trace.json.gz",
+         f"execution_trace_dp0_pp0_tp{rank}_dcp0_ep{rank}_rank{rank}.json") for rank in (0, 1)]  # fmt: skip
+# Each data-parallel replica counts its ranks from 0; only the device traces tell the ranks of the job.
+VLLM_DP = [(f"dp{rank}_pp0_tp0_dcp0_ep{rank}_rank0.178225000000000000{rank}.pt.trace.json.gz",
+            f"execution_trace_dp{rank}_pp0_tp0_dcp0_ep{rank}_rank0.json") for rank in (0, 1)]  # fmt: skip
+VLLM_BEFORE = [(f"a1b2c-rank-{rank}.178225000000000000{rank}.pt.trace.json.gz",
+                f"execution_trace_a1b2c-rank-{rank}.json") for rank in (0, 1)]  # fmt: skip
+OMNI = [(f"20260715-101500_stage_0/trace_rank{rank}.json.gz",
+         f"20260715-101500_stage_0/execution_trace_rank{rank}.json") for rank in (0, 1)]  # fmt: skip
+SGLANG = [(f"1782250000.5155685-TP-{rank}.trace.json.gz", f"1782250000.5155685-TP-{rank}.et.json")
+          for rank in (0, 1)]  # fmt: skip
+SGLANG_PP = [(f"1782250000.51-TP-0-PP-{rank}.trace.json.gz", f"1782250000.51-TP-0-PP-{rank}.et.json")
+             for rank in (0, 1)]  # fmt: skip
+ENVIRONMENT = [("gpu7_4242.1732250000000000001.pt.trace.json.gz", "tmpab12cd_3.et.json"),
+               ("gpu7_4241.1732250000000000002.pt.trace.json.gz", "tmp9_x7q2ab.et.json")]  # fmt: skip
+LAYOUTS = {
+    "megatron": MEGATRON,
+    "vllm": VLLM,
+    "vllm data parallel": VLLM_DP,
+    "vllm before 0.17": VLLM_BEFORE,
+    "vllm-omni": OMNI,
+    "sglang": SGLANG,
+    "sglang pipeline": SGLANG_PP,
+    "environment": ENVIRONMENT,
+}
+
+
+@pytest.fixture(scope="module")
+def captured(data_dir):
+    folder = data_dir / "converter" / "mlp_2"
+    return [tuple(folder / f"rank{rank}.{side}.json.gz" for side in ("device", "host")) for rank in (0, 1)]
+
+
+def _put(source, target):
+    target.parent.mkdir(parents=True, exist_ok=True)
+    data = source.read_bytes()
+    target.write_bytes(data if target.suffix == ".gz" else gzip.decompress(data))
+
+
+def _lay_out(folder, captured, names):
+    for sources, targets in zip(captured, names, strict=True):
+        for source, target in zip(sources, targets, strict=True):
+            _put(source, folder / target)
+    return tuple(str((folder / name).parent) for name in names[0])
+
+
+def _silent(source, target):
+    """Write the device trace *source* without what it tells about its job."""
+    document = json.loads(gzip.decompress(source.read_bytes()))
+    del document["distributedInfo"]
+    target.write_bytes(gzip.compress(json.dumps(document).encode()))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_command_line_takes_the_files_as_they_are(tmp_path, captured, layout):
+    names = LAYOUTS[layout]
+    devices, hosts = _lay_out(tmp_path, captured, names)
+    found = find_rank_traces(hosts, devices)
+    assert [(traces.device_path, traces.host_path) for traces in found] == [
+        (tmp_path / device, tmp_path / host) for device, host in names
+    ]
+    given = convert_files([pair[1] for pair in captured], [pair[0] for pair in captured])
+    assert convert_files(hosts, devices).graphs == given.graphs
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_one_folder_is_enough_for_the_doctor(tmp_path, captured, layout):
+    _lay_out(tmp_path, captured, LAYOUTS[layout])
+    (tmp_path / "run_config.json").write_text("{}")  # what lies beside hides nothing
+    assert find_sides(str(tmp_path)) == {"host": str(tmp_path), "device": str(tmp_path)}
+    assert not [finding for finding in doctor(tmp_path) if finding.severity == "error"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_browser_s_import_finds_one_job_with_both_sides(tmp_path, captured, layout):
+    names = LAYOUTS[layout]
+    _lay_out(tmp_path, captured, names)
+    (item,) = [item for item in find_items(tmp_path) if item.kind == "traces"]
+    assert (item.problem, item.ranks) == ("", 2)
+    assert list(zip(item.files[:2], item.host_files, strict=True)) == names
+
+
+def test_several_captures_in_one_folder_are_several_jobs(tmp_path, captured):
+    _lay_out(tmp_path, captured, SGLANG)
+    later = [tuple(name.replace("1782250000", "1782250999") for name in pair) for pair in SGLANG]
+    _lay_out(tmp_path, captured, later)
+    items = [item for item in find_items(tmp_path) if item.kind == "traces"]
+    assert [list(zip(item.files[:2], item.host_files, strict=True)) for item in items] == [SGLANG, later]
+    with pytest.raises(UsageError, match=r"is of rank 0, like .*\{rank\}"):
+        find_rank_traces(str(tmp_path), str(tmp_path))
+    pattern = f"{tmp_path}/1782250999.5155685-TP-{{rank}}"
+    found = find_rank_traces(f"{pattern}.et.json", f"{pattern}.trace.json.gz")
+    assert [traces.host_path.name for traces in found] == [pair[1] for pair in later]
+
+
+@pytest.mark.parametrize(
+    "name", ["gpu7_4240.async_llm.1782250000000000000.pt.trace.json.gz", "merged-1782250000.trace.json.gz"]
+)
+def test_what_is_of_no_single_rank_is_left_out(tmp_path, captured, name):
+    _lay_out(tmp_path, captured, VLLM)
+    _silent(captured[0][0], tmp_path / name)
+    assert len(find_rank_traces(str(tmp_path), str(tmp_path))) == 2
+    (item,) = [item for item in find_items(tmp_path) if item.kind == "traces"]
+    assert item.ranks == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [
+        ("1782250000.5-TP-3.trace.json.gz", 3),
+        ("1782250000.5-TP-3-EP-1-DECODE.trace.json.gz", 3),
+        ("1782250000.5-TP-1-DP-0.trace.json.gz", None),
+        ("1782250000.5-TP-0-PP-1.trace.json.gz", None),
+        ("dp1_pp0_tp3_dcp0_ep3_rank3.1782250000000000000.pt.trace.json.gz", 3),
+        ("tmpab12cd_3.et.json", None),
+    ],
+)
+def test_an_index_in_a_group_is_no_rank_of_the_job(tmp_path, captured, name, rank):
+    (tmp_path / name).write_bytes(b"{}")
+    assert stated_rank(tmp_path / name) == rank
+    shutil.copy(captured[1][0], tmp_path / "told.json.gz")
+    assert stated_rank(tmp_path / "told.json.gz") == 1  # the metadata counts more than any name
+
+
+def test_indices_alone_are_refused_with_what_to_do(tmp_path, captured):
+    for rank, (device, _) in enumerate(captured):
+        _silent(device, tmp_path / f"17-TP-0-PP-{rank}.trace.json.gz")
+    with pytest.raises(UsageError, match=r"only its indices in groups \(TP-0, PP-0\)"):
+        convert_files(device_trace=str(tmp_path))
+    found = convert_files(device_trace=f"{tmp_path}/17-TP-0-PP-{{rank}}.trace.json.gz")
+    assert found.num_ranks == 2
+
+
+def test_two_processes_of_one_number_are_not_told_apart_by_it(tmp_path, captured):
+    """Containers give each rank the same process id."""
+    _lay_out(tmp_path, captured, ENVIRONMENT)
+    for path, (device, _) in zip(sorted(tmp_path.glob("gpu7*")), reversed(captured), strict=True):
+        document = json.loads(gzip.decompress(device.read_bytes()))
+        for event in document["traceEvents"]:
+            event["pid"] = 1
+        path.write_bytes(gzip.compress(json.dumps(document).encode()))
+    with pytest.raises(UsageError, match="does not say of which rank it is"):
+        find_rank_traces(str(tmp_path), str(tmp_path))
+
+
+def test_names_have_their_pattern():
+    assert common_name(VLLM[1][0]) == "dp*_pp*_tp*_dcp*_ep*_rank{rank}.*.pt.trace.json.gz"
+    assert common_name(SGLANG[1][0]) == "1782250000.5155685-TP-{rank}.trace.json.gz"
+    assert common_name(SGLANG_PP[1][0]) == "1782250000.51-TP-*-PP-*.trace.json.gz"
+
+
+def test_another_job_s_host_traces_beside_are_not_taken(tmp_path, captured):
+    _lay_out(tmp_path / "mine", captured, VLLM)
+    for device, _ in VLLM:
+        (tmp_path / "alone").mkdir(exist_ok=True)
+        shutil.copy(tmp_path / "mine" / device, tmp_path / "alone" / device)
+    items = {item.place.partition("/")[0]: item for item in find_items(tmp_path) if item.kind == "traces"}
+    assert [len(items[name].host_files) for name in ("alone", "mine")] == [0, 2]
+
+
+def test_what_lies_in_two_folders_is_imported(tmp_path, captured):
+    _lay_out(tmp_path / "job", captured, MEGATRON)
+    (item,) = find_items(tmp_path / "job")
+    study = Study.create(tmp_path / "study")
+    name = import_item(study, tmp_path / "job", item.id, "mine", lambda _done, _total: None)
+    given = convert_files([pair[1] for pair in captured], [pair[0] for pair in captured])
+    assert study.workload(name).graphs == given.graphs
