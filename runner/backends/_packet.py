@@ -166,7 +166,7 @@ def _trains(network: PacketNetwork, report: engine.FabricReport) -> list[str]:
     told = (
         f"Up to {report.largest_train} packets of a message travelled as one event (PACKET_TRAIN {asked}), "
         "which moved the makespans of the 120 experiments of docs/fidelity.md by 0.00 % (median), and by "
-        "2.0 % at most. Every packet by itself: PACKET_TRAIN 1."
+        "2.1 % at most. Every packet by itself: PACKET_TRAIN 1."
     )
     ended = " A pause came near, and packets travelled by themselves from then on."
     return [told + ended if report.trains_ended else told]
