@@ -13,8 +13,8 @@ __all__ = ["MOVED", "in_step", "may_drift", "moved_by_shaking"]
 _SHAKES = (2.0, 8.0)
 # A makespan that moves by this share hangs on it.
 MOVED = 0.002
-# Messages of one size whose times differ by a larger share are not in step.
-_IN_STEP = 0.02
+# Messages of one size whose times differ by a larger share are not in step: long ones by little.
+_IN_STEP = 0.001
 # Fewer steps than this, one after the other, do not add up.
 _FEW_STEPS = 6
 

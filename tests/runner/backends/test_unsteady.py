@@ -73,6 +73,7 @@ def test_few_steps_and_equal_ones_do_not_drift():
     assert not may_drift(flows([]), 0)
     assert not may_drift(flows([100] * 20), 2000)
     assert may_drift(flows([100] * 19 + [150]), 2050)
+    assert may_drift(flows([91_000] * 19 + [92_000]), 1_821_000)  # a longer way matters less to long ones
     assert not may_drift(flows([100, 150]), 250)
     assert not may_drift(flows([100, 300] * 10, [1000, 2000] * 10), 4000)  # larger ones may take longer
 
