@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Write docs/fidelity.md: how far the analytical backends are from the packet-level one, and where.
+"""Write docs/fidelity.md: how far each backend is from the packet-level one, where, and what it costs.
 
 ``python scripts/fidelity_report.py [-o FOLDER]`` simulates every pattern of communication, of every size, on
-every network, with every backend; `packet` is the measure of the others.
+every network, with every backend, and some larger messages and pauses; `packet` is the measure of the others.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,13 +26,16 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 PATTERNS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ring-shift", "incast")
 SIZES = {"16 KiB": 1 << 14, "256 KiB": 1 << 18, "4 MiB": 1 << 22, "16 MiB": 1 << 24}
 # Ranks behind leaf switches whose way up is half as wide as their way down: two tiers, 100 Gb/s.
-_CLOS = {
+_CLOS: dict[str, Any] = {
     "topology": ["Switch"],
     "npus_count": [16],
     "bandwidth": [11.642],
     "latency": [500.0],
     "packet": {"fabric": {"hosts_per_leaf": 4, "oversubscription": 2}},
 }
+# The same with so little buffer that switches pause their neighbours.
+_PAUSES = _CLOS | {"packet": _CLOS["packet"] | {"BUFFER_SIZE": 1}}
+_OWN = {"clos-16": _CLOS, "clos-16-1mib": _PAUSES}
 NETWORKS = {
     "ring-8": "8 ranks in a ring",
     "dgx-a100-8": "8 ranks on one switch, 300 GB/s",
@@ -37,8 +43,26 @@ NETWORKS = {
     "dgx-a100-2x8": "2 hosts of 8 ranks",
     "clos-16": "16 ranks, 4 a leaf, 2:1 oversubscribed",
 }
-BACKENDS = ("analytical-unaware", "analytical-aware", "packet")
+# Beside the grid: network, pattern, size.
+BEYOND = [
+    *((name, pattern, "64 MiB") for name in NETWORKS for pattern in ("all-reduce", "all-to-all")),
+    *(
+        ("clos-16-1mib", pattern, size)
+        for pattern in ("all-reduce", "all-to-all", "incast")
+        for size in ("4 MiB", "16 MiB")
+    ),
+]
+_ABOUT = NETWORKS | {"clos-16-1mib": "`clos-16` with 1 MiB of buffer a switch, which pauses its neighbours"}
+# From the cheapest to the measure of all, with the colour of each in the picture.
+BACKENDS = {
+    "analytical-unaware": "#c2410c",
+    "analytical-aware": "#a16207",
+    "flow": "#1d4ed8",
+    "packet": "#111827",
+}
 MEASURE = "packet"
+FLOW = "flow"
+_AUTO = "flow without a flag, else packet"
 _READING = (
     "* `analytical-unaware` is good where messages do not meet: rings, and ring algorithms on one switch. "
     "Its messages carry no headers (up to 8 % of the time of large ones) and never wait, so it is far too "
@@ -47,9 +71,11 @@ _READING = (
     "is what counts. It stores every message whole at each device before it passes it on, as ASTRA-sim "
     "does, where packets follow one another: a large message over two links takes almost twice its time, "
     "over four almost four times.",
-    "* The truth is usually between the two, nearer to the first for ring algorithms. Where they agree, no "
-    "packets need to be simulated; where they do not, ask `packet`.",
+    "* `flow` is good everywhere but where its [flags](backends.md#flow) say so: they stand beside its "
+    "error. `auto` keeps its answer without a flag and asks `packet` with one: below, the row "
+    f"*{_AUTO}*, whose cost is that of both.",
 )
+_ERRORS = ("0.01 % or less", "0.1 %", "1 %", "10 %", "100 %")
 _CELL, _LEFT, _TOP = 64, 260, 70
 
 
@@ -58,74 +84,98 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", type=Path, default=DOCS, help="folder to write (docs)")
     folder = parser.parse_args().output
+    grid = [(name, *rest) for name in NETWORKS for rest in itertools.product(PATTERNS, SIZES)]
     try:
-        table = errors(run_grid(PATTERNS, SIZES, list(NETWORKS), BACKENDS))
+        table = errors(run(grid + BEYOND, list(BACKENDS)))
     except ChakrascopeError as error:
         sys.exit(str(error))
     (folder / "images").mkdir(parents=True, exist_ok=True)
     (folder / "images" / "fidelity.svg").write_text(draw(table), encoding="utf-8")
+    (folder / "images" / "fidelity-cost.svg").write_text(draw_cost(table), encoding="utf-8")
     (folder / "fidelity.md").write_text(report(table), encoding="utf-8")
 
 
-def run_grid(
-    patterns: Sequence[str], sizes: dict[str, int], networks: Sequence[str], backends: Sequence[str]
-) -> pd.DataFrame:
-    """Return a row for each experiment of the grid, with the makespan in ns of each backend."""
+def run(experiments: Sequence[tuple[str, str, str]], backends: Sequence[str]) -> pd.DataFrame:
+    """Return a row for each experiment (network, pattern, size) and backend.
+
+    Columns beside these: *makespan_ns*, *seconds* of processor time and the *flags* of `FLOW`.
+    """
     rows = []
-    for name in networks:
+    for name, pattern, label in experiments:
         network = load(name)
-        for pattern in patterns:
-            for label, size in sizes.items():
-                workload = microbenchmark(pattern, network.num_ranks, size)
-                row: dict[str, Any] = {"network": name, "pattern": pattern, "size": label}
-                for backend in backends:
-                    row[backend] = simulate(workload, "default", network, backend=backend).makespan_ns
-                rows.append(row)
-                print(row, file=sys.stderr)
-    grid: pd.DataFrame = pd.DataFrame(rows)
-    return grid
+        workload = microbenchmark(pattern, network.num_ranks, size_of(label))
+        for backend in backends:
+            begun = time.process_time()
+            result = simulate(workload, "default", network, backend=backend)
+            row = {"network": name, "pattern": pattern, "size": label, "backend": backend}
+            rows.append(
+                row
+                | {
+                    "makespan_ns": result.makespan_ns,
+                    "seconds": time.process_time() - begun,
+                    "flags": " ".join(result.provenance.get(FLOW, {}).get("flags", [])),
+                }
+            )
+            print(rows[-1], file=sys.stderr)
+    table: pd.DataFrame = pd.DataFrame(rows)
+    return table
+
+
+def size_of(label: str) -> int:
+    """Return the bytes that a label such as ``4 MiB`` means."""
+    number, unit = label.split()
+    return int(number) << {"KiB": 10, "MiB": 20}[unit]
 
 
 def load(name: str) -> NetworkConfig:
     """Return the network *name* of the grid."""
-    return NetworkConfig.from_mapping(_CLOS, name) if name == "clos-16" else NetworkConfig.preset(name)
+    return NetworkConfig.from_mapping(_OWN[name], name) if name in _OWN else NetworkConfig.preset(name)
 
 
-def errors(grid: pd.DataFrame, measure: str = MEASURE) -> pd.DataFrame:
-    """Return the grid in long form: a row a backend, with its *error* relative to the backend *measure*."""
-    keys = ["network", "pattern", "size", measure]
-    table: pd.DataFrame = grid.melt(keys, var_name="backend", value_name="makespan_ns")
-    table["error"] = table["makespan_ns"] / table[measure] - 1
-    return table
+def errors(table: pd.DataFrame, measure: str = MEASURE) -> pd.DataFrame:
+    """Return the table of `run` with the *error* of each row relative to the backend *measure*."""
+    keys = ["network", "pattern", "size"]
+    true = table[table["backend"] == measure].set_index(keys)["makespan_ns"].rename("true_ns")
+    joined: pd.DataFrame = table.join(true, on=keys)
+    joined["error"] = joined["makespan_ns"] / joined["true_ns"] - 1
+    return joined
 
 
 def report(table: pd.DataFrame) -> str:
     """Return the page as Markdown."""
+    others = table[table["backend"] != MEASURE]
     parts = [
-        "# Where the analytical backends are good enough",
+        "# How far each backend is from packets, and what it costs",
         "",
         "Written by `python scripts/fidelity_report.py`; do not edit. The makespan of one operation on each "
         "backend, relative to `packet`, which simulates every packet: +5 % means that the backend takes 5 % "
         "longer. System `default` (ring algorithms, direct all-to-all, 4 chunks), no congestion control. "
-        "`packet` is a model as well: [how true it is](backends.md#packet).",
+        "`packet` is a model as well: [how true it is](backends.md#packet). Times are processor time on one "
+        "core of the machine that wrote the page, with what every simulation begins with (about 20 ms).",
         "",
-        "![Relative error of each experiment](images/fidelity.svg)",
+        "![Error against cost of each experiment](images/fidelity-cost.svg)",
         "",
         *_READING,
         "",
         "## In short",
         "",
-        *_markdown(_summary(table, ["network", "backend"])),
+        *_markdown(_summary(pd.concat([table, _auto(table)]), ["backend"])),
         "",
-        *_markdown(_summary(table, ["pattern", "backend"])),
+        *_markdown(_summary(others, ["network", "backend"])),
+        "",
+        *_markdown(_summary(others, ["pattern", "backend"])),
         "",
         *_markdown(_summary(table, ["size", "backend"])),
         "",
         "## Networks",
         "",
-        *[f"* `{name}`: {NETWORKS[name]}" for name in table["network"].unique()],
+        *[f"* `{name}`: {_ABOUT[name]}" for name in table["network"].unique()],
         "",
         "## Every experiment",
+        "",
+        "The error and the time taken; beside `packet` its makespan.",
+        "",
+        "![Relative error of each experiment](images/fidelity.svg)",
         "",
         *_markdown(_every(table)),
         "",
@@ -133,27 +183,47 @@ def report(table: pd.DataFrame) -> str:
     return "\n".join(parts)
 
 
+def _auto(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of what `auto` does: those of `FLOW`, and with a flag those of `MEASURE` too."""
+    keys = ["network", "pattern", "size"]
+    packets = table[table["backend"] == MEASURE].set_index(keys)["seconds"].rename("packet_s")
+    rows: pd.DataFrame = table[table["backend"] == FLOW].join(packets, on=keys)
+    flagged = rows["flags"] != ""
+    return rows.assign(
+        backend=_AUTO,
+        error=rows["error"].where(~flagged, 0.0),
+        seconds=rows["seconds"] + rows["packet_s"].where(flagged, 0.0),
+    )
+
+
 def _summary(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Return how large the errors are, whatever their sign, in groups."""
-    grouped = table.assign(size_of=table["error"].abs()).groupby(by, sort=False)["size_of"]
-    found = grouped.agg(["count", "median", "max"]).reset_index()
-    found["within 10 %"] = grouped.agg(lambda sizes: f"{(sizes <= 0.1).sum()}").to_numpy()
-    for column in ("median", "max"):
-        found[column] = found[column].map("{:.1%}".format)
-    shown: pd.DataFrame = found.rename(columns={"count": "experiments", "max": "largest"})
-    return shown
+    """Return how large the errors are, whatever their sign, and what they took, in groups."""
+    groups = table.assign(size_of=table["error"].abs()).groupby(by, sort=False)
+    found = groups["size_of"].agg(["count", "median", "max"])
+    found.insert(2, "90 %", groups["size_of"].quantile(0.9))
+    shown: pd.DataFrame = found.map("{:.1%}".format).assign(count=found["count"])
+    shown["within 2 %"] = groups["size_of"].agg(lambda sizes: (sizes <= 0.02).sum()).astype(int)
+    shown["median time"] = groups["seconds"].median().map(_time)
+    shown["all of them"] = groups["seconds"].sum().map(_time)
+    return shown.reset_index().rename(columns={"count": "experiments", "max": "largest"})
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
 
 
 def _every(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the makespans of `MEASURE` in µs and the others' errors, a row an experiment."""
-    keys = ["network", "pattern", "size", MEASURE]
-    wide: pd.DataFrame = table.pivot_table(
-        index=keys, columns="backend", values="error", sort=False
-    ).reset_index()
-    wide[MEASURE] = (wide[MEASURE] / 1000).map("{:,.1f} µs".format)
-    for backend in table["backend"].unique():
-        wide[backend] = wide[backend].map("{:+.1%}".format)
-    return wide
+    """Return error and time of every backend, a row an experiment; of `MEASURE` the makespan."""
+    cells = []
+    for row in table.to_dict("records"):
+        made = f"{row['makespan_ns'] / 1000:,.1f} µs" if row["backend"] == MEASURE else f"{row['error']:+.1%}"
+        cells.append(f"{made}, {_time(row['seconds'])}" + (f", {row['flags']}" if row["flags"] else ""))
+    keys = ["network", "pattern", "size"]
+    wide = table.assign(cell=cells).set_index([*keys, "backend"])["cell"].unstack("backend", sort=False)
+    order = [MEASURE, *(name for name in wide.columns if name != MEASURE)]
+    places = table[keys].drop_duplicates()
+    shown: pd.DataFrame = places.join(wide[order], on=keys)
+    return shown
 
 
 def _markdown(table: pd.DataFrame) -> Iterator[str]:
@@ -165,8 +235,10 @@ def _markdown(table: pd.DataFrame) -> Iterator[str]:
 
 def draw(table: pd.DataFrame) -> str:
     """Return the errors as coloured cells (SVG): blue is too short, red too long."""
+    table = table[table["backend"] != MEASURE]
     rows = table[["network", "pattern"]].drop_duplicates().reset_index(drop=True)
-    columns = table[["backend", "size"]].drop_duplicates().reset_index(drop=True)
+    columns = table[["backend", "size"]].drop_duplicates()
+    columns = columns.sort_values("backend", key=lambda names: names.map(list(BACKENDS).index), kind="stable")
     row_of = {key: index for index, key in enumerate(rows.itertuples(index=False, name=None))}
     column_of = {key: index for index, key in enumerate(columns.itertuples(index=False, name=None))}
     shapes = [_text(10, 24, "Error of the makespan, relative to every packet simulated", size=16)]
@@ -183,7 +255,53 @@ def draw(table: pd.DataFrame) -> str:
         colour = _colour(float(key["error"]))
         shapes.append(f'<rect x="{x}" y="{y}" width="{_CELL - 2}" height="16" fill="{colour}"/>')
         shapes.append(_text(x + _CELL / 2, y + 12, f"{key['error']:+.1%}", anchor="middle"))
-    width, height = _LEFT + _CELL * len(columns) + 20, _TOP + 18 * len(rows) + 20
+    return _picture(_LEFT + _CELL * len(columns) + 20, _TOP + 18 * len(rows) + 20, shapes)
+
+
+def draw_cost(table: pd.DataFrame) -> str:
+    """Return error against processor time (SVG, both logarithmic), a dot an experiment and backend.
+
+    The ring of each backend is at the medians; `MEASURE` has no error, and lies on the lowest line.
+    """
+    width, height, left, top, bottom = 860, 460, 70, 60, 400
+    least, most = 1e-4, 4.0
+    seconds = table["seconds"].clip(lower=1e-3)
+    first, last = math.floor(math.log10(seconds.min())), math.ceil(math.log10(seconds.max()))
+
+    def across(value: float) -> float:
+        return left + (width - left - 30) * (math.log10(max(value, 1e-3)) - first) / max(last - first, 1)
+
+    def up(error: float) -> float:
+        share = math.log10(min(max(abs(error), least), most) / least) / math.log10(most / least)
+        return bottom - (bottom - top) * share
+
+    shapes = [_text(10, 24, "Error of the makespan against the time the simulation takes", size=16)]
+    for error, words in zip((least, 1e-3, 1e-2, 0.1, 1.0), _ERRORS, strict=True):
+        shapes.append(f'<path d="M{left} {up(error):.1f}H{width - 30}" stroke="#d1d5db"/>')
+        shapes.append(_text(left + 4, up(error) - 4, words))
+    for power in range(first, last + 1):
+        x = across(10.0**power)
+        shapes.append(f'<path d="M{x:.1f} {top}V{bottom}" stroke="#e5e7eb"/>')
+        shapes.append(_text(x, bottom + 18, _time(10.0**power), anchor="middle"))
+    shapes.append(_text((left + width) / 2, bottom + 40, "processor time of one simulation", anchor="middle"))
+    for place, backend in enumerate(table["backend"].unique()):
+        rows, colour = table[table["backend"] == backend], BACKENDS.get(backend, "#6b7280")
+        dots = zip(rows["seconds"], rows["error"], strict=True)
+        shapes += [
+            f'<circle cx="{across(s):.1f}" cy="{up(e):.1f}" r="3" fill="{colour}" fill-opacity="0.45"/>'
+            for s, e in dots
+        ]
+        x, y = across(rows["seconds"].median()), up(rows["error"].abs().median())
+        shapes.append(
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="9" fill="none" stroke="{colour}" stroke-width="3"/>'
+        )
+        shapes.append(f'<circle cx="{left + 12 + 180 * place}" cy="42" r="5" fill="{colour}"/>')
+        shapes.append(_text(left + 22 + 180 * place, 46, backend, size=13))
+    return _picture(width, height, shapes)
+
+
+def _picture(width: float, height: float, shapes: list[str]) -> str:
+    """Return shapes on white, which both light and dark pages show alike."""
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif">'
     )

@@ -1,7 +1,9 @@
 import importlib.util
+from itertools import product
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import pandas as pd
 import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "fidelity_report.py"
@@ -15,20 +17,36 @@ def script():
     return module
 
 
+EXPERIMENTS = [
+    (network, pattern, "1 KiB") for network in ("ring-8", "clos-16") for pattern in ("all-reduce", "incast")
+]
+
+
 @pytest.fixture(scope="module")
-def table(script):
-    grid = script.run_grid(
-        ["all-reduce", "incast"], {"1 KiB": 1024}, ["ring-8", "clos-16"], script.BACKENDS[:2]
-    )
-    return script.errors(grid.assign(packet=2 * grid["analytical-unaware"]))
+def simulated(script):
+    return script.run(EXPERIMENTS, ["analytical-unaware", "flow"])
+
+
+@pytest.fixture(scope="module")
+def table(script, simulated):
+    """Return the errors as if packets took twice what the unaware backend says, and a tenth of a second."""
+    unaware = simulated[simulated["backend"] == "analytical-unaware"]
+    packet = unaware.assign(backend="packet", makespan_ns=2 * unaware["makespan_ns"], seconds=0.1, flags="")
+    incast = (simulated["backend"] == "flow") & (simulated["pattern"] == "incast")
+    flagged = simulated.assign(flags=simulated["flags"].mask(incast, "pauses"))
+    return script.errors(pd.concat([flagged, packet], ignore_index=True))
 
 
 def test_errors_are_relative_to_the_measure(table):
-    assert len(table) == 2 * 2 * 2
+    assert len(table) == 2 * 2 * 3
     assert (table.loc[table["backend"] == "analytical-unaware", "error"] == -0.5).all()
-    aware = table[table["backend"] == "analytical-aware"]
-    # Fifteen messages share the last link to the first rank.
-    assert aware.set_index(["network", "pattern"]).loc[("clos-16", "incast"), "error"] > -0.5
+    assert (table.loc[table["backend"] == "packet", "error"] == 0).all()
+    assert (table["seconds"] > 0).all()
+
+
+def test_the_flags_of_flow_are_in_the_table(script):
+    found = script.run([("clos-16", "all-to-all", "16 KiB")], ["analytical-unaware", "flow"])
+    assert found["flags"].tolist() == ["", "bursts"]
 
 
 def test_the_page_has_every_experiment(script, table):
@@ -36,12 +54,50 @@ def test_the_page_has_every_experiment(script, table):
     assert (
         sum(line.startswith(("| ring-8 | all-reduce | 1 KiB", "| clos-16 | incast |")) for line in lines) == 2
     )
-    assert "| ring-8 | analytical-unaware | 2 | 50.0% | 50.0% | 0 |" in lines
+    (row,) = (line for line in lines if line.startswith("| ring-8 | analytical-unaware |"))
+    assert row.startswith("| ring-8 | analytical-unaware | 2 | 50.0% | 50.0% | 50.0% | 0 |")
+    (row,) = (line for line in lines if line.startswith("| clos-16 | incast |"))
+    assert row.count(" ms") == 3
+    assert ", pauses |" in row
+    assert "µs, 100 ms |" in row
+
+
+def test_auto_is_right_where_it_asks_packets_and_costs_both(script, table):
+    rows = script._auto(table).set_index(["network", "pattern"])
+    flow = table[table["backend"] == "flow"].set_index(["network", "pattern"])
+    flagged = flow["flags"] != ""
+    assert flagged.any()
+    assert (rows["error"][flagged] == 0).all()
+    assert (rows["error"][~flagged] == flow["error"][~flagged]).all()
+    assert (rows["seconds"] - flow["seconds"]).round(6).tolist() == [0.1 * flag for flag in flagged]
 
 
 def test_the_figure_has_a_cell_for_each_error(script, table):
     cells = ET.fromstring(script.draw(table)).findall("{*}rect")
-    assert len(cells) == 1 + len(table)
+    assert len(cells) == 1 + (table["backend"] != "packet").sum()
+
+
+def test_the_picture_has_a_dot_for_each_simulation_and_two_rings_a_backend(script, table):
+    picture = ET.fromstring(script.draw_cost(table))
+    dots = picture.findall("{*}circle")
+    assert len(dots) == len(table) + 2 * table["backend"].nunique()
+    assert all(0 < float(dot.get("cx")) < float(picture.get("width")) for dot in dots)
+    assert all(0 < float(dot.get("cy")) < float(picture.get("height")) for dot in dots)
+    words = {text.text for text in picture.findall("{*}text")}
+    assert {"analytical-unaware", "flow", "packet"} <= words
+
+
+def test_the_published_page_is_of_the_experiments_of_the_script(script):
+    page = (SCRIPT.parent.parent / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    grid = [(name, *rest) for name in script.NETWORKS for rest in product(script.PATTERNS, script.SIZES)]
+    for experiment in grid + script.BEYOND:
+        assert page.count(f"\n| {' | '.join(experiment)} |") == 1, experiment
+    assert all(f"| {backend} |" in page for backend in script.BACKENDS)
+
+
+@pytest.mark.parametrize(("label", "size"), [("16 KiB", 16384), ("64 MiB", 1 << 26)])
+def test_labels_are_sizes(script, label, size):
+    assert script.size_of(label) == size
 
 
 def test_every_network_of_the_grid_exists(script):
