@@ -36,9 +36,9 @@ _NARROW = {
     "speeds": ["fastest_ns", "slowest_ns"],
 }
 _FROM = (
-    "last: the rank that came last. from: how that is known. duration: the operation took least there, which "
-    "needs no clocks; begin or enqueue: by when each rank began or issued it, with clocks corrected as far "
-    "as the logs allow. All columns: --show collectives --format csv"
+    "last: the rank that came last, - where none did. from: how that is known. duration: the operation took "
+    "least there, which needs no clocks; begin or enqueue: by when each rank began or issued it, with clocks "
+    "corrected as far as the logs allow. All columns: --show collectives --format csv"
 )
 _SPEED = (
     "transfer: the median on the rank that came last, which waited for nobody; longest: on the one that "
@@ -108,6 +108,8 @@ def _print_for_people(
         if show not in (None, name):
             continue
         rows = table(matched).drop(columns=_NARROW[name]).rename(columns=_PLAIN)
+        if "last" in rows:
+            rows["last"] = ["-" if rank < 0 else str(rank) for rank in rows["last"]]
         print_frame(rows, "table", title=_TITLES[name], limit=20 if show is None else 1000)
         if not rows.empty and name != "stragglers":
             console.print(f"[dim]{_FROM if name == 'collectives' else _SPEED}.[/]")
