@@ -126,7 +126,9 @@ def test_a_step_that_also_logs_is_not_the_one_converted(tmp_path, script, run_ra
     done = run_ranks(script("import time; " + logging), ranks=2, warmup=2, steps=2)
     assert done.returncode == 0, done.stderr
     metadata = convert(tmp_path / "out").metadata
-    assert (metadata["steps"], metadata["assumptions"]) == ([3], [])
+    # How much longer captured steps take is the machine's affair.
+    told = [text for text in metadata["assumptions"] if not text.startswith("captured steps take")]
+    assert (metadata["steps"], told) == ([3], [])
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=9))
