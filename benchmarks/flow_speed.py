@@ -20,7 +20,7 @@ MIB, GIB = 1 << 20, 1 << 30
 
 @dataclass(frozen=True)
 class Case:
-    """A pattern of communication of so many bytes a rank."""
+    """A pattern of communication, and how many bytes each rank sends."""
 
     pattern: str
     ranks: int

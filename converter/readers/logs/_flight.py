@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ....errors import TraceFormatError
-from ..._files import read_json, unpacked_file
+from ..._files import unpacked_file
 from ...chakra import NodeType
 from .._nccl import LoggedCollective, dtype_bytes, logged_collective
 from ._model import (
@@ -102,7 +102,10 @@ def _dump(path: Path) -> _Dump:
     """Read the file, whichever of the two formats it has."""
     data = unpacked_file(path)
     if not data.startswith(_PICKLE):
-        return read_json(path, _Dump)
+        try:
+            return msgspec.json.decode(data, type=_Dump)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise damaged(str(path), f"it is no flight record ({error})") from error
     try:
         return msgspec.convert(plain_values(data), _Dump)
     except NotPlain as error:

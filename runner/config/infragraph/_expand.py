@@ -134,6 +134,10 @@ class _Expansion:
     def _device(self, name: str, where: str) -> Device:
         devices = self._whole.devices
         if name not in devices:
+            if not devices:
+                raise ConfigError(
+                    f"{where} is of the device {shown(name)}, but there are no 'devices'; add it there."
+                )
             raise ConfigError(f"{where} is of the device {shown(name)}{did_you_mean(name, devices)}")
         return devices[name]
 

@@ -158,13 +158,7 @@ def test_every_control_repeats_astra_sim_where_chance_decides_nothing(data_dir, 
     chosen = [case for case in cases if case["cc_mode"] == control]
     assert chosen
     for case in chosen:
-        result = simulate(
-            case_workload(case),
-            case_system(case),
-            case_network(case),
-            backend="packet",
-            semantics="astra-sim",
-        )
+        result = run_case(case)
         if case["exact"]:
             assert result.ranks["finish_ns"].tolist() == case["cycles"], case["id"]
         # One draw of chance against another.
@@ -178,13 +172,7 @@ def test_all_recorded_cases_are_within_a_third_of_a_percent(shared):
     for case in read_cases(shared / "reference" / "ns3.jsonl.gz"):
         if sum(flow[2] for flow in case["fct"]) > 24 << 20:
             continue
-        result = simulate(
-            case_workload(case),
-            case_system(case),
-            case_network(case),
-            backend="packet",
-            semantics="astra-sim",
-        )
+        result = run_case(case)
         finish = result.ranks["finish_ns"].to_numpy()
         deviation = np.abs(finish - case["cycles"]).max() / max(case["cycles"])
         assert deviation < 0.0035, case["id"]

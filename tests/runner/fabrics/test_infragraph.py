@@ -393,6 +393,11 @@ def test_bad_files_are_refused_in_one_sentence(path, value, words, tmp_path):
         load(tmp_path, changed(path, value))
 
 
+def test_instances_without_any_device_are_told_where_it_belongs():
+    with pytest.raises(ConfigError, match=r"is of the device 'server', but .* no 'devices'"):
+        described({"instances": [{"name": "host", "device": "server", "count": 2}]})
+
+
 def test_devices_nested_without_end_are_refused():
     chain = [{"name": f"d{n}", "components": [part(f"d{n + 1}", "device")]} for n in range(3000)]
     data = {
