@@ -35,6 +35,8 @@ FLAGS = {
     "loss": "Links lose packets, and flows lose none; ask 'packet'.",
 }
 
+_NO_QUEUES = "Flows share links instead of queueing at them: queueing times of links are 0, not measured."
+
 
 class FlowBackend(NativeBackend):
     """Messages share links fairly, as the packets of the backend ``packet`` would have them do.
@@ -87,7 +89,8 @@ class FlowBackend(NativeBackend):
         if times:
             facts["flow_completion_ns"] = times
         warnings = [*result.provenance["warnings"], *network.warnings(), *(FLAGS[flag] for flag in flags)]
-        provenance = result.provenance | {"flow": facts, "warnings": warnings}
+        assumptions = [*result.provenance["assumptions"], _NO_QUEUES]
+        provenance = result.provenance | {"flow": facts, "warnings": warnings, "assumptions": assumptions}
         return replace(result, flows=flows, provenance=provenance)
 
 

@@ -221,6 +221,14 @@ def test_a_run_has_causes_links_and_flows(tmp_path):
     assert Result.load(tmp_path / "run").flows.equals(result.flows)
 
 
+def test_that_queues_are_not_measured_is_told():
+    result = carry(star(2), [(0, 1, 1 << 20)])
+    assert not result.links["queue_ns"].any()
+    assert any(
+        "queueing times of links are 0, not measured" in text for text in result.provenance["assumptions"]
+    )
+
+
 def test_hosts_that_nothing_joins_are_refused():
     fabric = network(
         2, nodes=4, switches=[2, 3], links=[[0, 2, "1Gbps", "1ns", 0], [1, 3, "1Gbps", "1ns", 0]]
