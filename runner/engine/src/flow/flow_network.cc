@@ -87,6 +87,7 @@ void FlowNetwork::carry(std::uint32_t message) {
     flow.packets = timing_.packets(flow.bytes);
     flow.bundle = bundle_of(hosts_[static_cast<std::size_t>(route.source)],
                             hosts_[static_cast<std::size_t>(route.destination)], flow.bytes);
+    kept_.hold(flow.bundle);
     for (const std::uint32_t link : sharing_.forward(flow.bundle)) ++expected_[link];
     announced_.push_back(keep(flow));
 }
@@ -119,18 +120,18 @@ std::uint32_t FlowNetwork::bundle_of(std::int32_t source, std::int32_t destinati
     const Window window = window_of(source, destination, bytes);
     auto hash = std::bit_cast<std::uint64_t>(window.count);
     for (const std::uint32_t link : path_) hash = (hash ^ link) * 0x9E3779B97F4A7C15ULL + (hash >> 31);
-    std::vector<std::uint32_t>& known = places_[hash];
-    for (const std::uint32_t bundle : known) {
+    const std::uint32_t known = kept_.find(hash, [&](std::uint32_t bundle) {
         const auto there = sharing_.forward(bundle);
         const auto back = sharing_.back(bundle);
         const auto middle = path_.begin() + static_cast<std::ptrdiff_t>(forward_);
-        if (bundles_[bundle].window.count == window.count &&
-            std::equal(there.begin(), there.end(), path_.begin(), middle) &&
-            std::equal(back.begin(), back.end(), middle, path_.end()))
-            return bundle;
-    }
-    known.push_back(add_bundle(window));
-    return known.back();
+        return windows_[bundle].count == window.count &&
+               std::equal(there.begin(), there.end(), path_.begin(), middle) &&
+               std::equal(back.begin(), back.end(), middle, path_.end());
+    });
+    if (known != Kept::kNone) return known;
+    const std::uint32_t bundle = kept_.put(hash);
+    set_bundle(bundle, window);
+    return bundle;
 }
 
 // Flows of about as many windows are of one kind.
@@ -147,17 +148,18 @@ Window FlowNetwork::window_of(std::int32_t source, std::int32_t destination, std
     return {static_cast<double>(packets) * timing_.packet_bytes(), 0, kind};
 }
 
-std::uint32_t FlowNetwork::add_bundle(const Window& window) {
+void FlowNetwork::set_bundle(std::uint32_t bundle, Window window) {
     const std::span<const std::uint32_t> there(path_.data(), forward_);
     const std::span<const std::uint32_t> back(path_.data() + forward_, path_.size() - forward_);
-    Bundle bundle;
-    bundle.window = window;
-    for (const std::uint32_t link : there) bundle.window.rtt += timing_.full(link) + timing_.delay(link);
-    bundle.window.rtt += timing_.answer_time(back);
-    const std::uint32_t number = sharing_.add(there, back, bundle.window);
-    bundles_.push_back(std::move(bundle));
-    ends_.set(number, Ends::kNever);
-    return number;
+    for (const std::uint32_t link : there) window.rtt += timing_.full(link) + timing_.delay(link);
+    window.rtt += timing_.answer_time(back);
+    if (bundle == windows_.size()) {
+        windows_.emplace_back();
+        pacing_.add();
+        sharing_.add();
+    }
+    windows_[bundle] = window;
+    sharing_.set_path(bundle, there, back, window);
 }
 
 // Simulate up to the limit, exclusive; returns whether anything was added to the queue.
@@ -166,8 +168,8 @@ bool FlowNetwork::advance(std::int64_t limit_ns) {
     added_ = limit_ns < 0 ? Ends::kNever : static_cast<double>(limit_ns) * kPsPerNs;
     const double limit = added_;
     for (;;) {
-        const double next =
-            std::min(reaches_.empty() ? Ends::kNever : reaches_.top().time, ends_.first_time());
+        const double reached = reaches_.empty() ? Ends::kNever : reaches_.top().time;
+        const double next = std::min({reached, pacing_.first_time(), due_});
         if (next >= added_) break;
         step(next);
         if (++steps_ % kStepsAPoll == 0 && !events_.keep_going(static_cast<Time>(next / kPsPerNs)))
@@ -211,25 +213,39 @@ double FlowNetwork::amount(const Flow& flow) const {
     const double last = timing_.sending(link, flow.packets.last_bytes) / full;
     const double amount = (static_cast<double>(flow.packets.count - 1) + last) * timing_.packet_bytes();
     if (settings_.control != packet::Control::Hpcc) return amount;
-    const double beyond = std::max(amount - bundles_[flow.bundle].window.bytes, 0.0);
+    const double beyond = std::max(amount - windows_[flow.bundle].bytes, 0.0);
     return amount - beyond + beyond / settings_.target_utilisation;
 }
 
 void FlowNetwork::step(double time) {
     end(time);
     reach(time);
-    solve(time);
+    if (due_ <= time) solve(time);
+}
+
+// By which share of their time flows may come or go late: they hardly matter to many others.
+double FlowNetwork::together() const {
+    return kTogether * std::min(static_cast<double>(sharing_.active()) / kManyBundles, kMostTogether);
+}
+
+// How long a flow that arrives can wait for its rate, which is then made up for.
+double FlowNetwork::patience(const Flow& flow) const {
+    const double share = together();
+    if (share < kTogether) return 0;
+    const std::uint32_t link = sharing_.forward(flow.bundle)[flow.hop];
+    return share * flow.amount * expected_[link] / sharing_.line(link).capacity;
 }
 
 void FlowNetwork::reach(double time) {
-    arrived_.clear();
+    const std::size_t first = arrived_.size();
     while (!reaches_.empty() && reaches_.top().time <= time) {
         arrived_.push_back(reaches_.top().flow);
         reaches_.pop();
     }
     // What stands in a queue is looked at before any of them joins it.
-    std::size_t joining = 0;
-    for (const std::uint32_t number : arrived_) {
+    std::size_t joining = first;
+    for (std::size_t i = first; i < arrived_.size(); ++i) {
+        const std::uint32_t number = arrived_[i];
         Flow& flow = flows_[number];
         if (flow.hop > 0 && !flow.waited) {
             const std::uint32_t link = sharing_.forward(flow.bundle)[flow.hop];
@@ -240,32 +256,29 @@ void FlowNetwork::reach(double time) {
                 continue;
             }
         }
+        flow.joined = time;
+        due_ = std::min(due_, time + patience(flow));
         arrived_[joining++] = number;
     }
     arrived_.resize(joining);
-    take_turns();
-    for (const std::uint32_t number : arrived_) join(number, time);
+    take_turns(first);
 }
 
 // Packets of flows that join together leave in turns, so that their last ones do not leave at once.
-void FlowNetwork::take_turns() {
-    if (arrived_.size() < 2) return;
-    for (auto number = arrived_.rbegin(); number != arrived_.rend(); ++number) {
+void FlowNetwork::take_turns(std::size_t first) {
+    const std::span<const std::uint32_t> together(arrived_.data() + first, arrived_.size() - first);
+    if (together.size() < 2) return;
+    for (auto number = together.rbegin(); number != together.rend(); ++number) {
         Flow& flow = flows_[*number];
         const std::uint32_t link = sharing_.forward(flow.bundle)[flow.hop];
         flow.ahead = turns_[link]++ * timing_.sending(link, flow.packets.last_bytes);
     }
-    for (const std::uint32_t number : arrived_)
+    for (const std::uint32_t number : together)
         turns_[sharing_.forward(flows_[number].bundle)[flows_[number].hop]] = 0;
 }
 
-void FlowNetwork::join(std::uint32_t number, double time) {
-    Flow& flow = flows_[number];
-    Bundle& bundle = bundles_[flow.bundle];
-    settle(bundle, time);
-    flow.joined = time;
-    bundle.leaving.push_back({bundle.served + flow.amount, number});
-    std::push_heap(bundle.leaving.begin(), bundle.leaving.end());
+void FlowNetwork::join(std::uint32_t number) {
+    const Flow& flow = flows_[number];
     sharing_.join(flow.bundle);
     sharing_.set_queue(flow.bundle, flow.hop > 0 ? sharing_.forward(flow.bundle)[flow.hop] : Clusters::kNone);
     // Senders pace what waits for their own links; what waits elsewhere stands in queues.
@@ -274,12 +287,12 @@ void FlowNetwork::join(std::uint32_t number, double time) {
 }
 
 Checked FlowNetwork::checked(const Flow& flow) const {
-    const Window& window = bundles_[flow.bundle].window;
+    const Window& window = windows_[flow.bundle];
     return {sharing_.forward(flow.bundle), flow.hop, stake(flow), flow.amount, window.count, flow.crowded};
 }
 
 Stake FlowNetwork::stake(const Flow& flow) const {
-    const Window& window = bundles_[flow.bundle].window;
+    const Window& window = windows_[flow.bundle];
     const std::span<const std::uint32_t> path = sharing_.forward(flow.bundle);
     double arriving = std::numeric_limits<double>::infinity();
     for (const std::uint32_t link : path.first(flow.hop))
@@ -302,77 +315,59 @@ double FlowNetwork::standing(std::uint32_t link, double time) {
 // Of each flow: what its window lets stand there, what its sender can have sent more than has left, and what
 // is left of it at all.
 double FlowNetwork::standing_of(std::uint32_t number, std::uint32_t link, double time) const {
-    const Bundle& bundle = bundles_[number];
     if (sharing_.binding(number) != link) return 0;
+    const Window& window = windows_[number];
     const std::uint32_t first = sharing_.forward(number)[0];
     const double line = sharing_.line(first).capacity / std::max(expected_[first], 1);
-    const double surplus = std::max(line - bundle.rate, 0.0);
-    const double most = std::max(bundle.window.bytes - bundle.rate * bundle.window.rtt, 0.0);
-    const double served = bundle.served + bundle.rate * (time - bundle.since);
+    const double rate = pacing_.rate(number);
+    const double surplus = std::max(line - rate, 0.0);
+    const double most = std::max(window.bytes - rate * window.rtt, 0.0);
+    const double served = pacing_.served(number, time);
     double bytes = 0;
-    for (const Leaving& item : bundle.leaving) {
+    for (const Pacing::Leaving& item : pacing_.leaving(number)) {
         const double stood = std::min(most, surplus * (time - flows_[item.flow].joined));
         bytes += std::max(std::min(stood, item.key - served), 0.0);
     }
     return bytes;
 }
 
+// Flows that end soon make way at once.
 void FlowNetwork::end(double time) {
-    const double many = static_cast<double>(sharing_.active()) / kManyBundles;
-    const double together = kTogether * std::clamp(many, 1.0, kMostTogether);
-    while (ends_.first_time() < Ends::kNever) {
-        const std::uint32_t number = ends_.first();
-        Bundle& bundle = bundles_[number];
-        const double end = ends_.first_time();
-        const std::uint32_t flow = bundle.leaving.front().flow;
+    const double share = together();
+    const double early = std::max(share, kTogether);
+    for (double end = pacing_.first_time(); end < Ends::kNever; end = pacing_.first_time()) {
+        const std::uint32_t bundle = pacing_.first();
+        const std::uint32_t flow = pacing_.first_flow(bundle);
         const double age = end - static_cast<double>(flows_[flow].start_ns) * kPsPerNs;
-        if (end > time + together * age) return;
-        std::pop_heap(bundle.leaving.begin(), bundle.leaving.end());
-        bundle.leaving.pop_back();
+        if (end > time + early * age) return;
+        due_ = std::min(due_, share < kTogether ? time : time + share * age);
         finish(flow, end);
-        sharing_.leave(number);
-        ends_.set(number, next_end(bundle));
+        pacing_.leave(bundle);
+        sharing_.leave(bundle);
+        kept_.let_go(bundle);
     }
-}
-
-void FlowNetwork::settle(Bundle& bundle, double time) const {
-    if (bundle.leaving.empty()) {
-        bundle.served = 0;  // nobody remembers, and small numbers are exact
-    } else {
-        bundle.served += bundle.rate * (time - bundle.since);
-    }
-    bundle.since = time;
-}
-
-double FlowNetwork::next_end(const Bundle& bundle) const {
-    if (bundle.leaving.empty() || !(bundle.rate > 0)) return Ends::kNever;
-    return bundle.since + (bundle.leaving.front().key - bundle.served) / bundle.rate;
 }
 
 void FlowNetwork::solve(double time) {
+    ++solutions_;
+    due_ = Ends::kNever;
+    for (const std::uint32_t number : arrived_) join(number);
     const std::vector<std::uint32_t>& changed = sharing_.solve();
-    for (const std::uint32_t number : changed) {
-        Bundle& bundle = bundles_[number];
-        settle(bundle, time);
-        bundle.rate = sharing_.rate(number);
-    }
-    // Those that joined a bundle without changing its rate may end before the others.
-    const bool many = changed.size() * 16 > ends_.size();
-    for (const std::uint32_t number : changed)
-        many ? ends_.put(number, next_end(bundles_[number])) : ends_.set(number, next_end(bundles_[number]));
-    if (many) ends_.replay();
-
+    pacing_.set_rates(changed, time, [this](std::uint32_t bundle) { return sharing_.rate(bundle); });
     for (const std::uint32_t number : arrived_) {
-        const std::uint32_t place = flows_[number].bundle;
-        ends_.set(place, next_end(bundles_[place]));
+        const Flow& flow = flows_[number];
+        const double missed = pacing_.rate(flow.bundle) * (time - flow.joined);
+        pacing_.join(flow.bundle, number, flow.amount - missed, time);
+        pacing_.update(flow.bundle);
     }
+    arrived_.clear();
 }
 
 void FlowNetwork::finish(std::uint32_t number, double time) {
     const Flow& flow = flows_[number];
     const std::span<const std::uint32_t> path = sharing_.forward(flow.bundle);
     const Line& line = sharing_.line(path[flow.hop]);
-    const double slower = line.capacity / bundles_[flow.bundle].rate;
+    const double slower = line.capacity / pacing_.rate(flow.bundle);
     const double last = timing_.sending(path[flow.hop], flow.packets.last_bytes) * slower;
     Pair tail = timing_.tail(path, flow.hop, flow.packets, last);
     if (settings_.repeats_astra_sim())
@@ -395,7 +390,7 @@ void FlowNetwork::finish(std::uint32_t number, double time) {
 
 const FabricReport* FlowNetwork::report() const {
     report_.flags = validity_.flags(sharing_.clusters());
-    report_.events = steps_;
+    report_.events = solutions_;
     return &report_;
 }
 

@@ -6,13 +6,13 @@
 #include <limits>
 #include <queue>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "../fabric/report.h"
 #include "../fabric/routes.h"
 #include "../network/network.h"
-#include "ends.h"
+#include "kept.h"
+#include "pacing.h"
 #include "sharing.h"
 #include "timing.h"
 #include "validity.h"
@@ -45,21 +45,6 @@ class FlowNetwork final : public Network {
         std::uint64_t order = 0;
         std::int32_t crowded = 0;  // links behind the first that many others take too
     };
-    struct Leaving {
-        double key;  // what its bundle has served each of its flows when it is through
-        std::uint32_t flow;
-        bool operator<(const Leaving& other) const {
-            return key != other.key ? key > other.key : flow > other.flow;
-        }
-    };
-    // Flows of one path there and back.
-    struct Bundle {
-        double served = 0;  // to each of its flows since ever, until `since`
-        double since = 0;
-        double rate = 0;
-        Window window;
-        std::vector<Leaving> leaving;
-    };
     struct Reach {
         double time;
         std::uint64_t order;
@@ -79,21 +64,21 @@ class FlowNetwork final : public Network {
     void reach(double time);
     void end(double time);
     void solve(double time);
+    double together() const;
+    double patience(const Flow& flow) const;
 
     std::uint32_t bundle_of(std::int32_t source, std::int32_t destination, std::uint64_t bytes);
     Window window_of(std::int32_t source, std::int32_t destination, std::uint64_t bytes);
-    std::uint32_t add_bundle(const Window& window);
+    void set_bundle(std::uint32_t bundle, Window window);
     void find_contended(Flow& flow) const;
     double amount(const Flow& flow) const;
     double standing(std::uint32_t link, double time);
     double standing_of(std::uint32_t bundle, std::uint32_t link, double time) const;
-    void take_turns();
+    void take_turns(std::size_t first);
     Checked checked(const Flow& flow) const;
     Stake stake(const Flow& flow) const;
-    void join(std::uint32_t flow, double time);
+    void join(std::uint32_t flow);
     void finish(std::uint32_t flow, double time);
-    void settle(Bundle& bundle, double time) const;
-    double next_end(const Bundle& bundle) const;
     void use_links(const Flow& flow);
     std::uint32_t keep(const Flow& flow);
 
@@ -114,16 +99,17 @@ class FlowNetwork final : public Network {
     std::vector<std::uint32_t> announced_;
     std::vector<std::int32_t> expected_;  // flows on their way over each link
     std::priority_queue<Reach> reaches_;
-    std::vector<Bundle> bundles_;
-    std::unordered_map<std::uint64_t, std::vector<std::uint32_t>>
-        places_;                       // bundles by the hash of their links
+    std::vector<Window> windows_;  // of each bundle
+    Pacing pacing_;
+    Kept kept_;                        // bundles by the hash of their links
     std::vector<std::uint32_t> path_;  // while one is looked for
     std::size_t forward_ = 0;
-    Ends ends_;
     std::vector<Standing> standing_;
-    std::vector<std::uint32_t> arrived_;
+    std::vector<std::uint32_t> arrived_;  // flows that have no rate yet
+    double due_ = Ends::kNever;           // when rates are found again for those that came and went
     std::vector<std::uint32_t> turns_;  // of the flows that join a link together
     std::uint64_t steps_ = 0;
+    std::uint64_t solutions_ = 0;
     double added_ = 0;  // the earliest completion that this advance has told the queue
 
     mutable std::vector<LinkUse> uses_;

@@ -16,6 +16,15 @@ constexpr int kMostPasses = 12;
 constexpr double kLeast = 0.05;
 // Rates that differ by less are the same.
 constexpr double kSame = 1e-7;
+// Of many flows, answers at rates that differ by this share.
+constexpr double kSameAnswers = 1e-3;
+// So many bundles are solved for together without looking for parts, if it was in vain the time before.
+constexpr std::size_t kWhole = 256;
+constexpr int kWholePasses = 16;
+constexpr std::size_t kPrefetched = 8;
+// A bundle's rate changed in this pass, and in this solution.
+constexpr std::uint8_t kMoved = 1;
+constexpr std::uint8_t kChanged = 2;
 
 std::vector<double> capacities(const std::vector<Line>& lines) {
     std::vector<double> result;
@@ -25,32 +34,43 @@ std::vector<double> capacities(const std::vector<Line>& lines) {
 
 }  // namespace
 
-Sharing::Sharing(const std::vector<Line>& lines) : links_(lines.size()), clusters_(capacities(lines)) {
+Sharing::Sharing(const std::vector<Line>& lines)
+    : links_(lines.size()),
+      filling_(lines.size()),
+      clusters_(capacities(lines)),
+      least_cap_(std::numeric_limits<double>::infinity()) {
     for (std::size_t i = 0; i < lines.size(); ++i) links_[i].line = lines[i];
 }
 
-std::uint32_t Sharing::add(std::span<const std::uint32_t> forward, std::span<const std::uint32_t> back,
-                           const Window& window) {
-    Bundle bundle;
-    bundle.first = static_cast<std::uint32_t>(hops_.size());
-    bundle.forward = static_cast<std::uint32_t>(forward.size());
-    bundle.back = static_cast<std::uint32_t>(back.size());
-    Limits limits{window, std::numeric_limits<double>::infinity(), kNone};
-    for (const std::uint32_t link : forward) limits.line = std::min(limits.line, links_[link].line.capacity);
-    bundle.most = window.rate(limits.line, 0);
-    bundle.lag = window.lag();
-    hops_.insert(hops_.end(), forward.begin(), forward.end());
-    hops_.insert(hops_.end(), back.begin(), back.end());
-    slots_.resize(hops_.size());
-    bundles_.push_back(bundle);
-    limits_.push_back(limits);
-    return static_cast<std::uint32_t>(bundles_.size() - 1);
+void Sharing::add() {
+    bundles_.emplace_back();
+    limits_.emplace_back();
+    answers_.emplace_back();
+    settled_.push_back(0);
+    marks_.push_back(0);
 }
 
-double Sharing::load(std::uint32_t link) const {
-    double sum = links_[link].answers;
-    for (const std::uint32_t user : links_[link].users) sum += bundles_[user].flows * bundles_[user].rate;
-    return sum;
+void Sharing::set_path(std::uint32_t number, std::span<const std::uint32_t> forward,
+                       std::span<const std::uint32_t> back, const Window& window) {
+    Bundle& bundle = bundles_[number];
+    Limits& limits = limits_[number];
+    const auto length = static_cast<std::uint32_t>(forward.size() + back.size());
+    if (length > limits.room) {
+        bundle.first = static_cast<std::uint32_t>(hops_.size());
+        limits.room = length;
+        hops_.resize(hops_.size() + length);
+        slots_.resize(hops_.size());
+    }
+    bundle.forward = static_cast<std::uint16_t>(forward.size());
+    bundle.back = static_cast<std::uint16_t>(back.size());
+    std::copy(back.begin(), back.end(), std::copy(forward.begin(), forward.end(), hops_.begin() + bundle.first));
+    if (forward.size() <= kNear) std::copy(forward.begin(), forward.end(), bundle.near);
+    limits.window = window;
+    limits.line = std::numeric_limits<double>::infinity();
+    for (const std::uint32_t link : forward) limits.line = std::min(limits.line, links_[link].line.capacity);
+    answers_[number].lag = window.lag();
+    bundle.most = window.rate(limits.line, 0);
+    least_cap_ = std::min(least_cap_, bundle.most);
 }
 
 void Sharing::set_queue(std::uint32_t bundle, std::uint32_t link) {
@@ -58,9 +78,11 @@ void Sharing::set_queue(std::uint32_t bundle, std::uint32_t link) {
     affect(bundle);
 }
 
+// Windows of flows that leave in one do not limit them.
 void Sharing::affect(std::uint32_t bundle) {
-    if (limits_[bundle].affected) return;
-    limits_[bundle].affected = true;
+    Limits& limits = limits_[bundle];
+    if (limits.affected || limits.window.count <= 1) return;
+    limits.affected = true;
     affected_.push_back(bundle);
 }
 
@@ -87,6 +109,7 @@ void Sharing::limit(std::uint32_t number) {
     for (const std::uint32_t link : forward(number))
         links_[link].demand += bundle.flows * (most - bundle.most);
     bundle.most = most;
+    least_cap_ = std::min(least_cap_, most);
 }
 
 void Sharing::mark(std::uint32_t link) {
@@ -99,9 +122,11 @@ void Sharing::change(std::uint32_t number, int by) {
     Bundle& bundle = bundles_[number];
     if (bundle.flows == 0) enter(number);
     bundle.flows += by;
-    for (const std::uint32_t link : forward(number)) {
-        links_[link].demand += by * bundle.most;
-        mark(link);
+    for (const std::uint32_t hop : forward(number)) {
+        Link& link = links_[hop];
+        link.demand += by * bundle.most;
+        link.flows += by;
+        mark(hop);
     }
     for (const std::uint32_t link : back(number)) links_[link].answerers += by;
     if (bundle.flows == 0) exit(number);
@@ -122,7 +147,8 @@ std::vector<std::uint32_t>& Sharing::list(std::uint32_t hop, const Bundle& bundl
 }
 
 void Sharing::enter(std::uint32_t number) {
-    ++active_;
+    limits_[number].place = static_cast<std::uint32_t>(active_.size());
+    active_.push_back(number);
     const Bundle& bundle = bundles_[number];
     for (std::uint32_t hop = bundle.first; hop < bundle.first + bundle.forward + bundle.back; ++hop) {
         std::vector<std::uint32_t>& bundles = list(hop, bundle);
@@ -132,7 +158,10 @@ void Sharing::enter(std::uint32_t number) {
 }
 
 void Sharing::exit(std::uint32_t number) {
-    --active_;
+    const std::uint32_t gap = limits_[number].place;
+    active_[gap] = active_.back();
+    limits_[active_[gap]].place = gap;
+    active_.pop_back();
     const Bundle& bundle = bundles_[number];
     const std::uint32_t middle = bundle.first + bundle.forward;
     for (std::uint32_t hop = bundle.first; hop < middle + bundle.back; ++hop) {
@@ -150,31 +179,54 @@ void Sharing::exit(std::uint32_t number) {
 }
 
 const std::vector<std::uint32_t>& Sharing::solve() {
-    for (const std::uint32_t bundle : changed_) bundles_[bundle].changed = false;
     changed_.clear();
     note_queues();
+    bool sorted = true;
     for (int pass = 0; pass < kMostPasses && !(dirty_.empty() && touched_.empty()); ++pass) {
-        gather();
+        ++pass_;
+        joined_.swap(touched_);
+        touched_.clear();
+        for (const std::uint32_t bundle : joined_) bundles_[bundle].touched = false;
+        whole_ = active_.size() >= kWhole && whole_passes_ > 0;
+        sorted = sorted && !whole_;
+        whole_ ? gather_all() : gather();
         prepare();
         fill();
         publish();
     }
+    if (!sorted) sort_changed();
+    for (const std::uint32_t bundle : changed_) marks_[bundle] = 0;
     return changed_;
 }
 
+// Memory is read in its order.
+void Sharing::sort_changed() {
+    changed_.clear();
+    for (std::uint32_t bundle = 0; bundle < marks_.size(); ++bundle)
+        if (marks_[bundle] & kChanged) changed_.push_back(bundle);
+}
+
+void Sharing::gather_all() {
+    --whole_passes_;
+    part_links_.clear();
+    for (const std::uint32_t link : dirty_) links_[link].dirty = false;
+    dirty_.clear();
+    for (std::uint32_t link = 0; link < links_.size(); ++link)
+        if (links_[link].flows > 0 && reaches(link)) gather_link(link);
+    unsettled_ = active_.size();
+    part_cap_ = least_cap_;
+}
+
 void Sharing::gather() {
-    ++epoch_;
     part_bundles_.clear();
     part_links_.clear();
-    for (const std::uint32_t bundle : touched_) {
-        bundles_[bundle].touched = false;
-        gather_bundle(bundle);
-    }
-    touched_.clear();
+    unsettled_ = 0;
+    part_cap_ = std::numeric_limits<double>::infinity();
+    for (const std::uint32_t bundle : joined_) gather_bundle(bundle);
     for (const std::uint32_t link : dirty_) {
         links_[link].dirty = false;
         links_[link].counted = links_[link].answers;
-        if (reaches(links_[link])) gather_link(link);
+        if (reaches(link)) gather_link(link);
     }
     dirty_.clear();
     // Both lists grow while they are gone through; what a slack link carries does not reach across it.
@@ -186,48 +238,51 @@ void Sharing::gather() {
             continue;
         }
         for (const std::uint32_t link : forward(part_bundles_[next])) {
-            if (reaches(links_[link])) gather_link(link);
+            if (reaches(link)) gather_link(link);
         }
         ++next;
     }
+    if (2 * part_bundles_.size() > active_.size()) whole_passes_ = kWholePasses;
 }
 
 void Sharing::gather_link(std::uint32_t link) {
-    links_[link].epoch = epoch_;
+    filling_[link].pass = pass_;
     part_links_.push_back(link);
 }
 
-void Sharing::gather_bundle(std::uint32_t bundle) {
-    if (bundles_[bundle].epoch == epoch_) return;
-    bundles_[bundle].epoch = epoch_;
-    part_bundles_.push_back(bundle);
+void Sharing::gather_bundle(std::uint32_t number) {
+    Bundle& bundle = bundles_[number];
+    if (bundle.gathered == pass_) return;
+    bundle.gathered = pass_;
+    if (bundle.flows == 0) {
+        settled_[number] = pass_;
+    } else {
+        ++unsettled_;
+        part_cap_ = std::min(part_cap_, bundle.most);
+    }
+    part_bundles_.push_back(number);
 }
 
 // Of links that are full alike, those that leave hosts come first: senders wait there, and queues stay empty.
-double Sharing::level_of(const Link& link) {
-    const double level = std::max(link.left, 0.0) / link.sharers;
-    return link.line.leaves_host ? level * (1 - kSame) : level;
+double Sharing::level_of(std::uint32_t link) const {
+    const Filling& filling = filling_[link];
+    const double level = std::max(filling.left, 0.0) / filling.sharers;
+    return links_[link].line.leaves_host ? level * (1 - kSame) : level;
 }
 
 void Sharing::prepare() {
     levels_.clear();
     caps_.clear();
-    for (const std::uint32_t number : part_bundles_) {
-        Bundle& bundle = bundles_[number];
-        bundle.settled = bundle.flows == 0;
-        if (!bundle.settled) caps_.emplace_back(bundle.most, number);
-    }
-    if (!std::is_sorted(caps_.begin(), caps_.end(),
-                        [](const auto& a, const auto& b) { return a.first < b.first; }))
-        std::sort(caps_.begin(), caps_.end());
+    caps_known_ = false;
+    moved_.clear();
     for (const std::uint32_t number : part_links_) {
         Link& link = links_[number];
         link.binds = false;
         link.counted = link.answers;
-        link.left = std::max(link.line.capacity - link.answers, kLeast * link.line.capacity);
-        link.sharers = 0;
-        for (const std::uint32_t user : link.users) link.sharers += bundles_[user].flows;
-        if (link.sharers > 0) levels_.push_back({level_of(link), number});
+        Filling& filling = filling_[number];
+        filling.left = std::max(link.line.capacity - link.answers, kLeast * link.line.capacity);
+        filling.sharers = link.flows;
+        if (filling.sharers > 0) levels_.push_back({level_of(number), number});
     }
     std::make_heap(levels_.begin(), levels_.end());
 }
@@ -237,82 +292,123 @@ void Sharing::prepare() {
 bool Sharing::lowest(Level& level) {
     while (!levels_.empty()) {
         level = levels_.front();
-        const Link& link = links_[level.link];
         std::pop_heap(levels_.begin(), levels_.end());
-        if (link.sharers == 0) {
+        if (filling_[level.number].sharers == 0) {
             levels_.pop_back();
             continue;
         }
-        const double now = level_of(link);
-        if (now <= level.rate * (1 + 1e-9)) {
-            levels_.back() = level;
-            std::push_heap(levels_.begin(), levels_.end());
-            return true;
-        }
-        levels_.back() = {now, level.link};
+        const double now = level_of(level.number);
+        levels_.back() = {std::max(now, level.rate), level.number};
         std::push_heap(levels_.begin(), levels_.end());
+        if (now <= level.rate * (1 + 1e-9)) return true;
     }
     level.rate = std::numeric_limits<double>::infinity();
     return false;
 }
 
 void Sharing::fill() {
-    std::size_t cap = 0;
     Level level{};
-    for (;;) {
-        while (cap < caps_.size() && bundles_[caps_[cap].second].settled) ++cap;
-        if (cap == caps_.size()) return;
-        lowest(level);
-        if (caps_[cap].first <= level.rate * (1 + 1e-9)) {
-            freeze(caps_[cap].second, bundles_[caps_[cap].second].most, kNone);
+    while (unsettled_ > 0) {
+        const bool full = lowest(level);
+        if (part_cap_ <= level.rate * (1 + 1e-9)) {
+            if (!caps_known_) {
+                find_caps();
+                continue;
+            }
+            fill_cap();
             continue;
         }
-        Link& link = links_[level.link];
-        link.binds = true;
-        const double rate = std::max(link.left, 0.0) / link.sharers;
-        for (const std::uint32_t user : link.users)
-            if (!bundles_[user].settled) freeze(user, rate, level.link);
+        if (!full) return;
+        fill_link(level.number);
     }
+}
+
+void Sharing::fill_link(std::uint32_t number) {
+    links_[number].binds = true;
+    const double rate = std::max(filling_[number].left, 0.0) / filling_[number].sharers;
+    const std::vector<std::uint32_t>& users = links_[number].users;
+    for (std::size_t i = 0; i < users.size(); ++i) {
+        if (i + kPrefetched < users.size() && settled_[users[i + kPrefetched]] != pass_)
+            __builtin_prefetch(&bundles_[users[i + kPrefetched]], 1);
+        if (settled_[users[i]] != pass_) freeze(users[i], rate, number);
+    }
+}
+
+// Own limits in their order, once they matter.
+void Sharing::find_caps() {
+    caps_known_ = true;
+    const std::vector<std::uint32_t>& part = whole_ ? active_ : part_bundles_;
+    if (whole_) least_cap_ = std::numeric_limits<double>::infinity();
+    for (const std::uint32_t number : part) {
+        const Bundle& bundle = bundles_[number];
+        if (whole_) least_cap_ = std::min(least_cap_, bundle.most);
+        if (settled_[number] != pass_) caps_.push_back({bundle.most, number});
+    }
+    std::make_heap(caps_.begin(), caps_.end());
+    part_cap_ = caps_.front().rate;
+}
+
+// Settle the lowest of them, which is below the level at which a link is full.
+void Sharing::fill_cap() {
+    const Level cap = caps_.front();
+    std::pop_heap(caps_.begin(), caps_.end());
+    caps_.pop_back();
+    part_cap_ = caps_.empty() ? std::numeric_limits<double>::infinity() : caps_.front().rate;
+    if (settled_[cap.number] != pass_) freeze(cap.number, cap.rate, kNone);
 }
 
 void Sharing::freeze(std::uint32_t number, double rate, std::uint32_t binding) {
     Bundle& bundle = bundles_[number];
-    bundle.settled = true;
+    settled_[number] = pass_;
     bundle.binding = binding;
+    --unsettled_;
     if (std::abs(rate - bundle.rate) > 1e-12 * rate) {
         bundle.rate = rate;
-        if (!bundle.changed) {
-            bundle.changed = true;
-            changed_.push_back(number);
+        if (!whole_) {
+            moved_.push_back(number);
+            if (!(marks_[number] & kChanged)) changed_.push_back(number);
         }
+        marks_[number] = kMoved | kChanged;
     }
-    for (const std::uint32_t hop : forward(number)) {
-        Link& link = links_[hop];
-        if (link.epoch != epoch_) continue;
-        link.left -= bundle.flows * rate;
-        link.sharers -= bundle.flows;
+    const double all = bundle.flows * rate;
+    const std::uint32_t* hop = bundle.forward <= kNear ? bundle.near : hops_.data() + bundle.first;
+    for (const std::uint32_t* end = hop + bundle.forward; hop < end; ++hop) {
+        Filling& filling = filling_[*hop];
+        if (filling.pass != pass_) continue;
+        filling.left -= all;
+        filling.sharers -= bundle.flows;
     }
 }
 
 // Tell the links back what answers they carry now; those that carry another amount are solved for again.
 void Sharing::publish() {
-    const double tolerance = part_bundles_.size() > kMany ? kManyTolerance : kAnswerTolerance;
-    for (const std::uint32_t number : part_bundles_) {
-        Bundle& bundle = bundles_[number];
-        if (bundle.flows == 0) bundle.rate = 0;
-        const double sum = bundle.flows * bundle.rate * std::max(1 - bundle.lag * bundle.rate, 0.0);
-        const double more = sum - bundle.answered;
-        if (more == 0) continue;
-        bundle.answered = sum;
-        for (const std::uint32_t hop : back(number)) {
-            Link& link = links_[hop];
-            link.answers += more * link.line.answer_share;
-            if (link.answerers == 0) link.answers = 0;  // and so rounding does not add up
-            if (!link.users.empty() &&
-                std::abs(link.answers - link.counted) > tolerance * link.line.capacity) {
-                mark(hop);
-            }
-        }
+    const bool many = (whole_ ? active_.size() : part_bundles_.size()) > kMany;
+    const double tolerance = many ? kManyTolerance : kAnswerTolerance;
+    const double same = many ? kSameAnswers : 0;
+    for (const std::uint32_t bundle : joined_) tell_answers(bundle, tolerance, same);
+    for (const std::uint32_t bundle : moved_) tell_answers(bundle, tolerance, same);
+    if (!whole_) return;
+    for (std::uint32_t bundle = 0; bundle < marks_.size(); ++bundle) {
+        if (!(marks_[bundle] & kMoved)) continue;
+        marks_[bundle] = kChanged;
+        tell_answers(bundle, tolerance, same);
+    }
+}
+
+void Sharing::tell_answers(std::uint32_t number, double tolerance, double same) {
+    Bundle& bundle = bundles_[number];
+    Answers& answers = answers_[number];
+    if (bundle.flows == 0) bundle.rate = 0;
+    const double sum = bundle.flows * bundle.rate * std::max(1 - answers.lag * bundle.rate, 0.0);
+    const double more = sum - answers.counted;
+    if (more == 0 || (sum > 0 && std::abs(more) <= same * sum)) return;
+    answers.counted = sum;
+    for (const std::uint32_t hop : back(number)) {
+        Link& link = links_[hop];
+        link.answers += more * link.line.answer_share;
+        if (link.answerers == 0) link.answers = 0;  // and so rounding does not add up
+        if (link.flows > 0 && std::abs(link.answers - link.counted) > tolerance * link.line.capacity)
+            mark(hop);
     }
 }
 

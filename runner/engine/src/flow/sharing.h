@@ -27,9 +27,10 @@ class Sharing {
 
     explicit Sharing(const std::vector<Line>& lines);
 
-    // Returns the number of the bundle. They count up from 0.
-    std::uint32_t add(std::span<const std::uint32_t> forward, std::span<const std::uint32_t> back,
-                      const Window& window);
+    // Bundles count up from 0. The path of one without flows can be set.
+    void add();
+    void set_path(std::uint32_t bundle, std::span<const std::uint32_t> forward,
+                  std::span<const std::uint32_t> back, const Window& window);
     // What stands at links that limits who is answered by them. Flows of a bundle wait at one link, or at
     // their sender.
     Clusters& clusters() { return clusters_; }
@@ -42,7 +43,7 @@ class Sharing {
     const std::vector<std::uint32_t>& solve();
 
     // Bundles with flows.
-    std::size_t active() const { return active_; }
+    std::size_t active() const { return active_.size(); }
     std::size_t size() const { return bundles_.size(); }
     double rate(std::uint32_t bundle) const { return bundles_[bundle].rate; }
     std::int32_t flows(std::uint32_t bundle) const { return bundles_[bundle].flows; }
@@ -57,31 +58,34 @@ class Sharing {
     const Line& line(std::uint32_t link) const { return links_[link].line; }
     // Bundles with flows on the link.
     const std::vector<std::uint32_t>& users(std::uint32_t link) const { return links_[link].users; }
-    // Data and answers on the link, bytes per ps.
-    double load(std::uint32_t link) const;
 
   private:
-    struct Bundle {
-        std::uint32_t first = 0;  // of its links in hops_: there, then back
-        std::uint32_t forward = 0;
-        std::uint32_t back = 0;
-        std::int32_t flows = 0;
+    static constexpr std::size_t kNear = 4;
+    // All that solving looks at is in one line of the cache.
+    struct alignas(64) Bundle {
         double most = 0;  // of its slowest link and its window
         double rate = 0;
-        double lag = 0;       // of answers behind data, as a share of the flow at rate 1
-        double answered = 0;  // the rate of all its flows that the links back have counted
+        std::uint32_t near[kNear] = {};  // the links there if they are not more
+        std::uint32_t first = 0;         // of all its links in hops_: there, then back
+        std::uint16_t forward = 0;
+        std::uint16_t back = 0;
+        std::int32_t flows = 0;
         std::uint32_t binding = kNone;
-        std::uint32_t epoch = 0;  // gathered in this pass
+        std::uint32_t gathered = 0;  // the pass that did
         bool touched = false;
-        bool settled = false;
-        bool changed = false;
     };
     // What is seldom looked at.
     struct Limits {
         Window window;
         double line = 0;  // of its slowest link
         std::uint32_t queue = kNone;
+        std::uint32_t place = 0;  // in active_
+        std::uint32_t room = 0;   // of its links in hops_
         bool affected = false;
+    };
+    struct Answers {
+        double lag = 0;      // of answers behind data, as a share of the flow at rate 1
+        double counted = 0;  // the rate of all its flows that the links back know
     };
     struct Link {
         Line line;
@@ -90,18 +94,22 @@ class Sharing {
         double answers = 0;                   // load of the answers, bytes per ps
         double counted = 0;                   // what the last solution took it for
         double demand = 0;                    // of all flows if only their own limits counted
+        std::int32_t flows = 0;
         std::int32_t answerers = 0;
         bool binds = false;
         bool dirty = false;
-        std::uint32_t epoch = 0;
-        double left = 0;  // while solving
+    };
+    // Of a link while solving.
+    struct Filling {
+        double left = 0;
         std::int32_t sharers = 0;
+        std::uint32_t pass = 0;  // that it is in
     };
     struct Level {
         double rate;
-        std::uint32_t link;
+        std::uint32_t number;  // of the link, or the bundle
         bool operator<(const Level& other) const {
-            return rate != other.rate ? rate > other.rate : link > other.link;
+            return rate != other.rate ? rate > other.rate : number > other.number;
         }
     };
 
@@ -113,37 +121,58 @@ class Sharing {
     }
     void mark(std::uint32_t link);
     void gather();
+    void gather_all();
     void gather_link(std::uint32_t link);
     void gather_bundle(std::uint32_t bundle);
-    bool reaches(const Link& link) const { return link.epoch != epoch_ && (link.binds || !slack(link)); }
+    bool reaches(std::uint32_t link) const {
+        return filling_[link].pass != pass_ && (links_[link].binds || !slack(links_[link]));
+    }
     void note_queues();
     void affect(std::uint32_t bundle);
     void touch(std::uint32_t bundle);
     std::vector<std::uint32_t>& list(std::uint32_t hop, const Bundle& bundle);
     void limit(std::uint32_t bundle);
-    static double level_of(const Link& link);
+    double level_of(std::uint32_t link) const;
     void prepare();
     void fill();
     bool lowest(Level& level);
+    void fill_link(std::uint32_t link);
+    void find_caps();
+    void fill_cap();
     void freeze(std::uint32_t bundle, double rate, std::uint32_t binding);
     void publish();
+    void tell_answers(std::uint32_t bundle, double tolerance, double same);
+    void sort_changed();
 
     std::vector<Link> links_;
+    std::vector<Filling> filling_;  // of each link
     std::vector<Bundle> bundles_;
-    std::vector<Limits> limits_;  // of each
+    std::vector<Limits> limits_;  // of each bundle
+    std::vector<Answers> answers_;
+    std::vector<std::uint32_t> settled_;  // the pass that did
     std::vector<std::uint32_t> hops_;
     std::vector<std::uint32_t> slots_;  // where users of the link has the bundle, as hops_
+    std::vector<std::uint32_t> active_;
     std::vector<std::uint32_t> touched_;
     std::vector<std::uint32_t> affected_;  // by queues that changed
     std::vector<std::uint32_t> dirty_;
-    std::uint32_t epoch_ = 0;
-    std::size_t active_ = 0;
     Clusters clusters_;
-    std::vector<std::uint32_t> part_bundles_;
+
+    // While solving.
+    std::uint32_t pass_ = 0;
+    int whole_passes_ = 0;  // to come, in which everything is solved for without looking for parts
+    bool whole_ = false;
+    double least_cap_ = 0;  // a bound of the bundles' own limits; of all of them, and of a part
+    double part_cap_ = 0;
+    bool caps_known_ = false;
+    std::size_t unsettled_ = 0;
+    std::vector<std::uint32_t> part_bundles_;  // unless whole_
     std::vector<std::uint32_t> part_links_;
     std::vector<Level> levels_;
-    std::vector<std::pair<double, std::uint32_t>> caps_;
-    std::vector<std::pair<std::uint32_t, double>> old_rates_;
+    std::vector<Level> caps_;
+    std::vector<std::uint8_t> marks_;   // of each bundle: whether its rate changed
+    std::vector<std::uint32_t> moved_;  // to another rate, in this pass; unless whole_
+    std::vector<std::uint32_t> joined_;  // or left by flows, before this pass
     std::vector<std::uint32_t> changed_;
 };
 

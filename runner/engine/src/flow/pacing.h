@@ -1,0 +1,100 @@
+// How far the flows of bundles are, and which of them ends next.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ends.h"
+
+namespace chakrascope::engine::flow {
+
+// Flows of a bundle are served alike. Each is known by what its bundle has served when it is through.
+class Pacing {
+  public:
+    struct Leaving {
+        double key;
+        std::uint32_t flow;
+        bool operator<(const Leaving& other) const {
+            return key != other.key ? key > other.key : flow > other.flow;
+        }
+    };
+
+    std::size_t size() const { return paces_.size(); }
+    void add() {
+        paces_.emplace_back();
+        leaving_.emplace_back();
+        ends_.set(static_cast<std::uint32_t>(paces_.size() - 1), Ends::kNever);
+    }
+    double rate(std::uint32_t bundle) const { return paces_[bundle].rate; }
+    // Bytes served to each flow of the bundle since somebody remembers.
+    double served(std::uint32_t bundle, double time) const {
+        const Pace& pace = paces_[bundle];
+        return pace.served + pace.rate * (time - pace.since);
+    }
+    std::span<const Leaving> leaving(std::uint32_t bundle) const { return leaving_[bundle]; }
+
+    // The new rate of the bundle is set afterwards, or stays and `update` is called.
+    void join(std::uint32_t bundle, std::uint32_t flow, double amount, double time) {
+        settle(paces_[bundle], time);
+        std::vector<Leaving>& leaving = leaving_[bundle];
+        leaving.push_back({paces_[bundle].served + amount, flow});
+        std::push_heap(leaving.begin(), leaving.end());
+        paces_[bundle].key = leaving.front().key;
+    }
+    void update(std::uint32_t bundle) { ends_.set(bundle, next_end(paces_[bundle])); }
+
+    // Call `rate` for the rates of all these bundles from this time on.
+    template <class Rate>
+    void set_rates(const std::vector<std::uint32_t>& bundles, double time, const Rate& rate) {
+        const bool many = bundles.size() * kManyOf > ends_.size();
+        for (const std::uint32_t bundle : bundles) {
+            Pace& pace = paces_[bundle];
+            settle(pace, time);
+            pace.rate = rate(bundle);
+            many ? ends_.put(bundle, next_end(pace)) : ends_.set(bundle, next_end(pace));
+        }
+        if (many) ends_.replay();
+    }
+
+    // The bundle whose flow ends first, and when; Ends::kNever if there is none.
+    std::uint32_t first() const { return ends_.first(); }
+    double first_time() const { return ends_.first_time(); }
+    // The flow of the bundle that ends first, there must be one.
+    std::uint32_t first_flow(std::uint32_t bundle) const { return leaving_[bundle].front().flow; }
+    void leave(std::uint32_t bundle) {
+        std::vector<Leaving>& leaving = leaving_[bundle];
+        std::pop_heap(leaving.begin(), leaving.end());
+        leaving.pop_back();
+        paces_[bundle].key = leaving.empty() ? Ends::kNever : leaving.front().key;
+        update(bundle);
+    }
+
+  private:
+    // From this share of all on, times are set together.
+    static constexpr std::size_t kManyOf = 16;
+
+    struct Pace {
+        double served = 0;  // to each of its flows, until `since`
+        double since = 0;
+        double rate = 0;
+        double key = Ends::kNever;  // of the first that leaves
+    };
+
+    static void settle(Pace& pace, double time) {
+        // Where nobody remembers, small numbers are exact.
+        pace.served = pace.key == Ends::kNever ? 0 : pace.served + pace.rate * (time - pace.since);
+        pace.since = time;
+    }
+    static double next_end(const Pace& pace) {
+        if (pace.key == Ends::kNever || !(pace.rate > 0)) return Ends::kNever;
+        return pace.since + (pace.key - pace.served) / pace.rate;
+    }
+
+    std::vector<Pace> paces_;
+    std::vector<std::vector<Leaving>> leaving_;
+    Ends ends_;
+};
+
+}  // namespace chakrascope::engine::flow
