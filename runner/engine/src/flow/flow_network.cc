@@ -15,8 +15,8 @@ constexpr double kSame = 1e-9;
 constexpr double kAlike = 2;
 // Flows that end within this share of their age end together: their rates would have changed little.
 constexpr double kTogether = 1e-3;
-constexpr double kManyBundles = 2000;
-constexpr double kMostTogether = 6;
+constexpr double kManyBundles = 1500;
+constexpr double kMostTogether = 12;
 // How finely flows are told apart by the windows in them, and from how many on they are all alike.
 constexpr double kKindsAWindow = 8;
 constexpr double kFewWindows = 16;
@@ -331,16 +331,19 @@ double FlowNetwork::standing_of(std::uint32_t number, std::uint32_t link, double
     return bytes;
 }
 
-// Flows that end soon make way at once.
+// Flows that end soon make way at once. Among many, those that ended since rates were found make way late,
+// and as many that end as long after this time make way as much too early.
 void FlowNetwork::end(double time) {
     const double share = together();
-    const double early = std::max(share, kTogether);
+    const bool many = share >= kTogether;
     for (double end = pacing_.first_time(); end < Ends::kNever; end = pacing_.first_time()) {
         const std::uint32_t bundle = pacing_.first();
         const std::uint32_t flow = pacing_.first_flow(bundle);
         const double age = end - static_cast<double>(flows_[flow].start_ns) * kPsPerNs;
-        if (end > time + early * age) return;
-        due_ = std::min(due_, share < kTogether ? time : time + share * age);
+        const double early = !many ? kTogether * age : due_ <= time ? std::max(time - ended_, 0.0) : 0;
+        if (end > time + early) return;
+        ended_ = std::min(ended_, end);
+        due_ = std::min(due_, many ? time + share * age / 2 : time);
         finish(flow, end);
         pacing_.leave(bundle);
         sharing_.leave(bundle);
@@ -350,7 +353,7 @@ void FlowNetwork::end(double time) {
 
 void FlowNetwork::solve(double time) {
     ++solutions_;
-    due_ = Ends::kNever;
+    due_ = ended_ = Ends::kNever;
     for (const std::uint32_t number : arrived_) join(number);
     const std::vector<std::uint32_t>& changed = sharing_.solve();
     pacing_.set_rates(changed, time, [this](std::uint32_t bundle) { return sharing_.rate(bundle); });

@@ -107,6 +107,7 @@ class FlowNetwork final : public Network {
     std::vector<Standing> standing_;
     std::vector<std::uint32_t> arrived_;  // flows that have no rate yet
     double due_ = Ends::kNever;           // when rates are found again for those that came and went
+    double ended_ = Ends::kNever;         // the first that went since they were found
     std::vector<std::uint32_t> turns_;  // of the flows that join a link together
     std::uint64_t steps_ = 0;
     std::uint64_t solutions_ = 0;
