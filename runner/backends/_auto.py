@@ -43,7 +43,7 @@ class AutoBackend:
         """Simulate *experiment* once or twice; raises what the models raise."""
         if PacketNetwork.of(experiment.network, timed=True).changes:
             packet = PacketBackend().run(experiment, progress)
-            sentence = f"'{AUTO}' answered with 'packet': 'flow' knows no links that change on the way."
+            sentence = f"'{AUTO}' answered with 'packet': links change on the way, and 'flow' may be far off."
             return _answer(packet, {"asked": self.error, "answered": "packet"}, sentence)
         flow = FlowBackend().run(experiment, progress)
         flags = flow.provenance["flow"]["flags"]

@@ -90,11 +90,6 @@ def set_fabric(config: engine.Config, model: engine.FabricModel, network: Packet
     if model is engine.FabricModel.PACKET:
         network.check_buffers()
         network.check_timeout()
-    elif model is engine.FabricModel.FLOW and network.settings["LINK_DOWN"][0]:
-        raise ConfigError(
-            "LINK_DOWN takes a link away in the middle of the simulation, which only 'packet' and "
-            "'analytical-aware' do, and failures are never ignored: use one of these, or set LINK_DOWN 0 0 0."
-        )
     config.fabric_model = model
     config.fabric = _describe(network)
     config.packet = _settings(network.settings)

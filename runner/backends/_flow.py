@@ -12,6 +12,7 @@ from .._experiment import Experiment
 from .._result import COLUMNS, Result
 from ..config import PacketNetwork
 from ._base import Progress
+from ._changes import changes_told
 from ._fabric import set_fabric
 from ._flows import completion_times
 from ._native import NativeBackend
@@ -32,7 +33,8 @@ FLAGS = {
     "links rest in between: flows allow for it in the simplest cases only; ask 'packet'.",
     "unsteady": "Ranks fall out of step: the time moves by more than 0.2 % when messages are a few packets' "
     "times early or late, as packets make them and flows do not; ask 'packet'.",
-    "loss": "Links lose packets, and flows lose none; ask 'packet'.",
+    "loss": "Links lose packets, for which senders may wait as long as RETRANSMIT_TIMEOUT, and flows send "
+    "what is lost again at once, or lose none; ask 'packet'.",
 }
 
 _NO_QUEUES = "Flows share links instead of queueing at them: queueing times of links are 0, not measured."
@@ -68,7 +70,7 @@ class FlowBackend(NativeBackend):
         def finished(_now: int, _done: int) -> bool:
             return progress is None or progress(result.makespan_ns, experiment.workload.num_ranks)
 
-        packet_ns = _packet_ns(PacketNetwork.of(experiment.network))
+        packet_ns = _packet_ns(PacketNetwork.of(experiment.network, timed=True))
         moved = moved_by_shaking(result.makespan_ns, packet_ns, shaken)
         flags = ["unsteady"] if moved > MOVED else []
         warnings = [*result.provenance["warnings"], *(FLAGS[flag] for flag in flags)]
@@ -77,11 +79,11 @@ class FlowBackend(NativeBackend):
 
     def _config(self, experiment: Experiment) -> Any:
         config = super()._config(experiment)
-        set_fabric(config, engine.FabricModel.FLOW, PacketNetwork.of(experiment.network))
+        set_fabric(config, engine.FabricModel.FLOW, PacketNetwork.of(experiment.network, timed=True))
         return config
 
     def _complete(self, result: Result, experiment: Experiment, output: Any) -> Result:
-        network = PacketNetwork.of(experiment.network)
+        network = PacketNetwork.of(experiment.network, timed=True)
         flows: pd.DataFrame = pd.DataFrame(output.fabric.flows).astype(COLUMNS["flows"])
         flags = list(output.fabric.flags)
         facts: dict[str, Any] = {"flags": flags, "rate_changes": int(output.fabric.events)}
@@ -89,7 +91,8 @@ class FlowBackend(NativeBackend):
         if times:
             facts["flow_completion_ns"] = times
         warnings = [*result.provenance["warnings"], *network.warnings(), *(FLAGS[flag] for flag in flags)]
-        assumptions = [*result.provenance["assumptions"], _NO_QUEUES]
+        told = changes_told(network, output.fabric.changes)
+        assumptions = [*result.provenance["assumptions"], _NO_QUEUES, *told]
         provenance = result.provenance | {"flow": facts, "warnings": warnings, "assumptions": assumptions}
         return replace(result, flows=flows, provenance=provenance)
 

@@ -9,12 +9,12 @@ from typing import Any
 import pandas as pd
 
 from ...errors import BackendTimeout
-from ...support import count_text
 from .. import engine
 from .._experiment import Experiment
 from .._result import COLUMNS, Result
 from ..config import NO_CONTROL, PacketNetwork
 from ._base import Progress
+from ._changes import changes_told
 from ._fabric import set_fabric
 from ._flows import completion_times
 from ._native import NativeBackend
@@ -56,21 +56,21 @@ class PacketBackend(NativeBackend):
         flows = _table(report.flows, "flows")
         facts = _facts(report, flows)
         warnings = [*result.provenance["warnings"], *network.warnings(), *_drops(facts)]
-        told_changes = _changes(network, report.changes)
+        told = changes_told(network, report.changes)
         assumptions = [
             *result.provenance["assumptions"],
             *self.notes,
             *_assumptions(network),
-            *told_changes,
+            *told,
             *_trains(network, report),
         ]
-        told = {"packets": facts, "warnings": warnings, "assumptions": assumptions}
+        facts_told = {"packets": facts, "warnings": warnings, "assumptions": assumptions}
         return replace(
             result,
             links=_link_table(report.links),
             flows=flows,
             link_use=_table(report.stretches, "link_use"),
-            provenance=result.provenance | told,
+            provenance=result.provenance | facts_told,
         )
 
 
@@ -128,27 +128,6 @@ def _assumptions(network: PacketNetwork) -> list[str]:
         )
     if network.settings["CC_MODE"] == NO_CONTROL:
         told.append("Senders have no congestion control (CC_MODE 12): only windows and pauses limit them.")
-    return told
-
-
-def _changes(network: PacketNetwork, changed: dict[str, Any]) -> list[str]:
-    """Return what each change of links did to what was under way."""
-    told = []
-    time_us, *ends = network.settings["LINK_DOWN"]
-    if time_us:
-        told.append(
-            f"LINK_DOWN: the link of nodes {ends[0]} and {ends[1]} is down from 2 s and {time_us} us on, as "
-            "in ASTRA-sim, which counts this time from 2 s."
-        )
-    columns = (changed[name].tolist() for name in ("time_ns", "lost", "rerouted", "waiting"))
-    for time_ns, lost, rerouted, waiting in zip(*columns, strict=True):
-        words = [f"{count_text(lost, 'packet')} lost", f"{count_text(rerouted, 'message')} took another way"]
-        if waiting:
-            words.append(f"{count_text(waiting, 'message')} without a way until a link comes back")
-        told.append(f"Links changed at {time_ns} ns: {', '.join(words)}.")
-    later = sorted({change.time_ns for change in network.changes} - set(changed["time_ns"].tolist()))
-    if later:
-        told.append(f"The job was done before links changed at {later[0]} ns.")
     return told
 
 

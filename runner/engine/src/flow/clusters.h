@@ -41,6 +41,8 @@ class Clusters {
     // Capacities of the links in bytes per ps.
     explicit Clusters(std::vector<double> capacities);
 
+    void set_capacity(std::uint32_t link, double capacity) { capacities_[link] = capacity; }
+
     void add(std::uint32_t link, const Stake& stake) { change(link, stake, 1); }
     void remove(std::uint32_t link, const Stake& stake) { change(link, stake, -1); }
     // Links that changed since the last call, each once.

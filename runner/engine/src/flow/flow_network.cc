@@ -4,8 +4,6 @@
 #include <bit>
 #include <cmath>
 
-#include "../errors.h"
-
 namespace chakrascope::engine::flow {
 namespace {
 
@@ -27,12 +25,24 @@ constexpr double kRoundingPs = 0.01;
 
 std::vector<Line> lines_of(const Routes& routes, const Timing& timing) {
     std::vector<Line> lines;
-    for (std::uint32_t link = 0; link < routes.directions().size(); ++link) {
-        const double full = std::max(timing.full(link), 1e-3);
-        lines.push_back({timing.packet_bytes() / full, timing.answers() * timing.answer(link) / full,
-                         routes.is_host(routes.directions()[link].from)});
-    }
+    for (std::uint32_t link = 0; link < routes.directions().size(); ++link)
+        lines.push_back(timing.line(link, routes.is_host(routes.directions()[link].from)));
     return lines;
+}
+
+std::size_t changes_at_start(const FabricDescription& fabric) {
+    const auto later = std::find_if(fabric.changes.begin(), fabric.changes.end(),
+                                    [](const LinkChange& change) { return change.time > 0; });
+    return static_cast<std::size_t>(later - fabric.changes.begin());
+}
+
+Routes routes_at_start(const Config& config) {
+    Routes routes(config.fabric, config.packet.time_step);
+    const std::size_t changes = changes_at_start(config.fabric);
+    for (std::size_t i = 0; i < changes; ++i)
+        routes.set_rate(config.fabric.changes[i].link, config.fabric.changes[i].rate_bps);
+    if (changes > 0) routes.refresh();
+    return routes;
 }
 
 // A number from -1 to 1, ever the same for the same message.
@@ -51,7 +61,9 @@ FlowNetwork::FlowNetwork(const Config& config, EventQueue& events, Mailbox& mail
       settings_(config.packet),
       shake_(config.shake_packets),
       hosts_(config.fabric.hosts),
-      routes_(config.fabric, config.packet.time_step),
+      changes_(config.fabric.changes),
+      next_change_(changes_at_start(config.fabric)),
+      routes_(routes_at_start(config)),
       timing_(routes_.directions(), config.packet),
       sharing_(lines_of(routes_, timing_)),
       expected_(routes_.directions().size()),
@@ -65,6 +77,7 @@ FlowNetwork::FlowNetwork(const Config& config, EventQueue& events, Mailbox& mail
         use.source = devices[static_cast<std::size_t>(link.from)];
         use.destination = devices[static_cast<std::size_t>(link.to)];
     }
+    if (next_change_ > 0) report_.changes.emplace_back();
     events_.set_source([this](std::int64_t limit) { return advance(limit); });
 }
 
@@ -84,12 +97,18 @@ void FlowNetwork::carry(std::uint32_t message) {
                            " cannot be sent: a message needs two different ranks and at least one byte; "
                            "correct the workload's send.");
     }
+    while (flows_.size() == free_.size() && next_change() <= static_cast<double>(flow.start_ns) * kPsPerNs)
+        change_links(next_change());
     flow.packets = timing_.packets(flow.bytes);
-    flow.bundle = bundle_of(hosts_[static_cast<std::size_t>(route.source)],
-                            hosts_[static_cast<std::size_t>(route.destination)], flow.bytes);
-    kept_.hold(flow.bundle);
-    for (const std::uint32_t link : sharing_.forward(flow.bundle)) ++expected_[link];
-    announced_.push_back(keep(flow));
+    flow.port = ports_.take(host(flow.source), host(flow.destination));
+    if (find_path(flow)) {
+        take_bundle(flow);
+        announced_.push_back(keep(flow));
+    } else {
+        if (next_change_ == changes_.size()) throw no_way(flow);
+        flow.stage = Stage::kWithoutWay;
+        keep(flow);
+    }
 }
 
 std::uint32_t FlowNetwork::keep(const Flow& flow) {
@@ -103,28 +122,43 @@ std::uint32_t FlowNetwork::keep(const Flow& flow) {
     return place;
 }
 
-std::uint32_t FlowNetwork::bundle_of(std::int32_t source, std::int32_t destination, std::uint64_t bytes) {
-    const std::uint16_t port = ports_.take(source, destination);
+void FlowNetwork::take_bundle(Flow& flow) {
+    flow.bundle = bundle_of(flow);
+    kept_.hold(flow.bundle);
+    for (const std::uint32_t link : sharing_.forward(flow.bundle)) ++expected_[link];
+}
+
+void FlowNetwork::leave_bundle(const Flow& flow) {
+    for (const std::uint32_t link : sharing_.forward(flow.bundle)) --expected_[link];
+    kept_.let_go(flow.bundle);
+}
+
+// Returns whether there is a path there and back.
+bool FlowNetwork::find_path(const Flow& flow) {
     path_.clear();
     const auto walk = [this](std::int32_t from, std::int32_t to, std::uint32_t ports) {
-        if (routes_.ways(from, to).empty())
-            throw ConfigError("There is no way from host " + std::to_string(from) + " to host " +
-                              std::to_string(to) +
-                              " over the links of the network; add the links that join them.");
+        if (routes_.ways(from, to).empty()) return false;
         for (std::int32_t node = from; node != to; node = routes_.directions()[path_.back()].to)
             path_.push_back(routes_.next(node, from, to, ports));
+        return true;
     };
-    walk(source, destination, data_ports(port));
+    const std::int32_t source = host(flow.source);
+    const std::int32_t destination = host(flow.destination);
+    if (!walk(source, destination, data_ports(flow.port))) return false;
     forward_ = path_.size();
-    walk(destination, source, answer_ports(port));
-    const Window window = window_of(source, destination, bytes);
-    auto hash = std::bit_cast<std::uint64_t>(window.count);
+    return walk(destination, source, answer_ports(flow.port));
+}
+
+// The bundle of the path that was found.
+std::uint32_t FlowNetwork::bundle_of(const Flow& flow) {
+    const Window window = window_of(host(flow.source), host(flow.destination), flow.bytes);
+    auto hash = std::bit_cast<std::uint64_t>(window.count) + era_;
     for (const std::uint32_t link : path_) hash = (hash ^ link) * 0x9E3779B97F4A7C15ULL + (hash >> 31);
     const std::uint32_t known = kept_.find(hash, [&](std::uint32_t bundle) {
         const auto there = sharing_.forward(bundle);
         const auto back = sharing_.back(bundle);
         const auto middle = path_.begin() + static_cast<std::ptrdiff_t>(forward_);
-        return windows_[bundle].count == window.count &&
+        return eras_[bundle] == era_ && windows_[bundle].count == window.count &&
                std::equal(there.begin(), there.end(), path_.begin(), middle) &&
                std::equal(back.begin(), back.end(), middle, path_.end());
     });
@@ -155,10 +189,12 @@ void FlowNetwork::set_bundle(std::uint32_t bundle, Window window) {
     window.rtt += timing_.answer_time(back);
     if (bundle == windows_.size()) {
         windows_.emplace_back();
+        eras_.emplace_back();
         pacing_.add();
         sharing_.add();
     }
     windows_[bundle] = window;
+    eras_[bundle] = era_;
     sharing_.set_path(bundle, there, back, window);
 }
 
@@ -169,7 +205,8 @@ bool FlowNetwork::advance(std::int64_t limit_ns) {
     const double limit = added_;
     for (;;) {
         const double reached = reaches_.empty() ? Ends::kNever : reaches_.top().time;
-        const double next = std::min({reached, pacing_.first_time(), due_});
+        const double change = flows_.size() > free_.size() ? next_change() : Ends::kNever;
+        const double next = std::min({reached, pacing_.first_time(), due_, change});
         if (next >= added_) break;
         step(next);
         if (++steps_ % kStepsAPoll == 0 && !events_.keep_going(static_cast<Time>(next / kPsPerNs)))
@@ -221,6 +258,7 @@ void FlowNetwork::step(double time) {
     end(time);
     reach(time);
     if (due_ <= time) solve(time);
+    if (next_change() <= time) change_links(time);
 }
 
 // By which share of their time flows may come or go late: they hardly matter to many others.
@@ -347,7 +385,7 @@ void FlowNetwork::end(double time) {
         finish(flow, end);
         pacing_.leave(bundle);
         sharing_.leave(bundle);
-        kept_.let_go(bundle);
+        leave_bundle(flows_[flow]);
     }
 }
 
@@ -362,6 +400,7 @@ void FlowNetwork::solve(double time) {
         const double missed = pacing_.rate(flow.bundle) * (time - flow.joined);
         pacing_.join(flow.bundle, number, flow.amount - missed, time);
         pacing_.update(flow.bundle);
+        flows_[number].stage = Stage::kFlowing;
     }
     arrived_.clear();
 }
@@ -384,15 +423,17 @@ void FlowNetwork::finish(std::uint32_t number, double time) {
     added_ = std::min(added_, static_cast<double>(when) * kPsPerNs);
     report_.flows.push_back(
         {flow.source, flow.destination, flow.bytes, flow.start_ns, static_cast<std::int64_t>(when)});
-    use_links(flow);
+    use_links(flow, flow.packets.count);
     validity_.left(checked(flow));
     if (flow.hop > 0) sharing_.clusters().remove(path[flow.hop], stake(flow));
-    for (const std::uint32_t link : path) --expected_[link];
+    flows_[number].stage = Stage::kGone;
     free_.push_back(number);
 }
 
 const FabricReport* FlowNetwork::report() const {
-    report_.flags = validity_.flags(sharing_.clusters());
+    const bool lost = std::any_of(report_.changes.begin(), report_.changes.end(),
+                                  [](const ChangeRecord& change) { return change.lost > 0; });
+    report_.flags = validity_.flags(sharing_.clusters(), lost);
     report_.events = solutions_;
     return &report_;
 }
@@ -406,18 +447,24 @@ const std::vector<LinkUse>& FlowNetwork::links() const {
     return uses_;
 }
 
-void FlowNetwork::use_links(const Flow& flow) {
+// Tell the links of the flow's path of its packets up to that number.
+void FlowNetwork::use_links(const Flow& flow, std::uint64_t packets) {
     const Packets& data = flow.packets;
-    report_.data_packets += data.count;
+    const std::uint64_t more = packets - flow.counted;
+    if (more == 0) return;
+    const bool last = packets == data.count;
+    const auto full_bytes = static_cast<std::uint64_t>(timing_.packet_bytes());
+    const std::uint64_t bytes = (more - last) * full_bytes + (last ? data.last_bytes : 0);
+    report_.data_packets += more;
     for (const std::uint32_t link : sharing_.forward(flow.bundle)) {
         FabricLinkUse& use = report_.links[link];
-        use.bytes += data.wire_bytes;
-        use.packets += data.count;
-        use.busy += static_cast<Ticks>(static_cast<double>(data.count - 1) * timing_.full(link) +
-                                       timing_.sending(link, data.last_bytes));
+        use.bytes += bytes;
+        use.packets += more;
+        use.busy += static_cast<Ticks>(static_cast<double>(more - last) * timing_.full(link) +
+                                       (last ? timing_.sending(link, data.last_bytes) : 0));
     }
-    const auto answers = static_cast<std::uint64_t>(
-        std::ceil(static_cast<double>(data.count) * timing_.answers() * (1 - kSame)));
+    const auto answers =
+        static_cast<std::uint64_t>(std::ceil(static_cast<double>(more) * timing_.answers() * (1 - kSame)));
     for (const std::uint32_t link : sharing_.back(flow.bundle)) {
         FabricLinkUse& use = report_.links[link];
         use.bytes += answers * settings_.ack_bytes();

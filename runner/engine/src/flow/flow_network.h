@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "../errors.h"
 #include "../fabric/report.h"
 #include "../fabric/routes.h"
 #include "../network/network.h"
@@ -28,9 +29,13 @@ class FlowNetwork final : public Network {
     const FabricReport* report() const override;
 
   private:
+    enum class Stage : std::uint8_t { kGone, kOnItsWay, kFlowing, kWithoutWay };
     struct Flow {
         std::uint32_t message = 0;
         std::uint32_t bundle = 0;
+        std::uint16_t port = 0;
+        Stage stage = Stage::kOnItsWay;
+        bool begun = false;     // its amount is what is left of it
         std::uint32_t hop = 0;  // where it shares: its most contended link
         bool waited = false;    // behind what stood there before it
         Origin origin;
@@ -39,11 +44,20 @@ class FlowNetwork final : public Network {
         std::int64_t start_ns = 0;
         std::uint64_t bytes = 0;
         Packets packets;
-        double amount = 0;  // full packets' bytes that take as long
-        double joined = 0;  // ps
-        double ahead = 0;   // how much sooner its last packet leaves than the fluid, ps
+        std::uint64_t counted = 0;  // packets that links have been told of
+        double amount = 0;          // full packets' bytes that take as long
+        double joined = 0;          // ps
+        double ahead = 0;           // how much sooner its last packet leaves than the fluid, ps
         std::uint64_t order = 0;
         std::int32_t crowded = 0;  // links behind the first that many others take too
+    };
+    // A flow that has left its links while they change.
+    struct Stopped {
+        std::uint32_t flow = 0;
+        std::vector<std::uint32_t> path;
+        double rate = 0;
+        double flying = 0;  // bytes that are sent before it hears of any that is lost
+        bool has_way = false;
     };
     struct Reach {
         double time;
@@ -67,7 +81,11 @@ class FlowNetwork final : public Network {
     double together() const;
     double patience(const Flow& flow) const;
 
-    std::uint32_t bundle_of(std::int32_t source, std::int32_t destination, std::uint64_t bytes);
+    std::int32_t host(std::int32_t rank) const { return hosts_[static_cast<std::size_t>(rank)]; }
+    bool find_path(const Flow& flow);
+    std::uint32_t bundle_of(const Flow& flow);
+    void take_bundle(Flow& flow);
+    void leave_bundle(const Flow& flow);
     Window window_of(std::int32_t source, std::int32_t destination, std::uint64_t bytes);
     void set_bundle(std::uint32_t bundle, Window window);
     void find_contended(Flow& flow) const;
@@ -79,14 +97,24 @@ class FlowNetwork final : public Network {
     Stake stake(const Flow& flow) const;
     void join(std::uint32_t flow);
     void finish(std::uint32_t flow, double time);
-    void use_links(const Flow& flow);
+    void use_links(const Flow& flow, std::uint64_t packets);
     std::uint32_t keep(const Flow& flow);
+
+    double next_change() const;
+    void change_links(double time);
+    Stopped stop(std::uint32_t flow, double time);
+    void set_rates(Ticks time);
+    void find_ways(std::vector<Stopped>& stopped, ChangeRecord& record);
+    void go_on(const std::vector<Stopped>& stopped, double time);
+    ConfigError no_way(const Flow& flow) const;
 
     EventQueue& events_;
     Mailbox& mailbox_;
     const packet::Settings& settings_;
     const double shake_;  // packets
     const std::vector<std::int32_t>& hosts_;
+    const std::vector<LinkChange>& changes_;
+    std::size_t next_change_;
     Routes routes_;
     SourcePorts ports_;
     Timing timing_;
@@ -101,6 +129,8 @@ class FlowNetwork final : public Network {
     std::priority_queue<Reach> reaches_;
     std::vector<Window> windows_;  // of each bundle
     Pacing pacing_;
+    std::uint32_t era_ = 0;            // between two changes of links
+    std::vector<std::uint32_t> eras_;  // in which each bundle's path and window were found
     Kept kept_;                        // bundles by the hash of their links
     std::vector<std::uint32_t> path_;  // while one is looked for
     std::size_t forward_ = 0;
@@ -108,7 +138,7 @@ class FlowNetwork final : public Network {
     std::vector<std::uint32_t> arrived_;  // flows that have no rate yet
     double due_ = Ends::kNever;           // when rates are found again for those that came and went
     double ended_ = Ends::kNever;         // the first that went since they were found
-    std::vector<std::uint32_t> turns_;  // of the flows that join a link together
+    std::vector<std::uint32_t> turns_;    // of the flows that join a link together
     std::uint64_t steps_ = 0;
     std::uint64_t solutions_ = 0;
     double added_ = 0;  // the earliest completion that this advance has told the queue

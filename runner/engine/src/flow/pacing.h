@@ -71,6 +71,20 @@ class Pacing {
         update(bundle);
     }
 
+    // Take out a flow of the bundle before it is through; returns what is left of it.
+    double take(std::uint32_t bundle, std::uint32_t flow, double time) {
+        std::vector<Leaving>& leaving = leaving_[bundle];
+        const auto place = std::find_if(leaving.begin(), leaving.end(),
+                                        [flow](const Leaving& item) { return item.flow == flow; });
+        const double left = std::max(place->key - served(bundle, time), 0.0);
+        *place = leaving.back();
+        leaving.pop_back();
+        std::make_heap(leaving.begin(), leaving.end());
+        paces_[bundle].key = leaving.empty() ? Ends::kNever : leaving.front().key;
+        update(bundle);
+        return left;
+    }
+
   private:
     // From this share of all on, times are set together.
     static constexpr std::size_t kManyOf = 16;

@@ -63,7 +63,8 @@ void Sharing::set_path(std::uint32_t number, std::span<const std::uint32_t> forw
     }
     bundle.forward = static_cast<std::uint16_t>(forward.size());
     bundle.back = static_cast<std::uint16_t>(back.size());
-    std::copy(back.begin(), back.end(), std::copy(forward.begin(), forward.end(), hops_.begin() + bundle.first));
+    std::copy(back.begin(), back.end(),
+              std::copy(forward.begin(), forward.end(), hops_.begin() + bundle.first));
     if (forward.size() <= kNear) std::copy(forward.begin(), forward.end(), bundle.near);
     limits.window = window;
     limits.line = std::numeric_limits<double>::infinity();
@@ -71,6 +72,11 @@ void Sharing::set_path(std::uint32_t number, std::span<const std::uint32_t> forw
     answers_[number].lag = window.lag();
     bundle.most = window.rate(limits.line, 0);
     least_cap_ = std::min(least_cap_, bundle.most);
+}
+
+void Sharing::set_line(std::uint32_t link, const Line& line) {
+    links_[link].line = line;
+    clusters_.set_capacity(link, line.capacity);
 }
 
 void Sharing::set_queue(std::uint32_t bundle, std::uint32_t link) {

@@ -55,6 +55,8 @@ class Sharing {
     std::span<const std::uint32_t> back(std::uint32_t bundle) const {
         return {hops_.data() + bundles_[bundle].first + bundles_[bundle].forward, bundles_[bundle].back};
     }
+    // There must be no flows on it.
+    void set_line(std::uint32_t link, const Line& line);
     const Line& line(std::uint32_t link) const { return links_[link].line; }
     // Bundles with flows on the link.
     const std::vector<std::uint32_t>& users(std::uint32_t link) const { return links_[link].users; }
@@ -170,8 +172,8 @@ class Sharing {
     std::vector<std::uint32_t> part_links_;
     std::vector<Level> levels_;
     std::vector<Level> caps_;
-    std::vector<std::uint8_t> marks_;   // of each bundle: whether its rate changed
-    std::vector<std::uint32_t> moved_;  // to another rate, in this pass; unless whole_
+    std::vector<std::uint8_t> marks_;    // of each bundle: whether its rate changed
+    std::vector<std::uint32_t> moved_;   // to another rate, in this pass; unless whole_
     std::vector<std::uint32_t> joined_;  // or left by flows, before this pass
     std::vector<std::uint32_t> changed_;
 };

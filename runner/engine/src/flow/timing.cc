@@ -15,12 +15,25 @@ Timing::Timing(const std::vector<Direction>& directions, const packet::Settings&
     const std::uint32_t packets_an_answer =
         (settings.ack_interval_bytes + settings.payload_bytes - 1) / settings.payload_bytes;
     answers_ = 1.0 / std::max(packets_an_answer, 1u);
-    const auto whole = settings.payload_bytes + settings.header_bytes();
-    for (const Direction& link : directions) {
-        times_.push_back({static_cast<double>(settings.transmission(whole, link.rate_bps)),
-                          static_cast<double>(settings.transmission(settings.ack_bytes(), link.rate_bps)),
-                          static_cast<double>(link.delay), link.rate_bps});
+    for (std::uint32_t link = 0; link < directions.size(); ++link) {
+        times_.push_back({0, 0, static_cast<double>(directions[link].delay), 0});
+        set_rate(link, directions[link].rate_bps);
     }
+}
+
+// Nothing takes a link that is down.
+void Timing::set_rate(std::uint32_t link, std::uint64_t rate_bps) {
+    Times& times = times_[link];
+    times.rate_bps = rate_bps;
+    if (rate_bps == 0) return;
+    const auto whole = settings_.payload_bytes + settings_.header_bytes();
+    times.full = static_cast<double>(settings_.transmission(whole, rate_bps));
+    times.answer = static_cast<double>(settings_.transmission(settings_.ack_bytes(), rate_bps));
+}
+
+Line Timing::line(std::uint32_t link, bool leaves_host) const {
+    const double full = std::max(times_[link].full, 1e-3);
+    return {packet_bytes_ / full, answers_ * times_[link].answer / full, leaves_host};
 }
 
 Packets Timing::packets(std::uint64_t bytes) const {

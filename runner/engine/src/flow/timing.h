@@ -7,6 +7,7 @@
 
 #include "../fabric/routes.h"
 #include "../packet/settings.h"
+#include "sharing.h"
 
 namespace chakrascope::engine::flow {
 
@@ -34,6 +35,11 @@ class Timing {
     double packet_bytes() const { return packet_bytes_; }
     // Acknowledgements for each packet of data.
     double answers() const { return answers_; }
+
+    // Another rate of a link from now on.
+    void set_rate(std::uint32_t link, std::uint64_t rate_bps);
+    // What a link can carry.
+    Line line(std::uint32_t link, bool leaves_host) const;
 
     double delay(std::uint32_t link) const { return times_[link].delay; }
     double full(std::uint32_t link) const { return times_[link].full; }

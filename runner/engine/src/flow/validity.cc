@@ -68,7 +68,7 @@ void Validity::check_pauses(const Checked& flow) {
     if (came_in_[flow.path[flow.hop - 1]] > threshold) pauses_ = true;
 }
 
-std::vector<std::string> Validity::flags(const Clusters& clusters) const {
+std::vector<std::string> Validity::flags(const Clusters& clusters, bool lost) const {
     std::vector<std::string> found;
     if (marks_) found.emplace_back("marks");
     const bool measures_delay = settings_.control == packet::Control::Hpcc ||
@@ -78,7 +78,7 @@ std::vector<std::string> Validity::flags(const Clusters& clusters) const {
     if (pauses_) found.emplace_back("pauses");
     if (bursts_ > kShare * carried_) found.emplace_back("bursts");
     if (clusters.two_way()) found.emplace_back("two-way");
-    if (loses_) found.emplace_back("loss");
+    if (loses_ || lost) found.emplace_back("loss");
     return found;
 }
 

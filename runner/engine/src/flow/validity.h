@@ -29,8 +29,9 @@ class Validity {
 
     void joined(const Checked& flow, const Clusters& clusters);
     void left(const Checked& flow);
-    // Short names of what was found: marks, control, pauses, bursts, two-way, loss.
-    std::vector<std::string> flags(const Clusters& clusters) const;
+    // Short names of what was found: marks, control, pauses, bursts, two-way, loss (on links, or `lost` when
+    // they went down).
+    std::vector<std::string> flags(const Clusters& clusters, bool lost) const;
 
   private:
     struct Node {

@@ -1,0 +1,31 @@
+"""What links that changed in the middle of a simulation did, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...support import count_text
+from ..config import PacketNetwork
+
+__all__ = ["changes_told"]
+
+
+def changes_told(network: PacketNetwork, changed: dict[str, Any]) -> list[str]:
+    """Return what each change of links did to what was under way."""
+    told = []
+    time_us, *ends = network.settings["LINK_DOWN"]
+    if time_us:
+        told.append(
+            f"LINK_DOWN: the link of nodes {ends[0]} and {ends[1]} is down from 2 s and {time_us} us on, as "
+            "in ASTRA-sim, which counts this time from 2 s."
+        )
+    columns = (changed[name].tolist() for name in ("time_ns", "lost", "rerouted", "waiting"))
+    for time_ns, lost, rerouted, waiting in zip(*columns, strict=True):
+        words = [f"{count_text(lost, 'packet')} lost", f"{count_text(rerouted, 'message')} took another way"]
+        if waiting:
+            words.append(f"{count_text(waiting, 'message')} without a way until a link comes back")
+        told.append(f"Links changed at {time_ns} ns: {', '.join(words)}.")
+    later = sorted({change.time_ns for change in network.changes} - set(changed["time_ns"].tolist()))
+    if later:
+        told.append(f"The job was done before links changed at {later[0]} ns.")
+    return told
