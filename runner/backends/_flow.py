@@ -16,7 +16,7 @@ from ._changes import changes_told
 from ._fabric import set_fabric
 from ._flows import completion_times
 from ._native import NativeBackend
-from ._unsteady import MOVED, may_drift, moved_by_shaking
+from ._unsteady import may_drift, moved_by_shaking
 
 __all__ = ["FLAGS", "FlowBackend"]
 
@@ -31,8 +31,8 @@ FLAGS = {
     "is on one link at a time and a flow is on all of them; ask 'packet'.",
     "two-way": "Data queues in both directions of a way, so that acknowledgements get stuck behind it and "
     "links rest in between: flows allow for it in the simplest cases only; ask 'packet'.",
-    "unsteady": "Ranks fall out of step: the time moves by more than 0.2 % when messages are a few packets' "
-    "times early or late, as packets make them and flows do not; ask 'packet'.",
+    "unsteady": "Ranks fall out of step: when messages are a few packets' times early or late, as packets "
+    "make them and flows do not, the time moves by more than such delays; ask 'packet'.",
     "loss": "Links lose packets, for which senders may wait as long as RETRANSMIT_TIMEOUT, and flows send "
     "what is lost again at once, or lose none; ask 'packet'.",
 }
@@ -71,10 +71,11 @@ class FlowBackend(NativeBackend):
             return progress is None or progress(result.makespan_ns, experiment.workload.num_ranks)
 
         packet_ns = _packet_ns(PacketNetwork.of(experiment.network, timed=True))
-        moved = moved_by_shaking(result.makespan_ns, packet_ns, shaken)
-        flags = ["unsteady"] if moved > MOVED else []
+        message_ns = float((result.flows["end_ns"] - result.flows["start_ns"]).mean())
+        moved = moved_by_shaking(result.makespan_ns, message_ns, packet_ns, shaken)
+        flags = ["unsteady"] if moved.hangs else []
         warnings = [*result.provenance["warnings"], *(FLAGS[flag] for flag in flags)]
-        facts = facts | {"flags": flags, "moved": round(moved, 6)}
+        facts = facts | {"flags": flags, "moved": round(moved.share, 6)}
         return replace(result, provenance=result.provenance | {"flow": facts, "warnings": warnings})
 
     def _config(self, experiment: Experiment) -> Any:
@@ -85,6 +86,7 @@ class FlowBackend(NativeBackend):
     def _complete(self, result: Result, experiment: Experiment, output: Any) -> Result:
         network = PacketNetwork.of(experiment.network, timed=True)
         flows: pd.DataFrame = pd.DataFrame(output.fabric.flows).astype(COLUMNS["flows"])
+        link_use: pd.DataFrame = pd.DataFrame(output.fabric.stretches).astype(COLUMNS["link_use"])
         flags = list(output.fabric.flags)
         facts: dict[str, Any] = {"flags": flags, "rate_changes": int(output.fabric.events)}
         times = completion_times(flows)
@@ -94,7 +96,7 @@ class FlowBackend(NativeBackend):
         told = changes_told(network, output.fabric.changes)
         assumptions = [*result.provenance["assumptions"], _NO_QUEUES, *told]
         provenance = result.provenance | {"flow": facts, "warnings": warnings, "assumptions": assumptions}
-        return replace(result, flows=flows, provenance=provenance)
+        return replace(result, flows=flows, link_use=link_use, provenance=provenance)
 
 
 def _packet_ns(network: PacketNetwork) -> float:
