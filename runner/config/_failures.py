@@ -159,8 +159,8 @@ def check_failures(failures: Iterable[Failure], where: str) -> None:
             raise ConfigError(
                 f"{where} has a failure with 'at' or 'until', and only 'packet', 'flow' and "
                 "'analytical-aware' change links in the middle of a simulation. Failures are never ignored: "
-                "use one of these backends, or leave out 'at' and 'until', so that the failure lasts from the "
-                "start to the end, and compare that run with one without it."
+                "use one of these backends, or leave out 'at' and 'until', so that the failure lasts from "
+                "the start to the end, and compare that run with one without it."
             )
 
 

@@ -255,3 +255,21 @@ def test_it_can_be_cancelled():
     fabric = NetworkConfig.preset("clos-2tier-64")
     with pytest.raises(Cancelled):
         simulate(model, "default", fabric, backend="flow", progress=lambda now, done: False)
+
+
+def test_what_links_carry_over_time_adds_up_to_what_they_carry_at_all():
+    links = [[rank, 4 + rank // 2, "400Gbps", "500ns", 0] for rank in range(4)]
+    links.append([4, 5, "200Gbps", "500ns", 0])
+    fabric = network(4, nodes=6, switches=[4, 5], links=links)
+    messages = [(0, 2, 1 << 20), (1, 3, 1 << 19), (2, 1, 1 << 18), (0, 3, 3000)]
+    flow, packet = carry(fabric, messages), carry(fabric, messages, "packet")
+    use = flow.link_use.assign(width=flow.link_use["end_ns"] - flow.link_use["start_ns"])
+    carried = use.groupby(["src", "dst"])["bytes"].sum()
+    total = flow.links.set_index(["src", "dst"])["bytes"]
+    assert carried.tolist() == pytest.approx(total[total > 0].sort_index().tolist(), rel=1e-3, abs=200)
+    # 400 Gb/s are 50 bytes a ns, and those between the leaves half of it.
+    line = np.where((use["src"] > 3) & (use["dst"] > 3), 25, 50)
+    assert (use["bytes"] <= line * use["width"] * 1.01).all()
+    # Packets are on a link a little later than flows, which are on all links at once.
+    assert use["width"].nunique() == 1
+    assert abs(use["start_ns"].max() - packet.link_use["start_ns"].max()) <= 2 * use["width"].iloc[0]

@@ -15,6 +15,8 @@ constexpr double kAlike = 2;
 constexpr double kTogether = 1e-3;
 constexpr double kManyBundles = 1500;
 constexpr double kMostTogether = 12;
+// Packets of many flows are no finer than that.
+constexpr double kPartOfPacket = 0.25;
 // How finely flows are told apart by the windows in them, and from how many on they are all alike.
 constexpr double kKindsAWindow = 8;
 constexpr double kFewWindows = 16;
@@ -69,6 +71,8 @@ FlowNetwork::FlowNetwork(const Config& config, EventQueue& events, Mailbox& mail
       expected_(routes_.directions().size()),
       standing_(routes_.directions().size()),
       turns_(routes_.directions().size()),
+      recording_(config.record_links),
+      history_(recording_ ? routes_.directions().size() : 0),
       validity_(routes_, config.packet) {
     if (settings_.global_window) longest_ = routes_.largest(settings_.payload_bytes);
     const std::vector<std::int32_t> devices = number_devices(config.fabric);
@@ -100,6 +104,7 @@ void FlowNetwork::carry(std::uint32_t message) {
     while (flows_.size() == free_.size() && next_change() <= static_cast<double>(flow.start_ns) * kPsPerNs)
         change_links(next_change());
     flow.packets = timing_.packets(flow.bytes);
+    flow.wire = static_cast<double>(flow.packets.wire_bytes);
     flow.port = ports_.take(host(flow.source), host(flow.destination));
     if (find_path(flow)) {
         take_bundle(flow);
@@ -255,6 +260,7 @@ double FlowNetwork::amount(const Flow& flow) const {
 }
 
 void FlowNetwork::step(double time) {
+    record(time);
     end(time);
     reach(time);
     if (due_ <= time) solve(time);
@@ -271,7 +277,8 @@ double FlowNetwork::patience(const Flow& flow) const {
     const double share = together();
     if (share < kTogether) return 0;
     const std::uint32_t link = sharing_.forward(flow.bundle)[flow.hop];
-    return share * flow.amount * expected_[link] / sharing_.line(link).capacity;
+    const double alone = flow.amount / sharing_.line(link).capacity;
+    return std::max(share * alone * expected_[link], kPartOfPacket * timing_.full(link));
 }
 
 void FlowNetwork::reach(double time) {
@@ -381,7 +388,8 @@ void FlowNetwork::end(double time) {
         const double early = !many ? kTogether * age : due_ <= time ? std::max(time - ended_, 0.0) : 0;
         if (end > time + early) return;
         ended_ = std::min(ended_, end);
-        due_ = std::min(due_, many ? time + share * age / 2 : time);
+        const double packet = timing_.full(sharing_.forward(bundle)[flows_[flow].hop]);
+        due_ = std::min(due_, many ? time + std::max(share * age / 2, kPartOfPacket * packet) : time);
         finish(flow, end);
         pacing_.leave(bundle);
         sharing_.leave(bundle);
@@ -424,53 +432,11 @@ void FlowNetwork::finish(std::uint32_t number, double time) {
     report_.flows.push_back(
         {flow.source, flow.destination, flow.bytes, flow.start_ns, static_cast<std::int64_t>(when)});
     use_links(flow, flow.packets.count);
+    if (recording_) tell_history(flows_[number], flow.wire);
     validity_.left(checked(flow));
     if (flow.hop > 0) sharing_.clusters().remove(path[flow.hop], stake(flow));
     flows_[number].stage = Stage::kGone;
     free_.push_back(number);
-}
-
-const FabricReport* FlowNetwork::report() const {
-    const bool lost = std::any_of(report_.changes.begin(), report_.changes.end(),
-                                  [](const ChangeRecord& change) { return change.lost > 0; });
-    report_.flags = validity_.flags(sharing_.clusters(), lost);
-    report_.events = solutions_;
-    return &report_;
-}
-
-const std::vector<LinkUse>& FlowNetwork::links() const {
-    uses_.clear();
-    for (const FabricLinkUse& use : report_.links) {
-        const auto busy = static_cast<Time>(static_cast<double>(use.busy) / kPsPerNs);
-        uses_.push_back({use.source, use.destination, use.bytes, busy, 0, use.packets});
-    }
-    return uses_;
-}
-
-// Tell the links of the flow's path of its packets up to that number.
-void FlowNetwork::use_links(const Flow& flow, std::uint64_t packets) {
-    const Packets& data = flow.packets;
-    const std::uint64_t more = packets - flow.counted;
-    if (more == 0) return;
-    const bool last = packets == data.count;
-    const auto full_bytes = static_cast<std::uint64_t>(timing_.packet_bytes());
-    const std::uint64_t bytes = (more - last) * full_bytes + (last ? data.last_bytes : 0);
-    report_.data_packets += more;
-    for (const std::uint32_t link : sharing_.forward(flow.bundle)) {
-        FabricLinkUse& use = report_.links[link];
-        use.bytes += bytes;
-        use.packets += more;
-        use.busy += static_cast<Ticks>(static_cast<double>(more - last) * timing_.full(link) +
-                                       (last ? timing_.sending(link, data.last_bytes) : 0));
-    }
-    const auto answers =
-        static_cast<std::uint64_t>(std::ceil(static_cast<double>(more) * timing_.answers() * (1 - kSame)));
-    for (const std::uint32_t link : sharing_.back(flow.bundle)) {
-        FabricLinkUse& use = report_.links[link];
-        use.bytes += answers * settings_.ack_bytes();
-        use.packets += answers;
-        use.busy += static_cast<Ticks>(static_cast<double>(answers) * timing_.answer(link));
-    }
 }
 
 }  // namespace chakrascope::engine::flow

@@ -12,6 +12,7 @@
 #include "../fabric/report.h"
 #include "../fabric/routes.h"
 #include "../network/network.h"
+#include "history.h"
 #include "kept.h"
 #include "pacing.h"
 #include "sharing.h"
@@ -45,6 +46,8 @@ class FlowNetwork final : public Network {
         std::uint64_t bytes = 0;
         Packets packets;
         std::uint64_t counted = 0;  // packets that links have been told of
+        double wire = 0;            // bytes with headers that the amount stands for
+        double told = 0;            // of these, that the history has
         double amount = 0;          // full packets' bytes that take as long
         double joined = 0;          // ps
         double ahead = 0;           // how much sooner its last packet leaves than the fluid, ps
@@ -98,6 +101,8 @@ class FlowNetwork final : public Network {
     void join(std::uint32_t flow);
     void finish(std::uint32_t flow, double time);
     void use_links(const Flow& flow, std::uint64_t packets);
+    void record(double time);
+    void tell_history(Flow& flow, double bytes);
     std::uint32_t keep(const Flow& flow);
 
     double next_change() const;
@@ -143,6 +148,8 @@ class FlowNetwork final : public Network {
     std::uint64_t solutions_ = 0;
     double added_ = 0;  // the earliest completion that this advance has told the queue
 
+    const bool recording_;
+    History history_;
     mutable std::vector<LinkUse> uses_;
     Validity validity_;
     mutable FabricReport report_;
