@@ -25,9 +25,9 @@ def network_changes(command: Command) -> Command:
             "--fail",
             "failed",
             multiple=True,
-            metavar="A,B[=SHARE]",
-            help="The link of two devices is down from the start, or has SHARE of its bandwidth (0.25). One "
-            "device: all its links. May be repeated.",
+            metavar="A,B[=SHARE][@TIME]",
+            help="The link of two devices is down, or has SHARE of its bandwidth (0.25). One device: all its "
+            "links. @5ms: from then on; @5ms..8ms: and back; else from the start. May be repeated.",
         ),
         click.option(
             "--link-default",
@@ -46,11 +46,15 @@ def failed_links(texts: Sequence[str]) -> list[dict[str, Any]]:
     """Return the failures that the options *texts* name, as a network YAML has them."""
     failures = []
     for text in texts:
-        ends, equals, share = text.partition("=")
+        what, at, time = text.partition("@")
+        ends, equals, share = what.partition("=")
         devices = [int(name) if name.isdigit() else name for name in ends.split(",")]
         if len(devices) > 2 or "" in devices:
-            raise UsageError(f"--fail {text[:60]!r} is not A,B or A,B=SHARE: 64,72=0.25.")
+            raise UsageError(
+                f"--fail {text[:60]!r} is not A,B or A,B=SHARE, with or without a time: 64,72=0.25@5ms..8ms."
+            )
         failure: dict[str, Any] = {"link": devices} if len(devices) == 2 else {"device": devices[0]}
+        failure |= _lasting(text, time) if at else {}
         try:
             failures.append(failure | ({"rate": float(share)} if equals else {}))
         except ValueError:
@@ -58,6 +62,19 @@ def failed_links(texts: Sequence[str]) -> list[dict[str, Any]]:
                 f"--fail {text[:60]!r}: {share[:30]!r} is no share of the bandwidth, such as 0.25."
             ) from None
     return failures
+
+
+def _lasting(text: str, time: str) -> dict[str, str]:
+    """Return when the failure *text* begins, and ends if it does: ``5ms`` or ``5ms..8ms``."""
+    begin, dots, end = time.partition("..")
+    moments = {"at": begin} | ({"until": end} if dots else {})
+    for moment in moments.values():
+        if not _reads(parse_duration, moment):
+            raise UsageError(
+                f"--fail {text[:60]!r}: {moment[:30]!r} is no time of the simulation; write when the failure "
+                "begins, or when it begins and ends, with units: @5ms or @5ms..8ms."
+            )
+    return moments
 
 
 def link_defaults(texts: Sequence[str]) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def simulate(experiments: Iterable[Experiment]) -> Iterator[tuple[Experiment, Re
     """Yield each experiment with its result."""
     for experiment in experiments:
         ranks = count_text(experiment.workload.num_ranks, "rank")
-        with stage(f"{experiment.backend}: {ranks} on {experiment.network.name}") as status:
+        with stage(f"{experiment.backend}: {ranks} on {experiment.network.title}") as status:
             backend = get_backend(experiment.backend)
             result = backend.run(experiment, clock(status, experiment.workload.num_ranks))
         yield experiment, result
@@ -139,7 +139,7 @@ def submit_study(study: Study, target: Target, workload: Path | None = None) -> 
     store = JobStore(study)
     for experiment in target.experiments(workload or study.workload_prefix()):
         job = store.submit(experiment)
-        console.print(f"Job {job.id}: {experiment.backend} on {experiment.network.name}")
+        console.print(f"Job {job.id}: {experiment.backend} on {experiment.network.title}")
     print_next("jobs", study.path)
 
 

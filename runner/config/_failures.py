@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
 from ...errors import ConfigError, did_you_mean
-from ...support import count_text, parse_duration, share_text
+from ...support import count_text, duration_text, parse_duration, share_text
 from . import _limits as limits
 from ._values import shown
 
@@ -45,6 +45,13 @@ class Failure:
         """Return whether it is there at *time_ns*."""
         return self.at_ns <= time_ns and (self.until_ns is None or time_ns < self.until_ns)
 
+    def of(self, devices: tuple[int, ...], count: int | None) -> Failure:
+        """Return the same failure of *count* links of other *devices*."""
+        own: list[tuple[str, Any]] = [("link", devices) if len(devices) > 1 else ("device", devices[0])]
+        own += [("count", count)] if count is not None else []
+        rest = tuple(pair for pair in self.written if pair[0] not in ("count", "device", "link"))
+        return replace(self, devices=devices, count=count, written=(*own, *rest))
+
     def to_dict(self) -> dict[str, Any]:
         """Return what a network YAML has."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in self.written}
@@ -66,6 +73,15 @@ class Failure:
         state = "down" if self.rate == 0 else f"at {share_text(self.rate)} of its bandwidth"
         some = "" if self.count is None else f" ({self.count} of it)"
         return f"Failure: {which}{some} is {state}{self._time()}."
+
+    def short_text(self, names: Sequence[str]) -> str:
+        """Return it in the fewest words, for the name of a run: ``64-72 at 25.0 % from 5.00 ms``."""
+        ends = "-".join(names[device] if device < len(names) else str(device) for device in self.devices)
+        some = "" if self.count is None else f" ({self.count} of it)"
+        state = "down" if self.rate == 0 else f"at {share_text(self.rate)}"
+        begins = f" from {duration_text(self.at_ns)}" if self.timed else ""
+        ends_at = "" if self.until_ns is None else f" to {duration_text(self.until_ns)}"
+        return f"{ends}{some} {state}{begins}{ends_at}"
 
     def _time(self) -> str:
         if not self.timed:
@@ -157,10 +173,10 @@ def check_failures(failures: Iterable[Failure], where: str) -> None:
     for failure in failures:
         if failure.timed:
             raise ConfigError(
-                f"{where} has a failure with 'at' or 'until', and only 'packet', 'flow' and "
-                "'analytical-aware' change links in the middle of a simulation. Failures are never ignored: "
-                "use one of these backends, or leave out 'at' and 'until', so that the failure lasts from "
-                "the start to the end, and compare that run with one without it."
+                f"{where} has a failure with 'at' or 'until', and only 'packet', 'flow', 'analytical-aware' "
+                "and 'ns3' change links in the middle of a simulation. Failures are never ignored: use one of "
+                "these backends, or leave out 'at' and 'until', so that the failure lasts from the start "
+                "to the end, and compare that run with one without it."
             )
 
 

@@ -40,6 +40,7 @@ EXTENSIONS = (
 )
 _LOGICAL = "logical"
 GIB = 1 << 30
+_MOST_NAMED = 2  # failures in the title of a network
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,15 @@ class NetworkConfig:
 
     def __post_init__(self, where: str) -> None:
         self._check(where)
+
+    @property
+    def title(self) -> str:
+        """What runs on it are called after: its name, and what has failed, which the name does not tell."""
+        if not self.failures:
+            return self.name
+        named = [failure.short_text(self.devices) for failure in self.failures[:_MOST_NAMED]]
+        left = len(self.failures) - len(named)
+        return f"{self.name} ({', '.join(named)}{f' and {left} more' if left else ''})"
 
     @property
     def dimensions(self) -> int:

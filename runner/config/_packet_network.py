@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -131,6 +132,23 @@ class PacketNetwork:
                 f"the network has {network.num_ranks} ranks; add hosts, or correct the logical dimensions."
             )
         return packet
+
+    @classmethod
+    def written_out(cls, network: NetworkConfig) -> tuple[PacketNetwork, tuple[Failure, ...]]:
+        """Return *network* with all its links, as if none failed, and its failures in their numbers.
+
+        Both together, as a list of links, are the same network for every backend. The settings are those of
+        the network as it fails.
+        """
+        settings = cls.of(network, timed=True).settings
+        whole = replace(cls.of(replace(network, failures=())), settings=settings)
+        part, dimensions = network.packet, _dimensions(network)
+        fabric = None if part is None else part.fabric
+        listed = part is not None and part.topology is not None
+        if listed or (fabric is None and network.links) or not has_routers(dimensions, fabric):
+            return whole, network.failures
+        moved = (_behind_routers(failure, whole, network.num_ranks) for failure in network.failures)
+        return whole, tuple(one for some in moved for one in some)
 
     @property
     def lossy(self) -> bool:
@@ -329,6 +347,21 @@ def _failing(
         LinkChange(time_ns, place, 0 if link is None else link.rate_bps) for time_ns, place, link in changed
     ]
     return replace(topology, links=tuple(left)), changes
+
+
+def _behind_routers(failure: Failure, whole: PacketNetwork, ranks: int) -> list[Failure]:
+    """Return *failure* in the numbers of the links of *whole*, whose *ranks* have a router each.
+
+    A rank's links end at its router; that between the two is not among them, so that a rank that fails is
+    the other links of its router, one by one.
+    """
+    devices = tuple(device + ranks for device in failure.devices)
+    if len(devices) > 1 or devices[0] >= 2 * ranks:
+        return [failure.of(devices, failure.count)]
+    (router,) = devices
+    ends = [(a, b) for a, b, _, _ in whole.device_links() if router in (a, b) and min(a, b) >= ranks]
+    peers = Counter(a + b - router for a, b in ends[: failure.count])
+    return [failure.of((router, peer), count) for peer, count in peers.items()]
 
 
 def _dimensions(network: NetworkConfig) -> list[PacketDimension]:

@@ -60,7 +60,7 @@ class JobStore:
             "label": label,
             "workload": name,
             "backend": experiment.backend,
-            "network": experiment.network.name,
+            "network": experiment.network.title,
             "state": "done" if done else "queued",
             "message": "The study had this run already." if done else "",
             "total": experiment.workload.num_ranks,

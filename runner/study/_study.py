@@ -293,10 +293,10 @@ class Study(StudyLayout):
         name = workload or self._workload_name(experiment)
         return {
             "backend": experiment.backend,
-            "network": experiment.network.name,
+            "network": experiment.network.title,
             "makespan_ns": result.makespan_ns,
             "created": _now(),
-            "label": label or f"{experiment.backend} on {experiment.network.name}",
+            "label": label or f"{experiment.backend} on {experiment.network.title}",
             "workload": name,
             "num_ranks": experiment.workload.num_ranks,
         }

@@ -10,10 +10,19 @@ import yaml
 from chakrascope.cli import main
 from chakrascope.converter.generate import microbenchmark
 from chakrascope.errors import BackendUnavailable, ConfigError
-from chakrascope.runner import NetworkConfig, SystemConfig, communication_of, prepare, simulate
+from chakrascope.runner import (
+    NetworkConfig,
+    Study,
+    SystemConfig,
+    communication_of,
+    get_backend,
+    prepare,
+    simulate,
+)
 from chakrascope.runner.analysis import check_setup
 from chakrascope.runner.backends import engine_config
 from chakrascope.runner.config import Link, PacketNetwork, read_failures
+from chakrascope.runner.study import run_table
 
 # Two ranks under each of two leaves (4, 5), two spines (6, 7); leaves and spines have two links each.
 LINKS = [[rank, 4 + rank // 2, 10.0, 100] for rank in range(4)]
@@ -221,12 +230,39 @@ def test_failures_are_an_option(tmp_path, capsys, monkeypatch):
     code, said = run("--fail", "leaf0,spine0=0.25", "--fail", "7")
     assert not code
     assert "link leaf0 - spine0 is at 25.0 %" in " ".join(said.err.split() + said.out.split())
-    for wrong in ("a,b,c", "leaf0,", "leaf0,spine0=half"):
+    code, said = run("--fail", "leaf0,spine0=0.25@10us..1ms", "--fail", "7@0.5us")
+    assert not code
+    words = " ".join(said.err.split() + said.out.split())
+    assert "link leaf0 - spine0 is at 25.0 % of its bandwidth from 10000 ns until 1000000 ns" in words
+    assert "every link of spine1 is down from 500 ns" in words
+    for wrong in ("a,b,c", "leaf0,", "leaf0,spine0=half", "7@", "7@soon", "7@1us..", "7@1us..x"):
         code, said = run("--fail", wrong)
         assert code == 2
         assert "--fail" in said.err
+    code, said = run("--fail", "7@2us..1us")
+    assert code == ConfigError.exit_code
+    assert "--fail: failures[0]: 'until' must be later than 'at'" in " ".join(said.err.split())
 
 
 def test_failures_leave_other_links_alone():
     assert network().links == tuple(Link(*link) for link in LINKS)
     assert network().working_links() == list(network().links)
+
+
+def test_runs_are_called_after_what_fails():
+    assert network().title == "network"
+    assert network({"link": ["leaf0", "spine0"], "rate": 0.25}).title == "network (leaf0-spine0 at 25.0 %)"
+    timed = {"device": 7, "at": "5ms", "until": "8ms"}
+    assert network(timed).title == "network (spine1 down from 5.00 ms to 8.00 ms)"
+    several = network({"link": [4, 6], "count": 1}, {"link": [0, 4], "rate": 0.5}, timed)
+    assert several.title == "network (leaf0-spine0 (1 of it) down, r0-leaf0 at 50.0 % and 1 more)"
+
+
+def test_the_study_tells_runs_with_failures_from_others(tmp_path):
+    study = Study.create(tmp_path / "study")
+    workload = microbenchmark("all-reduce", 4, 1 << 10)
+    for config in (network(), network({"device": 7})):
+        experiment = prepare(workload, "default", config, backend="analytical-aware")
+        study.add_run(experiment, get_backend("analytical-aware").run(experiment))
+    labels = sorted(run_table(study.runs())["label"])
+    assert labels == ["analytical-aware on network", "analytical-aware on network (spine1 down)"]

@@ -119,6 +119,39 @@ def test_a_packet_network_with_a_changed_link_is_otherwise_the_same(unknown):
     assert dataclasses.replace(slower[0], rate_bps=2 * slower[0].rate_bps) in before.links
 
 
+FABRIC = {"packet": {"fabric": {"hosts_per_leaf": 2}}}
+GRID = {"topology": ["Switch"] * 2, "npus_count": [2, 2], "bandwidth": [10.0] * 2, "latency": [500.0] * 2}
+MOMENTS = [{}, {"at": "1100us"}, {"at": "1100us", "until": "1400us"}]
+
+
+@pytest.mark.parametrize("moment", MOMENTS, ids=["start", "from", "between"])
+@pytest.mark.parametrize(
+    ("backend", "more", "failure", "link"),
+    [
+        ("packet", FABRIC, {"link": [4, 6], "rate": 0.1}, "0-4"),
+        ("packet", {}, {"device": 0, "rate": 0.1}, "1-4"),
+        ("packet", GRID, {"device": 1, "rate": 0.1}, "4-8"),
+        ("packet", GRID, {"device": 1, "rate": 0.1, "count": 1}, "4-8"),
+        ("packet", GRID, {"link": [0, 6], "rate": 0.1}, "4-8"),
+        ("packet", GRID, {"device": 6, "rate": 0.1}, "4-8"),
+        ("analytical-aware", FABRIC, {"device": 0, "rate": 0.1}, "1-4"),
+    ],
+)
+def test_what_failed_stays_failed(backend, more, failure, link, moment):
+    whole = makespan(experiment(backend, **more))
+    asked = experiment(backend, **more, failures=[failure | moment])
+    failed = makespan(asked)
+    assert failed > whole
+    assert simulate_faster(asked, Target("link", link), 1.0) == failed
+    assert simulate_faster(asked, Target("link", link), 0.02) > failed
+
+
+def test_a_link_that_is_down_cannot_be_faster():
+    asked = experiment("packet", **FABRIC, failures=[{"link": [4, 6]}])
+    with pytest.raises(UsageError, match="no link between 4 and 6"):
+        simulate_faster(asked, Target("link", "4-6"), 2.0)
+
+
 @pytest.mark.parametrize(
     ("key", "message"),
     [

@@ -60,15 +60,17 @@ def _with_faster_link(network: NetworkConfig, backend: str, target: Target, time
             f"'{backend}' does not know single links of the network '{network.name}', which is described by "
             "its dimensions; change one of them (bandwidth:0), or ask a run on 'packet'."
         )
-    links = PacketNetwork.of(network).device_links() if packets else network.links
+    links: Any = network.links
+    failures = network.failures
+    if packets:
+        whole, failures = PacketNetwork.written_out(network)
+        links = whole.device_links()
     changed = tuple(
         Link(a, b, rate * (times if {a, b} == ends else 1.0), float(delay))
         for a, b, rate, delay in _found(links, ends)
     )
     # The list takes the place of the fabric, whose switches have the same numbers.
-    return dataclasses.replace(
-        network, packet=None, links=changed, failures=() if packets else network.failures
-    )
+    return dataclasses.replace(network, packet=None, links=changed, failures=failures)
 
 
 def _found(links: Any, ends: set[int]) -> Any:
@@ -82,9 +84,10 @@ def _found(links: Any, ends: set[int]) -> Any:
 
 def _with_packet_link(network: NetworkConfig, ends: set[int], times: float) -> NetworkConfig:
     """Return *network* with its packet-level topology written out, and the link between *ends* changed."""
-    packet = PacketNetwork.of(network)
+    packet, failures = PacketNetwork.written_out(network)
     order = {node: place for place, node in enumerate((*packet.hosts, *sorted(packet.switches)))}
-    _found([(order[link.a], order[link.b]) for link in packet.links], ends)
+    working = PacketNetwork.of(network, timed=True).links
+    _found([(order[link.a], order[link.b]) for link in working], ends)
     links = [
         [
             link.a,
@@ -102,4 +105,4 @@ def _with_packet_link(network: NetworkConfig, ends: set[int], times: float) -> N
     # The written-out links are a packet part, which alone would make a network of RoCE of it.
     tcp = (network.tcp or TcpPart()) if network.is_tcp else None
     part = PacketPart.from_mapping(settings | topology)
-    return dataclasses.replace(network, packet=part, tcp=tcp, failures=())
+    return dataclasses.replace(network, packet=part, tcp=tcp, failures=failures)

@@ -24,6 +24,7 @@ __all__ = ["Ns3Backend", "TcpBackend"]
 _NEVER = "the connections lose every segment; check the losses of the links."
 _MOST_MONITORED = 10_000
 _MOST_NAMED = 5
+_OF_LINKS = {"ERROR_RATE_PER_LINK", "LINK_DOWN"}  # settings of packets that TCP heeds
 
 
 class Ns3Backend:
@@ -52,7 +53,7 @@ class TcpBackend(NativeBackend):
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
         """Simulate *experiment*; raises `BackendUnavailable` without ns-3 or a compiler."""
-        packet = PacketNetwork.of(experiment.network)
+        packet = PacketNetwork.of(experiment.network, timed=True)
         part = experiment.network.tcp or TcpPart()
         timeout_s = backend_timeout_s() if self.timeout_s is None else self.timeout_s
         watch = Watch(progress)
@@ -70,7 +71,7 @@ class TcpBackend(NativeBackend):
         told = result.provenance
         facts = {"versions": told["versions"] | {"ns-3": ns3.version}} | _facts(totals, table)
         warnings = [*told["warnings"], *_warnings(experiment.network, totals)]
-        assumptions = [*told["assumptions"], *_assumptions(packet, part)]
+        assumptions = [*told["assumptions"], *_assumptions(packet, part, result.makespan_ns)]
         return replace(
             result,
             links=_link_table(totals.links),
@@ -126,7 +127,7 @@ def _facts(totals: TcpTotals, flows: pd.DataFrame) -> dict[str, Any]:
 
 def _warnings(network: NetworkConfig, totals: TcpTotals) -> list[str]:
     sentences = []
-    given = set() if network.packet is None else set(network.packet.settings) - {"ERROR_RATE_PER_LINK"}
+    given = set() if network.packet is None else set(network.packet.settings) - _OF_LINKS
     if given:
         more = f" and {len(given) - _MOST_NAMED} more" if len(given) > _MOST_NAMED else ""
         names = ", ".join(sorted(given)[:_MOST_NAMED])
@@ -142,9 +143,17 @@ def _warnings(network: NetworkConfig, totals: TcpTotals) -> list[str]:
     return sentences
 
 
-def _assumptions(network: PacketNetwork, part: TcpPart) -> list[str]:
+def _assumptions(network: PacketNetwork, part: TcpPart, makespan_ns: int) -> list[str]:
     known = part.complete()
     sentences = part.assumptions()
+    later = [change.time_ns for change in network.changes if change.time_ns > makespan_ns]
+    if later:
+        sentences.append(f"The job was done before links changed at {later[0]} ns.")
+    if len(later) < len(network.changes):
+        sentences.append(
+            "A link that goes down loses what is on it and what waits for it; TCP sends that again. Queues "
+            "and marking thresholds stay as they are where a link gets another rate."
+        )
     marks = mark_thresholds(network, known)
     if marks and known["ecn-threshold"] is None:
         words = ", ".join(f"{count} B at {rate / 1e9:g} Gbit/s" for rate, count in marks.items())

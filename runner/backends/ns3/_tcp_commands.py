@@ -45,6 +45,7 @@ def describe_tcp(network: PacketNetwork, part: TcpPart) -> str:
         f"{marks.get(link.rate_bps, 0)}"
         for link in network.links
     ]
+    lines += [f"change {1000 * time_ns} {link} {rate_bps}" for time_ns, link, rate_bps in network.changes]
     lines.append("build")
     return "\n".join(lines) + "\n"
 

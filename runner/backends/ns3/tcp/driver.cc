@@ -4,6 +4,7 @@
 //   set NAME VALUE             one setting
 //   nodes COUNT SWITCH...      all nodes; the others are hosts
 //   link A B BITS_PER_S DELAY_PS LOSS MARK_BYTES
+//   change AT_PS LINK BITS_PER_S  from then on; the links count from 0, 0 bit/s: it is down
 //   build                      -> ready
 //   send ID FROM TO BYTES AT_PS
 //   run LIMIT_PS               -> for every completion: d ID TIME_PS; then: now TIME_PS [idle]
@@ -43,6 +44,7 @@ class Driver {
         if (command == "set") return set(words);
         if (command == "nodes") return nodes(words);
         if (command == "link") return link(words);
+        if (command == "change") return change(words);
         if (command == "build") return build();
         if (command == "links") return links();
         if (command == "quit") return false;
@@ -94,6 +96,15 @@ class Driver {
         double loss = 0;
         read(words >> a >> b >> rate_bps >> delay_ps >> loss >> mark_bytes, "link");
         network_.add_link(a, b, rate_bps, delay_ps, loss, mark_bytes);
+        return true;
+    }
+
+    bool change(std::istringstream& words) {
+        std::int64_t time_ps = 0;
+        std::size_t link = 0;
+        std::uint64_t rate_bps = 0;
+        read(words >> time_ps >> link >> rate_bps, "change");
+        network_.add_change(time_ps, link, rate_bps);
         return true;
     }
 

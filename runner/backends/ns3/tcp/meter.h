@@ -32,6 +32,8 @@ class LinkMeter {
     void watch(ns3::Ptr<ns3::PointToPointNetDevice> device, ns3::Ptr<ns3::QueueDisc> disc);
     // Count what the device at the other end loses.
     void watch_losses(ns3::Ptr<ns3::PointToPointNetDevice> peer);
+    // What is sent from now on goes at that rate.
+    void set_rate(std::uint64_t rate_bps) { rate_bps_ = rate_bps; }
     // Bring the time that packets wait up to now.
     void settle();
 
@@ -55,7 +57,7 @@ class LinkMeter {
     void lost(ns3::Ptr<const ns3::Packet> packet);
     void wait(std::int64_t change);
 
-    const std::uint64_t rate_bps_;
+    std::uint64_t rate_bps_;
     const std::uint32_t overhead_;
     ns3::Ptr<ns3::QueueDisc> disc_;
     std::int64_t start_ps_ = 0;

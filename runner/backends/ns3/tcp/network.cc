@@ -63,6 +63,13 @@ void Network::add_link(std::int32_t a, std::int32_t b, std::uint64_t rate_bps, s
     plans_.push_back({a, b, rate_bps, delay_ps, loss, mark_bytes});
 }
 
+void Network::add_change(std::int64_t time_ps, std::size_t link, std::uint64_t rate_bps) {
+    if (link >= plans_.size() || time_ps < 0) throw std::runtime_error("a link changes that there is not");
+    if (!changes_.empty() && time_ps < changes_.back().time_ps)
+        throw std::runtime_error("links change in no order of time");
+    changes_.push_back({time_ps, link, rate_bps});
+}
+
 void Network::build() {
     set_defaults();
     nodes_.Create(static_cast<std::uint32_t>(count_));
@@ -72,8 +79,15 @@ void Network::build() {
     stack.Install(nodes_);
     neighbours_.resize(static_cast<std::size_t>(count_));
     sockets_.resize(static_cast<std::size_t>(count_));
-    for (const LinkPlan& plan : plans_) make_link(plan);
+    down_.resize(plans_.size());
+    for (std::size_t place = 0; place < plans_.size(); ++place) make_link(place);
+    name_nodes();
     make_routes();
+    for (const std::int32_t to : hosts_)
+        for (const std::vector<std::int32_t> hops = hops_to(to); const std::int32_t from : hosts_)
+            if (hops[static_cast<std::size_t>(from)] < 0)
+                throw std::runtime_error("no way leads from host " + std::to_string(from) + " to host " +
+                                         std::to_string(to) + " (hosts do not forward)");
     habits_.most_unsent_bytes = settings.number("LIMIT_OUTPUT_BYTES");
     habits_.slow_start_after_idle = settings.number("SLOW_START_AFTER_IDLE") != 0;
     habits_.totals = &totals_;
@@ -90,6 +104,7 @@ void Network::build() {
     if (settings.number("CONNECT_FIRST")) open_all();
     epoch_ps_ = ns3::Simulator::Now().GetPicoSeconds();
     for (const auto& meter : meters_) meter->restart(epoch_ps_);
+    schedule_changes();
     totals_ = {};
 }
 
@@ -117,25 +132,36 @@ void Network::set_defaults() const {
     SetDefault("ns3::TcpSocketBase::UseEcn", ns3::StringValue(settings.number("ECN") ? "On" : "Off"));
 }
 
-void Network::make_link(const LinkPlan& plan) {
+void Network::set_rate(Device device, std::uint64_t rate_bps) const {
     const std::uint64_t overhead = settings.number("FRAME_OVERHEAD") - kPppBytes;
     const std::int64_t gap_ps =
-        static_cast<std::int64_t>(static_cast<double>(overhead) * 8e12 / static_cast<double>(plan.rate_bps));
+        static_cast<std::int64_t>(static_cast<double>(overhead) * 8e12 / static_cast<double>(rate_bps));
+    device->SetDataRate(ns3::DataRate(rate_bps));
+    device->SetInterframeGap(ns3::PicoSeconds(gap_ps));
+}
+
+void Network::make_link(std::size_t place) {
+    const LinkPlan& plan = plans_[place];
+    const auto overhead = static_cast<std::uint32_t>(settings.number("FRAME_OVERHEAD") - kPppBytes);
+    const bool changes = std::any_of(changes_.begin(), changes_.end(),
+                                     [place](const LinkChange& change) { return change.link == place; });
     ns3::PointToPointHelper helper;
-    helper.SetDeviceAttribute("DataRate", ns3::DataRateValue(ns3::DataRate(plan.rate_bps)));
-    helper.SetDeviceAttribute("InterframeGap", ns3::TimeValue(ns3::PicoSeconds(gap_ps)));
     helper.SetDeviceAttribute("Mtu", ns3::UintegerValue(settings.number("MTU")));
     helper.SetChannelAttribute("Delay", ns3::TimeValue(ns3::PicoSeconds(plan.delay_ps)));
     helper.SetQueue("ns3::DropTailQueue", "MaxSize", ns3::QueueSizeValue(packets_of(1)));
     const std::array<std::int32_t, 2> ends{plan.a, plan.b};
     const ns3::NetDeviceContainer made = helper.Install(nodes_.Get(static_cast<std::uint32_t>(plan.a)),
                                                         nodes_.Get(static_cast<std::uint32_t>(plan.b)));
+    ends_.emplace_back();
+    losses_.emplace_back();
     for (std::size_t end = 0; end < ends.size(); ++end) {
         const std::int32_t owner = ends[end], peer = ends[1 - end];
         const Device device =
             ns3::DynamicCast<ns3::PointToPointNetDevice>(made.Get(static_cast<std::uint32_t>(end)));
         const Device other =
             ns3::DynamicCast<ns3::PointToPointNetDevice>(made.Get(static_cast<std::uint32_t>(1 - end)));
+        set_rate(device, plan.rate_bps);
+        ends_.back()[end] = device;
         const ns3::Ptr<ns3::Node> node = nodes_.Get(static_cast<std::uint32_t>(owner));
         const ns3::Ptr<ns3::QueueDisc> disc = make_disc(owner, plan, device);
         const ns3::Ptr<ns3::Ipv4> ipv4 = node->GetObject<ns3::Ipv4>();
@@ -143,22 +169,22 @@ void Network::make_link(const LinkPlan& plan) {
         ipv4->AddAddress(interface, ns3::Ipv4InterfaceAddress(address_of(owner), ns3::Ipv4Mask(kMask)));
         ipv4->SetUp(interface);
         ipv4->SetForwarding(interface, switches_.count(owner) > 0);
-        meters_.push_back(
-            std::make_unique<LinkMeter>(owner, peer, plan.rate_bps, static_cast<std::uint32_t>(overhead)));
+        meters_.push_back(std::make_unique<LinkMeter>(owner, peer, plan.rate_bps, overhead));
         meters_.back()->watch(device, disc);
         if (plan.loss > 0) {
             const ns3::Ptr<ns3::RateErrorModel> errors = ns3::CreateObject<ns3::RateErrorModel>();
             errors->SetUnit(ns3::RateErrorModel::ERROR_UNIT_PACKET);
             errors->SetRate(plan.loss);
             other->SetReceiveErrorModel(errors);
-            meters_.back()->watch_losses(other);
+            losses_.back()[1 - end] = errors;
         }
+        if (plan.loss > 0 || changes) meters_.back()->watch_losses(other);
         if (!switches_.count(owner)) watch_host(owner, device, disc);
         if (settings.has("PCAP"))
             helper.EnablePcap(
                 settings.word("PCAP") + "/" + std::to_string(owner) + "-" + std::to_string(peer) + ".pcap",
                 device, false, true);
-        neighbours_[static_cast<std::size_t>(owner)].emplace_back(peer, device);
+        neighbours_[static_cast<std::size_t>(owner)].push_back({peer, device, place});
     }
 }
 
@@ -199,8 +225,7 @@ ns3::Ptr<ns3::QueueDisc> Network::make_disc(std::int32_t owner, const LinkPlan& 
     return disc;
 }
 
-// Shortest ways by hops, all of them, to every host; hosts do not forward.
-void Network::make_routes() {
+void Network::name_nodes() {
     for (std::int32_t node = 0; node < count_; ++node) {
         const auto ipv4 = nodes_.Get(static_cast<std::uint32_t>(node))->GetObject<ns3::Ipv4>();
         ns3::DynamicCast<FlowRouting>(ipv4->GetRoutingProtocol())
@@ -208,33 +233,83 @@ void Network::make_routes() {
                 address_of(node), switches_.count(node) > 0,
                 static_cast<std::uint32_t>(settings.number("SEED") << 20) + static_cast<std::uint32_t>(node));
     }
+}
+
+// How many links every node is from the host, over links that are up; hosts do not forward. -1: no way.
+std::vector<std::int32_t> Network::hops_to(std::int32_t host) const {
+    std::vector<std::int32_t> hops(static_cast<std::size_t>(count_), -1);
+    std::deque<std::int32_t> border{host};
+    hops[static_cast<std::size_t>(host)] = 0;
+    while (!border.empty()) {
+        const std::int32_t node = border.front();
+        border.pop_front();
+        if (node != host && !switches_.count(node)) continue;
+        for (const Way& way : neighbours_[static_cast<std::size_t>(node)]) {
+            if (down_[way.link] || hops[static_cast<std::size_t>(way.peer)] >= 0) continue;
+            hops[static_cast<std::size_t>(way.peer)] = hops[static_cast<std::size_t>(node)] + 1;
+            border.push_back(way.peer);
+        }
+    }
+    return hops;
+}
+
+// Shortest ways by hops, all of them, to every host. A node that has none keeps those it had: what it sends
+// is lost on a link that is down, and sent again.
+void Network::make_routes() {
     for (const std::int32_t host : hosts_) {
-        std::vector<std::int32_t> hops(static_cast<std::size_t>(count_), -1);
-        std::deque<std::int32_t> border{host};
-        hops[static_cast<std::size_t>(host)] = 0;
-        while (!border.empty()) {
-            const std::int32_t node = border.front();
-            border.pop_front();
-            if (node != host && !switches_.count(node)) continue;
-            for (const auto& [peer, device] : neighbours_[static_cast<std::size_t>(node)]) {
-                if (hops[static_cast<std::size_t>(peer)] >= 0) continue;
-                hops[static_cast<std::size_t>(peer)] = hops[static_cast<std::size_t>(node)] + 1;
-                border.push_back(peer);
-            }
-        }
+        const std::vector<std::int32_t> hops = hops_to(host);
         for (std::int32_t node = 0; node < count_; ++node) {
-            if (hops[static_cast<std::size_t>(node)] <= 0) continue;
+            const std::int32_t away = hops[static_cast<std::size_t>(node)];
+            if (away <= 0) continue;
+            std::vector<ns3::Ptr<ns3::NetDevice>> ways;
+            for (const Way& way : neighbours_[static_cast<std::size_t>(node)])
+                if (!down_[way.link] && hops[static_cast<std::size_t>(way.peer)] == away - 1 &&
+                    (way.peer == host || switches_.count(way.peer)))
+                    ways.push_back(way.device);
             const auto ipv4 = nodes_.Get(static_cast<std::uint32_t>(node))->GetObject<ns3::Ipv4>();
-            const auto routing = ns3::DynamicCast<FlowRouting>(ipv4->GetRoutingProtocol());
-            for (const auto& [peer, device] : neighbours_[static_cast<std::size_t>(node)])
-                if (hops[static_cast<std::size_t>(peer)] == hops[static_cast<std::size_t>(node)] - 1 &&
-                    (peer == host || switches_.count(peer)))
-                    routing->add(address_of(host), device);
+            ns3::DynamicCast<FlowRouting>(ipv4->GetRoutingProtocol())->set(address_of(host), std::move(ways));
         }
-        for (const std::int32_t other : hosts_)
-            if (hops[static_cast<std::size_t>(other)] < 0)
-                throw std::runtime_error("no way leads from host " + std::to_string(other) + " to host " +
-                                         std::to_string(host) + " (hosts do not forward)");
+    }
+}
+
+// One event for all links that change at once, so that routes are made anew once.
+void Network::schedule_changes() {
+    for (std::size_t first = 0, end = 0; first < changes_.size(); first = end) {
+        while (end < changes_.size() && changes_[end].time_ps == changes_[first].time_ps) ++end;
+        ns3::Simulator::Schedule(ns3::PicoSeconds(changes_[first].time_ps), &Network::change, this, first,
+                                 end);
+    }
+}
+
+void Network::change(std::size_t first, std::size_t end) {
+    bool other_ways = false;
+    for (std::size_t place = first; place < end; ++place) {
+        const auto [time_ps, link, rate_bps] = changes_[place];
+        const bool down = rate_bps == 0;
+        if (down != down_[link]) {
+            other_ways = true;
+            down_[link] = down;
+            lose_all(link, down);
+        }
+        for (std::size_t side = 0; side < 2 && !down; ++side) {
+            set_rate(ends_[link][side], rate_bps);
+            meters_[2 * link + side]->set_rate(rate_bps);
+        }
+    }
+    if (other_ways) make_routes();
+}
+
+// What is on a link that goes down is lost, and what is still sent into it.
+void Network::lose_all(std::size_t link, bool lost) {
+    for (std::size_t side = 0; side < 2; ++side) {
+        ns3::Ptr<ns3::ErrorModel> model = losses_[link][side];
+        if (lost) {
+            const ns3::Ptr<ns3::RateErrorModel> all = ns3::CreateObject<ns3::RateErrorModel>();
+            all->SetUnit(ns3::RateErrorModel::ERROR_UNIT_PACKET);
+            all->SetRate(1);
+            model = all;
+        }
+        ends_[link][side]->SetReceiveErrorModel(model);
     }
 }
 

@@ -2,11 +2,14 @@
 // Hosts, switches and links made of ns-3's own models, and the connections between the hosts.
 #pragma once
 
+#include <ns3/error-model.h>
 #include <ns3/flow-monitor-helper.h>
 #include <ns3/node-container.h>
 #include <ns3/point-to-point-net-device.h>
 #include <ns3/queue-disc.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -42,6 +45,8 @@ class Network {
     void set_nodes(std::int32_t count, const std::set<std::int32_t>& switches);
     void add_link(std::int32_t a, std::int32_t b, std::uint64_t rate_bps, std::int64_t delay_ps, double loss,
                   std::uint64_t mark_bytes);
+    // From that time of the job on, the link added at this place has that rate; 0: it is down.
+    void add_change(std::int64_t time_ps, std::size_t link, std::uint64_t rate_bps);
     // Make everything, open the connections if they are to be open before the job starts, and start its
     // clock.
     void build();
@@ -68,13 +73,30 @@ class Network {
         double loss;
         std::uint64_t mark_bytes;
     };
+    struct LinkChange {
+        std::int64_t time_ps;
+        std::size_t link;
+        std::uint64_t rate_bps;
+    };
     using Pair = std::tuple<std::int32_t, std::int32_t>;
     using Device = ns3::Ptr<ns3::PointToPointNetDevice>;
+    // One direction of a link.
+    struct Way {
+        std::int32_t peer;
+        Device device;
+        std::size_t link;
+    };
 
     void set_defaults() const;
-    void make_link(const LinkPlan& plan);
+    void make_link(std::size_t place);
+    void set_rate(Device device, std::uint64_t rate_bps) const;
+    void lose_all(std::size_t link, bool lost);
     ns3::Ptr<ns3::QueueDisc> make_disc(std::int32_t owner, const LinkPlan& plan, Device device) const;
+    void name_nodes();
     void make_routes();
+    std::vector<std::int32_t> hops_to(std::int32_t host) const;
+    void schedule_changes();
+    void change(std::size_t first, std::size_t end);
     void listen(std::int32_t host);
     void watch_host(std::int32_t host, Device device, ns3::Ptr<ns3::QueueDisc> disc);
     std::vector<std::unique_ptr<Connection>>& between(std::int32_t low, std::int32_t high);
@@ -91,8 +113,13 @@ class Network {
     std::set<std::int32_t> switches_;
     std::vector<std::int32_t> hosts_;
     std::vector<LinkPlan> plans_;
+    std::vector<LinkChange> changes_;
+    std::vector<bool> down_;  // of each link
     ns3::NodeContainer nodes_;
-    std::vector<std::vector<std::pair<std::int32_t, Device>>> neighbours_;
+    std::vector<std::vector<Way>> neighbours_;
+    // Both ends of each link, and what they lose of what arrives while it is up.
+    std::vector<std::array<Device, 2>> ends_;
+    std::vector<std::array<ns3::Ptr<ns3::ErrorModel>, 2>> losses_;
     std::vector<std::unique_ptr<LinkMeter>> meters_;
     HostSocket::Habits habits_;
     SenderTotals totals_;

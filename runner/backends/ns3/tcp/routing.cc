@@ -5,6 +5,7 @@
 #include <ns3/output-stream-wrapper.h>
 
 #include <array>
+#include <utility>
 
 #include "wire.h"
 
@@ -37,8 +38,8 @@ void FlowRouting::set_own(ns3::Ipv4Address address, bool forwards, std::uint32_t
     salt_ = salt;
 }
 
-void FlowRouting::add(ns3::Ipv4Address host, ns3::Ptr<ns3::NetDevice> out) {
-    ways_[host.Get()].push_back(out);
+void FlowRouting::set(ns3::Ipv4Address host, std::vector<ns3::Ptr<ns3::NetDevice>> ways) {
+    ways_[host.Get()] = std::move(ways);
 }
 
 ns3::Ptr<ns3::Ipv4Route> FlowRouting::RouteOutput(ns3::Ptr<ns3::Packet> packet, const ns3::Ipv4Header& header,

@@ -31,7 +31,8 @@ class FlowRouting final : public ns3::Ipv4RoutingProtocol {
     static ns3::TypeId GetTypeId();
 
     void set_own(ns3::Ipv4Address address, bool forwards, std::uint32_t salt);
-    void add(ns3::Ipv4Address host, ns3::Ptr<ns3::NetDevice> out);
+    // Let packets for the host leave by one of these.
+    void set(ns3::Ipv4Address host, std::vector<ns3::Ptr<ns3::NetDevice>> ways);
 
     ns3::Ptr<ns3::Ipv4Route> RouteOutput(ns3::Ptr<ns3::Packet> packet, const ns3::Ipv4Header& header,
                                          ns3::Ptr<ns3::NetDevice> out,
