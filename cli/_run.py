@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from ..errors import UsageError
 from ..runner import Experiment, JobStore, NetworkConfig, Result, Study, get_backend, prepare
+from ..runner.backends import warm_up
 from ..runner.config import read_failures
 from ..support import count_text, duration_text
 from ._check import print_check
@@ -118,9 +119,13 @@ def _with_failures(network: NetworkConfig | str | None, failed: Sequence[str]) -
     return replace(loaded, failures=read_failures(written, loaded.devices, "--fail"))
 
 
-def simulate(experiments: Iterable[Experiment]) -> Iterator[tuple[Experiment, Result]]:
-    """Yield each experiment with its result."""
-    for experiment in experiments:
+def simulate(
+    experiments: Iterable[Experiment], backends: Sequence[str]
+) -> Iterator[tuple[Experiment, Result]]:
+    """Yield each experiment, one for each of *backends*, with its result."""
+    for number, experiment in enumerate(experiments):
+        if number == 0:
+            warm_up(backends[1:], experiment.network)
         ranks = count_text(experiment.workload.num_ranks, "rank")
         with stage(f"{experiment.backend}: {ranks} on {experiment.network.title}") as status:
             backend = get_backend(experiment.backend)
@@ -131,7 +136,10 @@ def simulate(experiments: Iterable[Experiment]) -> Iterator[tuple[Experiment, Re
 def simulate_study(study: Study, target: Target, workload: Path | None = None) -> list[tuple[str, Result]]:
     """Simulate *workload*, or the newest of *study*, once a backend; return run ids with results."""
     experiments = target.experiments(workload or study.workload_prefix())
-    return [(study.add_run(experiment, result), result) for experiment, result in simulate(experiments)]
+    return [
+        (study.add_run(experiment, result), result)
+        for experiment, result in simulate(experiments, target.backends)
+    ]
 
 
 def submit_study(study: Study, target: Target, workload: Path | None = None) -> None:
@@ -243,7 +251,7 @@ def run_command(
         return _only_check(study_folder, workload, target, output_format)
     if study_folder is None:
         experiments = target.experiments(str(workload), groups)
-        results = [result for _, result in simulate(experiments)]
+        results = [result for _, result in simulate(experiments, target.backends)]
         print_results(results, output_format, ranks=True)
         return 0
     study = Study.create(study_folder) if workload is not None else Study.open(study_folder)

@@ -9,6 +9,7 @@ from ._base import backend_names as backend_names
 from ._base import get_backend as get_backend
 from ._base import register as register
 from ._base import register_family as register_family
+from ._base import warm_up as warm_up
 from ._fake import FakeBackend as FakeBackend
 from ._flow import FlowBackend as FlowBackend
 from ._native import NativeBackend as NativeBackend
@@ -54,6 +55,7 @@ __all__ = [
     "refuse_linkless",
     "register",
     "register_family",
+    "warm_up",
     "write_inputs",
     "write_network",
 ]

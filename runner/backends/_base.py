@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from ...errors import ConfigError, did_you_mean
 from .._experiment import Experiment
 from .._result import Result
+from ..config import NetworkConfig
 
-__all__ = ["Backend", "Progress", "backend_names", "get_backend", "register", "register_family"]
+__all__ = ["Backend", "Progress", "backend_names", "get_backend", "register", "register_family", "warm_up"]
 
 Progress = Callable[[int, int], bool]
 """Called with the simulated ns and the number of finished ranks; returning False cancels the run."""
@@ -57,3 +58,14 @@ def get_backend(name: str) -> Backend:
 def backend_names() -> list[str]:
     """Return the names of all backends, sorted; of a family, those that the user has configured."""
     return sorted([*_BACKENDS, *(name for _, names in _FAMILIES.values() for name in names())])
+
+
+def warm_up(names: Iterable[str], network: NetworkConfig) -> None:
+    """Let the backends *names* begin in the background with what takes long before their first run.
+
+    Nothing is waited for. Raises `ConfigError` for a name that there is not.
+    """
+    for name in names:
+        begin = getattr(get_backend(name), "warm_up", None)
+        if begin is not None:
+            begin(network)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from ....errors import BackendError
+from ....errors import BackendError, Cancelled, ChakrascopeError
 from ....support import sync_files
 from .._process import describe_exit, run_guarded
 from .._scratch import scratch_folder
 from ._install import Compiler, Ns3Install, find_compiler, find_ns3
 
-__all__ = ["SOURCES", "build_driver", "cache_folder"]
+__all__ = ["SOURCES", "build_driver", "cache_folder", "start_build"]
 
 SOURCES = Path(__file__).resolve().parent / "tcp"
 _PROGRAM = "tcpnet"
@@ -23,6 +27,8 @@ _MODULES = ("flow-monitor", "point-to-point", "internet", "traffic-control", "ne
 # ns-3's libraries do the work: more optimisation takes twice as long to compile and is no faster.
 _FLAGS = ("-std=c++20", "-O1")
 _TIMEOUT_S = 600.0
+_POLL_S = 0.1
+_COMPILING = "Compiling the model of TCP against ns-3 (first use only)"
 _FULL = os.strerror(errno.ENOSPC)
 
 
@@ -32,22 +38,87 @@ def build_driver(
 ) -> tuple[Path, Ns3Install]:
     """Return the compiled driver and the ns-3 it runs on, compiling on first use (seconds).
 
-    A line on standard error says that it compiles. *keep_going* returning False cancels. Raises
-    `BackendUnavailable` without ns-3 or a compiler, and `BackendError` with its message if it fails.
+    Lines on standard error say that it compiles, and for how long. *keep_going* returning False cancels.
+    Raises `BackendUnavailable` without ns-3 or a compiler, and `BackendError` with its message if it fails.
     """
     ns3 = find_ns3(environment)
     compiler = find_compiler(environment, keep_going)
     target = cache_folder(environment) / _key(ns3, compiler) / _PROGRAM
     if not target.is_file():
-        print("Compiling the model of TCP against ns-3 (first use only) ...", file=sys.stderr)
-        try:
-            _compile(ns3, compiler, target, keep_going)
-        except OSError as error:
-            raise BackendError(
-                f"The compiled model of TCP cannot be kept in {target.parent} ({error.strerror}); free some "
-                "disk space or set XDG_CACHE_HOME to another folder."
-            ) from error
+        with _said(keep_going) as going:
+            _compile_once(ns3, compiler, target, going)
     return target, ns3
+
+
+def start_build(environment: Mapping[str, str] | None = None) -> threading.Thread:
+    """Compile the driver in the background if that is needed, in silence, and return the thread that does.
+
+    A `build_driver` meanwhile waits for it. What goes wrong here it will find, too, and raise.
+    """
+
+    def work() -> None:
+        with contextlib.suppress(ChakrascopeError):
+            ns3, compiler = find_ns3(environment), find_compiler(environment)
+            target = cache_folder(environment) / _key(ns3, compiler) / _PROGRAM
+            if not target.is_file():
+                _compile_once(ns3, compiler, target, lambda: True)
+
+    thread = threading.Thread(target=work, name="compile the model of TCP", daemon=True)
+    thread.start()
+    return thread
+
+
+@contextlib.contextmanager
+def _said(keep_going: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
+    """Say that the model is compiled while the block runs; what it gets instead of *keep_going* says so too.
+
+    Each line comes twice as late as the one before.
+    """
+    began, next_s = time.monotonic(), 2.0
+    print(f"{_COMPILING} ...", file=sys.stderr)
+
+    def going() -> bool:
+        nonlocal next_s
+        passed = time.monotonic() - began
+        if passed >= next_s:
+            print(f"{_COMPILING}: {passed:.0f} s so far", file=sys.stderr)
+            next_s *= 2
+        return keep_going()
+
+    yield going
+    print(f"Compiled the model of TCP in {time.monotonic() - began:.0f} s; it is kept.", file=sys.stderr)
+
+
+def _compile_once(ns3: Ns3Install, compiler: Compiler, target: Path, keep_going: Callable[[], bool]) -> None:
+    """Put the program at *target*, unless another process or thread that is at it does."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _turn(target.parent, keep_going):
+            if not target.is_file():
+                _compile(ns3, compiler, target, keep_going)
+    except OSError as error:
+        raise BackendError(
+            f"The compiled model of TCP cannot be kept in {target.parent} ({error.strerror}); free some "
+            "disk space or set XDG_CACHE_HOME to another folder."
+        ) from error
+
+
+@contextlib.contextmanager
+def _turn(folder: Path, keep_going: Callable[[], bool]) -> Iterator[None]:
+    """Let one block at a time run, of all processes and threads that name *folder*."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not keep_going():
+                    raise Cancelled("The compilation of the model of TCP was cancelled.") from None
+                time.sleep(_POLL_S)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
@@ -68,7 +139,6 @@ def _key(ns3: Ns3Install, compiler: Compiler) -> str:
 
 def _compile(ns3: Ns3Install, compiler: Compiler, target: Path, keep_going: Callable[[], bool]) -> None:
     """Compile all sources as one, which reads ns-3's headers once, and put the program at *target*."""
-    target.parent.mkdir(parents=True, exist_ok=True)
     with scratch_folder(target.parent) as folder:
         whole = "".join(f'#include "{path}"\n' for path in sorted(SOURCES.glob("*.cc")))
         (folder / "all.cc").write_text(whole, encoding="utf-8")

@@ -14,7 +14,7 @@ from .._base import Backend, Progress
 from .._flows import completion_times
 from .._native import NativeBackend
 from .._process import backend_timeout_s
-from ._build import build_driver
+from ._build import build_driver, start_build
 from ._exchange import Flows, Watch, eased
 from ._tcp_commands import mark_thresholds, open_before
 from ._tcp_driver import TcpDriver, TcpTotals
@@ -33,6 +33,11 @@ class Ns3Backend:
     def __init__(self, roce: Backend) -> None:
         self.tcp = TcpBackend()
         self.roce = roce
+
+    def warm_up(self, network: NetworkConfig) -> None:
+        """Begin to compile the model of TCP in the background, if *network* needs it and nobody has."""
+        if network.is_tcp:
+            start_build()
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
         """Simulate *experiment*; raises `BackendUnavailable` without ns-3 or a compiler."""

@@ -12,8 +12,10 @@ import pytest
 from packets import star
 
 from chakrascope.errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled
+from chakrascope.runner import NetworkConfig
+from chakrascope.runner.backends import warm_up
 from chakrascope.runner.backends.ns3 import TcpDriver, find_compiler, find_ns3
-from chakrascope.runner.backends.ns3._build import build_driver
+from chakrascope.runner.backends.ns3._build import build_driver, start_build
 from chakrascope.runner.config import PacketNetwork, TcpPart
 
 
@@ -141,3 +143,65 @@ def test_a_failing_compilation_is_an_error_that_leaves_nothing(tmp_path):
 def test_the_compiled_model_is_kept(ns3, capfd):
     assert build_driver()[0] == ns3
     assert capfd.readouterr().err == ""
+
+
+@pytest.fixture
+def slow_compiler(tmp_path):
+    """Return the variables of an ns-3 and a compiler that takes a second and notes that it was asked."""
+    script(
+        tmp_path / "bin-g++",
+        "import sys, time\n"
+        "if '--version' in sys.argv:\n    print('g++ 12.2.0')\n    sys.exit()\n"
+        f"open({str(tmp_path / 'asked')!r}, 'a').write('x')\n"
+        "time.sleep(1)\n"
+        "open(sys.argv[sys.argv.index('-o') + 1], 'w').write('program')\n",
+    )
+    return {
+        "CHAKRASCOPE_NS3": str(fake_ns3(tmp_path / "mine")),
+        "CXX": str(tmp_path / "bin-g++"),
+        "PATH": os.environ["PATH"],
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+
+
+def test_what_compiles_in_the_background_is_waited_for(tmp_path, slow_compiler, capfd):
+    thread = start_build(slow_compiler)
+    while not (tmp_path / "asked").is_file():
+        assert thread.is_alive()
+    program, _ = build_driver(environment=slow_compiler)
+    assert program.read_text(encoding="utf-8") == "program"
+    assert (tmp_path / "asked").read_text(encoding="utf-8") == "x"
+    told = capfd.readouterr().err.splitlines()
+    assert told[0] == "Compiling the model of TCP against ns-3 (first use only) ..."
+    assert told[-1].startswith("Compiled the model of TCP in ")
+
+
+def test_waiting_for_the_background_can_be_cancelled(tmp_path, slow_compiler):
+    thread = start_build(slow_compiler)
+    while not (tmp_path / "asked").is_file():
+        assert thread.is_alive()
+    asked = []
+    with pytest.raises(Cancelled):
+        build_driver(lambda: asked.append(None) or len(asked) < 3, slow_compiler)
+    thread.join()
+    assert build_driver(environment=slow_compiler)[0].is_file()
+
+
+def test_what_fails_in_the_background_is_said_by_who_needs_it(tmp_path, slow_compiler, capfd):
+    script(
+        tmp_path / "bin-g++", "import sys\nif '--version' in sys.argv: print('g++ 12.2.0')\nelse: sys.exit(1)"
+    )
+    start_build(slow_compiler).join()
+    assert capfd.readouterr().err == ""
+    with pytest.raises(BackendError, match="exit status 1"):
+        build_driver(environment=slow_compiler)
+
+
+def test_only_tcp_is_compiled_before_its_turn(monkeypatch):
+    begun = []
+    monkeypatch.setattr("chakrascope.runner.backends.ns3._tcp_backend.start_build", lambda: begun.append(1))
+    warm_up(["packet", "flow"], NetworkConfig.preset("ring-8"))
+    warm_up(["ns3"], NetworkConfig.preset("clos-2tier-64"))
+    assert not begun
+    warm_up(["packet", "ns3"], NetworkConfig.preset("ring-8"))
+    assert begun == [1]

@@ -234,6 +234,17 @@ def _in_steps(tcp, network, sent, step_ns):
         return arrived, driver.tcp_totals()
 
 
+def test_more_than_four_gib_go_over_one_connection(tcp):
+    # Sequence numbers and the windows on them begin again after 4 GiB; large segments keep it short.
+    network = star(2, 400, mtu=65_535, buffer="64MiB", limit_output_bytes=0)
+    size = (9 << 29) + 1
+    arrived, totals = deliver(tcp, network, [(0, 0, 1, size, 0), (1, 0, 1, 1 << 20, 0)])
+    mss = 65_535 - 52
+    assert arrived[0] == pytest.approx((size + HEADER) / mss * (65_535 + 38) * 8 / 400, rel=2e-3)
+    assert arrived[1] > arrived[0]
+    assert totals.retransmissions == 0
+
+
 def test_lost_packets_are_sent_again_and_counted(tcp):
     loss = PacketPart.from_mapping({"ERROR_RATE_PER_LINK": 0.01})
     base = star(2, min_rto="5ms")
