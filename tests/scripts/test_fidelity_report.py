@@ -95,6 +95,35 @@ def test_the_published_page_is_of_the_experiments_of_the_script(script):
     assert all(f"| {backend} |" in page for backend in script.BACKENDS)
 
 
+def test_trains_are_a_column_of_their_own(script):
+    found = script.errors(script.run([("dgx-a100-8", "ring-shift", "4 MiB")], [script.TRAINS, "packet"]))
+    (trains, packet) = found.to_dict("records")
+    assert 0 < abs(trains["error"]) < 0.01
+    assert packet["error"] == 0
+
+
+def test_tcp_is_asked_where_it_takes_seconds(script, monkeypatch):
+    asked = []
+
+    def simulate(workload, system, network, *, backend):
+        asked.append((backend, network.is_tcp))
+        raise InterruptedError
+
+    monkeypatch.setattr(script, "simulate", simulate)
+    assert script.run(
+        [("clos-16", "all-gather", "4 MiB"), ("clos-16-1mib", "incast", "4 MiB")], [script.TCP]
+    ).empty
+    with pytest.raises(InterruptedError):
+        script.run([("clos-16", "incast", "4 MiB")], [script.TCP])
+    assert asked == [("ns3", True)]
+
+
+def test_shares_of_many_times_are_said_so(script):
+    assert [script._share(error, "+") for error in (0.031, -0.5, 9.99, 38.2)] == [
+        "+3.1%", "-50.0%", "+999.0%", "39 times",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("label", "size"), [("16 KiB", 16384), ("64 MiB", 1 << 26)])
 def test_labels_are_sizes(script, label, size):
     assert script.size_of(label) == size
