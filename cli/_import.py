@@ -8,10 +8,11 @@ import click
 from rich.markup import escape
 
 from ..errors import StudyError, WorkloadError, did_you_mean
-from ..runner import ImportItem, Study, find_items
+from ..runner import ImportItem, find_items
 from ..runner.study import check_item, import_item, item_table, proposed_name
 from ._doctor import print_findings
 from ._output import console, counter, format_option, print_frame, print_next, stage
+from ._study import new_study
 
 __all__ = ["import_command"]
 
@@ -44,8 +45,7 @@ def import_command(
     if errors:
         raise WorkloadError(f"{folder / item.place} cannot be imported: it has {errors} error(s); see above.")
     if not check:
-        study = Study.create(study_folder)
-        with stage(f"imported {item.place}") as status:
+        with new_study(study_folder) as study, stage(f"imported {item.place}") as status:
             made = import_item(study, folder, item.id, name or proposed_name(item), counter(status, "ranks"))
         console.print(f"It is now the workload '{escape(made)}' of {escape(str(study_folder))}.")
         print_next("run", study_folder, "--workload", made, then="--network PRESET")

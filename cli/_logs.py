@@ -16,7 +16,7 @@ from ..converter.readers.logs import which_logs
 from ..errors import UsageError
 from ..runner.analysis import logged_speeds, logged_stragglers, logged_table, straggler_texts
 from ._doctor import print_findings
-from ._output import console, print_frame, print_json
+from ._output import console, print_frame, print_json, print_next
 
 __all__ = ["LOG_VIEWS", "are_logs", "print_logs"]
 
@@ -46,6 +46,7 @@ _SPEED = (
     "all-reduce and (n-1)/n for the others of n ranks"
 )
 
+_MOST_NAMED = 8  # targets in the command to go on with
 _PLAIN = {
     "algorithm_bytes_per_ns": "GB/s",
     "bus_bytes_per_ns": "bus GB/s",
@@ -76,6 +77,9 @@ def print_logs(targets: Sequence[str], show: str | None, output_format: str) -> 
         print_json({**_facts(matched), "findings": [found.to_dict() for found in findings], **tables})
     else:
         _print_for_people(matched, findings, targets[0], show)
+        if all(found.severity != "error" for found in findings):
+            few = targets if len(targets) <= _MOST_NAMED else ()
+            print_next("convert", *few, then="-o PREFIX" if few else "LOGS... -o PREFIX")
 
 
 def _facts(matched: MatchedLogs) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from ..support import count_text, duration_text
 from ._check import print_check
 from ._network_options import failed_links, link_defaults, network_changes
 from ._output import clock, console, format_option, print_frame, print_json, print_next, stage
+from ._study import new_study
 
 __all__ = ["Target", "choose_network", "default_backends", "run_command", "simulate_study", "target_options"]
 
@@ -254,12 +256,13 @@ def run_command(
         results = [result for _, result in simulate(experiments, target.backends)]
         print_results(results, output_format, ranks=True)
         return 0
-    study = Study.create(study_folder) if workload is not None else Study.open(study_folder)
-    prefix = _kept_workload(study, workload, groups)
-    if queue:
-        submit_study(study, target, prefix)
-        return 0
-    runs = simulate_study(study, target, prefix)
+    kept = new_study(study_folder) if workload is not None else nullcontext(Study.open(study_folder))
+    with kept as study:
+        prefix = _kept_workload(study, workload, groups)
+        if queue:
+            submit_study(study, target, prefix)
+            return 0
+        runs = simulate_study(study, target, prefix)
     if output_format == "table":
         print_runs(runs)
         print_next("summary", study.path, "--run", runs[-1][0])

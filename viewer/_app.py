@@ -8,6 +8,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 
+from ..converter.building import stand_in_of
 from ..errors import ChakrascopeError
 from ..runner import Study
 from ..support import duration_text
@@ -19,6 +20,7 @@ from ._shell import frame, new_dash
 from ._state import Selection, StudyView, Surroundings
 from ._theme import run_options
 from .pages import card, link_to, no_workload, node_search, page_address, register_search
+from .queries import rank_text
 
 __all__ = ["create_app"]
 
@@ -163,10 +165,11 @@ def _selected(view: StudyView, selection: dict[str, Any]) -> Any:
     if node is None:
         facts = [dmc.Text(f"This run has no node {node_id} of rank {rank}.", size="sm", c="red")]
     else:
+        stand_in = stand_in_of(view.open(run).workload.metadata, rank)
         facts = [
             dmc.Text("Selected on every page", size="xs", c="dimmed"),
             dmc.Text(str(node["name"])[:80], size="sm", fw=600, className="selected-name"),
-            dmc.Text(f"rank {rank} · node {node_id}", size="xs"),
+            dmc.Text(f"rank {rank_text(rank, stand_in)} · node {node_id}", size="xs"),
             dmc.Text(duration_text(int(node["end_ns"] - node["start_ns"])), size="xs"),
         ]
     clear = dmc.Button("Clear", id="clear-selection", size="compact-xs", variant="default", mt=4)

@@ -221,7 +221,10 @@ def _lanes(run: OpenRun, index: SliceIndex) -> dict[str, Any]:
     kinds = {kind: place for place, kind in enumerate(KINDS)}
     return {
         "makespan_ns": max(1, int(run.result.makespan_ns), index.makespan_ns),
-        "lanes": index.table.to_dict("records"),
+        "lanes": [
+            lane | {"stood_in": stand_in_of(run.workload.metadata, lane["rank"]) is not None}
+            for lane in index.table.to_dict("records")
+        ],
         "kinds": [
             {"name": KIND_LABELS[kind], "colour": KIND_COLOURS[kind], "ink": ON_KIND_INK} for kind in KINDS
         ],

@@ -43,6 +43,7 @@ def test_inspect_names_the_straggler_and_prints_all_tables(logs, capfd):
     assert "Rank 3 comes last in " in out
     for title in ("Who comes last", "Collectives", "Speed by size, for calibration"):
         assert title in out
+    assert out.splitlines()[-1] == f"Next: chakrascope convert {logs} -o PREFIX"
     code, out, _ = run(capfd, "inspect", *sorted(logs.iterdir()), "--show", "speeds")
     assert "Who comes last" not in out
     assert "Speed by size" in out
@@ -67,7 +68,9 @@ def test_inspect_as_json_and_csv(logs, capfd):
 
 def test_a_hang_is_named_by_every_command(hang, capfd, tmp_path):
     said = "did not complete: rank 0 issued it, rank 1 never did."
-    assert said in run(capfd, "inspect", hang)[1]
+    out = run(capfd, "inspect", hang)[1]
+    assert said in out
+    assert "Next: " not in out  # what to do about it is among the findings
     code, out, _ = run(capfd, "doctor", hang)
     assert (code, said in out) == (1, True)
     code, _, err = run(capfd, "convert", hang, "-o", tmp_path / "w")

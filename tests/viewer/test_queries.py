@@ -109,12 +109,20 @@ def test_flows_lead_to_the_rank_that_came_late(simulated):
 
 def test_details_say_how_measured_and_simulated_differ(simulated):
     facts = dict(details.node_details(simulated.node(0, 2), slack_ns=0))
-    stood_in = dict(details.node_details(simulated.node(0, 2), stand_in_of=1))
+    stood_in = dict(details.node_details(simulated.node(0, 2), stand_in=1))
     assert (facts["Rank"], stood_in["Rank"]) == ("0", "0, for which rank 1 stands in")
     assert facts["Measured"].startswith("300 µs from 0.420 ms (")
     assert facts["Collective"] == "all_reduce"
     assert facts["Message size"] == "1.00 MiB"
     assert facts["Slack"].startswith("none")
+
+
+def test_the_ranks_that_others_stand_in_for_are_named():
+    assert details.stand_ins_note({}, 4) == ""
+    one = details.stand_ins_note({"stand_in_of": {"3": 1}}, 4)
+    assert one == "* No usable traces of its own, another rank stands in: rank 1 for rank 3."
+    many = details.stand_ins_note({"stand_in_of": {str(rank): 0 for rank in range(1, 20)}}, 20)
+    assert many.endswith("rank 0 for rank 8 and 11 more.")
 
 
 def test_few_edges_cross():

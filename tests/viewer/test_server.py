@@ -6,16 +6,21 @@ import subprocess
 import threading
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from studies import make_workload
 
 from chakrascope import viewer
 from chakrascope.errors import ChakrascopeError, UsageError
+from chakrascope.runner import Study, get_backend, prepare
 from chakrascope.runner.analysis import COMPARISONS, OVERVIEWS, TABLES
-from chakrascope.viewer import create_app, serve
+from chakrascope.viewer import StudyView, create_app, serve
 from chakrascope.viewer._access import is_loopback, require_token, serve_only
+from chakrascope.viewer._state import Selection
+from chakrascope.viewer.pages import _timeline as timeline_page
 
 
 def test_port_in_use_says_what_to_do_and_prints_nothing(study, capfd):
@@ -262,3 +267,18 @@ def test_script_is_strict_parses_and_names_no_host(script):
     if node is None:
         pytest.skip("no node to parse it with")
     assert subprocess.run([node, "--check", script], capture_output=True, check=False).returncode == 0
+
+
+def test_lanes_say_whose_ranks_others_stand_in_for(tmp_path):
+    study = Study.create(tmp_path / "s")
+    workload = make_workload(8)
+    known = dict(workload.metadata) | {"stand_in_of": {"3": 1}}
+    prefix = study.add_workload(replace(workload, metadata=known), "job")
+    experiment = prepare(prefix, "default", "cpu-cluster-8", backend="analytical-unaware")
+    study.add_run(experiment, get_backend("analytical-unaware").run(experiment))
+    client = create_app(study).server.test_client()
+    lanes = client.get("/api/lanes").json["lanes"]
+    assert {lane["rank"] for lane in lanes if lane["stood_in"]} == {3}
+    run = StudyView(study).open(study.runs()[0].id)
+    page = str(timeline_page.layout(run, Selection(), "light"))
+    assert "another rank stands in: rank 1 for rank 3." in page

@@ -160,7 +160,7 @@
         rank = lane.rank;
         if (y < TOP || y > this.height) { return; }
         context.font = "600 12px system-ui, sans-serif";
-        if (first) { context.fillText(`rank ${lane.rank}`, 8, y, 62); }
+        if (first) { context.fillText(`rank ${lane.rank}${lane.stood_in ? "*" : ""}`, 8, y, 62); }
         context.font = `${lane.measured ? "italic " : ""}12px system-ui, sans-serif`;
         context.globalAlpha = 0.75;
         context.fillText(lane.label, 70, y, LABEL_WIDTH - 76);

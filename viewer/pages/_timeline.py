@@ -10,6 +10,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 
 from .. import _perfetto as perfetto
 from .._state import OpenRun, Selection, StudyView
+from ..queries import stand_ins_note
 from ._parts import kind_legend, option_address, page_address
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
@@ -28,6 +29,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             dmc.Group([dmc.Title("Timeline", order=2), _controls(run, selection)], justify="space-between"),
             html.Div([kind_legend(), dmc.Text(_HELP, size="xs", c="dimmed", id="timeline-help")],
                      className="legends"),
+            *_stand_ins(run),
             html.Div(
                 html.Canvas(
                     id="timeline-canvas", tabIndex="0", role="application",
@@ -43,6 +45,12 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
         ],
         gap="xs",
     )  # fmt: skip
+
+
+def _stand_ins(run: OpenRun) -> list[Any]:
+    """Return what the stars at ranks mean, if there are any."""
+    note = stand_ins_note(run.workload.metadata, run.info.num_ranks)
+    return [dmc.Text(note, size="xs", id="timeline-stand-ins")] if note else []
 
 
 def _controls(run: OpenRun, selection: Selection) -> dmc.Group:

@@ -9,6 +9,8 @@ from ._configure import experiment_of as experiment_of
 from ._configure import kept_text as kept_text
 from ._details import flows as flows
 from ._details import node_details as node_details
+from ._details import rank_text as rank_text
+from ._details import stand_ins_note as stand_ins_note
 from ._fields import DIMENSION_FIELDS as DIMENSION_FIELDS
 from ._fields import KEPT as KEPT
 from ._fields import NUMBER_FIELDS as NUMBER_FIELDS
@@ -93,8 +95,10 @@ __all__ = [
     "placed_groups",
     "placed_nodes",
     "plan_of",
+    "rank_text",
     "request_of",
     "setting_title",
+    "stand_ins_note",
     "strip",
     "suggested",
     "typed_text",

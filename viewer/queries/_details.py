@@ -8,31 +8,46 @@ from typing import Any
 import pandas as pd
 
 from ...converter import CollectiveType, NodeType
+from ...converter.building import stand_in_of
 from ...support import bytes_text, change_text, duration_text, instant_text
 from .._theme import EDGE_KINDS, KIND_LABELS, PATH_COLOUR
 from ..timeline import SliceIndex
 
-__all__ = ["flows", "node_details"]
+__all__ = ["flows", "node_details", "rank_text", "stand_ins_note"]
+
+_NAMED_STAND_INS = 8
+
+
+def rank_text(rank: int, stand_in: int | None) -> str:
+    """Return *rank*, and the one whose program it has in place of its own, if that is so."""
+    return str(rank) + ("" if stand_in is None else f", for which rank {stand_in} stands in")
+
+
+def stand_ins_note(metadata: Mapping[str, Any], num_ranks: int) -> str:
+    """Return the ranks of a workload with that *metadata* that others stand in for; "" if there are none."""
+    pairs = [(rank, other) for rank in range(num_ranks) if (other := stand_in_of(metadata, rank)) is not None]
+    if not pairs:
+        return ""
+    named = ", ".join(f"rank {other} for rank {rank}" for rank, other in pairs[:_NAMED_STAND_INS])
+    more = f" and {len(pairs) - _NAMED_STAND_INS:,} more" if len(pairs) > _NAMED_STAND_INS else ""
+    return f"* No usable traces of its own, another rank stands in: {named}{more}."
 
 
 def node_details(
     node: Mapping[str, Any],
     slack_ns: int | None = None,
     among: tuple[int, int] = (1, 1),
-    stand_in_of: int | None = None,
+    stand_in: int | None = None,
 ) -> list[tuple[str, str]]:
     """Return what is known of an executed *node* as (label, text) pairs; what is unknown is left out.
 
     *among* is among how many ranks a collective was measured, and among how many it was simulated;
-    *stand_in_of* is the rank whose program the node's rank has in place of its own.
+    *stand_in* is the rank whose program the node's rank has in place of its own.
     """
     comm_type = int(node.get("comm_type", -1))
     pairs = [
         ("Name", _text(node, "name")),
-        (
-            "Rank",
-            str(node["rank"]) + ("" if stand_in_of is None else f", for which rank {stand_in_of} stands in"),
-        ),
+        ("Rank", rank_text(int(node["rank"]), stand_in)),
         ("Node", f"{node['node_id']} ({_type(node)})"),
         ("Kind", KIND_LABELS.get(_text(node, "kind"), _text(node, "kind"))),
         *_times(node, among),
