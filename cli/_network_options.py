@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
-from ..errors import UsageError
+from ..errors import ConfigError, UsageError
+from ..runner.config import failure_of_text
 from ..support import parse_bandwidth, parse_duration
 
 __all__ = ["failed_links", "link_defaults", "network_changes"]
@@ -44,37 +45,10 @@ def network_changes(command: Command) -> Command:
 
 def failed_links(texts: Sequence[str]) -> list[dict[str, Any]]:
     """Return the failures that the options *texts* name, as a network YAML has them."""
-    failures = []
-    for text in texts:
-        what, at, time = text.partition("@")
-        ends, equals, share = what.partition("=")
-        devices = [int(name) if name.isdigit() else name for name in ends.split(",")]
-        if len(devices) > 2 or "" in devices:
-            raise UsageError(
-                f"--fail {text[:60]!r} is not A,B or A,B=SHARE, with or without a time: 64,72=0.25@5ms..8ms."
-            )
-        failure: dict[str, Any] = {"link": devices} if len(devices) == 2 else {"device": devices[0]}
-        failure |= _lasting(text, time) if at else {}
-        try:
-            failures.append(failure | ({"rate": float(share)} if equals else {}))
-        except ValueError:
-            raise UsageError(
-                f"--fail {text[:60]!r}: {share[:30]!r} is no share of the bandwidth, such as 0.25."
-            ) from None
-    return failures
-
-
-def _lasting(text: str, time: str) -> dict[str, str]:
-    """Return when the failure *text* begins, and ends if it does: ``5ms`` or ``5ms..8ms``."""
-    begin, dots, end = time.partition("..")
-    moments = {"at": begin} | ({"until": end} if dots else {})
-    for moment in moments.values():
-        if not _reads(parse_duration, moment):
-            raise UsageError(
-                f"--fail {text[:60]!r}: {moment[:30]!r} is no time of the simulation; write when the failure "
-                "begins, or when it begins and ends, with units: @5ms or @5ms..8ms."
-            )
-    return moments
+    try:
+        return [failure_of_text(text) for text in texts]
+    except ConfigError as error:
+        raise UsageError(f"--fail {error.message}") from None
 
 
 def link_defaults(texts: Sequence[str]) -> dict[str, Any]:

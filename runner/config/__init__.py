@@ -13,6 +13,7 @@ from ._facts import network_facts as network_facts
 from ._facts import network_wires as network_wires
 from ._failures import Failure as Failure
 from ._failures import check_failures as check_failures
+from ._failures import failure_of_text as failure_of_text
 from ._failures import read_failures as read_failures
 from ._groups import load_groups as load_groups
 from ._limits import BANDWIDTH as BANDWIDTH
@@ -63,6 +64,7 @@ __all__ = [
     "check_failures",
     "copied_into",
     "digests",
+    "failure_of_text",
     "found_from_here",
     "kept_in",
     "list_presets",

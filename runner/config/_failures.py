@@ -12,7 +12,7 @@ from ...support import count_text, duration_text, parse_duration, share_text
 from . import _limits as limits
 from ._values import shown
 
-__all__ = ["Failure", "check_failures", "fail_links", "read_failures"]
+__all__ = ["Failure", "check_failures", "fail_links", "failure_of_text", "read_failures"]
 
 _KEYS = ("at", "count", "device", "link", "rate", "until")
 _EITHER = "a failure is of a 'link' (two devices) or of a 'device'"
@@ -107,6 +107,50 @@ def read_failures(data: Any, names: Sequence[str], where: str) -> tuple[Failure,
                 "or let one end ('until') before the other begins ('at')."
             )
     return found
+
+
+def failure_of_text(text: str) -> dict[str, Any]:
+    """Return the entry of ``failures`` that *text* means: ``A,B[=SHARE][@TIME]``, as of ``--fail``.
+
+    A and B are devices, by number or name; one alone is all its links. TIME is ``5ms`` or ``5ms..8ms``.
+    Raises `ConfigError`.
+    """
+    what, at, time = text.strip().partition("@")
+    ends, equals, share = what.partition("=")
+    devices = [int(name) if name.isdigit() else name for name in map(str.strip, ends.split(","))]
+    if len(devices) > 2 or "" in devices:
+        raise ConfigError(
+            f"{shown(text)} is not A,B or A,B=SHARE, with or without a time: 64,72=0.25@5ms..8ms."
+        )
+    failure: dict[str, Any] = {"link": devices} if len(devices) == 2 else {"device": devices[0]}
+    if equals:
+        try:
+            failure["rate"] = float(share)
+        except ValueError:
+            raise ConfigError(
+                f"{shown(text)}: {shown(share)} is no share of the bandwidth, such as 0.25."
+            ) from None
+    return failure | (_lasting(text, time) if at else {})
+
+
+def _lasting(text: str, time: str) -> dict[str, str]:
+    begin, dots, end = time.partition("..")
+    moments = {"at": begin} | ({"until": end} if dots else {})
+    wrong = next((moment for moment in moments.values() if not _is_time(moment)), None)
+    if wrong is not None:
+        raise ConfigError(
+            f"{shown(text)}: {shown(wrong)} is no time of the simulation; write when the failure begins, or "
+            "when it begins and ends, with units: @5ms or @5ms..8ms."
+        )
+    return moments
+
+
+def _is_time(text: str) -> bool:
+    try:
+        parse_duration(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _read(entry: Any, names: Sequence[str], where: str) -> Failure:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from ._archive import experiment_archive as experiment_archive
 from ._check import check_study as check_study
 from ._names import check_name as check_name
+from ._networks import add_network as add_network
+from ._networks import network_names as network_names
+from ._networks import read_network_file as read_network_file
 from ._runs import compared as compared
 from ._runs import run_name as run_name
 from ._runs import run_table as run_table
@@ -26,6 +29,7 @@ __all__ = [
     "Study",
     "StudyInfo",
     "Workspace",
+    "add_network",
     "check_item",
     "check_name",
     "check_study",
@@ -35,7 +39,9 @@ __all__ = [
     "find_items",
     "import_item",
     "item_table",
+    "network_names",
     "proposed_name",
+    "read_network_file",
     "run_name",
     "run_table",
 ]

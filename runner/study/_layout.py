@@ -67,6 +67,11 @@ class StudyLayout:
         return self.path / "sweeps"
 
     @property
+    def networks_dir(self) -> Path:
+        """The folder of the user's own network files."""
+        return self.path / "networks"
+
+    @property
     def jobs_dir(self) -> Path:
         """The folder of the background jobs; what it holds is the job store's."""
         return self.path / "jobs"
@@ -90,6 +95,10 @@ class StudyLayout:
     def run_file(self, run_id: str) -> Path:
         """Return the file that says a run is whole."""
         return self.run_dir(run_id) / RUN_FILE
+
+    def network_file(self, name: str) -> Path:
+        """Return the network file *name*."""
+        return self.networks_dir / name
 
     def sweep_dir(self, name: str) -> Path:
         """Return the folder of the sweep *name*."""

@@ -9,14 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakrascope.runner import NetworkConfig, SystemConfig, list_presets, load_groups
+from chakrascope.runner import NetworkConfig, Study, SystemConfig, list_presets, load_groups
 from chakrascope.runner.engine import ALGORITHMS, TOPOLOGIES
+from chakrascope.runner.study import add_network
 from chakrascope.viewer import create_app
 from chakrascope.viewer.queries import (
     Dimension,
     Form,
+    Networks,
     Setup,
+    command_line,
     decode_form,
+    differences,
     encode_form,
 )
 from chakrascope.viewer.queries._form import first_form
@@ -134,3 +138,42 @@ def test_what_an_address_says_in_vain_is_named_and_never_given_out(study, setup)
     assert decode_form(setup, NAMES).ignored
     answer = create_app(study).server.test_client().get("/export/new-run.zip", query_string={"setup": setup})
     assert answer.status_code == 400
+
+
+@pytest.fixture
+def networks(tmp_path):
+    """Return the networks of a study that keeps a file."""
+    own = Study.create(tmp_path / "own")
+    text = "topology: [Switch]\nnpus_count: [4]\nbandwidth: [10]\nlatency: [500]\n"
+    add_network(own, "mine.yml", (text + "links: [[0, 4, 10, 1], [1, 4, 10, 1]]\n").encode())
+    return Networks(own)
+
+
+def test_an_own_network_and_failures_survive_the_address(networks):
+    setup = Setup.of_presets("mine.yml", "default", networks)
+    setup = dataclasses.replace(setup, failed=("0,4=0.25@5ms..8ms", "1"))
+    form = Form("older", setup, ("packet",))
+    again = decode_form(encode_form(form, NAMES), NAMES, networks)
+    assert (again, again.ignored) == (form, ())
+    assert not again.setup.changed
+    assert differences(again.setup) == ["failure: 0,4=0.25@5ms..8ms", "failure: 1"]
+    assert again.setup.network_mapping()["failures"] == [
+        {"link": [0, 4], "rate": 0.25, "at": "5ms", "until": "8ms"},
+        {"device": 1},
+    ]
+    command = command_line(again.setup, ["packet"])
+    assert "--network STUDY/networks/mine.yml" in command
+    assert "--fail 0,4=0.25@5ms..8ms --fail 1 --backend packet" in command
+
+
+def test_a_file_that_has_gone_is_named(networks):
+    text = encode_form(Form("older", Setup.of_presets("mine.yml", "default", networks)), NAMES)
+    form = decode_form(text, NAMES)
+    assert form.ignored == ("There is no network 'mine.yml' here.",)
+
+
+@pytest.mark.parametrize("failures", ['"0,4"', "[1]", '["a,b,c"]', '["0,4@soon"]', '[""]'])
+def test_failures_in_an_address_that_make_no_sense_are_named(failures):
+    form = decode_form('{"failures":' + failures + "}", NAMES)
+    assert form.setup.failed == ()
+    assert len(form.ignored) == 1

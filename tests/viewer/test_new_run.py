@@ -63,6 +63,14 @@ def levels(found):
     return [finding.severity for finding in found]
 
 
+def test_failures_are_read_and_wrong_ones_are_errors():
+    assert read_setup(typed(), [], "cpu-cluster-8", "default", " 0,8 ; 1,8=0.5@1ms;").failed == (
+        "0,8", "1,8=0.5@1ms",
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match="Failures: 'a,b,c' is not A,B"):
+        read_setup(typed(), [], "cpu-cluster-8", "default", "0,8; a,b,c")
+
+
 @pytest.mark.parametrize("network", list_presets("network"))
 @pytest.mark.parametrize("system", list_presets("system"))
 def test_untouched_presets_give_back_their_files(network, system):

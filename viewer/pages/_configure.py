@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
@@ -10,12 +11,23 @@ import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from ...converter import Finding
-from ...errors import ConfigError
+from ...errors import ConfigError, StudyError
 from ...runner import backend_names, backend_report, communication_of, list_presets
 from ...runner.analysis import duration_estimate, estimate_s, load_of
+from ...runner.study import add_network
 from .._state import Selection, StudyView
 from ..charts import graph, topology_sketch
-from ..queries import Form, Setup, check, command_line, decode_form, differences, encode_form, kept_text
+from ..queries import (
+    Form,
+    Networks,
+    Setup,
+    check,
+    command_line,
+    decode_form,
+    differences,
+    encode_form,
+    kept_text,
+)
 from ._configure_form import (
     dimension_rows,
     field_states,
@@ -34,6 +46,7 @@ __all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
 PATH, TITLE = "/new-run", "New run"
 NEEDS_RUN = False
 _LABEL_LENGTH = 120
+_LARGEST_UPLOAD = 700_000  # as text it is a third larger, and a request a MiB at most
 _COLOURS = {"error": "red", "warning": "yellow", "note": "gray"}
 _HIDDEN_BACKENDS = ("fake",)
 # What a backend models and needs, in more words than fit into the report of `doctor`.
@@ -57,24 +70,25 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     names = view.study.workloads()
     if not names:
         return no_workload(selection.search)
-    form = decode_form(selection.option("setup"), names)
+    networks = Networks(view.study)
+    form = decode_form(selection.option("setup"), names, networks)
     return dmc.Stack(
         [
             dmc.Title(TITLE, order=2),
             dcc.Store(id="new-written", data=selection.option("setup")),
             html.Div(ignored_notice(form.ignored), id="new-ignored"),
-            html.Div(_form(form, names, scheme), id="new-form"),
+            html.Div(_form(form, names, networks, scheme), id="new-form"),
             _elsewhere(),
         ],
         gap="md",
     )
 
 
-def _form(form: Form, names: Sequence[str], scheme: str) -> dmc.Stack:
+def _form(form: Form, names: Sequence[str], networks: Networks, scheme: str) -> dmc.Stack:
     setup = form.setup
     return dmc.Stack(
         [
-            _choices(form, names),
+            _choices(form, names, networks),
             jobs_card("Started here"),
             dmc.SimpleGrid([
                 card("Check", html.Div(id="findings", **{"aria-live": "polite"})),
@@ -92,14 +106,14 @@ def _form(form: Form, names: Sequence[str], scheme: str) -> dmc.Stack:
     )  # fmt: skip
 
 
-def _choices(form: Form, names: Sequence[str]) -> dmc.Paper:
+def _choices(form: Form, names: Sequence[str], networks: Networks) -> dmc.Paper:
     preset = {"w": 240, "allowDeselect": False, "searchable": True}
     return card(
         "What to simulate, and on what",
         dmc.Group(
             [
                 dmc.Select(id="new-workload", label="Workload", data=[*names], value=form.workload, **preset),
-                dmc.Select(id="new-network", label="Platform preset", data=list_presets("network"),
+                dmc.Select(id="new-network", label="Platform", data=_platforms(networks),
                            value=form.setup.network_preset, **preset),
                 dmc.Select(id="new-system", label="System preset", data=list_presets("system"),
                            value=form.setup.system_preset, **preset),
@@ -107,6 +121,17 @@ def _choices(form: Form, names: Sequence[str]) -> dmc.Paper:
                            data=[*"1234"], value=str(len(form.setup.dimensions))),
             ],
             align="end",
+        ),
+        dmc.Group(
+            [
+                dmc.TextInput(id="new-failures", label="Failures of links and switches", w=492, debounce=True,
+                              placeholder="none; such as 64,72=0.25@5ms..8ms; 22",
+                              value="; ".join(form.setup.failed)),
+                dcc.Upload(dmc.Button("Add a network file", variant="default"), id="new-upload",
+                           max_size=_LARGEST_UPLOAD, accept=".yml,.yaml,.json,.xml"),
+                dmc.Text(id="new-uploaded", size="sm", className="finding", **{"aria-live": "polite"}),
+            ],
+            align="end", mt="xs",
         ),
         _backends(form.backends),
         dmc.Group(
@@ -121,8 +146,17 @@ def _choices(form: Form, names: Sequence[str]) -> dmc.Paper:
             align="end",
             mt="xs",
         ),
-        note="A preset is a starting point: change below what differs. The address holds it all.",
+        note="A preset, or a network file of your own (our YAML, an InfraGraph, XML of lstopo or NCCL) that "
+        "the study keeps, is a starting point: change below what differs. The address holds it all.",
     )  # fmt: skip
+
+
+def _platforms(networks: Networks) -> list[Any]:
+    """Return the choice of networks: the study's own files, if it has any, and the presets."""
+    presets = list_presets("network")
+    if not networks.files:
+        return presets
+    return [{"group": "Files of this study", "items": networks.files}, {"group": "Presets", "items": presets}]
 
 
 def _backends(chosen: Sequence[str]) -> dmc.MultiSelect:
@@ -139,6 +173,9 @@ def _backends(chosen: Sequence[str]) -> dmc.MultiSelect:
         for row in report
         if row["usable"] != "no"
     ]
+    lacking = [row["backend"] for row in report if row["usable"] == "no"]
+    if lacking:
+        told.append(html.Div(f"Not on this machine, the list says why: {', '.join(lacking)}."))
     return dmc.MultiSelect(
         id="new-backends", label="Backends", data=data, mt="xs", value=[*chosen], description=told
     )
@@ -165,13 +202,14 @@ def _elsewhere() -> dmc.Paper:
 
 def register(app: Dash, view: StudyView) -> None:
     """Wire the form, its address, its checks and starting."""
-    _register_fields(app)
+    _register_fields(app, view)
+    _register_upload(app, view)
     _register_examination(app, view)
     _register_address(app, view)
     register_start(app, view)
 
 
-def _register_fields(app: Dash) -> None:
+def _register_fields(app: Dash, view: StudyView) -> None:
     @app.callback(
         Output("dimension-rows", "children"), Output("system-fields", "children"),
         Output("new-dimensions", "value"), Output("new-kept", "children"),
@@ -190,12 +228,34 @@ def _register_fields(app: Dash) -> None:
         if len(ctx.triggered_prop_ids) > 1:
             # The whole form was laid out anew, as its address has it.
             return (no_update,) * 4
-        setup = Setup.of_presets(network, system)
+        try:
+            setup = Setup.of_presets(network, system, Networks(view.study))
+        except ConfigError as error:
+            return no_update, no_update, no_update, error.message
         rows = setup_rows(setup.dimensions)
         return dimension_rows(rows), system_fields(setup.system), str(len(rows)), kept_text(setup)
 
     for form, path in (("dimension", {"field": ALL, "number": ALL}), ("system", {"field": ALL})):
         _register_states(app, form, path)
+
+
+def _register_upload(app: Dash, view: StudyView) -> None:
+    @app.callback(
+        Output("new-network", "data"), Output("new-network", "value"), Output("new-uploaded", "children"),
+        Input("new-upload", "contents"), State("new-upload", "filename"), prevent_initial_call=True,
+    )  # fmt: skip
+    def upload(contents: str | None, filename: str | None) -> tuple[Any, Any, str]:
+        """Keep a network file in the study, and choose it."""
+        if not contents:
+            return no_update, no_update, ""
+        try:
+            content = base64.b64decode(contents.partition(",")[2], validate=True)
+            name = add_network(view.study, str(filename or ""), content)
+        except (ConfigError, StudyError) as error:
+            return no_update, no_update, error.message
+        except ValueError:
+            return no_update, no_update, "The file did not arrive whole; add it again."
+        return _platforms(Networks(view.study)), name, f"The study keeps it as {name}."
 
 
 def _register_states(app: Dash, form: str, path: dict[str, Any]) -> None:
@@ -214,18 +274,23 @@ _FIELDS = (
     Input({"form": "system", "field": ALL}, "value"),
     Input("new-workload", "value"),
     Input("new-backends", "value"),
+    Input("new-failures", "value"),
 )
 
 
 _CORRECT = "Correct the field that is marked first."
 
 
-def _read(workload: str, backends: list[str] | None, network: str, system: str, label: Any = "") -> Form:
+def _read(  # noqa: PLR0917 - one argument per field of the form
+    view: StudyView, workload: str, backends: list[str] | None, failures: str | None, network: str,
+    system: str, label: Any = "",
+) -> Form:  # fmt: skip
     """Return the form in the fields of :data:`_FIELDS`, inside of a callback that has them as inputs.
 
     Raises `ConfigError` for a field that does not hold what it asks for.
     """
-    setup = read_setup(ctx.inputs_list[0], ctx.inputs_list[1], network, system)
+    networks = Networks(view.study)
+    setup = read_setup(ctx.inputs_list[0], ctx.inputs_list[1], network, system, failures, networks)
     chosen = tuple(name for name in backends or [] if name in backend_names())
     return Form(workload, setup, chosen, str(label or "")[:_LABEL_LENGTH])
 
@@ -237,12 +302,13 @@ def _register_examination(app: Dash, view: StudyView) -> None:
         Output("new-yaml", "disabled"), Output("new-json", "disabled"), *_FIELDS,
         State("new-network", "value"), State("new-system", "value"), State("dark", "checked"),
     )  # fmt: skip
-    def examine(
-        _fields: Any, _system: Any, workload: str, backends: list[str], network: str, system: str, dark: bool
-    ) -> tuple[Any, ...]:
+    def examine(  # noqa: PLR0917 - one argument per field of the form
+        _fields: Any, _system: Any, workload: str, backends: list[str], failures: str | None, network: str,
+        system: str, dark: bool,
+    ) -> tuple[Any, ...]:  # fmt: skip
         """Check what was entered, and draw it."""
         try:
-            form = _read(workload, backends, network, system)
+            form = _read(view, workload, backends, failures, network, system)
         except ConfigError as error:
             found = [Finding("error", "field", error.message)]
             return _findings(found, None), no_update, _CORRECT, True, error.message, True, True
@@ -260,11 +326,12 @@ def _register_examination(app: Dash, view: StudyView) -> None:
         State("new-system", "value"),
     )  # fmt: skip
     def estimate(
-        _fields: Any, _system: Any, workload: str, backends: list[str], network: str, system: str
-    ) -> str:
+        _fields: Any, _system: Any, workload: str, backends: list[str], failures: str | None, network: str,
+        system: str,
+    ) -> str:  # fmt: skip
         """Say how long it would take; apart from the checks, which need not wait for the workload."""
         try:
-            form = _read(workload, backends, network, system)
+            form = _read(view, workload, backends, failures, network, system)
         except ConfigError:
             return ""
         prefix = view.study.workload_prefix(workload)
@@ -303,12 +370,12 @@ def _register_address(app: Dash, view: StudyView) -> None:
         prevent_initial_call="initial_duplicate",
     )  # fmt: skip
     def write(  # noqa: PLR0917 - one argument per field of the form
-        _fields: Any, _system: Any, workload: str, backends: list[str], label: Any, network: str, system: str,
-        search: str | None, run: str | None,
+        _fields: Any, _system: Any, workload: str, backends: list[str], failures: str | None, label: Any,
+        network: str, system: str, search: str | None, run: str | None,
     ) -> tuple[Any, Any, Any, Any]:  # fmt: skip
         """Write the form into the address, and into those of the zip file and of a sweep."""
         try:
-            form = _read(workload, backends, network, system, label)
+            form = _read(view, workload, backends, failures, network, system, label)
         except ConfigError:
             return no_update, no_update, empty(_CORRECT), ""
         text = encode_form(form, view.study.workloads())
@@ -329,5 +396,6 @@ def _register_address(app: Dash, view: StudyView) -> None:
         if text == (written or ""):
             return no_update, no_update, no_update
         names = view.study.workloads()
-        form = decode_form(text, names)
-        return _form(form, names, "dark" if dark else "light"), text, ignored_notice(form.ignored)
+        networks = Networks(view.study)
+        form = decode_form(text, names, networks)
+        return _form(form, names, networks, "dark" if dark else "light"), text, ignored_notice(form.ignored)

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import dash_mantine_components as dmc
 from dash import html
 
 from ...errors import ConfigError
+from ...runner.config import failure_of_text
 from ...runner.engine import ALGORITHMS, COLLECTIVES, TOPOLOGIES
-from ..queries import DIMENSION_FIELDS, NUMBER_FIELDS, SYSTEM_FIELDS, Dimension, Setup, typed_text
+from ..queries import (
+    DIMENSION_FIELDS,
+    NUMBER_FIELDS,
+    PRESETS,
+    SYSTEM_FIELDS,
+    Dimension,
+    Networks,
+    Setup,
+    typed_text,
+)
 
 __all__ = [
     "dimension_rows",
@@ -186,25 +197,38 @@ def field_states(items: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[st
     return wrong, understood
 
 
-def read_setup(
+def read_setup(  # noqa: PLR0917 - what the fields hold, one after the other
     dimension_fields: Sequence[Mapping[str, Any]],
     system_values: Sequence[Mapping[str, Any]],
     network_preset: str,
     system_preset: str,
+    failures: str | None = "",
+    networks: Networks = PRESETS,
 ) -> Setup:
     """Return the setup in the fields, given as Dash lists them: the id and value of each.
 
     Keys the form does not show keep the preset's value, whatever the browser sends. Raises `ConfigError`
     for the first field that does not hold what it asks for; nothing is ever taken for something else.
     """
-    start = Setup.of_presets(network_preset, system_preset)
+    start = Setup.of_presets(network_preset, system_preset, networks)
     dimensions = tuple(_dimension(number, row) for number, row in enumerate(rows_of(dimension_fields), 1))
     system = dict(start.system)
     for item in system_values:
         key, value = item["id"]["field"], item.get("value")
         if key in SYSTEM_FIELDS:
             _put(system, key, NUMBER_FIELDS[key].value(value) if key in NUMBER_FIELDS else value)
-    return Setup(dimensions, system, network_preset, system_preset, start.more)
+    return replace(start, dimensions=dimensions, system=system, failed=_failed(failures or ""))
+
+
+def _failed(text: str) -> tuple[str, ...]:
+    """Return the failures in a field, one after the other with semicolons between."""
+    failed = tuple(part.strip() for part in text.split(";") if part.strip())
+    try:
+        for each in failed:
+            failure_of_text(each)
+    except ConfigError as error:
+        raise ConfigError(f"Failures: {error.message}") from None
+    return failed
 
 
 def _put(system: dict[str, Any], key: str, value: Any) -> None:

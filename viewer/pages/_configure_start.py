@@ -12,7 +12,7 @@ from dash import ALL, Dash, Input, Output, State, ctx, no_update
 from ...errors import ConfigError
 from ...runner import JobStore, backend_names, communication_of
 from .._state import StudyView
-from ..queries import Setup, check, experiment_of
+from ..queries import Networks, Setup, check, experiment_of
 from ._configure_form import read_setup
 
 __all__ = ["register_start"]
@@ -24,6 +24,7 @@ _FIELDS = (
     State({"form": "system", "field": ALL}, "value"),
     State("new-network", "value"),
     State("new-system", "value"),
+    State("new-failures", "value"),
 )
 
 
@@ -37,14 +38,14 @@ def register_start(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def start(  # noqa: PLR0917 - one argument per field of the form
-        clicks: int | None, _fields: Any, _system: Any, network: str, system: str, workload: str,
-        backends: list[str] | None, label: str | None,
+        clicks: int | None, _fields: Any, _system: Any, network: str, system: str,
+        failures: str | None, workload: str, backends: list[str] | None, label: str | None,
     ) -> Any:  # fmt: skip
         """Hand the setup to a process of its own."""
         if not clicks:
             return no_update
         try:
-            setup = read_setup(ctx.states_list[0], ctx.states_list[1], network, system)
+            setup = _setup(view, network, system, failures)
         except ConfigError as error:
             return dmc.Alert(error.message, color="red", variant="light")
         chosen = [name for name in backends or [] if name in backend_names()]
@@ -64,13 +65,19 @@ def register_start(app: Dash, view: StudyView) -> None:
     )  # fmt: skip
     def download(
         yaml_clicks: int | None, json_clicks: int | None, _fields: Any, _system: Any, network: str,
-        system: str,
+        system: str, failures: str | None,
     ) -> Any:  # fmt: skip
         """Give out the files ASTRA-sim reads."""
         if not (yaml_clicks or json_clicks):
             return no_update
-        setup = read_setup(ctx.states_list[0], ctx.states_list[1], network, system)
+        setup = _setup(view, network, system, failures)
         return _network_file(setup) if ctx.triggered_id == "new-yaml" else _system_file(setup)
+
+
+def _setup(view: StudyView, network: str, system: str, failures: str | None) -> Setup:
+    """Return what the fields hold, inside of a callback that has them as states; raises `ConfigError`."""
+    fields, keys = ctx.states_list[:2]
+    return read_setup(fields, keys, network, system, failures, Networks(view.study))
 
 
 def _network_file(setup: Setup) -> dict[str, str]:

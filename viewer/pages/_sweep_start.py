@@ -20,6 +20,7 @@ from ..queries import (
     TRIALS,
     Aim,
     Form,
+    Networks,
     Plan,
     axis_names,
     axis_reading,
@@ -43,7 +44,7 @@ _NAME_LENGTH = 80
 
 def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
     """Return the form of a new sweep as the address has it; the study has a workload."""
-    form = decode_form(selection.option("setup"), view.study.workloads())
+    form = decode_form(selection.option("setup"), view.study.workloads(), Networks(view.study))
     names = axis_names(form.setup)
     axes = decode_axes(selection.option("over"), names)
     rows = [_axis(number, axes, names) for number in range(MOST_AXES)]
@@ -135,7 +136,7 @@ def register_start(app: Dash, view: StudyView) -> None:
 
 
 def _form(view: StudyView, search: str | None) -> Form:
-    return decode_form(Selection.parse(search).option("setup"), view.study.workloads())
+    return decode_form(Selection.parse(search).option("setup"), view.study.workloads(), Networks(view.study))
 
 
 def _register_axes(app: Dash, view: StudyView) -> None:

@@ -1,6 +1,8 @@
 """What pages need beside the answers of `runner.analysis`: pixels, places on a drawing, forms, addresses."""
 
+from ._configure import PRESETS as PRESETS
 from ._configure import Dimension as Dimension
+from ._configure import Networks as Networks
 from ._configure import Setup as Setup
 from ._configure import check as check
 from ._configure import command_line as command_line
@@ -57,6 +59,7 @@ __all__ = [
     "LEAST",
     "MOST_AXES",
     "NUMBER_FIELDS",
+    "PRESETS",
     "SYSTEM_FIELDS",
     "TIMES",
     "TRIALS",
@@ -64,6 +67,7 @@ __all__ = [
     "Dimension",
     "Form",
     "LinkMap",
+    "Networks",
     "NumberField",
     "Plan",
     "Setup",

@@ -11,12 +11,25 @@ from typing import Any
 
 from ...converter import Finding
 from ...errors import ConfigError
-from ...runner import Communication, Experiment, NetworkConfig, SystemConfig, check_setup, prepare
+from ...runner import (
+    Communication,
+    Experiment,
+    NetworkConfig,
+    Study,
+    SystemConfig,
+    check_setup,
+    list_presets,
+    prepare,
+)
+from ...runner.config import failure_of_text
 from ...runner.engine import COLLECTIVES
+from ...runner.study import network_names, read_network_file
 from ...support import count_text
 
 __all__ = [
+    "PRESETS",
     "Dimension",
+    "Networks",
     "Setup",
     "check",
     "command_line",
@@ -41,11 +54,39 @@ class Dimension:
     algorithms: tuple[str, ...]
 
 
+class Networks:
+    """The networks that a form may begin as: the presets, and the files of *study*, which have suffixes."""
+
+    def __init__(self, study: Study | None = None) -> None:
+        self._study = study
+
+    @property
+    def files(self) -> list[str]:
+        """The names of the study's own files."""
+        return [] if self._study is None else network_names(self._study)
+
+    @property
+    def names(self) -> list[str]:
+        """All names, the study's own first."""
+        return [*self.files, *list_presets("network")]
+
+    def load(self, name: str) -> NetworkConfig:
+        """Return the network called *name*; raises `ConfigError` for none of these names."""
+        if self._study is not None and Path(name).suffix:
+            return read_network_file(self._study, name)
+        return NetworkConfig.preset(name)
+
+
+PRESETS = Networks()
+
+
 @dataclass(frozen=True)
 class Setup:
-    """What a form holds: the dimensions, the system's other keys, and the presets it began as.
+    """What a form holds: the dimensions, the system's other keys, and what it began as.
 
     *more* are the network's other keys, such as a packet-level part; the form keeps them as they are.
+    *failed* are failures beside those, as ``--fail`` takes them. *origin* is the network it began as, if that
+    is no preset.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -53,15 +94,37 @@ class Setup:
     network_preset: str
     system_preset: str
     more: Mapping[str, Any] = field(default_factory=dict)
+    failed: tuple[str, ...] = ()
+    origin: NetworkConfig | None = field(default=None, compare=False)
 
     @classmethod
-    def of_presets(cls, network_preset: str, system_preset: str) -> Setup:
-        """Return the setup two presets describe."""
-        network = NetworkConfig.preset(network_preset)
+    def of_presets(cls, network_preset: str, system_preset: str, networks: Networks = PRESETS) -> Setup:
+        """Return the setup that two presets describe, or one of *networks* and a preset of a system."""
+        network = networks.load(network_preset)
         system = SystemConfig.preset(system_preset, network.dimensions)
         return replace(
-            cls.of_configs(network, system), network_preset=network_preset, system_preset=system_preset
+            cls.of_configs(network, system),
+            network_preset=network_preset,
+            system_preset=system_preset,
+            origin=network,
         )
+
+    def start(self) -> Setup:
+        """Return what it began as."""
+        if self.origin is None:
+            return Setup.of_presets(self.network_preset, self.system_preset)
+        system = SystemConfig.preset(self.system_preset, self.origin.dimensions)
+        return replace(
+            Setup.of_configs(self.origin, system),
+            network_preset=self.network_preset,
+            system_preset=self.system_preset,
+            origin=self.origin,
+        )
+
+    @property
+    def changed(self) -> bool:
+        """Whether the files it began as do not say the same, failures aside."""
+        return bool(differences(replace(self, failed=())))
 
     @classmethod
     def of_configs(cls, network: NetworkConfig, described: SystemConfig) -> Setup:
@@ -93,13 +156,15 @@ class Setup:
         return network, SystemConfig.from_mapping(self.system_mapping(), "The system")
 
     def network_mapping(self) -> dict[str, Any]:
-        """Return what ASTRA-sim's network file holds."""
+        """Return what a network file holds; raises `ConfigError` for a failure that is not written as one."""
+        failed = [*self.more.get("failures", []), *map(failure_of_text, self.failed)]
         return {
             "topology": [dimension.topology for dimension in self.dimensions],
             "npus_count": [dimension.size for dimension in self.dimensions],
             "bandwidth": [dimension.bandwidth for dimension in self.dimensions],
             "latency": [dimension.latency for dimension in self.dimensions],
             **self.more,
+            **({"failures": failed} if failed else {}),
         }
 
     def system_mapping(self) -> dict[str, Any]:
@@ -125,7 +190,7 @@ def check(setup: Setup, workload: Communication, backends: Sequence[str]) -> lis
 
 def differences(setup: Setup) -> list[str]:
     """Return how *setup* differs from the presets it began as, one sentence a difference."""
-    start = Setup.of_presets(setup.network_preset, setup.system_preset)
+    start = setup.start()
     said = []
     if len(start.dimensions) != len(setup.dimensions):
         said.append(f"dimensions: {len(start.dimensions)} → {len(setup.dimensions)}")
@@ -147,7 +212,7 @@ def differences(setup: Setup) -> list[str]:
         old, new = start.system.get(key, "absent"), setup.system.get(key, "absent")
         if old != new:
             said.append(f"{key}: {old} → {new}")
-    return said
+    return [*said, *(f"failure: {text}" for text in setup.failed)]
 
 
 def kept_text(setup: Setup) -> str:
@@ -168,7 +233,7 @@ def kept_text(setup: Setup) -> str:
 
 def experiment_of(setup: Setup, prefix: Path, backend: str) -> Experiment:
     """Return what simulates the workload at *prefix* on *setup*; raises what `prepare` raises."""
-    name = setup.network_preset + (" (changed)" if differences(setup) else "")
+    name = Path(setup.network_preset).stem + (" (changed)" if setup.changed else "")
     network = NetworkConfig.from_mapping(setup.network_mapping(), "The network", name)
     system = SystemConfig.from_mapping(setup.system_mapping(), "The system")
     return prepare(prefix, system, network, backend=backend)
@@ -179,11 +244,15 @@ def command_line(setup: Setup, backends: Sequence[str], workload: str = "") -> s
 
     *workload* is the name of one that is not the newest of its study.
     """
-    changed = bool(differences(setup))
-    network = "network.yml" if changed else setup.network_preset
+    changed = setup.changed
+    own = f"STUDY/networks/{setup.network_preset}" if Path(setup.network_preset).suffix else ""
+    network = "network.yml" if changed else own or setup.network_preset
     system = "system.json" if changed else setup.system_preset
     parts = ["chakrascope", "run", "STUDY", "--network", network, "--system", system]
     parts += ["--workload", workload] if workload else []
+    # The file that is downloaded has the failures in it.
+    for text in () if changed else setup.failed:
+        parts += ["--fail", text]
     for backend in backends:
         parts += ["--backend", backend]
     return shlex.join(parts)

@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ...errors import ConfigError
 from ...runner import backend_names, list_presets
+from ...runner.config import failure_of_text
 from ...runner.engine import COLLECTIVES
-from ._configure import Dimension, Setup
+from ._configure import PRESETS, Dimension, Networks, Setup
 
 __all__ = ["SYSTEM_FIELDS", "Form", "decode_form", "encode_form", "first_form"]
 
@@ -30,7 +32,8 @@ SYSTEM_FIELDS = (
 _FIRST_NETWORK, _FIRST_SYSTEM = "cpu-cluster-16", "default"
 _FIRST_BACKENDS = ("analytical-unaware",)
 _MOST_DIMENSIONS = 4
-_PARTS = {"workload", "network", "system", "dimensions", "keys", "backends", "label"}
+_PARTS = {"workload", "network", "system", "dimensions", "keys", "failures", "backends", "label"}
+_MOST_FAILURES = 100
 _LABEL_LENGTH = 120
 
 
@@ -57,7 +60,7 @@ def first_form(workloads: Sequence[str]) -> Form:
 
 def encode_form(form: Form, workloads: Sequence[str]) -> str:
     """Return *form* as text, ``""`` if nobody changed it."""
-    first, start = first_form(workloads), _start(form.setup)
+    first, start = first_form(workloads), form.setup.start()
     setup = form.setup
     changes = {
         "workload": form.workload != first.workload and form.workload,
@@ -69,6 +72,7 @@ def encode_form(form: Form, workloads: Sequence[str]) -> str:
             for key in SYSTEM_FIELDS
             if setup.system.get(key) != start.system.get(key)
         },
+        "failures": bool(setup.failed) and [*setup.failed],
         "backends": form.backends != first.backends and [*form.backends],
         "label": form.label,
     }
@@ -76,7 +80,7 @@ def encode_form(form: Form, workloads: Sequence[str]) -> str:
     return json.dumps(told, separators=(",", ":"), ensure_ascii=False) if told else ""
 
 
-def decode_form(text: str, workloads: Sequence[str]) -> Form:
+def decode_form(text: str, workloads: Sequence[str], networks: Networks = PRESETS) -> Form:
     """Return the form that :func:`encode_form` wrote; what is missing is as at first.
 
     What makes no sense is as at first, too, and named in what the form *ignored*.
@@ -90,10 +94,14 @@ def decode_form(text: str, workloads: Sequence[str]) -> Form:
         return replace(first, ignored=("The setup in the address is broken off or not one.",))
     for key in told.keys() - _PARTS:
         ignored.append(f"'{key[:40]}' is no part of a setup.")
-    network = ignored.one_of("network", told, list_presets("network"), first.setup.network_preset)
+    network = ignored.one_of("network", told, networks.names, first.setup.network_preset)
     system = ignored.one_of("system", told, list_presets("system"), first.setup.system_preset)
     workload = ignored.one_of("workload", told, workloads, first.workload)
-    setup = Setup.of_presets(network, system)
+    try:
+        setup = Setup.of_presets(network, system, networks)
+    except ConfigError as error:  # of a file that is no network any more
+        ignored.append(error.message)
+        setup = Setup.of_presets(first.setup.network_preset, system)
     if "dimensions" in told:
         rows = told["dimensions"]
         if isinstance(rows, list) and 0 < len(rows) <= _MOST_DIMENSIONS and all(map(_is_row, rows)):
@@ -101,6 +109,7 @@ def decode_form(text: str, workloads: Sequence[str]) -> Form:
         else:
             ignored.append("Its network dimensions are not written as they should be.")
     setup = replace(setup, system=_with_keys(setup.system, told.get("keys", {}), ignored))
+    setup = replace(setup, failed=_failures(told, ignored))
     chosen = _backends(told, first.backends, ignored)
     label = told.get("label", "")
     if not isinstance(label, str) or len(label) > _LABEL_LENGTH:
@@ -133,8 +142,23 @@ def _backends(told: Mapping[str, Any], otherwise: tuple[str, ...], ignored: _Ign
     return known
 
 
-def _start(setup: Setup) -> Setup:
-    return Setup.of_presets(setup.network_preset, setup.system_preset)
+def _failures(told: Mapping[str, Any], ignored: _Ignored) -> tuple[str, ...]:
+    """Return the failures that an address names, all of them or none."""
+    named = told.get("failures", [])
+    if not isinstance(named, list) or len(named) > _MOST_FAILURES or not all(map(_is_text, named)):
+        ignored.append("Its failures are no list of texts.")
+        return ()
+    try:
+        for text in named:
+            failure_of_text(text)
+    except ConfigError as error:
+        ignored.append(f"A failure of it: {error.message}")
+        return ()
+    return tuple(named)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def _row(dimension: Dimension) -> list[Any]:

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from ...errors import ChakrascopeError, ConfigError
@@ -274,7 +275,7 @@ def setup_at(setup: Setup, point: Mapping[str, Any]) -> Setup:
 
 
 def _network_name(setup: Setup) -> str:
-    return setup.network_preset + (" (changed)" if differences(setup) else "")
+    return Path(setup.network_preset).stem + (" (changed)" if setup.changed else "")
 
 
 def request_of(form: Form, plan: Plan, name: str, keep: int) -> SweepRequest:
@@ -286,7 +287,7 @@ def request_of(form: Form, plan: Plan, name: str, keep: int) -> SweepRequest:
             for key, values in plan.over.items()
         },
         workload=form.workload,
-        system=setup.system_mapping() if differences(setup) else setup.system_preset,
+        system=setup.system_mapping() if setup.changed else setup.system_preset,
         network=setup.network_mapping(),
         network_name=_network_name(setup),
         backend=form.backends[0] if form.backends else "analytical-unaware",

@@ -1,0 +1,97 @@
+"""The network files that a study keeps: the user's own, by name, to simulate on beside the presets."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ...errors import ConfigError, StudyError, did_you_mean
+from ..config import NetworkConfig
+from ._layout import StudyLayout
+
+__all__ = ["add_network", "network_names", "read_network_file"]
+
+_SUFFIXES = (".json", ".xml", ".yaml", ".yml")
+_NAME = re.compile(r"[\w][\w .+-]{0,99}")
+
+
+def network_names(layout: StudyLayout) -> list[str]:
+    """Return the names of the network files of a study, sorted; what else lies there is passed over."""
+    found = layout.networks_dir.iterdir() if layout.networks_dir.is_dir() else ()
+    return sorted(file.name for file in found if file.is_file() and _is_name(file.name))
+
+
+def read_network_file(layout: StudyLayout, name: str) -> NetworkConfig:
+    """Return the network of the file *name*; raises `ConfigError` for one that is not there or is wrong."""
+    names = network_names(layout)
+    if name not in names:
+        raise ConfigError(f"The study has no network file '{name[:100]}'{did_you_mean(name, names)}")
+    return NetworkConfig.load(layout.network_file(name))
+
+
+def add_network(layout: StudyLayout, name: str, content: bytes) -> str:
+    """Keep *content*, a network YAML, an InfraGraph (YAML, JSON) or XML called *name*; return its name here.
+
+    What is kept is the network itself as a YAML, an InfraGraph written out as links: nothing in it may name
+    another file, as *content* may come from a browser. One of the same name is replaced. Raises `ConfigError`
+    for what is no network, and `StudyError` where it cannot be written.
+    """
+    if not _is_name(name):
+        raise ConfigError(
+            f"A network file is called {', '.join(_SUFFIXES)} and has a plain name, not '{name[:100]}'; "
+            "rename it. ASTRA-sim's config.txt goes with other files: use the command line for it."
+        )
+    _refuse_paths(_mapping(content, name), name)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / name
+        file.write_bytes(content)
+        try:
+            network = NetworkConfig.load(file)
+        except ConfigError as error:
+            raise ConfigError(error.message.replace(f"{folder}/", "")) from error
+    kept = f"{Path(name).stem}.yml"
+    try:
+        layout.networks_dir.mkdir(parents=True, exist_ok=True)
+        network.save(layout.network_file(kept))
+    except OSError as error:
+        raise StudyError(
+            f"{layout.networks_dir} cannot be written ({error.strerror}); free some disk space or check its "
+            "permissions."
+        ) from error
+    return kept
+
+
+def _is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None and Path(name).suffix in _SUFFIXES
+
+
+def _mapping(content: bytes, name: str) -> Mapping[str, Any]:
+    """Return what the file holds if that is a mapping, to look for names of files in it."""
+    if Path(name).suffix == ".xml":
+        return {}
+    try:
+        data = yaml.safe_load(content)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{name} is no YAML or JSON ({str(error).splitlines()[0]}); correct it.") from error
+    return data if isinstance(data, Mapping) else {}
+
+
+def _refuse_paths(data: Mapping[str, Any], name: str) -> None:
+    """Raise `ConfigError` where *data* would have us read or write other files."""
+    tcp = data.get("tcp")
+    for where, found in (
+        ("infragraph", isinstance(data.get("infragraph"), str)),
+        ("htsim-topology", "htsim-topology" in data),
+        ("pcap of tcp", isinstance(tcp, Mapping) and tcp.get("pcap") is not None),
+    ):
+        if found:
+            raise ConfigError(
+                f"{name} names another file ('{where}'), which nothing from a browser may do; leave it out, "
+                "write the network out with `chakrascope network FILE --as yaml -o FOLDER`, or put the file "
+                "into the study's folder 'networks' yourself."
+            )
