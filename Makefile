@@ -3,6 +3,7 @@
 # make fuzz   the tests of properties with new random examples
 # make lint / types / format   what continuous integration also checks
 # make wheels   everything a machine without internet needs to install chakrascope, in wheels/
+# make check-wheel   a wheel works by itself, in an empty environment without ns-3
 # make sanitize   the tests of the engine, its packet network and the converter under AddressSanitizer and UndefinedBehaviorSanitizer
 
 PYTHON ?= python3
@@ -18,7 +19,7 @@ DEMO_PORT ?= 8050
 JOBS ?= 2
 WORKERS := -n $(JOBS) --dist loadfile
 
-.PHONY: demo test fuzz lint types format clean sanitize wheels
+.PHONY: demo test fuzz lint types format clean sanitize wheels check-wheel
 
 demo: .stamps/package
 	@rm -rf $(DEMO_STUDY)
@@ -53,11 +54,16 @@ wheels: | $(BIN)/python
 	@$(BIN)/python -m pip download --quiet --no-deps --only-binary :all: --dest wheels ns3==3.44.post0 || echo "ns-3 has no wheel for this machine."
 	@du -sh wheels
 
+# In an empty environment, without ns-3 and a compiler; a wheel of `make wheels` with WHEEL="wheels/chakrascope-*.whl --find-links wheels".
+check-wheel: .stamps/dev
+	$(BIN)/python scripts/wheel_check.py $(WHEEL)
+
 sanitize: .stamps/dev
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/sanitize -C cmake.define.CHAKRASCOPE_SANITIZE=ON .
 	PYTHONPATH=build/sanitize LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
 		UBSAN_OPTIONS=halt_on_error=1 $(BIN)/python -m pytest tests/engine tests/converter \
-		tests/runner/backends/test_packet.py tests/runner/backends/test_packet_flows.py
+		tests/runner/backends/test_packet.py tests/runner/backends/test_packet_flows.py tests/runner/backends/test_packet_trains.py \
+		tests/runner/backends/test_packet_loss.py tests/runner/backends/test_link_changes.py tests/runner/backends/test_flow.py
 
 .stamps/system:
 	@mkdir -p .stamps

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Check that a wheel works by itself: in an empty environment, without ns-3, a compiler or any extra.
+
+``python scripts/wheel_check.py [WHEEL] [--find-links FOLDER]`` installs WHEEL, by default one built from this
+tree, with what it depends on (from FOLDER alone, if given) and simulates with packet, flow and auto; ns3 has
+to say what it lacks. It takes about two minutes, most of them to build and to install.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+_MIB = 1 << 20
+_RANKS = 8
+# Fluid messages in a ring are packets but for what a message begins with.
+_CLOSE = 0.02
+
+
+def main() -> None:
+    """Read the command line, install the wheel and use it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("wheel", nargs="?", type=Path, help="the wheel (built from this tree)")
+    parser.add_argument(
+        "--find-links", type=Path, help="install from this folder alone, as `make wheels` fills it"
+    )
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        wheel = asked.wheel or build(folder / "wheel")
+        print(f"{wheel.name}: {wheel.stat().st_size / _MIB:.1f} MiB")
+        programs = install(wheel.resolve(), folder / "environment", asked.find_links)
+        check(programs, folder)
+
+
+def build(folder: Path) -> Path:
+    """Return the wheel of this tree, made in *folder*."""
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        str(folder),
+        str(ROOT),
+    ]
+    _done(command, "build the wheel")
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def install(wheel: Path, folder: Path, links: Path | None) -> Path:
+    """Install *wheel* and nothing that it does not need into a new environment; return its programs."""
+    venv.create(folder, with_pip=True)
+    programs = folder / "bin"
+    source = [] if links is None else ["--no-index", "--find-links", str(links.resolve())]
+    constraints = ["--constraint", str(ROOT / "constraints.txt")]
+    _done(
+        [str(programs / "python"), "-m", "pip", "install", "--quiet", *source, *constraints, str(wheel)],
+        "install it",
+    )
+    (site,) = folder.glob("lib/python*/site-packages")
+    own = sum(file.stat().st_size for file in (site / "chakrascope").rglob("*") if file.is_file())
+    print(f"installed: {own / _MIB:.1f} MiB of ours")
+    for name in ("ns3", "dash", "torch"):
+        if (site / name).exists():
+            sys.exit(f"{name} was installed, and nothing in the base dependencies may need it")
+    return programs
+
+
+def check(programs: Path, folder: Path) -> None:
+    """Simulate with what is built in, and see that ns3 names what it lacks."""
+    # Neither a compiler nor another installation is to be found.
+    environment = {"PATH": str(programs), "HOME": str(folder), "LANG": os.environ.get("LANG", "C.UTF-8")}
+    program = str(programs / "chakrascope")
+    _done(
+        [program, "generate", "all-reduce", "--ranks", str(_RANKS), "-o", "w"],
+        "make a workload",
+        folder,
+        environment,
+    )
+    found = {}
+    for backend in ("packet", "flow", "auto"):
+        begun = time.monotonic()
+        command = [
+            program,
+            "run",
+            "--workload",
+            "w",
+            "--network",
+            "ring-8",
+            "--backend",
+            backend,
+            "--format",
+            "json",
+        ]
+        result: dict[str, Any] = json.loads(_done(command, f"simulate with {backend}", folder, environment))
+        if len(result["ranks"]) != _RANKS:
+            sys.exit(f"{backend} has an answer for {len(result['ranks'])} ranks, not {_RANKS}")
+        found[backend] = int(result["makespan_ns"])
+        print(f"{backend}: {found[backend]} ns, in {time.monotonic() - begun:.1f} s")
+    if max(found.values()) > (1 + _CLOSE) * min(found.values()) or min(found.values()) <= 0:
+        sys.exit(f"the backends disagree: {found}")
+    command = [program, "run", "--workload", "w", "--network", "ring-8", "--backend", "ns3"]
+    lacking = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    said = " ".join(lacking.stderr.split())
+    if lacking.returncode == 0 or "pip install --no-deps ns3" not in said or "Traceback" in said:
+        sys.exit(f"ns3 without ns-3 ends with {lacking.returncode} and says: {said}")
+    print("ns3: says how to install ns-3")
+
+
+def _done(
+    command: list[str], what: str, folder: Path | None = None, environment: dict[str, str] | None = None
+) -> str:
+    """Return what *command* writes; exit with its errors if it fails."""
+    ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if ran.returncode != 0:
+        sys.exit(f"could not {what} ({ran.returncode}): {ran.stderr[-3000:]}")
+    return ran.stdout
+
+
+if __name__ == "__main__":
+    main()
