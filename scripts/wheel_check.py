@@ -3,7 +3,7 @@
 
 ``python scripts/wheel_check.py [WHEEL] [--find-links FOLDER]`` installs WHEEL, by default one built from this
 tree, with what it depends on (from FOLDER alone, if given) and simulates with packet, flow and auto; ns3 has
-to say what it lacks. It takes about two minutes, most of them to build and to install.
+to say what it lacks. It takes minutes, most of them to build and to install.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         wheel = asked.wheel or build(folder / "wheel")
+        if not wheel.is_file():
+            sys.exit(f"there is no wheel {wheel}; `make wheels` makes one")
         print(f"{wheel.name}: {wheel.stat().st_size / _MIB:.1f} MiB")
         programs = install(wheel.resolve(), folder / "environment", asked.find_links)
         check(programs, folder)
