@@ -20,6 +20,7 @@ try:
         WHOLE_ALGORITHMS,
         WINDOWED_ALGORITHMS,
         Config,
+        EmulationOutput,
         FabricDescription,
         FabricModel,
         FabricReport,
@@ -27,9 +28,12 @@ try:
         PacketSettings,
         PacketSimulation,
         Routes,
+        Transport,
         is_algorithm,
     )
+    from ._engine import TcpTransport as _TcpTransport
     from ._engine import collectives as _collectives
+    from ._engine import emulate as _emulate
     from ._engine import refusals as _refusals
     from ._engine import simulate as _simulate
 except ImportError as error:
@@ -46,6 +50,7 @@ __all__ = [
     "WINDOWED_ALGORITHMS",
     "Collective",
     "Config",
+    "EmulationOutput",
     "FabricDescription",
     "FabricModel",
     "FabricReport",
@@ -53,10 +58,13 @@ __all__ = [
     "PacketSettings",
     "PacketSimulation",
     "Routes",
+    "Transport",
     "collectives",
+    "emulate",
     "is_algorithm",
     "refusals",
     "simulate",
+    "tcp_transport",
 ]
 
 
@@ -113,3 +121,38 @@ def simulate(
 
     """
     return _simulate(errors, config, list(programs), [int(program) for program in program_of_rank], progress)
+
+
+EmulationProgress = Callable[[int, bool, bool, int, int], bool]
+"""Called with the ns since the start, whether the rank has finished, whether it waits for nothing but messages,
+and how many it has sent and received; returning False stops the rank."""
+
+
+def tcp_transport(connections: Iterable[tuple[int, int, int]]) -> Transport:
+    """Return a transport over connected sockets: each a file descriptor, the peer's rank, and a path's number.
+
+    The descriptors are the transport's from now on, which closes them. A message takes the path to its peer
+    that has the fewest bytes before it. Raises `BackendError` for a descriptor that is no socket.
+    """
+    return _TcpTransport(errors, list(connections))
+
+
+def emulate(  # noqa: PLR0917 - as simulate, with what makes one rank of a job
+    config: Config,
+    programs: Sequence[bytes | str],
+    program_of_rank: Iterable[int],
+    rank: int,
+    transport: Transport,
+    start_ns: int,
+    progress: EmulationProgress,
+) -> EmulationOutput:
+    """Run the program of one *rank* in real time, its messages carried by *transport*.
+
+    Compute is waited out; collectives become the messages that `simulate` would simulate, and those of other
+    ranks come from their own processes. Time 0 is *start_ns* of the monotonic clock (`time.monotonic_ns`).
+    *progress* is called about fifty times a second and says when to stop, as a rank that has finished still
+    answers others. The other ranks' *programs* are needed where a collective's members have different
+    amounts. Raises as `simulate`, and `BackendError` when a peer is lost.
+    """
+    order = [int(program) for program in program_of_rank]
+    return _emulate(errors, config, list(programs), order, rank, transport, start_ns, progress)

@@ -174,6 +174,33 @@ class Output:
     fabric: FabricReport
     link_messages: npt.NDArray[np.int64]
 
+class EmulationOutput:
+    finish_ns: int
+    nodes_total: int
+    nodes_executed: int
+    events: int
+    overtaken: int
+    statistics: dict[str, float]
+    nodes: dict[str, npt.NDArray[np.int64]]
+    sent: dict[str, npt.NDArray[np.int64]]
+    received: dict[str, npt.NDArray[np.int64]]
+    open: list[dict[str, int | str]]
+
+class Transport: ...
+
+class TcpTransport(Transport):
+    def __init__(self, errors: ModuleType, connections: Sequence[tuple[int, int, int]]) -> None: ...
+
+def emulate(
+    errors: ModuleType,
+    config: Config,
+    programs: Sequence[bytes | str],
+    program_of_rank: Sequence[int],
+    rank: int,
+    transport: Transport,
+    start_ns: int,
+    progress: Callable[[int, bool, bool, int, int], bool],
+) -> EmulationOutput: ...
 def simulate(
     errors: ModuleType,
     config: Config,

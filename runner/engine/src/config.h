@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -21,6 +22,12 @@ using ExternalMessage = std::tuple<std::uint64_t, std::int32_t, std::int32_t, st
 using ExternalArrival = std::pair<std::uint64_t, std::int64_t>;
 using ExternalAdvance =
     std::function<std::vector<ExternalArrival>(const std::vector<ExternalMessage>&, std::int64_t)>;
+
+// Makes the network that joins this rank to those of other processes.
+class EventQueue;
+class Mailbox;
+class Network;
+using NetworkBetween = std::function<std::unique_ptr<Network>(EventQueue&, Mailbox&)>;
 
 // A full-duplex link between two devices: ranks are numbered first, switches after them.
 struct ConfigLink {
@@ -50,6 +57,7 @@ struct Config {
     std::vector<ConfigLink> links;           // takes the place of the dimensions when congestion counts
     std::vector<ConfigChange> link_changes;  // ascending by time
     ExternalAdvance external_network;        // replaces the analytical networks if set
+    NetworkBetween network_between;          // the same; every process has one rank
     FabricModel fabric_model = FabricModel::None;
     FabricDescription fabric;
     packet::Settings packet;   // of a fabric

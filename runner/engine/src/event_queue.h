@@ -81,6 +81,10 @@ class EventQueue {
     // while it returns true, which means that it added events.
     void set_source(std::function<bool(std::int64_t)> source) { source_ = std::move(source); }
 
+    // Callbacks run at the times that `clock` tells, a real one: never before their tick, and mostly later.
+    // It never goes backwards.
+    void set_clock(std::function<Time()> clock) { clock_ = std::move(clock); }
+
     // Asked by a source that works for long, with the time that it has reached: whether to go on.
     bool keep_going(Time reached) {
         reached_ = reached;
@@ -97,7 +101,8 @@ class EventQueue {
         poll_ = &poll;
         while (!exhausted()) {
             const Tick tick = ticks_.top();
-            now_ = tick.time;
+            tick_ = tick.time;
+            now_ = clock_ ? std::max(now_, tick_) : tick_;
             for (std::size_t i = 0; i < lists_[tick.list].size(); ++i) {
                 execute(lists_[tick.list][i]);
                 if (events_ < next_poll_) continue;
@@ -132,17 +137,18 @@ class EventQueue {
     void execute(Event event) {
         origin_ = event.origin;
         ++events_;
+        if (clock_) now_ = std::max(now_, clock_());
         event.callback();
     }
 
     void drain(std::uint64_t rank) {
         auto& table = tables_[rank];
         std::size_t place = 0;
-        while (table[place].time != now_) ++place;
+        while (table[place].time != tick_) ++place;
         const std::uint32_t list = table[place].list;
         for (std::size_t i = 0; i < lists_[list].size(); ++i) execute(lists_[list][i]);
         place = 0;
-        while (table[place].time != now_) ++place;
+        while (table[place].time != tick_) ++place;
         table[place] = table.back();
         table.pop_back();
         recycle(list);
@@ -179,9 +185,11 @@ class EventQueue {
         "bandwidths and the delays for a mistaken unit.";
 
     std::function<bool(std::int64_t)> source_;
+    std::function<Time()> clock_;
     const std::function<bool()>* poll_ = nullptr;
     bool stopped_ = false;
     Time now_ = 0;
+    Time tick_ = 0;  // of which the callbacks run: now_, unless a clock runs ahead
     Time reached_ = 0;
     std::uint64_t next_poll_ = kPollInterval;
     Origin origin_;

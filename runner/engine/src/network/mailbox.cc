@@ -50,8 +50,11 @@ Mailbox::Mailbox(const Config& config, EventQueue& events)
     : events_(events),
       rendezvous_(config.rendezvous),
       cuts_(config.semantics == "astra-sim"),
-      matches_by_arrival_(config.has_clock_of_its_own() && config.semantics == "astra-sim") {
-    if (config.external_network) {
+      matches_by_arrival_(config.has_clock_of_its_own() && config.semantics == "astra-sim"),
+      apart_(static_cast<bool>(config.network_between)) {
+    if (config.network_between) {
+        network_ = config.network_between(events, *this);
+    } else if (config.external_network) {
         network_ = make_external_network(config, events, *this);
     } else if (config.fabric_model == FabricModel::Flow) {
         network_ = make_flow_network(config, events, *this);
@@ -135,7 +138,7 @@ std::uint32_t Mailbox::match(const MessageKey& key, bool sending) {
 }
 
 void Mailbox::post_send(const MessageKey& key, Route route, Callback delivered) {
-    const std::uint32_t place = matches_by_arrival_ ? create(key) : match(key, true);
+    const std::uint32_t place = matches_by_arrival_ || apart_ ? create(key) : match(key, true);
     messages_[place].sent = true;
     messages_[place].route = route;
     messages_[place].delivered = delivered;
@@ -172,6 +175,24 @@ void Mailbox::arrived(std::uint64_t place) {
         received();
         release(static_cast<std::uint32_t>(place));
     }
+}
+
+void Mailbox::delivered(std::uint64_t place) {
+    const Callback done = messages_[place].delivered;
+    release(static_cast<std::uint32_t>(place));
+    if (done) done();
+}
+
+void Mailbox::came(const MessageKey& key) {
+    const std::uint32_t place = match(key, true);
+    Message& message = messages_[place];
+    const Callback received = message.received;
+    if (!received) {
+        message.sent = message.there = true;
+        return;
+    }
+    release(place);
+    received();
 }
 
 void Mailbox::release(std::uint32_t message) { free_.push_back(message); }

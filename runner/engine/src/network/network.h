@@ -47,8 +47,6 @@ struct LinkUse {
     std::uint64_t messages = 0;
 };
 
-class Mailbox;
-
 // Carries a message from its source to its destination and then tells the mailbox.
 class Network {
   public:
@@ -95,6 +93,13 @@ class Mailbox {
 
     // The network's report that a message is at its destination.
     void arrived(std::uint64_t message);
+    // The reports of a network whose ranks each have a mailbox of their own: that a message sent here is at
+    // its destination, and that one of that key came from its source.
+    void delivered(std::uint64_t message);
+    void came(const MessageKey& key);
+    const MessageKey& key(std::uint32_t message) const { return messages_[message].key; }
+    // Whether anything waits for the message to be delivered.
+    bool is_awaited(std::uint32_t message) const { return bool(messages_[message].delivered); }
     Route route(std::uint32_t message) const { return messages_[message].route; }
     std::uint64_t size(std::uint32_t message) const { return messages_[message].key.size; }
     Network& network() { return *network_; }
@@ -132,6 +137,7 @@ class Mailbox {
     const bool rendezvous_;
     const bool cuts_;                // to 32 bits, as ASTRA-sim does
     const bool matches_by_arrival_;  // else in the order of issue
+    const bool apart_;               // each rank has a mailbox of its own
     ArrivedBytes arrived_bytes_;
     std::unique_ptr<Network> network_;
     std::vector<Message> messages_;

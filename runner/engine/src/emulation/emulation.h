@@ -1,0 +1,54 @@
+// One rank of a job that runs on a real network and on real time, from its program to what it measured.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../config.h"
+#include "../simulation/statistics.h"
+#include "../workload/program.h"
+#include "network.h"
+#include "transport.h"
+
+namespace chakrascope::engine {
+
+// An operation that began and did not end.
+struct OpenOperation {
+    std::int64_t node_id;
+    std::string name;
+    std::string operation;
+};
+
+struct EmulationOutput {
+    std::int64_t finish_ns = -1;  // -1 if it was told to stop before
+    Statistics statistics;
+    std::uint64_t nodes_total = 0, nodes_executed = 0, events = 0, overtaken = 0;
+    // One entry per node that the rank executed. Of an origin on another rank only that rank knows the id.
+    std::vector<std::int32_t> node_index;
+    std::vector<std::int64_t> node_id, node_start_ns, node_end_ns, node_cause;
+    std::vector<std::uint8_t> node_cause_is_dependency;
+    std::vector<std::int32_t> node_origin_rank, node_origin_index;
+    Traffic traffic;
+    std::vector<OpenOperation> open;
+};
+
+// How far a rank is: ns since the start, whether it has finished, and what its messages do.
+struct EmulationProgress {
+    std::int64_t now_ns;
+    bool finished;
+    const Traffic& traffic;
+};
+
+// Run the program of `rank` at its real pace from `start` of the monotonic clock on, its messages carried by
+// the transport, until `progress` returns false: it is called at least fifty times a second, as a rank that
+// has finished still takes and answers what others send. Their programs tell what they have for this one.
+// Raises as `simulate`, and BackendError for a lost peer.
+EmulationOutput emulate(const Config& config, const std::vector<std::shared_ptr<const Program>>& programs,
+                        const std::vector<std::int32_t>& program_of_rank, std::int32_t rank,
+                        emulation::Transport& transport, emulation::Time start,
+                        const std::function<bool(const EmulationProgress&)>& progress);
+
+}  // namespace chakrascope::engine

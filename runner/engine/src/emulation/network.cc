@@ -1,0 +1,147 @@
+#include "network.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "clock.h"
+
+namespace chakrascope::engine {
+namespace {
+
+using emulation::Header;
+using emulation::MessageKind;
+using emulation::monotonic_ns;
+
+// How long to wait for messages before asking whether to go on.
+constexpr emulation::Time kPatience = 20'000'000;
+
+}  // namespace
+
+EmulatedNetwork::EmulatedNetwork(EventQueue& events, Mailbox& mailbox, emulation::Transport& transport,
+                                 std::int32_t rank, emulation::Time start, Traffic& traffic)
+    : events_(events),
+      mailbox_(mailbox),
+      transport_(transport),
+      rank_(rank),
+      start_(start),
+      traffic_(traffic) {
+    events_.set_clock(
+        [this] { return static_cast<Time>(std::max<std::int64_t>(since_start(monotonic_ns()), 0)); });
+    events_.set_source([this](std::int64_t limit) { return advance(limit); });
+}
+
+std::int64_t EmulatedNetwork::since_start(emulation::Time time) const {
+    return static_cast<std::int64_t>(time - start_);
+}
+
+void EmulatedNetwork::carry(std::uint32_t message) {
+    const MessageKey& key = mailbox_.key(message);
+    if (key.destination == rank_) {  // what a rank sends to itself meets no network
+        events_.at(events_.now(), bind<&EmulatedNetwork::passed>(this, message));
+        return;
+    }
+    const Origin origin = events_.origin();
+    Header header{key.size,          key.tag,     traffic_.sent.size(), rank_,
+                  MessageKind::Data, origin.rank, origin.node};
+    traffic_.sent.push_back({key.destination, -1, key.size, key.tag, since_start(monotonic_ns()), -1, -1});
+    if (mailbox_.is_awaited(message)) {
+        header.kind = MessageKind::Answered;
+        awaited_.emplace(header.number, message);
+    }
+    transport_.post(key.destination, header);
+    if (header.kind == MessageKind::Data) mailbox_.delivered(message);
+}
+
+// Wait for the limit, the time of the next tick, or for messages if there is none (-1).
+bool EmulatedNetwork::advance(std::int64_t limit) {
+    for (;;) {
+        const emulation::Time now = monotonic_ns();
+        const bool due = limit >= 0 && limit <= since_start(now);
+        if (due && std::exchange(served_, limit) == limit) return false;
+        traffic_.waiting = limit < 0 && transport_.idle();
+        emulation::Time until = due ? now : now + kPatience;
+        if (limit >= 0) until = std::min(until, start_ + static_cast<emulation::Time>(limit));
+        transport_.progress(until, happened_);
+        const bool found = take_in();
+        if (found || due) return found;
+        if (!events_.keep_going(static_cast<Time>(std::max<std::int64_t>(since_start(monotonic_ns()), 0))))
+            return false;
+    }
+}
+
+// Make events of what happened; returns whether there are any.
+bool EmulatedNetwork::take_in() {
+    const Origin outer = events_.origin();
+    bool found = false;
+    for (const emulation::Event& event : happened_) {
+        const Header& header = event.header;
+        if (header.kind != MessageKind::Answer) note(event);
+        if (event.kind == emulation::Event::Kind::Sent) continue;
+        const Time now =
+            std::max(events_.now(), static_cast<Time>(std::max<std::int64_t>(since_start(event.ended), 0)));
+        events_.set_origin({header.origin_rank, header.origin_node});
+        if (header.kind == MessageKind::Answer) {
+            events_.at(now, bind<&EmulatedNetwork::answered>(this, header.number));
+        } else {
+            const MessageKey key{header.tag, header.source, rank_, header.size};
+            events_.at(now, bind<&EmulatedNetwork::came>(this, hold(key)));
+        }
+        if (header.kind == MessageKind::Answered) {
+            Header answer = header;
+            answer.size = 0;
+            answer.source = rank_;
+            answer.kind = MessageKind::Answer;
+            transport_.post(header.source, answer);
+        }
+        found = true;
+    }
+    happened_.clear();
+    events_.set_origin(outer);
+    return found;
+}
+
+void EmulatedNetwork::note(const emulation::Event& event) {
+    const Header& header = event.header;
+    const std::int64_t begun = since_start(event.begun), ended = since_start(event.ended);
+    if (event.kind == emulation::Event::Kind::Came) {
+        traffic_.received.push_back({header.source, event.path, header.number, begun, ended});
+        return;
+    }
+    SentMessage& message = traffic_.sent[header.number];
+    message.path = event.path;
+    message.begun_ns = begun;
+    message.sent_ns = ended;
+}
+
+void EmulatedNetwork::came(std::uint64_t arrival) {
+    const MessageKey key = arrivals_[arrival];
+    free_.push_back(arrival);
+    mailbox_.came(key);
+}
+
+void EmulatedNetwork::answered(std::uint64_t number) {
+    const auto entry = awaited_.find(number);
+    if (entry == awaited_.end()) return;
+    const std::uint32_t place = entry->second;
+    awaited_.erase(entry);
+    mailbox_.delivered(place);
+}
+
+void EmulatedNetwork::passed(std::uint64_t message) {
+    const MessageKey key = mailbox_.key(static_cast<std::uint32_t>(message));
+    mailbox_.delivered(message);
+    mailbox_.came(key);
+}
+
+std::uint64_t EmulatedNetwork::hold(const MessageKey& key) {
+    if (free_.empty()) {
+        arrivals_.push_back(key);
+        return arrivals_.size() - 1;
+    }
+    const std::uint64_t place = free_.back();
+    free_.pop_back();
+    arrivals_[place] = key;
+    return place;
+}
+
+}  // namespace chakrascope::engine

@@ -1,0 +1,74 @@
+// The network between ranks that are processes of their own, as the mailbox of one of them sees it.
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "../network/network.h"
+#include "transport.h"
+
+namespace chakrascope::engine {
+
+// A message that this rank sent; times are ns from the start, -1 until they are known.
+struct SentMessage {
+    std::int32_t peer = -1;
+    std::int32_t path = -1;
+    std::uint64_t bytes = 0;
+    std::int64_t tag = 0;
+    std::int64_t posted_ns = -1;  // by its algorithm or node
+    std::int64_t begun_ns = -1;   // its first byte was handed to the network
+    std::int64_t sent_ns = -1;    // its last one
+};
+
+// A message that this rank received: the one of that number of its peer.
+struct ReceivedMessage {
+    std::int32_t peer = -1;
+    std::int32_t path = -1;
+    std::uint64_t number = 0;
+    std::int64_t begun_ns = -1;
+    std::int64_t received_ns = -1;
+};
+
+// What became of the messages of one rank.
+struct Traffic {
+    std::vector<SentMessage> sent;  // by their numbers
+    std::vector<ReceivedMessage> received;
+    bool waiting = false;  // the rank waits for nothing but messages, and all of its own have left
+};
+
+class EmulatedNetwork final : public Network {
+  public:
+    // Time 0 is `start` of the monotonic clock. There is no end: a rank that has finished still takes what
+    // comes, until the event queue is told to stop.
+    EmulatedNetwork(EventQueue& events, Mailbox& mailbox, emulation::Transport& transport, std::int32_t rank,
+                    emulation::Time start, Traffic& traffic);
+
+    void carry(std::uint32_t message) override;
+    const std::vector<LinkUse>& links() const override { return links_; }
+
+  private:
+    bool advance(std::int64_t limit);
+    bool take_in();
+    void note(const emulation::Event& event);
+    void came(std::uint64_t arrival);
+    void answered(std::uint64_t message);
+    void passed(std::uint64_t message);
+    std::int64_t since_start(emulation::Time time) const;
+    std::uint64_t hold(const MessageKey& key);
+
+    EventQueue& events_;
+    Mailbox& mailbox_;
+    emulation::Transport& transport_;
+    const std::int32_t rank_;
+    const emulation::Time start_;
+    Traffic& traffic_;
+    std::unordered_map<std::uint64_t, std::uint32_t> awaited_;  // by number: the place in the mailbox
+    std::vector<MessageKey> arrivals_;
+    std::vector<std::uint64_t> free_;
+    std::vector<emulation::Event> happened_;
+    std::int64_t served_ = -1;  // the tick before which the transport had its turn
+    std::vector<LinkUse> links_;
+};
+
+}  // namespace chakrascope::engine
