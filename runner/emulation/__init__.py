@@ -1,0 +1,45 @@
+"""Run a workload's messages over a real network: a coordinator, an agent a host, and a process a rank."""
+
+from ._agent import join as join
+from ._clocks import ClockEstimate as ClockEstimate
+from ._clocks import HostClock as HostClock
+from ._clocks import estimate as estimate
+from ._coordinator import Measurement as Measurement
+from ._coordinator import Stalled as Stalled
+from ._hosts import TRANSPORTS as TRANSPORTS
+from ._hosts import Host as Host
+from ._hosts import Place as Place
+from ._hosts import Setup as Setup
+from ._hosts import parse_address as parse_address
+from ._hosts import parse_rate as parse_rate
+from ._hosts import read_setup as read_setup
+from ._hosts import read_token as read_token
+from ._namespaces import Namespaces as Namespaces
+from ._namespaces import what_namespaces_lack as what_namespaces_lack
+from ._run import emulate as emulate
+from ._tables import MeasuredTables as MeasuredTables
+from ._tables import flow_interfaces as flow_interfaces
+from ._wire import EngineJob as EngineJob
+
+__all__ = [
+    "TRANSPORTS",
+    "ClockEstimate",
+    "EngineJob",
+    "Host",
+    "HostClock",
+    "MeasuredTables",
+    "Measurement",
+    "Namespaces",
+    "Place",
+    "Setup",
+    "Stalled",
+    "emulate",
+    "estimate",
+    "flow_interfaces",
+    "join",
+    "parse_address",
+    "parse_rate",
+    "read_setup",
+    "read_token",
+    "what_namespaces_lack",
+]

@@ -1,0 +1,217 @@
+"""The agent of a host: joins a coordinator, starts the ranks of its host, and ends them whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import BackendError, BackendUnavailable
+from ._channel import Channel, ChannelClosed, Message, challenge, pair, signature
+from ._clocks import clock_name
+from ._wire import algorithms_of
+from ._worker import Rank, run_rank
+
+__all__ = ["PROTOCOL", "Agent", "join"]
+
+PROTOCOL = 1
+_ALIVE_S = 0.5
+_SILENCE_S = 10.0  # the coordinator says something every second
+_RETRY_S = 0.2
+_MOST_RANKS = 1024
+_REAP_S = 5.0
+
+
+@dataclass
+class _Child:
+    """A rank that runs."""
+
+    pid: int
+    channel: Channel
+
+
+def join(
+    address: tuple[str, int], secret: bytes, hosts: Mapping[str, str | None], *, wait_s: float, limit_s: float
+) -> bool:
+    """Serve the coordinator at *address* until it says that it is done; returns whether there was one.
+
+    *hosts* are the names this agent stands for, each with the file of a network namespace or None. It waits
+    *wait_s* for the coordinator, and ends ranks that run for longer than *limit_s*. Raises `Refused` if the
+    coordinator does not know *secret*, and `ChannelClosed` if it is lost.
+    """
+    connection = _connect(address, wait_s)
+    if connection is None:
+        return False
+    with connection:
+        channel = challenge(connection, secret)
+        with tempfile.TemporaryDirectory(prefix="chakrascope-agent-") as folder:
+            Agent(channel, secret, hosts, Path(folder), limit_s).serve()
+    return True
+
+
+def _connect(address: tuple[str, int], wait_s: float) -> socket.socket | None:
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            return socket.create_connection(address, timeout=max(min(wait_s, 5.0), _RETRY_S))
+        except socket.gaierror as error:
+            raise BackendUnavailable(f"There is no host '{address[0]}' ({error.strerror}).") from error
+        except OSError:
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(_RETRY_S)
+
+
+class Agent:
+    """One agent's side of a session: does what the coordinator says, and no more than it can say."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        secret: bytes,
+        hosts: Mapping[str, str | None],
+        folder: Path,
+        limit_s: float,
+    ) -> None:
+        self.channel = channel
+        self.secret = secret
+        self.hosts = dict(hosts)
+        self.folder = folder
+        self.limit_s = limit_s
+        self._job: Message | None = None
+        self._children: dict[int, _Child] = {}
+        self._selector = selectors.DefaultSelector()
+        self._told = self._heard = time.monotonic()
+        self._deadline: float | None = None
+
+    def serve(self) -> None:
+        """Work until the coordinator says bye; ends all ranks whatever happens."""
+        self._selector.register(self.channel, selectors.EVENT_READ)
+        try:
+            self._tell("hello", protocol=PROTOCOL, hosts=list(self.hosts), clock=clock_name(), pid=os.getpid())
+            while self._step():
+                pass
+        finally:
+            self._end_children()
+            self._selector.close()
+
+    def _step(self) -> bool:
+        for key, _ in self._selector.select(timeout=_ALIVE_S / 2):
+            if key.fileobj is self.channel:
+                for message in self.channel.pump():
+                    self._heard = time.monotonic()
+                    if message.kind == "bye":
+                        return False
+                    self._obey(message)
+            else:
+                self._relay(key.data)
+        now = time.monotonic()
+        if now - self._told > _ALIVE_S:
+            self._tell("alive")
+        if now - self._heard > _SILENCE_S:
+            raise ChannelClosed(f"Nothing was heard of the coordinator for {_SILENCE_S:g} s.")
+        if self._deadline is not None and now > self._deadline:
+            self._end_children()
+            self._tell("failed", rank=-1, error="BackendTimeout", text=self._too_long())
+        return True
+
+    def _too_long(self) -> str:
+        return f"The agent ends ranks after {self.limit_s:g} s. Next: start it with a larger --limit."
+
+    def _tell(self, kind: str, pieces: Iterable[bytes] = (), **facts: Any) -> None:
+        self._told = time.monotonic()
+        self.channel.send(kind, facts, list(pieces))
+
+    def _obey(self, message: Message) -> None:
+        if message.kind == "ping":
+            self._tell("pong", mine_ns=time.monotonic_ns(), **message.facts)
+        elif message.kind == "job":
+            self._keep(message)
+        elif message.kind == "launch":
+            self._launch(message.facts)
+        elif message.kind in ("connect", "start", "stop"):
+            for child in self._children.values():
+                with contextlib.suppress(ChannelClosed):  # it is told as lost when its end is read
+                    child.channel.send(message.kind, message.facts)
+        elif message.kind == "end":
+            self._end_children()
+            self._tell("ended")
+
+    def _keep(self, message: Message) -> None:
+        """Keep the job, and its files of algorithms in a folder that goes when the agent does."""
+        try:
+            for name, content in algorithms_of(message).items():
+                file = self.folder / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content)
+        except OSError as error:
+            text = f"The files of algorithms cannot be written to {self.folder} ({error.strerror})."
+            self._tell("failed", rank=-1, error="BackendError", text=text)
+            return
+        self._job = Message("job", message.facts | {"folder": str(self.folder)}, message.pieces)
+        self._tell("kept")
+
+    def _launch(self, facts: Mapping[str, Any]) -> None:
+        job = self._job
+        ranks = facts["ranks"]
+        if job is None or self._children or len(ranks) > _MOST_RANKS:
+            raise BackendError("The coordinator started ranks without a job, or too many of them.")
+        key = signature(self.secret, b"ranks", bytes.fromhex(facts["nonce"]))
+        self._deadline = time.monotonic() + self.limit_s
+        for told in ranks:
+            if told["host"] not in self.hosts:
+                raise BackendError(f"The coordinator asks for the host '{told['host']}', which is another.")
+            addresses = tuple(map(str, told["addresses"]))
+            self._fork(Rank(int(told["rank"]), addresses, key, self.hosts[told["host"]]), job)
+
+    def _fork(self, rank: Rank, job: Message) -> None:
+        ours, theirs = pair()
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                ours.close()
+                self.channel.close()
+                for child in self._children.values():
+                    child.channel.close()
+                run_rank(rank, theirs, job)
+                status = 0
+            finally:
+                os._exit(status)
+        theirs.close()
+        self._children[rank.number] = _Child(pid, ours)
+        self._selector.register(ours, selectors.EVENT_READ, rank.number)
+
+    def _relay(self, rank: int) -> None:
+        """Pass on what a rank tells, or that it is gone."""
+        child = self._children.get(rank)
+        if child is None:
+            return
+        try:
+            for message in child.channel.pump():
+                self._tell(message.kind, message.pieces, rank=rank, **message.facts)
+        except ChannelClosed:
+            status = self._reap(rank)
+            self._tell("gone", rank=rank, status=status)
+
+    def _reap(self, rank: int) -> int:
+        child = self._children.pop(rank)
+        self._selector.unregister(child.channel)
+        child.channel.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child.pid, signal.SIGKILL)
+        return os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
+
+    def _end_children(self) -> None:
+        self._deadline = None
+        for rank in list(self._children):
+            self._reap(rank)

@@ -1,0 +1,204 @@
+"""Messages between coordinator, agents and ranks, over sockets whose both ends know the same secret.
+
+Each end proves that it knows the secret without telling it: it signs what the other has just made up. From
+then on each message is signed and numbered, so that nobody on the way can change, add or repeat one. A
+message is JSON and pieces of bytes, never code; nothing is kept of what is longer than agreed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...errors import BackendError
+
+__all__ = ["Channel", "ChannelClosed", "Message", "Refused", "answer", "challenge", "pair", "signature"]
+
+_MAGIC = b"chakrascope emulation 1\n"
+_NONCE = 32
+_DIGEST = 32
+_LENGTH = struct.Struct(">QI")  # of the body, and of the JSON that it begins with
+_PIECE = 1 << 20
+_MOST_BYTES = 4 << 30
+_SEND_S = 60.0
+PROOF_S = 5.0  # to prove that one knows the secret
+
+
+class ChannelClosed(BackendError):
+    """The other end is gone."""
+
+
+class Refused(BackendError):
+    """The other end does not know the secret, or is something else."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """What one end tells the other: a word, plain JSON, and pieces of bytes."""
+
+    kind: str
+    facts: dict[str, Any] = field(default_factory=dict)
+    pieces: tuple[bytes, ...] = ()
+
+
+def signature(secret: bytes, *parts: bytes) -> bytes:
+    """Return the signature of *parts*, each of them of a known length."""
+    return hmac.new(secret, b"".join(parts), hashlib.sha256).digest()
+
+
+class Channel:
+    """One end of a socket. *receiving* and *sending* are the keys of both directions."""
+
+    def __init__(self, connection: socket.socket, receiving: bytes, sending: bytes) -> None:
+        self.socket = connection
+        self._receiving, self._sending = receiving, sending
+        self._received = self._sent = 0
+        self._buffer = bytearray()
+        connection.settimeout(_SEND_S)
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, for selectors."""
+        return self.socket.fileno()
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.socket.close()
+
+    def send(self, kind: str, facts: dict[str, Any] | None = None, pieces: Sequence[bytes] = ()) -> None:
+        """Send a message; raises `ChannelClosed` if the other end is gone or takes nothing."""
+        head = json.dumps({"kind": kind, "facts": facts or {}, "sizes": [len(piece) for piece in pieces]})
+        encoded = head.encode()
+        length = _LENGTH.pack(len(encoded) + sum(map(len, pieces)), len(encoded))
+        sealed = hmac.new(self._sending, struct.pack(">Q", self._sent) + length, hashlib.sha256)
+        for part in (encoded, *pieces):
+            sealed.update(part)
+        self._sent += 1
+        try:
+            self.socket.sendall(length + sealed.digest() + encoded)
+            for piece in pieces:
+                self.socket.sendall(piece)
+        except OSError as error:
+            raise ChannelClosed(f"The connection is lost ({error.strerror or error}).") from error
+
+    def pump(self) -> Iterator[Message]:
+        """Read what is there, waiting for a first byte, and yield the messages that it completes.
+
+        Raises `ChannelClosed` at the end, and `Refused` for what the other end cannot have sent.
+        """
+        try:
+            got = self.socket.recv(_PIECE)
+        except OSError as error:
+            raise ChannelClosed(f"The connection is lost ({error.strerror or error}).") from error
+        if not got:
+            raise ChannelClosed("The connection was closed at the other end.")
+        self._buffer += got
+        while (message := self._next()) is not None:
+            yield message
+
+    def receive(self, timeout_s: float) -> Message:
+        """Wait for one message, the only one that is under way."""
+        self.socket.settimeout(timeout_s)
+        try:
+            while True:
+                for message in self.pump():
+                    return message
+        finally:
+            self.socket.settimeout(_SEND_S)
+
+    def _next(self) -> Message | None:
+        head = _LENGTH.size + _DIGEST
+        if len(self._buffer) < _LENGTH.size:
+            return None
+        size, json_size = _LENGTH.unpack_from(self._buffer)
+        if size > _MOST_BYTES or json_size > size:
+            raise Refused("What came over the connection is no message of an emulation.")
+        if len(self._buffer) < head + size:
+            return None
+        whole = bytes(self._buffer[: head + size])
+        del self._buffer[: head + size]
+        number = struct.pack(">Q", self._received)
+        expected = signature(self._receiving, number, whole[: _LENGTH.size], whole[head:])
+        if not hmac.compare_digest(expected, whole[_LENGTH.size : head]):
+            raise Refused("What came over the connection was changed on its way.")
+        self._received += 1
+        return _decoded(whole[head : head + json_size], whole[head + json_size :])
+
+
+def _decoded(head: bytes, rest: bytes) -> Message:
+    try:
+        told = json.loads(head)
+        pieces, place = [], 0
+        for size in told["sizes"]:
+            pieces.append(rest[place : place + size])
+            place += size
+        return Message(str(told["kind"]), dict(told["facts"]), tuple(pieces))
+    except (ValueError, KeyError, TypeError) as error:
+        raise Refused(f"What came over the connection is no message of an emulation ({error}).") from error
+
+
+def challenge(connection: socket.socket, secret: bytes) -> Channel:
+    """Return the channel of an end that has connected: it proves itself second.
+
+    Raises `Refused` if the other end does not know *secret*.
+    """
+    connection.settimeout(PROOF_S)
+    mine = os.urandom(_NONCE)
+    try:
+        connection.sendall(_MAGIC + mine)
+        theirs = read_exactly(connection, _NONCE)
+        proof = read_exactly(connection, _DIGEST)
+        if not hmac.compare_digest(proof, signature(secret, b"host", mine, theirs)):
+            raise Refused("The other end does not know the token.")
+        connection.sendall(signature(secret, b"join", mine, theirs))
+    except OSError as error:
+        raise ChannelClosed(f"The connection is lost ({error.strerror or error}).") from error
+    return _keyed(connection, secret, mine + theirs, (b"down", b"up"))
+
+
+def answer(connection: socket.socket, secret: bytes) -> Channel:
+    """Return the channel of an end that was connected to: it proves itself first, as `challenge`."""
+    connection.settimeout(PROOF_S)
+    mine = os.urandom(_NONCE)
+    try:
+        if read_exactly(connection, len(_MAGIC)) != _MAGIC:
+            raise Refused("The other end is no agent of an emulation.")
+        theirs = read_exactly(connection, _NONCE)
+        connection.sendall(mine + signature(secret, b"host", theirs, mine))
+        proof = read_exactly(connection, _DIGEST)
+    except OSError as error:
+        raise ChannelClosed(f"The connection is lost ({error.strerror or error}).") from error
+    if not hmac.compare_digest(proof, signature(secret, b"join", theirs, mine)):
+        raise Refused("The other end does not know the token.")
+    return _keyed(connection, secret, theirs + mine, (b"up", b"down"))
+
+
+def _keyed(
+    connection: socket.socket, secret: bytes, nonces: bytes, directions: tuple[bytes, bytes]
+) -> Channel:
+    receiving, sending = (signature(secret, direction, nonces) for direction in directions)
+    return Channel(connection, receiving, sending)
+
+
+def pair() -> tuple[Channel, Channel]:
+    """Return both ends of a channel within a machine, one of them for a child."""
+    ours, theirs = socket.socketpair()
+    down, up = os.urandom(_DIGEST), os.urandom(_DIGEST)
+    return Channel(ours, up, down), Channel(theirs, down, up)
+
+
+def read_exactly(connection: socket.socket, size: int) -> bytes:
+    """Return that many bytes; raises `ChannelClosed` if the other end closes before."""
+    got = bytearray()
+    while len(got) < size:
+        piece = connection.recv(size - len(got))
+        if not piece:
+            raise ChannelClosed("The connection was closed at the other end.")
+        got += piece
+    return bytes(got)

@@ -1,0 +1,89 @@
+"""How far the clocks of hosts are apart, from messages that go back and forth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["ClockEstimate", "HostClock", "clock_name", "estimate"]
+
+
+@dataclass(frozen=True)
+class ClockEstimate:
+    """A host's clock less the coordinator's at the time *at_ns* of the latter, give or take *error_ns*."""
+
+    at_ns: int
+    offset_ns: int
+    error_ns: int
+
+
+def estimate(round_trips: Iterable[tuple[int, int, int]]) -> ClockEstimate:
+    """Return what the fastest of the *round_trips* (sent, host's clock, back; ns) says.
+
+    The host read its clock between sending and return, so that the offset is known to half of that time.
+    """
+    sent, theirs, back = min(round_trips, key=lambda trip: trip[2] - trip[0])
+    middle = (sent + back) // 2
+    return ClockEstimate(middle, theirs - middle, (back - sent + 1) // 2)
+
+
+@dataclass(frozen=True)
+class HostClock:
+    """A host's clock as estimated before and after a run; the same clock as the coordinator's if *shared*."""
+
+    before: ClockEstimate
+    after: ClockEstimate
+    shared: bool = False
+
+    @property
+    def drift_ppm(self) -> float:
+        """How much faster than the coordinator's clock it runs, in millionths."""
+        elapsed = self.after.at_ns - self.before.at_ns
+        if self.shared or elapsed <= 0:
+            return 0.0
+        return 1e6 * (self.after.offset_ns - self.before.offset_ns) / elapsed
+
+    @property
+    def error_ns(self) -> int:
+        """By how much its times may be off after the correction."""
+        return 0 if self.shared else max(self.before.error_ns, self.after.error_ns)
+
+    def local(self, coordinator_ns: int) -> int:
+        """Return what the host's clock shows at a time of the coordinator's, as known before the run."""
+        return coordinator_ns if self.shared else coordinator_ns + self.before.offset_ns
+
+    def corrected(self, since_start_ns: npt.NDArray[np.int64], start_ns: int) -> npt.NDArray[np.int64]:
+        """Return times since the *start_ns* of the coordinator's clock for those that the host measured.
+
+        Times below 0 stand for what never happened, and stay.
+        """
+        if self.shared:
+            return since_start_ns
+        ahead_at_start = (start_ns - self.before.at_ns) * self.drift_ppm / 1e6
+        shift = ahead_at_start + since_start_ns * (self.drift_ppm / 1e6)
+        moved = np.maximum(since_start_ns - np.rint(shift).astype(np.int64), 0)
+        return np.where(since_start_ns < 0, since_start_ns, moved)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures for a result's provenance."""
+        offset = 0 if self.shared else self.before.offset_ns
+        return {
+            "clock_offset_ns": offset,
+            "clock_drift_ppm": round(self.drift_ppm, 3),
+            "clock_error_ns": self.error_ns,
+            "clock_shared": self.shared,
+        }
+
+
+def clock_name() -> str:
+    """Return a name that two processes share only if they read the same monotonic clock."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/time').readlink()}"
+    except OSError:
+        return ""

@@ -1,0 +1,352 @@
+"""The coordinator: agents join it, and it brings a job through them from its start to what was measured."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ... import errors
+from ...errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled
+from ._agent import PROTOCOL
+from ._channel import Channel, ChannelClosed, Message, Refused, answer
+from ._clocks import ClockEstimate, HostClock, clock_name, estimate
+from ._hosts import Place
+from ._wire import EngineJob, job_to_wire
+
+__all__ = ["Coordinator", "Measurement", "Progress", "Stalled", "listen"]
+
+Progress = Callable[[int, int], bool]
+_SILENCE_S = 5.0  # an agent says something twice a second
+_ALIVE_S = 1.0
+_STEP_S = 60.0  # for what agents do before and after a run
+_STALL_S = 2.0
+_PINGS = 40
+_START_S = 0.15
+_POLL_S = 0.2
+
+
+class Stalled(BackendError):
+    """Every rank waits for messages, and none is under way. *open* lists what each was at."""
+
+    def __init__(self, message: str, operations: Sequence[tuple[int, dict[str, Any]]]) -> None:
+        super().__init__(message)
+        self.operations = tuple(operations)
+
+
+@dataclass
+class _Agent:
+    channel: Channel
+    address: str
+    hosts: tuple[str, ...] = ()
+    clock: str = ""
+    heard: float = 0.0
+    inbox: list[Message] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one run measured: a message of each rank with its figures and columns, and the hosts' clocks.
+
+    *start_ns* is the time 0 of the ranks on the coordinator's clock.
+    """
+
+    outputs: tuple[Message, ...]
+    clocks: dict[str, HostClock]
+    start_ns: int
+
+
+@dataclass
+class _State:
+    """How far a rank is, as it last said."""
+
+    finished: bool = False
+    waiting: bool = False
+    sent: int = 0
+    received: int = 0
+    now_ns: int = 0
+
+
+def listen(address: tuple[str, int]) -> socket.socket:
+    """Return a socket that listens at *address*; raises `BackendUnavailable`."""
+    try:
+        family = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(128)
+        return listener
+    except OSError as error:
+        raise BackendUnavailable(
+            f"The coordinator cannot listen on {address[0]}:{address[1]} ({error.strerror}). Next: name an "
+            "address of this machine and a free port as 'listen' in the hosts file."
+        ) from error
+
+
+class Coordinator:
+    """Runs jobs on the agents that join *listener*; a context manager, which sends them home.
+
+    *places* says where each rank runs. *alive* is asked now and then and may raise.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        secret: bytes,
+        places: Sequence[Place],
+        *,
+        join_s: float,
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._listener = listener
+        self._secret = secret
+        self._places = list(places)
+        self._join_s = join_s
+        self._alive = alive
+        self._agents: list[_Agent] = []
+        self._of_host: dict[str, _Agent] = {}
+        self._selector = selectors.DefaultSelector()
+        self._told = 0.0
+        self._refused: list[str] = []
+
+    def __enter__(self) -> Coordinator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for agent in self._agents:
+            with contextlib.suppress(BackendError):
+                agent.channel.send("bye")
+            agent.channel.close()
+        self._selector.close()
+        self._listener.close()
+
+    def gather(self) -> None:
+        """Wait until every host has joined; raises `BackendUnavailable` naming those that did not."""
+        needed = list(dict.fromkeys(place.host for place in self._places))
+        deadline = time.monotonic() + self._join_s
+        self._listener.settimeout(_POLL_S)
+        while missing := [host for host in needed if host not in self._of_host]:
+            self._alive()
+            if time.monotonic() > deadline:
+                raise BackendUnavailable(self._absent(missing))
+            with contextlib.suppress(TimeoutError):
+                connection, address = self._listener.accept()
+                self._admit(connection, str(address[0]))
+            self._pump(0)
+
+    def _absent(self, missing: list[str]) -> str:
+        address, port = self._listener.getsockname()[:2]
+        refused = f" Refused: {'; '.join(self._refused)}." if self._refused else ""
+        return (
+            f"{', '.join(missing)} did not join within {self._join_s:g} s.{refused} Next: start `chakrascope "
+            f"emulate-agent --join {address}:{port} --name HOST` on each, with the same token, and check that "
+            "it can reach this machine."
+        )
+
+    def _admit(self, connection: socket.socket, address: str) -> None:
+        """Take in an agent that knows the token and comes from a host that is needed; others are sent off."""
+        try:
+            channel = answer(connection, self._secret)
+            hello = channel.receive(_SILENCE_S)
+        except BackendError as error:
+            self._refused.append(f"{address} ({error.message.rstrip('.')})")
+            connection.close()
+            return
+        facts = hello.facts
+        hosts = tuple(str(host) for host in facts.get("hosts", ()))
+        needed = {place.host for place in self._places} - self._of_host.keys()
+        if hello.kind != "hello" or facts.get("protocol") != PROTOCOL or not needed & set(hosts):
+            self._refused.append(f"{address} ('{', '.join(hosts)}', which is no host that is awaited)")
+            with contextlib.suppress(BackendError):
+                channel.send("bye")
+            channel.close()
+            return
+        agent = _Agent(channel, address, hosts, str(facts.get("clock", "")), time.monotonic())
+        self._agents.append(agent)
+        self._of_host.update(dict.fromkeys(hosts, agent))
+        self._selector.register(channel, selectors.EVENT_READ, agent)
+
+    def run(self, job: EngineJob, *, first: bool, limit_s: float, progress: Progress | None) -> Measurement:
+        """Run *job* once and return what was measured; *first*: the agents have not been sent it yet.
+
+        Raises what a rank raises, `Stalled`, `BackendTimeout` after *limit_s*, `Cancelled`, and
+        `BackendError` for an agent that is lost.
+        """
+        try:
+            if first:
+                facts, pieces = job_to_wire(job)
+                self._broadcast("job", facts, pieces)
+                self._collect("kept", self._agents)
+            before = self._clocks()
+            self._launch()
+            start_ns = self._start(before)
+            self._watch(limit_s, progress)
+            outputs = self._outputs()
+            after = self._clocks()
+        finally:
+            with contextlib.suppress(BackendError):
+                self._broadcast("end")
+        self._collect("ended", self._agents)
+        own = clock_name()
+        clocks = {
+            host: HostClock(before[id(agent)], after[id(agent)], shared=bool(own) and agent.clock == own)
+            for host, agent in self._of_host.items()
+        }
+        return Measurement(outputs, clocks, start_ns)
+
+    def _launch(self) -> None:
+        nonce = os.urandom(16).hex()
+        for agent in self._agents:
+            ranks = [
+                {"rank": place.rank, "host": place.host, "addresses": list(place.addresses)}
+                for place in self._places
+                if self._of_host[place.host] is agent
+            ]
+            self._send(agent, "launch", {"nonce": nonce, "ranks": ranks})
+        ends = {
+            str(message.facts["rank"]): message.facts["ends"]
+            for message in self._from_ranks("listening")
+        }
+        self._broadcast("connect", {"ends": ends})
+        self._from_ranks("ready")
+
+    def _start(self, clocks: dict[int, ClockEstimate]) -> int:
+        start_ns = time.monotonic_ns() + round(_START_S * 1e9)
+        own = clock_name()
+        for agent in self._agents:
+            offset = 0 if own and agent.clock == own else clocks[id(agent)].offset_ns
+            self._send(agent, "start", {"start_ns": start_ns + offset})
+        return start_ns
+
+    def _watch(self, limit_s: float, progress: Progress | None) -> None:
+        """Wait until every rank has finished and every message has come, and stop the ranks."""
+        states = {place.rank: _State() for place in self._places}
+        deadline = time.monotonic() + limit_s
+        since, last = time.monotonic(), None
+        while True:
+            for message in self._messages(_POLL_S / 4):
+                if message.kind != "progress":
+                    continue
+                facts = {key: message.facts[key] for key in vars(_State())}
+                states[int(message.facts["rank"])] = _State(**facts)
+            totals = [(s.finished, s.waiting, s.sent, s.received) for s in states.values()]
+            arrived = sum(s.sent for s in states.values()) == sum(s.received for s in states.values())
+            idle = arrived and all(state.waiting for state in states.values())
+            if idle and all(state.finished for state in states.values()):
+                break
+            now = time.monotonic()
+            if totals != last or not idle:
+                since, last = now, totals
+            if now - since > _STALL_S:
+                self._stalled(states)
+            if now > deadline:
+                raise BackendTimeout(
+                    f"The emulated job did not finish within {limit_s:g} s; allow more with --limit, or "
+                    "CHAKRASCOPE_BACKEND_TIMEOUT, or emulate less."
+                )
+            finished = sum(state.finished for state in states.values())
+            if progress is not None and not progress(max(s.now_ns for s in states.values()), finished):
+                raise Cancelled("The emulation was cancelled.")
+        self._broadcast("stop")
+
+    def _stalled(self, states: dict[int, _State]) -> None:
+        self._broadcast("stop")
+        outputs = self._outputs()
+        operations = [
+            (rank, dict(operation))
+            for rank, output in enumerate(outputs)
+            for operation in output.facts["open"]
+            if not states[rank].finished
+        ]
+        raise Stalled("The ranks wait for each other, and no message is under way.", operations)
+
+    def _outputs(self) -> tuple[Message, ...]:
+        outputs = {int(message.facts["rank"]): message for message in self._from_ranks("output")}
+        return tuple(outputs[place.rank] for place in self._places)
+
+    def _clocks(self) -> dict[int, ClockEstimate]:
+        """Return the estimate of each agent's clock, from messages that go back and forth."""
+        found = {}
+        for agent in self._agents:
+            trips = []
+            for _ in range(_PINGS):
+                sent = time.monotonic_ns()
+                self._send(agent, "ping")
+                pong = self._collect("pong", [agent])[0]
+                trips.append((sent, int(pong.facts["mine_ns"]), time.monotonic_ns()))
+            found[id(agent)] = estimate(trips)
+        return found
+
+    def _from_ranks(self, kind: str) -> list[Message]:
+        return self._collect(kind, self._agents, len(self._places))
+
+    def _collect(self, kind: str, agents: Sequence[_Agent], count: int | None = None) -> list[Message]:
+        """Return messages of that *kind*: one of each agent, or *count* of all of them together."""
+        wanted = len(agents) if count is None else count
+        found: list[Message] = []
+        deadline = time.monotonic() + _STEP_S
+        while len(found) < wanted:
+            found += [message for message in self._messages(_POLL_S) if message.kind == kind]
+            if time.monotonic() > deadline:
+                raise BackendTimeout(f"The agents took longer than {_STEP_S:g} s to become '{kind}'.")
+        return found
+
+    def _messages(self, wait_s: float) -> list[Message]:
+        """Return what agents have said since, raising what they say went wrong."""
+        self._pump(wait_s)
+        found = [message for agent in self._agents for message in agent.inbox]
+        for agent in self._agents:
+            agent.inbox.clear()
+        for message in found:
+            self._check(message)
+        return found
+
+    def _check(self, message: Message) -> None:
+        rank = int(message.facts.get("rank", -1))
+        where = f"Rank {rank} on {self._places[rank].host}: " if 0 <= rank < len(self._places) else ""
+        if message.kind == "failed":
+            kind = getattr(errors, str(message.facts.get("error")), BackendError)
+            known = isinstance(kind, type) and issubclass(kind, errors.ChakrascopeError)
+            raise (kind if known else BackendError)(f"{where}{message.facts.get('text')}")
+        if message.kind == "gone" and message.facts.get("status") != 0:
+            raise BackendError(f"{where}its process ended early (status {message.facts.get('status')}).")
+
+    def _pump(self, wait_s: float) -> None:
+        now = time.monotonic()
+        if now - self._told > _ALIVE_S:
+            self._told = now
+            self._broadcast("alive")
+        self._alive()
+        for key, _ in self._selector.select(timeout=wait_s):
+            agent: _Agent = key.data
+            try:
+                agent.inbox += agent.channel.pump()
+            except (ChannelClosed, Refused) as error:
+                self._lose(agent, error.message)
+            agent.heard = time.monotonic()
+        for agent in self._agents:
+            if time.monotonic() - agent.heard > _SILENCE_S:
+                self._lose(agent, f"Nothing was heard of it for {_SILENCE_S:g} s.")
+
+    def _broadcast(self, kind: str, facts: dict[str, Any] | None = None, pieces: Sequence[bytes] = ()) -> None:
+        for agent in self._agents:
+            self._send(agent, kind, facts, pieces)
+
+    def _send(
+        self, agent: _Agent, kind: str, facts: dict[str, Any] | None = None, pieces: Sequence[bytes] = ()
+    ) -> None:
+        try:
+            agent.channel.send(kind, facts, pieces)
+        except ChannelClosed as error:
+            self._lose(agent, error.message)
+
+    def _lose(self, agent: _Agent, why: str) -> None:
+        raise BackendError(
+            f"The agent of {', '.join(agent.hosts)} ({agent.address}) is lost: {why} Next: see what it wrote "
+            "last on that host."
+        )

@@ -1,0 +1,336 @@
+"""What a job is emulated on: hosts that agents join from, namespaces of this machine, or loopback."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConfigError, did_you_mean
+from ...support import parse_bandwidth, parse_duration
+from ..config import read_yaml, shown
+
+__all__ = [
+    "LOOPBACK",
+    "TRANSPORTS",
+    "Host",
+    "Place",
+    "Setup",
+    "parse_address",
+    "parse_rate",
+    "read_setup",
+    "read_token",
+]
+
+TRANSPORTS = ("tcp",)
+TOKEN_VARIABLE = "CHAKRASCOPE_EMULATION_TOKEN"
+LOOPBACK = "127.0.0.1"
+_SHORTEST_TOKEN = 16
+_MOST_REPEATS = 1000
+_DEFAULT_JOIN_S = 60.0
+_HOST_KEYS = ("name", "address", "nics", "ranks", "slots", "location")
+_FILE_KEYS = ("listen", "token_file", "transport", "repeat", "join", "limit", "hosts", "namespaces", "loopback")
+_NAMESPACE_KEYS = ("count", "link", "slow", "nics")
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host: its name, the addresses its ranks bind, and where it is (free text, such as a leaf switch).
+
+    *ranks* are the ranks it runs, or with None as many as it has *slots*, in order.
+    """
+
+    name: str
+    addresses: tuple[str, ...]
+    ranks: tuple[int, ...] | None = None
+    slots: int = 1
+    location: str = ""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank runs: a host, and the addresses of its network interfaces there."""
+
+    rank: int
+    host: str
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What to emulate on: *hosts* that join at *listen*, or *namespaces* of this machine, or neither: loopback.
+
+    Of *namespaces* (None: as many as there are ranks) each has *nics* interfaces at *link_bps*, but for those
+    in *slow_bps*. *repeats*: how often a job runs, of which the median counts.
+    """
+
+    hosts: tuple[Host, ...] = ()
+    listen: tuple[str, int] = ("", 0)
+    token: bytes = b""
+    transport: str = "tcp"
+    repeats: int = 1
+    join_s: float = _DEFAULT_JOIN_S
+    limit_s: float | None = None
+    is_namespaced: bool = False
+    namespaces: int | None = None
+    link_bps: int | None = None
+    slow_bps: tuple[tuple[int, int], ...] = ()
+    nics: int = 1
+
+    @property
+    def is_local(self) -> bool:
+        """Whether everything happens on this machine, without agents of others."""
+        return not self.hosts
+
+    def places(self, num_ranks: int) -> list[Place]:
+        """Return where each of so many ranks runs; raises `ConfigError` if they do not fit."""
+        if self.is_local:
+            return self._local_places(num_ranks)
+        assigned = _assigned(self.hosts, num_ranks)
+        found: dict[int, Place] = {}
+        for host, ranks in zip(self.hosts, assigned, strict=True):
+            for rank in ranks:
+                if rank in found:
+                    raise ConfigError(
+                        f"Rank {rank} is on the hosts '{found[rank].host}' and '{host.name}'; leave one."
+                    )
+                found[rank] = Place(rank, host.name, host.addresses)
+        missing = [rank for rank in range(num_ranks) if rank not in found]
+        if missing or len(found) > num_ranks:
+            what = f"no host has rank {missing[0]}" if missing else f"the hosts have {len(found)}"
+            raise ConfigError(
+                f"The workload has {num_ranks} ranks, but {what}. Next: give the hosts as many ranks or slots."
+            )
+        return [found[rank] for rank in range(num_ranks)]
+
+    def num_namespaces(self, num_ranks: int) -> int:
+        """Return how many namespaces so many ranks are spread over."""
+        return min(self.namespaces or num_ranks, num_ranks)
+
+    def rates_bps(self, num_ranks: int) -> list[int | None]:
+        """Return the rate of each namespace; raises `ConfigError` for a slow one that does not exist."""
+        count = self.num_namespaces(num_ranks)
+        rates: list[int | None] = [self.link_bps] * count
+        for host, rate in self.slow_bps:
+            if host >= count:
+                raise ConfigError(f"Host {host} is slow, but the last of {count} namespaces is {count - 1}.")
+            rates[host] = rate
+        return rates
+
+    def _local_places(self, num_ranks: int) -> list[Place]:
+        if not self.is_namespaced:
+            return [Place(rank, "localhost", (LOOPBACK,)) for rank in range(num_ranks)]
+        count = self.num_namespaces(num_ranks)
+        places = []
+        for rank in range(num_ranks):
+            host = rank * count // num_ranks
+            addresses = tuple(f"10.77.{nic}.{host + 1}" for nic in range(self.nics))
+            places.append(Place(rank, f"host{host}", addresses))
+        return places
+
+
+def _assigned(hosts: Sequence[Host], num_ranks: int) -> list[list[int]]:
+    """Return the ranks of each host: those it names, else as many as it has slots of those nobody names."""
+    named = {rank for host in hosts for rank in host.ranks or ()}
+    free = iter([rank for rank in range(num_ranks) if rank not in named])
+    return [
+        list(host.ranks)
+        if host.ranks is not None
+        else [rank for rank, _ in zip(free, range(host.slots), strict=False)]
+        for host in hosts
+    ]
+
+
+def read_setup(spec: str) -> Setup:
+    """Return what the part of a backend's name behind ``emulation:`` means.
+
+    That is the path of a hosts file, or ``loopback`` or ``namespaces`` with options behind commas:
+    ``namespaces=4,link=400Mbit,slow.2=100Mbit``. Raises `ConfigError`.
+    """
+    if Path(spec).is_file() or spec.endswith((".yml", ".yaml")):
+        return _of_file(Path(spec))
+    head, *options = spec.split(",")
+    kind, _, count = head.partition("=")
+    if kind not in ("namespaces", "loopback"):
+        raise ConfigError(
+            f"'{shown(spec)}' is no place to emulate on. Next: name a hosts file (emulation:hosts.yml), or "
+            "emulation:loopback or emulation:namespaces,link=400Mbit for this machine."
+        )
+    where = f"The backend 'emulation:{spec}'"
+    plain: dict[str, Any] = {"count": count} if count else {}
+    outer: dict[str, Any] = {}
+    for option in options:
+        key, _, value = option.partition("=")
+        name, _, host = key.partition(".")
+        if name == "slow":
+            plain.setdefault("slow", {})[host] = value
+        elif name in _NAMESPACE_KEYS:
+            plain[name] = value
+        elif name in ("transport", "repeat", "limit"):
+            outer[name] = value
+        else:
+            known = [*_NAMESPACE_KEYS, "transport", "repeat", "limit"]
+            raise ConfigError(f"{where}: there is no option '{name}'{did_you_mean(name, known)}")
+    if kind == "loopback" and plain:
+        raise ConfigError(f"{where}: loopback has no {', '.join(plain)}; use namespaces.")
+    return _read({kind: plain or True, **outer}, where, Path())
+
+
+def _of_file(path: Path) -> Setup:
+    data = read_yaml(path)
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"{path} is no hosts file: it must have 'hosts', each with a name and an address.")
+    return _read(data, str(path), path.parent)
+
+
+def _read(data: Mapping[str, Any], where: str, folder: Path) -> Setup:
+    _only(data, _FILE_KEYS, where)
+    kinds = [key for key in ("hosts", "namespaces", "loopback") if data.get(key)]
+    if len(kinds) != 1:
+        raise ConfigError(f"{where}: give one of 'hosts', 'namespaces' and 'loopback'.")
+    transport = str(data.get("transport", "tcp"))
+    if transport not in TRANSPORTS:
+        raise ConfigError(f"{where}: there is no transport '{transport}'{did_you_mean(transport, TRANSPORTS)}")
+    common: dict[str, Any] = {
+        "transport": transport,
+        "repeats": _whole(data.get("repeat", 1), "repeat", where, most=_MOST_REPEATS),
+        "join_s": _seconds(data.get("join", _DEFAULT_JOIN_S), "join", where),
+        "limit_s": _seconds(data["limit"], "limit", where) if "limit" in data else None,
+    }
+    if kinds == ["loopback"]:
+        return Setup(**common)
+    if kinds == ["namespaces"]:
+        return Setup(**common, **_namespaces(data["namespaces"], where))
+    if "listen" not in data:
+        raise ConfigError(f"{where}: 'listen' is missing: the ADDRESS:PORT at which agents join.")
+    return Setup(
+        **common,
+        hosts=_hosts(data["hosts"], where),
+        listen=parse_address(str(data["listen"]), f"{where}: 'listen'"),
+        token=read_token(folder / str(data["token_file"]) if "token_file" in data else None),
+    )
+
+
+def _only(data: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    for key in data:
+        if key not in known:
+            raise ConfigError(f"{where}: there is no key {shown(key)}{did_you_mean(str(key), known)}")
+
+
+def _namespaces(data: Any, where: str) -> dict[str, Any]:
+    given = {} if data is True else data
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{where}: 'namespaces' must have keys such as 'link: 400Mbit'.")
+    _only(given, _NAMESPACE_KEYS, where)
+    slow = given.get("slow", {})
+    if not isinstance(slow, Mapping):
+        raise ConfigError(f"{where}: 'slow' must give hosts and their rates, such as {{2: 100Mbit}}.")
+    rates = [
+        (_whole(host, "slow", where, least=0), parse_rate(rate, f"{where}: 'slow'"))
+        for host, rate in slow.items()
+    ]
+    if rates and "link" not in given:
+        raise ConfigError(f"{where}: 'slow' goes with 'link', the rate of the others.")
+    return {
+        "is_namespaced": True,
+        "namespaces": _whole(given["count"], "count", where, most=250) if "count" in given else None,
+        "link_bps": parse_rate(given["link"], f"{where}: 'link'") if "link" in given else None,
+        "slow_bps": tuple(rates),
+        "nics": _whole(given.get("nics", 1), "nics", where, most=16),
+    }
+
+
+def _hosts(data: Any, where: str) -> tuple[Host, ...]:
+    if not isinstance(data, list) or not all(isinstance(entry, Mapping) for entry in data):
+        raise ConfigError(f"{where}: 'hosts' must be a list of hosts, each with an 'address'.")
+    hosts: list[Host] = []
+    for place, entry in enumerate(data):
+        here = f"{where}: host {place}"
+        _only(entry, _HOST_KEYS, here)
+        if "address" not in entry and "nics" not in entry:
+            raise ConfigError(f"{here} needs an 'address', or addresses of its interfaces under 'nics'.")
+        nics = entry.get("nics", [entry.get("address")])
+        if not isinstance(nics, list) or not nics or not all(isinstance(nic, str) for nic in nics):
+            raise ConfigError(f"{here}: 'nics' must be a list of addresses, such as [10.0.0.1, 10.1.0.1].")
+        if "ranks" in entry and "slots" in entry:
+            raise ConfigError(f"{here} has 'ranks' and 'slots'; leave one.")
+        name = str(entry.get("name", entry.get("address", nics[0])))
+        if any(name == host.name for host in hosts):
+            raise ConfigError(f"{where}: there are two hosts called '{name}'.")
+        hosts.append(
+            Host(
+                name,
+                tuple(nics),
+                _ranks(entry["ranks"], here) if "ranks" in entry else None,
+                _whole(entry.get("slots", 1), "slots", here),
+                str(entry.get("location", "")),
+            )
+        )
+    return tuple(hosts)
+
+
+def _ranks(value: Any, where: str) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        raise ConfigError(f"{where}: 'ranks' must be a list of ranks, such as [0, 1].")
+    return tuple(_whole(rank, "ranks", where, least=0) for rank in value)
+
+
+def _whole(value: Any, key: str, where: str, least: int = 1, most: int = 1 << 20) -> int:
+    try:
+        number = int(str(value))
+    except ValueError:
+        number = least - 1
+    if not least <= number <= most or isinstance(value, bool):
+        raise ConfigError(f"{where}: '{key}' must be a whole number from {least} to {most}, not {shown(value)}.")
+    return number
+
+
+def _seconds(value: Any, key: str, where: str) -> float:
+    try:
+        seconds = float(parse_duration(value, bare="s")) / 1e9
+    except ValueError as error:
+        raise ConfigError(f"{where}: '{key}': {error}") from None
+    if not seconds > 0:
+        raise ConfigError(f"{where}: '{key}' must be above 0.")
+    return seconds
+
+
+def parse_rate(value: Any, where: str) -> int:
+    """Return a rate in bit/s, as `tc` or people write it (``400Mbit``, ``50MB/s``); raises `ConfigError`."""
+    text = str(value)
+    try:
+        rate = round(parse_bandwidth(f"{text}/s" if text.endswith("bit") else text, bare="bps") * 8 * 10**9)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    if rate < 1:
+        raise ConfigError(f"{where}: a rate must be above 0.")
+    return rate
+
+
+def parse_address(text: str, where: str) -> tuple[str, int]:
+    """Return the host and port of ``HOST:PORT``; raises `ConfigError`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"{where} must be HOST:PORT, such as 10.0.0.1:7401, not {shown(text)}.")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def read_token(file: Path | None) -> bytes:
+    """Return the token of *file*, else of the environment; raises `ConfigError` where there is none."""
+    text = os.environ.get(TOKEN_VARIABLE, "")
+    if file is not None:
+        try:
+            text = file.expanduser().read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"The token file {file} cannot be read ({error}).") from error
+    token = text.strip().encode()
+    if len(token) < _SHORTEST_TOKEN:
+        where = f"the file {file}" if file is not None else f"the environment's {TOKEN_VARIABLE}"
+        raise ConfigError(
+            f"Coordinator and agents need a token that both know, at least {_SHORTEST_TOKEN} characters in "
+            f"{where}. Next: openssl rand -hex 32 > FILE, readable by you alone, on every host; name it as "
+            "'token_file' in the hosts file, and to agents as --token-file."
+        )
+    return token

@@ -1,0 +1,196 @@
+"""Hosts of a network of their own on this machine: namespaces joined by a switch, their links shaped.
+
+A namespace lives as long as a process in it. Each is held by one that reads from a pipe of ours, so that all
+of it is gone when we are, however we end: the kernel closes the pipe, the process ends, and the kernel
+removes the namespace with its interfaces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from ...errors import BackendError, BackendUnavailable
+
+__all__ = ["Namespaces", "what_namespaces_lack"]
+
+_PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
+_BURST = "32k"
+_APPEAR_S = 5.0
+_MOST_HOSTS = 250
+
+
+def what_namespaces_lack() -> list[str]:
+    """Return what this machine lacks for namespaces, a phrase each; nothing where they work."""
+    missing = [] if os.geteuid() == 0 else ["the rights of root"]
+    packages = {package for name, package in _PROGRAMS.items() if shutil.which(name) is None}
+    return missing + [f"the package {package}" for package in sorted(packages)]
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A process that holds a namespace."""
+
+    process: subprocess.Popen[bytes]
+
+    @property
+    def path(self) -> str:
+        return f"/proc/{self.process.pid}/ns/net"
+
+    def command(self, arguments: Sequence[str]) -> list[str]:
+        return ["nsenter", f"--net={self.path}", *arguments]
+
+    def run(self, *arguments: str, given: str = "") -> None:
+        done = subprocess.run(
+            self.command(arguments), input=given, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise BackendError(
+                f"A network of namespaces cannot be made: '{' '.join(arguments)}' said "
+                f"'{done.stderr.strip()}'. Next: check that this machine lets root make namespaces, veth "
+                "pairs and bridges (containers often do not), or use --hosts."
+            )
+
+
+class Namespaces:
+    """*count* hosts joined by one switch, each with *nics* interfaces at *rates_bps* (one a host, or None).
+
+    Interface k of host i has the address ``10.77.k.(i + 1)``; a rate holds for all interfaces of its host, in
+    both directions. A context manager, which removes everything again. Raises `BackendUnavailable` where this
+    machine cannot do it.
+    """
+
+    def __init__(self, count: int, rates_bps: Sequence[int | None], nics: int = 1) -> None:
+        lacking = what_namespaces_lack()
+        if lacking:
+            raise BackendUnavailable(
+                f"Network namespaces need {' and '.join(lacking)}. Next: run as root with iproute2 installed, "
+                "or emulate over loopback (without --namespaces and --hosts) or on --hosts."
+            )
+        if not 1 <= count <= _MOST_HOSTS or len(rates_bps) != count:
+            raise BackendError(f"There can be 1 to {_MOST_HOSTS} namespaces with a rate each, not {count}.")
+        self.nics = nics
+        self._rates = list(rates_bps)
+        self._members: list[_Member] = []
+        self._switch: _Member | None = None
+
+    def __enter__(self) -> Namespaces:
+        try:
+            self._make()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def addresses(self, host: int) -> list[str]:
+        """Return the addresses of the interfaces of a host."""
+        return [f"10.77.{nic}.{host + 1}" for nic in range(self.nics)]
+
+    def path(self, host: int) -> str:
+        """Return the file that stands for the namespace of a host (for ``setns`` and ``nsenter``)."""
+        return self._members[host].path
+
+    def command(self, host: int, arguments: Sequence[str]) -> list[str]:
+        """Return the command that runs *arguments* on a host."""
+        return self._members[host].command(arguments)
+
+    def shape(self, host: int, rate_bps: int, nic: int = 0) -> None:
+        """Give an interface of a host another rate from now on, in both directions."""
+        assert self._switch is not None
+        for member, device in self._ends(host, nic):
+            member.run("tc", "class", "change", "dev", device, *_class(rate_bps))
+
+    def close(self) -> None:
+        """Remove the namespaces and all that is in them."""
+        members = [*self._members, *([] if self._switch is None else [self._switch])]
+        for member in members:
+            if member.process.stdin is not None:
+                member.process.stdin.close()
+        for member in members:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                member.process.wait(timeout=_APPEAR_S)
+        self._members, self._switch = [], None
+
+    def _make(self) -> None:
+        self._switch = _hold()
+        self._members = [_hold() for _ in self._rates]
+        for member in (self._switch, *self._members):
+            _await(member)
+        links = [f"link add br{nic} type bridge\nlink set br{nic} up" for nic in range(self.nics)]
+        for host, member in enumerate(self._members):
+            for nic in range(self.nics):
+                port = _port(host, nic)
+                links.append(
+                    f"link add {port} type veth peer name eth{nic} netns {member.process.pid}\n"
+                    f"link set {port} master br{nic} up"
+                )
+        self._switch.run("ip", "-batch", "-", given="\n".join(links) + "\n")
+        for host, member in enumerate(self._members):
+            lines = ["link set lo up"]
+            for nic, address in enumerate(self.addresses(host)):
+                lines.append(f"addr add {address}/24 dev eth{nic}\nlink set eth{nic} up")
+            member.run("ip", "-batch", "-", given="\n".join(lines) + "\n")
+            rate = self._rates[host]
+            for nic in range(self.nics if rate is not None else 0):
+                for end, device in self._ends(host, nic):
+                    lines = [f"qdisc add dev {device} root handle 1: htb default 1"]
+                    lines.append(f"class add dev {device} {' '.join(_class(rate or 0))}")
+                    end.run("tc", "-batch", "-", given="\n".join(lines) + "\n")
+
+    def _ends(self, host: int, nic: int) -> tuple[tuple[_Member, str], tuple[_Member, str]]:
+        """Return both ends of a cable: where what a host sends is shaped, and what it receives."""
+        assert self._switch is not None
+        return (self._members[host], f"eth{nic}"), (self._switch, _port(host, nic))
+
+
+def _port(host: int, nic: int) -> str:
+    return f"p{host}n{nic}"
+
+
+def _class(rate_bps: int) -> list[str]:
+    rate = f"{rate_bps}bit"
+    return ["parent", "1:", "classid", "1:1", "htb", "rate", rate, "ceil", rate, "burst", _BURST, "cburst", _BURST]
+
+
+def _hold() -> _Member:
+    """Start a process in a namespace of its own that ends when its input does."""
+    process = subprocess.Popen(
+        ["unshare", "--net", "cat"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    return _Member(process)
+
+
+def _await(member: _Member) -> None:
+    """Wait until the process has its own namespace."""
+    own = Path("/proc/self/ns/net").readlink()
+    deadline = time.monotonic() + _APPEAR_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            if Path(member.path).readlink() != own:
+                return
+        if member.process.poll() is not None:
+            break
+        time.sleep(0.002)
+    raise BackendError(
+        "A network namespace cannot be made ('unshare --net' failed). Next: check that this machine lets root "
+        "make them (containers often do not), or use --hosts."
+    )

@@ -1,0 +1,136 @@
+"""What the ranks measured, put together: times of one clock, and messages whose both ends are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ...errors import BackendError
+from ._coordinator import Measurement
+from ._hosts import Place
+from ._wire import columns_from_wire
+
+__all__ = ["MeasuredTables", "flow_interfaces"]
+
+_TIMES = {
+    "nodes": ("start_ns", "end_ns"),
+    "sent": ("posted_ns", "begun_ns", "sent_ns"),
+    "received": ("begun_ns", "received_ns"),
+}
+_STATISTICS = ("finish_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns")
+_ROOFLINE = ("compute_bound", "compute_utilization", "memory_utilization", "operation_intensity")
+
+Columns = dict[str, npt.NDArray[Any]]
+
+
+class MeasuredTables:
+    """The tables of one measurement: *ranks*, *nodes* and *flows* (a row per message) of a result.
+
+    Beside the columns of every result, *flows* has ``tag`` (of its chunk, or its send node), ``begun_ns``,
+    ``sent_ns`` (first and last byte handed to the network), ``arriving_ns`` (first byte at the receiver), and
+    ``src_nic`` and ``dst_nic``, places in the list of `flow_interfaces`.
+    """
+
+    def __init__(self, measurement: Measurement, places: Sequence[Place]) -> None:
+        self._measurement = measurement
+        self._places = list(places)
+        self._columns = [self._corrected(rank) for rank in range(len(self._places))]
+        self.ranks = self._ranks()
+        self.nodes = self._nodes()
+        self.flows = self._flows()
+        self.makespan_ns = int(self.ranks["finish_ns"].max())
+
+    def _corrected(self, rank: int) -> dict[str, Columns]:
+        """Return the columns of a rank, their times on the coordinator's clock."""
+        output = self._measurement.outputs[rank]
+        tables = columns_from_wire(output.facts["tables"], output.pieces)
+        clock = self._measurement.clocks[self._places[rank].host]
+        for table, names in _TIMES.items():
+            for name in names:
+                measured = tables[table][name].astype(np.int64)
+                tables[table][name] = clock.corrected(measured, self._measurement.start_ns)
+        return tables
+
+    def _ranks(self) -> pd.DataFrame:
+        rows = []
+        for rank, output in enumerate(self._measurement.outputs):
+            figures = output.facts["statistics"]
+            clock = self._measurement.clocks[self._places[rank].host]
+            finish = clock.corrected(np.array([figures["finish_ns"]]), self._measurement.start_ns)
+            row = {"rank": rank} | {name: int(figures[name]) for name in _STATISTICS}
+            rows.append(
+                row | {"finish_ns": int(finish[0])} | {name: float(figures[name]) for name in _ROOFLINE}
+            )
+        return pd.DataFrame(rows)
+
+    def _nodes(self) -> pd.DataFrame:
+        """Return the nodes of all ranks, each origin named by its id and begun before the node."""
+        frames = [
+            pd.DataFrame(columns["nodes"]).assign(rank=rank) for rank, columns in enumerate(self._columns)
+        ]
+        nodes = pd.concat(frames, ignore_index=True)
+        known = nodes[["rank", "node_index", "node_id", "start_ns"]].rename(
+            columns={
+                "rank": "origin_rank",
+                "node_index": "origin_index",
+                "node_id": "origin_node",
+                "start_ns": "origin_start_ns",
+            }
+        )
+        found = nodes[["origin_rank", "origin_index"]].merge(
+            known, on=["origin_rank", "origin_index"], how="left"
+        )
+        started = found["origin_start_ns"].to_numpy()
+        # A chain that began no later than the node itself is the node's own, as in a simulation.
+        own = np.isnan(started) | (started <= nodes["start_ns"].to_numpy())
+        nodes["origin_rank"] = np.where(own, nodes["rank"], nodes["origin_rank"])
+        nodes["origin_node"] = np.where(own, nodes["node_id"], found["origin_node"].fillna(-1)).astype(np.int64)
+        return nodes.drop(columns=["node_index", "origin_index"])
+
+    def _flows(self) -> pd.DataFrame:
+        """Return the messages, in the order in which they arrived; one that never did is an error."""
+        sent = [
+            pd.DataFrame(columns["sent"]).assign(src=rank, number=np.arange(len(columns["sent"]["peer"])))
+            for rank, columns in enumerate(self._columns)
+        ]
+        received = [
+            pd.DataFrame(columns["received"]).assign(dst=rank).rename(columns={"peer": "src"})
+            for rank, columns in enumerate(self._columns)
+        ]
+        left = pd.concat(sent, ignore_index=True).rename(columns={"peer": "dst", "posted_ns": "start_ns"})
+        right = pd.concat(received, ignore_index=True).rename(
+            columns={"begun_ns": "arriving_ns", "received_ns": "end_ns"}
+        )
+        flows = left.merge(
+            right.drop(columns="path"), on=["src", "dst", "number"], how="outer", indicator=True
+        )
+        lost = int((flows["_merge"] != "both").sum())
+        if lost:
+            raise BackendError(f"{lost} messages have only one end; the ranks' measurements do not agree.")
+        nics = [len(place.addresses) for place in self._places]
+        flows["src_nic"] = flows["path"] % flows["src"].map(dict(enumerate(nics)))
+        flows["dst_nic"] = flows["path"] % flows["dst"].map(dict(enumerate(nics)))
+        first = dict(enumerate(np.concatenate([[0], np.cumsum(nics)])[:-1].tolist()))
+        flows["src_nic"] += flows["src"].map(first)
+        flows["dst_nic"] += flows["dst"].map(first)
+        names = ["src", "dst", "bytes", "start_ns", "end_ns", "tag", "begun_ns", "sent_ns", "arriving_ns"]
+        chosen = flows[[*names, "src_nic", "dst_nic"]].astype(np.int64)
+        # Clocks may be apart by more than a message took.
+        chosen["end_ns"] = np.maximum(chosen["end_ns"], chosen["start_ns"])
+        order = chosen.sort_values(["end_ns", "src", "dst"], kind="stable", ignore_index=True)
+        narrow = dict.fromkeys(("src", "dst", "src_nic", "dst_nic"), np.int32)
+        table: pd.DataFrame = order.astype(narrow)
+        return table
+
+
+def flow_interfaces(places: Sequence[Place]) -> list[dict[str, Any]]:
+    """Return the network interfaces of all ranks, in the order in which *flows* numbers them."""
+    return [
+        {"rank": place.rank, "host": place.host, "address": address}
+        for place in places
+        for address in place.addresses
+    ]

@@ -1,0 +1,143 @@
+"""A job and what it measured, as they travel: plain values and bytes, nothing that could run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import BackendError
+from .. import engine
+from ._channel import Message
+
+__all__ = ["EngineJob", "columns_from_wire", "columns_to_wire", "config_of", "job_to_wire"]
+
+# Of the engine's configuration, all that says how a rank runs its program; of networks it needs the shape.
+_KEYS = (
+    "topology",
+    "npus_count",
+    "bandwidth",
+    "latency",
+    "num_queues_per_dim",
+    "rendezvous",
+    "semantics",
+    "overtaking",
+    "native_collectives",
+    "replay_only",
+    "preferred_dataset_splits",
+    "active_chunks_per_dimension",
+    "endpoint_delay",
+    "local_reduction_delay",
+    "local_mem_bw",
+    "peak_perf",
+    "roofline_enabled",
+    "track_local_mem",
+    "collective_optimization",
+    "intra_dimension_policy",
+    "inter_dimension_policy",
+    "scheduling_policy",
+    "all_reduce_implementation",
+    "reduce_scatter_implementation",
+    "all_gather_implementation",
+    "all_to_all_implementation",
+    "all_reduce_implementation_custom",
+    "reduce_scatter_implementation_custom",
+    "all_gather_implementation_custom",
+    "all_to_all_implementation_custom",
+    "model_shared_bus",
+    "L",
+    "o",
+    "g",
+    "G",
+    "memory_type",
+    "remote_mem_latency",
+    "remote_mem_bw",
+    "num_nodes",
+    "num_npus_per_node",
+)
+# Whose keys are numbers, which JSON makes strings of.
+_NUMBERED = ("groups", "per_node_custom_implementation")
+_DTYPES = ("int32", "int64", "uint8", "uint64")
+
+
+@dataclass(frozen=True)
+class EngineJob:
+    """What every rank is sent: the engine's configuration, the programs, and files of algorithms by name.
+
+    *program_of_rank* says which of the programs each rank runs.
+    """
+
+    config: engine.Config
+    programs: tuple[bytes, ...]
+    program_of_rank: tuple[int, ...]
+    algorithms: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def num_ranks(self) -> int:
+        """The number of ranks."""
+        return len(self.program_of_rank)
+
+
+def job_to_wire(job: EngineJob) -> tuple[dict[str, Any], list[bytes]]:
+    """Return facts and pieces of a message that says what to run."""
+    config = {key: getattr(job.config, key) for key in _KEYS}
+    numbered = {key: {str(k): v for k, v in getattr(job.config, key).items()} for key in _NUMBERED}
+    facts = {
+        "config": config,
+        "numbered": numbered,
+        "program_of_rank": list(job.program_of_rank),
+        "programs": len(job.programs),
+        "algorithms": list(job.algorithms),
+    }
+    return facts, [*job.programs, *job.algorithms.values()]
+
+
+def algorithms_of(message: Message) -> dict[str, bytes]:
+    """Return the files of algorithms of a job; raises `BackendError` for a name that leads elsewhere."""
+    names = message.facts["algorithms"]
+    for name in names:
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or not path.parts:
+            raise BackendError(f"The coordinator names a file '{name}' outside of the job's own folder.")
+    return dict(zip(names, message.pieces[message.facts["programs"] :], strict=True))
+
+
+def config_of(message: Message) -> tuple[engine.Config, list[bytes], list[int]]:
+    """Return the configuration, the programs, and the program of each rank of a job."""
+    config = engine.Config()
+    for key in _KEYS:
+        setattr(config, key, message.facts["config"][key])
+    for key in _NUMBERED:
+        setattr(config, key, {int(k): v for k, v in message.facts["numbered"][key].items()})
+    config.custom_base = str(message.facts.get("folder", ""))
+    programs = list(message.pieces[: message.facts["programs"]])
+    return config, programs, [int(program) for program in message.facts["program_of_rank"]]
+
+
+def columns_to_wire(tables: Mapping[str, Mapping[str, Any]]) -> tuple[list[list[str]], list[bytes]]:
+    """Return the names (table, column, type) and the bytes of all columns."""
+    names, pieces = [], []
+    for table, columns in tables.items():
+        for column, values in columns.items():
+            names.append([table, column, str(values.dtype)])
+            pieces.append(values.tobytes())
+    return names, pieces
+
+
+def columns_from_wire(
+    names: Sequence[Sequence[str]], pieces: Sequence[bytes]
+) -> dict[str, dict[str, npt.NDArray[Any]]]:
+    """Return the columns by table and name; raises `BackendError` for what is none."""
+    tables: dict[str, dict[str, npt.NDArray[Any]]] = {}
+    try:
+        for (table, column, dtype), piece in zip(names, pieces, strict=True):
+            if dtype not in _DTYPES:
+                raise ValueError(f"a column of {dtype}")
+            tables.setdefault(table, {})[column] = np.frombuffer(piece, dtype=dtype)
+    except (TypeError, ValueError) as error:
+        raise BackendError(f"A rank sent measurements that cannot be read ({error}).") from error
+    return tables

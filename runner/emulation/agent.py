@@ -1,0 +1,40 @@
+"""The agent of a coordinator on the same machine: ``python -m chakrascope.runner.emulation.agent``.
+
+What to join, and the token, come through the standard input, where nobody else can read them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from ...errors import ChakrascopeError
+from ._agent import join
+
+__all__ = ["main"]
+
+_WAIT_S = 10.0
+
+
+def main() -> int:
+    """Serve the coordinator that the standard input names; returns the exit status."""
+    told = json.load(sys.stdin)
+    host, port = told["address"]
+    try:
+        join(
+            (str(host), int(port)),
+            bytes.fromhex(told["token"]),
+            told["hosts"],
+            wait_s=_WAIT_S,
+            limit_s=float(told["limit_s"]),
+        )
+    except ChakrascopeError as error:
+        sys.stderr.write(f"{error.message}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
