@@ -46,6 +46,7 @@ _SECTIONS = {
         "convert": "Turn traces or logs into one Chakra graph per rank.",
         "import": "Import traces or graphs from a folder into a study.",
         "run": "Simulate them on a cluster.",
+        "emulate": "Run their messages over a real network, without GPUs.",
         "view": "Open a study in the browser.",
         "report": "Write the answer into one HTML file.",
     },
@@ -66,6 +67,7 @@ _SECTIONS = {
         "sweep": "Many clusters, the best first.",
         "presets": "The clusters that ship with the package.",
         "network": "What a network is, and its files for other simulators.",
+        "emulate-agent": "One host's part in `emulate`.",
     },
     "What there is": {
         "studies": "The studies of a folder.",

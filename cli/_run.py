@@ -298,7 +298,7 @@ def _check(
     target: Target, study_folder: Path | None, workload: str | None, groups: str | None, *, queue: bool
 ) -> None:
     """Raise `UsageError` for options that do not go together."""
-    if target.network is None and set(target.backends) != {"replay"}:
+    if target.network is None and not all(map(_needs_no_network, target.backends)):
         raise UsageError(
             "no network given. Next: add --network PRESET_OR_FILE; `chakrascope presets` lists the presets."
         )
@@ -308,6 +308,11 @@ def _check(
         raise UsageError("--queue needs a STUDY, where the job and its run are kept.")
     if groups is not None and workload is None:
         raise UsageError("--comm-group-configuration goes with --workload-configuration=PREFIX.")
+
+
+def _needs_no_network(backend: str) -> bool:
+    """Return whether *backend* knows without a network how long messages take."""
+    return backend == "replay" or getattr(get_backend(backend), "measures", False)
 
 
 def print_results(results: list[Result], output_format: str, *, ranks: bool) -> None:

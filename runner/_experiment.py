@@ -119,8 +119,9 @@ class Experiment:
 
     *groups* maps an id above 0 to global ranks. *semantics* is ``astra-sim`` (three slots per rank, durations
     in microseconds) or ``trace`` (one slot a captured lane, durations in ns). *assumptions* are sentences for
-    the result's provenance, such as those of a scaled-out workload. *detail* is no part of the hash: it says
-    which tables of the result are wanted, and backends may ignore it.
+    the result's provenance, such as those of a scaled-out workload. *occasion* tells measurements of one
+    experiment apart, of which no two have the same result; simulations have none. *detail* is no part of the
+    hash: it says which tables of the result are wanted, and backends may ignore it.
     """
 
     workload: WorkloadSource
@@ -134,6 +135,7 @@ class Experiment:
     rendezvous: bool = False
     semantics: str = "astra-sim"
     assumptions: tuple[str, ...] = ()
+    occasion: str = ""
     detail: Detail = Detail.EVERYTHING
 
     def __post_init__(self) -> None:
@@ -181,13 +183,14 @@ class Experiment:
         }
 
     def options(self) -> dict[str, Any]:
-        """Return what ASTRA-sim takes on its command line, and the semantics."""
-        return {
+        """Return what ASTRA-sim takes on its command line, the semantics, and the occasion if any."""
+        options = {
             "num_queues_per_dim": self.num_queues_per_dim,
             "injection_scale": self.injection_scale,
             "rendezvous": self.rendezvous,
             "semantics": self.semantics,
         }
+        return options | ({"occasion": self.occasion} if self.occasion else {})
 
 
 def _is_gzip(path: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 
 from ..converter import Workload
@@ -75,7 +76,7 @@ def prepare(  # noqa: PLR0917 - as simulate
     semantics: str | None = None,
 ) -> Experiment:
     """Return the experiment that `simulate` would run with the same arguments, everything loaded."""
-    get_backend(backend)
+    measures = getattr(get_backend(backend), "measures", False)
     loaded_network = load_network(workload, network, backend)
     source, captured = load_source(workload, loaded_network.num_ranks)
     return Experiment(
@@ -90,16 +91,20 @@ def prepare(  # noqa: PLR0917 - as simulate
         rendezvous=rendezvous,
         semantics=semantics or ("trace" if captured else "astra-sim"),
         assumptions=tuple(source.metadata.get("assumptions", [])),
+        occasion=datetime.now(timezone.utc).isoformat() if measures else "",
     )
 
 
 def load_network(
     workload: Workload | str | Path, network: NetworkConfig | str | Path | None, backend: str
 ) -> NetworkConfig:
-    """Return the network; a replay has no network, so its size is that of the workload."""
+    """Return the network; without one, a replay or a measurement has one as large as the workload."""
     if backend == "replay":
         ranks = workload.num_ranks if isinstance(workload, Workload) else _count_files(workload)
         return NetworkConfig(("Switch",), (max(ranks, 1),), (1.0,), (0.0,), name="measured")
+    if network is None and getattr(get_backend(backend), "measures", False):
+        ranks = workload.num_ranks if isinstance(workload, Workload) else _count_files(workload)
+        return NetworkConfig(("Switch",), (max(ranks, 1),), (1.0,), (1000.0,), name="real")
     if network is None:
         raise ConfigError(f"The backend '{backend}' needs a network: a YAML file, or one of the presets.")
     if isinstance(network, NetworkConfig):

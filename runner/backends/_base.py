@@ -17,7 +17,11 @@ Progress = Callable[[int, int], bool]
 
 
 class Backend(Protocol):
-    """Anything that turns an experiment into a result: this one method is all that is asked of it."""
+    """Anything that turns an experiment into a result: this one method is all that is asked of it.
+
+    One that measures instead of computing, so that no two results are the same, says so with the attribute
+    ``measures``.
+    """
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
         """Simulate *experiment*; raises `BackendError` or `ConfigError` when it cannot.

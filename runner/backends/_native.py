@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -29,6 +30,7 @@ __all__ = [
     "device_links",
     "engine_config",
     "refuse_linkless",
+    "run_provenance",
 ]
 
 ExternalNetwork = Callable[[list[tuple[int, int, int, int, int]], int], list[tuple[int, int]]]
@@ -71,6 +73,10 @@ class NativeBackend:
         with _within_memory(experiment):
             output = self._output(experiment, progress, network, overtaking)
             return self._complete(_result(experiment, output), experiment, output)
+
+    def rehearse(self, experiment: Experiment) -> int:
+        """Return how much must overtake so that *experiment* ends; raises `SimulationStalled`."""
+        return int(self._output(replace(experiment, detail=Detail.TOTALS), None, None, 0).overtaking)
 
     def _config(self, experiment: Experiment) -> Any:
         return engine_config(experiment, congestion_aware=self.congestion_aware, replay_only=self.replay_only)
@@ -318,7 +324,7 @@ def _result(experiment: Experiment, output: Any) -> Result:
         makespan_ns=int(output.makespan_ns),
         ranks=ranks,
         **tables,
-        provenance=_provenance(experiment, output),
+        provenance=run_provenance(experiment, output),
     )
 
 
@@ -334,7 +340,8 @@ def _tables(experiment: Experiment, output: Any) -> dict[str, pd.DataFrame]:
     return {"nodes": nodes, "collectives": collectives, "links": links}
 
 
-def _provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
+def run_provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
+    """Return what a result says of where it comes from; *output* has the engine's counts."""
     warnings = [*experiment.system.warnings, *_short_lists(experiment), *_overtaking(output)]
     skipped = int(output.nodes_total) - int(output.nodes_executed)
     if skipped:

@@ -58,16 +58,18 @@ def join(
 
 
 def _connect(address: tuple[str, int], wait_s: float) -> socket.socket | None:
+    """Return a connection, tried again for *wait_s*; None if nobody listens there."""
+    try:
+        socket.getaddrinfo(*address)
+    except socket.gaierror as error:
+        raise BackendUnavailable(f"There is no host '{address[0]}' ({error.strerror}).") from error
     deadline = time.monotonic() + wait_s
     while True:
-        try:
+        with contextlib.suppress(OSError):
             return socket.create_connection(address, timeout=max(min(wait_s, 5.0), _RETRY_S))
-        except socket.gaierror as error:
-            raise BackendUnavailable(f"There is no host '{address[0]}' ({error.strerror}).") from error
-        except OSError:
-            if time.monotonic() >= deadline:
-                return None
-            time.sleep(_RETRY_S)
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(_RETRY_S)
 
 
 class Agent:
@@ -96,7 +98,9 @@ class Agent:
         """Work until the coordinator says bye; ends all ranks whatever happens."""
         self._selector.register(self.channel, selectors.EVENT_READ)
         try:
-            self._tell("hello", protocol=PROTOCOL, hosts=list(self.hosts), clock=clock_name(), pid=os.getpid())
+            self._tell(
+                "hello", protocol=PROTOCOL, hosts=list(self.hosts), clock=clock_name(), pid=os.getpid()
+            )
             while self._step():
                 pass
         finally:

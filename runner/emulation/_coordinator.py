@@ -80,12 +80,12 @@ def listen(address: tuple[str, int]) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(128)
-        return listener
     except OSError as error:
         raise BackendUnavailable(
             f"The coordinator cannot listen on {address[0]}:{address[1]} ({error.strerror}). Next: name an "
             "address of this machine and a free port as 'listen' in the hosts file."
         ) from error
+    return listener
 
 
 class Coordinator:
@@ -144,8 +144,8 @@ class Coordinator:
         refused = f" Refused: {'; '.join(self._refused)}." if self._refused else ""
         return (
             f"{', '.join(missing)} did not join within {self._join_s:g} s.{refused} Next: start `chakrascope "
-            f"emulate-agent --join {address}:{port} --name HOST` on each, with the same token, and check that "
-            "it can reach this machine."
+            f"emulate-agent --join {address}:{port} --name HOST` on each, with the same token, and check "
+            "that it can reach this machine."
         )
 
     def _admit(self, connection: socket.socket, address: str) -> None:
@@ -209,8 +209,7 @@ class Coordinator:
             ]
             self._send(agent, "launch", {"nonce": nonce, "ranks": ranks})
         ends = {
-            str(message.facts["rank"]): message.facts["ends"]
-            for message in self._from_ranks("listening")
+            str(message.facts["rank"]): message.facts["ends"] for message in self._from_ranks("listening")
         }
         self._broadcast("connect", {"ends": ends})
         self._from_ranks("ready")
@@ -333,7 +332,9 @@ class Coordinator:
             if time.monotonic() - agent.heard > _SILENCE_S:
                 self._lose(agent, f"Nothing was heard of it for {_SILENCE_S:g} s.")
 
-    def _broadcast(self, kind: str, facts: dict[str, Any] | None = None, pieces: Sequence[bytes] = ()) -> None:
+    def _broadcast(
+        self, kind: str, facts: dict[str, Any] | None = None, pieces: Sequence[bytes] = ()
+    ) -> None:
         for agent in self._agents:
             self._send(agent, kind, facts, pieces)
 

@@ -31,7 +31,18 @@ _SHORTEST_TOKEN = 16
 _MOST_REPEATS = 1000
 _DEFAULT_JOIN_S = 60.0
 _HOST_KEYS = ("name", "address", "nics", "ranks", "slots", "location")
-_FILE_KEYS = ("listen", "token_file", "transport", "repeat", "join", "limit", "hosts", "namespaces", "loopback")
+_FILE_KEYS = (
+    "listen",
+    "token_file",
+    "transport",
+    "repeat",
+    "join",
+    "limit",
+    "hosts",
+    "namespaces",
+    "loopback",
+)
+_OPTIONS = ("transport", "repeat", "limit")
 _NAMESPACE_KEYS = ("count", "link", "slow", "nics")
 
 
@@ -60,7 +71,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Setup:
-    """What to emulate on: *hosts* that join at *listen*, or *namespaces* of this machine, or neither: loopback.
+    """What to emulate on: *hosts* that join at *listen*, namespaces of this machine, or its loopback.
 
     Of *namespaces* (None: as many as there are ranks) each has *nics* interfaces at *link_bps*, but for those
     in *slow_bps*. *repeats*: how often a job runs, of which the median counts.
@@ -101,7 +112,8 @@ class Setup:
         if missing or len(found) > num_ranks:
             what = f"no host has rank {missing[0]}" if missing else f"the hosts have {len(found)}"
             raise ConfigError(
-                f"The workload has {num_ranks} ranks, but {what}. Next: give the hosts as many ranks or slots."
+                f"The workload has {num_ranks} ranks, but {what}. Next: give the hosts as many ranks or "
+                "slots."
             )
         return [found[rank] for rank in range(num_ranks)]
 
@@ -146,43 +158,41 @@ def _assigned(hosts: Sequence[Host], num_ranks: int) -> list[list[int]]:
 def read_setup(spec: str) -> Setup:
     """Return what the part of a backend's name behind ``emulation:`` means.
 
-    That is the path of a hosts file, or ``loopback`` or ``namespaces`` with options behind commas:
-    ``namespaces=4,link=400Mbit,slow.2=100Mbit``. Raises `ConfigError`.
+    That is the path of a hosts file, or ``loopback`` or ``namespaces``, each with options behind commas:
+    ``namespaces=4,link=400Mbit,slow.2=100Mbit,repeat=5``. Raises `ConfigError`.
     """
-    if Path(spec).is_file() or spec.endswith((".yml", ".yaml")):
-        return _of_file(Path(spec))
-    head, *options = spec.split(",")
-    kind, _, count = head.partition("=")
-    if kind not in ("namespaces", "loopback"):
-        raise ConfigError(
-            f"'{shown(spec)}' is no place to emulate on. Next: name a hosts file (emulation:hosts.yml), or "
-            "emulation:loopback or emulation:namespaces,link=400Mbit for this machine."
-        )
     where = f"The backend 'emulation:{spec}'"
+    head, *given = spec.split(",")
+    kind, _, count = head.partition("=")
     plain: dict[str, Any] = {"count": count} if count else {}
     outer: dict[str, Any] = {}
-    for option in options:
+    for option in given:
         key, _, value = option.partition("=")
         name, _, host = key.partition(".")
-        if name == "slow":
+        if name in _OPTIONS:
+            outer[name] = value
+        elif name == "slow":
             plain.setdefault("slow", {})[host] = value
         elif name in _NAMESPACE_KEYS:
             plain[name] = value
-        elif name in ("transport", "repeat", "limit"):
-            outer[name] = value
         else:
-            known = [*_NAMESPACE_KEYS, "transport", "repeat", "limit"]
-            raise ConfigError(f"{where}: there is no option '{name}'{did_you_mean(name, known)}")
-    if kind == "loopback" and plain:
-        raise ConfigError(f"{where}: loopback has no {', '.join(plain)}; use namespaces.")
-    return _read({kind: plain or True, **outer}, where, Path())
-
-
-def _of_file(path: Path) -> Setup:
-    data = read_yaml(path)
+            raise ConfigError(
+                f"{where}: there is no option '{name}'{did_you_mean(name, [*_OPTIONS, *_NAMESPACE_KEYS])}"
+            )
+    if plain and kind != "namespaces":
+        raise ConfigError(f"{where}: '{next(iter(plain))}' is an option of namespaces.")
+    if kind in ("namespaces", "loopback"):
+        return _read({kind: plain or True, **outer}, where, Path())
+    path = Path(head)
+    if not path.is_file() and path.suffix not in (".yml", ".yaml"):
+        raise ConfigError(
+            f"There is no hosts file {shown(head)} to emulate on. Next: name one (emulation:hosts.yml), or "
+            "use emulation:loopback or emulation:namespaces,link=400Mbit for this machine."
+        )
+    data = read_yaml(path, "hosts file")
     if not isinstance(data, Mapping):
         raise ConfigError(f"{path} is no hosts file: it must have 'hosts', each with a name and an address.")
-    return _read(data, str(path), path.parent)
+    return _read({**data, **outer}, str(path), path.parent)
 
 
 def _read(data: Mapping[str, Any], where: str, folder: Path) -> Setup:
@@ -192,7 +202,9 @@ def _read(data: Mapping[str, Any], where: str, folder: Path) -> Setup:
         raise ConfigError(f"{where}: give one of 'hosts', 'namespaces' and 'loopback'.")
     transport = str(data.get("transport", "tcp"))
     if transport not in TRANSPORTS:
-        raise ConfigError(f"{where}: there is no transport '{transport}'{did_you_mean(transport, TRANSPORTS)}")
+        raise ConfigError(
+            f"{where}: there is no transport '{transport}'{did_you_mean(transport, TRANSPORTS)}"
+        )
     common: dict[str, Any] = {
         "transport": transport,
         "repeats": _whole(data.get("repeat", 1), "repeat", where, most=_MOST_REPEATS),
@@ -283,7 +295,9 @@ def _whole(value: Any, key: str, where: str, least: int = 1, most: int = 1 << 20
     except ValueError:
         number = least - 1
     if not least <= number <= most or isinstance(value, bool):
-        raise ConfigError(f"{where}: '{key}' must be a whole number from {least} to {most}, not {shown(value)}.")
+        raise ConfigError(
+            f"{where}: '{key}' must be a whole number from {least} to {most}, not {shown(value)}."
+        )
     return number
 
 

@@ -71,8 +71,8 @@ class Namespaces:
         lacking = what_namespaces_lack()
         if lacking:
             raise BackendUnavailable(
-                f"Network namespaces need {' and '.join(lacking)}. Next: run as root with iproute2 installed, "
-                "or emulate over loopback (without --namespaces and --hosts) or on --hosts."
+                f"Network namespaces need {' and '.join(lacking)}. Next: run as root with iproute2 "
+                "installed, or emulate over loopback (without --namespaces and --hosts) or on --hosts."
             )
         if not 1 <= count <= _MOST_HOSTS or len(rates_bps) != count:
             raise BackendError(f"There can be 1 to {_MOST_HOSTS} namespaces with a rate each, not {count}.")
@@ -164,7 +164,21 @@ def _port(host: int, nic: int) -> str:
 
 def _class(rate_bps: int) -> list[str]:
     rate = f"{rate_bps}bit"
-    return ["parent", "1:", "classid", "1:1", "htb", "rate", rate, "ceil", rate, "burst", _BURST, "cburst", _BURST]
+    return [
+        "parent",
+        "1:",
+        "classid",
+        "1:1",
+        "htb",
+        "rate",
+        rate,
+        "ceil",
+        rate,
+        "burst",
+        _BURST,
+        "cburst",
+        _BURST,
+    ]
 
 
 def _hold() -> _Member:
@@ -191,6 +205,6 @@ def _await(member: _Member) -> None:
             break
         time.sleep(0.002)
     raise BackendError(
-        "A network namespace cannot be made ('unshare --net' failed). Next: check that this machine lets root "
-        "make them (containers often do not), or use --hosts."
+        "A network namespace cannot be made ('unshare --net' failed). Next: check that this machine lets "
+        "root make them (containers often do not), or use --hosts."
     )

@@ -22,7 +22,9 @@ __all__ = ["Measurement", "emulate"]
 _END_S = 5.0
 
 
-def emulate(job: EngineJob, setup: Setup, *, limit_s: float, progress: Progress | None = None) -> list[Measurement]:
+def emulate(
+    job: EngineJob, setup: Setup, *, limit_s: float, progress: Progress | None = None
+) -> list[Measurement]:
     """Run *job* on *setup* and return what each repetition measured.
 
     On this machine everything that this needs is made and removed again; other hosts' agents are awaited.
@@ -70,9 +72,7 @@ def _local(setup: Setup, num_ranks: int, limit_s: float) -> Iterator[Coordinator
                     f"The agent of this machine ended early (status {agent.returncode}); see above."
                 )
 
-        yield stack.enter_context(
-            Coordinator(listener, token, places, join_s=setup.join_s, alive=alive)
-        )
+        yield stack.enter_context(Coordinator(listener, token, places, join_s=setup.join_s, alive=alive))
 
 
 @contextlib.contextmanager

@@ -65,7 +65,8 @@ class MeasuredTables:
             rows.append(
                 row | {"finish_ns": int(finish[0])} | {name: float(figures[name]) for name in _ROOFLINE}
             )
-        return pd.DataFrame(rows)
+        table: pd.DataFrame = pd.DataFrame(rows)
+        return table
 
     def _nodes(self) -> pd.DataFrame:
         """Return the nodes of all ranks, each origin named by its id and begun before the node."""
@@ -88,8 +89,11 @@ class MeasuredTables:
         # A chain that began no later than the node itself is the node's own, as in a simulation.
         own = np.isnan(started) | (started <= nodes["start_ns"].to_numpy())
         nodes["origin_rank"] = np.where(own, nodes["rank"], nodes["origin_rank"])
-        nodes["origin_node"] = np.where(own, nodes["node_id"], found["origin_node"].fillna(-1)).astype(np.int64)
-        return nodes.drop(columns=["node_index", "origin_index"])
+        nodes["origin_node"] = np.where(own, nodes["node_id"], found["origin_node"].fillna(-1)).astype(
+            np.int64
+        )
+        table: pd.DataFrame = nodes.drop(columns=["node_index", "origin_index"])
+        return table
 
     def _flows(self) -> pd.DataFrame:
         """Return the messages, in the order in which they arrived; one that never did is an error."""

@@ -61,7 +61,7 @@ _KEYS = (
 )
 # Whose keys are numbers, which JSON makes strings of.
 _NUMBERED = ("groups", "per_node_custom_implementation")
-_DTYPES = ("int32", "int64", "uint8", "uint64")
+_DTYPES = {name: np.dtype(name) for name in ("int32", "int64", "uint8", "uint64")}
 
 
 @dataclass(frozen=True)
@@ -135,9 +135,7 @@ def columns_from_wire(
     tables: dict[str, dict[str, npt.NDArray[Any]]] = {}
     try:
         for (table, column, dtype), piece in zip(names, pieces, strict=True):
-            if dtype not in _DTYPES:
-                raise ValueError(f"a column of {dtype}")
-            tables.setdefault(table, {})[column] = np.frombuffer(piece, dtype=dtype)
-    except (TypeError, ValueError) as error:
+            tables.setdefault(table, {})[column] = np.frombuffer(piece, dtype=_DTYPES[dtype])
+    except (KeyError, TypeError, ValueError) as error:
         raise BackendError(f"A rank sent measurements that cannot be read ({error}).") from error
     return tables

@@ -1,4 +1,4 @@
-"""One rank of an emulated job: a process that joins the others, runs its program and tells what it measured."""
+"""One rank of an emulated job: a process that joins the others, runs its program and tells what it saw."""
 
 from __future__ import annotations
 
@@ -96,9 +96,7 @@ def _run(rank: Rank, channel: Channel, job: Message) -> None:
     transport = engine.tcp_transport([(s.detach(), peer, path) for s, peer, path in connections])
     channel.send("ready")
     start_ns = int(_expect(channel, "start")["start_ns"])
-    output = engine.emulate(
-        config, programs, order, rank.number, transport, start_ns, _reporter(channel)
-    )
+    output = engine.emulate(config, programs, order, rank.number, transport, start_ns, _reporter(channel))
     _tell_output(channel, output)
     # A peer may not have heard yet that all is over: the connections stay until the agent ends this process.
     while True:
@@ -235,11 +233,10 @@ class _Meeting:
             ready = select.select(self.listeners, [], [], max(left, 0))[0]
             if not ready:
                 raise BackendError(
-                    f"Rank {self.rank.number} waited {_JOIN_S:g} s for other ranks to connect. Next: check the "
-                    "addresses of the hosts file, and that no firewall stands between them."
+                    f"Rank {self.rank.number} waited {_JOIN_S:g} s for other ranks to connect. Next: check "
+                    "the addresses of the hosts file, and that no firewall stands between them."
                 )
-            for listener in ready:
-                accepted.append(self._invite(listener))
+            accepted += [self._invite(listener) for listener in ready]
         return accepted
 
     def _invite(self, listener: socket.socket) -> tuple[socket.socket, bytes]:
@@ -282,4 +279,3 @@ class _Meeting:
             return None
         peer, own, path = _HELLO.unpack(hello)
         return (peer, path) if own == self.rank.number else None
-

@@ -124,12 +124,12 @@ def simulate(
 
 
 EmulationProgress = Callable[[int, bool, bool, int, int], bool]
-"""Called with the ns since the start, whether the rank has finished, whether it waits for nothing but messages,
-and how many it has sent and received; returning False stops the rank."""
+"""Called with the ns since the start, whether the rank has finished, whether it waits for nothing but
+messages, and how many it has sent and received; returning False stops the rank."""
 
 
 def tcp_transport(connections: Iterable[tuple[int, int, int]]) -> Transport:
-    """Return a transport over connected sockets: each a file descriptor, the peer's rank, and a path's number.
+    """Return a transport over connected sockets: each a descriptor, the peer's rank, and a path's number.
 
     The descriptors are the transport's from now on, which closes them. A message takes the path to its peer
     that has the fewest bytes before it. Raises `BackendError` for a descriptor that is no socket.

@@ -1,0 +1,180 @@
+"""``chakrascope emulate``: run a workload's messages over a real network and keep what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import pandas as pd
+
+from ..errors import UsageError
+from ..runner import Result, Study
+from ..runner.emulation import what_namespaces_lack
+from ..support import count_text, duration_text, share_text
+from ._output import console, format_option, print_frame, print_json, print_next, stage
+from ._run import Target, choose_network, print_runs, simulate
+
+__all__ = ["emulate_command"]
+
+
+@click.command("emulate")
+@click.argument("study_folder", metavar="[STUDY]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--workload", metavar="PREFIX", help="Run PREFIX.{rank}.et, or the workload of STUDY with this name."
+)
+@click.option("-o", "--output", "output", metavar="STUDY", help="Keep the workload and the run there.")
+@click.option("--hosts", "hosts", metavar="FILE", help="The hosts to run on; an agent of each joins.")
+@click.option(
+    "--namespaces",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Run on N hosts of this machine's own, made of network namespaces (as root).",
+)
+@click.option("--link", metavar="RATE", help="Shape each namespace's link, such as 400Mbit.")
+@click.option("--slow", multiple=True, metavar="HOST=RATE", help="But this one's to RATE. May be repeated.")
+@click.option("--nics", type=click.IntRange(min=1), help="Network interfaces of each namespace.")
+@click.option("--transport", help="What carries messages. [default: tcp]")
+@click.option(
+    "--repeat", type=click.IntRange(min=1), help="Run as often; the median run counts. [default: 1]"
+)
+@click.option("--limit", metavar="TIME", help="End a run that takes longer. [default: an hour]")
+@click.option("--system", default="default", show_default=True, help="System JSON file or preset.")
+@click.option(
+    "--network",
+    help="Network YAML file or preset: its dimensions arrange the ranks. [default: one switch]",
+)
+@click.option("--comm-group-configuration", "groups", help="Communicator groups JSON for PREFIX.")
+@click.option("--num-queues-per-dim", default=1, help="Logical queues per network dimension.")
+@click.option("--rendezvous-protocol", is_flag=True, flag_value=True, help="Handshake before every message.")
+@format_option
+def emulate_command(
+    *,
+    study_folder: Path | None,
+    workload: str | None,
+    output: str | None,
+    hosts: str | None,
+    namespaces: int | None,
+    link: str | None,
+    slow: tuple[str, ...],
+    nics: int | None,
+    transport: str | None,
+    repeat: int | None,
+    limit: str | None,
+    system: str,
+    network: str | None,
+    groups: str | None,
+    num_queues_per_dim: int,
+    rendezvous_protocol: bool,
+    output_format: str,
+) -> None:
+    """Run the newest workload of STUDY, or --workload, over a real network and without GPUs.
+
+    Compute is waited out, and collectives go out as the messages that a simulation would carry: on --hosts,
+    on --namespaces of this machine, or else over its loopback.
+    """
+    common = {"transport": transport, "repeat": repeat, "limit": limit}
+    shaped = {"link": link, "nics": nics}
+    place = _place(hosts, namespaces, shaped, slow, common)
+    folder = _folder(study_folder, output, workload)
+    target = Target(
+        system=system,
+        network=choose_network(network, None),
+        memory=None,
+        backends=(f"emulation:{place}",),
+        options={"num_queues_per_dim": num_queues_per_dim, "rendezvous": rendezvous_protocol},
+    )
+    if folder is None:
+        results = [result for _, result in simulate(target.experiments(str(workload), groups))]
+        _print(results, [], output_format)
+        return
+    study = Study.create(folder) if workload is not None else Study.open(folder)
+    prefix = study.workload_prefix() if workload is None else _kept(study, workload, groups)
+    runs = [
+        (study.add_run(experiment, result), result)
+        for experiment, result in simulate(target.experiments(prefix, None))
+    ]
+    _print([result for _, result in runs], runs, output_format)
+    if output_format == "table":
+        print_next("summary", study.path, "--run", runs[-1][0])
+
+
+def _folder(study: Path | None, output: str | None, workload: str | None) -> Path | None:
+    if study is not None and output is not None:
+        raise UsageError("STUDY and --output both name a study; leave one.")
+    if study is None and workload is None:
+        raise UsageError("give a STUDY folder, --workload PREFIX, or both to keep the run.")
+    return study if output is None else Path(output)
+
+
+def _kept(study: Study, workload: str, groups: str | None) -> Path:
+    if workload in study.workloads() and groups is None:
+        return study.workload_prefix(workload)
+    with stage(f"kept {workload} in {study.path}"):
+        return study.import_workload(workload, groups)
+
+
+def _place(
+    hosts: str | None,
+    namespaces: int | None,
+    shaped: dict[str, str | int | None],
+    slow: Sequence[str],
+    common: dict[str, str | int | None],
+) -> str:
+    """Return what the options name, as the backend's name does; raises `UsageError` if they do not agree."""
+    options = [f"{key}={value}" for key, value in common.items() if value is not None]
+    if hosts is not None:
+        if namespaces is not None or slow or any(value is not None for value in shaped.values()):
+            raise UsageError(
+                "--hosts is a real network, which --namespaces, --link, --slow and --nics are not."
+            )
+        return ",".join([hosts, *options])
+    options += [f"{key}={value}" for key, value in shaped.items() if value is not None]
+    for text in slow:
+        host, equals, rate = text.partition("=")
+        if not equals:
+            raise UsageError(f"--slow must be HOST=RATE, such as 2=100Mbit, not '{text}'.")
+        options.append(f"slow.{host}={rate}")
+    if namespaces is not None:
+        return ",".join([f"namespaces={namespaces}", *options])
+    if slow or any(value is not None for value in shaped.values()):
+        raise UsageError("--link, --slow and --nics shape --namespaces N.")
+    lacking = what_namespaces_lack()
+    hint = f"which need {' and '.join(lacking)}" if lacking else "such as --namespaces 4 --link 400Mbit"
+    console.print(f"Over loopback. A network of its own: --namespaces, {hint}; or --hosts.", style="dim")
+    return ",".join(["loopback", *options])
+
+
+def _print(results: list[Result], runs: list[tuple[str, Result]], output_format: str) -> None:
+    if output_format == "json":
+        print_json(results[0].to_json())
+        return
+    if output_format == "csv":
+        print_frame(results[0].ranks, "csv")
+        return
+    print_runs(runs or [("", result) for result in results])
+    for result in results:
+        _print_measured(result)
+
+
+def _print_measured(result: Result) -> None:
+    """Print where it ran, how the repetitions agree, and how well the clocks do."""
+    facts = result.provenance["emulation"]
+    hosts = facts["hosts"]
+    rows = [
+        {
+            "host": host["host"],
+            "ranks": ", ".join(map(str, host["ranks"])),
+            "clock_offset_ns": host["clock_offset_ns"],
+            "clock_error_ns": host["clock_error_ns"],
+        }
+        for host in hosts
+    ]
+    print_frame(pd.DataFrame(rows), "table", title=f"Hosts ({facts['transport']})", limit=32)
+    repetitions = facts["repetitions"]
+    count = len(repetitions["makespans_ns"])
+    if count > 1:
+        console.print(
+            f"{count_text(count, 'repetition')}: median {duration_text(round(repetitions['median_ns']))}, "
+            f"{share_text(repetitions['spread'])} between the fastest and the slowest."
+        )

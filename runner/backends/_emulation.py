@@ -1,0 +1,270 @@
+"""The backend that runs a workload's messages over a real network, and measures."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ...converter import NodeType
+from ...errors import SimulationStalled
+from ...support import count_text, duration_text
+from .. import engine
+from .._experiment import Experiment
+from .._result import COLUMNS, Result
+from ..config import copied_into
+from ..emulation import (
+    EngineJob,
+    MeasuredTables,
+    Measurement,
+    Place,
+    Setup,
+    Stalled,
+    emulate,
+    flow_interfaces,
+    read_setup,
+)
+from ._base import Progress
+from ._collectives import collective_table
+from ._flows import completion_times
+from ._native import NativeBackend, engine_config, run_provenance
+from ._process import backend_timeout_s
+
+__all__ = ["FAMILY", "EmulationBackend"]
+
+FAMILY = "emulation:"
+_LATE_NS = 50_000
+_SHOWN = 4
+_NO_QUEUES = "Emulated: queueing times of links are 0, not measured."
+_GROUPS = (
+    "Process groups make progress independently of each other, as communicators do, also where the ranks of "
+    "a simulation would serve their chunks in turn."
+)
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """What the engine counts of a simulation, added up over the ranks of an emulation."""
+
+    nodes_total: int
+    nodes_executed: int
+    events: int
+    overtaking: int
+    overtaken: int
+    rank_representative: npt.NDArray[np.int32]
+    finish_order: npt.NDArray[np.int64]
+    folded: bool = False
+
+
+class EmulationBackend:
+    """Runs the workload in real time on what *place* names, and returns the median of its repetitions.
+
+    *place* is a hosts file, or ``loopback`` or ``namespaces`` of this machine with options, as
+    `emulation.read_setup` reads them; or a `Setup`.
+    """
+
+    measures = True
+
+    def __init__(self, place: str | Setup) -> None:
+        self.place = place
+
+    def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
+        """Emulate *experiment*; raises `BackendError` for what goes wrong on the way.
+
+        It is simulated before: a job whose ranks wait for each other is told without a network.
+        """
+        setup = self.place if isinstance(self.place, Setup) else read_setup(self.place)
+        places = setup.places(experiment.workload.num_ranks)
+        job, overtaking = _job(experiment)
+        limit_s = backend_timeout_s() if setup.limit_s is None else setup.limit_s
+        try:
+            measured = emulate(job, setup, limit_s=limit_s, progress=progress)
+        except Stalled as stalled:
+            raise _stall(stalled) from None
+        return _result(experiment, setup, places, measured, overtaking)
+
+
+def _job(experiment: Experiment) -> tuple[EngineJob, int]:
+    """Return what the ranks are sent, and how much may overtake so that none of them waits for ever."""
+    source = experiment.workload
+    programs = tuple(
+        program if isinstance(program, bytes) else Path(program).read_bytes() for program in source.programs
+    )
+    rehearsal = NativeBackend(congestion_aware=False).rehearse(experiment)
+    groups = {each.group for each in engine.collectives(list(programs))}
+    overtaking = max(rehearsal, 1 if len(groups) > 1 else 0)
+    with tempfile.TemporaryDirectory(prefix="chakrascope-algorithms-") as folder:
+        system = copied_into(experiment.system, Path(folder))
+        files = {
+            str(path.relative_to(folder)): path.read_bytes()
+            for path in sorted(Path(folder).rglob("*"))
+            if path.is_file()
+        }
+        config = engine_config(replace(experiment, system=system))
+    config.overtaking = overtaking
+    return EngineJob(config, programs, tuple(map(int, source.program_of_rank)), files), overtaking
+
+
+def _stall(stalled: Stalled) -> SimulationStalled:
+    shown = "; ".join(
+        f"rank {rank} is in {operation['operation']} '{operation['name']}' (node {operation['node_id']})"
+        for rank, operation in stalled.operations[:_SHOWN]
+    )
+    more = len(stalled.operations) - _SHOWN
+    return SimulationStalled(
+        f"The emulated job stalled: its ranks wait for each other, and no message is under way. {shown}"
+        f"{f'; and {more} more' if more > 0 else ''}. Next: let all members of a group issue its collectives "
+        "in the same order, whatever the timing; a data or control dependency between them does.",
+        [
+            {
+                "rank": rank,
+                "node_id": int(operation["node_id"]),
+                "node_name": str(operation["name"]),
+                "operation": str(operation["operation"]),
+                "waits_for": "messages of other ranks",
+            }
+            for rank, operation in stalled.operations
+        ],
+        [],
+    )
+
+
+def _result(
+    experiment: Experiment,
+    setup: Setup,
+    places: Sequence[Place],
+    measured: Sequence[Measurement],
+    overtaking: int,
+) -> Result:
+    makespans = [_makespan_ns(measurement) for measurement in measured]
+    chosen = sorted(range(len(measured)), key=makespans.__getitem__)[(len(measured) - 1) // 2]
+    tables = MeasuredTables(measured[chosen], places)
+    nodes = tables.nodes[list(COLUMNS["nodes"])].astype(COLUMNS["nodes"])
+    late = _lateness(experiment, nodes)
+    counts = _counts(measured[chosen], tables, overtaking)
+    provenance = run_provenance(experiment, counts)
+    facts = _facts(setup, places, measured, chosen, makespans) | {"compute_late_ns": late}
+    times = completion_times(tables.flows)
+    facts |= {"flow_completion_ns": times} if times else {}
+    warnings = [*provenance["warnings"], *_warnings(late)]
+    assumptions = [*provenance["assumptions"], _NO_QUEUES, *([_GROUPS] if overtaking else [])]
+    extra = {"emulation": facts, "warnings": warnings, "assumptions": assumptions}
+    roofline = list(tables.ranks.columns[len(COLUMNS["ranks"]) :])
+    dropped = [] if experiment.system.roofline_enabled else roofline
+    return Result(
+        backend=experiment.backend,
+        makespan_ns=tables.makespan_ns,
+        ranks=tables.ranks.drop(columns=dropped).astype(COLUMNS["ranks"]),
+        nodes=nodes,
+        collectives=collective_table(nodes, experiment.workload.model),
+        links=_links(tables.flows),
+        flows=tables.flows,
+        provenance=provenance | extra,
+    )
+
+
+def _makespan_ns(measurement: Measurement) -> int:
+    return max(int(output.facts["statistics"]["finish_ns"]) for output in measurement.outputs)
+
+
+def _counts(measurement: Measurement, tables: MeasuredTables, overtaking: int) -> _Counts:
+    facts = [output.facts for output in measurement.outputs]
+    return _Counts(
+        nodes_total=sum(int(each["nodes_total"]) for each in facts),
+        nodes_executed=sum(int(each["nodes_executed"]) for each in facts),
+        events=sum(int(each["events"]) for each in facts),
+        overtaking=overtaking,
+        overtaken=sum(int(each["overtaken"]) for each in facts),
+        rank_representative=np.arange(len(facts), dtype=np.int32),
+        finish_order=np.argsort(tables.ranks["finish_ns"].to_numpy(), kind="stable"),
+    )
+
+
+def _facts(
+    setup: Setup,
+    places: Sequence[Place],
+    measured: Sequence[Measurement],
+    chosen: int,
+    makespans: Sequence[int],
+) -> dict[str, Any]:
+    """Return what only an emulation knows, for the provenance."""
+    located = {host.name: host.location for host in setup.hosts}
+    hosts = [
+        {
+            "host": host,
+            "location": located.get(host, ""),
+            "ranks": [place.rank for place in places if place.host == host],
+            **clock.to_json(),
+        }
+        for host, clock in measured[chosen].clocks.items()
+    ]
+    median = float(np.median(makespans))
+    return {
+        "transport": setup.transport,
+        "hosts": hosts,
+        "interfaces": flow_interfaces(places),
+        "repetitions": {
+            "makespans_ns": list(makespans),
+            "chosen": chosen,
+            "median_ns": median,
+            "spread": (max(makespans) - min(makespans)) / median if median else 0.0,
+        },
+        "peak_bytes": [int(output.facts["peak_bytes"]) for output in measured[chosen].outputs],
+    }
+
+
+def _lateness(experiment: Experiment, nodes: pd.DataFrame) -> dict[str, int]:
+    """Return by how much compute took longer than it should have been waited out; nothing without any."""
+    if experiment.system.roofline_enabled:
+        return {}
+    workload = experiment.workload.model
+    frames = [
+        graph.nodes.loc[graph.nodes["type"] == NodeType.COMP, ["node_id", "duration_ns"]].assign(
+            program=place
+        )
+        for place, graph in enumerate(workload.graphs)
+    ]
+    programs = np.asarray(workload.program_of_rank)[nodes["rank"].to_numpy()]
+    found = nodes.assign(program=programs).merge(pd.concat(frames), on=["program", "node_id"])
+    late = (found["end_ns"] - found["start_ns"] - found["duration_ns"].clip(lower=1)).to_numpy()
+    if not len(late):
+        return {}
+    return {
+        "count": len(late),
+        "median": int(np.median(late)),
+        "p99": int(np.quantile(late, 0.99)),
+        "max": int(late.max()),
+    }
+
+
+def _warnings(late: dict[str, int]) -> list[str]:
+    if not late or late["p99"] <= _LATE_NS:
+        return []
+    return [
+        f"Compute ended late: of {count_text(late['count'], 'operation')} one in a hundred by "
+        f"{duration_text(late['p99'])} or more, as the processors were busy with other ranks or programs."
+    ]
+
+
+def _links(flows: pd.DataFrame) -> pd.DataFrame:
+    """Return what each rank sent to each other: a link is busy while any of its messages is under way."""
+    rows = [
+        (src, dst, int(part["bytes"].sum()), _covered_ns(part), 0, len(part))
+        for (src, dst), part in flows.groupby(["src", "dst"])
+    ]
+    table: pd.DataFrame = pd.DataFrame(rows, columns=list(COLUMNS["links"])).astype(COLUMNS["links"])
+    return table
+
+
+def _covered_ns(flows: pd.DataFrame) -> int:
+    """Return for how long at least one of *flows* is under way."""
+    ordered = flows.sort_values("start_ns")
+    starts, ends = ordered["start_ns"].to_numpy(), ordered["end_ns"].cummax().to_numpy()
+    before = np.concatenate([[starts[0]], ends[:-1]])
+    return int((ends - np.maximum(starts, before)).clip(min=0).sum())
