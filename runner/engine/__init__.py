@@ -51,6 +51,7 @@ __all__ = [
     "Collective",
     "Config",
     "EmulationOutput",
+    "EmulationProgress",
     "FabricDescription",
     "FabricModel",
     "FabricReport",
