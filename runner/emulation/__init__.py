@@ -6,7 +6,6 @@ from ._clocks import HostClock as HostClock
 from ._clocks import estimate as estimate
 from ._coordinator import Measurement as Measurement
 from ._coordinator import Stalled as Stalled
-from ._hosts import TRANSPORTS as TRANSPORTS
 from ._hosts import Host as Host
 from ._hosts import Place as Place
 from ._hosts import Setup as Setup
@@ -19,6 +18,7 @@ from ._namespaces import what_namespaces_lack as what_namespaces_lack
 from ._run import emulate as emulate
 from ._tables import MeasuredTables as MeasuredTables
 from ._tables import flow_interfaces as flow_interfaces
+from ._transports import TRANSPORTS as TRANSPORTS
 from ._wire import EngineJob as EngineJob
 
 __all__ = [

@@ -17,8 +17,9 @@ from typing import Any
 from ...errors import BackendError, BackendUnavailable
 from ._channel import Channel, ChannelClosed, Message, challenge, pair, signature
 from ._clocks import clock_name
+from ._rank import Rank
 from ._wire import algorithms_of
-from ._worker import Rank, run_rank
+from ._worker import run_rank
 
 __all__ = ["PROTOCOL", "Agent", "join"]
 
@@ -174,7 +175,8 @@ class Agent:
             if told["host"] not in self.hosts:
                 raise BackendError(f"The coordinator asks for the host '{told['host']}', which is another.")
             addresses = tuple(map(str, told["addresses"]))
-            self._fork(Rank(int(told["rank"]), addresses, key, self.hosts[told["host"]]), job)
+            namespace = self.hosts[told["host"]]
+            self._fork(Rank(int(told["rank"]), addresses, key, str(facts["transport"]), namespace), job)
 
     def _fork(self, rank: Rank, job: Message) -> None:
         ours, theirs = pair()

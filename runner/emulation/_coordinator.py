@@ -91,7 +91,8 @@ def listen(address: tuple[str, int]) -> socket.socket:
 class Coordinator:
     """Runs jobs on the agents that join *listener*; a context manager, which sends them home.
 
-    *places* says where each rank runs. *alive* is asked now and then and may raise.
+    *places* says where each rank runs, *transport* what carries their messages. *alive* is asked now and then
+    and may raise.
     """
 
     def __init__(
@@ -100,12 +101,14 @@ class Coordinator:
         secret: bytes,
         places: Sequence[Place],
         *,
+        transport: str,
         join_s: float,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
         self._listener = listener
         self._secret = secret
         self._places = list(places)
+        self._transport = transport
         self._join_s = join_s
         self._alive = alive
         self._agents: list[_Agent] = []
@@ -207,7 +210,7 @@ class Coordinator:
                 for place in self._places
                 if self._of_host[place.host] is agent
             ]
-            self._send(agent, "launch", {"nonce": nonce, "ranks": ranks})
+            self._send(agent, "launch", {"nonce": nonce, "transport": self._transport, "ranks": ranks})
         ends = {
             str(message.facts["rank"]): message.facts["ends"] for message in self._from_ranks("listening")
         }

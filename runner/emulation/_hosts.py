@@ -11,10 +11,10 @@ from typing import Any
 from ...errors import ConfigError, did_you_mean
 from ...support import parse_bandwidth, parse_duration
 from ..config import read_yaml, shown
+from ._transports import check_transport
 
 __all__ = [
     "LOOPBACK",
-    "TRANSPORTS",
     "Host",
     "Place",
     "Setup",
@@ -24,7 +24,6 @@ __all__ = [
     "read_token",
 ]
 
-TRANSPORTS = ("tcp",)
 TOKEN_VARIABLE = "CHAKRASCOPE_EMULATION_TOKEN"
 LOOPBACK = "127.0.0.1"
 _SHORTEST_TOKEN = 16
@@ -200,13 +199,8 @@ def _read(data: Mapping[str, Any], where: str, folder: Path) -> Setup:
     kinds = [key for key in ("hosts", "namespaces", "loopback") if data.get(key)]
     if len(kinds) != 1:
         raise ConfigError(f"{where}: give one of 'hosts', 'namespaces' and 'loopback'.")
-    transport = str(data.get("transport", "tcp"))
-    if transport not in TRANSPORTS:
-        raise ConfigError(
-            f"{where}: there is no transport '{transport}'{did_you_mean(transport, TRANSPORTS)}"
-        )
     common: dict[str, Any] = {
-        "transport": transport,
+        "transport": check_transport(str(data.get("transport", "tcp")), where),
         "repeats": _whole(data.get("repeat", 1), "repeat", where, most=_MOST_REPEATS),
         "join_s": _seconds(data.get("join", _DEFAULT_JOIN_S), "join", where),
         "limit_s": _seconds(data["limit"], "limit", where) if "limit" in data else None,

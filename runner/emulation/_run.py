@@ -37,7 +37,13 @@ def emulate(
             coordinator = stack.enter_context(_local(setup, job.num_ranks, limit_s))
         else:
             coordinator = stack.enter_context(
-                Coordinator(listen(setup.listen), setup.token, places, join_s=setup.join_s)
+                Coordinator(
+                    listen(setup.listen),
+                    setup.token,
+                    places,
+                    transport=setup.transport,
+                    join_s=setup.join_s,
+                )
             )
         coordinator.gather()
         return [
@@ -72,7 +78,9 @@ def _local(setup: Setup, num_ranks: int, limit_s: float) -> Iterator[Coordinator
                     f"The agent of this machine ended early (status {agent.returncode}); see above."
                 )
 
-        yield stack.enter_context(Coordinator(listener, token, places, join_s=setup.join_s, alive=alive))
+        yield stack.enter_context(
+            Coordinator(listener, token, places, transport=setup.transport, join_s=setup.join_s, alive=alive)
+        )
 
 
 @contextlib.contextmanager

@@ -3,45 +3,31 @@
 from __future__ import annotations
 
 import ctypes
-import hmac
 import os
 import resource
 import select
 import signal
-import socket
-import struct
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...errors import BackendError, ChakrascopeError
 from .. import engine
-from ._channel import Channel, ChannelClosed, Message, read_exactly, signature
+from ._channel import Channel, ChannelClosed, Message
+from ._rank import Rank
+from ._transports import entrance_of
 from ._wire import columns_to_wire, config_of
 
-__all__ = ["Rank", "run_rank"]
+__all__ = ["run_rank"]
 
-_NONCE = 16
-_HELLO = struct.Struct(">III")  # the ranks of both ends, and the path
-_JOIN_S = 20.0
+_STEP_S = 60.0
 _REPORT_S = 0.1
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _TIMER_SLACK = 29  # PR_SET_TIMERSLACK
 _CLONE_NEWNET = 0x40000000
-
-
-@dataclass(frozen=True)
-class Rank:
-    """What an agent tells one of its ranks: which it is, where it may listen, and its host's namespace."""
-
-    number: int
-    addresses: tuple[str, ...]
-    key: bytes
-    namespace: str | None = None
 
 
 def run_rank(rank: Rank, channel: Channel, job: Message) -> None:
@@ -87,24 +73,21 @@ def _enter(libc: ctypes.CDLL, path: str) -> None:
 
 def _run(rank: Rank, channel: Channel, job: Message) -> None:
     config, programs, order = config_of(job)
-    listeners = [_listen(address) for address in rank.addresses]
-    channel.send("listening", {"ends": [listener.getsockname()[:2] for listener in listeners]})
+    entrance = entrance_of(rank)
+    channel.send("listening", {"ends": entrance.listen()})
     ends = _expect(channel, "connect")["ends"]
-    connections = _Meeting(rank, listeners, {int(peer): each for peer, each in ends.items()}).connections()
-    for listener in listeners:
-        listener.close()
-    transport = engine.tcp_transport([(s.detach(), peer, path) for s, peer, path in connections])
+    transport = entrance.connect({int(peer): end for peer, end in ends.items()})
     channel.send("ready")
     start_ns = int(_expect(channel, "start")["start_ns"])
     output = engine.emulate(config, programs, order, rank.number, transport, start_ns, _reporter(channel))
     _tell_output(channel, output)
     # A peer may not have heard yet that all is over: the connections stay until the agent ends this process.
     while True:
-        channel.receive(_JOIN_S)
+        channel.receive(_STEP_S)
 
 
 def _expect(channel: Channel, kind: str) -> dict[str, Any]:
-    message = channel.receive(_JOIN_S * 3)
+    message = channel.receive(_STEP_S)
     if message.kind != kind:
         raise BackendError(f"A rank was told '{message.kind}' where '{kind}' was due.")
     return message.facts
@@ -158,124 +141,3 @@ def _plain(value: float) -> float:
 def _peak_bytes() -> int:
     """Return the most memory that this process had, what it shares with its agent included."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def _listen(address: str) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.bind((address, 0))
-    except OSError as error:
-        raise BackendError(
-            f"A rank cannot listen on {address} ({error.strerror}). Next: name addresses of the host's own "
-            "interfaces under 'nics'."
-        ) from error
-    listener.listen(socket.SOMAXCONN)
-    return listener
-
-
-class _Meeting:
-    """Connects a rank with all others: on every path the lower rank connects to the higher one.
-
-    Every step needs only what all ranks did in the steps before, so that none waits for another in a ring.
-    """
-
-    def __init__(
-        self, rank: Rank, listeners: list[socket.socket], ends: dict[int, list[tuple[str, int]]]
-    ) -> None:
-        self.rank = rank
-        self.listeners = listeners
-        self.ends = ends
-        self.deadline = time.monotonic() + _JOIN_S
-
-    def connections(self) -> list[tuple[socket.socket, int, int]]:
-        """Return the connected sockets, each with its peer and path; raises `BackendError`."""
-        own = self.rank.number
-        mine = len(self.rank.addresses)
-        higher = [
-            (self._connect(peer, path), peer, path)
-            for peer, ends in sorted(self.ends.items())
-            if peer > own
-            for path in range(max(mine, len(ends)))
-        ]
-        lower = {
-            (peer, path)
-            for peer, ends in self.ends.items()
-            if peer < own
-            for path in range(max(mine, len(ends)))
-        }
-        accepted = self._accept(len(lower))
-        for each, peer, path in higher:
-            self._prove(each, peer, path)
-        found = self._check(accepted, lower)
-        for each, peer, _ in higher:
-            if read_exactly(each, 2) != b"ok":
-                raise BackendError(f"Rank {peer} did not take the connection of rank {own}.")
-        return [*higher, *((each, peer, path) for (peer, path), each in found.items())]
-
-    def _connect(self, peer: int, path: int) -> socket.socket:
-        address, port = self.ends[peer][path % len(self.ends[peer])]
-        own = self.rank.addresses[path % len(self.rank.addresses)]
-        try:
-            return socket.create_connection((address, port), timeout=_JOIN_S, source_address=(own, 0))
-        except OSError as error:
-            raise BackendError(
-                f"Rank {self.rank.number} ({own}) cannot reach rank {peer} at {address}:{port} "
-                f"({error.strerror or error}). Next: check the addresses of the hosts file, and that no "
-                "firewall stands between them."
-            ) from error
-
-    def _accept(self, count: int) -> list[tuple[socket.socket, bytes]]:
-        """Return that many connections, each with what its other end has to sign."""
-        accepted: list[tuple[socket.socket, bytes]] = []
-        while len(accepted) < count:
-            left = self.deadline - time.monotonic()
-            ready = select.select(self.listeners, [], [], max(left, 0))[0]
-            if not ready:
-                raise BackendError(
-                    f"Rank {self.rank.number} waited {_JOIN_S:g} s for other ranks to connect. Next: check "
-                    "the addresses of the hosts file, and that no firewall stands between them."
-                )
-            accepted += [self._invite(listener) for listener in ready]
-        return accepted
-
-    def _invite(self, listener: socket.socket) -> tuple[socket.socket, bytes]:
-        each, _ = listener.accept()
-        each.settimeout(_JOIN_S)
-        nonce = os.urandom(_NONCE)
-        each.sendall(nonce)
-        return each, nonce
-
-    def _prove(self, each: socket.socket, peer: int, path: int) -> None:
-        hello = _HELLO.pack(self.rank.number, peer, path)
-        nonce = read_exactly(each, _NONCE)
-        each.sendall(hello + signature(self.rank.key, nonce, hello))
-
-    def _check(
-        self, accepted: list[tuple[socket.socket, bytes]], expected: set[tuple[int, int]]
-    ) -> dict[tuple[int, int], socket.socket]:
-        """Return the sockets that proved to be what is expected; others are closed, and more awaited."""
-        found: dict[tuple[int, int], socket.socket] = {}
-        waiting = list(accepted)
-        while len(found) < len(expected):
-            if not waiting:
-                waiting = self._accept(1)
-            each, nonce = waiting.pop()
-            whose = self._whose(each, nonce)
-            if whose is None or whose in found or whose not in expected:
-                each.close()
-                continue
-            each.sendall(b"ok")
-            found[whose] = each
-        return found
-
-    def _whose(self, each: socket.socket, nonce: bytes) -> tuple[int, int] | None:
-        try:
-            hello = read_exactly(each, _HELLO.size)
-            proof = read_exactly(each, 32)
-        except (OSError, ChannelClosed):
-            return None
-        if not hmac.compare_digest(proof, signature(self.rank.key, nonce, hello)):
-            return None
-        peer, own, path = _HELLO.unpack(hello)
-        return (peer, path) if own == self.rank.number else None

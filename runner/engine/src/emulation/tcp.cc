@@ -57,9 +57,11 @@ void TcpTransport::post(std::int32_t peer, const Header& header) {
     const auto ways = ways_.find(peer);
     if (ways == ways_.end())
         throw engine::BackendError("There is no connection to rank " + std::to_string(peer) + ".");
-    Stream& stream =
-        **std::min_element(ways->second.begin(), ways->second.end(),
-                           [](const Stream* a, const Stream* b) { return a->queued < b->queued; });
+    const auto least =
+        std::min_element(ways->second.begin(), ways->second.end(),
+                         [](const Stream* a, const Stream* b) { return a->queued < b->queued; });
+    Stream& stream = **least;
+    std::rotate(least, least + 1, ways->second.end());
     Outgoing message;
     message.header = header;
     message.frame = {kMagic,

@@ -20,7 +20,8 @@ class TcpTransport final : public Transport {
         std::int32_t path;
     };
 
-    // Every message takes the connection to its peer that has the fewest bytes before it.
+    // Every message takes the connection to its peer that has the fewest bytes before it, in turn where
+    // several have as few.
     explicit TcpTransport(const std::vector<Connection>& connections);
     ~TcpTransport() override;
     TcpTransport(const TcpTransport&) = delete;
@@ -77,7 +78,7 @@ class TcpTransport final : public Transport {
 
     int epoll_ = -1;
     std::vector<std::unique_ptr<Stream>> streams_;
-    std::unordered_map<std::int32_t, std::vector<Stream*>> ways_;  // by peer
+    std::unordered_map<std::int32_t, std::vector<Stream*>> ways_;  // by peer, the next in turn first
     std::uint64_t unsent_ = 0;                                     // messages
     std::vector<char> payload_;
     std::vector<char> discarded_;
