@@ -176,17 +176,17 @@ def counter(status: Status, what: str) -> Callable[[int, int], None]:
     return show
 
 
-def clock(status: Status, ranks: int) -> Callable[[int, int], bool]:
-    """Return a callback for how far a simulation of *ranks* is: shown beside the text of *status*.
+def clock(status: Status, ranks: int, word: str = "simulated") -> Callable[[int, int], bool]:
+    """Return a callback for how far a run of *ranks* is: shown beside the text of *status*, with *word*.
 
     Where no terminal shows that, it becomes lines on standard error, the first after a second and each twice
     as late as the one before. It never cancels.
     """
     text, next_s, began_s = status.status, 1.0, time.monotonic()
 
-    def show(simulated_ns: int, finished: int) -> bool:
+    def show(now_ns: int, finished: int) -> bool:
         nonlocal next_s
-        told = f"{text}: {duration_text(simulated_ns)} simulated, {finished:,} of {ranks:,} ranks finished"
+        told = f"{text}: {duration_text(now_ns)} {word}, {finished:,} of {ranks:,} ranks finished"
         if error_console.is_terminal:
             status.update(told)
         elif time.monotonic() - began_s >= next_s:

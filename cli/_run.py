@@ -131,7 +131,8 @@ def simulate(
         ranks = count_text(experiment.workload.num_ranks, "rank")
         with stage(f"{experiment.backend}: {ranks} on {experiment.network.title}") as status:
             backend = get_backend(experiment.backend)
-            result = backend.run(experiment, clock(status, experiment.workload.num_ranks))
+            word = "measured" if getattr(backend, "measures", False) else "simulated"
+            result = backend.run(experiment, clock(status, experiment.workload.num_ranks, word))
         yield experiment, result
 
 

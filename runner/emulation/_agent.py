@@ -53,8 +53,7 @@ def join(
         return False
     with connection:
         channel = challenge(connection, secret)
-        with tempfile.TemporaryDirectory(prefix="chakrascope-agent-") as folder:
-            Agent(channel, secret, hosts, Path(folder), limit_s).serve()
+        Agent(channel, secret, hosts, limit_s).serve()
     return True
 
 
@@ -81,13 +80,12 @@ class Agent:
         channel: Channel,
         secret: bytes,
         hosts: Mapping[str, str | None],
-        folder: Path,
         limit_s: float,
     ) -> None:
         self.channel = channel
         self.secret = secret
         self.hosts = dict(hosts)
-        self.folder = folder
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self.limit_s = limit_s
         self._job: Message | None = None
         self._children: dict[int, _Child] = {}
@@ -107,6 +105,8 @@ class Agent:
         finally:
             self._end_children()
             self._selector.close()
+            if self._folder is not None:
+                self._folder.cleanup()
 
     def _step(self) -> bool:
         for key, _ in self._selector.select(timeout=_ALIVE_S / 2):
@@ -152,16 +152,24 @@ class Agent:
 
     def _keep(self, message: Message) -> None:
         """Keep the job, and its files of algorithms in a folder that goes when the agent does."""
+        folder = ""
         try:
             for name, content in algorithms_of(message).items():
-                file = self.folder / name
+                if self._folder is None:
+                    self._folder = tempfile.TemporaryDirectory(prefix="chakrascope-agent-")
+                folder = self._folder.name
+                file = Path(folder) / name
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(content)
         except OSError as error:
-            text = f"The files of algorithms cannot be written to {self.folder} ({error.strerror})."
+            text = (
+                f"The files of algorithms cannot be written to {tempfile.gettempdir()} on "
+                f"{', '.join(self.hosts)} ({error.strerror}). Next: free some disk space there, or "
+                "set TMPDIR."
+            )
             self._tell("failed", rank=-1, error="BackendError", text=text)
             return
-        self._job = Message("job", message.facts | {"folder": str(self.folder)}, message.pieces)
+        self._job = Message("job", message.facts | {"folder": folder}, message.pieces)
         self._tell("kept")
 
     def _launch(self, facts: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from ... import errors
 from ...errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled
@@ -18,6 +18,7 @@ from ._channel import Channel, ChannelClosed, Message, Refused, answer
 from ._clocks import ClockEstimate, HostClock, clock_name, estimate
 from ._hosts import Place
 from ._wire import EngineJob, job_to_wire
+from ._worker import PeerLost
 
 __all__ = ["Coordinator", "Measurement", "Progress", "Stalled", "listen"]
 
@@ -28,6 +29,7 @@ _STEP_S = 60.0  # for what agents do before and after a run
 _STALL_S = 2.0
 _PINGS = 40
 _START_S = 0.15
+_AFTERMATH_S = 1.0
 _POLL_S = 0.2
 
 
@@ -70,6 +72,14 @@ class _State:
     sent: int = 0
     received: int = 0
     now_ns: int = 0
+
+
+def _is_failure(message: Message) -> bool:
+    return message.kind == "failed" or (message.kind == "gone" and message.facts.get("status") != 0)
+
+
+def _is_consequence(message: Message) -> bool:
+    return message.facts.get("error") == PeerLost.__name__
 
 
 def listen(address: tuple[str, int]) -> socket.socket:
@@ -304,19 +314,30 @@ class Coordinator:
         found = [message for agent in self._agents for message in agent.inbox]
         for agent in self._agents:
             agent.inbox.clear()
-        for message in found:
-            self._check(message)
+        failures = [message for message in found if _is_failure(message)]
+        if failures:
+            self._fail(failures)
         return found
 
-    def _check(self, message: Message) -> None:
-        rank = int(message.facts.get("rank", -1))
+    def _fail(self, failures: list[Message]) -> NoReturn:
+        """Raise what went wrong first: that others lost their peer is mostly a consequence, told sooner."""
+        deadline = time.monotonic() + _AFTERMATH_S
+        while time.monotonic() < deadline and all(map(_is_consequence, failures)):
+            self._pump(_POLL_S)
+            failures += [each for agent in self._agents for each in agent.inbox if _is_failure(each)]
+            for agent in self._agents:
+                agent.inbox.clear()
+        first = next((each for each in failures if not _is_consequence(each)), failures[0])
+        rank = int(first.facts.get("rank", -1))
         where = f"Rank {rank} on {self._places[rank].host}: " if 0 <= rank < len(self._places) else ""
-        if message.kind == "failed":
-            kind = getattr(errors, str(message.facts.get("error")), BackendError)
-            known = isinstance(kind, type) and issubclass(kind, errors.ChakrascopeError)
-            raise (kind if known else BackendError)(f"{where}{message.facts.get('text')}")
-        if message.kind == "gone" and message.facts.get("status") != 0:
-            raise BackendError(f"{where}its process ended early (status {message.facts.get('status')}).")
+        if first.kind == "gone":
+            raise BackendError(
+                f"{where}its process ended early (status {first.facts.get('status')}). Next: see what its "
+                "agent wrote last on that host, and whether the host has enough memory."
+            )
+        kind = getattr(errors, str(first.facts.get("error")), BackendError)
+        known = isinstance(kind, type) and issubclass(kind, errors.ChakrascopeError)
+        raise (kind if known else BackendError)(f"{where}{first.facts.get('text')}")
 
     def _pump(self, wait_s: float) -> None:
         now = time.monotonic()

@@ -100,9 +100,10 @@ def _agent_process(told: bytes) -> Iterator[subprocess.Popen[bytes]]:
             process.stdin.write(told)
             process.stdin.close()
         yield process
+    finally:
+        # It has been told to end, or has read the end of its connection.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=_END_S)
-    finally:
         if process.poll() is None:
             process.kill()
             process.wait()

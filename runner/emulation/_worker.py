@@ -21,13 +21,17 @@ from ._rank import Rank
 from ._transports import entrance_of
 from ._wire import columns_to_wire, config_of
 
-__all__ = ["run_rank"]
+__all__ = ["PeerLost", "run_rank"]
 
 _STEP_S = 60.0
 _REPORT_S = 0.1
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _TIMER_SLACK = 29  # PR_SET_TIMERSLACK
 _CLONE_NEWNET = 0x40000000
+
+
+class PeerLost(BackendError):
+    """A rank can no longer reach another: mostly because something else happened to that one."""
 
 
 def run_rank(rank: Rank, channel: Channel, job: Message) -> None:
@@ -79,7 +83,13 @@ def _run(rank: Rank, channel: Channel, job: Message) -> None:
     transport = entrance.connect({int(peer): end for peer, end in ends.items()})
     channel.send("ready")
     start_ns = int(_expect(channel, "start")["start_ns"])
-    output = engine.emulate(config, programs, order, rank.number, transport, start_ns, _reporter(channel))
+    try:
+        report = _reporter(channel)
+        output = engine.emulate(config, programs, order, rank.number, transport, start_ns, report)
+    except ChannelClosed:
+        raise
+    except BackendError as error:
+        raise PeerLost(error.message) from error
     _tell_output(channel, output)
     # A peer may not have heard yet that all is over: the connections stay until the agent ends this process.
     while True:
