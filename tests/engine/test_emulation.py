@@ -1,0 +1,236 @@
+"""Ranks in real time: they send what a simulation would carry, and wait as long as they should."""
+
+from __future__ import annotations
+
+import socket
+
+import et
+import numpy as np
+import pytest
+from ranks import Job, connections, emulate, sent_messages, simulated_messages
+
+from build import coll, comp, config, recv, send
+from chakrascope.errors import BackendError, ConfigError
+from chakrascope.runner import engine
+
+MS = 1_000_000
+
+
+def programs(ranks):
+    return [et.program(nodes) for nodes in ranks]
+
+
+def every_algorithm():
+    for kind in engine.COLLECTIVES:
+        for algorithm in engine.ALGORITHMS:
+            yield pytest.param(kind, algorithm, id=f"{kind}-{algorithm}")
+
+
+@pytest.mark.parametrize(("kind", "algorithm"), [*every_algorithm()])
+def test_a_collective_becomes_the_messages_of_its_simulation(kind, algorithm):
+    name = kind.replace("-", "_")
+    settings = {f"{name}_implementation": [algorithm], "preferred_dataset_splits": 2}
+    job = programs([[coll(0, 40_000, comm_type=name.upper())]] * 4)
+    if any(engine.refusals(config(**settings), engine.collectives(job))):
+        pytest.skip(f"{algorithm} cannot run {kind}")
+    expected = simulated_messages(job, config(**settings))
+    measured = [message[:3] for message in sent_messages(emulate(job, config(**settings)))]
+    assert expected
+    assert measured == expected
+
+
+@pytest.mark.parametrize("kind", ["BROADCAST", "REDUCE", "GATHER", "SCATTER"])
+def test_rooted_collectives_too(kind):
+    settings = {"semantics": "trace", "native_collectives": True}
+    job = programs([[coll(0, 4096, comm_type=kind, comm_src=1)]] * 4)
+    expected = simulated_messages(job, config(**settings))
+    assert [message[:3] for message in sent_messages(emulate(job, config(**settings)))] == expected
+
+
+def test_dimensions_and_groups_agree_on_their_messages():
+    settings = {
+        "topology": ["Ring", "Switch"],
+        "npus_count": [2, 2],
+        "bandwidth": [50.0] * 2,
+        "latency": [500.0] * 2,
+        "all_reduce_implementation": ["ring", "halvingDoubling"],
+        "groups": {1: [0, 2], 2: [3, 1]},
+    }
+    settings |= {f"{name}_implementation": ["ring", "direct"] for name in ("all_gather", "reduce_scatter")}
+    ranks = [
+        [coll(0, 8192), coll(1, 4096, after=[0], pg_name="1" if rank in (0, 2) else "2")] for rank in range(4)
+    ]
+    job = programs(ranks)
+    expected = simulated_messages(job, config(**settings))
+    assert [message[:3] for message in sent_messages(emulate(job, config(**settings)))] == expected
+
+
+def test_members_with_different_amounts_send_what_they_have():
+    job = programs(
+        [[coll(0, 600, comm_type="ALL_TO_ALL", comm_splits=[100 * (rank + 1), 200])] for rank in range(2)]
+    )
+    expected = simulated_messages(job, config(npus_count=[2]))
+    measured = [message[:3] for message in sent_messages(emulate(job, config(npus_count=[2])))]
+    assert measured == expected
+
+
+def test_a_message_that_comes_before_its_receive_waits_for_it():
+    job = programs([[send(0, 0, 1)], [comp(0, 30_000), recv(1, 0, 1, after=[0])]])
+    sender, receiver = emulate(job, config(npus_count=[2]))
+    assert receiver.received["received_ns"][0] < 30 * MS
+    assert receiver.nodes["start_ns"].tolist()[1] >= 30 * MS
+    # The send is over once the message is there, whether or not it is received.
+    assert sender.finish_ns < 30 * MS
+
+
+def test_messages_match_by_tag_and_size():
+    job = programs(
+        [
+            [send(0, 0, 1, 100, tag=1), send(1, 0, 1, 200, tag=1), send(2, 0, 1, 100, tag=2)],
+            [
+                recv(0, 0, 1, 100, tag=2),
+                recv(1, 0, 1, 200, tag=1, after=[0]),
+                recv(2, 0, 1, 100, tag=1, after=[1]),
+            ],
+        ]
+    )
+    sender, receiver = emulate(job, config(npus_count=[2]))
+    assert sender.nodes_executed == receiver.nodes_executed == 3
+    assert receiver.open == sender.open == []
+
+
+def test_what_a_rank_sends_to_itself_meets_no_network():
+    (output,) = emulate(programs([[send(0, 0, 0), recv(1, 0, 0)]]), config(npus_count=[1]))
+    assert output.nodes_executed == 2
+    assert len(output.sent["peer"]) == 0
+
+
+def test_with_a_rendezvous_the_receiver_asks_first():
+    job = programs([[send(0, 0, 1, 70_000)], [comp(0, 5_000), recv(1, 0, 1, 70_000, after=[0])]])
+    outputs = emulate(job, config(npus_count=[2], rendezvous=True))
+    assert [message[:3] for message in sent_messages(outputs)] == [(0, 1, 70_000), (1, 0, 8192)]
+    assert outputs[0].sent["posted_ns"][0] >= 5 * MS
+
+
+def test_compute_is_never_shorter_than_it_should_be():
+    job = programs([[comp(number, 300, after=[number - 1] if number else []) for number in range(20)]])
+    (output,) = emulate(job, config(npus_count=[1]))
+    lengths = output.nodes["end_ns"] - output.nodes["start_ns"]
+    assert (lengths >= 300_000).all()
+    # Each begins when the one before it ended, on a clock that never goes back.
+    assert (np.diff(output.nodes["start_ns"]) >= 300_000).all()
+    assert output.finish_ns == output.nodes["end_ns"].max()
+
+
+def test_large_messages_both_ways_at_once_do_not_block_each_other():
+    size = 48 << 20
+    job = programs(
+        [
+            [send(0, 0, 1, size), recv(1, 1, 0, size)],
+            [send(0, 1, 0, size), recv(1, 0, 1, size)],
+        ]
+    )
+    outputs = emulate(job, config(npus_count=[2], semantics="trace"))
+    assert sent_messages(outputs) == [(0, 1, size, 1), (1, 0, size, 1)]
+    for output in outputs:
+        assert output.sent["begun_ns"] <= output.sent["sent_ns"]
+        assert output.received["begun_ns"] <= output.received["received_ns"]
+
+
+def test_several_interfaces_take_turns():
+    job = programs(
+        [
+            [send(number, 0, 1, 50_000, tag=number) for number in range(6)],
+            [recv(number, 0, 1, 50_000, tag=number) for number in range(6)],
+        ]
+    )
+    sender, receiver = emulate(job, config(npus_count=[2], semantics="trace"), paths=2)
+    assert sorted(sender.sent["path"].tolist()) == [0, 0, 0, 1, 1, 1]
+    by_number = dict(
+        zip(receiver.received["number"].tolist(), receiver.received["path"].tolist(), strict=True)
+    )
+    assert [by_number[number] for number in range(6)] == sender.sent["path"].tolist()
+
+
+def test_the_origin_of_an_end_is_the_node_whose_start_let_it_happen():
+    job = programs([[comp(0, 5_000), send(7, 0, 1, after=[0])], [recv(3, 0, 1)]])
+    _, receiver = emulate(job, config(npus_count=[2]))
+    assert receiver.nodes["origin_rank"].tolist() == [0]
+    assert receiver.nodes["origin_index"].tolist() == [1]
+
+
+def test_a_rank_that_waits_for_ever_says_what_it_is_at():
+    job = Job(programs([[recv(4, 1, 0)], [comp(0)]]), config(npus_count=[2]))
+    waiting, done = job.join(job.is_stuck)
+    assert [(each["node_id"], each["operation"]) for each in waiting.open] == [(4, "recv")]
+    assert waiting.finish_ns == -1
+    assert done.finish_ns > 0
+
+
+def test_groups_whose_collectives_cross_do_not_wait_for_each_other():
+    groups = {1: [0, 1], 2: [1, 2], 3: [2, 0]}
+    ranks = [
+        [coll(0, 4096, pg_name="1"), coll(1, 4096, pg_name="3")],
+        [coll(0, 4096, pg_name="2"), coll(1, 4096, pg_name="1")],
+        [coll(0, 4096, pg_name="3"), coll(1, 4096, pg_name="2")],
+    ]
+    settings = {"npus_count": [3], "groups": groups, "semantics": "trace", "overtaking": 1}
+    outputs = emulate(
+        programs([[node | {"stream": node["id"]} for node in nodes] for nodes in ranks]), config(**settings)
+    )
+    assert [output.nodes_executed for output in outputs] == [2, 2, 2]
+
+
+def test_a_lost_peer_ends_the_rank():
+    (mine, *_), (theirs, *_) = connections(2)
+    socket.socket(fileno=theirs[0]).close()
+    transport = engine.tcp_transport([mine])
+    with pytest.raises(
+        BackendError, match="The connection to rank 1 is lost: it was closed at the other end"
+    ):
+        engine.emulate(
+            config(npus_count=[2]), programs([[recv(0, 1, 0)], [comp(0)]]), [0, 1], 0, transport, 0, keep_on
+        )
+
+
+def test_what_is_no_message_ends_the_rank():
+    (mine, *_), (theirs, *_) = connections(2)
+    with socket.socket(fileno=theirs[0]) as other:
+        other.sendall(b"GET / HTTP/1.1\r\nHost: rank\r\n\r\n" * 10)
+        with pytest.raises(BackendError, match="not a message of the emulation"):
+            engine.emulate(
+                config(npus_count=[2]),
+                programs([[recv(0, 1, 0)], [comp(0)]]),
+                [0, 1],
+                0,
+                engine.tcp_transport([mine]),
+                0,
+                keep_on,
+            )
+
+
+def test_a_rank_without_a_way_to_its_peer_says_so():
+    with pytest.raises(BackendError, match="no connection to rank 1"):
+        engine.emulate(
+            config(npus_count=[2]),
+            programs([[send(0, 0, 1)], [recv(0, 0, 1)]]),
+            [0, 1],
+            0,
+            engine.tcp_transport([]),
+            0,
+            keep_on,
+        )
+
+
+def test_a_network_of_another_size_is_refused():
+    with pytest.raises(ConfigError, match="has 1 ranks, but the network has 4"):
+        engine.emulate(config(), programs([[comp(0)]]), [0], 0, engine.tcp_transport([]), 0, keep_on)
+
+
+def test_what_is_no_socket_is_refused():
+    with pytest.raises(BackendError, match="is lost"):
+        engine.tcp_transport([(9999, 1, 0)])
+
+
+def keep_on(*_):
+    return True
