@@ -11,7 +11,7 @@ from ..converter import Workload
 from ..errors import ConfigError, WorkloadError
 from ._experiment import Experiment, WorkloadSource
 from ._result import Result
-from .backends import Progress, get_backend
+from .backends import EmulationBackend, Progress, get_backend
 from .config import MemoryConfig, NetworkConfig, SystemConfig, found_from_here, list_presets, load_groups
 
 __all__ = [
@@ -102,9 +102,10 @@ def load_network(
     if backend == "replay":
         ranks = workload.num_ranks if isinstance(workload, Workload) else _count_files(workload)
         return NetworkConfig(("Switch",), (max(ranks, 1),), (1.0,), (0.0,), name="measured")
-    if network is None and getattr(get_backend(backend), "measures", False):
+    chosen = get_backend(backend)
+    if network is None and isinstance(chosen, EmulationBackend):
         ranks = workload.num_ranks if isinstance(workload, Workload) else _count_files(workload)
-        return NetworkConfig(("Switch",), (max(ranks, 1),), (1.0,), (1000.0,), name="real")
+        return chosen.network(max(ranks, 1))
     if network is None:
         raise ConfigError(f"The backend '{backend}' needs a network: a YAML file, or one of the presets.")
     if isinstance(network, NetworkConfig):

@@ -18,7 +18,7 @@ from ...support import count_text, duration_text
 from .. import engine
 from .._experiment import Experiment
 from .._result import COLUMNS, Result
-from ..config import copied_into
+from ..config import NetworkConfig, copied_into
 from ..emulation import (
     EngineJob,
     MeasuredTables,
@@ -41,6 +41,8 @@ __all__ = ["FAMILY", "EmulationBackend"]
 FAMILY = "emulation:"
 _LATE_NS = 50_000
 _SHOWN = 4
+_NOMINAL_BPS = 10**10
+_NOMINAL_NS = 20_000.0
 _NO_QUEUES = "Emulated: queueing times of links are 0, not measured."
 _GROUPS = (
     "Process groups make progress independently of each other, as communicators do, also where the ranks of "
@@ -74,12 +76,26 @@ class EmulationBackend:
     def __init__(self, place: str | Setup) -> None:
         self.place = place
 
+    def network(self, num_ranks: int) -> NetworkConfig:
+        """Return what stands for the real network where none is given: one switch, as fast as is known."""
+        setup = self._setup()
+        rate = setup.link_bps or _NOMINAL_BPS
+        gibibytes = rate / 8 / (1 << 30)
+        known = "" if setup.link_bps else ": its bandwidth is not known, and 10 Gb/s stand for it"
+        assumption = f"The network of an emulation is one switch of all ranks{known}."
+        return NetworkConfig(
+            ("Switch",), (num_ranks,), (gibibytes,), (_NOMINAL_NS,), name="real", assumptions=(assumption,)
+        )
+
+    def _setup(self) -> Setup:
+        return self.place if isinstance(self.place, Setup) else read_setup(self.place)
+
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
         """Emulate *experiment*; raises `BackendError` for what goes wrong on the way.
 
         It is simulated before: a job whose ranks wait for each other is told without a network.
         """
-        setup = self.place if isinstance(self.place, Setup) else read_setup(self.place)
+        setup = self._setup()
         places = setup.places(experiment.workload.num_ranks)
         job, overtaking = _job(experiment)
         limit_s = backend_timeout_s() if setup.limit_s is None else setup.limit_s

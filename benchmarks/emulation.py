@@ -1,0 +1,139 @@
+"""How good the emulator is: its rate beside iperf3's, how precisely it waits, and what memory it takes.
+
+As root, on a machine that does nothing else: ``python benchmarks/emulation.py``. Each figure is a line of
+JSON. Without iperf3 its rates are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from chakrascope.converter import EdgeKind, Graph, NodeType, Workload
+from chakrascope.runner import get_backend, prepare
+from chakrascope.runner.emulation import Namespaces
+
+MIB = 1 << 20
+
+
+def message(size_bytes: int, count: int) -> Workload:
+    """Return a workload in which rank 0 sends rank 1 *count* messages, one after the other."""
+    ranks = []
+    for rank, kind in enumerate((NodeType.COMM_SEND, NodeType.COMM_RECV)):
+        nodes = [
+            {
+                "node_id": number,
+                "name": f"message {number}",
+                "type": kind,
+                "comm_size_bytes": size_bytes,
+                "comm_src": 0,
+                "comm_dst": 1,
+                "comm_tag": number,
+                "duration_ns": 0,
+            }
+            for number in range(count)
+        ]
+        edges = [(number - 1, number, EdgeKind.DATA) for number in range(1, count)]
+        ranks.append(Graph.build(rank, nodes, edges))
+    return Workload(tuple(ranks), np.arange(2, dtype=np.int32), {}, {})
+
+
+def waits(durations_ns: list[int], ranks: int) -> Workload:
+    """Return a workload in which every rank computes for each of the durations in turn."""
+    nodes = [
+        {"node_id": number, "name": f"compute {number}", "type": NodeType.COMP, "duration_ns": duration}
+        for number, duration in enumerate(durations_ns)
+    ]
+    edges = [(number - 1, number, EdgeKind.DATA) for number in range(1, len(nodes))]
+    metadata = {"measured_step_ns": sum(durations_ns)}  # durations in ns, not microseconds
+    graphs = tuple(Graph.build(rank, nodes, edges) for rank in range(ranks))
+    return Workload(graphs, np.arange(ranks, dtype=np.int32), {}, metadata)
+
+
+def emulated(workload: Workload, place: str) -> Any:
+    """Return the result of an emulation."""
+    backend = f"emulation:{place}"
+    return get_backend(backend).run(prepare(workload, "default", None, backend=backend))
+
+
+def rate_of_ours(place: str, size_bytes: int) -> tuple[float, int]:
+    """Return the Mbit/s of the second of three messages, and the most memory of a rank in bytes."""
+    result = emulated(message(size_bytes, 3), place)
+    flow = result.flows.sort_values("start_ns").iloc[1]
+    facts = result.provenance["emulation"]
+    return 8e3 * flow["bytes"] / (flow["end_ns"] - flow["begun_ns"]), max(facts["peak_bytes"])
+
+
+def rate_of_iperf3(rate_bps: int | None, seconds: float) -> float:
+    """Return iperf3's Mbit/s over one stream between two namespaces, as its receiver counts it."""
+    with Namespaces(2, [rate_bps] * 2) as network:
+        server = subprocess.Popen(network.command(1, ["iperf3", "-s", "-1"]), stdout=subprocess.DEVNULL)
+        time.sleep(0.5)
+        client = network.command(0, ["iperf3", "-c", network.addresses(1)[0], "-t", str(seconds), "-J"])
+        told = subprocess.run(client, capture_output=True, text=True, check=True).stdout
+        server.wait(timeout=10)
+    return float(json.loads(told)["end"]["sum_received"]["bits_per_second"]) / 1e6
+
+
+def rates(rounds: int) -> Iterator[dict[str, Any]]:
+    """Yield our rate beside iperf3's, alternating, on links of several rates and one that is not shaped."""
+    for name, rate_bps, size in (("200Mbit", 200_000_000, 16), ("1000Mbit", 10**9, 64), ("", None, 2048)):
+        place = f"namespaces=2,link={name}" if name else "namespaces=2"
+        ours, theirs, memory = [], [], []
+        for _ in range(rounds):
+            rate, peak = rate_of_ours(place, size * MIB)
+            ours.append(rate)
+            memory.append(peak)
+            if shutil.which("iperf3"):
+                theirs.append(rate_of_iperf3(rate_bps, 2))
+        fact = {"link": name or "not shaped", "ours_mbps": round(statistics.median(ours))}
+        if theirs:
+            fact |= {"iperf3_mbps": round(statistics.median(theirs))}
+            fact |= {"share": round(statistics.median(ours) / statistics.median(theirs), 3)}
+        yield fact | {"message_mib": size, "rank_mib": max(memory) // MIB}
+
+
+def lateness(ranks: int) -> dict[str, Any]:
+    """Return by how much waiting ends late, and which part of a core it takes."""
+    durations = [30_000, 100_000, 300_000, 1_000_000, 3_000_000, 20_000_000] * 40
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    result = emulated(waits(durations, ranks), "loopback")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    late = result.provenance["emulation"]["compute_late_ns"]
+    long = emulated(waits([3_000_000_000], ranks), "loopback")
+    end = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = (end.ru_utime + end.ru_stime - after.ru_utime - after.ru_stime, after.ru_utime - before.ru_utime)
+    return {
+        "ranks": ranks,
+        "late_us": {key: value / 1e3 for key, value in late.items() if key != "count"},
+        "operations": late["count"],
+        "s_of_processor_to_wait_for_3_s": round(used[0], 2),
+        "makespan_ms": long.makespan_ns / 1e6,
+    }
+
+
+def main() -> None:
+    """Measure everything, or the parts that are named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=["rates", "waits"])
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    if given.only != "rates":
+        for ranks in (1, 2, 4):
+            print(json.dumps(lateness(ranks)), flush=True)
+    if given.only != "waits":
+        for fact in rates(given.rounds):
+            print(json.dumps(fact), flush=True)
+
+
+if __name__ == "__main__":
+    main()

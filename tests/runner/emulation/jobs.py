@@ -1,0 +1,126 @@
+"""Small jobs to emulate, and what they start."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from workloads import coll, comp, workload
+
+from chakrascope.converter import NodeType
+from chakrascope.runner import engine, prepare
+from chakrascope.runner.backends import engine_config
+from chakrascope.runner.emulation import EngineJob
+
+# A measurement's workload counts in ns; others are in microseconds, as ASTRA-sim's are.
+CAPTURED = {"measured_step_ns": 1}
+LONG_NS = 60_000_000_000
+
+
+def steps(ranks=2, size_bytes=100_000, compute_ns=1_000_000, count=3, groups=None):
+    """Return a job that computes and reduces in turn."""
+    nodes = []
+    for turn in range(count):
+        first = 2 * turn
+        nodes += [
+            comp(first, compute_ns, (first - 1,) if turn else ()),
+            coll(first + 1, size_bytes, (first,)),
+        ]
+    return workload(*[nodes] * ranks, groups=groups, metadata=CAPTURED)
+
+
+def message(kind, node_id, peer_from, peer_to, size_bytes=1000, after=()):
+    return {
+        "node_id": node_id,
+        "name": f"message{node_id}",
+        "type": kind,
+        "duration_ns": 0,
+        "comm_src": peer_from,
+        "comm_dst": peer_to,
+        "comm_tag": 1,
+        "comm_size_bytes": size_bytes,
+        "kind": "communication",
+        "after": after,
+    }
+
+
+def unmatched():
+    """Return a job whose first rank waits for a message that nobody sends."""
+    return workload([message(NodeType.COMM_RECV, 0, 1, 0)], [comp(0, 1000)], metadata=CAPTURED)
+
+
+def engine_job(job):
+    """Return *job* as the coordinator takes it, without a rehearsal."""
+    experiment = prepare(job, "default", None, backend="emulation:loopback")
+    source = experiment.workload
+    return EngineJob(engine_config(experiment), source.programs, tuple(map(int, source.program_of_rank)))
+
+
+def simulated_messages(job):
+    """Return (source, destination, bytes) of each message of a simulation of *job*, sorted."""
+    experiment = prepare(job, "default", None, backend="emulation:loopback")
+    found, waiting = [], []
+
+    def carry(posted, limit):
+        for number, source, destination, size, time_ns in posted:
+            found.append((source, destination, size))
+            waiting.append((time_ns + 1000, number))
+        waiting.sort()
+        if 0 <= limit < waiting[0][0]:
+            return []
+        due, number = waiting.pop(0)
+        return [(number, due)]
+
+    config = engine_config(experiment)
+    config.external_network = carry
+    engine.simulate(config, list(experiment.workload.programs), experiment.workload.program_of_rank)
+    return sorted(found)
+
+
+def processes(having):
+    """Return the ids of the running processes whose command line or parentage *having* recognises."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                state = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if state[0] != "Z" and having(int(state[1]), words):
+                found.append(int(entry.name))
+    return found
+
+
+def children(parent):
+    """Return the processes that *parent* started and that still run."""
+    return processes(lambda above, _: above == parent)
+
+
+def descendants(parent):
+    """Return all processes below *parent*."""
+    found, fresh = [], [parent]
+    while fresh:
+        fresh = [child for each in fresh for child in children(each)]
+        found += fresh
+    return found
+
+
+def wait_for(condition, seconds=10.0):
+    """Return what *condition* says once that is true; fails after *seconds*."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"{condition} is still not true after {seconds} s")
+
+
+def is_running(process):
+    """Say whether the process of that id runs."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

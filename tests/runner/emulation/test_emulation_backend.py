@@ -1,0 +1,214 @@
+"""The backend: a measured result like any simulated one, on loopback, namespaces and hosts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from jobs import engine_job, simulated_messages, steps, unmatched
+
+from chakrascope.errors import BackendTimeout, ConfigError, SimulationStalled
+from chakrascope.runner import Result, Study, backend_names, critical_path, get_backend, prepare
+from chakrascope.runner.emulation import Setup, Stalled, emulate
+
+MS = 1_000_000
+
+
+def measured(job, place="loopback", **more):
+    backend = f"emulation:{place}"
+    return get_backend(backend).run(prepare(job, "default", None, backend=backend, **more))
+
+
+@pytest.fixture(scope="module")
+def result():
+    return measured(steps(ranks=3), "loopback,repeat=3")
+
+
+def test_its_messages_are_those_of_a_simulation(result):
+    flows = result.flows
+    found = sorted(zip(flows["src"], flows["dst"], flows["bytes"], strict=True))
+    assert [tuple(map(int, each)) for each in found] == simulated_messages(steps(ranks=3))
+
+
+def test_every_message_tells_its_times_and_its_way(result):
+    flows = result.flows
+    for before, after in (("start_ns", "begun_ns"), ("begun_ns", "sent_ns"), ("begun_ns", "arriving_ns")):
+        assert (flows[before] <= flows[after]).all()
+    assert (flows["arriving_ns"] <= flows["end_ns"]).all()
+    assert flows["end_ns"].is_monotonic_increasing
+    interfaces = result.provenance["emulation"]["interfaces"]
+    assert [interfaces[nic]["rank"] for nic in flows["src_nic"]] == flows["src"].tolist()
+    assert [interfaces[nic]["rank"] for nic in flows["dst_nic"]] == flows["dst"].tolist()
+    assert {interface["address"] for interface in interfaces} == {"127.0.0.1"}
+
+
+def test_links_add_up_the_messages(result):
+    of_pair = result.flows.groupby(["src", "dst"])["bytes"].agg(["sum", "count"]).reset_index()
+    assert (
+        result.links[["src", "dst", "bytes", "messages"]].to_numpy().tolist() == of_pair.to_numpy().tolist()
+    )
+    assert (result.links["busy_ns"] > 0).all()
+    assert (result.links["busy_ns"] <= result.makespan_ns).all()
+
+
+def test_compute_is_waited_out(result):
+    compute = result.nodes[result.nodes["node_id"] % 2 == 0]
+    assert ((compute["end_ns"] - compute["start_ns"]) >= MS).all()
+    assert result.provenance["emulation"]["compute_late_ns"]["count"] == 9
+    assert result.makespan_ns == result.ranks["finish_ns"].max() == result.nodes["end_ns"].max()
+
+
+def test_the_median_of_the_repetitions_is_the_result(result):
+    facts = result.provenance["emulation"]["repetitions"]
+    makespans = facts["makespans_ns"]
+    assert len(makespans) == 3
+    assert makespans[facts["chosen"]] == facts["median_ns"] == sorted(makespans)[1]
+    assert facts["spread"] == (max(makespans) - min(makespans)) / sorted(makespans)[1]
+    assert result.makespan_ns == makespans[facts["chosen"]]
+
+
+def test_one_clock_is_stated_as_one(result):
+    (host,) = result.provenance["emulation"]["hosts"]
+    assert host["ranks"] == [0, 1, 2]
+    assert host["clock_shared"] is True
+    assert host["clock_offset_ns"] == host["clock_error_ns"] == 0
+
+
+def test_memory_is_bounded(result):
+    assert all(0 < peak <= 256 << 20 for peak in result.provenance["emulation"]["peak_bytes"])
+
+
+def test_a_large_message_takes_no_more_memory():
+    result = measured(steps(size_bytes=300 << 20, count=1))
+    assert max(result.provenance["emulation"]["peak_bytes"]) <= 256 << 20
+
+
+def test_the_critical_path_adds_up(result, tmp_path):
+    study = Study.create(tmp_path / "study")
+    experiment = prepare(
+        study.add_workload(steps(ranks=3), "job"), "default", None, backend="emulation:loopback"
+    )
+    run = study.add_run(experiment, result)
+    kept = study.result(run)
+    path = critical_path(kept, experiment.workload.model)
+    assert int((path.segments["end_ns"] - path.segments["start_ns"]).sum()) == kept.makespan_ns
+    assert kept.flows.columns.tolist() == result.flows.columns.tolist()
+    assert len(kept.collectives) == 9
+
+
+def test_two_measurements_are_two_runs(result, tmp_path):
+    study = Study.create(tmp_path / "study")
+    prefix = study.add_workload(steps(ranks=3), "job")
+    runs = {
+        study.add_run(prepare(prefix, "default", None, backend="emulation:loopback"), result)
+        for _ in range(2)
+    }
+    assert len(runs) == len(study.runs()) == 2
+    for run in runs:  # an experiment that is read back is the same one
+        assert study.experiment(run).content_hash == run
+
+
+def test_a_result_is_saved_and_read(result, tmp_path):
+    result.save(tmp_path / "result")
+    assert Result.load(tmp_path / "result").flows.equals(result.flows)
+
+
+def test_a_shaped_link_takes_its_time(root):
+    result = measured(steps(size_bytes=4_000_000, count=1), "namespaces,link=200Mbit,slow.1=100Mbit")
+    hosts = result.provenance["emulation"]["hosts"]
+    assert [host["host"] for host in hosts] == ["host0", "host1"]
+    # Half of it goes each way twice: 4 MB at 100 Mb/s.
+    assert result.makespan_ns > 0.9 * 4_000_000 * 8 / 100e6 * 1e9
+
+
+def test_ranks_share_hosts_and_have_several_interfaces(root):
+    job = steps(ranks=4, size_bytes=400_000, count=2)
+    result = measured(job, "namespaces=2,nics=2")
+    hosts = result.provenance["emulation"]["hosts"]
+    assert [host["ranks"] for host in hosts] == [[0, 1], [2, 3]]
+    interfaces = result.provenance["emulation"]["interfaces"]
+    assert [each["address"] for each in interfaces[:2]] == ["10.77.0.1", "10.77.1.1"]
+    assert set(result.flows["src_nic"]) == set(range(8))
+
+
+def test_without_a_network_one_stands_for_it():
+    known = prepare(steps(), "default", None, backend="emulation:namespaces,link=800Mbit").network
+    assert (known.topology, known.npus_count) == (("Switch",), (2,))
+    assert known.bandwidth[0] * (1 << 30) == pytest.approx(1e8)
+    unknown = prepare(steps(), "default", None, backend="emulation:loopback").network
+    assert "not known" in unknown.assumptions[0]
+
+
+def test_a_job_that_waits_for_ever_is_not_begun(monkeypatch):
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("something was started"))
+    with pytest.raises(SimulationStalled, match="rank 0 is in recv"):
+        measured(unmatched())
+
+
+def test_ranks_that_wait_for_each_other_are_told_so():
+    with pytest.raises(Stalled) as caught:
+        emulate(engine_job(unmatched()), Setup(), limit_s=30)
+    ((rank, operation),) = caught.value.operations
+    assert (rank, operation["operation"], operation["node_id"]) == (0, "recv", 0)
+
+
+def test_a_job_that_takes_too_long_is_ended():
+    with pytest.raises(BackendTimeout, match=r"did not finish within 0.5 s"):
+        measured(steps(compute_ns=60_000 * MS), "loopback,limit=0.5s")
+
+
+def test_a_job_is_cancelled():
+    job = steps(compute_ns=60_000 * MS)
+    with pytest.raises(Exception, match="cancelled"):
+        get_backend("emulation:loopback").run(
+            prepare(job, "default", None, backend="emulation:loopback"), lambda *_: False
+        )
+
+
+def test_it_is_a_backend_of_its_own_family():
+    assert not any(name.startswith("emulation:") for name in backend_names())
+    with pytest.raises(ConfigError, match="no hosts file 'nowhere'"):
+        prepare(steps(), "default", None, backend="emulation:nowhere")
+
+
+def test_agents_of_hosts_join_from_where_they_are(tmp_path):
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef0123456789abcdef\n")
+    hosts = tmp_path / "hosts.yml"
+    hosts.write_text(
+        "listen: 127.0.0.1:7391\ntoken_file: token\njoin: 30s\nhosts:\n"
+        "  - {name: one, address: 127.0.0.1, ranks: [0], location: leaf 1}\n"
+        "  - {name: two, nics: [127.0.0.2, 127.0.0.3], ranks: [1, 2], location: leaf 2}\n"
+    )
+    agents = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "chakrascope.cli",
+                "emulate-agent",
+                "--join",
+                "127.0.0.1:7391",
+                "--name",
+                name,
+            ]
+            + ["--token-file", str(token)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+        for name in ("one", "two")
+    ]
+    result = measured(steps(ranks=3), str(hosts))
+    facts = result.provenance["emulation"]
+    assert [(host["host"], host["ranks"], host["location"]) for host in facts["hosts"]] == [
+        ("one", [0], "leaf 1"),
+        ("two", [1, 2], "leaf 2"),
+    ]
+    assert [each["address"] for each in facts["interfaces"][1:3]] == ["127.0.0.2", "127.0.0.3"]
+    for agent, name in zip(agents, ("one", "two"), strict=True):
+        assert agent.communicate(timeout=20)[0] == f"{name} served the emulation at 127.0.0.1:7391.\n"
+        assert agent.returncode == 0
