@@ -6,6 +6,9 @@ from .._experiment import Experiment
 
 __all__ = ["ignored_keys"]
 
+_WITHOUT_OURS = ("astra-sim", "replay", "service")
+_WITH_HEADERS = ("auto", "flow", "ns3", "packet")
+
 
 def ignored_keys(experiment: Experiment) -> list[str]:
     """Return a sentence for each key of the configurations that has no effect on the backend asked."""
@@ -18,4 +21,23 @@ def ignored_keys(experiment: Experiment) -> list[str]:
         sentences.append(
             f"'tcp' has no effect on '{experiment.backend}': only 'ns3' models TCP with its settings."
         )
-    return sentences
+    return sentences + _efficiency(experiment)
+
+
+def _efficiency(experiment: Experiment) -> list[str]:
+    """Return what the backend does not use of what is lost beside the wire."""
+    part, backend = experiment.network.efficiency, experiment.backend
+    if part is None:
+        return []
+    family = backend.partition(":")[0]
+    if family in _WITHOUT_OURS:
+        return [
+            f"'efficiency' has no effect on '{backend}': what it reads is written without it, so that its "
+            "messages have the whole bandwidth and collectives cost nothing beside them."
+        ]
+    if part.wire < 1 and family in _WITH_HEADERS:
+        return [
+            f"'wire' of 'efficiency' has no effect on '{backend}', whose packets have headers of their own; "
+            "'message-cost' and 'collectives' do."
+        ]
+    return []

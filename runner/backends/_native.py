@@ -181,8 +181,21 @@ def _set_network(config: Any, experiment: Experiment, congestion_aware: bool) ->
     config.congestion_aware = congestion_aware
     if congestion_aware:
         config.links, config.link_changes = failing_device_links(network)
+    _set_efficiency(config, network)
     config.num_queues_per_dim = experiment.num_queues_per_dim
     config.rendezvous = experiment.rendezvous
+
+
+def _set_efficiency(config: Any, network: NetworkConfig) -> None:
+    """Give the engine what is lost beside the wire; a fabric of packets has headers of its own."""
+    part = network.efficiency
+    if part is None:
+        return
+    config.collective_costs = part.costs()
+    config.message_cost_ns = part.message_cost_ns
+    config.bandwidth = [value * part.wire for value in config.bandwidth]
+    config.links = [(a, b, bandwidth * part.wire, latency) for a, b, bandwidth, latency in config.links]
+    config.link_changes = [(at, link, bandwidth * part.wire) for at, link, bandwidth in config.link_changes]
 
 
 def refuse_linkless(network: NetworkConfig, backend: str) -> None:

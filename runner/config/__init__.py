@@ -7,6 +7,7 @@ from ._algorithms import found_from_here as found_from_here
 from ._algorithms import kept_in as kept_in
 from ._algorithms import read_per_node as read_per_node
 from ._algorithms import without_paths as without_paths
+from ._efficiency import EfficiencyPart as EfficiencyPart
 from ._fabric import Clos as Clos
 from ._facts import NetworkFacts as NetworkFacts
 from ._facts import network_facts as network_facts
@@ -51,6 +52,7 @@ __all__ = [
     "OUTPUTS",
     "SETTINGS",
     "Clos",
+    "EfficiencyPart",
     "Failure",
     "Link",
     "MemoryConfig",

@@ -15,6 +15,7 @@ from ...support import write_file
 from ..engine import TOPOLOGIES
 from . import _limits as limits
 from . import _values as values
+from ._efficiency import EfficiencyPart
 from ._failures import Failure, check_failures, fail_links, read_failures
 from ._links import Link, check_devices, check_links, read_links
 from ._packet import PacketPart
@@ -30,8 +31,10 @@ DIMENSION_KEYS = ("topology", "npus_count", "bandwidth", "latency")
 # Keys of ours, which ASTRA-sim skips.
 EXTENSIONS = (
     "assumptions",
+    "calibration",
     "devices",
     "dimensions",
+    "efficiency",
     "failures",
     "htsim-topology",
     "links",
@@ -54,8 +57,9 @@ class NetworkConfig:
     packet-level backends need beside them, *tcp* what hosts and switches do with TCP, *htsim_topology* names
     a topology file of HTSim's. *devices* names the ranks and switches that *links* numbers, *assumptions*
     says what was taken for granted to make them, and with *logical* the dimensions only arrange the ranks:
-    their bandwidth and latency stand for nothing. *failures* take links out of it or slow them. *unknown*
-    holds the other keys, which are ignored. A wrong value raises `ConfigError`, which says *where* it stands.
+    their bandwidth and latency stand for nothing. *failures* take links out of it or slow them. *efficiency*
+    is what is lost beside the wire, and *calibration* what the figures were fitted on. *unknown* holds the
+    other keys, which are ignored. A wrong value raises `ConfigError`, which says *where* it stands.
     """
 
     topology: tuple[str, ...]
@@ -71,6 +75,8 @@ class NetworkConfig:
     assumptions: tuple[str, ...] = ()
     logical: bool = False
     failures: tuple[Failure, ...] = ()
+    efficiency: EfficiencyPart | None = None
+    calibration: Mapping[str, Any] = field(default_factory=dict)
     unknown: Mapping[str, Any] = field(default_factory=dict)
     name: str = field(default="network", compare=False)
     where: InitVar[str] = "The network configuration"
@@ -214,6 +220,10 @@ class NetworkConfig:
             logical="dimensions" in data
             and values.choice(data["dimensions"], (_LOGICAL,), "dimensions", where) == _LOGICAL,
             failures=read_failures(data.get("failures"), data.get("devices", ()), where),
+            efficiency=EfficiencyPart.from_mapping(data["efficiency"], where)
+            if "efficiency" in data
+            else None,
+            calibration=_mapping(data.get("calibration", {}), "calibration", where),
             unknown={key: data[key] for key in data if key not in (*DIMENSION_KEYS, *EXTENSIONS)},
             name=name,
             where=where,
@@ -270,6 +280,10 @@ class NetworkConfig:
             known["packet"] = dict(self.packet.written)
         if self.tcp is not None:
             known["tcp"] = dict(self.tcp.written)
+        if self.efficiency is not None:
+            known["efficiency"] = self.efficiency.to_dict()
+        if self.calibration:
+            known["calibration"] = dict(self.calibration)
         if self.htsim_topology is not None:
             known["htsim-topology"] = self.htsim_topology
         return known | dict(self.unknown)
@@ -285,3 +299,9 @@ def _whole(value: Any, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ConfigError(f"{where}: every entry of 'npus_count' must be a whole number, not {shown(value)}.")
     return value
+
+
+def _mapping(value: Any, key: str, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where}: '{key}' must be a mapping, not {shown(value)}.")
+    return dict(value)

@@ -134,7 +134,7 @@ def _network_options(experiment: Experiment, kind: str, folder: Path) -> list[st
         refuse_links(network)
     if kind == "analytical-unaware":
         refuse_linkless(network, f"astra-sim:{kind}")
-    network.save(folder / "network.yml")
+    replace(network, efficiency=None, calibration={}).save(folder / "network.yml")
     options = ["--network-configuration=network.yml"]
     if kind == "htsim":
         options += ["--htsim_opts", *_htsim_options(experiment, folder)]

@@ -29,7 +29,8 @@ def write_network(network: NetworkConfig, kind: str, folder: Path) -> tuple[list
     if kind == "htsim":
         path = folder / f"{network.name}.topo"
         write_file(path, htsim_topology(network))
-        return [path], ["HTSim's file has whole Gb/s and whole ns, at least one of each."]
+        remarks = ["HTSim's file has whole Gb/s and whole ns, at least one of each."]
+        return [path], remarks + _without_efficiency(network)
     path = folder / f"{network.name}.yml"
     network.save(path)
     return [path], []
@@ -47,7 +48,14 @@ def _write_ns3(network: NetworkConfig, folder: Path) -> tuple[list[Path], list[s
         remarks.append(
             f"ASTRA-sim's ns-3 counts whole ns, and {fine} links have a latency between two of them."
         )
-    return [folder / name for name in names], remarks
+    return [folder / name for name in names], remarks + _without_efficiency(network)
+
+
+def _without_efficiency(network: NetworkConfig) -> list[str]:
+    """Return a sentence if *network* says what is lost beside the wire, which ASTRA-sim's files cannot."""
+    if network.efficiency is None:
+        return []
+    return ["These files cannot say what is lost beside the wire: they are written without 'efficiency'."]
 
 
 def parallel_warning(packet: PacketNetwork) -> list[str]:

@@ -98,6 +98,10 @@ struct Config {
     std::string custom_base;
     bool model_shared_bus = false;
     double L = 0, o = 0, g = 0, G = 0;
+    // What a library needs beside its messages: by Chakra's number of the collective, (bytes, ns) ascending
+    // by bytes; and for how long each message keeps its sender from sending the next.
+    std::map<int, std::vector<std::pair<std::uint64_t, std::uint64_t>>> collective_costs;
+    std::uint64_t message_cost_ns = 0;
     // Remote memory.
     std::string memory_type = "NO_MEMORY_EXPANSION";
     double remote_mem_latency = 0;

@@ -124,7 +124,7 @@ void StreamScheduler::ended(Stream& stream) {
     if (--run.streams_left > 0) return;
     const std::uint32_t node = run.node;
     runs_.erase(node);
-    rank_.complete(node);
+    rank_.collective_ended(node);
 }
 
 // Behind everything that has started or is at least as urgent.

@@ -1,4 +1,6 @@
 // Matching of sends with receives, and the rendezvous protocol on top of it.
+#include <algorithm>
+
 #include "network.h"
 
 namespace chakrascope::engine {
@@ -50,6 +52,7 @@ Mailbox::Mailbox(const Config& config, EventQueue& events)
     : events_(events),
       rendezvous_(config.rendezvous),
       cuts_(config.semantics == "astra-sim"),
+      message_cost_(config.message_cost_ns),
       matches_by_arrival_(config.has_clock_of_its_own() && config.semantics == "astra-sim"),
       apart_(static_cast<bool>(config.network_between)) {
     if (config.network_between) {
@@ -142,8 +145,14 @@ void Mailbox::post_send(const MessageKey& key, Route route, Callback delivered) 
     messages_[place].sent = true;
     messages_[place].route = route;
     messages_[place].delivered = delivered;
-    network_->carry(place);
+    if (message_cost_ == 0) return network_->carry(place);
+    const auto sender = static_cast<std::size_t>(route.source);
+    if (sender_free_.size() <= sender) sender_free_.resize(sender + 1);
+    sender_free_[sender] = std::max(sender_free_[sender], events_.now()) + message_cost_;
+    events_.at(sender_free_[sender], bind<&Mailbox::depart>(this, place));
 }
+
+void Mailbox::depart(std::uint64_t place) { network_->carry(static_cast<std::uint32_t>(place)); }
 
 void Mailbox::post_receive(const MessageKey& key, Callback received) {
     if (matches_by_arrival_) {

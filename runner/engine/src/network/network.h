@@ -125,6 +125,7 @@ class Mailbox {
     };
 
     void post_send(const MessageKey& key, Route route, Callback delivered);
+    void depart(std::uint64_t message);
     void post_receive(const MessageKey& key, Callback received);
     void meet_send(std::uint64_t meeting);
     void meet_receive(std::uint64_t meeting);
@@ -136,11 +137,13 @@ class Mailbox {
     EventQueue& events_;
     const bool rendezvous_;
     const bool cuts_;                // to 32 bits, as ASTRA-sim does
+    const Time message_cost_;        // keeps the sender busy before each message
     const bool matches_by_arrival_;  // else in the order of issue
     const bool apart_;               // each rank has a mailbox of its own
     ArrivedBytes arrived_bytes_;
     std::unique_ptr<Network> network_;
     std::vector<Message> messages_;
+    std::vector<Time> sender_free_;  // by rank
     std::vector<std::uint32_t> free_;
     std::unordered_map<MessageKey, Unmatched, MessageKeyHash> unmatched_;
     std::vector<Meeting> meetings_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../collective/library.h"
 #include "../errors.h"
 #include "../simulation/cluster.h"
 
@@ -267,6 +268,15 @@ void Rank::collective(std::uint32_t index) {
         }
     }
     if (!scheduler_.launch(*request)) cluster_.events.after(id_, 0, bind<&Rank::complete>(this, index));
+}
+
+// The library's own time comes last: before the messages it could bring the collectives of a group out of
+// order on some of its ranks.
+void Rank::collective_ended(std::uint32_t index) {
+    const Node& node = program_.nodes[index];
+    const Time own = library_time(cluster_.config, node.comm_type, node.comm_size);
+    if (own == 0) return complete(index);
+    cluster_.events.after(id_, own, bind<&Rank::complete>(this, index));
 }
 
 void Rank::require(const Node& node, std::uint16_t attribute, const char* name) const {

@@ -36,6 +36,8 @@ class Rank {
     void fire();
     // The node's operation is done.
     void complete(std::uint64_t node);
+    // The messages of the collective are through; it completes once the library has done its own.
+    void collective_ended(std::uint32_t node);
 
     Cluster& cluster() { return cluster_; }
     Endpoint& endpoint() { return endpoint_; }

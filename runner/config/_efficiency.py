@@ -1,0 +1,131 @@
+"""The efficiency part of a network configuration, its key ``efficiency``: what is lost beside the wire.
+
+It holds three things apart: ``wire``, the share of a link's bytes that is payload; ``message-cost``, for how
+long a message keeps its sender from sending the next; and ``collectives``, by operation and size, what the
+library needs beside its messages. So a link's bandwidth stays what the link has.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...converter import CollectiveType
+from ...errors import ConfigError, did_you_mean
+from ...support import parse_duration, parse_size
+from . import _limits as limits
+from ._values import shown
+
+__all__ = ["EfficiencyPart"]
+
+_KEYS = ("collectives", "message-cost", "wire")
+_OPERATIONS = tuple(kind.name.lower() for kind in CollectiveType)
+_LEAST_WIRE = 0.01
+_MOST_POINTS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class EfficiencyPart:
+    """*wire* is payload per byte on a link (0 to 1), *message_cost_ns* what a message costs its sender.
+
+    *collectives* has, by operation (``all_reduce``), pairs of bytes and ns, ascending by bytes: how long the
+    operation takes beyond its messages. Between two sizes that is linear; below the first it is the first's,
+    and beyond the last it grows as between the last two. Sizes are what one rank gives, of an all-gather its
+    shard. *written* is the part as the file has it.
+    """
+
+    wire: float = 1.0
+    message_cost_ns: int = 0
+    collectives: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    written: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_mapping(cls, data: Any, where: str = "The efficiency part of the network") -> EfficiencyPart:
+        """Return the part that *data* describes; raises `ConfigError` for what is wrong in it."""
+        if not isinstance(data, Mapping):
+            raise ConfigError(f"{where}: 'efficiency' must be a mapping, not {shown(data)}.")
+        place = f"{where}: 'efficiency'"
+        for key in data:
+            if key not in _KEYS:
+                raise ConfigError(f"{place} has no key {shown(key)}{did_you_mean(str(key), _KEYS)}")
+        curves = data.get("collectives", {})
+        if not isinstance(curves, Mapping):
+            raise ConfigError(f"{place}: 'collectives' must map operations to lists, not {shown(curves)}.")
+        return cls(
+            wire=_wire(data.get("wire", 1.0), place),
+            message_cost_ns=_duration(data.get("message-cost", 0), f"{place}: 'message-cost'"),
+            collectives={
+                _operation(name, place): _curve(name, points, place) for name, points in curves.items()
+            },
+            written=dict(data),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the part as the file has it, or as one would write it."""
+        if self.written:
+            return dict(self.written)
+        known: dict[str, Any] = {}
+        if self.wire != 1:
+            known["wire"] = self.wire
+        if self.message_cost_ns:
+            known["message-cost"] = self.message_cost_ns
+        if self.collectives:
+            known["collectives"] = {
+                name: [list(point) for point in points] for name, points in self.collectives.items()
+            }
+        return known
+
+    def costs(self) -> dict[int, list[tuple[int, int]]]:
+        """Return the curves by Chakra's number of the operation."""
+        return {int(CollectiveType[name.upper()]): list(points) for name, points in self.collectives.items()}
+
+
+def _wire(value: Any, place: str) -> float:
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and _LEAST_WIRE <= value <= 1
+    if not known:
+        raise ConfigError(
+            f"{place}: 'wire' is the share of a link's bytes that is payload, between {_LEAST_WIRE} and 1 "
+            f"(0.9415 for TCP in frames of 1538 B), not {shown(value)}."
+        )
+    return float(value)
+
+
+def _duration(value: Any, where: str) -> int:
+    try:
+        number = round(parse_duration(value))
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    limits.check_range(number, limits.DELAY_NS, "efficiency", where)
+    return number
+
+
+def _operation(name: Any, place: str) -> str:
+    if name not in _OPERATIONS:
+        raise ConfigError(
+            f"{place}: 'collectives' has no operation {shown(name)}{did_you_mean(str(name), _OPERATIONS)}"
+        )
+    return str(name)
+
+
+def _curve(name: Any, points: Any, place: str) -> tuple[tuple[int, int], ...]:
+    where = f"{place}: '{name}'"
+    pairs = isinstance(points, (list, tuple)) and all(
+        isinstance(point, (list, tuple)) and len(point) == 2 for point in points
+    )
+    if not pairs or not 1 <= len(points) <= _MOST_POINTS:
+        raise ConfigError(
+            f"{where} must be a list of 1 to {_MOST_POINTS} pairs [size, time], such as [[1MiB, 35us]], not "
+            f"{shown(points)}."
+        )
+    curve = []
+    for size, time in points:
+        try:
+            size_bytes = parse_size(size)
+        except ValueError as error:
+            raise ConfigError(f"{where}: {error}") from None
+        curve.append((size_bytes, _duration(time, where)))
+    if any(left >= right for (left, _), (right, _) in itertools.pairwise(curve)):
+        raise ConfigError(f"{where}: the sizes must ascend; order the pairs, and keep one of each size.")
+    return tuple(curve)
