@@ -68,6 +68,7 @@ _SECTIONS = {
         "presets": "The clusters that ship with the package.",
         "network": "What a network is, and its files for other simulators.",
         "emulate-agent": "One host's part in `emulate`.",
+        "calibrate": "A network file from what was measured.",
     },
     "What there is": {
         "studies": "The studies of a folder.",

@@ -26,6 +26,7 @@ from ._links import Link as Link
 from ._memory import MemoryConfig as MemoryConfig
 from ._network import DIMENSION_KEYS as DIMENSION_KEYS
 from ._network import EXTENSIONS as EXTENSIONS
+from ._network import GIB as GIB
 from ._network import NetworkConfig as NetworkConfig
 from ._packet import PacketPart as PacketPart
 from ._packet_network import NO_CONTROL as NO_CONTROL
@@ -46,6 +47,7 @@ __all__ = [
     "DELAY_NS",
     "DIMENSION_KEYS",
     "EXTENSIONS",
+    "GIB",
     "INTEGER",
     "MOST_CHUNKS",
     "NO_CONTROL",

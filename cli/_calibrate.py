@@ -1,0 +1,202 @@
+"""``chakrascope calibrate``: a network file from what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from fractions import Fraction
+from pathlib import Path
+
+import click
+import pandas as pd
+
+from ..errors import ConfigError, UsageError
+from ..runner import Study
+from ..runner.calibration import (
+    Calibration,
+    Records,
+    calibrate_records,
+    calibrated_network,
+    calibration_facts,
+    picture,
+    records_of_logs,
+    records_of_study,
+)
+from ..runner.config import SystemConfig
+from ..support import bandwidth_text, duration_text, parse_bandwidth, parse_duration, write_file, writing
+from ._logs import are_logs
+from ._output import console, format_option, print_frame, print_json, print_next, stage
+from ._quantities import quantity
+
+__all__ = ["calibrate_command"]
+
+_SHOWN = ["operation", "size_bytes", "count", "measured_ns", "model_ns", "error", "efficiency"]
+_COLUMNS = (
+    "dimension", "operation", "ranks", "size_bytes", "count", "measured_ns", "model_ns", "messages_ns",
+    "error", "efficiency",
+)  # fmt: skip
+_PLAIN = {"error": "relative", "efficiency": "share"}
+
+
+def _share(text: str) -> float:
+    """Return a share of one: ``0.9415`` or ``1448/1538``."""
+    try:
+        value = float(Fraction(text.replace(" ", "")))
+    except (ValueError, ZeroDivisionError) as error:
+        raise ValueError(f"'{text[:40]}' is no share of one, such as 0.9415 or 1448/1538") from error
+    if not 0 < value <= 1:
+        raise ValueError(f"'{text[:40]}' is not above 0 and at most 1, as the share of a whole is")
+    return value
+
+
+@click.command("calibrate")
+@click.argument("sources", metavar="STUDY|LOGS...", nargs=-1, required=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The network file to write; a picture goes beside it.",
+)
+@click.option(
+    "--workload", help="Fit to this workload of the study. [default: all steps of the newest capture]"
+)
+@click.option("--system", default="default", show_default=True, help="The system it will be simulated with.")
+@click.option(
+    "--bandwidth",
+    callback=quantity(lambda text: float(parse_bandwidth(text))),
+    help="The links' bandwidth where it is known, such as 10Gb/s: what is not reached of it is told apart.",
+)
+@click.option(
+    "--latency",
+    callback=quantity(lambda text: float(parse_duration(text))),
+    help="The links' latency where it is known, such as 5us.",
+)
+@click.option(
+    "--wire",
+    callback=quantity(_share),
+    default="1",
+    show_default=True,
+    help="Payload per byte on the wire: 1448/1538 for TCP over Ethernet.",
+)
+@format_option
+def calibrate_command(
+    *,
+    sources: tuple[str, ...],
+    output: Path | None,
+    workload: str | None,
+    system: str,
+    bandwidth: float | None,
+    latency: float | None,
+    wire: float,
+    output_format: str,
+) -> None:
+    """Fit a network to the collectives that a capture in STUDY, or production LOGS, hold.
+
+    Waiting for the last rank is told from transfer; bandwidth and latency come with 95 % intervals, and what
+    a library needs beside its messages is kept apart, by collective and size. What could not be determined
+    is said. With -o, writes a network file for --network, and a picture of fit against measurements.
+    """
+    records = _records(sources, workload)
+    found = calibrate_records(
+        records, _system(system), wire=wire, bandwidth_bytes_per_ns=bandwidth, latency_ns=latency
+    )
+    if output is not None:
+        _write(found, output)
+    if output_format == "json":
+        print_json(calibration_facts(found))
+    elif output_format == "csv":
+        print_frame(_points(found), "csv")
+    else:
+        _print(found, output)
+
+
+def _records(sources: Sequence[str], workload: str | None) -> Records:
+    if len(sources) == 1 and Study.is_study(sources[0]):
+        with stage("reading what was measured"):
+            return records_of_study(Study.open(sources[0]), workload)
+    if workload is not None:
+        raise UsageError(
+            "--workload names a workload of a STUDY; logs have none. Leave it out, or give a study."
+        )
+    if len(sources) == 1 and not are_logs(sources):
+        Study.open(sources[0])  # says what is wrong with it
+    return records_of_logs(sources)
+
+
+def _system(name: str) -> SystemConfig:
+    path = Path(name)
+    if path.name == name and not path.suffix and not path.is_file():
+        return SystemConfig.preset(name, 1)
+    return SystemConfig.load(path)
+
+
+def _write(found: Calibration, output: Path) -> None:
+    if output.suffix not in (".yml", ".yaml"):
+        raise UsageError(f"-o names a network YAML, and {output} does not end in .yml; choose such a name.")
+    when = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    with writing(output, ConfigError):
+        calibrated_network(found, output.stem, when).save(output)
+        write_file(output.with_suffix(".svg"), picture(found))
+
+
+def _points(found: Calibration) -> pd.DataFrame:
+    rows = [
+        {
+            "dimension": point.dimension,
+            "operation": point.operation,
+            "ranks": point.ranks,
+            "size_bytes": point.size_bytes,
+            "count": point.count,
+            "measured_ns": round(point.measured_ns),
+            "model_ns": round(point.model_ns),
+            "messages_ns": round(point.wire_ns),
+            "error": point.error,
+            "efficiency": point.efficiency,
+        }
+        for point in found.points
+    ]
+    table: pd.DataFrame = pd.DataFrame(rows, columns=list(_COLUMNS))
+    return table
+
+
+def _print(found: Calibration, output: Path | None) -> None:
+    print_frame(_dimensions(found), "table", title=f"Network, fitted to {found.records.source}")
+    points = _points(found)
+    telling = [name for name in ("dimension", "ranks") if points[name].nunique() > 1]
+    shown = points[[*telling, *_SHOWN]].rename(columns=_PLAIN)
+    print_frame(shown, "table", title="Collectives", limit=40)
+    console.print(
+        "[dim]share: of its time, what the collective's messages are; the rest is its library's.[/]"
+    )
+    for text in found.undetermined:
+        console.print(f"Not determined: {text}", markup=False, soft_wrap=True)
+    for text in found.records.left_out:
+        console.print(f"Left out: {text}.", style="dim", markup=False, soft_wrap=True)
+    if output is not None:
+        console.print(f"Written: {output}, {output.with_suffix('.svg')}", markup=False)
+        print_next("run", "STUDY", "--network", str(output))
+
+
+def _dimensions(found: Calibration) -> pd.DataFrame:
+    rows = []
+    for dimension in found.dimensions:
+        pace, latency = dimension.fit.ns_per_byte, dimension.fit.latency_ns
+        rates = [_rate(value * found.wire) for value in (pace.value, pace.high, pace.low)]
+        delays = [duration_text(value) for value in (latency.value, latency.low, latency.high)]
+        rows.append(
+            {
+                "dimension": dimension.name,
+                "ranks": dimension.count,
+                "transfers": dimension.fitted_on,
+                "bandwidth": rates[0],
+                "interval": f"{rates[1]} to {rates[2]}" if pace.known == "fitted" else pace.known,
+                "latency": delays[0],
+                "of it": f"{delays[1]} to {delays[2]}" if latency.known == "fitted" else latency.known,
+            }
+        )
+    table: pd.DataFrame = pd.DataFrame(rows)
+    return table
+
+
+def _rate(ns_per_byte: float) -> str:
+    return bandwidth_text(1 / ns_per_byte) if ns_per_byte > 0 else "no limit"

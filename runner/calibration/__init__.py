@@ -1,0 +1,39 @@
+"""Calibration: from what was measured to a network that says it, with intervals and what is not known."""
+
+from ._calibrate import Calibration as Calibration
+from ._calibrate import Dimension as Dimension
+from ._calibrate import Point as Point
+from ._calibrate import calibrate_records as calibrate_records
+from ._fit import Figure as Figure
+from ._fit import LinkFit as LinkFit
+from ._log_records import log_records as log_records
+from ._network import calibrated_network as calibrated_network
+from ._network import calibration_facts as calibration_facts
+from ._picture import picture as picture
+from ._records import Call as Call
+from ._records import Records as Records
+from ._records import Transfer as Transfer
+from ._result_records import result_records as result_records
+from ._study_records import records_of_logs as records_of_logs
+from ._study_records import records_of_study as records_of_study
+from ._workload_records import workload_records as workload_records
+
+__all__ = [
+    "Calibration",
+    "Call",
+    "Dimension",
+    "Figure",
+    "LinkFit",
+    "Point",
+    "Records",
+    "Transfer",
+    "calibrate_records",
+    "calibrated_network",
+    "calibration_facts",
+    "log_records",
+    "picture",
+    "records_of_logs",
+    "records_of_study",
+    "result_records",
+    "workload_records",
+]

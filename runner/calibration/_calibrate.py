@@ -1,0 +1,325 @@
+"""From records to a network: which figures, how sure, and what the library needs beside the wire."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import ConfigError
+from ...support import bandwidth_text, count_text, duration_text
+from ..config import SystemConfig
+from ._fit import REPEATED, Cell, Figure, LinkFit, can_tell_apart, fit_link
+from ._levels import Level, levels_of
+from ._records import Call, Records
+from ._rows import Rows
+
+__all__ = ["Calibration", "Dimension", "Point", "calibrate_records"]
+
+_SURE = 1.5  # how many times the high end of an interval may be the low one, for a figure to lead
+_DETERMINED = 20.0  # and to be told at all
+_BENDS = 0.05  # a line that takes so much longer than measured is no line
+_WORTH = 0.02  # what a collective takes beyond its messages, to be told
+
+
+@dataclass(frozen=True)
+class Point:
+    """One collective at one size: what was measured, and what the model says with and without its library.
+
+    *cost_ns* is what the library needs beside the messages; *wire_ns* what the messages take.
+    """
+
+    dimension: str
+    operation: str
+    ranks: int
+    size_bytes: int
+    count: int
+    measured_ns: float
+    error_ns: float
+    wire_ns: float
+    cost_ns: float
+
+    @property
+    def model_ns(self) -> float:
+        """What a simulation of it alone takes."""
+        return self.wire_ns + self.cost_ns
+
+    @property
+    def error(self) -> float:
+        """The model's relative error."""
+        return self.model_ns / self.measured_ns - 1
+
+    @property
+    def efficiency(self) -> float:
+        """Which share of its time the messages are."""
+        return min(1.0, self.wire_ns / self.model_ns) if self.model_ns else 1.0
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A dimension of the network, with its link; *fitted_on* counts the transfers it was fitted to."""
+
+    name: str
+    count: int
+    fit: LinkFit
+    fitted_on: int
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was fitted: dimensions, the innermost first, every measured point, and what is not known.
+
+    *costs* has, by operation, what the library needs at each size. *undetermined* and *assumptions* are
+    sentences.
+    """
+
+    records: Records
+    system: str
+    wire: float
+    dimensions: tuple[Dimension, ...]
+    points: tuple[Point, ...]
+    costs: dict[str, tuple[tuple[int, int], ...]]
+    undetermined: tuple[str, ...]
+    assumptions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The transfers of one level that are alike: as many ranks, the same calls."""
+
+    ranks: int
+    calls: tuple[Call, ...]
+    cell: Cell
+
+
+def calibrate_records(
+    records: Records,
+    system: SystemConfig,
+    *,
+    wire: float = 1.0,
+    bandwidth_bytes_per_ns: float | None = None,
+    latency_ns: float | None = None,
+) -> Calibration:
+    """Return the network that explains *records* when simulated with *system*.
+
+    *wire* is payload per byte on the wire. A *bandwidth* (of the link, headers included) or a *latency* that
+    is given is not fitted: what collectives do not reach of it becomes their cost. Raises `ConfigError`
+    where the records do not determine a bandwidth.
+    """
+    if not records.transfers:
+        raise ConfigError(_nothing(records))
+    rows = Rows(system)
+    levels, why = levels_of(records)
+    chosen, notes = _usable_levels(records, levels)
+    given = None if bandwidth_bytes_per_ns is None else 1 / (bandwidth_bytes_per_ns * wire)
+    dimensions, points, undetermined = [], [], []
+    for level, places in chosen:
+        groups = _groups(records, places, rows)
+        fit = _level_fit(level.name, groups, latency_ns, given)
+        undetermined += _undetermined(level.name, fit, groups)
+        dimensions.append(Dimension(level.name, level.count, fit, len(places)))
+        points += _points(level.name, groups, fit)
+    if why:
+        undetermined.append(f"Dimensions: {why}.")
+    return Calibration(
+        records,
+        system.name,
+        wire,
+        tuple(dimensions),
+        tuple(points),
+        _costs(points),
+        (*undetermined, *notes),
+        (
+            f"The network was fitted to {records.source}, with the collective algorithms of the system "
+            f"'{system.name}' as 'analytical-unaware' simulates them; with others its figures mean less.",
+        ),
+    )
+
+
+def _nothing(records: Records) -> str:
+    why = f" Left out: {'; '.join(records.left_out)}." if records.left_out else ""
+    return (
+        f"{records.source.capitalize()} hold no collective whose transfer can be told from waiting, so there "
+        f"is nothing to fit.{why} Capture a job that communicates, or measure the network with --hosts."
+    )
+
+
+def _usable_levels(records: Records, levels: list[Level]) -> tuple[list[tuple[Level, list[int]]], list[str]]:
+    """Return the levels with the places of their transfers; one level where they cannot be told apart."""
+    places: list[list[int]] = [[] for _ in levels]
+    mixed = 0
+    for place, transfer in enumerate(records.transfers):
+        found = next((n for n, level in enumerate(levels) if level.joins(transfer.members)), None)
+        if found is None:
+            mixed += 1
+        else:
+            places[found].append(place)
+    if all(places):
+        notes = (
+            [f"{count_text(mixed, 'transfer')} of groups that span several dimensions were left out."]
+            if mixed
+            else []
+        )
+        return list(zip(levels, places, strict=True)), notes
+    lacking = " and ".join(f"'{level.name}'" for level, own in zip(levels, places, strict=True) if not own)
+    names = " and ".join(f"'{level.name}'" for level in levels)
+    everyone = (0,) * records.num_ranks
+    flat = Level("all ranks", records.num_ranks, tuple(range(records.num_ranks)), everyone)
+    widest = [
+        n for n, t in enumerate(records.transfers) if levels[-1].above and _crosses(levels[-1], t.members)
+    ]
+    chosen = widest or list(range(len(records.transfers)))
+    note = (
+        f"{names} could not be told apart: no collective is of {lacking} alone. All ranks became one "
+        "dimension, with the figures of the widest groups."
+    )
+    return [(flat, chosen)], [note]
+
+
+def _crosses(level: Level, members: Sequence[int]) -> bool:
+    return len({level.units[rank] for rank in members}) > 1
+
+
+def _groups(records: Records, places: Sequence[int], rows: Rows) -> list[_Group]:
+    times: dict[tuple[int, tuple[Call, ...]], list[int]] = defaultdict(list)
+    for place in places:
+        transfer = records.transfers[place]
+        if transfer.transfer_ns > 0:
+            times[len(transfer.members), transfer.calls].append(transfer.transfer_ns)
+    return [
+        _Group(
+            ranks,
+            calls,
+            Cell(_name(ranks, calls), rows.of(ranks, calls), np.array(taken, dtype=float)),
+        )
+        for (ranks, calls), taken in sorted(times.items())
+    ]
+
+
+def _name(ranks: int, calls: Sequence[Call]) -> str:
+    return " + ".join(f"{call.operation} {call.size_bytes}" for call in calls) + f" of {ranks}"
+
+
+def _level_fit(
+    name: str, groups: Sequence[_Group], latency_ns: float | None, ns_per_byte: float | None
+) -> LinkFit:
+    """Return the link of the level: the one that the fastest operations agree on."""
+    lead = _leading(groups, latency_ns, ns_per_byte)
+    cells = [group.cell for group in lead]
+    fit = fit_link(cells, latency_ns, ns_per_byte)
+    if fit.ns_per_byte.known != "given" and fit.ns_per_byte.spread > _DETERMINED:
+        raise ConfigError(
+            f"The collectives of '{name}' are too small, or too few, to tell the bandwidth: the interval is "
+            f"{_rate(fit.ns_per_byte.high)} to {_rate(fit.ns_per_byte.low)}. Give --bandwidth, or "
+            "records with larger messages."
+        )
+    if any(_too_long(cell, fit) for cell in cells):
+        return fit_link(cells, latency_ns, ns_per_byte, envelope=True)
+    return fit
+
+
+def _rate(ns_per_byte: float) -> str:
+    return bandwidth_text(1 / ns_per_byte) if ns_per_byte > 0 else "no limit"
+
+
+def _too_long(cell: Cell, fit: LinkFit) -> bool:
+    over = cell.row.time_ns(fit.latency_ns.value, fit.ns_per_byte.value) - cell.median_ns
+    return cell.repeated and over > max(_BENDS * cell.median_ns, 3 * cell.error_ns)
+
+
+def _leading(
+    groups: Sequence[_Group], latency_ns: float | None, ns_per_byte: float | None
+) -> Sequence[_Group]:
+    """Return the transfers of the operations that reach most of the link, as far as intervals can tell."""
+    if ns_per_byte is not None:
+        return groups
+    by_operation: dict[str, list[_Group]] = defaultdict(list)
+    for group in groups:
+        for operation in {call.operation for call in group.calls}:
+            by_operation[operation].append(group)
+    fits: dict[str, Figure] = {}
+    for operation, own in by_operation.items():
+        alone = [group for group in own if {call.operation for call in group.calls} == {operation}]
+        table = np.array([(group.cell.row.latencies, group.cell.row.bytes) for group in alone])
+        if alone and (latency_ns is not None or can_tell_apart(table)):
+            figure = fit_link([group.cell for group in alone], latency_ns).ns_per_byte
+            if figure.spread <= _SURE:
+                fits[operation] = figure
+    if not fits:
+        return groups
+    fastest = min(fits.values(), key=lambda figure: figure.value)
+    chosen = {operation for operation, figure in fits.items() if figure.low <= fastest.high}
+    return [group for group in groups if {call.operation for call in group.calls} <= chosen]
+
+
+def _undetermined(name: str, fit: LinkFit, groups: Sequence[_Group]) -> list[str]:
+    """Return what of *fit* is not known, in sentences."""
+    sentences = []
+    latency, pace = fit.latency_ns, fit.ns_per_byte
+    sizes = sorted({call.size_bytes for group in groups for call in group.calls})
+    if latency.known == "unknown":
+        alike = "one size" if len(sizes) == 1 else "sizes that are much alike"
+        sentences.append(
+            f"The latency of '{name}': with {alike} it cannot be told from the bandwidth. It was written "
+            "as 0, and the bandwidth is what these sizes reach, latency included, so that others will be "
+            "wrong; give --latency, or records with other sizes."
+        )
+    elif latency.known == "fitted" and latency.low == 0:
+        sentences.append(
+            f"The latency of '{name}': not told from 0 by these sizes; it is at most "
+            f"{duration_text(latency.high)}."
+        )
+    if pace.known == "fitted" and pace.spread > _SURE:
+        sentences.append(
+            f"The bandwidth of '{name}' is uncertain: {_rate(pace.high)} to {_rate(pace.low)}; larger "
+            "messages would tell it better."
+        )
+    return sentences
+
+
+def _points(name: str, groups: Sequence[_Group], fit: LinkFit) -> list[Point]:
+    """Return the points of the single collectives, with what each takes beyond its messages."""
+    points = []
+    for group in groups:
+        if len(group.calls) != 1:
+            continue
+        cell = group.cell
+        wire_ns = cell.row.time_ns(fit.latency_ns.value, fit.ns_per_byte.value)
+        beyond = cell.median_ns - wire_ns
+        worth = cell.repeated and beyond > max(2 * cell.error_ns, _WORTH * cell.median_ns)
+        points.append(
+            Point(
+                name,
+                group.calls[0].operation,
+                group.ranks,
+                group.calls[0].size_bytes,
+                len(cell.times_ns),
+                cell.median_ns,
+                cell.error_ns,
+                wire_ns,
+                beyond if worth else 0.0,
+            )
+        )
+    return points
+
+
+def _costs(points: Sequence[Point]) -> dict[str, tuple[tuple[int, int], ...]]:
+    """Return by operation what it takes beyond its messages at each size that was measured often.
+
+    An operation that takes nothing beyond them has no curve.
+    """
+    found: dict[str, dict[int, list[Point]]] = defaultdict(lambda: defaultdict(list))
+    for point in points:
+        if point.count >= REPEATED:
+            found[point.operation][point.size_bytes].append(point)
+    curves = {}
+    for operation, sizes in sorted(found.items()):
+        curve = tuple(
+            (size, round(float(np.median([point.cost_ns for point in own]))))
+            for size, own in sorted(sizes.items())
+        )
+        if any(cost for _, cost in curve):
+            curves[operation] = curve
+    return curves

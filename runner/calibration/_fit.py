@@ -1,0 +1,233 @@
+"""Fit a link's latency and bandwidth to transfers: robustly, and with an interval for each.
+
+A transfer takes ``fixed + latencies * latency + bytes * ns_per_byte``; the two figures are not negative.
+Outliers count little (Huber), errors are relative, as times span decades, and intervals come from drawing
+the measurements again (bootstrap), sizes and repetitions both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ._rows import Row
+
+__all__ = ["REPEATED", "Cell", "Figure", "LinkFit", "can_tell_apart", "fit_link"]
+
+_Floats = npt.NDArray[np.float64]
+
+_DRAWS = 400
+_SEED = 14
+_INTERVAL = (0.025, 0.975)
+_HUBER = 1.345
+_ROUNDS = 12
+_LEAST_ERROR = 0.02  # relative, of one size: what repetitions do not show, such as the machine's state
+_FINEST = 1e-3  # no interval is narrower: times are whole ns, and shares of it are rounded
+_LEAST_NS = 0.5  # and the error of a time is at least its rounding
+REPEATED = 3
+_UNREPEATED = 0.1  # the relative error of a size that was measured less often
+_APART = 4.0  # from the smallest to the largest, bytes per latency must differ so to be told apart
+_FEW_SIZES = 4
+_BELOW = 20.0  # how much more it counts to take longer than measured, where the line must be an envelope
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Repetitions of the same collectives among as many ranks: the row they are, and their times."""
+
+    key: str
+    row: Row
+    times_ns: _Floats
+
+    @property
+    def median_ns(self) -> float:
+        """The median time."""
+        return float(np.median(self.times_ns))
+
+    @property
+    def repeated(self) -> bool:
+        """Whether there are enough repetitions to tell an error: of two, the deviation tells nothing."""
+        return len(self.times_ns) >= REPEATED
+
+    @property
+    def error_ns(self) -> float:
+        """The standard error of the median, from the median deviation."""
+        if not self.repeated:
+            return _UNREPEATED * self.median_ns
+        deviation = float(np.median(np.abs(self.times_ns - self.median_ns)))
+        return 1.2533 * 1.4826 * deviation / float(np.sqrt(len(self.times_ns)))
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A fitted figure and its 95 % interval; *known* says whether it is a measurement or was given."""
+
+    value: float
+    low: float
+    high: float
+    known: str = "fitted"
+
+    @property
+    def spread(self) -> float:
+        """How many times the high end is the low one."""
+        return self.high / self.low if self.low > 0 else float("inf")
+
+
+@dataclass(frozen=True)
+class LinkFit:
+    """The *latency_ns* of a link and its *ns_per_byte*; ``known`` is ``fitted``, ``given`` or ``unknown``."""
+
+    latency_ns: Figure
+    ns_per_byte: Figure
+
+
+def fit_link(
+    cells: Sequence[Cell],
+    latency_ns: float | None = None,
+    ns_per_byte: float | None = None,
+    *,
+    envelope: bool = False,
+) -> LinkFit:
+    """Return the link that explains *cells*; a figure that is given is taken as it is.
+
+    Where the sizes are too much alike to tell latency from bandwidth, the latency is unknown, and 0. With
+    *envelope*, no size that was measured often takes much longer than measured: losses come on top.
+    """
+    rows = np.array([(cell.row.latencies, cell.row.bytes) for cell in cells], dtype=float)
+    fixed = np.array([cell.row.fixed_ns for cell in cells])
+    medians = np.array([cell.median_ns for cell in cells])
+    shares = np.array([np.hypot(cell.error_ns / max(cell.median_ns, 1.0), _LEAST_ERROR) for cell in cells])
+    held = _held(rows, latency_ns, ns_per_byte)
+    below = np.array([_BELOW if envelope and cell.repeated else 1.0 for cell in cells])
+    columns = _Columns(rows, medians - fixed, shares, below)
+    best = _solve(columns.of(np.arange(len(cells))[None]), held)[0]
+    off = _misfit(columns, best)
+    draws = _draws(cells, columns, fixed, held, off) if np.isnan(held).any() else np.empty((0, 2))
+    figures = []
+    given = (latency_ns, ns_per_byte)
+    for place, value in enumerate(best.tolist()):
+        if given[place] is not None:
+            figures.append(Figure(value, value, value, "given"))
+        elif not np.isnan(held[place]):
+            figures.append(Figure(value, value, value, "unknown"))
+        else:
+            figures.append(_figure(value, draws[:, place]))
+    return LinkFit(*figures)
+
+
+def can_tell_apart(rows: _Floats) -> bool:
+    """Return whether *rows* of (latencies, bytes) differ enough to tell latency from bandwidth."""
+    ratios = rows[:, 1] / np.maximum(rows[:, 0], 1e-9)
+    return len(ratios) > 1 and bool(ratios.max() >= _APART * max(float(ratios.min()), 1e-12))
+
+
+def _held(rows: _Floats, latency_ns: float | None, ns_per_byte: float | None) -> _Floats:
+    """Return the figures that are not fitted, NaN for those that are."""
+    held = np.array([np.nan if given is None else given for given in (latency_ns, ns_per_byte)], dtype=float)
+    if np.isnan(held).all() and not can_tell_apart(rows):
+        held[0] = 0.0
+    return held
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """What is fitted to, by size, or by draw and size; *shares* are the relative errors.
+
+    Where *below* is more than 1, so much more it counts if the line lies above the measurement.
+    """
+
+    rows: _Floats
+    times: _Floats
+    shares: _Floats
+    below: _Floats
+
+    def of(self, chosen: npt.NDArray[np.intp], times: _Floats | None = None) -> _Columns:
+        """Return the columns of the *chosen* sizes (draws, sizes), with the *times* of each draw if given."""
+        drawn = self.times[chosen] if times is None else np.take_along_axis(times, chosen, axis=1)
+        return _Columns(self.rows[chosen], drawn, self.shares[chosen], self.below[chosen])
+
+
+def _solve(columns: _Columns, held: _Floats) -> _Floats:
+    """Return (latency, ns per byte) of each draw; *held* are those that are not fitted, NaN if they are.
+
+    Least squares with ever less weight for outliers. Errors are relative to what the line says, and not to
+    what was measured, or short times would count for more.
+    """
+    weights, said = np.ones_like(columns.times), columns.times
+    solution = np.zeros((len(columns.times), 2))
+    few = columns.times.shape[1] < _FEW_SIZES
+    for _ in range(_ROUNDS):
+        errors = np.maximum(columns.shares * np.maximum(said, 1.0), _LEAST_NS)
+        solution = _least_squares(columns.rows, columns.times, weights / errors**2, held)
+        said = (columns.rows * solution[:, None, :]).sum(axis=2)
+        left = (columns.times - said) / errors
+        # What lies further off than repetitions explain, all do: then errors are as large as that.
+        usual = np.median(np.abs(left), axis=1, keepdims=True) * 1.4826
+        usual = np.ones_like(usual) if few else np.maximum(1.0, usual)
+        weights = np.minimum(1.0, _HUBER * usual / np.maximum(np.abs(left), 1e-12))
+        over = (left < 0) & (columns.below > 1)
+        weights = np.where(over, columns.below * np.abs(left).clip(1, 10), weights)
+    return solution
+
+
+def _least_squares(rows: _Floats, times: _Floats, weights: _Floats, held: _Floats) -> _Floats:
+    """Return the weighted least squares of each draw, no figure below 0."""
+    free = np.isnan(held)
+    base = np.where(free, 0.0, held)
+    rest = times - rows @ base
+    scale = np.sqrt((weights[:, :, None] * rows**2).sum(axis=1))
+    scale = np.where(scale > 0, scale, 1.0)
+    units = rows / scale[:, None, :]
+    seen = (weights * rest)[:, :, None] * units
+    wanted = seen.sum(axis=1)
+    alone = np.maximum(wanted, 0.0)  # either figure by itself: the columns have length 1
+    alone_first, alone_second = (np.where([True, False], alone, 0.0), np.where([False, True], alone, 0.0))
+    if free.all():
+        both = (weights * units[:, :, 0] * units[:, :, 1]).sum(axis=1)
+        room = np.maximum(1 - both**2, 1e-12)
+        first = (wanted[:, 0] - both * wanted[:, 1]) / room
+        second = (wanted[:, 1] - both * wanted[:, 0]) / room
+        inside = ((first >= 0) & (second >= 0))[:, None]
+        better = (alone[:, 0] >= alone[:, 1])[:, None]  # it explains more
+        edge = np.where(better, alone_first, alone_second)
+        solution = np.where(inside, np.stack([first, second], axis=1), edge)
+    else:
+        solution = np.where(free, alone, 0.0)
+    found: _Floats = base + solution / scale
+    return found
+
+
+def _misfit(columns: _Columns, best: _Floats) -> float:
+    """Return by which factor the sizes are off the line, as a logarithm: the root of the mean square."""
+    said = np.maximum(columns.rows @ best, 1.0)
+    return float(np.sqrt(np.mean(np.log(np.maximum(columns.times, 1.0) / said) ** 2)))
+
+
+def _draws(cells: Sequence[Cell], columns: _Columns, fixed: _Floats, held: _Floats, off: float) -> _Floats:
+    """Return the solutions for measurements drawn again; sizes too where there are more than a few.
+
+    Sizes that were not repeated scatter as much as all sizes are *off* the line.
+    """
+    random = np.random.default_rng(_SEED)
+    medians = [
+        np.median(random.choice(cell.times_ns, (_DRAWS, len(cell.times_ns))), axis=1)
+        if cell.repeated
+        else cell.median_ns * random.lognormal(0, max(off, _UNREPEATED), _DRAWS)
+        for cell in cells
+    ]
+    times = np.stack(medians, axis=1) - fixed
+    chosen = np.broadcast_to(np.arange(len(cells)), times.shape)
+    if len(cells) >= _FEW_SIZES:
+        chosen = random.integers(0, len(cells), times.shape)
+        if np.isnan(held).all():
+            apart = np.array([can_tell_apart(columns.rows[row]) for row in chosen])
+            chosen, times = chosen[apart], times[apart]
+    return _solve(columns.of(chosen, times), held)
+
+
+def _figure(value: float, draws: _Floats) -> Figure:
+    low, high = np.quantile(draws, _INTERVAL).tolist() if len(draws) else (0.0, float("inf"))
+    return Figure(value, max(0.0, min(low, value * (1 - _FINEST))), max(high, value * (1 + _FINEST)))

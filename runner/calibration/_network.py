@@ -1,0 +1,89 @@
+"""The network file of a calibration, with what it was fitted on in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..config import GIB, EfficiencyPart, NetworkConfig
+from ._calibrate import Calibration, Dimension
+from ._fit import Figure
+from ._rows import TOPOLOGY
+
+__all__ = ["calibrated_network", "calibration_facts"]
+
+_DIGITS = 6
+
+
+def calibrated_network(calibration: Calibration, name: str = "network", when: str = "") -> NetworkConfig:
+    """Return the network that *calibration* found; *when* it was made goes into its provenance."""
+    dimensions = calibration.dimensions
+    part = EfficiencyPart(wire=calibration.wire, collectives=calibration.costs)
+    facts = calibration_facts(calibration) | ({"when": when} if when else {})
+    return NetworkConfig(
+        (TOPOLOGY,) * len(dimensions),
+        tuple(dimension.count for dimension in dimensions),
+        tuple(
+            _rounded(1e9 / GIB / (dimension.fit.ns_per_byte.value * calibration.wire))
+            for dimension in dimensions
+        ),
+        tuple(_rounded(dimension.fit.latency_ns.value) for dimension in dimensions),
+        assumptions=(*calibration.assumptions, *calibration.undetermined),
+        efficiency=part if part.to_dict() else None,
+        calibration=facts,
+        name=name,
+    )
+
+
+def calibration_facts(calibration: Calibration) -> dict[str, Any]:
+    """Return what *calibration* rests on, as plain data: figures with intervals, errors, what is unknown."""
+    worst = max((abs(point.error) for point in calibration.points), default=0.0)
+    return {
+        "fitted-on": calibration.records.source,
+        "system": calibration.system,
+        "transfers": len(calibration.records.transfers),
+        "dimensions": [_dimension(dimension, calibration.wire) for dimension in calibration.dimensions],
+        "largest-error": _rounded(worst),
+        "points": [
+            {
+                "dimension": point.dimension,
+                "operation": point.operation,
+                "ranks": point.ranks,
+                "size-bytes": point.size_bytes,
+                "count": point.count,
+                "measured-ns": round(point.measured_ns),
+                "model-ns": round(point.model_ns),
+                "efficiency": _rounded(point.efficiency),
+            }
+            for point in calibration.points
+        ],
+        "undetermined": list(calibration.undetermined),
+        "left-out": list(calibration.records.left_out),
+    }
+
+
+def _dimension(dimension: Dimension, wire: float) -> dict[str, Any]:
+    pace, latency = dimension.fit.ns_per_byte, dimension.fit.latency_ns
+    rates = [1 / (value * wire) if value > 0 else None for value in (pace.value, pace.high, pace.low)]
+    return {
+        "name": dimension.name,
+        "ranks": dimension.count,
+        "transfers": dimension.fitted_on,
+        "bandwidth-bytes-per-ns": _interval(pace, *rates),
+        "latency-ns": _interval(latency, latency.value, latency.low, latency.high),
+    }
+
+
+def _interval(figure: Figure, value: float | None, low: float | None, high: float | None) -> dict[str, Any]:
+    known: dict[str, Any] = {"known": figure.known, "value": _maybe(value)}
+    if figure.known == "fitted":
+        known |= {"low": _maybe(low), "high": _maybe(high)}
+    return known
+
+
+def _maybe(value: float | None) -> float | None:
+    return None if value is None else _rounded(value)
+
+
+def _rounded(value: float) -> float:
+    """Return *value* with as many digits as a measurement may have."""
+    return float(f"{value:.{_DIGITS}g}")

@@ -1,0 +1,116 @@
+"""A picture of a calibration: measurements against the fit, by size, as SVG."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+
+from ...support import bytes_text, duration_text
+from ._calibrate import Calibration, Point
+
+__all__ = ["picture"]
+
+_WIDTH, _HEIGHT = 760, 460
+_LEFT, _RIGHT, _TOP, _BOTTOM = 80, 230, 40, 60
+_COLOURS = ("#2a78d6", "#c2570c", "#2e8b57", "#8a4fbf", "#b3294e", "#6b6f76")
+_STYLE = (
+    "text{font:12px system-ui,sans-serif;fill:#24292f}.grid{stroke:#d0d7de}.axis{stroke:#57606a}"
+    "svg{background:#fff}@media(prefers-color-scheme:dark){svg{background:#0d1117}text{fill:#e6edf3}"
+    ".grid{stroke:#30363d}.axis{stroke:#8b949e}}"
+)
+_Scale = Callable[[float], float]
+
+
+def picture(calibration: Calibration) -> str:
+    """Return an SVG with both axes logarithmic: dots are measured medians, lines what the network says.
+
+    Dashed is what the messages alone take, without the library's own time.
+    """
+    points = [point for point in calibration.points if point.measured_ns > 0]
+    series: dict[str, list[Point]] = defaultdict(list)
+    for point in points:
+        series[f"{point.operation}, {point.ranks} ranks, {point.dimension}"].append(point)
+    across = _scale([max(1, p.size_bytes) for p in points], _LEFT, _WIDTH - _RIGHT)
+    times = [value for p in points for value in (p.measured_ns, p.model_ns, p.wire_ns) if value > 0]
+    up = _scale(times, _HEIGHT - _BOTTOM, _TOP)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'aria-label="Fit against measurements"><style>{_STYLE}</style>',
+        f'<text x="{_LEFT}" y="22">Collectives of {escape(calibration.records.source)}: measured and '
+        "fitted</text>",
+        *_axes(points, times, across, up),
+    ]
+    for number, (name, own) in enumerate(sorted(series.items())):
+        colour = _COLOURS[number % len(_COLOURS)]
+        parts += _series(sorted(own, key=lambda p: p.size_bytes), colour, across, up)
+        parts.append(_legend(name, colour, number))
+    parts.append(
+        f'<text x="{_LEFT}" y="{_HEIGHT - 10}">Dots: median of the measurements. Lines: the network; dashed: '
+        "its messages alone.</text></svg>"
+    )
+    return "\n".join(parts) + "\n"
+
+
+def _scale(values: Sequence[float], start: float, end: float) -> _Scale:
+    low, high = (math.log10(edge) for edge in (min(values, default=1), max(values, default=10)))
+    if high - low < 1e-6:
+        low, high = low - 0.5, high + 0.5
+    low, high = low - 0.05 * (high - low), high + 0.05 * (high - low)
+    return lambda value: start + (math.log10(value) - low) / (high - low) * (end - start)
+
+
+def _axes(points: Iterable[Point], times: Sequence[float], across: _Scale, up: _Scale) -> list[str]:
+    sizes = [max(1, point.size_bytes) for point in points]
+    bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
+    parts = []
+    for value in _ticks(sizes, 2, 4):
+        x = across(value)
+        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{bottom}"/>')
+        parts.append(
+            f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{escape(bytes_text(value))}</text>'
+        )
+    for value in _ticks(times, 10, 1):
+        y = up(value)
+        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(
+            f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(duration_text(value))}</text>'
+        )
+    parts.append(f'<path class="axis" fill="none" d="M{_LEFT} {_TOP}V{bottom}H{right}"/>')
+    parts.append(f'<text x="{(_LEFT + right) / 2}" y="{bottom + 36}" text-anchor="middle">size</text>')
+    return parts
+
+
+def _ticks(values: Sequence[float], base: int, step: int) -> list[int]:
+    """Return the powers of *base* within *values*, each *step* of them, and fewer where they are many."""
+    if not values:
+        return []
+    low, high = (math.log(edge, base) for edge in (min(values), max(values)))
+    powers = range(math.ceil(low / step - 1e-9) * step, math.floor(high + 1e-9) + 1, step)
+    return [base**power for power in powers[:: max(1, len(powers) // 8)]]
+
+
+def _series(points: Sequence[Point], colour: str, across: _Scale, up: _Scale) -> list[str]:
+    def line(value: Callable[[Point], float], more: str) -> str:
+        path = " ".join(f"{across(max(1, p.size_bytes)):.1f},{up(max(1.0, value(p))):.1f}" for p in points)
+        return f'<polyline fill="none" stroke="{colour}" {more} points="{path}"/>'
+
+    dots = [
+        f'<circle cx="{across(max(1, p.size_bytes)):.1f}" cy="{up(p.measured_ns):.1f}" r="3.5" '
+        f'fill="{colour}">'
+        f"<title>{escape(p.operation)} of {escape(bytes_text(p.size_bytes))}: measured "
+        f"{escape(duration_text(p.measured_ns))}, model {escape(duration_text(p.model_ns))}</title></circle>"
+        for p in points
+    ]
+    return [
+        line(lambda p: p.wire_ns, 'stroke-dasharray="4 3"'),
+        line(lambda p: p.model_ns, 'stroke-width="1.5"'),
+        *dots,
+    ]
+
+
+def _legend(name: str, colour: str, number: int) -> str:
+    x, y = _WIDTH - _RIGHT + 16, _TOP + 12 + 18 * number
+    dot = f'<circle cx="{x}" cy="{y - 4}" r="4" fill="{colour}"/>'
+    return f'{dot}<text x="{x + 10}" y="{y}">{escape(name)}</text>'

@@ -1,0 +1,56 @@
+"""What a calibration is fitted on: how long collectives took once the last of their ranks had come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ...converter import CollectiveType
+
+__all__ = ["MUTUAL", "Call", "Records", "Transfer"]
+
+# The collectives that end on no rank before all have come: of the others, waiting and transfer look alike.
+MUTUAL = (
+    CollectiveType.ALL_REDUCE,
+    CollectiveType.ALL_GATHER,
+    CollectiveType.REDUCE_SCATTER,
+    CollectiveType.ALL_TO_ALL,
+)
+
+
+class Call(NamedTuple):
+    """A collective: its operation, such as ``all_reduce``, and the bytes that one rank gives."""
+
+    operation: str
+    size_bytes: int
+
+
+class Transfer(NamedTuple):
+    """Collectives of the global ranks *members* that moved their data without a pause, and for how long.
+
+    It is one collective, or several that followed each other so closely that the first had not ended when
+    the next was asked for. *transfer_ns* begins when the last rank had come; *wait_ns* is how much longer
+    the rank was in it that came first.
+    """
+
+    members: tuple[int, ...]
+    calls: tuple[Call, ...]
+    transfer_ns: int
+    wait_ns: int
+
+
+@dataclass(frozen=True)
+class Records:
+    """The measurements of one job: *source* says where they are from, in a few words.
+
+    *hosts* and *leaves* say on which host a rank is, and below which switch; they may lack ranks, which are
+    then taken to be anywhere. *left_out* are sentences about what was measured and cannot be used.
+    """
+
+    transfers: tuple[Transfer, ...]
+    num_ranks: int
+    source: str
+    hosts: Mapping[int, str] = field(default_factory=dict)
+    leaves: Mapping[int, str] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()

@@ -1,0 +1,75 @@
+"""What a collective costs in terms of a link: so many latencies, and so many bytes, asked of the engine.
+
+So what is fitted means the same as what is simulated with it, whatever the collective algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ...converter import microbenchmark
+from .._experiment import Detail, Experiment, WorkloadSource
+from ..backends import get_backend
+from ..config import GIB, NetworkConfig, SystemConfig
+from ._records import Call
+
+__all__ = ["TOPOLOGY", "Row", "Rows"]
+
+TOPOLOGY = "Switch"
+_BACKEND = "analytical-unaware"
+_LATENCY_NS = 1e6
+# So slow that a byte takes 10 and 20 us: times are whole ns, and a message may be a byte.
+_SLOW_NS_PER_BYTE = (10_000.0, 20_000.0)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A collective takes *fixed_ns*, and *latencies* times a link's latency, and *bytes* at its bandwidth."""
+
+    fixed_ns: float
+    latencies: float
+    bytes: float
+
+    def time_ns(self, latency_ns: float, ns_per_byte: float) -> float:
+        """Return how long that is."""
+        return self.fixed_ns + self.latencies * latency_ns + self.bytes * ns_per_byte
+
+
+@dataclass
+class Rows:
+    """Asks the engine once for each collective, with the algorithms of *system* (of one dimension)."""
+
+    system: SystemConfig
+    _known: dict[tuple[int, Call], Row] = field(default_factory=dict)
+
+    def of(self, ranks: int, calls: Sequence[Call]) -> Row:
+        """Return the row of *calls* of *ranks* ranks that follow each other without a pause.
+
+        Of these, the latency of one is seen: that of the others passes while data moves.
+        """
+        rows = [self._row(ranks, call) for call in calls]
+        return Row(
+            max(row.fixed_ns for row in rows),
+            max(row.latencies for row in rows),
+            sum(row.bytes for row in rows),
+        )
+
+    def _row(self, ranks: int, call: Call) -> Row:
+        if (ranks, call) not in self._known:
+            slow, slower = _SLOW_NS_PER_BYTE
+            base = self._time_ns(ranks, call, 0, slow)
+            moved = (self._time_ns(ranks, call, 0, slower) - base) / (slower - slow)
+            latencies = (self._time_ns(ranks, call, _LATENCY_NS, slow) - base) / _LATENCY_NS
+            fixed = base - moved * slow
+            self._known[ranks, call] = Row(max(0.0, fixed), latencies, moved)
+        return self._known[ranks, call]
+
+    def _time_ns(self, ranks: int, call: Call, latency_ns: float, ns_per_byte: float) -> int:
+        bandwidth = 1e9 / GIB / ns_per_byte
+        network = NetworkConfig((TOPOLOGY,), (ranks,), (bandwidth,), (latency_ns,))
+        workload = microbenchmark(call.operation.replace("_", "-"), ranks, max(1, call.size_bytes))
+        experiment = Experiment(
+            WorkloadSource.of_model(workload), self.system, network, backend=_BACKEND, detail=Detail.TOTALS
+        )
+        return get_backend(_BACKEND).run(experiment).makespan_ns
