@@ -18,18 +18,28 @@ from ..runner.calibration import (
     calibrate_records,
     calibrated_network,
     calibration_facts,
+    measure_network,
     picture,
     records_of_logs,
     records_of_study,
 )
 from ..runner.config import SystemConfig
-from ..support import bandwidth_text, duration_text, parse_bandwidth, parse_duration, write_file, writing
+from ..support import (
+    bandwidth_text,
+    duration_text,
+    parse_bandwidth,
+    parse_duration,
+    parse_size,
+    write_file,
+    writing,
+)
 from ._logs import are_logs
 from ._output import console, format_option, print_frame, print_json, print_next, stage
 from ._quantities import quantity
 
 __all__ = ["calibrate_command"]
 
+_LEAST_LARGEST = 1024
 _SHOWN = ["operation", "size_bytes", "count", "measured_ns", "model_ns", "error", "efficiency"]
 _COLUMNS = (
     "dimension", "operation", "ranks", "size_bytes", "count", "measured_ns", "model_ns", "messages_ns",
@@ -50,7 +60,20 @@ def _share(text: str) -> float:
 
 
 @click.command("calibrate")
-@click.argument("sources", metavar="STUDY|LOGS...", nargs=-1, required=True)
+@click.argument("sources", metavar="[STUDY|LOGS...]", nargs=-1)
+@click.option(
+    "--hosts",
+    "place",
+    metavar="FILE",
+    help="Measure the network of these hosts, as `emulate` does, or namespaces=2,link=100Mbit of this one.",
+)
+@click.option(
+    "--largest",
+    callback=quantity(parse_size),
+    default="2MiB",
+    show_default=True,
+    help="The largest message to measure with.",
+)
 @click.option(
     "-o",
     "--output",
@@ -82,6 +105,8 @@ def _share(text: str) -> float:
 def calibrate_command(
     *,
     sources: tuple[str, ...],
+    place: str | None,
+    largest: float,
     output: Path | None,
     workload: str | None,
     system: str,
@@ -90,15 +115,20 @@ def calibrate_command(
     wire: float,
     output_format: str,
 ) -> None:
-    """Fit a network to the collectives that a capture in STUDY, or production LOGS, hold.
+    """Fit a network to the collectives that a capture in STUDY, or production LOGS, hold, or measure --hosts.
 
     Waiting for the last rank is told from transfer; bandwidth and latency come with 95 % intervals, and what
     a library needs beside its messages is kept apart, by collective and size. What could not be determined
     is said. With -o, writes a network file for --network, and a picture of fit against measurements.
     """
-    records = _records(sources, workload)
+    if output is not None and output.suffix not in (".yml", ".yaml"):
+        raise UsageError(f"-o names a network YAML, and {output} does not end in .yml; choose such a name.")
+    loaded = _system(system)
+    if (place is None) == (not sources):
+        raise UsageError("Give a STUDY, or LOGS, or --hosts to measure: one of them.")
+    records = _records(sources, workload) if place is None else _measured(place, loaded, int(largest))
     found = calibrate_records(
-        records, _system(system), wire=wire, bandwidth_bytes_per_ns=bandwidth, latency_ns=latency
+        records, loaded, wire=wire, bandwidth_bytes_per_ns=bandwidth, latency_ns=latency
     )
     if output is not None:
         _write(found, output)
@@ -108,6 +138,13 @@ def calibrate_command(
         print_frame(_points(found), "csv")
     else:
         _print(found, output)
+
+
+def _measured(place: str, system: SystemConfig, largest_bytes: int) -> Records:
+    if largest_bytes < _LEAST_LARGEST:
+        raise UsageError("--largest must be 1KiB or more: smaller messages tell no bandwidth.")
+    with stage(f"measuring over {place}"):
+        return measure_network(place, system, largest_bytes=largest_bytes)
 
 
 def _records(sources: Sequence[str], workload: str | None) -> Records:
@@ -131,8 +168,6 @@ def _system(name: str) -> SystemConfig:
 
 
 def _write(found: Calibration, output: Path) -> None:
-    if output.suffix not in (".yml", ".yaml"):
-        raise UsageError(f"-o names a network YAML, and {output} does not end in .yml; choose such a name.")
     when = datetime.now(timezone.utc).isoformat(timespec="seconds")
     with writing(output, ConfigError):
         calibrated_network(found, output.stem, when).save(output)
@@ -168,6 +203,10 @@ def _print(found: Calibration, output: Path | None) -> None:
     console.print(
         "[dim]share: of its time, what the collective's messages are; the rest is its library's.[/]"
     )
+    if found.message_cost_ns is not None:
+        figures = (found.message_cost_ns.value, found.message_cost_ns.low, found.message_cost_ns.high)
+        value, low, high = map(duration_text, figures)
+        console.print(f"A message keeps its sender busy for {value} ({low} to {high}).")
     for text in found.undetermined:
         console.print(f"Not determined: {text}", markup=False, soft_wrap=True)
     for text in found.records.left_out:

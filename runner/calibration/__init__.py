@@ -7,6 +7,7 @@ from ._calibrate import calibrate_records as calibrate_records
 from ._fit import Figure as Figure
 from ._fit import LinkFit as LinkFit
 from ._log_records import log_records as log_records
+from ._measure import measure_network as measure_network
 from ._network import calibrated_network as calibrated_network
 from ._network import calibration_facts as calibration_facts
 from ._picture import picture as picture
@@ -31,6 +32,7 @@ __all__ = [
     "calibrated_network",
     "calibration_facts",
     "log_records",
+    "measure_network",
     "picture",
     "records_of_logs",
     "records_of_study",

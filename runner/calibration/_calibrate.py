@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...errors import ConfigError
-from ...support import bandwidth_text, count_text, duration_text
-from ..config import SystemConfig
-from ._fit import REPEATED, Cell, Figure, LinkFit, can_tell_apart, fit_link
+from ...support import bandwidth_text, bytes_text, count_text, duration_text
+from ..config import EfficiencyPart, SystemConfig
+from ._fit import REPEATED, Cell, Figure, LinkFit, can_tell_apart, figure_of, fit_link
 from ._levels import Level, levels_of
-from ._records import Call, Records
+from ._records import MESSAGE, Call, Records
 from ._rows import Rows
 
 __all__ = ["Calibration", "Dimension", "Point", "calibrate_records"]
 
 _SURE = 1.5  # how many times the high end of an interval may be the low one, for a figure to lead
 _DETERMINED = 20.0  # and to be told at all
-_BENDS = 0.05  # a line that takes so much longer than measured is no line
+_TOLD = 3.0  # and of what a message costs, to be written
+_OVER = 0.1  # a size that takes so much less than the model says is named
 _WORTH = 0.02  # what a collective takes beyond its messages, to be told
 
 
@@ -71,7 +72,8 @@ class Dimension:
 class Calibration:
     """What was fitted: dimensions, the innermost first, every measured point, and what is not known.
 
-    *costs* has, by operation, what the library needs at each size. *undetermined* and *assumptions* are
+    *costs* has, by operation, what the library needs at each size, *message_cost_ns* for how long a message
+    keeps its sender from the next, if that was measured. *undetermined* and *assumptions* are
     sentences.
     """
 
@@ -81,6 +83,7 @@ class Calibration:
     dimensions: tuple[Dimension, ...]
     points: tuple[Point, ...]
     costs: dict[str, tuple[tuple[int, int], ...]]
+    message_cost_ns: Figure | None
     undetermined: tuple[str, ...]
     assumptions: tuple[str, ...]
 
@@ -110,7 +113,8 @@ def calibrate_records(
     """
     if not records.transfers:
         raise ConfigError(_nothing(records))
-    rows = Rows(system)
+    message_cost, unsure = _message_cost(records)
+    rows = Rows(system, round(message_cost.value) if message_cost else 0)
     levels, why = levels_of(records)
     chosen, notes = _usable_levels(records, levels)
     given = None if bandwidth_bytes_per_ns is None else 1 / (bandwidth_bytes_per_ns * wire)
@@ -121,6 +125,10 @@ def calibrate_records(
         undetermined += _undetermined(level.name, fit, groups)
         dimensions.append(Dimension(level.name, level.count, fit, len(places)))
         points += _points(level.name, groups, fit)
+    costs = _costs(points)
+    part = EfficiencyPart(collectives=costs)
+    points = [replace(one, cost_ns=part.cost_ns(one.operation, one.size_bytes)) for one in points]
+    undetermined += _faster(points)
     if why:
         undetermined.append(f"Dimensions: {why}.")
     return Calibration(
@@ -129,13 +137,27 @@ def calibrate_records(
         wire,
         tuple(dimensions),
         tuple(points),
-        _costs(points),
-        (*undetermined, *notes),
+        costs,
+        message_cost,
+        (*undetermined, *unsure, *notes),
         (
             f"The network was fitted to {records.source}, with the collective algorithms of the system "
             f"'{system.name}' as 'analytical-unaware' simulates them; with others its figures mean less.",
         ),
     )
+
+
+def _message_cost(records: Records) -> tuple[Figure | None, list[str]]:
+    """Return what a message costs its sender, None if that was not measured or is not known; and why not."""
+    if not records.message_costs_ns:
+        return None, []
+    figure = figure_of(records.message_costs_ns)
+    if figure.spread <= _TOLD:
+        return figure, []
+    return None, [
+        f"What a message costs its sender: measurements lie between {duration_text(figure.low)} and "
+        f"{duration_text(figure.high)}, and none was written."
+    ]
 
 
 def _nothing(records: Records) -> str:
@@ -192,14 +214,14 @@ def _groups(records: Records, places: Sequence[int], rows: Rows) -> list[_Group]
         _Group(
             ranks,
             calls,
-            Cell(_name(ranks, calls), rows.of(ranks, calls), np.array(taken, dtype=float)),
+            Cell(_kind(ranks, calls), rows.of(ranks, calls), np.array(taken, dtype=float)),
         )
         for (ranks, calls), taken in sorted(times.items())
     ]
 
 
-def _name(ranks: int, calls: Sequence[Call]) -> str:
-    return " + ".join(f"{call.operation} {call.size_bytes}" for call in calls) + f" of {ranks}"
+def _kind(ranks: int, calls: Sequence[Call]) -> str:
+    return " + ".join(call.operation for call in calls) + f" of {ranks}"
 
 
 def _level_fit(
@@ -215,18 +237,11 @@ def _level_fit(
             f"{_rate(fit.ns_per_byte.high)} to {_rate(fit.ns_per_byte.low)}. Give --bandwidth, or "
             "records with larger messages."
         )
-    if any(_too_long(cell, fit) for cell in cells):
-        return fit_link(cells, latency_ns, ns_per_byte, envelope=True)
     return fit
 
 
 def _rate(ns_per_byte: float) -> str:
     return bandwidth_text(1 / ns_per_byte) if ns_per_byte > 0 else "no limit"
-
-
-def _too_long(cell: Cell, fit: LinkFit) -> bool:
-    over = cell.row.time_ns(fit.latency_ns.value, fit.ns_per_byte.value) - cell.median_ns
-    return cell.repeated and over > max(_BENDS * cell.median_ns, 3 * cell.error_ns)
 
 
 def _leading(
@@ -305,6 +320,20 @@ def _points(name: str, groups: Sequence[_Group], fit: LinkFit) -> list[Point]:
     return points
 
 
+def _faster(points: Sequence[Point]) -> list[str]:
+    """Return a sentence if sizes that were measured often take much less than the network file says."""
+    over = [point for point in points if point.count >= REPEATED and point.error > _OVER]
+    if not over:
+        return []
+    worst = max(over, key=lambda point: point.error)
+    return [
+        f"What makes {count_text(len(over), 'size')} faster than latency and bandwidth allow: the network "
+        f"file says {duration_text(worst.model_ns)} for {worst.operation} of "
+        f"{bytes_text(worst.size_bytes)}, which took {duration_text(worst.measured_ns)}. Caches and links "
+        "that let bursts pass do that; for such sizes it is too slow."
+    ]
+
+
 def _costs(points: Sequence[Point]) -> dict[str, tuple[tuple[int, int], ...]]:
     """Return by operation what it takes beyond its messages at each size that was measured often.
 
@@ -312,7 +341,7 @@ def _costs(points: Sequence[Point]) -> dict[str, tuple[tuple[int, int], ...]]:
     """
     found: dict[str, dict[int, list[Point]]] = defaultdict(lambda: defaultdict(list))
     for point in points:
-        if point.count >= REPEATED:
+        if point.count >= REPEATED and point.operation != MESSAGE:
             found[point.operation][point.size_bytes].append(point)
     curves = {}
     for operation, sizes in sorted(found.items()):

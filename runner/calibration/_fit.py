@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ._rows import Row
 
-__all__ = ["REPEATED", "Cell", "Figure", "LinkFit", "can_tell_apart", "fit_link"]
+__all__ = ["REPEATED", "Cell", "Figure", "LinkFit", "can_tell_apart", "figure_of", "fit_link"]
 
 _Floats = npt.NDArray[np.float64]
 
@@ -31,14 +31,18 @@ REPEATED = 3
 _UNREPEATED = 0.1  # the relative error of a size that was measured less often
 _APART = 4.0  # from the smallest to the largest, bytes per latency must differ so to be told apart
 _FEW_SIZES = 4
-_BELOW = 20.0  # how much more it counts to take longer than measured, where the line must be an envelope
+_BENDS = 0.05  # a line that is further off from sizes measured often is no line
+_LARGE = 16  # then those count that are at least this part of the largest
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Repetitions of the same collectives among as many ranks: the row they are, and their times."""
+    """Repetitions of the same collectives among as many ranks: the row they are, and their times.
 
-    key: str
+    Those of a *kind* differ in their sizes alone.
+    """
+
+    kind: str
     row: Row
     times_ns: _Floats
 
@@ -85,24 +89,72 @@ class LinkFit:
 
 
 def fit_link(
-    cells: Sequence[Cell],
-    latency_ns: float | None = None,
-    ns_per_byte: float | None = None,
-    *,
-    envelope: bool = False,
+    cells: Sequence[Cell], latency_ns: float | None = None, ns_per_byte: float | None = None
 ) -> LinkFit:
     """Return the link that explains *cells*; a figure that is given is taken as it is.
 
-    Where the sizes are too much alike to tell latency from bandwidth, the latency is unknown, and 0. With
-    *envelope*, no size that was measured often takes much longer than measured: losses come on top.
+    Where the sizes are too much alike to tell latency from bandwidth, the latency is unknown, and 0. Where
+    one line does not fit all sizes, the bandwidth is what another byte costs the largest.
     """
-    rows = np.array([(cell.row.latencies, cell.row.bytes) for cell in cells], dtype=float)
+    line = _fit_line(cells, latency_ns, ns_per_byte)
+    if ns_per_byte is not None or not any(_is_off(cell, line) for cell in cells):
+        return line
+    pace = _slope(cells)
+    if pace is None:
+        return line
+    return LinkFit(_fit_line(cells, latency_ns, pace.value).latency_ns, pace)
+
+
+def _slope(cells: Sequence[Cell]) -> Figure | None:
+    """Return what another byte costs the largest of *cells*; None unless a kind has two sizes of these.
+
+    It is the median of all kinds: between the least and the most of those that are large.
+    """
+    most = max(cell.row.bytes for cell in cells)
+    kinds: dict[str, list[Cell]] = {}
+    for cell in sorted(cells, key=lambda cell: cell.row.bytes):
+        if cell.row.bytes * _LARGE >= most and cell.repeated:
+            kinds.setdefault(cell.kind, []).append(cell)
+    pairs = [(own[0], own[-1]) for own in kinds.values() if own[-1].row.bytes >= _APART * own[0].row.bytes]
+    if not pairs:
+        return None
+    random = np.random.default_rng(_SEED)
+
+    def slope(small: Cell, large: Cell, small_ns: _Floats, large_ns: _Floats) -> _Floats:
+        fixed = large.row.fixed_ns - small.row.fixed_ns
+        found: _Floats = (large_ns - small_ns - fixed) / (large.row.bytes - small.row.bytes)
+        return found
+
+    def drawn(cell: Cell) -> _Floats:
+        medians: _Floats = np.median(random.choice(cell.times_ns, (_DRAWS, len(cell.times_ns))), axis=1)
+        return medians
+
+    middle = [slope(a, b, np.array(a.median_ns), np.array(b.median_ns)) for a, b in pairs]
+    value = float(np.median(middle))
+    if value <= 0:
+        return None
+    chosen = random.integers(0, len(pairs), (_DRAWS, len(pairs)))
+    table = np.stack([slope(a, b, drawn(a), drawn(b)) for a, b in pairs], axis=1)
+    return _figure(value, np.median(np.take_along_axis(table, chosen, axis=1), axis=1))
+
+
+def _is_off(cell: Cell, line: LinkFit) -> bool:
+    said = cell.row.time_ns(line.latency_ns.value, line.ns_per_byte.value)
+    return cell.repeated and abs(said - cell.median_ns) > max(_BENDS * cell.median_ns, 3 * cell.error_ns)
+
+
+def _table(cells: Sequence[Cell]) -> _Floats:
+    return np.array([(cell.row.latencies, cell.row.bytes) for cell in cells], dtype=float).reshape(-1, 2)
+
+
+def _fit_line(cells: Sequence[Cell], latency_ns: float | None, ns_per_byte: float | None) -> LinkFit:
+    """Return the one line that fits *cells*."""
+    rows = _table(cells)
     fixed = np.array([cell.row.fixed_ns for cell in cells])
     medians = np.array([cell.median_ns for cell in cells])
     shares = np.array([np.hypot(cell.error_ns / max(cell.median_ns, 1.0), _LEAST_ERROR) for cell in cells])
     held = _held(rows, latency_ns, ns_per_byte)
-    below = np.array([_BELOW if envelope and cell.repeated else 1.0 for cell in cells])
-    columns = _Columns(rows, medians - fixed, shares, below)
+    columns = _Columns(rows, medians - fixed, shares)
     best = _solve(columns.of(np.arange(len(cells))[None]), held)[0]
     off = _misfit(columns, best)
     draws = _draws(cells, columns, fixed, held, off) if np.isnan(held).any() else np.empty((0, 2))
@@ -116,6 +168,13 @@ def fit_link(
         else:
             figures.append(_figure(value, draws[:, place]))
     return LinkFit(*figures)
+
+
+def figure_of(values: Sequence[float]) -> Figure:
+    """Return the median of *values*, not below 0, with its interval."""
+    random = np.random.default_rng(_SEED)
+    medians = np.median(random.choice(np.array(values), (_DRAWS, len(values))), axis=1)
+    return _figure(max(0.0, float(np.median(values))), medians)
 
 
 def can_tell_apart(rows: _Floats) -> bool:
@@ -134,20 +193,16 @@ def _held(rows: _Floats, latency_ns: float | None, ns_per_byte: float | None) ->
 
 @dataclass(frozen=True)
 class _Columns:
-    """What is fitted to, by size, or by draw and size; *shares* are the relative errors.
-
-    Where *below* is more than 1, so much more it counts if the line lies above the measurement.
-    """
+    """What is fitted to, by size, or by draw and size; *shares* are the relative errors."""
 
     rows: _Floats
     times: _Floats
     shares: _Floats
-    below: _Floats
 
     def of(self, chosen: npt.NDArray[np.intp], times: _Floats | None = None) -> _Columns:
         """Return the columns of the *chosen* sizes (draws, sizes), with the *times* of each draw if given."""
         drawn = self.times[chosen] if times is None else np.take_along_axis(times, chosen, axis=1)
-        return _Columns(self.rows[chosen], drawn, self.shares[chosen], self.below[chosen])
+        return _Columns(self.rows[chosen], drawn, self.shares[chosen])
 
 
 def _solve(columns: _Columns, held: _Floats) -> _Floats:
@@ -168,8 +223,6 @@ def _solve(columns: _Columns, held: _Floats) -> _Floats:
         usual = np.median(np.abs(left), axis=1, keepdims=True) * 1.4826
         usual = np.ones_like(usual) if few else np.maximum(1.0, usual)
         weights = np.minimum(1.0, _HUBER * usual / np.maximum(np.abs(left), 1e-12))
-        over = (left < 0) & (columns.below > 1)
-        weights = np.where(over, columns.below * np.abs(left).clip(1, 10), weights)
     return solution
 
 

@@ -17,7 +17,12 @@ _DIGITS = 6
 def calibrated_network(calibration: Calibration, name: str = "network", when: str = "") -> NetworkConfig:
     """Return the network that *calibration* found; *when* it was made goes into its provenance."""
     dimensions = calibration.dimensions
-    part = EfficiencyPart(wire=calibration.wire, collectives=calibration.costs)
+    message_cost = calibration.message_cost_ns
+    part = EfficiencyPart(
+        wire=calibration.wire,
+        message_cost_ns=round(message_cost.value) if message_cost else 0,
+        collectives=calibration.costs,
+    )
     facts = calibration_facts(calibration) | ({"when": when} if when else {})
     return NetworkConfig(
         (TOPOLOGY,) * len(dimensions),
@@ -42,6 +47,7 @@ def calibration_facts(calibration: Calibration) -> dict[str, Any]:
         "system": calibration.system,
         "transfers": len(calibration.records.transfers),
         "dimensions": [_dimension(dimension, calibration.wire) for dimension in calibration.dimensions],
+        **_message_cost(calibration.message_cost_ns),
         "largest-error": _rounded(worst),
         "points": [
             {
@@ -59,6 +65,12 @@ def calibration_facts(calibration: Calibration) -> dict[str, Any]:
         "undetermined": list(calibration.undetermined),
         "left-out": list(calibration.records.left_out),
     }
+
+
+def _message_cost(figure: Figure | None) -> dict[str, Any]:
+    if figure is None:
+        return {}
+    return {"message-cost-ns": _interval(figure, figure.value, figure.low, figure.high)}
 
 
 def _dimension(dimension: Dimension, wire: float) -> dict[str, Any]:

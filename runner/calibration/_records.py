@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ...converter import CollectiveType
 
-__all__ = ["MUTUAL", "Call", "Records", "Transfer"]
+__all__ = ["MESSAGE", "MUTUAL", "Call", "Records", "Transfer"]
 
 # The collectives that end on no rank before all have come: of the others, waiting and transfer look alike.
 MUTUAL = (
@@ -17,10 +17,12 @@ MUTUAL = (
     CollectiveType.REDUCE_SCATTER,
     CollectiveType.ALL_TO_ALL,
 )
+MESSAGE = "message"
+"""The operation of a message from one rank to another."""
 
 
 class Call(NamedTuple):
-    """A collective: its operation, such as ``all_reduce``, and the bytes that one rank gives."""
+    """A collective, or a message: its operation, such as ``all_reduce``, and the bytes that a rank gives."""
 
     operation: str
     size_bytes: int
@@ -46,6 +48,7 @@ class Records:
 
     *hosts* and *leaves* say on which host a rank is, and below which switch; they may lack ranks, which are
     then taken to be anywhere. *left_out* are sentences about what was measured and cannot be used.
+    *message_costs_ns* are measurements of how long a message keeps its sender from sending the next.
     """
 
     transfers: tuple[Transfer, ...]
@@ -54,3 +57,4 @@ class Records:
     hosts: Mapping[int, str] = field(default_factory=dict)
     leaves: Mapping[int, str] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
+    message_costs_ns: tuple[float, ...] = ()

@@ -1,4 +1,4 @@
-"""The transfers of a result whose ranks have one clock: an emulated run, or a simulated one."""
+"""The transfers of a result: an emulated run, or a simulated one."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ __all__ = ["result_records"]
 def result_records(
     result: Result, workload: Workload, source: str, hosts: Mapping[int, str] | None = None
 ) -> Records:
-    """Return the transfers of *result*, each from when its last rank came to when its last rank left.
+    """Return the transfers of *result*: how long each collective took on the rank that came last.
 
-    Collectives of a group of which one begins before another has ended are one transfer.
+    That is the one on which it took least, so that clocks of hosts need not agree. Collectives of a group of
+    which on each rank one begins before another has ended are one transfer.
     """
     calls = result.collectives[result.collectives["comm_type"].isin(MUTUAL)]
     everyone = tuple(range(workload.num_ranks))
@@ -31,24 +32,23 @@ def result_records(
 
 
 def _transfers(calls: pd.DataFrame, members: tuple[int, ...]) -> list[Transfer]:
-    table = calls.groupby("collective").agg(
-        comm_type=("comm_type", "first"),
-        size_bytes=("size_bytes", "first"),
-        first_ns=("start_ns", "min"),
-        last_ns=("start_ns", "max"),
-        end_ns=("end_ns", "max"),
-    )
     found: list[Transfer] = []
-    named: list[Call] = []
-    first_ns = last_ns = end_ns = -1
-    for row in table.sort_values(["last_ns", "end_ns"]).itertuples(index=False):
-        if named and row.last_ns >= end_ns:
-            found.append(Transfer(members, tuple(named), end_ns - last_ns, last_ns - first_ns))
-            named = []
-        if not named:
-            first_ns, last_ns = int(row.first_ns), int(row.last_ns)
-        named.append(Call(CollectiveType(int(row.comm_type)).name.lower(), int(row.size_bytes)))
-        end_ns = max(end_ns, int(row.end_ns))
-    if named:
-        found.append(Transfer(members, tuple(named), end_ns - last_ns, last_ns - first_ns))
-    return found
+    under_way: list[pd.DataFrame] = []
+    columns = ["collective", "comm_type", "size_bytes", "start_ns", "end_ns"]
+    for _, call in calls.set_index("rank")[columns].groupby("collective", sort=True):
+        ordered = call.sort_index()
+        if under_way and (ordered["start_ns"] >= under_way[-1]["end_ns"]).any():
+            found.append(_transfer(under_way, members))
+            under_way = []
+        under_way.append(ordered)
+    return [*found, _transfer(under_way, members)] if under_way else found
+
+
+def _transfer(calls: list[pd.DataFrame], members: tuple[int, ...]) -> Transfer:
+    ends = pd.concat([call["end_ns"] for call in calls], axis=1).max(axis=1)
+    took = ends - calls[0]["start_ns"]
+    named = tuple(
+        Call(CollectiveType(int(call["comm_type"].iloc[0])).name.lower(), int(call["size_bytes"].iloc[0]))
+        for call in calls
+    )
+    return Transfer(members, named, int(took.min()), int(took.max() - took.min()))

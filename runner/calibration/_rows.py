@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from ...converter import microbenchmark
 from .._experiment import Detail, Experiment, WorkloadSource
 from ..backends import get_backend
-from ..config import GIB, NetworkConfig, SystemConfig
-from ._records import Call
+from ..config import GIB, EfficiencyPart, NetworkConfig, SystemConfig
+from ._records import MESSAGE, Call
 
 __all__ = ["TOPOLOGY", "Row", "Rows"]
 
@@ -38,9 +38,13 @@ class Row:
 
 @dataclass
 class Rows:
-    """Asks the engine once for each collective, with the algorithms of *system* (of one dimension)."""
+    """Asks the engine once for each collective, with the algorithms of *system* (of one dimension).
+
+    Each message keeps its sender busy for *message_cost_ns*.
+    """
 
     system: SystemConfig
+    message_cost_ns: int = 0
     _known: dict[tuple[int, Call], Row] = field(default_factory=dict)
 
     def of(self, ranks: int, calls: Sequence[Call]) -> Row:
@@ -65,11 +69,15 @@ class Rows:
             self._known[ranks, call] = Row(max(0.0, fixed), latencies, moved)
         return self._known[ranks, call]
 
-    def _time_ns(self, ranks: int, call: Call, latency_ns: float, ns_per_byte: float) -> int:
+    def _time_ns(self, ranks: int, call: Call, latency_ns: float, ns_per_byte: float) -> float:
         bandwidth = 1e9 / GIB / ns_per_byte
-        network = NetworkConfig((TOPOLOGY,), (ranks,), (bandwidth,), (latency_ns,))
-        workload = microbenchmark(call.operation.replace("_", "-"), ranks, max(1, call.size_bytes))
+        part = EfficiencyPart(message_cost_ns=self.message_cost_ns)
+        network = NetworkConfig((TOPOLOGY,), (ranks,), (bandwidth,), (latency_ns,), efficiency=part)
+        there_and_back = call.operation == MESSAGE
+        pattern = "ping-pong" if there_and_back else call.operation.replace("_", "-")
+        workload = microbenchmark(pattern, ranks, max(1, call.size_bytes))
         experiment = Experiment(
             WorkloadSource.of_model(workload), self.system, network, backend=_BACKEND, detail=Detail.TOTALS
         )
-        return get_backend(_BACKEND).run(experiment).makespan_ns
+        makespan_ns = get_backend(_BACKEND).run(experiment).makespan_ns
+        return makespan_ns / 2 if there_and_back else makespan_ns

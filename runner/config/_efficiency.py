@@ -77,6 +77,17 @@ class EfficiencyPart:
             }
         return known
 
+    def cost_ns(self, operation: str, size_bytes: int) -> float:
+        """Return what *operation* takes beyond its messages, by the rule that the engine has."""
+        points = self.collectives.get(operation, ())
+        if not points:
+            return 0.0
+        if size_bytes <= points[0][0] or len(points) == 1:
+            return float(points[0][1])
+        place = next((at for at, (size, _) in enumerate(points) if size >= size_bytes), len(points) - 1)
+        (left, left_ns), (right, right_ns) = points[place - 1 : place + 1]
+        return max(0.0, left_ns + (right_ns - left_ns) / (right - left) * (size_bytes - left))
+
     def costs(self) -> dict[int, list[tuple[int, int]]]:
         """Return the curves by Chakra's number of the operation."""
         return {int(CollectiveType[name.upper()]): list(points) for name, points in self.collectives.items()}

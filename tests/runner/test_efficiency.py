@@ -61,10 +61,15 @@ def test_between_sizes_the_time_is_linear_and_beyond_them_it_grows_on():
     def own(size):
         return (run(size=size, collectives=curve).makespan_ns - run(size=size).makespan_ns) / REPEATS
 
-    assert [own(size) for size in (10, 1000, 1500, 3000, 8000)] == [500, 500, 1000, 1500, 1500]
+    sizes = (10, 1000, 1500, 3000, 8000)
+    assert [own(size) for size in sizes] == [500, 500, 1000, 1500, 1500]
+    part = EfficiencyPart.from_mapping({"collectives": curve})
+    assert [part.cost_ns("all_reduce", size) for size in sizes] == [500, 500, 1000, 1500, 1500]
+    assert part.cost_ns("all_gather", 1000) == 0
     growing = {"all_reduce": [[1000, 500], [2000, 1500]]}
     plain, more = run(size=4000), run(size=4000, collectives=growing)
     assert (more.makespan_ns - plain.makespan_ns) / REPEATS == 3500
+    assert EfficiencyPart.from_mapping({"collectives": growing}).cost_ns("all_reduce", 4000) == 3500
 
 
 def test_it_is_written_back_as_it_was():

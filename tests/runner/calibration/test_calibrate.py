@@ -248,3 +248,24 @@ def test_sizes_that_contradict_each_other_are_no_bandwidth():
     transfers = (transfer("all_reduce", 1 << 20, 50_000_000), transfer("all_reduce", 1 << 24, 1_000_000))
     with pytest.raises(ConfigError, match="too small, or too few"):
         calibrate_records(Records(transfers, 2, "two"), SYSTEM)
+
+
+def test_a_link_that_lets_bursts_pass_has_the_bandwidth_of_large_messages():
+    def taken(size):
+        return round(max(40_000, 20_000 + (size - 65_536) * 10))
+
+    transfers = [transfer("all_reduce", size, taken(size) + odd) for size in SIZES for odd in range(5)]
+    transfers += [transfer("all_gather", size, taken(size) + odd) for size in SIZES for odd in range(5)]
+    found = calibrate_records(Records(tuple(transfers), 2, "a shaped link"), SYSTEM)
+    assert rate(found.dimensions[0])[0] == pytest.approx(0.1, rel=0.02)
+    assert any("bursts" in text for text in found.undetermined)
+
+
+def test_what_a_message_costs_its_sender_comes_back_or_is_not_written():
+    records = measured(workload(every_size(), 2), network())
+    steady = calibrate_records(replace(records, message_costs_ns=(9_000.0, 10_000.0, 11_000.0)), SYSTEM)
+    assert steady.message_cost_ns.value == 10_000
+    assert calibrated_network(steady).efficiency.message_cost_ns == 10_000
+    loose = calibrate_records(replace(records, message_costs_ns=(0.0, 10_000.0, 900_000.0)), SYSTEM)
+    assert loose.message_cost_ns is None
+    assert any("costs its sender" in text for text in loose.undetermined)

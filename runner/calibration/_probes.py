@@ -1,0 +1,179 @@
+"""The messages and collectives that measure a network: a workload, and what its result says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...converter import CollectiveType, EdgeKind, Graph, NodeType, Workload
+from .._result import Result
+from ._levels import Level, levels_of
+from ._records import MESSAGE, MUTUAL, Call, Records, Transfer
+from ._result_records import result_records
+
+__all__ = ["LARGEST_BYTES", "Probes", "probe_records", "probes"]
+
+LARGEST_BYTES = 2 << 20
+_SMALLEST_BYTES = 64
+_REPEATS = 4
+_BURST = 32  # messages one after the other, of which only the first has to wait for the latency
+_BARRIER = Call("all_reduce", _SMALLEST_BYTES)
+_MESSAGE_LANE, _RECEIVE_LANE = 500, 600
+
+
+class Exchange(NamedTuple):
+    """Messages to a peer and one back: nodes of *rank*, the first send and the receive at the end."""
+
+    rank: int
+    peer: int
+    size_bytes: int
+    messages: int
+    first_send: int
+    receive: int
+
+
+@dataclass(frozen=True)
+class Probes:
+    """The workload that measures, and where in it messages go there and back."""
+
+    workload: Workload
+    exchanges: tuple[Exchange, ...]
+
+
+@dataclass
+class _Rank:
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    edges: list[tuple[int, int, int]] = field(default_factory=list)
+    tail: list[int] = field(default_factory=list)
+
+    def add(self, kind: NodeType, name: str, **columns: Any) -> int:
+        """Append a node behind all that came before its phase."""
+        number = len(self.nodes)
+        self.nodes.append(
+            {"node_id": number, "name": name, "operator": name, "type": kind, "kind": "communication"}
+            | columns
+        )
+        self.edges += [(source, number, int(EdgeKind.DATA)) for source in self.tail]
+        return number
+
+
+def probes(
+    num_ranks: int,
+    hosts: Mapping[int, str],
+    leaves: Mapping[int, str],
+    *,
+    largest_bytes: int = LARGEST_BYTES,
+    repeats: int = _REPEATS,
+) -> Probes:
+    """Return what measures a network of *num_ranks*: for each level messages, bursts of them and collectives.
+
+    Nothing is under way beside what is measured: all ranks meet before each of them.
+    """
+    levels, _ = levels_of(Records((), num_ranks, "", hosts, leaves))
+    members = {number: _members(level) for number, level in enumerate(levels, start=1)}
+    ranks = [_Rank() for _ in range(num_ranks)]
+    sizes = _sizes(largest_bytes)
+    exchanges = []
+    for _ in range(repeats):
+        for group, among in members.items():
+            for size in sizes:
+                exchanges.append(_exchange(ranks, among[0], among[1], size, 1))
+                for kind in MUTUAL:
+                    _collective(ranks, Call(kind.name.lower(), size), group, among)
+            exchanges.append(_exchange(ranks, among[0], among[1], _SMALLEST_BYTES, _BURST))
+    graphs = tuple(Graph.build(rank, part.nodes, part.edges) for rank, part in enumerate(ranks))
+    workload = Workload(graphs, np.arange(num_ranks, dtype=np.int32), members, {"source": "calibration"})
+    return Probes(workload, tuple(exchanges))
+
+
+def _sizes(largest_bytes: int) -> list[int]:
+    sizes = [_SMALLEST_BYTES]
+    while sizes[-1] * 8 <= largest_bytes:
+        sizes.append(sizes[-1] * 8)
+    return sizes if sizes[-1] == largest_bytes else [*sizes, largest_bytes]
+
+
+def _members(level: Level) -> tuple[int, ...]:
+    """Return ranks that differ at *level* alone: of each unit below rank 0's switch the first."""
+    first: dict[int, int] = {}
+    for rank, unit in enumerate(level.units):
+        if level.above[rank] == level.above[0]:
+            first.setdefault(unit, rank)
+    return tuple(sorted(first.values()))
+
+
+def _meet(ranks: Sequence[_Rank]) -> None:
+    _collective(ranks, _BARRIER, 0, range(len(ranks)))
+
+
+def _collective(ranks: Sequence[_Rank], call: Call, group: int, members: Sequence[int]) -> None:
+    if group:
+        _meet(ranks)
+    kind = int(CollectiveType[call.operation.upper()])
+    for rank in members:
+        columns = {
+            "comm_type": kind,
+            "comm_size_bytes": call.size_bytes,
+            "group": group,
+            "stream": 100 + group,
+        }
+        ranks[rank].tail = [ranks[rank].add(NodeType.COMM_COLL, call.operation, **columns)]
+
+
+def _exchange(ranks: Sequence[_Rank], source: int, target: int, size: int, messages: int) -> Exchange:
+    """Let *source* send so many *messages* to *target*, which answers with one of the same size."""
+    _meet(ranks)
+    there, back = ranks[source], ranks[target]
+    sends = [_send(there, target, size, tag) for tag in range(messages)]
+    back.tail = [_receive(back, source, size, tag) for tag in range(messages)]
+    back.tail = [_send(back, source, size, messages)]
+    received = _receive(there, target, size, messages)
+    there.tail = [*sends, received]
+    return Exchange(source, target, size, messages, sends[0], received)
+
+
+def _send(rank: _Rank, target: int, size: int, tag: int) -> int:
+    columns = {"comm_dst": target, "comm_size_bytes": size, "comm_tag": tag, "stream": _MESSAGE_LANE + tag}
+    return rank.add(NodeType.COMM_SEND, "send", **columns)
+
+
+def _receive(rank: _Rank, source: int, size: int, tag: int) -> int:
+    columns = {"comm_src": source, "comm_size_bytes": size, "comm_tag": tag, "stream": _RECEIVE_LANE + tag}
+    return rank.add(NodeType.COMM_RECV, "receive", **columns)
+
+
+def probe_records(
+    made: Probes, result: Result, source: str, hosts: Mapping[int, str], leaves: Mapping[int, str]
+) -> Records:
+    """Return what *result*, of the workload of *made*, tells.
+
+    A message takes half of there and back, so that one clock measures it.
+    """
+    records = result_records(result, made.workload, source, hosts)
+    nodes = result.nodes.set_index(["rank", "node_id"])
+    starts, ends = nodes["start_ns"].to_dict(), nodes["end_ns"].to_dict()
+    singles: dict[tuple[int, int], list[int]] = {}
+    bursts: list[tuple[Exchange, int]] = []
+    messages = []
+    for exchange in made.exchanges:
+        took = int(ends[exchange.rank, exchange.receive] - starts[exchange.rank, exchange.first_send])
+        if exchange.messages > 1:
+            bursts.append((exchange, took))
+            continue
+        call = Call(MESSAGE, exchange.size_bytes)
+        messages.append(Transfer((exchange.rank, exchange.peer), (call,), took // 2, 0))
+        if exchange.size_bytes == _SMALLEST_BYTES:
+            singles.setdefault((exchange.rank, exchange.peer), []).append(took)
+    costs = tuple(
+        (took - float(np.median(singles[exchange.rank, exchange.peer]))) / (exchange.messages - 1)
+        for exchange, took in bursts
+    )
+    return replace(
+        records,
+        transfers=(*messages, *records.transfers),
+        leaves=leaves,
+        message_costs_ns=costs,
+    )

@@ -1,0 +1,92 @@
+"""What counts as a transfer: of captures, where the lanes of collectives overlap, and of logs."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from chakrascope.converter import EdgeKind, Graph, NodeType, Workload, match_logs, read_logs
+from chakrascope.errors import ConfigError
+from chakrascope.runner.calibration import log_records, workload_records
+
+from .known import node
+
+ALL_REDUCE, BROADCAST = 0, 5
+CAPTURED = {"measured_step_ns": {}}
+
+
+def rank_graph(rank, calls):
+    """Return a graph whose host asks for each of *calls*: (ns before, duration, bytes, type)."""
+    nodes, edges, hosts, comms = [], [], [], []
+    for before, duration, size, kind in calls:
+        nodes.append(node(len(nodes), NodeType.COMP, duration_ns=before))
+        hosts.append(len(nodes) - 1)
+        more = {"comm_type": kind, "comm_size_bytes": size, "stream": 100, "duration_ns": duration}
+        nodes.append(node(len(nodes), NodeType.COMM_COLL, **more))
+        comms.append(len(nodes) - 1)
+    edges = [(host, comm, int(EdgeKind.COMM_ISSUE)) for host, comm in zip(hosts, comms, strict=True)]
+    for chain in (hosts, comms):
+        edges += [(a, b, int(EdgeKind.STREAM_ORDER)) for a, b in pairwise(chain)]
+    return Graph.build(rank, nodes, edges)
+
+
+def captured(*ranks, metadata=CAPTURED):
+    graphs = tuple(rank_graph(rank, calls) for rank, calls in enumerate(ranks))
+    return Workload(graphs, np.arange(len(ranks), dtype=np.int32), {}, dict(metadata))
+
+
+def summary(records):
+    return [(len(one.calls), one.transfer_ns, one.wait_ns) for one in records.transfers]
+
+
+def test_the_rank_that_came_last_waited_for_nobody():
+    early, late = (1000, 9000, 64, ALL_REDUCE), (8000, 2000, 64, ALL_REDUCE)
+    assert summary(workload_records(captured([early], [late]), "x")) == [(1, 2000, 7000)]
+
+
+def test_collectives_that_were_asked_for_meanwhile_are_one_transfer():
+    calls = [(1000, 5000, 64, ALL_REDUCE), (100, 3000, 128, ALL_REDUCE), (90_000, 4000, 64, ALL_REDUCE)]
+    assert summary(workload_records(captured(calls, calls), "x")) == [(2, 8000, 0), (1, 4000, 0)]
+
+
+def test_one_rank_that_asks_later_begins_a_transfer():
+    first = [(1000, 5000, 64, ALL_REDUCE), (100, 9000, 64, ALL_REDUCE)]
+    second = [(1000, 5000, 64, ALL_REDUCE), (9000, 2000, 64, ALL_REDUCE)]
+    assert summary(workload_records(captured(first, second), "x")) == [(1, 5000, 0), (1, 2000, 7000)]
+
+
+def test_one_that_had_ended_before_the_one_ahead_belongs_to_it():
+    first = [(1000, 5000, 64, ALL_REDUCE), (100, 1, 64, ALL_REDUCE)]
+    second = [(1000, 4000, 64, ALL_REDUCE), (9000, 1, 64, ALL_REDUCE)]
+    assert [one[0] for one in summary(workload_records(captured(first, second), "x"))] == [2]
+
+
+def test_broadcasts_are_left_out_and_said():
+    calls = [(1000, 5000, 64, BROADCAST), (9000, 5000, 64, ALL_REDUCE)]
+    records = workload_records(captured(calls, calls), "x")
+    assert summary(records) == [(1, 5000, 0)]
+    assert any("2 records of broadcasts" in text for text in records.left_out)
+
+
+def test_a_collective_that_a_rank_lacks_is_left_out_and_said():
+    both = [(1000, 5000, 64, ALL_REDUCE), (9000, 5000, 64, ALL_REDUCE)]
+    records = workload_records(captured(both, both[:1]), "x")
+    assert summary(records) == [(1, 5000, 0)]
+    assert any("not all ranks" in text for text in records.left_out)
+
+
+def test_a_workload_that_nobody_measured_tells_nothing():
+    calls = [(1000, 5000, 64, ALL_REDUCE)]
+    with pytest.raises(ConfigError, match="does not come from a measurement"):
+        workload_records(captured(calls, calls, metadata={}), "x")
+
+
+def test_logs_with_durations_are_records(data_dir):
+    records = log_records(match_logs(read_logs([str(data_dir / "converter" / "logs")])))
+    assert len(records.transfers) == 12
+    assert {one.calls[0].operation for one in records.transfers} == {
+        "all_gather", "all_reduce", "reduce_scatter",
+    }  # fmt: skip
+    assert records.num_ranks == 2
