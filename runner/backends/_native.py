@@ -192,6 +192,7 @@ def _set_efficiency(config: Any, network: NetworkConfig) -> None:
     if part is None:
         return
     config.collective_costs = part.costs()
+    config.collective_substitutes = part.instead()
     config.message_cost_ns = part.message_cost_ns
     config.bandwidth = [value * part.wire for value in config.bandwidth]
     config.links = [(a, b, bandwidth * part.wire, latency) for a, b, bandwidth, latency in config.links]

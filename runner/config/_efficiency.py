@@ -1,14 +1,15 @@
 """The efficiency part of a network configuration, its key ``efficiency``: what is lost beside the wire.
 
-It holds three things apart: ``wire``, the share of a link's bytes that is payload; ``message-cost``, for how
-long a message keeps its sender from sending the next; and ``collectives``, by operation and size, what the
-library needs beside its messages. So a link's bandwidth stays what the link has.
+It holds four things apart: ``wire``, the share of a link's bytes that is payload; ``message-cost``, for how
+long a message keeps its sender from sending the next; ``substitutes``, what the library runs instead of an
+operation that it lacks; and ``collectives``, by operation and size, what it needs beside its messages. So a
+link's bandwidth stays what the link has.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,8 +21,10 @@ from ._values import shown
 
 __all__ = ["EfficiencyPart"]
 
-_KEYS = ("collectives", "message-cost", "wire")
+_KEYS = ("collectives", "message-cost", "substitutes", "wire")
 _OPERATIONS = tuple(kind.name.lower() for kind in CollectiveType)
+# Without a root, so that one can run in place of another on the same bytes.
+_SYMMETRIC = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "reduce_scatter_block")
 _LEAST_WIRE = 0.01
 _MOST_POINTS = 1000
 
@@ -31,7 +34,8 @@ class EfficiencyPart:
     """*wire* is payload per byte on a link (0 to 1), *message_cost_ns* what a message costs its sender.
 
     *collectives* has, by operation (``all_reduce``), pairs of bytes and ns, ascending by bytes: how long the
-    operation takes beyond its messages. Between two sizes that is linear; below the first it is the first's,
+    operation takes beyond its messages. *substitutes* names by operation another that is run in its place on
+    the same bytes. Between two sizes that is linear; below the first it is the first's,
     and beyond the last it grows as between the last two. Sizes are what one rank gives, of an all-gather its
     shard. *written* is the part as the file has it.
     """
@@ -39,6 +43,7 @@ class EfficiencyPart:
     wire: float = 1.0
     message_cost_ns: int = 0
     collectives: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    substitutes: Mapping[str, str] = field(default_factory=dict)
     written: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -59,6 +64,7 @@ class EfficiencyPart:
             collectives={
                 _operation(name, place): _curve(name, points, place) for name, points in curves.items()
             },
+            substitutes=_substitutes(data.get("substitutes", {}), place),
             written=dict(data),
         )
 
@@ -75,6 +81,8 @@ class EfficiencyPart:
             known["collectives"] = {
                 name: [list(point) for point in points] for name, points in self.collectives.items()
             }
+        if self.substitutes:
+            known["substitutes"] = dict(self.substitutes)
         return known
 
     def cost_ns(self, operation: str, size_bytes: int) -> float:
@@ -87,6 +95,11 @@ class EfficiencyPart:
         place = next((at for at, (size, _) in enumerate(points) if size >= size_bytes), len(points) - 1)
         (left, left_ns), (right, right_ns) = points[place - 1 : place + 1]
         return max(0.0, left_ns + (right_ns - left_ns) / (right - left) * (size_bytes - left))
+
+    def instead(self) -> dict[int, int]:
+        """Return the substitutes by Chakra's numbers of the operations."""
+        number = {kind.name.lower(): int(kind) for kind in CollectiveType}
+        return {number[name]: number[other] for name, other in self.substitutes.items()}
 
     def costs(self) -> dict[int, list[tuple[int, int]]]:
         """Return the curves by Chakra's number of the operation."""
@@ -112,12 +125,28 @@ def _duration(value: Any, where: str) -> int:
     return number
 
 
-def _operation(name: Any, place: str) -> str:
-    if name not in _OPERATIONS:
-        raise ConfigError(
-            f"{place}: 'collectives' has no operation {shown(name)}{did_you_mean(str(name), _OPERATIONS)}"
-        )
+def _operation(name: Any, place: str, key: str = "collectives", known: Sequence[str] = _OPERATIONS) -> str:
+    if name not in known:
+        raise ConfigError(f"{place}: '{key}' has no operation {shown(name)}{did_you_mean(str(name), known)}")
     return str(name)
+
+
+def _substitutes(value: Any, place: str) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{place}: 'substitutes' must map operations to operations, not {shown(value)}.")
+    pairs = {
+        _operation(name, place, "substitutes", _SYMMETRIC): _operation(
+            other, place, "substitutes", _SYMMETRIC
+        )
+        for name, other in value.items()
+    }
+    for name, other in pairs.items():
+        if other in pairs:
+            raise ConfigError(
+                f"{place}: 'substitutes' runs {other} instead of {name}, and {pairs[other]} instead of "
+                f"{other}; name what is run in the end."
+            )
+    return pairs
 
 
 def _curve(name: Any, points: Any, place: str) -> tuple[tuple[int, int], ...]:

@@ -120,3 +120,27 @@ def test_what_is_wrong_in_it_is_named(part, said):
 def test_the_calibration_must_be_a_mapping():
     with pytest.raises(ConfigError, match="'calibration' must be a mapping"):
         NetworkConfig.from_mapping(PLAIN | {"calibration": "yesterday"}, "here")
+
+
+def test_a_substitute_moves_the_bytes_of_what_is_really_run():
+    def makespan(collective, **efficiency):
+        workload = microbenchmark(collective, 2, SIZE, repeats=REPEATS)
+        return simulate(workload, "default", network(**efficiency), backend="analytical-unaware").makespan_ns
+
+    replaced = makespan("reduce-scatter", substitutes={"reduce_scatter": "all_reduce"})
+    assert replaced == makespan("all-reduce") > makespan("reduce-scatter")
+    assert makespan("all-reduce", substitutes={"reduce_scatter": "all_reduce"}) == makespan("all-reduce")
+
+
+@pytest.mark.parametrize(
+    ("substitutes", "said"),
+    [
+        ({"reduce_scater": "all_reduce"}, "did you mean 'reduce_scatter'"),
+        ({"broadcast": "all_reduce"}, "no operation 'broadcast'"),
+        ({"reduce_scatter": "all_reduce", "all_reduce": "all_gather"}, "name what is run in the end"),
+        (["reduce_scatter"], "must map operations"),
+    ],
+)
+def test_substitutes_that_make_no_sense_are_refused(substitutes, said):
+    with pytest.raises(ConfigError, match="(?i)" + said):
+        network(substitutes=substitutes)

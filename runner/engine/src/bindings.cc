@@ -121,6 +121,7 @@ void bind_config(nb::module_& module) {
         .def_rw("g", &Config::g)
         .def_rw("G", &Config::G)
         .def_rw("collective_costs", &Config::collective_costs)
+        .def_rw("collective_substitutes", &Config::collective_substitutes)
         .def_rw("message_cost_ns", &Config::message_cost_ns)
         .def_rw("memory_type", &Config::memory_type)
         .def_rw("remote_mem_latency", &Config::remote_mem_latency)

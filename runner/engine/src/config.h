@@ -102,6 +102,8 @@ struct Config {
     // by bytes; and for how long each message keeps its sender from sending the next.
     std::map<int, std::vector<std::pair<std::uint64_t, std::uint64_t>>> collective_costs;
     std::uint64_t message_cost_ns = 0;
+    // What the library runs instead of a collective that it lacks, both by Chakra's number.
+    std::map<int, int> collective_substitutes;
     // Remote memory.
     std::string memory_type = "NO_MEMORY_EXPANSION";
     double remote_mem_latency = 0;

@@ -4,6 +4,8 @@ namespace chakrascope::engine {
 namespace {
 
 std::optional<Collective> simulated_kind(CommType type, const Config& config) {
+    const auto substitute = config.collective_substitutes.find(static_cast<int>(type));
+    if (substitute != config.collective_substitutes.end()) type = static_cast<CommType>(substitute->second);
     switch (type) {
         case CommType::AllReduce:
         case CommType::Barrier:
