@@ -218,8 +218,8 @@ def check_failures(failures: Iterable[Failure], where: str) -> None:
         if failure.timed:
             raise ConfigError(
                 f"{where} has a failure with 'at' or 'until', and only 'packet', 'flow', 'analytical-aware' "
-                "and 'ns3' change links in the middle of a simulation. Failures are never ignored: use one of "
-                "these backends, or leave out 'at' and 'until', so that the failure lasts from the start "
+                "and 'ns3' change links in the middle of a simulation. Failures are never ignored: use one "
+                "of these backends, or leave out 'at' and 'until', so that the failure lasts from the start "
                 "to the end, and compare that run with one without it."
             )
 
