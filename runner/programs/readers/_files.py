@@ -1,0 +1,33 @@
+"""The bytes of a program's file: unpacked if it is compressed, and never more than a bounded number."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+from ....errors import ConfigError
+from ....support import bytes_text
+
+__all__ = ["read_bytes"]
+
+_MOST_BYTES = 256 << 20
+_GZIP = b"\x1f\x8b"
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return what *path* holds, unpacked; raises `ConfigError` if it cannot be read or is too large."""
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == _GZIP
+        with gzip.open(path) if packed else path.open("rb") as stream:
+            content: bytes = stream.read(_MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"The program {path} cannot be read ({reason}); check the file.") from error
+    if len(content) > _MOST_BYTES:
+        raise ConfigError(
+            f"The program {path} is larger than {bytes_text(_MOST_BYTES)}; a program of this size is not "
+            "read. Check that it is the right file."
+        )
+    return content

@@ -1,0 +1,224 @@
+"""MSCCL XML: one file with the steps of every thread block of every rank.
+
+Read by expat itself, with document types refused: no entity is ever expanded and nothing else is opened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from xml.parsers import expat
+
+from ....errors import ConfigError, did_you_mean
+from .._model import MESSAGE_OPS, Buffer, Op, Program, RankProgram, Region, ThreadBlock
+from ._checks import MOST_CHUNKS, MOST_OPS, MOST_RANKS, collective_named, require
+
+__all__ = ["read_msccl"]
+
+_STEPS = (*MESSAGE_OPS, "cpy", "re", "nop")
+_PROTOCOLS = ("Simple", "LL", "LL128")
+_PARENTS = {"algo": "", "gpu": "algo", "tb": "gpu", "step": "tb"}
+
+
+@dataclass
+class _Element:
+    """An element with its attributes, and where it stands in the file."""
+
+    tag: str
+    attributes: dict[str, str]
+    line: int
+    where: str
+    children: list[_Element] = field(default_factory=list)
+
+    def number(self, key: str, least: int, most: int, default: int | None = None) -> int:
+        """Return the integer of an attribute; raises `ConfigError` outside of *least* to *most*."""
+        text = self.attributes.get(key)
+        if text is None and default is not None:
+            return default
+        try:
+            value = int(text or "")
+        except ValueError:
+            value = least - 1
+        if not least <= value <= most:
+            raise ConfigError(
+                f"{self.where}, line {self.line}: '{key}' of <{self.tag}> must be a whole number from "
+                f"{least} to {most}, but is {text!r}; correct the program."
+            )
+        return value
+
+
+def read_msccl(content: bytes, source: str) -> Program:
+    """Return the program of an MSCCL XML read from *source*.
+
+    Raises `ConfigError` that names the rank, thread block and step of what no interpreter could run.
+    """
+    algo = _parse(content, source)
+    count = algo.number("ngpus", 1, MOST_RANKS)
+    chunks = algo.number("nchunksperloop", 1, MOST_CHUNKS)
+    channels = algo.number("nchannels", 1, 1 << 10, 1)
+    protocol = algo.attributes.get("proto", "Simple")
+    if protocol not in _PROTOCOLS:
+        raise ConfigError(
+            f"{source}: the protocol cannot be {protocol!r}{did_you_mean(protocol, _PROTOCOLS)}"
+        )
+    ids = [gpu.number("id", 0, count - 1) for gpu in algo.children]
+    require(
+        sorted(ids) == list(range(count)),
+        f"{source}: ngpus is {count}, but the ranks are {sorted(ids)[:20]}; each rank needs one <gpu>.",
+    )
+    ranks = [_rank(gpu, count, channels, source) for gpu in algo.children]
+    most = algo.number("maxBytes", 0, 1 << 63, 0)
+    return Program(
+        name=algo.attributes.get("name", "unnamed"),
+        source=source,
+        language="msccl",
+        collective=collective_named(algo.attributes.get("coll", ""), source),
+        protocol=protocol,
+        in_place=algo.number("inplace", 0, 1, 1) == 1,
+        chunks=chunks,
+        ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)),
+        least_bytes=algo.number("minBytes", 0, 1 << 63, 0),
+        most_bytes=most or None,
+    )
+
+
+def _parse(content: bytes, source: str) -> _Element:
+    """Return the element <algo> with all below it."""
+    root: list[_Element] = []
+    stack: list[_Element] = []
+    steps = 0
+    parser = expat.ParserCreate()
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal steps
+        steps += tag == "step"
+        line = parser.CurrentLineNumber
+        parent = stack[-1].tag if stack else ""
+        if tag not in _PARENTS or _PARENTS[tag] != parent:
+            place = f"inside <{parent}>" if parent else "outermost"
+            raise ConfigError(
+                f"{source}, line {line}: <{tag}> {place} is no part of an MSCCL program; it has <algo> with "
+                "<gpu>, <tb> and <step> in it."
+            )
+        require(
+            steps <= MOST_OPS, f"{source}: there are more than {MOST_OPS} steps; such a program is not read."
+        )
+        element = _Element(tag, attributes, line, source)
+        (stack[-1].children if stack else root).append(element)
+        stack.append(element)
+
+    def refuse(*_: object) -> None:
+        raise ConfigError(f"{source}: a program has no document type (<!DOCTYPE>); remove it.")
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = lambda _tag: stack.pop()
+    parser.StartDoctypeDeclHandler = refuse
+    try:
+        parser.Parse(content, True)
+    except expat.ExpatError as error:
+        raise ConfigError(f"{source}: this is no XML ({error}); check the file.") from error
+    return root[0]
+
+
+def _rank(gpu: _Element, count: int, channels: int, source: str) -> RankProgram:
+    rank = gpu.number("id", 0, count - 1)
+    gpu.where = f"{source}: rank {rank}"
+    blocks = []
+    for place, tb in enumerate(gpu.children):
+        tb.where = f"{gpu.where}, thread block {tb.attributes.get('id', place)}"
+        require(
+            tb.number("id", 0, len(gpu.children) - 1) == place,
+            f"{tb.where}: thread blocks must be numbered 0, 1, 2 ... in order.",
+        )
+        blocks.append(_thread_block(tb, place, rank, count, channels))
+    lengths = [len(block.ops) for block in blocks]
+    for block, tb in zip(blocks, gpu.children, strict=True):
+        for op, step in zip(block.ops, tb.children, strict=True):
+            _check_dependency(op, step, block.id, gpu.children, lengths)
+    _check_connections(blocks, gpu.where)
+    return RankProgram(
+        rank=rank,
+        input_chunks=gpu.number("i_chunks", 0, MOST_CHUNKS),
+        output_chunks=gpu.number("o_chunks", 0, MOST_CHUNKS),
+        scratch_chunks=gpu.number("s_chunks", 0, MOST_CHUNKS),
+        thread_blocks=tuple(blocks),
+    )
+
+
+def _thread_block(tb: _Element, block: int, rank: int, count: int, channels: int) -> ThreadBlock:
+    send, receive = (tb.number(key, -1, count - 1) for key in ("send", "recv"))
+    channel = tb.number("chan", 0, channels - 1)
+    ops = []
+    for place, step in enumerate(tb.children):
+        step.where = f"{tb.where}, op {place}"
+        require(
+            step.number("s", 0, len(tb.children) - 1) == place,
+            f"{step.where}: steps must be numbered 0, 1, 2 ... in order.",
+        )
+        ops.append(_step(step, place, rank, send, receive))
+    require(rank not in {send, receive}, f"{tb.where}: it exchanges with its own rank; use 'cpy'.")
+    return ThreadBlock(block, tuple(ops), send, receive, channel)
+
+
+def _step(step: _Element, place: int, rank: int, send: int, receive: int) -> Op:
+    name = step.attributes.get("type", "")
+    if name not in _STEPS:
+        raise ConfigError(f"{step.where}: there is no step type {name!r}{did_you_mean(name, _STEPS)}")
+    parts = MESSAGE_OPS.get(name, ())
+    require(
+        "send" not in parts or send >= 0,
+        f"{step.where} ({name}): it sends, but its thread block has no peer to send to (send=-1).",
+    )
+    require(
+        "receive" not in parts or receive >= 0,
+        f"{step.where} ({name}): it receives, but its thread block has no peer to receive from (recv=-1).",
+    )
+    depends = step.number("depid", -1, 1 << 20, -1)
+    after = (depends, step.number("deps", 0, MOST_OPS)) if depends >= 0 else None
+    if name == "nop":
+        return Op(name, (place,), after=after)
+    source = _region(step, "src", rank)
+    destination = _region(step, "dst", rank)
+    reads = name in {"s", "rrs", "rrc", "rrcs", "cpy", "re"}
+    writes = name in {"r", "rcs", "rrc", "rrcs", "cpy", "re"}
+    sources: tuple[Region, ...] = (source,) if reads else ()
+    if name == "re":
+        sources = (destination, source)
+    return Op(name, (place,), sources, (destination,) if writes else (), after=after)
+
+
+def _region(step: _Element, side: str, rank: int) -> Region:
+    buffer = step.attributes.get(f"{side}buf", "")
+    if buffer not in {"i", "o", "s"}:
+        raise ConfigError(f"{step.where}: '{side}buf' must be i, o or s, but is {buffer!r}.")
+    index = step.number(f"{side}off", 0, MOST_CHUNKS)
+    return Region((rank,), Buffer(buffer), index, step.number("cnt", 1, MOST_CHUNKS))
+
+
+def _check_dependency(op: Op, step: _Element, block: int, blocks: list[_Element], lengths: list[int]) -> None:
+    if op.after is None:
+        return
+    other, place = op.after
+    known = other < len(lengths) and place < lengths[other]
+    require(
+        known and other != block,
+        f"{step.where} ({op.name}): it waits for step {place} of thread block {other}, which the rank does "
+        "not have; correct 'depid' and 'deps'.",
+    )
+    require(
+        blocks[other].children[place].attributes.get("hasdep") == "1",
+        f"{step.where} ({op.name}): it waits for step {place} of thread block {other}, which does not say "
+        "that anything waits for it; set its 'hasdep' to 1.",
+    )
+
+
+def _check_connections(blocks: list[ThreadBlock], where: str) -> None:
+    """Raise `ConfigError` where two thread blocks use one end of a connection: messages would mix."""
+    seen: dict[tuple[str, int, int], int] = {}
+    for block in blocks:
+        for side, peer in (("send to", block.send), ("receive from", block.receive)):
+            other = seen.setdefault((side, peer, block.channel), block.id)
+            require(
+                peer < 0 or other == block.id,
+                f"{where}, thread block {block.id}: it and thread block {other} {side} rank {peer} on "
+                f"channel {block.channel}; give one of them another channel.",
+            )
