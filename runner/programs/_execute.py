@@ -77,6 +77,7 @@ class Run:
     )
     unordered: list[tuple[Token, Step, Step]] = field(default_factory=list)
     strands: dict[tuple[object, ...], int] = field(default_factory=dict)
+    ends: dict[int, Clock] = field(default_factory=dict)  # of ranks, whose start has strand number rank
 
 
 @dataclass
@@ -130,9 +131,12 @@ class _Machine:
                     self.packet_writers.update(
                         cell for cell, packet in zip(move.targets, move.packets_out, strict=True) if packet
                     )
+        self._begin()
         self._fill()
 
     def _number_strands(self) -> None:
+        for rank in range(self.unrolled.program.num_ranks):
+            self.strand_of["start", rank] = rank
         for key, block in self.blocks.items():
             self.strand_of.setdefault((key, "lead"), len(self.strand_of))
             for step in block.steps:
@@ -140,6 +144,13 @@ class _Machine:
                     self.strand_of.setdefault(step.proxy, len(self.strand_of))
                 for move in step.moves if step.proxy is None else ():
                     self.strand_of.setdefault((key, move.lane), len(self.strand_of))
+
+    def _begin(self) -> None:
+        """Let every rank begin: before that, nothing of its buffers is there for others."""
+        for (rank, _), block in self.blocks.items():
+            block.base = np.zeros(self.width, np.int32)
+            block.base[rank] = 1
+            self.result.ends.setdefault(rank, block.base.copy())
 
     def _fill(self) -> None:
         program = self.unrolled.program
@@ -159,6 +170,8 @@ class _Machine:
                 if awaited is not None:
                     self.waiting[awaited].append(block)
                     break
+        for (rank, _), block in self.blocks.items():
+            np.maximum(self.result.ends[rank], self._meet(block), out=self.result.ends[rank])
         for awaited, blocks in self.waiting.items():
             for block in blocks:
                 token = awaited if isinstance(awaited, tuple) else (awaited,)

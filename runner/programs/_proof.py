@@ -65,6 +65,7 @@ def prove(program: Program) -> Proof:
         _deadlocks(unrolled, run),
         _disorder(run),
         _races(run),
+        _strangers(run),
         _unwritten(run),
         _leftovers(unrolled, run),
         _wrong_results(unrolled, run),
@@ -208,6 +209,29 @@ def _races(run: Run) -> Iterator[Problem]:
             for earlier in accesses[:place]:
                 if _conflict(earlier, later) and later.clock[earlier.strand] < earlier.time:
                     yield _race(run, cell, earlier, later)
+
+
+def _strangers(run: Run) -> Iterator[Problem]:
+    """Yield who uses a buffer of another rank before that rank has begun, or after it may have ended.
+
+    Packets for the scratch buffer may be early: their flags are of this call.
+    """
+    for cell, accesses in run.accesses.items():
+        owner = cell[0]
+        assert isinstance(owner, int)
+        for access in accesses:
+            if access.step.rank == owner:
+                continue
+            verb = "writes" if access.writes else "reads"
+            early = not (access.packet and cell[1] == Buffer.SCRATCH.value)
+            if early and access.clock[owner] == 0:
+                message = f"{verb} {_cell_words(cell)} before that rank has begun: nothing makes it wait."
+                yield _problem("race", access.step, message, _before(run, access))
+            elif not run.blocked and run.ends[owner][access.strand] < access.time:
+                message = (
+                    f"{verb} {_cell_words(cell)} when that rank may have ended: nothing there waits for it."
+                )
+                yield _problem("race", access.step, message, _before(run, access))
 
 
 def _conflict(first: Access, second: Access) -> bool:
