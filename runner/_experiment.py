@@ -14,14 +14,32 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..converter import Workload, encode_graph, read_et
+from ..converter import CollectiveType, NodeType, Workload, encode_graph, read_et
 from ..errors import ConfigError, WorkloadError
-from .config import INTEGER, MemoryConfig, NetworkConfig, SystemConfig, digests, shown, without_paths
+from .config import (
+    INTEGER,
+    MemoryConfig,
+    NetworkConfig,
+    SystemConfig,
+    digests,
+    program_files,
+    shown,
+    without_paths,
+)
+from .programs import Choice, Demand, Lowered, choose_programs, lower
 
 __all__ = ["Detail", "Experiment", "WorkloadSource"]
 
 MOST_QUEUES = 65_536
 SEMANTICS = ("astra-sim", "trace")
+# Collectives that programs may run, as the keys of a system configuration name them.
+_PROGRAMMED: dict[int, str] = {
+    CollectiveType.ALL_REDUCE: "all-reduce",
+    CollectiveType.ALL_GATHER: "all-gather",
+    CollectiveType.REDUCE_SCATTER: "reduce-scatter",
+    CollectiveType.REDUCE_SCATTER_BLOCK: "reduce-scatter",
+    CollectiveType.ALL_TO_ALL: "all-to-all",
+}
 
 
 class Detail(enum.Enum):
@@ -165,11 +183,41 @@ class Experiment:
         """The hash of everything that decides the result: 16 hexadecimal digits."""
         algorithms = digests(self.system)
         # What algorithms hold decides the result, and not where they are or what they are called.
-        system = {key: value for key, value in self.system.to_dict().items() if "custom" not in key}
+        system = {
+            key: value
+            for key, value in self.system.to_dict().items()
+            if "custom" not in key and not key.endswith("-programs")
+        }
         content = self.describe() | {"workload": self.workload.content_hash, "custom": algorithms}
         content |= {"system": system} if algorithms else {}
         encoded = json.dumps(content, sort_keys=True, default=str).encode()
         return hashlib.sha256(encoded).hexdigest()[:16]
+
+    @functools.cached_property
+    def programs(self) -> Choice:
+        """The collective program of each size that has one; raises `ConfigError` where none fits."""
+        files = program_files(self.system)
+        return choose_programs(files, self._demands()) if files else Choice({})
+
+    @functools.cached_property
+    def program_messages(self) -> dict[Demand, Lowered]:
+        """The messages of the programs that `programs` holds."""
+        return {
+            demand: lower(program, demand.size_bytes) for demand, program in self.programs.programs.items()
+        }
+
+    def _demands(self) -> set[Demand]:
+        """Return the collectives of the workload: kind, number of ranks and bytes."""
+        found: set[Demand] = set()
+        for graph in self.workload.model.graphs:
+            nodes = graph.node_columns
+            rows = np.asarray(nodes["type"]) == NodeType.COMM_COLL
+            facts = (np.asarray(nodes[name])[rows] for name in ("comm_type", "group", "comm_size_bytes"))
+            for kind, group, size in set(zip(*(values.tolist() for values in facts), strict=True)):
+                if kind in _PROGRAMMED:
+                    count = len(self.groups[group]) if group in self.groups else self.workload.num_ranks
+                    found.add(Demand(_PROGRAMMED[kind], count, size))
+        return found
 
     def describe(self) -> dict[str, Any]:
         """Return the configurations and options as plain JSON."""

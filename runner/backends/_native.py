@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ...converter import encode_graph
 from ...errors import BackendError, ConfigError
 from .. import engine
 from .._experiment import Detail, Experiment
 from .._result import Result
 from ..config import NetworkConfig, PacketNetwork, check_failures, read_per_node
+from ..programs import graphs_of
 from ._base import Progress
 from ._collectives import collective_table
 from ._ignored import ignored_keys
@@ -282,8 +284,18 @@ def _set_system(config: Any, experiment: Experiment) -> None:
                 setattr(config, name + suffix, list(value))
     config.model_shared_bus = system.model_shared_bus == 1
     config.custom_base = str(system.folder)
+    _set_programs(config, experiment)
     if system.per_node_custom_implementation is not None:
         config.per_node_custom_implementation = read_per_node(system)
+
+
+def _set_programs(config: Any, experiment: Experiment) -> None:
+    """Give the engine the messages of each collective that a program runs."""
+    speed = experiment.system.local_mem_bw or 0.0  # 10^9 bytes per second are bytes per ns
+    for demand, lowered in experiment.program_messages.items():
+        name = f"{lowered.program.name}, {demand.collective} of {demand.size_bytes} bytes among {demand.ranks} ranks"
+        graphs = [encode_graph(graph) for graph in graphs_of(lowered, speed)]
+        config.add_program(demand.collective, demand.ranks, demand.size_bytes, name, graphs)
 
 
 def _nodes(output: Any) -> pd.DataFrame:
@@ -370,7 +382,12 @@ def run_provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
         "versions": {"chakrascope": _version()},
         "ignored_keys": ignored_keys(experiment),
         "warnings": warnings,
-        "assumptions": [*experiment.network.remarks, *experiment.assumptions],
+        "assumptions": [
+            *experiment.network.remarks,
+            *experiment.assumptions,
+            *experiment.programs.remarks,
+            *_program_remarks(experiment),
+        ],
         "nodes_total": int(output.nodes_total),
         "nodes_executed": int(output.nodes_executed),
         "events": int(output.events),
@@ -380,6 +397,19 @@ def run_provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
         "ranks_simulated": len(np.unique(output.rank_representative)),
         "finish_order": output.finish_order.tolist(),
     }
+
+
+def _program_remarks(experiment: Experiment) -> list[str]:
+    """Return a sentence if the network lets the messages of a program have more than there is."""
+    if not experiment.programs.programs:
+        return []
+    remarks = {remark for lowered in experiment.program_messages.values() for remark in lowered.remarks}
+    if experiment.backend == "analytical-unaware":
+        remarks.add(
+            "This network gives every message a link of its own: a program that sends several at a time "
+            "looks faster than it is. 'analytical-aware', 'flow' and 'packet' share the links."
+        )
+    return sorted(remarks)
 
 
 def _overtaking(output: Any) -> list[str]:

@@ -5,6 +5,7 @@ from ._algorithms import copied_into as copied_into
 from ._algorithms import digests as digests
 from ._algorithms import found_from_here as found_from_here
 from ._algorithms import kept_in as kept_in
+from ._algorithms import program_files as program_files
 from ._algorithms import read_per_node as read_per_node
 from ._algorithms import without_paths as without_paths
 from ._efficiency import EfficiencyPart as EfficiencyPart
@@ -77,6 +78,7 @@ __all__ = [
     "network_wires",
     "parse_rate_bps",
     "preset_path",
+    "program_files",
     "read_failures",
     "read_per_node",
     "read_yaml",

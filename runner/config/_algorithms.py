@@ -24,16 +24,29 @@ __all__ = [
     "found_from_here",
     "has_algorithms",
     "kept_in",
+    "program_files",
     "read_per_node",
     "without_paths",
 ]
 
 _PER_NODE = "per_node_custom_implementation"
+_PROGRAMS = tuple(f"{name.replace('-', '_')}_programs" for name in COLLECTIVES)
+BUILTIN = "builtin"
 
 
 def has_algorithms(system: SystemConfig) -> bool:
     """Return whether *system* names files of algorithms."""
-    return bool(_names(system))
+    return bool(_names(system)) or any(getattr(system, key) for key in _PROGRAMS)
+
+
+def program_files(system: SystemConfig) -> dict[str, list[Path | None]]:
+    """Return the files of collective programs by collective, such as ``all-reduce``; ``builtin`` is None."""
+    files: dict[str, list[Path | None]] = {}
+    for collective, key in zip(COLLECTIVES, _PROGRAMS, strict=True):
+        names = getattr(system, key) or ()
+        if names:
+            files[collective] = [None if name == BUILTIN else system.folder / name for name in names]
+    return files
 
 
 def found_from_here(system: SystemConfig) -> SystemConfig:
@@ -48,6 +61,11 @@ def found_from_here(system: SystemConfig) -> SystemConfig:
         found = tuple(str(here / name) if _files_of(here / name) else name for name in names)
         if found != tuple(names):
             changes[key] = found
+    for key in _PROGRAMS:
+        names = getattr(system, key) or ()
+        found = tuple(str(here / name) if (here / name).is_file() else name for name in names)
+        if found != tuple(names):
+            changes[key] = found
     per_node = getattr(system, _PER_NODE)
     if per_node is not None and (here / per_node).is_file():
         changes[_PER_NODE] = str(here / per_node)
@@ -57,7 +75,8 @@ def found_from_here(system: SystemConfig) -> SystemConfig:
 def without_paths(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Return the mapping of a system's file with the names of its algorithms but not their folders."""
     shown = dict(plain)
-    for key in (f"{name}-implementation-custom" for name in COLLECTIVES):
+    customs = (f"{name}-implementation-custom" for name in COLLECTIVES)
+    for key in (*customs, *(key.replace("_", "-") for key in _PROGRAMS)):
         if key in shown:
             shown[key] = [Path(name).name for name in shown[key]]
     key = _PER_NODE.replace("_", "-")
@@ -72,6 +91,9 @@ def digests(system: SystemConfig) -> dict[str, str]:
     for use, name in _names(system).items():
         lines = [f"{number} {_digest(file)}" for number, file in sorted(_files(system, name).items())]
         found[use] = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    for collective, files in program_files(system).items():
+        for place, file in enumerate(files):
+            found[f"{collective}-program-{place}"] = BUILTIN if file is None else _digest(file)
     return found
 
 
@@ -89,6 +111,10 @@ def copied_into(system: SystemConfig, folder: Path, inside: str = "algorithms") 
             per_node[int(use.removeprefix("node-"))] = f"{lead}{use}"
         else:
             changes[f"{use}_implementation_custom"] = (f"{lead}{use}",)
+    for collective, files in program_files(system).items():
+        copies = [_copy_program(file, folder / inside, f"{collective}-{n}") for n, file in enumerate(files)]
+        key = f"{collective.replace('-', '_')}_programs"
+        changes[key] = tuple(BUILTIN if copy is None else f"{lead}{copy}" for copy in copies)
     if per_node:
         (folder / inside / "nodes.yml").write_text(yaml.safe_dump(per_node), encoding="utf-8")
         changes[_PER_NODE] = f"{lead}nodes.yml"
@@ -156,6 +182,20 @@ def _copy(system: SystemConfig, name: str, folder: Path, use: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for number, file in files.items():
         shutil.copyfile(file, folder / f"{use}.{number}.et")
+
+
+def _copy_program(file: Path | None, folder: Path, name: str) -> str | None:
+    """Copy a program into *folder* and return its name there; the place in the list comes first."""
+    if file is None:
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        shutil.copyfile(file, folder / f"{name}-{file.name}")
+    except OSError as error:
+        raise ConfigError(
+            f"The collective program {file} cannot be read ({error.strerror}); check the path."
+        ) from error
+    return f"{name}-{file.name}"
 
 
 def _digest(file: Path) -> str:

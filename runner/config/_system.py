@@ -51,6 +51,7 @@ _CHOICES = {
 _TEXTS = ("local-mem-trace-filename", "per-node-custom-implementation")
 _LISTS = tuple(f"{name}-implementation" for name in COLLECTIVES)
 _CUSTOMS = tuple(f"{name}-implementation-custom" for name in COLLECTIVES)
+_PROGRAMS = tuple(f"{name}-programs" for name in COLLECTIVES)  # ours
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,9 @@ class SystemConfig:
 
     Field names are the keys with ``-`` replaced by ``_``; *endpoint_delay* is in ns, *local_mem_bw* in 10^9
     bytes per second, *peak_perf* in TFLOPS. Algorithm lists have one entry a network dimension. *folder* is
-    what custom algorithm paths are relative to. *unknown* holds the keys that have no effect. A number that
+    what custom algorithm paths are relative to. Programs are ours: files of MSCCL XML or MSCCL++ plans, of
+    which each collective takes the first that fits it, or ``builtin``. *unknown* holds the keys that have no
+    effect. A number that
     no machine has raises `ConfigError`, which says *where* it stands.
     """
 
@@ -92,6 +95,10 @@ class SystemConfig:
     all_gather_implementation_custom: tuple[str, ...] | None = None
     all_to_all_implementation_custom: tuple[str, ...] | None = None
     per_node_custom_implementation: str | None = None
+    all_reduce_programs: tuple[str, ...] | None = None
+    reduce_scatter_programs: tuple[str, ...] | None = None
+    all_gather_programs: tuple[str, ...] | None = None
+    all_to_all_programs: tuple[str, ...] | None = None
     unknown: Mapping[str, Any] = field(default_factory=dict)
     folder: Path = field(default=Path(), compare=False)
     name: str = field(default="system", compare=False)
@@ -193,6 +200,8 @@ def _convert(key: str, value: Any, where: str) -> Any:
         return values.text(value, key, where)
     if key in _CUSTOMS:
         return _custom(value, key, where)
+    if key in _PROGRAMS:
+        return values.texts(value, key, where)
     if key in _LISTS:
         return tuple(_algorithm(item, key, where) for item in values.texts(value, key, where))
     return values.choice(value, _CHOICES[key], key, where)

@@ -120,6 +120,9 @@ class Config:
     all_gather_implementation_custom: list[str]
     all_to_all_implementation_custom: list[str]
     per_node_custom_implementation: dict[int, str]
+    def add_program(
+        self, collective: str, members: int, size: int, name: str, graphs: list[bytes]
+    ) -> None: ...
     custom_base: str
     model_shared_bus: bool
     L: float

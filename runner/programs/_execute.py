@@ -369,7 +369,7 @@ class _Machine:
         return clock, self._tick(strand, clock)
 
     def _packet_clocks(self, cell: Cell) -> list[Clock]:
-        """Return what a reader of packets knows: all that came before every one of those who may write them."""
+        """Return what a reader of packets knows: all that came before whichever of their writers."""
         writers = self.result.writers[cell]
         if self.packet_writers[cell] > 1:
             if self.earlier is None:
@@ -377,7 +377,7 @@ class _Machine:
             writers = self.earlier.writers[cell]
         return [np.minimum.reduce([clock for _, clock, _ in writers])]
 
-    def _write(
+    def _write(  # noqa: PLR0917 - all of one access
         self, step: Step, cell: Cell, strand: int, clock: Clock, packet: bool, value: Value | None
     ) -> None:
         self._note(step, cell, strand, clock, True, packet, value)
@@ -394,7 +394,7 @@ class _Machine:
             self.unread[cell[1:4]] += 1
         self._wake(("packet", cell))
 
-    def _note(
+    def _note(  # noqa: PLR0917 - all of one access
         self,
         step: Step,
         cell: Cell,

@@ -110,7 +110,7 @@ class Op:
     *path* is its place: (3,), or (3, 2) for the third op inside the pipeline that is the fourth op.
     Reductions sum all *sources* into each of *destinations*; a put copies source k to destination k. *after*
     is the (thread block, op) of the same rank that must have finished. *share* (k, n) says that the op is
-    the k-th of n equal parts. A pipeline repeats *body* over *unit_bytes* of each of *pipeline_chunks* chunks.
+    the k-th of n equal parts. A pipeline repeats *body* over *unit_bytes* of each of its *pipeline_chunks*.
     """
 
     name: str

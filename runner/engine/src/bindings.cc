@@ -115,6 +115,14 @@ void bind_config(nb::module_& module) {
         .def_rw("all_to_all_implementation_custom", &Config::all_to_all_implementation_custom)
         .def_rw("per_node_custom_implementation", &Config::per_node_custom_implementation)
         .def_rw("custom_base", &Config::custom_base)
+        .def("add_program",
+             [](Config& config, const std::string& collective, std::int64_t members, std::uint64_t size,
+                const std::string& name, const std::vector<nb::bytes>& graphs) {
+                 CollectiveProgram program{collective, members, size, name, {}};
+                 for (const nb::bytes& graph : graphs)
+                     program.graphs.emplace_back(graph.c_str(), graph.size());
+                 config.collective_programs.push_back(std::move(program));
+             })
         .def_rw("model_shared_bus", &Config::model_shared_bus)
         .def_rw("L", &Config::L)
         .def_rw("o", &Config::o)

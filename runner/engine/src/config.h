@@ -44,6 +44,16 @@ struct ConfigChange {
     double bandwidth;  // units of 2^30 bytes/s
 };
 
+// What every collective of that kind and size among so many members runs: one graph of sends, receives and
+// computation for each place among the members, as the content of an .et file.
+struct CollectiveProgram {
+    std::string collective;  // as in the keys of a system configuration, such as "all-reduce"
+    std::int64_t members;
+    std::uint64_t size;
+    std::string name;  // in messages, and no other's
+    std::vector<std::string> graphs;
+};
+
 // What carries messages over the links of a fabric; with none the analytical networks do.
 enum class FabricModel { None, Flow, Packet };
 
@@ -96,6 +106,7 @@ struct Config {
     std::vector<std::string> all_to_all_implementation_custom;
     std::map<std::int64_t, std::string> per_node_custom_implementation;
     std::string custom_base;
+    std::vector<CollectiveProgram> collective_programs;
     bool model_shared_bus = false;
     double L = 0, o = 0, g = 0, G = 0;
     // What a library needs beside its messages: by Chakra's number of the collective, (bytes, ns) ascending

@@ -11,7 +11,7 @@ from ._files import read_bytes
 from ._msccl import read_msccl
 from ._mscclpp import read_mscclpp
 
-__all__ = ["COLLECTIVES", "parse_program", "read_program"]
+__all__ = ["COLLECTIVES", "parse_program", "read_bytes", "read_program"]
 
 
 def read_program(path: str | Path) -> Program:

@@ -16,6 +16,8 @@ namespace chakrascope::engine {
 namespace {
 
 constexpr std::uint64_t kPointToPointTags = 500'000'000;
+constexpr std::int64_t kProgramTags = std::int64_t{1} << 40;
+constexpr std::int64_t kTagsOfProgram = std::int64_t{1} << 24;
 
 class Custom final : public Algorithm {
   public:
@@ -37,9 +39,19 @@ class Custom final : public Algorithm {
         }
     }
 
+    // Programs of ours that run side by side never take each other's messages; others may, as in ASTRA-sim.
+    std::int64_t tag_of(const Node& node) const {
+        if (program_->ours) return kProgramTags + stream_.tag * kTagsOfProgram + node.comm_tag;
+        return static_cast<std::int64_t>(static_cast<std::uint64_t>(node.comm_tag) % kPointToPointTags);
+    }
+
+    Time duration(const Node& node) const {
+        if (program_->ours) return node.duration_ns;
+        return node.duration_micros == 0 ? 1 : node.duration_micros * 1000;
+    }
+
     void issue(std::uint64_t id, const Node& node) {
-        const auto tag =
-            static_cast<std::int64_t>(static_cast<std::uint64_t>(node.comm_tag) % kPointToPointTags);
+        const std::int64_t tag = tag_of(node);
         Mailbox& mailbox = rank_.cluster().mailbox;
         const Callback done = bind<&Custom::completed>(this, id);
         if (node.type == NodeType::Send) {
@@ -48,8 +60,7 @@ class Custom final : public Algorithm {
         } else if (node.type == NodeType::Recv) {
             mailbox.receive({tag, peer(node.comm_src), rank_.id(), node.comm_size}, done);
         } else {
-            const std::uint64_t duration = node.duration_micros == 0 ? 1 : node.duration_micros * 1000;
-            rank_.cluster().events.after(rank_.id(), duration, done);
+            rank_.cluster().events.after(rank_.id(), duration(node), done);
         }
     }
 
@@ -79,18 +90,12 @@ class Custom final : public Algorithm {
     std::uint64_t running_ = 0;
 };
 
-CustomProgram read_custom(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream bytes;
-    if (!file || !(bytes << file.rdbuf())) {
-        throw ConfigError(
-            "The custom collective algorithm " + path +
-            " cannot be read; a custom algorithm needs one PREFIX.N.et file for each position N.");
-    }
+CustomProgram parse_custom(std::string_view bytes, const std::string& path, bool ours) {
     CustomProgram program;
     program.name = path;
+    program.ours = ours;
     std::unordered_map<std::uint64_t, std::unordered_set<std::uint64_t>> parents;
-    for (RawNode& raw : read_nodes(bytes.view(), path)) {
+    for (RawNode& raw : read_nodes(bytes, path)) {
         const std::uint64_t id = raw.node.id;
         if (raw.node.type != NodeType::Send && raw.node.type != NodeType::Recv &&
             raw.node.type != NodeType::Comp) {
@@ -127,10 +132,32 @@ CustomProgram read_custom(const std::string& path) {
     return program;
 }
 
+CustomProgram read_custom(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream bytes;
+    if (!file || !(bytes << file.rdbuf())) {
+        throw ConfigError(
+            "The custom collective algorithm " + path +
+            " cannot be read; a custom algorithm needs one PREFIX.N.et file for each position N.");
+    }
+    return parse_custom(bytes.view(), path, false);
+}
+
 }  // namespace
 
 std::shared_ptr<const CustomProgram> CustomAlgorithms::get(const std::string& prefix, std::int32_t position) {
-    const std::string folder = prefix.starts_with('/') || base_.empty() ? "" : base_ + "/";
+    for (const CollectiveProgram& program : config_.collective_programs) {
+        if (program.name != prefix) continue;
+        const std::string name = prefix + ", position " + std::to_string(position);
+        auto& known = programs_[name];
+        if (known == nullptr) {
+            known = std::make_shared<const CustomProgram>(
+                parse_custom(program.graphs.at(static_cast<std::size_t>(position)), name, true));
+        }
+        return known;
+    }
+    const std::string& base = config_.custom_base;
+    const std::string folder = prefix.starts_with('/') || base.empty() ? "" : base + "/";
     const std::string path = folder + prefix + "." + std::to_string(position) + ".et";
     auto& known = programs_[path];
     if (known == nullptr) known = std::make_shared<const CustomProgram>(read_custom(path));

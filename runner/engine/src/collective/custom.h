@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "../config.h"
 #include "../workload/program.h"
 #include "stream.h"
 
@@ -14,6 +15,7 @@ namespace chakrascope::engine {
 
 struct CustomProgram {
     std::string name;
+    bool ours = false;  // a program's messages: durations are in ns, tags its own
     std::unordered_map<std::uint64_t, Node> nodes;
     std::unordered_map<std::uint64_t, std::unordered_set<std::uint64_t>> children;
     std::unordered_map<std::uint64_t, std::uint32_t> waiting;  // parents not yet done
@@ -22,16 +24,16 @@ struct CustomProgram {
 
 class CustomAlgorithms {
   public:
-    explicit CustomAlgorithms(std::string base) : base_(std::move(base)) {}
+    explicit CustomAlgorithms(const Config& config) : config_(config) {}
 
-    // Return the algorithm of a position; raises ConfigError, WorkloadFormatError or DependencyError.
+    // Return the algorithm of a position, of files or a collective program of that name; raises ConfigError, WorkloadFormatError or DependencyError.
     std::shared_ptr<const CustomProgram> get(const std::string& prefix, std::int32_t position);
 
     // Raise what `get` raises, and WorkloadFormatError where the algorithm is for more members than these.
     void require_works(const Phase& phase, std::int64_t ranks);
 
   private:
-    std::string base_;
+    const Config& config_;
     std::unordered_map<std::string, std::shared_ptr<const CustomProgram>> programs_;
 };
 

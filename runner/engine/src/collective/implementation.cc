@@ -120,6 +120,9 @@ Implementations::Implementations(const Config& config)
     const std::array<const std::vector<std::string>*, kConfigured> native = {
         &config.all_reduce_implementation, &config.reduce_scatter_implementation,
         &config.all_gather_implementation, &config.all_to_all_implementation};
+    for (const CollectiveProgram& program : config.collective_programs) {
+        programs_[{program.collective, program.members, program.size}] = &program.name;
+    }
     for (std::size_t kind = 0; kind < kConfigured; ++kind) {
         native_[kind] = parse_list(*native[kind], config.topology.size(), key_of(kind));
         if (custom_[kind]->size() > 1) {
@@ -127,6 +130,12 @@ Implementations::Implementations(const Config& config)
                               "-custom' has several entries; one custom algorithm covers all dimensions.");
         }
     }
+}
+
+const std::string* Implementations::program(Collective kind, std::int64_t members, std::uint64_t size) const {
+    if (programs_.empty() || is_rooted(kind)) return nullptr;
+    const auto found = programs_.find({key_name_of(kind), members, size});
+    return found == programs_.end() ? nullptr : found->second;
 }
 
 Choice Implementations::choose(Collective kind, std::uint64_t node) const {

@@ -3,7 +3,9 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "../config.h"
@@ -45,10 +47,12 @@ Implementation parse_algorithm(const std::string& name, const std::string& key);
 std::vector<std::string> algorithm_names(bool whole);
 std::vector<std::string> windowed_algorithms();
 
-// What runs one collective: either a list of algorithms, one per dimension, or a custom algorithm's prefix.
+// What runs one collective: a list of algorithms, one per dimension, or a custom algorithm's prefix, or a
+// program's name.
 struct Choice {
     const std::vector<Implementation>* native = nullptr;
     const std::string* custom = nullptr;
+    bool program = false;
 };
 
 class Implementations {
@@ -59,6 +63,9 @@ class Implementations {
     // Return what runs the collective of a node; raises ConfigError when nothing is configured.
     Choice choose(Collective kind, std::uint64_t node) const;
 
+    // Return the name of the program for collectives of that kind and size among so many, null without one.
+    const std::string* program(Collective kind, std::int64_t members, std::uint64_t size) const;
+
     // The algorithms configured for a collective, one per dimension.
     const std::vector<Implementation>& native(Collective kind) const {
         return native_[static_cast<std::size_t>(kind)];
@@ -68,6 +75,7 @@ class Implementations {
     const Config& config_;
     std::array<std::vector<Implementation>, kConfigured> native_;
     std::array<const std::vector<std::string>*, kConfigured> custom_;
+    std::map<std::tuple<std::string, std::int64_t, std::uint64_t>, const std::string*> programs_;
 };
 
 }  // namespace chakrascope::engine

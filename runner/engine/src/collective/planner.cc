@@ -48,11 +48,22 @@ Planner::Planner(const Config& config, const Groups& groups, const Implementatio
 // A group keeps the implementation of its first collective of a kind.
 Choice Planner::choose(const CollectiveRequest& request) {
     if (is_rooted(request.kind)) return {};
+    if (const std::string* program = program_for(request)) return {nullptr, program, true};
     const auto key =
         request.group * static_cast<std::int64_t>(kConfigured) + static_cast<std::int64_t>(request.kind);
     const auto known = choices_.find(key);
     if (request.group != 0 && known != choices_.end()) return known->second;
     return choices_[key] = implementations_.choose(request.kind, request.node_id);
+}
+
+// A program runs a whole collective: not parts of one along some dimensions, nor of uneven blocks.
+const std::string* Planner::program_for(const CollectiveRequest& request) const {
+    if (request.blocks != nullptr) return nullptr;
+    const std::size_t flags = std::min<std::size_t>(4, config_.npus_count.size());
+    for (std::size_t d = 0; request.group == 0 && d < flags; ++d) {
+        if (config_.npus_count[d] > 1 && (request.involved >> d & 1U) == 0) return nullptr;
+    }
+    return implementations_.program(request.kind, ring_of_all(request.group).count, request.size);
 }
 
 // Cut into equal chunks; the last one is as large as the others, and none is smaller than a byte per rank. A
@@ -77,7 +88,7 @@ std::vector<Phase> Planner::plan(const CollectiveRequest& request, const Choice&
                                  std::uint64_t turn, std::uint64_t chunk) {
     if (request.blocks != nullptr) return plan_uneven(request, choice, index);
     if (is_rooted(request.kind)) return plan_rooted(request, chunk);
-    if (choice.custom != nullptr) return plan_custom(request, *choice.custom);
+    if (choice.custom != nullptr) return plan_custom(request, choice);
     if (groups_.is_everyone(request.group)) {
         const std::uint8_t involved = request.group == 0 ? request.involved : 0xFF;
         return plan_everyone(request.kind, *choice.native, involved, index, chunk);
@@ -157,10 +168,14 @@ std::vector<Phase> Planner::plan_uneven(const CollectiveRequest& request, const 
     return {phase};
 }
 
-std::vector<Phase> Planner::plan_custom(const CollectiveRequest& request, const std::string& prefix) const {
+std::vector<Phase> Planner::plan_custom(const CollectiveRequest& request, const Choice& choice) const {
     Phase phase;
     phase.kind = request.kind;
-    phase.custom = &prefix;
+    phase.custom = choice.custom;
+    if (choice.program) {
+        phase.ring = ring_of_all(request.group);
+        return {phase};
+    }
     if (!groups_.members(request.group).empty()) phase.ring = groups_.ring(request.group, rank_);
     phase.ring.position = groups_.sorted_position(request.group, rank_);
     return {phase};

@@ -61,7 +61,9 @@ class Planner {
     std::vector<Phase> plan_uneven(const CollectiveRequest& request, const Choice& choice,
                                    std::uint64_t part);
     Ring ring_of_all(std::int64_t group) const;
-    std::vector<Phase> plan_custom(const CollectiveRequest& request, const std::string& prefix) const;
+    std::vector<Phase> plan_custom(const CollectiveRequest& request, const Choice& choice) const;
+    // The program for the collective; null without one.
+    const std::string* program_for(const CollectiveRequest& request) const;
     std::vector<Dimension> dimensions(Collective kind, const std::vector<Implementation>& list,
                                       std::uint8_t involved);
     // Phases in the order of a policy that is not ASTRA-sim's.

@@ -16,7 +16,7 @@ namespace {
 class Inspector {
   public:
     explicit Inspector(const Config& config)
-        : config_(config), groups_(config), implementations_(config), customs_(config.custom_base) {}
+        : config_(config), groups_(config), implementations_(config), customs_(config) {}
 
     std::string refusal(const Node& node) {
         // Every node then takes its recorded time.

@@ -26,7 +26,7 @@ struct Cluster {
           groups(settings),
           mailbox(settings, events),
           memory(settings, events),
-          customs(settings.custom_base),
+          customs(settings),
           attendance(settings.num_ranks()) {}
 
     const Config& config;

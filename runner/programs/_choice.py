@@ -1,0 +1,132 @@
+"""Which program runs which collective of a workload: the first of its files that fits."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from ...errors import ConfigError
+from ...support import bytes_text
+from ._lower import program_bytes
+from ._model import Program
+from ._proof import prove
+from .readers import parse_program, read_bytes
+
+__all__ = ["Choice", "Demand", "choose_programs", "read_proved"]
+
+_KEPT = 64
+
+
+@dataclass(frozen=True, order=True)
+class Demand:
+    """A kind of collective, among how many ranks, of how many bytes (of an all-gather, each rank's shard)."""
+
+    collective: str
+    ranks: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The program of each demand that has one, and sentences about those that have none."""
+
+    programs: Mapping[Demand, Program]
+    remarks: tuple[str, ...] = ()
+
+
+def read_proved(path: Path) -> Program:
+    """Return the program in *path*, proved; raises `ConfigError` with its first mistake if it has one."""
+    content = read_bytes(path)
+    return _proved(content, hashlib.sha256(content).digest(), str(path))
+
+
+@lru_cache(_KEPT)
+def _proved(content: bytes, _digest: bytes, source: str) -> Program:
+    program = parse_program(content, source)
+    proof = prove(program)
+    if not proof.holds:
+        raise ConfigError(
+            f"{source}: the program is wrong, so it is not simulated: {proof.problems[0].message} "
+            f"'chakrascope algorithm prove {source}' shows the steps."
+        )
+    return program
+
+
+def choose_programs(files: Mapping[str, Sequence[Path | None]], demands: Iterable[Demand]) -> Choice:
+    """Return which of *files*, by collective, runs each of *demands*; None is the system's own algorithm.
+
+    Raises `ConfigError` for a size that no file fits, and for files that fit no collective at all.
+    """
+    programs: dict[Demand, Program] = {}
+    remarks: dict[str, None] = {}
+    own: set[str] = set()
+    wanted = sorted(set(demands))
+    for collective, paths in files.items():
+        candidates = [None if path is None else _of_kind(path, collective) for path in paths]
+        for demand in wanted:
+            if demand.collective == collective and demand.size_bytes > 0:
+                _choose(demand, candidates, programs, remarks)
+                own.add(collective)
+    for collective, paths in files.items():
+        if collective in own and not any(demand.collective == collective for demand in programs):
+            sizes = sorted({demand.ranks for demand in wanted if demand.collective == collective})
+            named = ", ".join(str(path) for path in paths if path is not None)
+            if named:
+                raise ConfigError(
+                    f"No {collective} of the workload runs {named}: they are among "
+                    f"{', '.join(map(str, sizes))} ranks. Give programs for so many ranks."
+                )
+    return Choice(programs, tuple(remarks))
+
+
+def _of_kind(path: Path, collective: str) -> Program:
+    program = read_proved(path)
+    if program.collective not in {collective, "custom"}:
+        raise ConfigError(f"{path} is a program for {program.collective}, not for {collective}.")
+    return program
+
+
+def _choose(
+    demand: Demand,
+    candidates: Sequence[Program | None],
+    programs: dict[Demand, Program],
+    remarks: dict[str, None],
+) -> None:
+    same = [program for program in candidates if program is None or program.num_ranks == demand.ranks]
+    words = f"{demand.collective} among {demand.ranks} ranks"
+    if not any(program is not None for program in same):
+        sizes = sorted({program.num_ranks for program in candidates if program is not None})
+        if sizes:
+            remarks[
+                f"Each {words} ran the system's own algorithm: the programs given are for "
+                f"{', '.join(map(str, sizes))} ranks."
+            ] = None
+        return
+    reasons = []
+    for program in same:
+        reason = None if program is None else _misfit(program, demand)
+        if reason is None:
+            if program is not None:
+                programs[demand] = program
+                remarks[f"The {words} ran programs: {program.name} ({Path(program.source).name})."] = None
+            return
+        reasons.append(reason)
+    raise ConfigError(
+        f"No program fits the {words} of {bytes_text(demand.size_bytes)} ({demand.size_bytes} bytes): "
+        f"{'; '.join(reasons)}. Add a program for this size, or 'builtin' as the last one."
+    )
+
+
+def _misfit(program: Program, demand: Demand) -> str | None:
+    """Return why *program* cannot run *demand*, None if it can."""
+    total = program_bytes(demand.collective, demand.size_bytes, demand.ranks)
+    name = Path(program.source).name
+    if total < program.least_bytes:
+        return f"{name} is for {bytes_text(program.least_bytes)} and more"
+    if program.most_bytes is not None and total > program.most_bytes:
+        return f"{name} is for {bytes_text(program.most_bytes)} at most"
+    parts = program.chunks if program.language == "msccl" else program.num_ranks
+    return f"{name} needs a multiple of {parts} bytes" if total % parts else None

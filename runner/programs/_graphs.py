@@ -1,0 +1,54 @@
+"""Messages of a program as Chakra graphs: sends, receives and computation, one graph per rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...converter import EdgeKind, Graph, NodeType, Workload
+from ._lower import Lowered, Message
+
+__all__ = ["graphs_of", "workload_of"]
+
+_TYPES = {"send": NodeType.COMM_SEND, "receive": NodeType.COMM_RECV, "local": NodeType.COMP}
+
+
+def graphs_of(lowered: Lowered, memory_bytes_per_ns: float = 0.0) -> list[Graph]:
+    """Return the graph of each rank; local work takes its bytes at that speed, or no time where it is 0."""
+    return [_graph(rank, nodes, memory_bytes_per_ns) for rank, nodes in enumerate(lowered.ranks)]
+
+
+def workload_of(lowered: Lowered, memory_bytes_per_ns: float = 0.0) -> Workload:
+    """Return the program as a workload of its own, which runs wherever messages do."""
+    graphs = graphs_of(lowered, memory_bytes_per_ns)
+    program = lowered.program
+    metadata = {
+        "source": f"collective program {program.name}",
+        "collective": program.collective,
+        "size_bytes": lowered.size_bytes,
+    }
+    return Workload(tuple(graphs), np.arange(len(graphs), dtype=np.int32), {}, metadata)
+
+
+def _graph(rank: int, nodes: Sequence[Message], speed: float) -> Graph:
+    rows = [_row(number, node, speed) for number, node in enumerate(nodes)]
+    edges = [
+        (before, number, int(EdgeKind.DATA)) for number, node in enumerate(nodes) for before in node.after
+    ]
+    return Graph.build(rank, rows, edges)
+
+
+def _row(number: int, node: Message, speed: float) -> dict[str, Any]:
+    place = f"thread block {node.place[0]}, op {node.place[1]}"
+    row: dict[str, Any] = {"node_id": number, "type": _TYPES[node.kind], "stream": 0}
+    if node.kind == "local":
+        moved = int(node.size_bytes / speed) if speed else 0
+        return row | {"name": f"local work ({place})", "duration_ns": moved}
+    row |= {"comm_size_bytes": node.size_bytes, "comm_tag": node.tag, "kind": "communication"}
+    # Each in a lane of its own: they may all be under way at once.
+    row["stream"] = number + 1
+    if node.kind == "send":
+        return row | {"name": f"send to {node.peer} ({place})", "comm_dst": node.peer}
+    return row | {"name": f"receive from {node.peer} ({place})", "comm_src": node.peer}

@@ -1,0 +1,441 @@
+"""Turn a program into messages with dependencies: what every network can carry, and ASTRA-sim too.
+
+* A put, a send or a packet is a message to the rank whose buffer it fills; it does not keep its thread block
+  from going on (it is posted), but messages of a thread block to one peer follow each other.
+* A signal that directly follows data to the same peer goes with it; any other is a message of its own.
+* A read of another rank's buffer (get, and reductions that read) is a request and a message back.
+* The switch's own operations become what they stand for: a multicast a message to each rank, an in-network
+  reduction a read from each.
+* Reductions and copies take the bytes they read and write at the bandwidth of the local memory.
+* LL doubles what is sent (8 of 16 bytes are flags), LL128 sends 128 bytes for 120.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ...errors import ConfigError
+from ._model import CONTROL_OPS, MESSAGE_OPS, PACKET_OPS, Buffer, Op, Program, Region, ThreadBlock
+
+__all__ = ["CONTROL_BYTES", "Lowered", "Message", "lower", "program_bytes"]
+
+CONTROL_BYTES = 8
+_SIGNALS = {"signal", "rlxsignal", "pws", "pwsf"}
+_WAITS = {"wait", "rlxwait"}
+_READS = {"get", "rre", "rres", "glre", "glres"}
+_SUMS = {"re", "res", "rre", "rres", "glre", "glres", "repkt", "respkt", "recpkt", "recspkt"}
+_SWITCH = {"gstore", "gstorepkt", "glre", "glres"}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A node of one rank: a ``send`` or ``receive`` of bytes, or ``local`` work on so many bytes.
+
+    *after* are the numbers of the rank's own nodes that must be over. *tag* is the same at both ends and
+    belongs to one message. *place* is the (thread block, op) it comes from.
+    """
+
+    kind: str
+    peer: int
+    size_bytes: int
+    tag: int
+    after: tuple[int, ...]
+    place: tuple[int, str]
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """The nodes of each rank for one size, and sentences about what was taken for something else."""
+
+    program: Program
+    size_bytes: int
+    ranks: tuple[tuple[Message, ...], ...]
+    remarks: tuple[str, ...] = ()
+
+
+def program_bytes(collective: str, size_bytes: int, ranks: int) -> int:
+    """Return how large the buffer that a program cuts into chunks is for a collective of *size_bytes*.
+
+    That is ASTRA-sim's size, of an all-gather each rank's shard.
+    """
+    return size_bytes * ranks if collective == "all-gather" else size_bytes
+
+
+def lower(program: Program, size_bytes: int) -> Lowered:
+    """Return the messages of *program* for a collective of *size_bytes*, by ASTRA-sim's conventions.
+
+    Raises `ConfigError` for a size that the chunks do not divide, or if ranks would wait for ever.
+    """
+    total = program_bytes(program.collective, size_bytes, program.num_ranks)
+    divisor = program.chunks if program.language == "msccl" else program.num_ranks
+    if total <= 0 or total % divisor:
+        parts = f"{program.chunks} chunks" if program.language == "msccl" else f"{program.num_ranks} ranks"
+        raise ConfigError(
+            f"{program.source}: {size_bytes} bytes cannot be divided among its {parts}; choose a multiple of "
+            f"{divisor}, or another program for this size."
+        )
+    return _Lowering(program, size_bytes, total).run()
+
+
+@dataclass
+class _Frontier:
+    """What a thread block's next op comes after: nodes of its rank, and data on its way to others."""
+
+    nodes: dict[int, None] = field(default_factory=dict)
+    pending: dict[int, dict[int, None]] = field(default_factory=dict)  # peer: its receives
+
+    def join(self, other: _Frontier) -> None:
+        self.nodes.update(other.nodes)
+        for peer, receives in other.pending.items():
+            self.pending.setdefault(peer, {}).update(receives)
+
+    def copy(self) -> _Frontier:
+        return _Frontier(dict(self.nodes), {peer: dict(nodes) for peer, nodes in self.pending.items()})
+
+
+@dataclass
+class _Block:
+    rank: int
+    block: ThreadBlock
+    ops: list[tuple[Op, int]]  # with the iteration, -1 outside of pipelines
+    at: int = 0
+    part: int = 0
+    arrived: int = -1
+    frontier: _Frontier = field(default_factory=_Frontier)
+    last_send: dict[int, int] = field(default_factory=dict)
+    stale: set[int] = field(default_factory=set)  # peers to which a signal cannot go with the data
+
+
+class _Lowering:
+    def __init__(self, program: Program, size_bytes: int, total: int) -> None:
+        self.program = program
+        self.size_bytes = size_bytes
+        self.chunks = program.chunk_bytes(total)
+        self.nodes: list[list[Message]] = [[] for _ in program.ranks]
+        self.tags = 0
+        self.tokens: dict[tuple[object, ...], deque[_Frontier]] = defaultdict(deque)
+        self.cells: dict[tuple[int, str, int, int], dict[int, None]] = {}
+        self.messages: dict[tuple[int, int, int], deque[int]] = defaultdict(deque)
+        self.ended: dict[tuple[int, int, int], _Frontier] = {}
+        self.barriers: dict[tuple[int, int], list[_Frontier]] = defaultdict(list)
+        self.opened: dict[tuple[int, int], list[_Frontier]] = defaultdict(list)
+        self.waiting: dict[tuple[object, ...], list[_Block]] = defaultdict(list)
+        self.ready: deque[_Block] = deque()
+        self.remarks: dict[str, None] = {}
+        for rank in program.ranks:
+            for number, value in enumerate(rank.semaphores):
+                free = (_Frontier() for _ in range(value))
+                self.tokens["semaphore", rank.rank, number].extend(free)
+            for block in rank.thread_blocks:
+                self.ready.append(_Block(rank.rank, block, list(self._unrolled(block))))
+
+    def _unrolled(self, block: ThreadBlock) -> Iterable[tuple[Op, int]]:
+        largest = max(self.chunks)
+        for op in block.ops:
+            if op.name != "pipeline":
+                yield op, -1
+                continue
+            for turn in range(-(-largest * op.pipeline_chunks // op.unit_bytes)):
+                for part in op.body:
+                    yield part, turn
+
+    def run(self) -> Lowered:
+        """Run every thread block to its end."""
+        units = {op.unit_bytes for rank in self.program.ranks for b in rank.thread_blocks for op in b.ops}
+        self.unit = max(units, default=0)
+        while self.ready:
+            block = self.ready.popleft()
+            while block.at < len(block.ops):
+                awaited = self._advance(block, *block.ops[block.at])
+                if awaited is not None:
+                    self.waiting[awaited].append(block)
+                    break
+                if self.program.language == "msccl":
+                    self.ended[block.rank, block.block.id, block.at] = block.frontier.copy()
+                    self._wake(("step", block.rank, block.block.id, block.at))
+                block.at += 1
+                block.part = 0
+                block.arrived = -1
+        stuck = [block for blocks in self.waiting.values() for block in blocks]
+        if stuck:
+            op = stuck[0].ops[stuck[0].at][0]
+            raise ConfigError(
+                f"{self.program.where(stuck[0].rank, stuck[0].block.id, op)}: it waits for ever; "
+                "'chakrascope algorithm prove' shows why."
+            )
+        for nodes in self.nodes:
+            if not nodes:  # the rank has nothing to do, which takes no time
+                nodes.append(Message("local", -1, 0, 0, (), (-1, "-")))
+        return Lowered(
+            self.program,
+            self.size_bytes,
+            tuple(tuple(nodes) for nodes in self.nodes),
+            tuple(self.remarks),
+        )
+
+    def _wake(self, what: tuple[object, ...]) -> None:
+        self.ready.extend(self.waiting.pop(what, ()))
+
+    # Nodes.
+
+    def _add(self, rank: int, message: Message) -> int:
+        self.nodes[rank].append(message)
+        return len(self.nodes[rank]) - 1
+
+    def _message(self, block: _Block, op: Op, peer: int, size: int) -> int:
+        """Send *size* bytes to *peer*; return the number of its receive there."""
+        self.tags += 1
+        place = (block.block.id, op.place)
+        after = dict(block.frontier.nodes)
+        if peer in block.last_send:
+            after[block.last_send[peer]] = None
+        send = self._add(block.rank, Message("send", peer, max(1, size), self.tags, tuple(after), place))
+        block.last_send[peer] = send
+        receive = self._add(peer, Message("receive", block.rank, max(1, size), self.tags, (), place))
+        block.frontier.pending.setdefault(peer, {})[receive] = None
+        block.stale.discard(peer)
+        return receive
+
+    def _read(self, block: _Block, op: Op, peer: int, size: int) -> int:
+        """Ask *peer* for *size* bytes; return the number of the receive of the rank's own."""
+        self.tags += 2
+        place = (block.block.id, op.place)
+        after = tuple(block.frontier.nodes)
+        ask, answer, size = self.tags - 1, self.tags, max(1, size)
+        self._add(block.rank, Message("send", peer, CONTROL_BYTES, ask, after, place))
+        asked = self._add(peer, Message("receive", block.rank, CONTROL_BYTES, ask, (), place))
+        self._add(peer, Message("send", block.rank, size, answer, (asked,), place))
+        return self._add(block.rank, Message("receive", peer, size, answer, (), place))
+
+    def _local(self, block: _Block, op: Op, moved: int, also: Iterable[int] = ()) -> int:
+        """Do local work after everything so far and *also* some; the thread block goes on after it."""
+        after = dict(block.frontier.nodes) | dict.fromkeys(also)
+        place = (block.block.id, op.place)
+        node = self._add(block.rank, Message("local", -1, moved, 0, tuple(after), place))
+        self._past(block, {node: None})
+        return node
+
+    def _past(self, block: _Block, nodes: dict[int, None]) -> None:
+        """Let the thread block go on after *nodes* alone; a signal then cannot go with data sent before."""
+        block.frontier.nodes = nodes
+        block.stale.update(block.frontier.pending)
+
+    def _wait_for(self, block: _Block, nodes: Iterable[int]) -> None:
+        fresh = [node for node in nodes if node not in block.frontier.nodes]
+        if fresh:
+            block.frontier.nodes.update(dict.fromkeys(fresh))
+            block.stale.update(block.frontier.pending)
+
+    # Ops.
+
+    def _advance(self, block: _Block, op: Op, turn: int) -> tuple[object, ...] | None:
+        if op.after is not None:
+            key = (block.rank, *op.after)
+            if key not in self.ended:
+                return ("step", *key)
+            self._wait_for(block, self.ended[key].nodes)
+        if self.program.language == "msccl":
+            return self._step(block, op)
+        if op.name == "barrier":
+            return self._barrier(block, op)
+        if op.name in _WAITS or op.name == "sem_acquire":
+            return self._take(block, op)
+        if op.name not in CONTROL_OPS:
+            awaited = self._data(block, op, turn)
+            if awaited is not None:
+                return awaited
+        if op.name in _SIGNALS:
+            for channel in op.channels:
+                self._signal(block, op, (channel.type.value, block.rank, channel.peer, channel.number))
+        elif op.name == "sem_release":
+            for number in op.semaphores:
+                self._give(("semaphore", block.rank, number), block.frontier.copy())
+        elif op.name == "flush":
+            self._wait_for(block, [block.last_send[c.peer] for c in op.channels if c.peer in block.last_send])
+        return None
+
+    def _give(self, token: tuple[object, ...], frontier: _Frontier) -> None:
+        self.tokens[token].append(frontier)
+        self._wake(token)
+
+    def _signal(self, block: _Block, op: Op, token: tuple[object, ...]) -> None:
+        peer = token[2]
+        assert isinstance(peer, int)
+        if not block.frontier.pending.get(peer) or peer in block.stale:
+            self._message(block, op, peer, CONTROL_BYTES)
+        came = block.frontier.pending.pop(peer)
+        self._give(token, _Frontier(came))
+
+    def _take(self, block: _Block, op: Op) -> tuple[object, ...] | None:
+        tokens: list[tuple[object, ...]] = [
+            (channel.type.value, channel.peer, block.rank, channel.number) for channel in op.channels
+        ] + [("semaphore", block.rank, number) for number in op.semaphores]
+        while block.part < len(tokens):
+            token = tokens[block.part]
+            if not self.tokens[token]:
+                return token
+            given = self.tokens[token].popleft()
+            self._wait_for(block, given.nodes)
+            for peer, receives in given.pending.items():
+                block.frontier.pending.setdefault(peer, {}).update(receives)
+            block.part += 1
+        return None
+
+    def _barrier(self, block: _Block, op: Op) -> tuple[object, ...] | None:
+        key = (block.rank, op.barrier)
+        if block.arrived < 0:
+            block.arrived = len(self.opened[key])
+            self.barriers[key].append(block.frontier.copy())
+            if len(self.barriers[key]) == op.barrier_blocks:
+                together = _Frontier()
+                for frontier in self.barriers.pop(key):
+                    together.join(frontier)
+                self.opened[key].append(together)
+                self._wake(("barrier", *key, block.arrived))
+        if block.arrived >= len(self.opened[key]):
+            return ("barrier", *key, block.arrived)
+        together = self.opened[key][block.arrived]
+        self._wait_for(block, together.nodes)
+        fresh = together.pending.keys() - block.frontier.pending.keys()
+        block.frontier.join(together.copy())
+        block.stale -= fresh
+        return None
+
+    def _step(self, block: _Block, op: Op) -> tuple[object, ...] | None:
+        """Do a step of an XML: receive, reduce, then send."""
+        parts = MESSAGE_OPS.get(op.name, ())
+        size = self._bytes(op, (op.sources or op.destinations)[0], -1) if op.sources or op.destinations else 0
+        if "receive" in parts:
+            connection = (block.block.receive, block.rank, block.block.channel)
+            if not self.messages[connection]:
+                return ("message", *connection)
+            came = self.messages[connection].popleft()
+            size = self._xml_size(self.nodes[block.rank][came].size_bytes)
+            self._wait_for(block, [came])
+        if "reduce" in parts or op.name == "re":
+            self._local(block, op, 3 * size)
+        elif op.name == "cpy":
+            self._local(block, op, 2 * size)
+        if "send" in parts:
+            connection = (block.rank, block.block.send, block.block.channel)
+            receive = self._message(block, op, block.block.send, self._flagged(size, self.program.protocol))
+            self.messages[connection].append(receive)
+            self._wake(("message", *connection))
+        return None
+
+    def _xml_size(self, sent: int) -> int:
+        if self.program.protocol == "LL":
+            return sent // 2
+        return sent * 120 // 128 if self.program.protocol == "LL128" else sent
+
+    @staticmethod
+    def _flagged(size: int, protocol: str) -> int:
+        if protocol == "LL":
+            return 2 * size
+        return -(-size // 120) * 128 if protocol == "LL128" else size
+
+    def _data(self, block: _Block, op: Op, turn: int) -> tuple[object, ...] | None:
+        """Do an op of a plan that moves data."""
+        packets = op.name in PACKET_OPS
+        came: dict[int, None] = {}
+        if packets:
+            for region in self._packet_sources(op):
+                for cell in self._cell_keys(op, region, turn):
+                    if cell not in self.cells:
+                        return ("cell", *cell)
+                    came.update(self.cells[cell])
+        if op.name in _SWITCH:
+            self.remarks["The switch's multicast and reduction became messages between ranks."] = None
+        if op.name in _SUMS:
+            self._sum(block, op, turn, came, packets)
+        else:
+            self._copy(block, op, turn, came, packets)
+        return None
+
+    @staticmethod
+    def _packet_sources(op: Op) -> Sequence[Region]:
+        if op.name in {"upkt", "rppkt"}:
+            return op.sources
+        if op.name == "gstorepkt":
+            return [region for region in op.sources if region.buffer is Buffer.SCRATCH]
+        return () if op.name in {"ppkt", "cpkt"} else op.sources[1:]
+
+    def _cell_keys(self, op: Op, region: Region, turn: int) -> list[tuple[int, str, int, int]]:
+        keys = []
+        for rank in region.ranks:
+            for chunk in range(region.count):
+                buffer, index = self.program.home(rank, region.buffer, region.index + chunk)
+                keys.append((rank, buffer.value, index, turn))
+        return keys
+
+    def _copy(self, block: _Block, op: Op, turn: int, came: dict[int, None], packets: bool) -> None:
+        """Do an op that copies source k to destination k."""
+        if came:
+            self._wait_for(block, came)
+        for source, target in zip(op.sources, op.destinations, strict=True):
+            size = self._bytes(op, source, turn, target)
+            if op.name == "get":
+                self._wait_for(block, [self._read(block, op, source.ranks[0], size)])
+                continue
+            self._store(block, op, [target], size, turn, packets and op.name != "upkt", copied=True)
+
+    def _store(  # noqa: PLR0917 - all of one transfer
+        self,
+        block: _Block,
+        op: Op,
+        targets: Iterable[Region],
+        size: int,
+        turn: int,
+        flagged: bool,
+        copied: bool,
+    ) -> None:
+        """Bring *size* bytes to every rank of *targets*; a local copy is work, a sum's own result is not."""
+        for target in targets:
+            for rank in target.ranks:
+                if rank != block.rank:
+                    node = self._message(block, op, rank, 2 * size if flagged else size)
+                elif copied and len(target.ranks) == 1:
+                    node = self._local(block, op, 2 * size)
+                else:
+                    node = max(block.frontier.nodes, default=-1)
+                if flagged:
+                    one = Region((rank,), target.buffer, target.index, target.count)
+                    for cell in self._cell_keys(op, one, turn):
+                        self.cells.setdefault(cell, {}).update({node: None} if node >= 0 else {})
+                        self._wake(("cell", *cell))
+
+    def _sum(self, block: _Block, op: Op, turn: int, came: dict[int, None], packets: bool) -> None:
+        """Do an op that sums all sources into every destination."""
+        size = max(self._bytes(op, region, turn) for region in (*op.sources, *op.destinations))
+        read = dict(came)
+        sources = 0
+        for source in op.sources:
+            for rank in source.ranks:
+                sources += 1
+                if rank != block.rank and op.name in _READS:
+                    read[self._read(block, op, rank, size)] = None
+        self._local(block, op, (sources + 1) * size, read)
+        local, others = op.destinations[:1], op.destinations[1:]
+        if packets and op.name in {"recpkt", "recspkt", "respkt", "repkt"}:
+            self._store(block, op, local, size, turn, flagged=False, copied=False)
+            self._store(block, op, others, size, turn, flagged=True, copied=False)
+        else:
+            self._store(block, op, op.destinations, size, turn, flagged=False, copied=False)
+
+    def _bytes(self, op: Op, region: Region, turn: int, other: Region | None = None) -> int:
+        """Return how much of *region* one run of an op moves."""
+        if region.buffer is Buffer.SCRATCH and other is not None and other.buffer is not Buffer.SCRATCH:
+            region = other
+        rank = region.ranks[0]
+        _, index = self.program.home(rank, region.buffer, region.index)
+        if region.buffer is Buffer.SCRATCH:
+            size = region.count * self.chunks[0]
+        else:
+            count = len(self.chunks)
+            size = sum(self.chunks[(index + chunk) % count] for chunk in range(region.count))
+        if turn >= 0:
+            size = max(0, min(self.unit, size - turn * self.unit))
+        number, of = op.share
+        return size * (number + 1) // of - size * number // of
