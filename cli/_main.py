@@ -66,6 +66,7 @@ _SECTIONS = {
         "compare": "Backends, networks or the measurement side by side.",
         "sweep": "Many clusters, the best first.",
         "presets": "The clusters that ship with the package.",
+        "algorithm": "Collective programs: what they do, their proof, their messages.",
         "network": "What a network is, and its files for other simulators.",
         "emulate-agent": "One host's part in `emulate`.",
         "calibrate": "A network file from what was measured.",

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from ._builtin import BUILTIN_PROGRAMS, builtin_program
 from ._choice import Choice, Demand, choose_programs, read_proved
 from ._graphs import graphs_of, workload_of
+from ._inspection import Inspection, Traffic, inspect_program
 from ._lower import Lowered, Message, lower, program_bytes
 from ._model import Buffer, Channel, ChannelType, Op, Program, RankProgram, Region, ThreadBlock
 from ._proof import Problem, Proof, prove
+from ._writer import write_msccl
 from .readers import parse_program, read_program
 
 __all__ = [
+    "BUILTIN_PROGRAMS",
     "Buffer",
     "Channel",
     "ChannelType",
     "Choice",
     "Demand",
+    "Inspection",
     "Lowered",
     "Message",
     "Op",
@@ -24,8 +29,11 @@ __all__ = [
     "RankProgram",
     "Region",
     "ThreadBlock",
+    "Traffic",
+    "builtin_program",
     "choose_programs",
     "graphs_of",
+    "inspect_program",
     "lower",
     "parse_program",
     "program_bytes",
@@ -33,4 +41,5 @@ __all__ = [
     "read_program",
     "read_proved",
     "workload_of",
+    "write_msccl",
 ]

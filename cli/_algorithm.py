@@ -1,0 +1,275 @@
+"""``chakrascope algorithm``: look at, prove and export collective programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pandas as pd
+from rich.markup import escape
+
+from ..errors import UsageError
+from ..runner.programs import (
+    BUILTIN_PROGRAMS,
+    Inspection,
+    Program,
+    Proof,
+    builtin_program,
+    inspect_program,
+    lower,
+    prove,
+    read_program,
+    workload_of,
+    write_msccl,
+)
+from ..support import bytes_text, count_text, parse_size, write_file
+from ._output import console, format_option, print_frame, print_json, print_rows
+
+__all__ = ["algorithm_command"]
+
+_SHOWN_PROBLEMS = 5
+_source = click.argument("source", metavar="PROGRAM")
+_collective = click.option("--collective", help="Of a built-in algorithm, such as all-reduce.")
+_ranks = click.option("--ranks", type=click.IntRange(2), help="Of a built-in algorithm.")
+_size = click.option(
+    "--size",
+    default="1MiB",
+    show_default=True,
+    help="Of the collective; of an all-gather, each rank's shard.",
+)
+
+
+@click.group("algorithm")
+def algorithm_command() -> None:
+    """Look at, prove and export collective programs.
+
+    PROGRAM is an MSCCL XML or an MSCCL++ plan (either also as .gz), or a built-in algorithm by its name (ring,
+    direct, halvingDoubling, doubleBinaryTree) with --collective and --ranks.
+    """
+
+
+@algorithm_command.command("inspect")
+@_source
+@_collective
+@_ranks
+@_size
+@click.option(
+    "--view",
+    type=click.Choice(["facts", "traffic"]),
+    default="facts",
+    show_default=True,
+    help="Figures, or who sends what to whom in which step.",
+)
+@format_option
+def inspect_command(
+    *, source: str, collective: str | None, ranks: int | None, size: str, view: str, output_format: str
+) -> None:
+    """Show what PROGRAM does: steps, messages, bytes per rank and pair, the least there could be, the proof."""
+    program = _program(source, collective, ranks)
+    found = inspect_program(program, parse_size(size))
+    if view == "traffic":
+        print_frame(_traffic(found), output_format, title=f"{program.name}: who sends to whom", limit=60)
+        return
+    proof = prove(program)
+    facts = dict(_facts(found, proof))
+    if output_format == "json":
+        print_json(_plain(found, proof))
+    elif output_format == "csv":
+        print_frame(pd.DataFrame([{"figure": name, "value": text} for name, text in facts.items()]), "csv")
+    else:
+        print_rows([{"figure": name, "value": text} for name, text in facts.items()], title=program.name)
+        for text in (*found.remarks, *proof.cautions):
+            console.print(f"Note: {escape(text)}", style="dim")
+
+
+@algorithm_command.command("prove")
+@click.argument("sources", metavar="PROGRAM...", nargs=-1, required=True)
+@_collective
+@_ranks
+@format_option
+def prove_command(
+    *, sources: tuple[str, ...], collective: str | None, ranks: int | None, output_format: str
+) -> int:
+    """Prove that PROGRAM is right on every rank in every order it allows; exit with 1 if it is not.
+
+    No read of what is not there yet, no overwriting of what is still needed, no deadlock, and each rank ends
+    with what the collective promises. A mistake comes with the shortest run that shows it.
+    """
+    programs = [_program(source, collective, ranks) for source in sources]
+    proofs = [prove(program) for program in programs]
+    if output_format == "json":
+        plain = [_plain_proof(program, proof) for program, proof in zip(programs, proofs, strict=True)]
+        print_json(plain[0] if len(plain) == 1 else plain)
+    elif output_format == "csv":
+        print_frame(_problem_table(programs, proofs), "csv")
+    else:
+        for program, proof in zip(programs, proofs, strict=True):
+            _print_proof(program, proof)
+    return 0 if all(proof.holds for proof in proofs) else 1
+
+
+@algorithm_command.command("export")
+@_source
+@_collective
+@_ranks
+@_size
+@click.option(
+    "--as",
+    "kind",
+    type=click.Choice(["et", "msccl"]),
+    default="et",
+    show_default=True,
+    help="A Chakra graph of messages, PREFIX.N.et for rank N; or MSCCL XML.",
+)
+@click.option(
+    "--memory-bandwidth",
+    type=float,
+    default=0.0,
+    help="GB/s at which local copies and reductions run. [default: no time]",
+)
+@click.option("-o", "--output", "output", required=True, type=click.Path(path_type=Path))
+def export_command(
+    *,
+    source: str,
+    collective: str | None,
+    ranks: int | None,
+    size: str,
+    kind: str,
+    memory_bandwidth: float,
+    output: Path,
+) -> None:
+    """Write PROGRAM as messages, which ASTRA-sim runs, or as MSCCL XML for the public interpreter.
+
+    The graphs are a workload of their own, and a custom algorithm for a system file
+    (all-reduce-implementation-custom). A program that is not proved is not written.
+    """
+    program = _program(source, collective, ranks)
+    proof = prove(program)
+    if not proof.holds:
+        raise UsageError(
+            f"{program.source} is wrong: {proof.problems[0].message} Next: chakrascope algorithm prove "
+            f"{program.source}"
+        )
+    if kind == "msccl":
+        write_file(output, write_msccl(program))
+        console.print(f"Written: {output}", markup=False)
+        return
+    workload = workload_of(lower(program, parse_size(size)), memory_bandwidth)
+    workload.save(output)
+    console.print(
+        f"Written: {output}.N.et for {count_text(program.num_ranks, 'rank')}, {program.collective} of {size}",
+        markup=False,
+    )
+
+
+def _program(source: str, collective: str | None, ranks: int | None) -> Program:
+    """Return the program that the arguments mean."""
+    if source in BUILTIN_PROGRAMS and not Path(source).exists():
+        if collective is None or ranks is None:
+            raise UsageError(f"'{source}' is built in: say --collective and --ranks.")
+        return builtin_program(source, collective, ranks)
+    if collective is not None or ranks is not None:
+        raise UsageError("--collective and --ranks go with a built-in algorithm; a file says them itself.")
+    return read_program(source)
+
+
+def _facts(found: Inspection, proof: Proof) -> Iterator[tuple[str, str]]:
+    program = found.program
+    yield "collective", f"{program.collective} among {count_text(program.num_ranks, 'rank')}"
+    yield "language", f"{'MSCCL XML' if program.language == 'msccl' else 'MSCCL++ plan'}, {program.protocol}"
+    place = "in place" if program.in_place else "out of place"
+    yield "buffers", f"{count_text(program.chunks, 'chunk')}, {place}"
+    most = "any size" if program.most_bytes is None else f"at most {bytes_text(program.most_bytes)}"
+    yield "sizes", f"from {bytes_text(program.least_bytes)}, {most}" if program.least_bytes else most
+    blocks = max(len(rank.thread_blocks) for rank in program.ranks)
+    yield "program", f"{count_text(program.num_ops, 'op')}, {count_text(blocks, 'thread block')} per rank"
+    yield "size", bytes_text(found.size_bytes)
+    yield "steps", f"{found.steps} one after the other"
+    yield "messages", str(found.messages)
+    yield "sent by the busiest rank", bytes_text(found.most_sent_bytes)
+    least = ""
+    if found.least_bytes:
+        least = f", {found.most_received_bytes / found.least_bytes:.2f} times the least there could be"
+    yield "received by the busiest rank", f"{bytes_text(found.most_received_bytes)}{least}"
+    yield "between the busiest pair", f"{bytes_text(found.link_bytes)} one way"
+    yield "local work", f"{bytes_text(found.local_bytes)} read and written"
+    yield "proof", "holds" if proof.holds else f"fails: {proof.problems[0].message}"
+
+
+def _traffic(found: Inspection) -> pd.DataFrame:
+    rows = [
+        {
+            "step": item.step,
+            "from": item.source,
+            "to": item.destination,
+            "messages": item.messages,
+            "size_bytes": item.size_bytes,
+        }
+        for item in found.traffic
+    ]
+    table: pd.DataFrame = pd.DataFrame(rows)
+    return table
+
+
+def _plain(found: Inspection, proof: Proof) -> dict[str, Any]:
+    figures = (
+        "size_bytes",
+        "steps",
+        "messages",
+        "most_sent_bytes",
+        "most_received_bytes",
+        "least_bytes",
+        "link_bytes",
+        "local_bytes",
+    )
+    return {
+        "name": found.program.name,
+        "collective": found.program.collective,
+        "ranks": found.program.num_ranks,
+        "language": found.program.language,
+        "protocol": found.program.protocol,
+        **{name: getattr(found, name) for name in figures},
+        "traffic": _traffic(found).to_dict("records"),
+        "remarks": list(found.remarks),
+        "proof": _plain_proof(found.program, proof),
+    }
+
+
+def _plain_proof(program: Program, proof: Proof) -> dict[str, Any]:
+    return {
+        "program": program.source,
+        "holds": proof.holds,
+        "steps": proof.steps,
+        "cautions": list(proof.cautions),
+        "problems": [vars(problem) for problem in proof.problems],
+    }
+
+
+def _problem_table(programs: list[Program], proofs: list[Proof]) -> pd.DataFrame:
+    columns = ["program", "kind", "rank", "block", "op", "message"]
+    rows = [
+        [program.source, problem.kind, problem.rank, problem.block, problem.op, problem.message]
+        for program, proof in zip(programs, proofs, strict=True)
+        for problem in proof.problems
+    ]
+    table: pd.DataFrame = pd.DataFrame(rows, columns=columns)
+    return table
+
+
+def _print_proof(program: Program, proof: Proof) -> None:
+    steps = count_text(proof.steps, "step")
+    if proof.holds:
+        console.print(f"✓ {program.source}: right in every order ({steps}).", markup=False)
+    else:
+        mistakes = count_text(len(proof.problems), "mistake")
+        console.print(f"✗ {program.source}: {mistakes} found.", markup=False)
+    for problem in proof.problems[:_SHOWN_PROBLEMS]:
+        console.print(f"  {problem.kind}: {problem.message}", markup=False)
+        for step in problem.interleaving:
+            console.print(f"      {step}", style="dim", markup=False)
+    if len(proof.problems) > _SHOWN_PROBLEMS:
+        console.print(f"  and {len(proof.problems) - _SHOWN_PROBLEMS} more; --format json has all of them")
+    for text in proof.cautions:
+        console.print(f"  Note: {text}", style="dim", markup=False)

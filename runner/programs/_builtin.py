@@ -1,0 +1,289 @@
+"""The engine's own algorithms written as programs: the same messages between the same ranks.
+
+They are for one group of ranks. Each is in place but the all-to-all. Halving and doubling takes its partners
+in the order that keeps what it exchanges in one piece: near ones first in an all-reduce, far ones first in a
+reduce-scatter, near ones first in an all-gather.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ...errors import ConfigError, did_you_mean
+from ._model import Buffer, Op, Program, RankProgram, Region, ThreadBlock
+
+__all__ = ["BUILTIN_PROGRAMS", "builtin_program"]
+
+_WRITES = {"r", "rcs", "rrc", "rrcs", "cpy", "re"}
+_READS = {"s", "rrs", "rrc", "rrcs", "cpy", "re"}
+
+
+def builtin_program(algorithm: str, collective: str, ranks: int) -> Program:
+    """Return the engine's *algorithm* for *collective* among so many *ranks* as a program.
+
+    Raises `ConfigError` for one that is not built in, and for a number of ranks that it does not work with.
+    """
+    if algorithm not in BUILTIN_PROGRAMS:
+        raise ConfigError(
+            f"There is no built-in algorithm '{algorithm}'{did_you_mean(algorithm, BUILTIN_PROGRAMS)}"
+        )
+    makers = BUILTIN_PROGRAMS[algorithm]
+    if collective not in makers:
+        raise ConfigError(
+            f"The built-in algorithm '{algorithm}' has no program for {collective}; it has one for "
+            f"{', '.join(makers)}."
+        )
+    if ranks < 2 or (algorithm in {"halvingDoubling", "doubleBinaryTree"} and ranks & (ranks - 1)):
+        wanted = "at least 2" if ranks < 2 else "a power of two of"
+        raise ConfigError(f"'{algorithm}' needs {wanted} ranks, not {ranks}.")
+    chunks = 2 if algorithm == "doubleBinaryTree" else ranks
+    in_place = collective != "all-to-all"
+    writer = _Writer(ranks, in_place, collective)
+    makers[collective](writer, ranks)
+    return writer.program(f"{algorithm}_{collective}", collective, chunks)
+
+
+@dataclass
+class _Block:
+    send: int
+    receive: int
+    channel: int
+    ops: list[Op] = field(default_factory=list)
+
+
+class _Writer:
+    """Steps by rank, each in the thread block of its peers, with what they must wait for."""
+
+    def __init__(self, ranks: int, in_place: bool, collective: str) -> None:
+        self.ranks = ranks
+        self.in_place = in_place
+        self.buffer = Buffer.OUTPUT if collective == "all-gather" else Buffer.INPUT
+        self.blocks: list[dict[tuple[int, int, int], _Block]] = [{} for _ in range(ranks)]
+        self.wrote: dict[tuple[int, Buffer, int], tuple[int, int]] = {}
+        self.read: dict[tuple[int, Buffer, int], list[tuple[int, int]]] = {}
+
+    def step(  # noqa: PLR0917 - the columns of a step
+        self,
+        rank: int,
+        name: str,
+        chunk: int,
+        peers: tuple[int, int] = (-1, -1),
+        count: int = 1,
+        channel: int = 0,
+        target: tuple[Buffer, int] | None = None,
+    ) -> None:
+        """Add a step on *chunk* to the thread block that sends to and receives from *peers*.
+
+        *target* is where it writes if that is another place.
+        """
+        blocks = self.blocks[rank]
+        block = blocks.setdefault((*peers, channel), _Block(*peers, channel))
+        number = list(blocks).index((*peers, channel))
+        region = Region((rank,), self.buffer, chunk, count)
+        written = region if target is None else Region((rank,), target[0], target[1], count)
+        sources = (region,) if name in _READS else ()
+        targets = (written,) if name in _WRITES else ()
+        waits = self._waits(rank, number, sources, targets)
+        for wait in waits[:-1]:
+            block.ops.append(Op("nop", (len(block.ops),), after=wait))
+        place = len(block.ops)
+        block.ops.append(Op(name, (place,), sources, targets, after=waits[-1] if waits else None))
+        for cell in _cells(rank, sources):
+            self.read.setdefault(cell, []).append((number, place))
+        for cell in _cells(rank, targets):
+            self.wrote[cell] = (number, place)
+            self.read[cell] = []
+
+    def _waits(
+        self, rank: int, number: int, sources: tuple[Region, ...], targets: tuple[Region, ...]
+    ) -> list[tuple[int, int]]:
+        """Return the last step of each other thread block that must be over."""
+        latest: dict[int, int] = {}
+        before = [self.wrote.get(cell) for cell in _cells(rank, (*sources, *targets))]
+        before += [read for cell in _cells(rank, targets) for read in self.read.get(cell, ())]
+        for found in before:
+            if found is not None and found[0] != number:
+                latest[found[0]] = max(latest.get(found[0], -1), found[1])
+        return sorted(latest.items())
+
+    def program(self, name: str, collective: str, chunks: int) -> Program:
+        """Return the program of all steps."""
+        gathers = collective == "all-gather"
+        inputs = 0 if gathers else chunks
+        outputs = chunks if gathers or not self.in_place else 0
+        ranks = tuple(
+            RankProgram(
+                rank,
+                inputs,
+                outputs,
+                0,
+                tuple(
+                    ThreadBlock(number, tuple(block.ops), block.send, block.receive, block.channel)
+                    for number, block in enumerate(blocks.values())
+                ),
+            )
+            for rank, blocks in enumerate(self.blocks)
+        )
+        return Program(name, name, "msccl", collective, "Simple", self.in_place, chunks, ranks)
+
+
+def _cells(rank: int, regions: tuple[Region, ...]) -> list[tuple[int, Buffer, int]]:
+    return [
+        (rank, region.buffer, region.index + chunk) for region in regions for chunk in range(region.count)
+    ]
+
+
+def _ring_all_reduce(writer: _Writer, count: int) -> None:
+    for rank in range(count):
+        peers = ((rank + 1) % count, (rank - 1) % count)
+        names = ["s", *["rrs"] * (count - 2), "rrcs", *["rcs"] * (count - 2), "r"]
+        for turn, name in enumerate(names):
+            writer.step(rank, name, (rank - turn) % count, peers)
+
+
+def _ring_reduce_scatter(writer: _Writer, count: int) -> None:
+    for rank in range(count):
+        peers = ((rank + 1) % count, (rank - 1) % count)
+        for turn, name in enumerate(["s", *["rrs"] * (count - 2), "rrc"]):
+            writer.step(rank, name, (rank - 1 - turn) % count, peers)
+
+
+def _ring_all_gather(writer: _Writer, count: int) -> None:
+    for rank in range(count):
+        peers = ((rank + 1) % count, (rank - 1) % count)
+        for turn, name in enumerate(["s", *["rcs"] * (count - 2), "r"]):
+            writer.step(rank, name, (rank - turn) % count, peers)
+
+
+def _others(rank: int, count: int) -> list[int]:
+    """Return the other ranks from the next one on, so that no rank is everybody's first."""
+    return [(rank + distance) % count for distance in range(1, count)]
+
+
+def _direct_reduce_scatter(writer: _Writer, count: int) -> None:
+    for rank in range(count):
+        for peer in _others(rank, count):
+            writer.step(rank, "s", peer, (peer, peer))
+        for peer in _others(rank, count):
+            writer.step(rank, "rrc", rank, (peer, peer))
+
+
+def _direct_all_gather(writer: _Writer, count: int) -> None:
+    for rank in range(count):
+        for peer in _others(rank, count):
+            writer.step(rank, "s", rank, (peer, peer))
+        for peer in _others(rank, count):
+            writer.step(rank, "r", peer, (peer, peer))
+
+
+def _direct_all_reduce(writer: _Writer, count: int) -> None:
+    _direct_reduce_scatter(writer, count)
+    _direct_all_gather(writer, count)
+
+
+def _direct_all_to_all(writer: _Writer, count: int) -> None:
+    for rank in range(count):
+        for peer in _others(rank, count):
+            writer.step(rank, "s", peer, (peer, peer))
+        for peer in _others(rank, count):
+            writer.step(rank, "r", peer, (peer, peer), target=(Buffer.OUTPUT, peer))
+        writer.step(rank, "cpy", rank, target=(Buffer.OUTPUT, rank))
+
+
+def _halving(writer: _Writer, rank: int, distances: list[int], count: int) -> list[tuple[int, int, int]]:
+    """Exchange halves with partners at *distances*; return (partner, first chunk, chunks kept) of each."""
+    low, size = 0, count
+    rounds = []
+    for distance in distances:
+        peer = rank ^ distance
+        size //= 2
+        kept = low + size if rank & distance else low
+        sent = low if rank & distance else low + size
+        writer.step(rank, "s", sent, (peer, peer), size)
+        writer.step(rank, "rrc", kept, (peer, peer), size)
+        low = kept
+        rounds.append((peer, kept, size))
+    return rounds
+
+
+def _doubling_all_reduce(writer: _Writer, count: int) -> None:
+    distances = [1 << bit for bit in range(count.bit_length() - 1)]
+    for rank in range(count):
+        for peer, kept, size in reversed(_halving(writer, rank, distances, count)):
+            other = kept - size if kept % (2 * size) else kept + size
+            writer.step(rank, "s", kept, (peer, peer), size)
+            writer.step(rank, "r", other, (peer, peer), size)
+
+
+def _halving_reduce_scatter(writer: _Writer, count: int) -> None:
+    distances = [1 << bit for bit in reversed(range(count.bit_length() - 1))]
+    for rank in range(count):
+        _halving(writer, rank, distances, count)
+
+
+def _doubling_all_gather(writer: _Writer, count: int) -> None:
+    for rank in range(count):
+        size = 1
+        while size < count:
+            peer = rank ^ size
+            writer.step(rank, "s", rank // size * size, (peer, peer), size)
+            writer.step(rank, "r", peer // size * size, (peer, peer), size)
+            size *= 2
+
+
+def _trees_all_reduce(writer: _Writer, count: int) -> None:
+    for tree in range(2):
+        for rank in range(count):
+            _tree(writer, rank, count, tree)
+
+
+def _tree(writer: _Writer, rank: int, count: int, tree: int) -> None:
+    """Add what a rank does in one of two trees, whose leaves are the inner ranks of the other."""
+    shift = tree  # the second tree numbers the ranks from 1 on
+    number = rank + shift
+    top = count // 2
+
+    def at(place: int) -> int:
+        return place - shift
+
+    def step(name: str, send: int, receive: int) -> None:
+        writer.step(rank, name, tree, (send, receive), channel=tree)
+
+    if number in {0, count}:
+        step("rrc", -1, at(top))
+        step("s", at(top), -1)
+        return
+    bit = number & -number
+    root = count - 1 if shift else 0
+    parent = root if number == top else at((number & ~bit) | (bit << 1))
+    if bit == 1:
+        step("s", parent, -1)
+        step("r", -1, parent)
+        return
+    left, right = at(number - bit // 2), at(number + bit // 2)
+    step("rrc", -1, left)
+    step("rrs", parent, right)
+    step("rcs", left, parent)
+    step("s", right, -1)
+
+
+BUILTIN_PROGRAMS: dict[str, dict[str, Callable[[_Writer, int], None]]] = {
+    "ring": {
+        "all-reduce": _ring_all_reduce,
+        "reduce-scatter": _ring_reduce_scatter,
+        "all-gather": _ring_all_gather,
+    },
+    "direct": {
+        "all-reduce": _direct_all_reduce,
+        "reduce-scatter": _direct_reduce_scatter,
+        "all-gather": _direct_all_gather,
+        "all-to-all": _direct_all_to_all,
+    },
+    "halvingDoubling": {
+        "all-reduce": _doubling_all_reduce,
+        "reduce-scatter": _halving_reduce_scatter,
+        "all-gather": _doubling_all_gather,
+    },
+    "doubleBinaryTree": {"all-reduce": _trees_all_reduce},
+}

@@ -1,0 +1,131 @@
+"""What a program does, in figures: who sends what to whom, in how many steps, and what would be best."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ._lower import Lowered, Message, lower
+from ._model import Program
+
+__all__ = ["Inspection", "Traffic", "inspect_program"]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What one rank sends to another in one step: messages and bytes, flags and signals included."""
+
+    step: int
+    source: int
+    destination: int
+    messages: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """The figures of a program for one size.
+
+    *steps* is the longest chain of messages that wait for each other. *most_sent_bytes* and
+    *most_received_bytes* are of the busiest rank; *least_bytes* is what it must receive in any program for
+    this collective (None where that is not known). *link_bytes* is what the busiest pair of ranks sends one way.
+    """
+
+    program: Program
+    size_bytes: int
+    steps: int
+    messages: int
+    most_sent_bytes: int
+    most_received_bytes: int
+    least_bytes: int | None
+    link_bytes: int
+    local_bytes: int
+    traffic: tuple[Traffic, ...]
+    remarks: tuple[str, ...]
+
+
+def inspect_program(program: Program, size_bytes: int) -> Inspection:
+    """Return what *program* does for a collective of *size_bytes*; raises `ConfigError` as `lower`."""
+    lowered = lower(program, size_bytes)
+    steps = _steps(lowered)
+    cells: dict[tuple[int, int, int], list[int]] = defaultdict(lambda: [0, 0])
+    sent: dict[int, int] = defaultdict(int)
+    received: dict[int, int] = defaultdict(int)
+    links: dict[tuple[int, int], int] = defaultdict(int)
+    for rank, nodes in enumerate(lowered.ranks):
+        for node in nodes:
+            if node.kind != "send":
+                continue
+            cell = cells[steps[node.tag], rank, node.peer]
+            cell[0] += 1
+            cell[1] += node.size_bytes
+            sent[rank] += node.size_bytes
+            received[node.peer] += node.size_bytes
+            links[rank, node.peer] += node.size_bytes
+    return Inspection(
+        program=program,
+        size_bytes=size_bytes,
+        steps=max(steps.values(), default=0),
+        messages=sum(messages for messages, _ in cells.values()),
+        most_sent_bytes=max(sent.values(), default=0),
+        most_received_bytes=max(received.values(), default=0),
+        least_bytes=_least_bytes(program, size_bytes),
+        link_bytes=max(links.values(), default=0),
+        local_bytes=max(
+            sum(node.size_bytes for node in nodes if node.kind == "local") for nodes in lowered.ranks
+        ),
+        traffic=tuple(Traffic(*key, *value) for key, value in sorted(cells.items())),
+        remarks=lowered.remarks,
+    )
+
+
+def _steps(lowered: Lowered) -> dict[int, int]:
+    """Return the step of each message by its tag: one more than the latest that it waits for."""
+    steps: dict[int, int] = {}
+    levels: list[list[int | None]] = [[None] * len(nodes) for nodes in lowered.ranks]
+    left = sum(len(nodes) for nodes in lowered.ranks)
+    pending = [list(range(len(nodes))) for nodes in lowered.ranks]
+    while left:
+        before = left
+        for rank, nodes in enumerate(lowered.ranks):
+            rest = []
+            for number in pending[rank]:
+                level = _level(nodes[number], levels[rank], steps)
+                if level is None:
+                    rest.append(number)
+                    continue
+                levels[rank][number] = level
+                left -= 1
+            pending[rank] = rest
+        if left == before:
+            break
+    return steps
+
+
+def _level(node: Message, levels: list[int | None], steps: dict[int, int]) -> int | None:
+    """Return after how many messages a node is over, None while that is not known."""
+    if node.kind == "receive":
+        return steps.get(node.tag)
+    latest = 0
+    for other in node.after:
+        level = levels[other]
+        if level is None:
+            return None
+        latest = max(latest, level)
+    if node.kind == "send":
+        steps[node.tag] = latest + 1
+    return latest
+
+
+def _least_bytes(program: Program, size_bytes: int) -> int | None:
+    """Return the bytes that the busiest rank must receive at least, without help of the network."""
+    count = program.num_ranks
+    share = Fraction(count - 1, count)
+    least = {
+        "all-reduce": 2 * share * size_bytes,
+        "reduce-scatter": share * size_bytes,
+        "all-to-all": share * size_bytes,
+        "all-gather": Fraction((count - 1) * size_bytes),
+    }.get(program.collective)
+    return None if least is None else int(least)
