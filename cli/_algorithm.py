@@ -26,6 +26,7 @@ from ..runner.programs import (
 )
 from ..support import bytes_text, count_text, parse_size, write_file
 from ._output import console, format_option, print_frame, print_json, print_rows
+from ._quantities import quantity
 
 __all__ = ["algorithm_command"]
 
@@ -37,6 +38,7 @@ _size = click.option(
     "--size",
     default="1MiB",
     show_default=True,
+    callback=quantity(parse_size),
     help="Of the collective; of an all-gather, each rank's shard.",
 )
 
@@ -45,8 +47,8 @@ _size = click.option(
 def algorithm_command() -> None:
     """Look at, prove and export collective programs.
 
-    PROGRAM is an MSCCL XML or an MSCCL++ plan (either also as .gz), or a built-in algorithm by its name (ring,
-    direct, halvingDoubling, doubleBinaryTree) with --collective and --ranks.
+    PROGRAM is an MSCCL XML or an MSCCL++ plan (either also as .gz), or a built-in algorithm by its name
+    (ring, direct, halvingDoubling, doubleBinaryTree) with --collective and --ranks.
     """
 
 
@@ -64,11 +66,11 @@ def algorithm_command() -> None:
 )
 @format_option
 def inspect_command(
-    *, source: str, collective: str | None, ranks: int | None, size: str, view: str, output_format: str
+    *, source: str, collective: str | None, ranks: int | None, size: int, view: str, output_format: str
 ) -> None:
-    """Show what PROGRAM does: steps, messages, bytes per rank and pair, the least there could be, the proof."""
+    """Show what PROGRAM does: steps, messages, bytes per rank and pair, what is least, and its proof."""
     program = _program(source, collective, ranks)
-    found = inspect_program(program, parse_size(size))
+    found = inspect_program(program, size)
     if view == "traffic":
         print_frame(_traffic(found), output_format, title=f"{program.name}: who sends to whom", limit=60)
         return
@@ -135,7 +137,7 @@ def export_command(
     source: str,
     collective: str | None,
     ranks: int | None,
-    size: str,
+    size: int,
     kind: str,
     memory_bandwidth: float,
     output: Path,
@@ -156,12 +158,10 @@ def export_command(
         write_file(output, write_msccl(program))
         console.print(f"Written: {output}", markup=False)
         return
-    workload = workload_of(lower(program, parse_size(size)), memory_bandwidth)
+    workload = workload_of(lower(program, size), memory_bandwidth)
     workload.save(output)
-    console.print(
-        f"Written: {output}.N.et for {count_text(program.num_ranks, 'rank')}, {program.collective} of {size}",
-        markup=False,
-    )
+    what = f"{program.collective} of {bytes_text(size)}"
+    console.print(f"Written: {output}.N.et for {count_text(program.num_ranks, 'rank')}, {what}", markup=False)
 
 
 def _program(source: str, collective: str | None, ranks: int | None) -> Program:

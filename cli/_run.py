@@ -52,6 +52,17 @@ class Target:
             yield prepare(workload, self.system, self.network, self.memory, groups, backend, **self.options)
 
 
+def algorithm_choices(texts: Sequence[str]) -> dict[str, list[str]]:
+    """Return what --algorithm options name, by collective; raises `UsageError` for one without a ``=``."""
+    chosen: dict[str, list[str]] = {}
+    for text in texts:
+        collective, sign, name = text.partition("=")
+        if not sign or not name:
+            raise UsageError(f"--algorithm {text}: say which collective, as in all-reduce=FILE.")
+        chosen.setdefault(collective, []).append(name)
+    return chosen
+
+
 def target_options(command: Command) -> Command:
     """Add the options that name the cluster and the backends."""
     for decorate in (
@@ -198,6 +209,14 @@ def _print_remarks(results: list[Result]) -> None:
 )
 @click.option("--comm-group-configuration", "groups", help="Communicator groups JSON for PREFIX.")
 @click.option(
+    "--algorithm",
+    "algorithms",
+    multiple=True,
+    metavar="COLLECTIVE=NAME",
+    help="A program (MSCCL XML, MSCCL++ plan) or built-in algorithm, as in all-reduce=plan.json; may be "
+    "repeated, the first that fits a size is used.",
+)
+@click.option(
     "--num-queues-per-dim", default=1, show_default=True, help="Logical queues per network dimension."
 )
 @click.option("--injection-scale", default=1.0, show_default=True, help="Scales the system's endpoint delay.")
@@ -226,6 +245,7 @@ def run_command(
     num_queues_per_dim: int,
     injection_scale: float,
     rendezvous_protocol: bool,
+    algorithms: tuple[str, ...],
     error: str | None,
     queue: bool,
     only_check: bool,
@@ -247,6 +267,7 @@ def run_command(
             "num_queues_per_dim": num_queues_per_dim,
             "injection_scale": injection_scale,
             "rendezvous": rendezvous_protocol,
+            "algorithms": algorithm_choices(algorithms),
         },
     )
     _check(target, study_folder, workload, groups, queue=queue)

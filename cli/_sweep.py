@@ -44,7 +44,8 @@ _MOST_ROWS = 20
     "axes",
     multiple=True,
     metavar="KEY=VALUE,VALUE,...",
-    help="An axis: network, system, memory, workload, or a field such as network.bandwidth; may be repeated.",
+    help="An axis: network, system, memory, workload, a field such as network.bandwidth, or a collective's "
+    "algorithms, algorithm.all-reduce=ring,FILE; may be repeated.",
 )
 @click.option(
     "--list", "points_file", metavar="FILE", help="A file of points, one JSON object of settings per line."

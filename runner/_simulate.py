@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -12,7 +12,15 @@ from ..errors import ConfigError, WorkloadError
 from ._experiment import Experiment, WorkloadSource
 from ._result import Result
 from .backends import EmulationBackend, Progress, get_backend
-from .config import MemoryConfig, NetworkConfig, SystemConfig, found_from_here, list_presets, load_groups
+from .config import (
+    MemoryConfig,
+    NetworkConfig,
+    SystemConfig,
+    found_from_here,
+    list_presets,
+    load_groups,
+    with_algorithms,
+)
 
 __all__ = [
     "choose_groups",
@@ -39,13 +47,16 @@ def simulate(  # noqa: PLR0917 - the order of ASTRA-sim's files
     injection_scale: float = 1.0,
     rendezvous: bool = False,
     semantics: str | None = None,
+    algorithms: Mapping[str, Sequence[str]] | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """Run *workload* on the cluster and return what happened, in integer nanoseconds.
 
     *workload* is a model or the ``PREFIX`` of ``PREFIX.<rank>.et``; the configurations are models, paths of
     ASTRA-sim's files, or names of presets. A captured workload with fewer ranks than the network is scaled
-    out data-parallel. Raises `ConfigError`, `WorkloadError` and `BackendError` with what to do next.
+    out data-parallel. *algorithms* are programs (MSCCL XML, MSCCL++ plans) or built-in algorithms by
+    collective, such as ``{"all-reduce": ["plan.json"]}``. Raises `ConfigError`, `WorkloadError` and
+    `BackendError` with what to do next.
     """
     experiment = prepare(
         workload,
@@ -58,6 +69,7 @@ def simulate(  # noqa: PLR0917 - the order of ASTRA-sim's files
         injection_scale=injection_scale,
         rendezvous=rendezvous,
         semantics=semantics,
+        algorithms=algorithms,
     )
     return get_backend(backend).run(experiment, progress)
 
@@ -74,14 +86,18 @@ def prepare(  # noqa: PLR0917 - as simulate
     injection_scale: float = 1.0,
     rendezvous: bool = False,
     semantics: str | None = None,
+    algorithms: Mapping[str, Sequence[str]] | None = None,
 ) -> Experiment:
     """Return the experiment that `simulate` would run with the same arguments, everything loaded."""
     measures = getattr(get_backend(backend), "measures", False)
     loaded_network = load_network(workload, network, backend)
     source, captured = load_source(workload, loaded_network.num_ranks)
+    chosen = load_system(system, loaded_network.dimensions)
+    if algorithms:
+        chosen = with_algorithms(chosen, algorithms, loaded_network.dimensions)
     return Experiment(
         workload=source,
-        system=load_system(system, loaded_network.dimensions),
+        system=chosen,
         network=loaded_network,
         memory=load_memory(memory),
         groups=choose_groups(groups, source),

@@ -293,7 +293,8 @@ def _set_programs(config: Any, experiment: Experiment) -> None:
     """Give the engine the messages of each collective that a program runs."""
     speed = experiment.system.local_mem_bw or 0.0  # 10^9 bytes per second are bytes per ns
     for demand, lowered in experiment.program_messages.items():
-        name = f"{lowered.program.name}, {demand.collective} of {demand.size_bytes} bytes among {demand.ranks} ranks"
+        what = f"{demand.collective} of {demand.size_bytes} bytes among {demand.ranks} ranks"
+        name = f"{lowered.program.name}, {what}"
         graphs = [encode_graph(graph) for graph in graphs_of(lowered, speed)]
         config.add_program(demand.collective, demand.ranks, demand.size_bytes, name, graphs)
 

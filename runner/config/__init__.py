@@ -7,6 +7,8 @@ from ._algorithms import found_from_here as found_from_here
 from ._algorithms import kept_in as kept_in
 from ._algorithms import program_files as program_files
 from ._algorithms import read_per_node as read_per_node
+from ._algorithms import refuse_programs as refuse_programs
+from ._algorithms import with_algorithms as with_algorithms
 from ._algorithms import without_paths as without_paths
 from ._efficiency import EfficiencyPart as EfficiencyPart
 from ._fabric import Clos as Clos
@@ -82,6 +84,8 @@ __all__ = [
     "read_failures",
     "read_per_node",
     "read_yaml",
+    "refuse_programs",
     "shown",
+    "with_algorithms",
     "without_paths",
 ]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from ...errors import ConfigError
+from ...errors import ConfigError, did_you_mean
 from ...support import new_folder
-from ..engine import COLLECTIVES
+from ..engine import ALGORITHMS, COLLECTIVES, WHOLE_ALGORITHMS, is_algorithm
 from ._system import SystemConfig
 from ._values import read_yaml
 
@@ -26,6 +26,8 @@ __all__ = [
     "kept_in",
     "program_files",
     "read_per_node",
+    "refuse_programs",
+    "with_algorithms",
     "without_paths",
 ]
 
@@ -70,6 +72,52 @@ def found_from_here(system: SystemConfig) -> SystemConfig:
     if per_node is not None and (here / per_node).is_file():
         changes[_PER_NODE] = str(here / per_node)
     return replace(system, **changes)
+
+
+def with_algorithms(
+    system: SystemConfig, algorithms: Mapping[str, Sequence[str]], dimensions: int
+) -> SystemConfig:
+    """Return *system* with other algorithms for some collectives, such as ``all-reduce``.
+
+    Each is given as files of programs, of which the first that fits is used, or as a built-in algorithm's
+    name, which is used where none before it fits. Raises `ConfigError` for a name that is neither.
+    """
+    changes: dict[str, Any] = {}
+    for collective, names in algorithms.items():
+        if collective not in COLLECTIVES:
+            raise ConfigError(f"There is no collective '{collective}'{did_you_mean(collective, COLLECTIVES)}")
+        key = collective.replace("-", "_")
+        built_in = [name for name in names if is_algorithm(name)]
+        if built_in:
+            changes[f"{key}_implementation"] = (built_in[0],)
+        files = tuple(
+            BUILTIN if name == BUILTIN or is_algorithm(name) else _found_program(name) for name in names
+        )
+        changes[f"{key}_programs"] = files if set(files) != {BUILTIN} else None
+        changes[f"{key}_implementation_custom"] = None
+    return replace(system, **changes).for_dimensions(dimensions)
+
+
+def refuse_programs(system: SystemConfig, backend: str) -> None:
+    """Raise `ConfigError` if *system* has programs, which *backend* does not know and would leave out."""
+    given = [key for key in _PROGRAMS if getattr(system, key)]
+    if given:
+        raise ConfigError(
+            f"'{given[0].replace('_', '-')}' is a key of ours, which '{backend}' would ignore. Next: write "
+            "the program as messages with 'chakrascope algorithm export', and name those under "
+            f"'{given[0].removesuffix('_programs').replace('_', '-')}-implementation-custom'."
+        )
+
+
+def _found_program(name: str) -> str:
+    path = Path(name)
+    if not path.is_file():
+        known = (*ALGORITHMS, *WHOLE_ALGORITHMS)
+        hint = "" if "/" in name or "." in name else did_you_mean(name, known)
+        raise ConfigError(
+            f"There is no program and no built-in algorithm '{name}'{hint or '; check the path.'}"
+        )
+    return str(path.resolve())
 
 
 def without_paths(plain: Mapping[str, Any]) -> dict[str, Any]:

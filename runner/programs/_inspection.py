@@ -29,7 +29,7 @@ class Inspection:
 
     *steps* is the longest chain of messages that wait for each other. *most_sent_bytes* and
     *most_received_bytes* are of the busiest rank; *least_bytes* is what it must receive in any program for
-    this collective (None where that is not known). *link_bytes* is what the busiest pair of ranks sends one way.
+    this collective (None where that is not known). *link_bytes* is what the busiest pair sends one way.
     """
 
     program: Program
@@ -73,7 +73,8 @@ def inspect_program(program: Program, size_bytes: int) -> Inspection:
         least_bytes=_least_bytes(program, size_bytes),
         link_bytes=max(links.values(), default=0),
         local_bytes=max(
-            sum(node.size_bytes for node in nodes if node.kind == "local") for nodes in lowered.ranks
+            sum(node.passes * node.size_bytes for node in nodes if node.kind == "local")
+            for nodes in lowered.ranks
         ),
         traffic=tuple(Traffic(*key, *value) for key, value in sorted(cells.items())),
         remarks=lowered.remarks,

@@ -33,7 +33,7 @@ _SWITCH = {"gstore", "gstorepkt", "glre", "glres"}
 class Message:
     """A node of one rank: a ``send`` or ``receive`` of bytes, or ``local`` work on so many bytes.
 
-    *after* are the numbers of the rank's own nodes that must be over. *tag* is the same at both ends and
+    Local work goes *passes* times through the memory: a reduction reads twice and writes once. *after* are the numbers of the rank's own nodes that must be over. *tag* is the same at both ends and
     belongs to one message. *place* is the (thread block, op) it comes from.
     """
 
@@ -43,6 +43,7 @@ class Message:
     tag: int
     after: tuple[int, ...]
     place: tuple[int, str]
+    passes: int = 0
 
 
 @dataclass(frozen=True)
@@ -209,11 +210,11 @@ class _Lowering:
         self._add(peer, Message("send", block.rank, size, answer, (asked,), place))
         return self._add(block.rank, Message("receive", peer, size, answer, (), place))
 
-    def _local(self, block: _Block, op: Op, moved: int, also: Iterable[int] = ()) -> int:
+    def _local(self, block: _Block, op: Op, passes: int, size: int, also: Iterable[int] = ()) -> int:
         """Do local work after everything so far and *also* some; the thread block goes on after it."""
         after = dict(block.frontier.nodes) | dict.fromkeys(also)
         place = (block.block.id, op.place)
-        node = self._add(block.rank, Message("local", -1, moved, 0, tuple(after), place))
+        node = self._add(block.rank, Message("local", -1, size, 0, tuple(after), place, passes))
         self._past(block, {node: None})
         return node
 
@@ -315,9 +316,9 @@ class _Lowering:
             size = self._xml_size(self.nodes[block.rank][came].size_bytes)
             self._wait_for(block, [came])
         if "reduce" in parts or op.name == "re":
-            self._local(block, op, 3 * size)
+            self._local(block, op, 3, size)
         elif op.name == "cpy":
-            self._local(block, op, 2 * size)
+            self._local(block, op, 2, size)
         if "send" in parts:
             connection = (block.rank, block.block.send, block.block.channel)
             receive = self._message(block, op, block.block.send, self._flagged(size, self.program.protocol))
@@ -397,7 +398,7 @@ class _Lowering:
                 if rank != block.rank:
                     node = self._message(block, op, rank, 2 * size if flagged else size)
                 elif copied and len(target.ranks) == 1:
-                    node = self._local(block, op, 2 * size)
+                    node = self._local(block, op, 2, size)
                 else:
                     node = max(block.frontier.nodes, default=-1)
                 if flagged:
@@ -416,7 +417,7 @@ class _Lowering:
                 sources += 1
                 if rank != block.rank and op.name in _READS:
                     read[self._read(block, op, rank, size)] = None
-        self._local(block, op, (sources + 1) * size, read)
+        self._local(block, op, sources + 1, size, read)
         local, others = op.destinations[:1], op.destinations[1:]
         if packets and op.name in {"recpkt", "recspkt", "respkt", "repkt"}:
             self._store(block, op, local, size, turn, flagged=False, copied=False)

@@ -14,7 +14,14 @@ from ...errors import ConfigError, did_you_mean
 from .._experiment import Experiment, WorkloadSource
 from .._simulate import choose_groups, load_memory, load_network, load_source, load_system
 from ..backends import get_backend
-from ..config import DIMENSION_KEYS, EXTENSIONS, MemoryConfig, NetworkConfig, SystemConfig
+from ..config import (
+    DIMENSION_KEYS,
+    EXTENSIONS,
+    MemoryConfig,
+    NetworkConfig,
+    SystemConfig,
+    with_algorithms,
+)
 from ..engine import COLLECTIVES, WHOLE_ALGORITHMS
 from ..study import Study
 from ._space import Settings
@@ -40,6 +47,7 @@ _KEYS = {
     "network": [*DIMENSION_KEYS, *EXTENSIONS],
     "system": _SYSTEM_KEYS,
     "memory": list(_MEMORY_KEYS),
+    "algorithm": list(COLLECTIVES),
 }
 _KEY = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<index>\d+)\])?")
 _SIZES_KEPT = 16
@@ -125,6 +133,14 @@ class Builder:
         return NetworkConfig.from_mapping(data, "The network of a point of the sweep", network.name)
 
     def _system(self, settings: Settings, dimensions: int) -> SystemConfig:
+        system = self._changed_system(settings, dimensions)
+        algorithms = {
+            collective: [str(name) for name in (value if isinstance(value, list) else [value])]
+            for collective, value in _changes(settings, "algorithm").items()
+        }
+        return with_algorithms(system, algorithms, dimensions) if algorithms else system
+
+    def _changed_system(self, settings: Settings, dimensions: int) -> SystemConfig:
         reference = settings.get("system", self.base.system)
         system: SystemConfig = (
             self._part("system", reference, dimensions)

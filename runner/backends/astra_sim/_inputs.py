@@ -11,7 +11,7 @@ import yaml
 
 from ....errors import BackendError, ConfigError
 from ..._experiment import Experiment
-from ...config import NetworkConfig, PacketNetwork, SystemConfig, read_yaml
+from ...config import NetworkConfig, PacketNetwork, SystemConfig, read_yaml, refuse_programs
 from .._native import device_links, refuse_linkless
 from ._htsim import htsim_topology
 
@@ -75,6 +75,7 @@ def _write_workload(experiment: Experiment, folder: Path) -> None:
 def _write_system(experiment: Experiment, folder: Path, *, trace: bool) -> SystemConfig:
     """Return the system with nothing left that ASTRA-sim would take from uninitialised memory."""
     system = experiment.system
+    refuse_programs(system, experiment.backend)
     changes: dict[str, object] = {
         "scheduling_policy": system.scheduling_policy or "LIFO",
         "collective_optimization": system.collective_optimization or "localBWAware",

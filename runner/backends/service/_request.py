@@ -11,7 +11,7 @@ import numpy as np
 
 from ....errors import ConfigError
 from ..._experiment import Experiment
-from ...config import SETTINGS, NetworkConfig, PacketNetwork, SystemConfig
+from ...config import SETTINGS, NetworkConfig, PacketNetwork, SystemConfig, refuse_programs
 from ...engine import COLLECTIVES
 from .._native import refuse_linkless
 from ..astra_sim import refuse_links, refuse_single
@@ -114,6 +114,7 @@ def _system(experiment: Experiment, warnings: list[str], *, trace: bool) -> dict
 
 
 def _refuse_custom(system: SystemConfig) -> None:
+    refuse_programs(system, "ASTRA-sim Service")
     given = [key for key, value in vars(system).items() if "custom" in key and value is not None]
     if given:
         raise ConfigError(
