@@ -33,8 +33,9 @@ _SWITCH = {"gstore", "gstorepkt", "glre", "glres"}
 class Message:
     """A node of one rank: a ``send`` or ``receive`` of bytes, or ``local`` work on so many bytes.
 
-    Local work goes *passes* times through the memory: a reduction reads twice and writes once. *after* are the numbers of the rank's own nodes that must be over. *tag* is the same at both ends and
-    belongs to one message. *place* is the (thread block, op) it comes from.
+    Local work goes *passes* times through the memory: a reduction reads twice and writes once. *after* are
+    the numbers of the rank's own nodes that must be over. *tag* is the same at both ends and belongs to one
+    message. *place* is the (thread block, op) it comes from.
     """
 
     kind: str

@@ -71,8 +71,6 @@ def prove(program: Program) -> Proof:
         _wrong_results(unrolled, run),
     ):
         problems += _first_of_each(found, _MOST_PROBLEMS - len(problems))
-        if problems and found is not None and problems[0].kind == "deadlock":
-            break
     depth = _depth(unrolled) if program.language == "msccl" and not problems else 0
     return Proof(
         program=program.name,
@@ -396,7 +394,7 @@ def _set_words(program: Program, mask: int) -> str:
         rank, chunk = divmod(bit.bit_length() - 1, program.chunks)
         ranks_of.setdefault(chunk, []).append(rank)
         mask ^= bit
-    words = [f"chunk {chunk} of ranks {_numbers(ranks)}" for chunk, ranks in ranks_of.items()]
+    words = [f"chunk {chunk} of rank{'s' * (len(ranks) > 1)} {_numbers(ranks)}" for chunk, ranks in ranks_of.items()]
     return " and ".join(words[:4]) + (" and more" if len(words) > 4 else "") if words else "nothing"
 
 
