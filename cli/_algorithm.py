@@ -261,15 +261,15 @@ def _problem_table(programs: list[Program], proofs: list[Proof]) -> pd.DataFrame
 def _print_proof(program: Program, proof: Proof) -> None:
     steps = count_text(proof.steps, "step")
     if proof.holds:
-        console.print(f"✓ {program.source}: right in every order ({steps}).", markup=False)
+        console.print(f"✓ {program.source}: right in every order ({steps}).", markup=False, soft_wrap=True)
     else:
         mistakes = count_text(len(proof.problems), "mistake")
-        console.print(f"✗ {program.source}: {mistakes} found.", markup=False)
+        console.print(f"✗ {program.source}: {mistakes} found.", markup=False, soft_wrap=True)
     for problem in proof.problems[:_SHOWN_PROBLEMS]:
-        console.print(f"  {problem.kind}: {problem.message}", markup=False)
+        console.print(f"  {problem.kind}: {problem.message}", markup=False, soft_wrap=True)
         for step in problem.interleaving:
-            console.print(f"      {step}", style="dim", markup=False)
+            console.print(f"      {step}", style="dim", markup=False, soft_wrap=True)
     if len(proof.problems) > _SHOWN_PROBLEMS:
         console.print(f"  and {len(proof.problems) - _SHOWN_PROBLEMS} more; --format json has all of them")
     for text in proof.cautions:
-        console.print(f"  Note: {text}", style="dim", markup=False)
+        console.print(f"  Note: {text}", style="dim", markup=False, soft_wrap=True)

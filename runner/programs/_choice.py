@@ -62,24 +62,27 @@ def choose_programs(files: Mapping[str, Sequence[Path | None]], demands: Iterabl
     """
     programs: dict[Demand, Program] = {}
     remarks: dict[str, None] = {}
-    own: set[str] = set()
-    wanted = sorted(set(demands))
+    wanted = sorted({demand for demand in demands if demand.size_bytes > 0})
     for collective, paths in files.items():
         candidates = [None if path is None else _of_kind(path, collective) for path in paths]
-        for demand in wanted:
-            if demand.collective == collective and demand.size_bytes > 0:
-                _choose(demand, candidates, programs, remarks)
-                own.add(collective)
-    for collective, paths in files.items():
-        if collective in own and not any(demand.collective == collective for demand in programs):
-            sizes = sorted({demand.ranks for demand in wanted if demand.collective == collective})
-            named = ", ".join(str(path) for path in paths if path is not None)
-            if named:
-                raise ConfigError(
-                    f"No {collective} of the workload runs {named}: they are among "
-                    f"{', '.join(map(str, sizes))} ranks. Give programs for so many ranks."
-                )
+        asked = [demand for demand in wanted if demand.collective == collective]
+        _check_ranks(collective, candidates, asked)
+        for demand in asked:
+            _choose(demand, candidates, programs, remarks)
     return Choice(programs, tuple(remarks))
+
+
+def _check_ranks(collective: str, candidates: Sequence[Program | None], demands: Sequence[Demand]) -> None:
+    """Raise `ConfigError` if there are collectives, but none among as many ranks as any program has."""
+    programs = [program for program in candidates if program is not None]
+    have = {program.num_ranks for program in programs}
+    asked = {demand.ranks for demand in demands}
+    if programs and asked and not have & asked:
+        raise ConfigError(
+            f"No {collective} of the workload runs {', '.join(program.source for program in programs)}: they "
+            f"are among {', '.join(map(str, sorted(asked)))} ranks, the programs for "
+            f"{', '.join(map(str, sorted(have)))}. Give programs for so many ranks."
+        )
 
 
 def _of_kind(path: Path, collective: str) -> Program:

@@ -42,14 +42,13 @@ def _graph(rank: int, nodes: Sequence[Message], speed: float) -> Graph:
 
 def _row(number: int, node: Message, speed: float) -> dict[str, Any]:
     place = f"thread block {node.place[0]}, op {node.place[1]}"
-    row: dict[str, Any] = {"node_id": number, "type": _TYPES[node.kind], "stream": 0}
+    # Each in a lane of its own: they may all be under way at once.
+    row: dict[str, Any] = {"node_id": number, "type": _TYPES[node.kind], "stream": number}
     if node.kind == "local":
         # As the engine counts its own reductions: each pass in whole ns.
         once = int(node.size_bytes / speed) if speed else 0
         return row | {"name": f"local work ({place})", "duration_ns": node.passes * once}
     row |= {"comm_size_bytes": node.size_bytes, "comm_tag": node.tag, "kind": "communication"}
-    # Each in a lane of its own: they may all be under way at once.
-    row["stream"] = number + 1
     if node.kind == "send":
         return row | {"name": f"send to {node.peer} ({place})", "comm_dst": node.peer}
     return row | {"name": f"receive from {node.peer} ({place})", "comm_src": node.peer}

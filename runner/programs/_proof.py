@@ -394,7 +394,10 @@ def _set_words(program: Program, mask: int) -> str:
         rank, chunk = divmod(bit.bit_length() - 1, program.chunks)
         ranks_of.setdefault(chunk, []).append(rank)
         mask ^= bit
-    words = [f"chunk {chunk} of rank{'s' * (len(ranks) > 1)} {_numbers(ranks)}" for chunk, ranks in ranks_of.items()]
+    words = [
+        f"chunk {chunk} of rank{'s' * (len(ranks) > 1)} {_numbers(ranks)}"
+        for chunk, ranks in ranks_of.items()
+    ]
     return " and ".join(words[:4]) + (" and more" if len(words) > 4 else "") if words else "nothing"
 
 

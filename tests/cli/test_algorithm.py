@@ -1,0 +1,80 @@
+"""`chakrascope algorithm`: inspect, prove and export."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from chakrascope.cli import main
+from chakrascope.runner.programs import read_program
+
+SAMPLES = Path(__file__).parents[1] / "data" / "runner" / "programs"
+PLAN = str(SAMPLES / "multi_node_allgather.json.gz")
+RING = ["ring", "--collective", "all-reduce", "--ranks", "4"]
+
+
+def run(capsys, *arguments):
+    try:
+        main(["algorithm", *arguments])
+    except SystemExit as end:
+        return end.code, *capsys.readouterr()
+    raise AssertionError("the command did not exit")
+
+
+def test_inspect(capsys):
+    code, out, _ = run(capsys, "inspect", PLAN, "--size", "64KiB")
+    assert code == 0
+    for words in ("all-gather among 8 ranks", "MSCCL++ plan, Simple", "4 one after the other", "holds"):
+        assert words in out
+    code, out, _ = run(capsys, "inspect", PLAN, "--size", "64KiB", "--format", "json")
+    found = json.loads(out)
+    assert (found["steps"], found["proof"]["holds"]) == (4, True)
+    assert (
+        sum(item["size_bytes"] for item in found["traffic"] if item["from"] == 0) == found["most_sent_bytes"]
+    )
+
+
+def test_inspect_traffic(capsys):
+    _, out, _ = run(capsys, "inspect", *RING, "--view", "traffic", "--format", "csv", "--size", "4KiB")
+    rows = out.split()
+    assert rows[0] == "step,from,to,messages,size_bytes"
+    assert rows[1] == "1,0,1,1,1024"
+    assert len(rows) == 1 + 6 * 4
+
+
+def test_prove(capsys, tmp_path):
+    code, out, _ = run(capsys, "prove", PLAN, str(SAMPLES / "allgather_ring.xml.gz"))
+    assert code == 0
+    assert out.replace("\n", " ").count("right in") == 2
+
+
+def test_prove_says_what_is_wrong(capsys, tmp_path):
+    path = tmp_path / "ring.xml"
+    assert run(capsys, "export", *RING, "--as", "msccl", "-o", str(path))[0] == 0
+    assert read_program(path).num_ranks == 4
+    path.write_text(path.read_text().replace('type="rrs"', 'type="rcs"', 1))
+    code, out, _ = run(capsys, "prove", str(path))
+    assert code == 1
+    assert "result: rank" in out
+    code, out, _ = run(capsys, "prove", str(path), "--format", "json")
+    assert json.loads(out)["problems"][0]["kind"] == "result"
+    code, _, err = run(capsys, "export", str(path), "-o", str(tmp_path / "none"))
+    assert code == 2
+    assert "is wrong" in err
+    assert not list(tmp_path.glob("none*"))
+
+
+def test_export(capsys, tmp_path):
+    code, out, _ = run(capsys, "export", PLAN, "--size", "64KiB", "-o", str(tmp_path / "gather"))
+    assert code == 0
+    assert "8 ranks" in out
+    assert len(list(tmp_path.glob("gather.*.et"))) == 8
+
+
+def test_what_a_command_cannot_mean(capsys):
+    assert "say --collective and --ranks" in run(capsys, "inspect", "ring")[2].replace("\n", " ")
+    assert "go with a built-in" in run(capsys, "prove", PLAN, "--ranks", "8")[2].replace("\n", " ")
+    code, _, err = run(capsys, "inspect", "direct", "--collective", "broadcast", "--ranks", "4")
+    assert code == 40
+    assert "has no program for broadcast" in err
+    assert run(capsys, "inspect", PLAN, "--size", "much")[0] == 2

@@ -1,0 +1,145 @@
+"""Programs as messages: nothing is lost, rings take the engine's time, and every backend takes them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from program_samples import NAMES, path_of, sample
+
+from chakrascope.converter import Workload, microbenchmark
+from chakrascope.errors import ConfigError
+from chakrascope.runner import NetworkConfig, SystemConfig, simulate
+from chakrascope.runner.programs import (
+    builtin_program,
+    inspect_program,
+    lower,
+    workload_of,
+    write_msccl,
+)
+
+SIZE = 1 << 18
+PLAIN = replace(
+    SystemConfig.preset("default"), preferred_dataset_splits=1, endpoint_delay=0, local_mem_bw=50.0
+)
+
+
+def network(ranks):
+    return NetworkConfig(("Switch",), (ranks,), (100.0,), (500.0,), name="switch")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_send_has_its_receive(name):
+    lowered = lower(sample(name), 1 << 16)
+    ends = {"send": Counter(), "receive": Counter()}
+    for rank, nodes in enumerate(lowered.ranks):
+        for number, node in enumerate(nodes):
+            assert all(0 <= before < len(nodes) and before != number for before in node.after)
+            if node.kind == "send":
+                ends["send"][rank, node.peer, node.tag, node.size_bytes] += 1
+            elif node.kind == "receive":
+                ends["receive"][node.peer, rank, node.tag, node.size_bytes] += 1
+    assert ends["send"] == ends["receive"]
+    assert all(count == 1 for count in ends["send"].values())
+
+
+def test_a_ring_sends_what_a_ring_sends():
+    found = inspect_program(builtin_program("ring", "all-reduce", 8), 8 << 20)
+    assert (found.steps, found.messages) == (14, 8 * 14)
+    assert found.most_sent_bytes == found.most_received_bytes == found.least_bytes == 14 << 20
+    assert {(item.source, item.destination) for item in found.traffic} == {(r, (r + 1) % 8) for r in range(8)}
+    assert found.local_bytes == 7 * 3 * (1 << 20)
+
+
+def test_flags_of_protocols_are_sent_too():
+    base = builtin_program("ring", "all-gather", 4)
+    sent = {
+        protocol: inspect_program(replace(base, protocol=protocol), 120_000).most_sent_bytes
+        for protocol in ("Simple", "LL", "LL128")
+    }
+    assert sent == {"Simple": 360_000, "LL": 720_000, "LL128": 384_000}
+
+
+def test_a_plan_s_signals_go_with_the_data():
+    found = inspect_program(sample("multi_node_allgather"), 1000)
+    # Ready in the node, ready across, data across, data on; only readiness has messages of its own.
+    assert found.steps == 4
+    assert found.messages == 8 * 11
+
+
+@pytest.mark.parametrize("backend", ["analytical-unaware", "analytical-aware", "flow", "packet"])
+@pytest.mark.parametrize("collective", ["all-reduce", "reduce-scatter", "all-gather"])
+def test_a_ring_takes_as_long_as_the_engine_s(tmp_path, backend, collective):
+    path = tmp_path / "ring.xml"
+    path.write_text(write_msccl(builtin_program("ring", collective, 4)))
+    workload = microbenchmark(collective, 4, SIZE)
+    own = simulate(workload, PLAIN, network(4), backend=backend, algorithms={collective: ["ring"]})
+    ours = simulate(workload, PLAIN, network(4), backend=backend, algorithms={collective: [str(path)]})
+    assert ours.makespan_ns == own.makespan_ns
+    assert ours.links["bytes"].sum() == own.links["bytes"].sum()
+
+
+@pytest.mark.parametrize("backend", ["analytical-unaware", "analytical-aware", "flow", "packet"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "multi_node_send_recv"])
+def test_every_sample_runs(backend, name):
+    program = sample(name)
+    workload = microbenchmark(program.collective, program.num_ranks, 1 << 16)
+    result = simulate(
+        workload,
+        PLAIN,
+        network(program.num_ranks),
+        backend=backend,
+        algorithms={program.collective: [str(path_of(name))]},
+    )
+    # No program is faster than its data over one link, if links are shared at all.
+    if backend != "analytical-unaware":
+        assert result.makespan_ns > inspect_program(program, 1 << 16).most_received_bytes / 108
+    assert any(program.name in text for text in result.provenance["assumptions"])
+
+
+def test_two_collectives_at_a_time_keep_their_messages(tmp_path):
+    from chakrascope.converter import CollectiveType, EdgeKind, Graph, NodeType
+
+    path = tmp_path / "direct.xml"
+    path.write_text(write_msccl(builtin_program("direct", "all-reduce", 4)))
+    row = {"type": NodeType.COMM_COLL, "comm_type": int(CollectiveType.ALL_REDUCE), "comm_size_bytes": SIZE}
+    nodes = [{"node_id": number, "name": f"n{number}", "stream": number, **row} for number in range(3)]
+    graph = Graph.build(0, nodes, [(0, 2, int(EdgeKind.DATA))])
+    import numpy as np
+
+    workload = Workload((graph,), np.zeros(4, dtype=np.int32))
+    one = microbenchmark("all-reduce", 4, SIZE)
+    chosen = {"algorithms": {"all-reduce": [str(path)]}, "backend": "analytical-aware"}
+    single = simulate(one, PLAIN, network(4), **chosen).makespan_ns
+    several = simulate(workload, PLAIN, network(4), semantics="trace", **chosen)
+    assert len(several.collectives) == 12
+    assert single < several.makespan_ns <= 3 * single
+
+
+def test_exported_messages_are_a_workload_and_a_custom_algorithm(tmp_path):
+    program = sample("hierarchical_allreduce")
+    lowered = lower(program, SIZE)
+    workload_of(lowered, 50.0).save(tmp_path / "direct")
+    alone = simulate(str(tmp_path / "direct"), PLAIN, network(8), semantics="trace")
+    chosen = {"all-reduce": [str(path_of("hierarchical_allreduce"))]}
+    inside = simulate(microbenchmark("all-reduce", 8, SIZE), PLAIN, network(8), algorithms=chosen)
+    assert alone.makespan_ns == pytest.approx(inside.makespan_ns, rel=0.01)
+    custom = replace(PLAIN, all_reduce_implementation_custom=("direct",), folder=tmp_path)
+    listed = simulate(microbenchmark("all-reduce", 8, SIZE), custom, network(8))
+    # ASTRA-sim's files count computation in whole microseconds.
+    assert listed.makespan_ns == pytest.approx(inside.makespan_ns, rel=0.25)
+
+
+def test_a_size_that_the_chunks_do_not_divide():
+    with pytest.raises(ConfigError, match="1000001 bytes cannot be divided among its 8 chunks"):
+        lower(builtin_program("ring", "all-reduce", 8), 1_000_001)
+    assert lower(sample("allreduce_packet"), 1002).size_bytes == 1002
+
+
+def test_a_program_that_would_wait_for_ever():
+    from program_samples import changed_plan, drop
+
+    program = changed_plan("multi_node_allgather", lambda ranks: drop(ranks, 2, 0, "rlxsignal"))
+    with pytest.raises(ConfigError, match=r"op 18 .wait.: it waits for ever"):
+        lower(program, 1000)
