@@ -94,9 +94,16 @@ def commands() -> Iterator[str]:
     context = click.Context(cli, info_name="chakrascope")
     for name in sorted(cli.list_commands(context)):
         command = cli.get_command(context, name)
-        yield f"chakrascope {name}"
-        for parameter in sorted(command.params, key=lambda parameter: isinstance(parameter, click.Option)):
-            yield f"    {_parameter(parameter, click.Context(command))}"
+        yield from _command(f"chakrascope {name}", command)
+        if isinstance(command, click.Group):
+            for part in sorted(command.commands):
+                yield from _command(f"chakrascope {name} {part}", command.commands[part])
+
+
+def _command(name: str, command: click.Command) -> Iterator[str]:
+    yield name
+    for parameter in sorted(command.params, key=lambda parameter: isinstance(parameter, click.Option)):
+        yield f"    {_parameter(parameter, click.Context(command))}"
 
 
 def _parameter(parameter: click.Parameter, context: click.Context) -> str:
