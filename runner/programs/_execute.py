@@ -248,15 +248,16 @@ class _Machine:
         if step.op.name == "flush" and step.proxy is not None:
             own = self._clock(block, lead)
             np.maximum(own, clock, out=own)
-        for token in step.gives:
-            self.result.tokens[token] = self.result.tokens.get(token, 0) + 1
-            self.result.gives[token].append((step, clock.copy()))
-            self._wake(token)
+        if step.gives:
+            given = clock.copy()
+            for token in step.gives:
+                self.result.tokens[token] = self.result.tokens.get(token, 0) + 1
+                self.result.gives[token].append((step, given))
+                self._wake(token)
         if step.joins:
             clock = self._meet(block)
         self.result.done.append(step)
-        self.result.clocks[id(step)] = clock.copy()
-        self.ended[block.key][block.at] = clock.copy()
+        self.result.clocks[id(step)] = self.ended[block.key][block.at] = clock.copy()
         self._wake(("step", *block.key, block.at))
         if not step.moves:
             strand = step.proxy if step.proxy is not None else lead
@@ -348,6 +349,7 @@ class _Machine:
             if packet:
                 for known in self._packet_clocks(cell):
                     np.maximum(clock, known, out=clock)
+        clock = clock.copy()  # what all accesses of the move have in common; nobody changes it any more
         for cell, packet in zip(move.sources, move.packets_in, strict=True):
             value = self.result.values.get(cell)
             read.append(value if packet or cell not in self.result.packets else None)
@@ -375,6 +377,8 @@ class _Machine:
             if self.earlier is None:
                 return []
             writers = self.earlier.writers[cell]
+        if len(writers) == 1:
+            return [writers[0][1]]
         return [np.minimum.reduce([clock for _, clock, _ in writers])]
 
     def _write(  # noqa: PLR0917 - all of one access
@@ -389,7 +393,7 @@ class _Machine:
             self.result.packets.discard(cell)
             return
         self.result.packets.add(cell)
-        self.result.writers[cell].append((step, clock.copy(), value))
+        self.result.writers[cell].append((step, clock, value))
         if cell[0] == "m" and cell[5] == 0:
             self.unread[cell[1:4]] += 1
         self._wake(("packet", cell))
@@ -408,7 +412,7 @@ class _Machine:
             return
         self.order += 1
         self.result.accesses[cell].append(
-            Access(step, strand, int(clock[strand]), clock.copy(), writes, packet, value, self.order)
+            Access(step, strand, int(clock[strand]), clock, writes, packet, value, self.order)
         )
 
 
