@@ -1,0 +1,23 @@
+"""Chips as data files: peaks from data sheets, and fitted costs of each class of operator."""
+
+from __future__ import annotations
+
+from ._chip import Chip as Chip
+from ._chip import Costs as Costs
+from ._chip import Fit as Fit
+from ._chip import LinkCosts as LinkCosts
+from ._files import find_chip as find_chip
+from ._files import list_chips as list_chips
+from ._files import load_chip as load_chip
+from ._files import save_chip as save_chip
+
+__all__ = [
+    "Chip",
+    "Costs",
+    "Fit",
+    "LinkCosts",
+    "find_chip",
+    "list_chips",
+    "load_chip",
+    "save_chip",
+]

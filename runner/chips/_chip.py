@@ -1,0 +1,104 @@
+"""What a chip file holds: peaks, memory, and what operators cost with each software."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...errors import ConfigError, did_you_mean
+
+__all__ = ["Chip", "Costs", "Fit", "LinkCosts"]
+
+
+@dataclass(frozen=True)
+class LinkCosts:
+    """What collectives reach on a kind of link: a *share* of its bandwidth, after *latency_ns* each."""
+
+    share: float = 1.0
+    latency_ns: float = 0.0
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What costs were fitted on, and how far from it they are.
+
+    *data* names the measurements, *rows* how many there were. Errors are relative to the measurement:
+    *mean*, *median* and *worst* of what was fitted, *unseen_mean* and *unseen_median* of rows left out of
+    the fit in turn, *left_out_mean* where all rows of a model were. Costs that were fitted on nothing say in
+    *data* where they come from, and have 0 *rows*.
+    """
+
+    data: str
+    rows: int = 0
+    mean: float | None = None
+    median: float | None = None
+    worst: float | None = None
+    unseen_mean: float | None = None
+    unseen_median: float | None = None
+    left_out_mean: float | None = None
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What classes of operators cost on a chip with one software.
+
+    *gemm* and *attention* are shares of the peak, by precision (``default`` for those not named),
+    *gemm_memory* and *pointwise* shares of the memory bandwidth; a matrix product takes the sum of both, so
+    that thin ones are slow. *layer_ns* is what each layer takes in each pass beside that (starting kernels
+    and the software round them), *host_ns* what the host takes for it, beside the chip. *step_ns* is once a
+    step. *exposed* is the share of a collective beside computation that slows the computation down by as
+    much. *within_node* and *across_nodes* are what collectives reach on the links of a node and between
+    nodes.
+    """
+
+    gemm: Mapping[str, float]
+    attention: Mapping[str, float]
+    pointwise: float
+    gemm_memory: float = 1.0
+    layer_ns: float = 0.0
+    host_ns: float = 0.0
+    step_ns: float = 0.0
+    exposed: float = 0.0
+    within_node: LinkCosts = LinkCosts()
+    across_nodes: LinkCosts = LinkCosts()
+    fit: Fit = Fit("assumed")
+
+    def share(self, kind: str, precision: str) -> float:
+        """Return the share of the peak that *kind* (``gemm``, ``attention``) reaches in *precision*."""
+        shares: Mapping[str, float] = getattr(self, kind)
+        return shares.get(precision, shares["default"])
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A chip: *peak_flops* per second by precision, memory, and *costs* by software.
+
+    *source* names where the peaks come from. *precision* is what training computes in unless told otherwise.
+    """
+
+    name: str
+    title: str
+    source: str
+    peak_flops: Mapping[str, float]
+    memory_bytes: int
+    memory_bytes_per_s: float
+    precision: str
+    costs: Mapping[str, Costs]
+
+    def peak(self, precision: str) -> float:
+        """Return the operations per second in *precision*; raises `ConfigError` for one it has not."""
+        if precision not in self.peak_flops:
+            raise ConfigError(
+                f"The chip '{self.name}' has no peak for the precision '{precision}'"
+                f"{did_you_mean(precision, self.peak_flops)}"
+            )
+        return self.peak_flops[precision]
+
+    def costs_of(self, software: str) -> Costs:
+        """Return what operators cost with *software*; raises `ConfigError` for one that has no costs."""
+        if software not in self.costs:
+            raise ConfigError(
+                f"The chip '{self.name}' has no costs for the software '{software}'"
+                f"{did_you_mean(software, self.costs)}"
+            )
+        return self.costs[software]

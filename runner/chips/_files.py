@@ -1,0 +1,145 @@
+"""Read and write chip files (YAML), and find those that ship with the package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ...errors import ConfigError, did_you_mean
+from ...support import write_file
+from ._chip import Chip, Costs, Fit, LinkCosts
+
+__all__ = ["find_chip", "list_chips", "load_chip", "save_chip"]
+
+_FOLDER = Path(__file__).parent
+_SUFFIX = ".yml"
+
+
+def list_chips() -> list[str]:
+    """Return the names of the chips that ship with the package, sorted."""
+    return sorted(path.stem for path in _FOLDER.glob(f"*{_SUFFIX}"))
+
+
+def find_chip(name: str | Path) -> Chip:
+    """Return the shipped chip called *name*, or that of a file; raises `ConfigError` naming the closest."""
+    path = Path(name)
+    if isinstance(name, str) and path.name == name and not path.suffix and not path.is_file():
+        if name not in list_chips():
+            raise ConfigError(f"There is no chip '{name}'{did_you_mean(name, list_chips())}")
+        path = _FOLDER / f"{name}{_SUFFIX}"
+    return load_chip(path)
+
+
+def load_chip(path: str | Path) -> Chip:
+    """Read a chip file; raises `ConfigError` for keys that are unknown, missing or out of range."""
+    file = Path(path)
+    try:
+        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"The chip file {file} cannot be read ({error.strerror}); check the path."
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The chip file {file} is no YAML ({error}). Correct it.") from error
+    part = _Part(data, str(file))
+    costs = {name: _costs(_Part(value, f"{file}: costs of {name}")) for name, value in part.mapping("costs")}
+    known = part.take(Chip, {"costs", "name"})
+    known["memory_bytes_per_s"] = part.number("memory_bytes_per_s")
+    known["memory_bytes"] = int(part.number("memory_bytes"))
+    known["peak_flops"] = part.numbers("peak_flops")
+    chip = Chip(**known, name=file.stem, costs=costs)
+    chip.peak(chip.precision)
+    return chip
+
+
+def save_chip(chip: Chip, path: str | Path) -> None:
+    """Write *chip* to a file that `load_chip` reads."""
+    data = asdict(chip)
+    data.pop("name")
+    for costs in data["costs"].values():
+        costs["fit"] = {key: value for key, value in costs["fit"].items() if value is not None}
+    write_file(path, yaml.safe_dump(data, sort_keys=False, width=110, allow_unicode=True))
+
+
+class _Part:
+    """A mapping of a chip file, and where it stands."""
+
+    def __init__(self, data: Any, where: str) -> None:
+        if not isinstance(data, Mapping):
+            raise ConfigError(
+                f"{where} must be a mapping of keys to values. Compare with a shipped chip file."
+            )
+        self.data, self.where = data, where
+
+    def take(self, kind: type[Any], other: set[str]) -> dict[str, Any]:
+        """Return the values of the fields of *kind* but *other*; raises `ConfigError` for wrong keys."""
+        names = {item.name for item in fields(kind)}
+        for key in self.data:
+            if key not in names:
+                raise ConfigError(f"{self.where}: unknown key '{key}'{did_you_mean(str(key), names)}")
+        for item in fields(kind):
+            required = item.default is MISSING and item.default_factory is MISSING
+            if required and item.name not in other and item.name not in self.data:
+                raise ConfigError(f"{self.where}: the key '{item.name}' is missing; add it.")
+        return {key: value for key, value in self.data.items() if key not in other}
+
+    def number(self, key: str, most: float | None = None) -> float:
+        """Return the positive number *key*, at most *most*."""
+        return _number(self.data.get(key), f"{self.where}: '{key}'", most)
+
+    def numbers(self, key: str, most: float | None = None) -> dict[str, float]:
+        """Return a mapping of names to positive numbers."""
+        return {
+            str(name): _number(value, f"{self.where}: '{key}' of {name}", most)
+            for name, value in self.mapping(key)
+        }
+
+    def mapping(self, key: str) -> list[tuple[str, Any]]:
+        """Return the items of the mapping *key*, none if it is absent."""
+        value = self.data.get(key, {})
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{self.where}: '{key}' must be a mapping. Compare with a shipped chip file.")
+        return [(str(name), item) for name, item in value.items()]
+
+
+def _number(value: Any, where: str, most: float | None, *, zero: bool = False) -> float:
+    whole = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not whole or not (value >= 0 if zero else value > 0) or (most is not None and value > most):
+        limit = "a number above 0" if most is None else f"a number above 0 and at most {most:g}"
+        raise ConfigError(
+            f"{where} must be {limit}, not {value!r}. Write 1.5e+9, not 1.5e9: YAML needs the sign."
+        )
+    return float(value)
+
+
+def _costs(part: _Part) -> Costs:
+    known = part.take(Costs, set())
+    for key in ("gemm", "attention"):
+        known[key] = part.numbers(key, 1.0)
+        if "default" not in known[key]:
+            raise ConfigError(f"{part.where}: '{key}' needs a share called 'default'; add it.")
+    for key in ("pointwise", "gemm_memory"):
+        if key in known:
+            known[key] = part.number(key, 1.0)
+    for key in ("layer_ns", "host_ns", "step_ns", "exposed"):
+        if key in known:
+            known[key] = _number(known[key], f"{part.where}: '{key}'", None, zero=True)
+    for key in ("within_node", "across_nodes"):
+        if key in known:
+            known[key] = _links(_Part(known[key], f"{part.where}: {key}"))
+    if "fit" in known:
+        known["fit"] = Fit(**_Part(known["fit"], f"{part.where}: fit").take(Fit, set()))
+    return Costs(**known)
+
+
+def _links(part: _Part) -> LinkCosts:
+    known = part.take(LinkCosts, set())
+    if "latency_ns" in known:
+        known["latency_ns"] = _number(known["latency_ns"], f"{part.where}: 'latency_ns'", None, zero=True)
+    if "share" in known:
+        known["share"] = part.number("share", 1.0)
+    return LinkCosts(**known)
