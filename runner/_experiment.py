@@ -66,13 +66,20 @@ class WorkloadSource:
     prefix: Path | None = None
     loaded: Workload | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    representative_of_rank: npt.NDArray[np.int32] | None = None
 
     @classmethod
     def of_model(cls, workload: Workload) -> WorkloadSource:
         """Return the source of a loaded workload, each distinct graph encoded once."""
         programs = tuple(encode_graph(graph) for graph in workload.graphs)
         ranks = np.asarray(workload.program_of_rank, dtype=np.int32)
-        return cls(programs, ranks, loaded=workload, metadata=workload.metadata)
+        return cls(
+            programs,
+            ranks,
+            loaded=workload,
+            metadata=workload.metadata,
+            representative_of_rank=workload.representative_of_rank,
+        )
 
     @classmethod
     def of_prefix(cls, prefix: str | Path, num_ranks: int) -> WorkloadSource:
@@ -128,6 +135,8 @@ class WorkloadSource:
             for program in self.programs
         ]
         lines = "\n".join(digests[index] for index in self.program_of_rank)
+        if self.representative_of_rank is not None:
+            lines += "\n" + ",".join(map(str, self.representative_of_rank.tolist()))
         return hashlib.sha256(lines.encode()).hexdigest()
 
 

@@ -91,7 +91,7 @@ def prepare(  # noqa: PLR0917 - as simulate
     """Return the experiment that `simulate` would run with the same arguments, everything loaded."""
     measures = getattr(get_backend(backend), "measures", False)
     loaded_network = load_network(workload, network, backend)
-    source, captured = load_source(workload, loaded_network.num_ranks)
+    source, in_lanes = load_source(workload, loaded_network.num_ranks)
     chosen = load_system(system, loaded_network.dimensions)
     if algorithms:
         chosen = with_algorithms(chosen, algorithms, loaded_network.dimensions)
@@ -105,7 +105,7 @@ def prepare(  # noqa: PLR0917 - as simulate
         num_queues_per_dim=num_queues_per_dim,
         injection_scale=injection_scale,
         rendezvous=rendezvous,
-        semantics=semantics or ("trace" if captured else "astra-sim"),
+        semantics=semantics or ("trace" if in_lanes else "astra-sim"),
         assumptions=tuple(source.metadata.get("assumptions", [])),
         occasion=datetime.now(timezone.utc).isoformat() if measures else "",
     )
@@ -166,10 +166,12 @@ def choose_groups(
 
 
 def load_source(workload: Workload | str | Path, num_ranks: int) -> tuple[WorkloadSource, bool]:
-    """Return the programs of *num_ranks* ranks, and whether the workload was captured."""
+    """Return the programs of *num_ranks* ranks, and whether their streams are lanes (semantics ``trace``)."""
     if isinstance(workload, Workload):
-        return _scaled(workload, num_ranks), is_captured(workload.metadata)
+        return _scaled(workload, num_ranks), has_lanes(workload.metadata)
     metadata = _metadata(workload)
+    if "representatives" in metadata:
+        return _scaled(Workload.load(workload), num_ranks), has_lanes(metadata)
     available = _count_files(workload)
     expected = metadata.get("num_ranks", available)
     if isinstance(expected, int) and available < expected:
@@ -180,7 +182,7 @@ def load_source(workload: Workload | str | Path, num_ranks: int) -> tuple[Worklo
     # ASTRA-sim ignores files of further ranks; a captured job is never cut without a word.
     if 0 < available != num_ranks and is_captured(metadata):
         return _scaled(Workload.load(workload), num_ranks), True
-    return WorkloadSource.of_prefix(workload, num_ranks), is_captured(metadata)
+    return WorkloadSource.of_prefix(workload, num_ranks), has_lanes(metadata)
 
 
 def _scaled(workload: Workload, num_ranks: int) -> WorkloadSource:
@@ -190,7 +192,7 @@ def _scaled(workload: Workload, num_ranks: int) -> WorkloadSource:
             f"whose npus_count multiply to a multiple of {workload.num_ranks} "
             f"({', '.join(list_presets('network'))})."
         )
-    if workload.num_ranks < num_ranks:
+    if workload.num_ranks < num_ranks and workload.representative_of_rank is None:
         workload = workload.scale_out(num_ranks)
     return WorkloadSource.of_model(workload)
 
@@ -220,6 +222,11 @@ def load_workload_head(prefix: str | Path) -> tuple[int, bool]:
     metadata = _metadata(prefix)
     expected = metadata.get("num_ranks")
     return expected if isinstance(expected, int) else _count_files(prefix), is_captured(metadata)
+
+
+def has_lanes(metadata: Mapping[str, object]) -> bool:
+    """Return whether the streams of a workload are lanes: of a captured one, and of some that were made."""
+    return is_captured(metadata) or metadata.get("lanes") == "streams"
 
 
 def is_captured(metadata: Mapping[str, object]) -> bool:

@@ -33,7 +33,9 @@ class Workload:
     """What a cluster executes.
 
     Rank *r* runs ``graphs[program_of_rank[r]]``. *groups* maps a positive id to its global ranks in ring
-    order; group 0 is always all ranks and never listed. A workload is not changed once made
+    order; group 0 is always all ranks and never listed. With *representative_of_rank* only the ranks that
+    it names have graphs, and only their groups are listed: each of the others does what its representative
+    does, with the ranks that stand to it as that one's peers do to that one. A workload is not changed once made
     (`dataclasses.replace` makes another). Workloads are equal if all they hold is; they have no hash.
     """
 
@@ -41,6 +43,14 @@ class Workload:
     program_of_rank: np.ndarray
     groups: dict[int, tuple[int, ...]] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
+    representative_of_rank: np.ndarray | None = None
+
+    @property
+    def own_ranks(self) -> np.ndarray:
+        """The ranks that have a graph of their own: all, or the representatives."""
+        if self.representative_of_rank is None:
+            return np.arange(self.num_ranks)
+        return np.unique(self.representative_of_rank)
 
     @property
     def num_ranks(self) -> int:
@@ -55,6 +65,7 @@ class Workload:
             and np.array_equal(self.program_of_rank, other.program_of_rank)
             and self.groups == other.groups
             and self.metadata == other.metadata
+            and np.array_equal(self.own_ranks, other.own_ranks)
         )
 
     __hash__ = None  # type: ignore[assignment]  # its graphs have none
@@ -78,13 +89,14 @@ class Workload:
         `WorkloadFormatError` for a damaged file.
         """
         prefix = Path(prefix)
-        paths = _rank_files(prefix)
         metadata = _load_metadata(prefix)
+        alike = _load_representatives(prefix, metadata)
+        paths = _rank_files(prefix) if alike is None else _own_files(prefix, alike)
         tables = _load_tables(prefix)
         graphs: list[Graph] = []
         seen: dict[str, int] = {}
-        program = np.empty(len(paths), dtype=np.int32)
-        for rank, path in enumerate(paths):
+        program = np.zeros(len(paths) if alike is None else len(alike), dtype=np.int32)
+        for rank, path in paths.items():
             data = read_et(path)
             digest = hashlib.sha256(data).hexdigest()
             if digest not in seen:
@@ -94,7 +106,9 @@ class Workload:
                     or _reasoned(decode_graph(data, rank=rank, source=str(path)), tables.edges.get(rank))
                 )
             program[rank] = seen[digest]
-        expected = metadata.pop("num_ranks", len(paths))
+        expected = metadata.pop("num_ranks", len(program))
+        if alike is not None:
+            return cls(tuple(graphs), program[alike], _load_groups(prefix), metadata, alike)
         if isinstance(expected, int) and expected > len(paths):
             raise WorkloadError(
                 f"The workload {prefix} has {expected} ranks, but {prefix}.{len(paths)}.et is missing. "
@@ -108,11 +122,12 @@ class Workload:
         prefix.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(prefix.parent)
         digests = []
+        own = self.own_ranks
         for program, graph in enumerate(self.graphs):
-            ranks = np.flatnonzero(self.program_of_rank == program).tolist()
+            ranks = own[self.program_of_rank[own] == program].tolist()
             path, *others = (_beside(prefix, f".{rank}.et") for rank in ranks)
             digests.append(_write_graph(graph, path, others))
-        sync_files(_beside(prefix, f".{rank}.et") for rank in range(self.num_ranks))
+        sync_files(_beside(prefix, f".{rank}.et") for rank in own.tolist())
         groups = _beside(prefix, ".groups.json")
         if self.groups:
             write_file(groups, json.dumps({str(key): list(value) for key, value in self.groups.items()}))
@@ -125,6 +140,8 @@ class Workload:
             "num_ranks": self.num_ranks,
             **self.metadata,
         }
+        if self.representative_of_rank is not None:
+            document["representatives"] = _run_lengths(self.representative_of_rank)
         write_file(_beside(prefix, ".workload.json"), json.dumps(document, indent=1, sort_keys=True))
 
     def scale_out(self, num_ranks: int, *, first_only: bool = False) -> Workload:
@@ -153,12 +170,15 @@ class Workload:
         return Workload(graphs, program, groups, metadata)
 
     def node_table(self) -> pd.DataFrame:
-        """Return the nodes of all ranks, ``rank`` first; one row for each node each rank executes."""
-        return _of_all_ranks([graph.nodes for graph in self.graphs], self.program_of_rank)
+        """Return the nodes of all ranks, ``rank`` first; one row for each node each rank executes.
+
+        Of ranks that others stand for there are none.
+        """
+        return _of_ranks([graph.nodes for graph in self.graphs], self.program_of_rank, self.own_ranks)
 
     def edge_table(self) -> pd.DataFrame:
         """Return the edges of all ranks, ``rank`` first, as `node_table` does the nodes."""
-        return _of_all_ranks([graph.edges for graph in self.graphs], self.program_of_rank)
+        return _of_ranks([graph.edges for graph in self.graphs], self.program_of_rank, self.own_ranks)
 
     def to_networkx(self, rank: int) -> networkx.DiGraph:
         """Return the graph of *rank* as a ``networkx.DiGraph``.
@@ -206,7 +226,44 @@ def _read(path: Path) -> bytes:
         ) from error
 
 
-def _rank_files(prefix: Path) -> list[Path]:
+def _run_lengths(representatives: np.ndarray) -> list[tuple[int, int]]:
+    """Return *representatives* as (rank, how many ranks in a row it stands for)."""
+    starts = np.flatnonzero(np.diff(representatives, prepend=-1))
+    lengths = np.diff(starts, append=len(representatives))
+    return list(zip(representatives[starts].tolist(), lengths.tolist(), strict=True))
+
+
+def _load_representatives(prefix: Path, metadata: dict[str, Any]) -> np.ndarray | None:
+    """Take out of *metadata* which rank each rank behaves like, if they say so."""
+    runs = metadata.pop("representatives", None)
+    if runs is None:
+        return None
+    try:
+        pairs = [(int(rank), int(length)) for rank, length in runs]
+        alike = np.repeat([rank for rank, _ in pairs], [length for _, length in pairs]).astype(np.int32)
+        if len(alike) == 0 or not np.array_equal(alike[alike], alike):
+            raise ValueError("a rank stands for others and not for itself")
+    except (TypeError, ValueError, IndexError) as error:
+        path = _beside(prefix, ".workload.json")
+        raise WorkloadFormatError(
+            f"{path} is damaged: its 'representatives' cannot be read ({error}). Write the workload again."
+        ) from error
+    return alike
+
+
+def _own_files(prefix: Path, alike: np.ndarray) -> dict[int, Path]:
+    """Return the files of the ranks that stand for others; raise when one is missing."""
+    files = {rank: _beside(prefix, f".{rank}.et") for rank in np.unique(alike).tolist()}
+    missing = [path for path in files.values() if not path.is_file()]
+    if missing:
+        raise WorkloadError(
+            f"The workload {prefix} lacks {missing[0].name}, the graph of a rank that stands for others. "
+            "Write the workload again."
+        )
+    return files
+
+
+def _rank_files(prefix: Path) -> dict[int, Path]:
     """Return the ``.et`` files of ranks 0, 1, ...; raise when one is missing."""
     pattern = re.compile(re.escape(prefix.name) + r"\.(\d+)\.et")
     found: dict[int, Path] = {}
@@ -226,7 +283,7 @@ def _rank_files(prefix: Path) -> list[Path]:
             f"The workload {prefix} has no file for rank {missing[0]} ({len(missing)} missing), although "
             f"rank {max(found)} exists. Add {prefix.name}.{missing[0]}.et or remove the files above it."
         )
-    return [found[rank] for rank in range(len(found))]
+    return {rank: found[rank] for rank in range(len(found))}
 
 
 def _load_groups(prefix: Path) -> dict[int, tuple[int, ...]]:
@@ -280,12 +337,14 @@ def _reasoned(graph: Graph, kept: dict[str, np.ndarray] | None) -> Graph:
     return graph.with_edges(np.column_stack([edges["src"], edges["dst"], kinds]))
 
 
-def _of_all_ranks(tables: Sequence[pd.DataFrame], program_of_rank: np.ndarray) -> pd.DataFrame:
+def _of_ranks(
+    tables: Sequence[pd.DataFrame], program_of_rank: np.ndarray, ranks: np.ndarray
+) -> pd.DataFrame:
     import pandas as pd  # noqa: PLC0415 - converting does without
 
-    parts = [tables[program] for program in program_of_rank.tolist()]
+    parts = [tables[program] for program in program_of_rank[ranks].tolist()]
     table: pd.DataFrame = pd.concat(parts, ignore_index=True)
-    table.insert(0, "rank", np.repeat(np.arange(len(parts)), [len(part) for part in parts]))
+    table.insert(0, "rank", np.repeat(ranks, [len(part) for part in parts]))
     return table
 
 

@@ -100,6 +100,8 @@ class NativeBackend:
         if network is not None:
             config.external_network = network
         source = experiment.workload
+        if source.representative_of_rank is not None:
+            config.representative_of_rank = source.representative_of_rank.tolist()
         output = engine.simulate(config, list(source.programs), source.program_of_rank, progress)
         if output.unfinished:
             remedies = self._remedies(experiment, progress)
@@ -299,10 +301,11 @@ def _set_programs(config: Any, experiment: Experiment) -> None:
         config.add_program(demand.collective, demand.ranks, demand.size_bytes, name, graphs)
 
 
-def _nodes(output: Any) -> pd.DataFrame:
+def _nodes(output: Any, *, one_of_each: bool = False) -> pd.DataFrame:
     """Return the node times; of ranks that behave alike, each gets those of the one that was simulated.
 
-    Where that would be more rows than a reader can use, only the simulated ranks have rows.
+    Where that would be more rows than a reader can use, or the workload has *one_of_each* kind of rank only,
+    only the simulated ranks have rows.
     """
     simulated: pd.DataFrame = pd.DataFrame(
         {
@@ -316,7 +319,7 @@ def _nodes(output: Any) -> pd.DataFrame:
             "origin_node": output.node_origin_node,
         }
     )
-    if not output.folded or int(output.nodes_executed) > _MOST_NODE_ROWS:
+    if not output.folded or one_of_each or int(output.nodes_executed) > _MOST_NODE_ROWS:
         return simulated
     rows = simulated.groupby("rank").indices
     chosen = [rows.get(rank, np.empty(0, dtype=np.int64)) for rank in output.rank_representative.tolist()]
@@ -356,7 +359,8 @@ def _result(experiment: Experiment, output: Any) -> Result:
 
 
 def _tables(experiment: Experiment, output: Any) -> dict[str, pd.DataFrame]:
-    nodes = _nodes(output)
+    alone = experiment.workload.representative_of_rank is not None
+    nodes = _nodes(output, one_of_each=alone)
     links = pd.DataFrame(
         {
             name: getattr(output, f"link_{name}")

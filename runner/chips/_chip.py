@@ -42,9 +42,9 @@ class Fit:
 class Costs:
     """What classes of operators cost on a chip with one software.
 
-    *gemm* and *attention* are shares of the peak, by precision (``default`` for those not named),
-    *gemm_memory* and *pointwise* shares of the memory bandwidth; a matrix product takes the sum of both, so
-    that thin ones are slow. *layer_ns* is what each layer takes in each pass beside that (starting kernels
+    *gemm* and *attention* are shares of the peak, by precision (``default`` for those not named), *pointwise*
+    of the memory bandwidth. *gemm_memory* is how much of the time to move the operands of a matrix product
+    once comes on top of its operations, so that thin ones are slow. *layer_ns* is what each layer takes in each pass beside that (starting kernels
     and the software round them), *host_ns* what the host takes for it, beside the chip. *step_ns* is once a
     step. *exposed* is the share of a collective beside computation that slows the computation down by as
     much. *within_node* and *across_nodes* are what collectives reach on the links of a node and between
@@ -54,7 +54,7 @@ class Costs:
     gemm: Mapping[str, float]
     attention: Mapping[str, float]
     pointwise: float
-    gemm_memory: float = 1.0
+    gemm_memory: float = 0.5
     layer_ns: float = 0.0
     host_ns: float = 0.0
     step_ns: float = 0.0

@@ -122,10 +122,9 @@ def _costs(part: _Part) -> Costs:
         known[key] = part.numbers(key, 1.0)
         if "default" not in known[key]:
             raise ConfigError(f"{part.where}: '{key}' needs a share called 'default'; add it.")
-    for key in ("pointwise", "gemm_memory"):
-        if key in known:
-            known[key] = part.number(key, 1.0)
-    for key in ("layer_ns", "host_ns", "step_ns", "exposed"):
+    if "pointwise" in known:
+        known["pointwise"] = part.number("pointwise", 1.0)
+    for key in ("gemm_memory", "layer_ns", "host_ns", "step_ns", "exposed"):
         if key in known:
             known[key] = _number(known[key], f"{part.where}: '{key}'", None, zero=True)
     for key in ("within_node", "across_nodes"):

@@ -123,6 +123,8 @@ struct Config {
     int num_npus_per_node = 0;
     std::map<std::int64_t, std::vector<std::int32_t>> groups;
     bool fold = true;  // simulate ranks that must behave alike once
+    // Which rank each rank behaves like, where the workload says so: only these are simulated.
+    std::vector<std::int32_t> representative_of_rank;
     bool record_nodes = true;
     bool record_links = false;
 

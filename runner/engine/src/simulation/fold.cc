@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "../collective/planner.h"
+#include "../errors.h"
 
 namespace chakrascope::engine {
 namespace {
@@ -338,21 +339,52 @@ class FoldFinder {
     std::vector<std::uint32_t> colours_;
 };
 
-std::unique_ptr<const Fold> Fold::find(const Config& config, const Programs& programs,
-                                       const std::vector<std::int32_t>& program_of_rank,
-                                       const UnevenCollectives& uneven) {
-    if (!foldable(config)) return nullptr;
-    std::unique_ptr<Fold> fold(new Fold);
+void Fold::add_shapes(const Programs& programs, const std::vector<std::int32_t>& program_of_rank) {
     std::unordered_map<const Program*, const Shape*> known;
     for (const std::int32_t index : program_of_rank) {
         const Program* program = programs[static_cast<std::size_t>(index)].get();
         const Shape*& shape = known[program];
         if (shape == nullptr) {
-            fold->shapes_.push_back(std::make_unique<const Shape>(shape_of(*program)));
-            shape = fold->shapes_.back().get();
+            shapes_.push_back(std::make_unique<const Shape>(shape_of(*program)));
+            shape = shapes_.back().get();
         }
-        fold->shape_.push_back(shape);
+        shape_.push_back(shape);
     }
+}
+
+std::unique_ptr<const Fold> Fold::given(const Config& config, const Programs& programs,
+                                        const std::vector<std::int32_t>& program_of_rank) {
+    const auto& alike = config.representative_of_rank;
+    if (alike.size() != program_of_rank.size())
+        throw ConfigError("There must be a representative for each rank.");
+    for (std::size_t rank = 0; rank < alike.size(); ++rank) {
+        const std::int32_t other = alike[rank];
+        if (other < 0 || static_cast<std::size_t>(other) >= alike.size() || alike[other] != other ||
+            program_of_rank[rank] != program_of_rank[other]) {
+            throw ConfigError("Rank " + std::to_string(rank) + " has a representative that is none.");
+        }
+    }
+    if (!foldable(config)) {
+        throw ConfigError(
+            "The workload holds one rank of each kind, and these alone can only be simulated without "
+            "congestion, rendezvous, custom algorithms and shared memory; write it with every rank.");
+    }
+    std::unique_ptr<Fold> fold(new Fold);
+    fold->add_shapes(programs, program_of_rank);
+    fold->representative_ = alike;
+    for (std::size_t rank = 0; rank < alike.size(); ++rank) {
+        if (alike[rank] == static_cast<std::int32_t>(rank)) fold->representatives_.push_back(alike[rank]);
+    }
+    fold->given_ = true;
+    return fold;
+}
+
+std::unique_ptr<const Fold> Fold::find(const Config& config, const Programs& programs,
+                                       const std::vector<std::int32_t>& program_of_rank,
+                                       const UnevenCollectives& uneven) {
+    if (!foldable(config)) return nullptr;
+    std::unique_ptr<Fold> fold(new Fold);
+    fold->add_shapes(programs, program_of_rank);
     FoldFinder finder(config, *fold, uneven);
     finder.view(programs, program_of_rank);
     if (!finder.run()) return nullptr;

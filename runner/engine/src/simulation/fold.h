@@ -32,6 +32,12 @@ class Fold {
                                             const std::vector<std::int32_t>& program_of_rank,
                                             const UnevenCollectives& uneven);
 
+    // Return the fold that the configuration gives; raises ConfigError where ranks cannot be folded.
+    static std::unique_ptr<const Fold> given(const Config& config, const Programs& programs,
+                                             const std::vector<std::int32_t>& program_of_rank);
+
+    // Whether the workload says which ranks are alike; there are no programs of the others.
+    bool is_given() const { return given_; }
     const std::vector<std::int32_t>& representatives() const { return representatives_; }
     std::int32_t representative(std::int32_t rank) const { return representative_[rank]; }
 
@@ -53,12 +59,14 @@ class Fold {
     };
 
     static Shape shape_of(const Program& program);
+    void add_shapes(const Programs& programs, const std::vector<std::int32_t>& program_of_rank);
     const Shape& shape(std::int32_t rank) const { return *shape_[rank]; }
 
     std::vector<std::unique_ptr<const Shape>> shapes_;
     std::vector<const Shape*> shape_;           // per rank
     std::vector<std::int32_t> representative_;  // per rank
     std::vector<std::int32_t> representatives_;
+    bool given_ = false;
 };
 
 }  // namespace chakrascope::engine

@@ -216,7 +216,7 @@ Attempt run(const Config& config, const Fold* fold, const UnevenCollectives& une
     if (cancelled) throw Cancelled("The simulation was cancelled.");
     const bool stalled = cluster.ranks_finished < static_cast<std::int32_t>(simulated.ranks().size());
     // A fold cannot tell which of several equal ranks is stuck; every rank for itself can.
-    if (fold != nullptr && (cluster.tied || stalled)) return {std::nullopt, stalled && !cluster.tied};
+    if (fold != nullptr && !fold->is_given() && (cluster.tied || stalled)) return {std::nullopt, stalled && !cluster.tied};
     return {collect(cluster, simulated), stalled};
 }
 
@@ -233,6 +233,14 @@ Output simulate(const Config& config, const std::vector<std::shared_ptr<const Pr
     check_ranks(config, programs.size(), program_of_rank);
     const UnevenCollectives uneven(config, programs, program_of_rank);
     Config eased = config;
+    if (!config.representative_of_rank.empty()) {
+        const auto given = Fold::given(config, programs, program_of_rank);
+        for (;;) {
+            Attempt attempt = run(eased, given.get(), uneven, programs, program_of_rank, progress);
+            if (!attempt.stalled || !may_ease(eased)) return std::move(*attempt.output);
+            ++eased.overtaking;
+        }
+    }
     if (const auto fold = Fold::find(config, programs, program_of_rank, uneven)) {
         Attempt folded = run(config, fold.get(), uneven, programs, program_of_rank, progress);
         if (folded.output) return std::move(*folded.output);

@@ -62,7 +62,7 @@ void Rank::complete(std::uint64_t completed) {
 
 // Which of two nodes that end at the same time is first decides what starts.
 void Rank::watch_ties() {
-    if (cluster_.fold == nullptr) return;
+    if (cluster_.fold == nullptr || cluster_.fold->is_given()) return;
     if (last_end_ == cluster_.events.now()) cluster_.tied = true;
     last_end_ = cluster_.events.now();
 }

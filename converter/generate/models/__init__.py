@@ -1,0 +1,55 @@
+"""Training steps of models that nobody ran: transformers by name or size, and every way to spread them."""
+
+from __future__ import annotations
+
+from ._blocks import Prices as Prices
+from ._blocks import Stage as Stage
+from ._catalog import find_model as find_model
+from ._catalog import list_models as list_models
+from ._catalog import read_model as read_model
+from ._groups import Phase as Phase
+from ._groups import Spread as Spread
+from ._groups import phases as phases
+from ._groups import spread as spread
+from ._operators import Exchange as Exchange
+from ._operators import Item as Item
+from ._operators import Operator as Operator
+from ._operators import optimizer_step as optimizer_step
+from ._operators import pass_over_layer as pass_over_layer
+from ._operators import pass_over_output as pass_over_output
+from ._passes import Passes as Passes
+from ._plan import AXES as AXES
+from ._plan import RECOMPUTATIONS as RECOMPUTATIONS
+from ._plan import SCHEDULES as SCHEDULES
+from ._plan import Plan as Plan
+from ._schedule import Turn as Turn
+from ._schedule import schedule as schedule
+from ._training import training_step as training_step
+from ._transformer import Transformer as Transformer
+
+__all__ = [
+    "AXES",
+    "RECOMPUTATIONS",
+    "SCHEDULES",
+    "Exchange",
+    "Item",
+    "Operator",
+    "Passes",
+    "Phase",
+    "Plan",
+    "Prices",
+    "Spread",
+    "Stage",
+    "Transformer",
+    "Turn",
+    "find_model",
+    "list_models",
+    "optimizer_step",
+    "pass_over_layer",
+    "pass_over_output",
+    "phases",
+    "read_model",
+    "schedule",
+    "spread",
+    "training_step",
+]

@@ -1,0 +1,181 @@
+"""The blocks a rank's program is made of: one pass over the layers of a stage, and the end of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ...chakra import CollectiveType, EdgeKind, NodeType
+from ._groups import WITHIN, Phase, Spread, phases, spread
+from ._operators import Exchange, Item, Operator
+from ._plan import Plan
+
+__all__ = ["AXIS_LANES", "LANES", "Block", "GroupKey", "Prices", "Stage"]
+
+GroupKey = tuple[tuple[str, ...], str]
+"""The axes of a group, and whether it is the part of it ``within`` a node, ``across`` nodes, or ``all``."""
+
+# Streams of the device: what shares one happens one after the other.
+LANES = {"compute": 0, "host": 1, "send": 30, "receive": 31}
+AXIS_LANES = {"tp": 10, "cp": 12, "ep": 14, "gather": 40, "scatter": 42}
+
+
+class Prices(Protocol):
+    """What operators and collectives take, in ns."""
+
+    @property
+    def host_ns(self) -> float:
+        """What the host takes to start a pass over a layer."""
+
+    @property
+    def step_ns(self) -> float:
+        """What a step takes beside everything else."""
+
+    def operator_ns(self, operator: Operator) -> float:
+        """Return how long *operator* takes."""
+
+    def start_ns(self, where: Spread) -> float:
+        """Return what a collective of ranks that stand so takes beside its transfer."""
+
+    def slowed_ns(self, exchange: Exchange, where: Spread) -> float:
+        """Return by how much a collective beside computation makes that longer."""
+
+
+@dataclass
+class Block:
+    """Nodes of a part of a program, numbered from 0, and the edges between them.
+
+    *first* and *last* are the ends of its computation, *receive* is the node that waits for another stage,
+    *late* is where its last layer begins, *open* are nodes that the end of the step waits for.
+    """
+
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    edges: list[tuple[int, int, int]] = field(default_factory=list)
+    first: int = -1
+    last: int = -1
+    receive: int = -1
+    late: int = -1
+    gather: int = -1
+    open: list[int] = field(default_factory=list)
+
+    def add(self, waits: Sequence[int], **columns: Any) -> int:
+        """Append a node after *waits* and return its number."""
+        number = len(self.nodes)
+        self.nodes.append(columns)
+        self.edges += [(source, number, int(EdgeKind.DATA)) for source in waits if source >= 0]
+        return number
+
+    def compute(self, name: str, duration_ns: float, waits: Sequence[int] = (), **columns: Any) -> int:
+        """Append computation behind what is last, and behind *waits*."""
+        number = self.add(
+            [self.last, *waits],
+            name=name,
+            type=NodeType.COMP,
+            duration_ns=round(duration_ns),
+            stream=LANES["compute"],
+            **columns,
+        )
+        if self.first < 0:
+            self.first = number
+        self.last = number
+        return number
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A pipeline stage as one rank of it sees it; *node_size* ranks share a node."""
+
+    plan: Plan
+    prices: Prices
+    node_size: int
+    stage: int
+
+    @property
+    def rank(self) -> int:
+        """The rank that stands for the stage: the first on every other axis."""
+        return self.stage * self.plan.strides["pp"]
+
+    def where(self, axes: tuple[str, ...]) -> Spread:
+        """Return how a group along *axes* stands in nodes."""
+        return spread(self.plan.group(self.rank, *axes), self.node_size)
+
+    def append(self, block: Block, items: Sequence[Item], phase: str) -> None:
+        """Append *items* to *block*, one behind the other."""
+        for item in items:
+            if isinstance(item, Operator):
+                self._operator(block, item, phase)
+            else:
+                block.last = self.exchange(block, item, [block.last], AXIS_LANES[item.axes[0]])
+
+    def _operator(self, block: Block, operator: Operator, phase: str) -> None:
+        duration = self.prices.operator_ns(operator)
+        if duration < 1:
+            return
+        block.compute(
+            operator.name,
+            duration,
+            num_ops=max(1, round(operator.flops)),
+            tensor_size_bytes=max(1, round(operator.moved_bytes)),
+            operator=operator.kind,
+            module=operator.module,
+            phase=phase,
+            kind="launch" if operator.kind == "overhead" else "compute",
+        )
+
+    def exchange(self, block: Block, exchange: Exchange, waits: Sequence[int], lane: int) -> int:
+        """Append a collective behind *waits*, phase by phase, and return its last node."""
+        where = self.where(exchange.axes)
+        last = list(waits)
+        start = self.prices.start_ns(where)
+        steps = phases(exchange.kind, exchange.size_bytes, where)
+        if start >= 1 and steps:
+            node = block.add(
+                last,
+                name=f"start {exchange.name}",
+                type=NodeType.COMP,
+                duration_ns=round(start),
+                stream=lane + 100,
+                operator="start within" if where.nodes == 1 else "start across",
+                module=exchange.module,
+                phase="communication",
+                kind="launch",
+            )
+            last = [node]
+        for step in steps:
+            last = [self._phase(block, exchange, step, where, last, lane)]
+        return last[-1] if last else -1
+
+    def _phase(
+        self, block: Block, exchange: Exchange, step: Phase, where: Spread, waits: Sequence[int], lane: int
+    ) -> int:
+        split = min(where) > 1 and exchange.kind is not CollectiveType.ALL_TO_ALL
+        key: GroupKey = (exchange.axes, step.level if split else "all")
+        return block.add(
+            waits,
+            name=exchange.name if not split else f"{exchange.name} {step.level}",
+            type=NodeType.COMM_COLL,
+            comm_type=int(step.kind),
+            comm_size_bytes=max(1, round(step.size_bytes)),
+            group=key,
+            stream=lane + (step.level != WITHIN),
+            operator=step.kind.name.lower(),
+            module=exchange.module,
+            phase="communication",
+            kind="communication",
+        )
+
+    def message(self, block: Block, name: str, size_bytes: float, waits: Sequence[int], step: int) -> int:
+        """Append a message to (*name* ``send``) or from (``receive``) the stage *step* away."""
+        sends = name == "send"
+        return block.add(
+            waits,
+            name=f"{name} {'activations' if (step > 0) == sends else 'gradients'}",
+            type=NodeType.COMM_SEND if sends else NodeType.COMM_RECV,
+            comm_size_bytes=max(1, round(size_bytes)),
+            peer=step,
+            stream=LANES[name] + (0 if step > 0 else 2),
+            operator=name,
+            phase="communication",
+            kind="communication",
+        )

@@ -1,0 +1,194 @@
+"""The models that have a name, and how others are read: a small YAML or a Hugging Face config.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ....errors import UsageError, did_you_mean
+from ._transformer import Transformer
+
+__all__ = ["find_model", "list_models", "read_model"]
+
+_GPT = {"vocab": 50257, "sequence": 2048, "learned_positions": True, "tied": True}
+_MPT = {"vocab": 50368, "sequence": 2048, "learned_positions": True, "tied": True}
+_LLAMA = {"gated": True}
+
+
+def _gpt(layers: int, hidden: int, heads: int) -> dict[str, Any]:
+    return {"layers": layers, "hidden": hidden, "heads": heads, "ffn": 4 * hidden, **_GPT}
+
+
+def _mpt(layers: int, hidden: int, heads: int) -> dict[str, Any]:
+    return {"layers": layers, "hidden": hidden, "heads": heads, "ffn": 4 * hidden, **_MPT}
+
+
+def _llama(layers: int, hidden: int, heads: int, kv_heads: int, ffn: int, vocab: int, **more: Any) -> Any:
+    sizes = {"layers": layers, "hidden": hidden, "heads": heads, "kv_heads": kv_heads, "ffn": ffn}
+    return {**sizes, "vocab": vocab, "sequence": 4096, "gated": True, **more}
+
+
+def _vit(layers: int, hidden: int, heads: int, patch: int) -> dict[str, Any]:
+    sizes = {"layers": layers, "hidden": hidden, "heads": heads, "ffn": 4 * hidden, "vocab": 0}
+    return {**sizes, "sequence": (224 // patch) ** 2 + 1, "causal": False, "classes": 1000}
+
+
+# Sizes as published: Brown et al. 2020 (GPT-3), Narayanan et al. 2021 and Korthikanti et al. 2022 (the sizes
+# up to 1T), MosaicML's llm-foundry (MPT), the model cards and config.json of the others.
+_MODELS: dict[str, dict[str, Any]] = {
+    "gpt3-125m": _gpt(12, 768, 12),
+    "gpt3-350m": _gpt(24, 1024, 16),
+    "gpt3-760m": _gpt(24, 1536, 16),
+    "gpt3-1.3b": _gpt(24, 2048, 16),
+    "gpt3-2.7b": _gpt(32, 2560, 32),
+    "gpt3-3.6b": _gpt(30, 3072, 32),
+    "gpt3-6.7b": _gpt(32, 4096, 32),
+    "gpt3-13b": _gpt(40, 5120, 40),
+    "gpt3-18.4b": _gpt(40, 6144, 48),
+    "gpt3-22b": _gpt(48, 6144, 64),
+    "gpt3-39.1b": _gpt(48, 8192, 64),
+    "gpt3-76b": _gpt(60, 10240, 80),
+    "gpt3-145b": _gpt(80, 12288, 96),
+    "gpt3-175b": _gpt(96, 12288, 96),
+    "gpt3-310b": _gpt(96, 16384, 128),
+    "gpt3-530b": _gpt(105, 20480, 128),
+    "gpt3-1t": _gpt(128, 25600, 160),
+    "mpt-125m": _mpt(12, 768, 12),
+    "mpt-350m": _mpt(24, 1024, 16),
+    "mpt-760m": _mpt(24, 1536, 12),
+    "mpt-1b": _mpt(24, 2048, 16),
+    "mpt-3b": _mpt(32, 2560, 20),
+    "mpt-7b": _mpt(32, 4096, 32),
+    "mpt-13b": _mpt(40, 5120, 40),
+    "mpt-30b": _mpt(48, 7168, 56),
+    "mpt-70b": _mpt(80, 8192, 64),
+    "llama2-7b": _llama(32, 4096, 32, 32, 11008, 32000),
+    "llama2-13b": _llama(40, 5120, 40, 40, 13824, 32000),
+    "llama2-70b": _llama(80, 8192, 64, 8, 28672, 32000),
+    "llama3-8b": _llama(32, 4096, 32, 8, 14336, 128256, sequence=8192),
+    "llama3-70b": _llama(80, 8192, 64, 8, 28672, 128256, sequence=8192),
+    "llama3-405b": _llama(126, 16384, 128, 8, 53248, 128256, sequence=8192),
+    # Every layer of Scout has experts, every other one of Maverick; both have one shared expert.
+    "llama4-scout": _llama(
+        48, 5120, 40, 8, 16384, 202048, sequence=8192, head_size=128,
+        experts=16, top_k=1, expert_ffn=8192, shared_experts=1,
+    ),
+    "mixtral-8x7b": _llama(32, 4096, 32, 8, 14336, 32000, experts=8, top_k=2, expert_ffn=14336),
+    "mixtral-8x22b": _llama(56, 6144, 48, 8, 16384, 32768, experts=8, top_k=2, expert_ffn=16384),
+    "grok1": _llama(
+        64, 6144, 48, 8, 32768, 131072, sequence=8192, head_size=128, experts=8, top_k=2, expert_ffn=32768
+    ),
+    "deepseek-v3": _llama(
+        61, 7168, 128, 128, 18432, 129280, head_size=128, experts=256, top_k=8, expert_ffn=2048,
+        shared_experts=1, dense_layers=3, kv_rank=512, query_rank=1536, rope_size=64,
+    ),
+    "nemotron4-15b": _llama(32, 6144, 48, 8, 24576, 256000, gated=False),
+    "nemotron4-340b": _llama(96, 18432, 96, 8, 73728, 256000, gated=False, head_size=192),
+    "vit-b16": _vit(12, 768, 12, 16),
+    "vit-l16": _vit(24, 1024, 16, 16),
+    "vit-h14": _vit(32, 1280, 16, 14),
+}  # fmt: skip
+_OTHER_NAMES = {
+    "gpt3": "gpt3-175b",
+    "llama3.1-405b": "llama3-405b",
+    "llama3.1-8b": "llama3-8b",
+    "llama3.1-70b": "llama3-70b",
+}
+_HUGGING_FACE = {
+    "layers": ("num_hidden_layers", "n_layer", "n_layers"),
+    "hidden": ("hidden_size", "n_embd", "d_model"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "kv_heads": ("num_key_value_heads",),
+    "ffn": ("intermediate_size", "n_inner", "ffn_dim"),
+    "vocab": ("vocab_size",),
+    "sequence": ("max_position_embeddings", "n_positions", "max_seq_len"),
+    "head_size": ("head_dim", "v_head_dim"),
+    "experts": ("num_local_experts", "n_routed_experts", "num_experts"),
+    "top_k": ("num_experts_per_tok",),
+    "expert_ffn": ("moe_intermediate_size",),
+    "shared_experts": ("n_shared_experts",),
+    "dense_layers": ("first_k_dense_replace",),
+    "kv_rank": ("kv_lora_rank",),
+    "query_rank": ("q_lora_rank",),
+    "rope_size": ("qk_rope_head_dim",),
+    "tied": ("tie_word_embeddings",),
+}
+_GATED = ("llama", "mistral", "mixtral", "qwen", "gemma", "deepseek", "olmo", "phi3")
+
+
+def list_models() -> list[str]:
+    """Return the names of the models that ship, sorted."""
+    return sorted(_MODELS)
+
+
+def find_model(name: str | Path) -> Transformer:
+    """Return the model called *name*, or that of a file; raises `UsageError` naming the closest."""
+    text = str(name)
+    key = _OTHER_NAMES.get(text.lower(), text.lower())
+    if key in _MODELS:
+        return Transformer(name=key, **_MODELS[key])
+    path = Path(name)
+    if path.suffix not in (".json", ".yml", ".yaml") and not path.is_file():
+        raise UsageError(
+            f"There is no model '{text}'{did_you_mean(text, _MODELS)} A YAML with its sizes, or a "
+            "config.json of Hugging Face, works as well."
+        )
+    return read_model(path)
+
+
+def read_model(path: str | Path) -> Transformer:
+    """Read the model of a YAML with the fields of `Transformer`, or of a Hugging Face config.json."""
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+        data = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
+    except OSError as error:
+        raise UsageError(
+            f"The model file {file} cannot be read ({error.strerror}); check the path."
+        ) from error
+    except (ValueError, yaml.YAMLError) as error:
+        raise UsageError(f"The model file {file} is damaged ({error}). Correct it.") from error
+    if not isinstance(data, Mapping):
+        raise UsageError(f"The model file {file} must hold keys and values, such as 'layers: 32'.")
+    if "model_type" in data or "architectures" in data:
+        data = _of_hugging_face(data, file)
+    return _of_mapping(data, file)
+
+
+def _of_mapping(data: Mapping[str, Any], file: Path) -> Transformer:
+    known = {item.name: item for item in fields(Transformer)}
+    for key, value in data.items():
+        if key not in known:
+            raise UsageError(f"{file}: unknown key '{key}'{did_you_mean(str(key), known)}")
+        wanted = str if key == "name" else bool if known[key].type == "bool" else int
+        if wanted is not str and (
+            not isinstance(value, wanted) or isinstance(value, bool) != (wanted is bool)
+        ):
+            kind = "true or false" if wanted is bool else "a whole number"
+            raise UsageError(f"{file}: '{key}' must be {kind}, not {value!r}.")
+    missing = [key for key in ("layers", "hidden", "heads", "vocab", "sequence") if key not in data]
+    if missing:
+        raise UsageError(f"{file}: the key '{missing[0]}' is missing; a model needs it.")
+    return Transformer(**{"name": file.stem, "ffn": 4 * int(data["hidden"]), **data})
+
+
+def _of_hugging_face(data: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """Return our fields of a config.json; of one with parts, those of its text part."""
+    if isinstance(data.get("text_config"), Mapping):
+        data = {**data, **data["text_config"]}
+    found: dict[str, Any] = {}
+    for ours, theirs in _HUGGING_FACE.items():
+        value = next((data[key] for key in theirs if data.get(key) is not None), None)
+        if value is not None:
+            found[ours] = value
+    kind = str(data.get("model_type", "")).lower()
+    found["gated"] = kind.startswith(_GATED)
+    found["learned_positions"] = kind.startswith(("gpt2", "opt"))
+    if found.get("experts") and "expert_ffn" not in found and "ffn" in found:
+        found["expert_ffn"] = found["ffn"]
+    return {"name": str(data.get("_name_or_path") or file.parent.name or file.stem), **found}

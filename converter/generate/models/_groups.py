@@ -1,0 +1,74 @@
+"""How a collective of ranks in several nodes is carried out: within the nodes, and between them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ...chakra import CollectiveType
+
+__all__ = ["ACROSS", "WITHIN", "Phase", "Spread", "phases", "spread"]
+
+WITHIN, ACROSS = "within", "across"
+
+
+class Spread(NamedTuple):
+    """How the members of a group stand: *inside* of them in each of *nodes* nodes."""
+
+    inside: int
+    nodes: int
+
+
+class Phase(NamedTuple):
+    """A collective on one kind of link; *size_bytes* as Chakra has it, of an all-gather each rank's shard."""
+
+    kind: CollectiveType
+    level: str
+    size_bytes: float
+
+
+def spread(members: tuple[int, ...], node_size: int) -> Spread:
+    """Return how *members* stand in nodes of *node_size* ranks; uneven ones count as all in different nodes."""
+    counts: dict[int, int] = defaultdict(int)
+    for rank in members:
+        counts[rank // node_size] += 1
+    sizes = set(counts.values())
+    return Spread(sizes.pop(), len(counts)) if len(sizes) == 1 else Spread(1, len(members))
+
+
+def phases(kind: CollectiveType, size_bytes: float, where: Spread) -> list[Phase]:
+    """Return the phases of a collective of *size_bytes* in all: first within the nodes, then between them.
+
+    That is what NCCL's rings over all adapters of a node come to; an all-to-all stays one.
+    """
+    inside, nodes = where
+    members = inside * nodes
+    if members == 1:
+        return []
+    if kind is CollectiveType.ALL_TO_ALL:
+        return [Phase(kind, WITHIN if nodes == 1 else ACROSS, size_bytes)]
+    step: dict[str, Callable[[str], Phase]] = {
+        "gather": lambda level: Phase(
+            CollectiveType.ALL_GATHER, level, size_bytes / (inside if level == WITHIN else members)
+        ),
+        "scatter": lambda level: Phase(
+            CollectiveType.REDUCE_SCATTER, level, size_bytes / (1 if level == WITHIN else inside)
+        ),
+        "reduce": lambda level: Phase(kind, level, size_bytes / (1 if level == WITHIN else inside)),
+    }
+    if nodes == 1 or inside == 1:
+        only = WITHIN if nodes == 1 else ACROSS
+        return [step[_STEPS[kind]](only)]
+    if kind is CollectiveType.ALL_GATHER:
+        return [step["gather"](ACROSS), step["gather"](WITHIN)]
+    if kind is CollectiveType.REDUCE_SCATTER:
+        return [step["scatter"](WITHIN), step["scatter"](ACROSS)]
+    return [step["scatter"](WITHIN), step["reduce"](ACROSS), step["gather"](WITHIN)]
+
+
+_STEPS = {
+    CollectiveType.ALL_GATHER: "gather",
+    CollectiveType.REDUCE_SCATTER: "scatter",
+    CollectiveType.ALL_REDUCE: "reduce",
+}

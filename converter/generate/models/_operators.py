@@ -1,0 +1,215 @@
+"""What a rank does in each layer: operators with their work, and collectives with their sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ...chakra import CollectiveType
+from ._plan import Plan
+from ._transformer import Transformer
+
+__all__ = ["Exchange", "Item", "Operator", "optimizer_step", "pass_over_layer", "pass_over_output"]
+
+# Of the work of the forward pass: matrix products have two gradients; flash attention computes the scores
+# once more beside its four; what is pointwise reads the gradient as well.
+_BACKWARD = {"gemm": 2.0, "attention": 2.0, "flash": 2.5, "pointwise": 2.0}
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator, or several of a kind, of a rank.
+
+    *kind* is ``gemm``, ``attention`` (the whole of it, scores in memory), ``flash`` (fused), ``pointwise`` or
+    ``overhead`` (what each layer takes beside its work). *flops* and *moved_bytes* are its work; of an overhead,
+    *flops* is for how many passes over the layer it stands.
+    """
+
+    name: str
+    kind: str
+    flops: float
+    moved_bytes: float
+    module: str = ""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A collective of the ranks along *axes*; *size_bytes* is all it reduces, gathers or exchanges."""
+
+    name: str
+    kind: CollectiveType
+    axes: tuple[str, ...]
+    size_bytes: float
+    module: str = ""
+
+
+Item = Operator | Exchange
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """What the parts of a layer are made of on one rank: tokens, and bytes an element."""
+
+    model: Transformer
+    plan: Plan
+
+    @property
+    def sequence(self) -> int:
+        return self.plan.sequence or self.model.sequence
+
+    @property
+    def tokens(self) -> float:
+        return self.plan.micro_batch * self.sequence / self.plan.cp
+
+    @property
+    def kept_tokens(self) -> float:
+        """The tokens of which a rank has whole rows: with sequence parallelism, a part of them."""
+        return self.tokens / (self.plan.tp if self.plan.sequence_parallel else 1)
+
+    def gemm(self, name: str, rows: float, inner: float, columns: float, module: str) -> Operator:
+        size = self.plan.element_bytes
+        moved = size * (rows * inner + inner * columns + rows * columns)
+        return Operator(name, "gemm", 2 * rows * inner * columns, moved, module)
+
+    def pointwise(self, name: str, elements: float, touches: float, module: str) -> Operator:
+        return Operator(name, "pointwise", elements, touches * elements * self.plan.element_bytes, module)
+
+    def joined(self, name: str, module: str, *, gather: bool) -> list[Item]:
+        """Return what tensor parallelism exchanges in front of (*gather*) or behind its matrices."""
+        plan = self.plan
+        if plan.tp == 1 or (gather and not plan.sequence_parallel):
+            return []
+        whole = self.tokens * self.model.hidden * plan.element_bytes
+        kind = CollectiveType.ALL_REDUCE
+        if plan.sequence_parallel:
+            kind = CollectiveType.ALL_GATHER if gather else CollectiveType.REDUCE_SCATTER
+        return [Exchange(f"{name} {kind.name.lower()}", kind, ("tp",), whole, module)]
+
+
+def pass_over_layer(model: Transformer, plan: Plan, layer: int, *, backward: bool = False) -> list[Item]:
+    """Return what a rank does for *layer* and one micro-batch, in order."""
+    sizes = _Sizes(model, plan)
+    items: list[Item] = [
+        Operator("layer", "overhead", 1, 0, f"layers.{layer}"),
+        *_attention(sizes, f"layers.{layer}.attention"),
+        *(_experts if model.is_expert_layer(layer) else _dense)(sizes, f"layers.{layer}.mlp"),
+    ]
+    if not backward:
+        return items
+    again = _recomputed(plan, items[1:])
+    passes = 3 if plan.recompute == "full" else 2
+    return [Operator("layer", "overhead", passes, 0, f"layers.{layer}"), *again, *_gradients(items[1:])]
+
+
+def pass_over_output(model: Transformer, plan: Plan, *, backward: bool = False) -> list[Item]:
+    """Return the last product and the loss (an encoder's classifier) of one micro-batch."""
+    sizes = _Sizes(model, plan)
+    if model.classes:
+        items: list[Item] = [
+            sizes.gemm("classifier", plan.micro_batch, model.hidden, model.classes, "output")
+        ]
+    else:
+        columns = model.vocab / plan.tp
+        items = [
+            *sizes.joined("output", "output", gather=True),
+            sizes.gemm("logits", sizes.tokens, model.hidden, columns, "output"),
+            # In single precision: read twice and written as a loss.
+            Operator("loss", "pointwise", 0, sizes.tokens * columns * 8, "output"),
+        ]
+    return _gradients(items) if backward else items
+
+
+def optimizer_step(params: float, plan: Plan) -> Operator:
+    """Return Adam on *params* in single precision: weight, gradient and two moments read, three written."""
+    return Operator("optimizer", "pointwise", 0, params * (28 + plan.element_bytes), "optimizer")
+
+
+def _attention(sizes: _Sizes, module: str) -> Iterator[Item]:
+    model, plan = sizes.model, sizes.plan
+    tokens, hidden = sizes.tokens, model.hidden
+    yield sizes.pointwise("norm", sizes.kept_tokens * hidden, 2, module)
+    yield from sizes.joined("attention", module, gather=True)
+    inner = model.query_size / plan.tp
+    inputs = (model.attention_params - model.query_size * hidden) / hidden / plan.tp
+    yield sizes.gemm("qkv", tokens, hidden, inputs, module)
+    square = plan.micro_batch * sizes.sequence**2 / plan.cp * inner
+    if plan.cp > 1:
+        kept = 2 * sizes.tokens * plan.cp * model.kv_size / plan.tp * plan.element_bytes
+        yield Exchange("keys and values", CollectiveType.ALL_GATHER, ("cp",), kept, module)
+    if plan.fused_attention:
+        half = 0.5 if model.causal else 1.0
+        yield Operator("attention", "flash", 4 * half * square, 0, module)
+    else:
+        yield Operator("attention", "attention", 4 * square, 0, module)
+    yield sizes.gemm("projection", tokens, inner, hidden, module)
+    yield from sizes.joined("attention", module, gather=False)
+    yield sizes.pointwise("residual", sizes.kept_tokens * hidden, 2, module)
+
+
+def _dense(sizes: _Sizes, module: str) -> Iterator[Item]:
+    model, plan = sizes.model, sizes.plan
+    yield sizes.pointwise("norm", sizes.kept_tokens * model.hidden, 2, module)
+    yield from sizes.joined("mlp", module, gather=True)
+    yield from _feed_forward(sizes, sizes.tokens, model.ffn / plan.tp, module)
+    yield from sizes.joined("mlp", module, gather=False)
+    yield sizes.pointwise("residual", sizes.kept_tokens * model.hidden, 2, module)
+
+
+def _feed_forward(sizes: _Sizes, tokens: float, width: float, module: str) -> Iterator[Item]:
+    model = sizes.model
+    yield sizes.gemm("up", tokens, model.hidden, width * (model.matrices - 1), module)
+    yield sizes.pointwise("activation", tokens * width, model.matrices, module)
+    yield sizes.gemm("down", tokens, width, model.hidden, module)
+
+
+def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
+    """Yield a layer of experts; each rank gets as many tokens as it gives away (balanced)."""
+    model, plan = sizes.model, sizes.plan
+    yield sizes.pointwise("norm", sizes.kept_tokens * model.hidden, 2, module)
+    yield sizes.gemm("router", sizes.kept_tokens, model.hidden, model.experts, module)
+    yield from sizes.joined("mlp", module, gather=True)
+    routed = sizes.tokens * model.top_k
+    exchanged = routed / plan.tp * model.hidden * plan.element_bytes
+    if plan.ep > 1:
+        yield Exchange("dispatch", CollectiveType.ALL_TO_ALL, ("ep",), exchanged, module)
+    yield sizes.pointwise("permute", routed / plan.tp * model.hidden, 4, module)
+    yield from _feed_forward(sizes, routed, model.expert_ffn / plan.tp, module)
+    if plan.ep > 1:
+        yield Exchange("combine", CollectiveType.ALL_TO_ALL, ("ep",), exchanged, module)
+    if model.shared_experts:
+        width = model.shared_experts * model.expert_ffn / plan.tp
+        yield from _feed_forward(sizes, sizes.tokens, width, f"{module}.shared")
+    yield from sizes.joined("mlp", module, gather=False)
+    yield sizes.pointwise("residual", sizes.kept_tokens * model.hidden, 2, module)
+
+
+def _recomputed(plan: Plan, forward: Sequence[Item]) -> list[Item]:
+    """Return what the backward pass computes again."""
+    if plan.recompute == "none":
+        return []
+    again = [replace(item, name=f"{item.name} again") for item in forward]
+    if plan.recompute == "full":
+        return list(again)
+    return [item for item in again if isinstance(item, Operator) and item.kind in ("attention", "flash")]
+
+
+_OPPOSITE = {
+    CollectiveType.ALL_GATHER: CollectiveType.REDUCE_SCATTER,
+    CollectiveType.REDUCE_SCATTER: CollectiveType.ALL_GATHER,
+}
+
+
+def _gradients(forward: Sequence[Item]) -> list[Item]:
+    """Return the backward pass of *forward*; an all-reduce behind a part becomes one in front of it."""
+    items: list[Item] = []
+    for item in reversed(forward):
+        name = f"{item.name} gradient"
+        if isinstance(item, Exchange):
+            kind = _OPPOSITE.get(item.kind, item.kind)
+            items.append(replace(item, name=name, kind=kind))
+        else:
+            times = _BACKWARD[item.kind]
+            items.append(
+                replace(item, name=name, flops=item.flops * times, moved_bytes=item.moved_bytes * times)
+            )
+    return items

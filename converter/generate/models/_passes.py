@@ -1,0 +1,247 @@
+"""The blocks of a stage: forward, backward and its halves, and the end of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...chakra import CollectiveType, NodeType
+from ._blocks import AXIS_LANES, LANES, Block, Stage
+from ._operators import Exchange, Item, Operator, optimizer_step, pass_over_layer, pass_over_output
+from ._transformer import Transformer
+
+__all__ = ["Passes"]
+
+
+class Passes:
+    """What *stage* does with its layers of *model*."""
+
+    def __init__(self, model: Transformer, stage: Stage) -> None:
+        self.model, self.stage, self.plan = model, stage, stage.plan
+        self.parts = [
+            self.plan.layers_of(stage.stage, chunk, model.layers) for chunk in range(self.plan.chunks)
+        ]
+
+    def is_first(self, chunk: int) -> bool:
+        """Return whether the model begins with *chunk*."""
+        return self.stage.stage == 0 and chunk == 0
+
+    def is_last(self, chunk: int) -> bool:
+        """Return whether the model ends with *chunk*."""
+        return self.stage.stage == self.plan.pp - 1 and chunk == self.plan.chunks - 1
+
+    def forward(self, chunk: int) -> Block:
+        """Return the forward pass of a micro-batch through *chunk*."""
+        block = Block()
+        self._receive(block, is_end=self.is_first(chunk), step=-1)
+        units: list[tuple[Sequence[Item], int]] = [
+            (pass_over_layer(self.model, self.plan, layer), layer) for layer in self.parts[chunk]
+        ]
+        if self.is_last(chunk):
+            units.append((pass_over_output(self.model, self.plan), -1))
+        for place, (items, layer) in enumerate(units):
+            self._unit(block, items, layer, place, "forward", gathers=self.plan.zero >= 2)
+        self._send(block, is_end=self.is_last(chunk), step=1)
+        return block
+
+    def backward(self, chunk: int, *, half: str = "B", reduces: bool = False) -> Block:
+        """Return the backward pass, or a *half* of it: ``I`` (inputs) or ``W`` (weights) alone.
+
+        With *reduces*, gradients are reduced behind each layer, as in the last micro-batch of a step.
+        """
+        block = Block()
+        if half != "W":
+            self._receive(block, is_end=self.is_last(chunk), step=1)
+        units = [
+            (pass_over_layer(self.model, self.plan, layer, backward=True), layer)
+            for layer in reversed(self.parts[chunk])
+        ]
+        if self.is_last(chunk):
+            units.insert(0, (pass_over_output(self.model, self.plan, backward=True), -1))
+        for place, (items, layer) in enumerate(units):
+            done = items if half == "B" else _half(items, half)
+            self._unit(block, done, layer, place, "backward", gathers=self.plan.zero == 3 and half != "W")
+            if layer >= 0 and half != "I":
+                self._reduce(block, layer, every=self.plan.zero >= 2, last=reduces)
+        if half != "W":
+            self._send(block, is_end=self.is_first(chunk), step=-1)
+        return block
+
+    def end(self) -> Block:
+        """Return what a step ends with: gradients not yet reduced, the optimizer, weights gathered again."""
+        block, plan = Block(), self.plan
+        block.compute("end of backward", 1, operator="end", phase="optimizer", kind="compute", num_ops=1,
+                      tensor_size_bytes=1)  # fmt: skip
+        if plan.zero < 2:
+            parts = [
+                ("weights", self._dense_params(every=not plan.overlap), self.data_axes),
+                *self._experts(every=not plan.overlap),
+            ]
+            for name, params, axes in parts:
+                block.last = self._gradient(block, name, params, axes, [block.last], "")
+        owned = self._dense_params(every=True) / (plan.degree(*self.data_axes) if plan.zero else 1)
+        for _, params, axes in self._experts(every=True):
+            owned += params / (plan.degree(*axes) if plan.zero else 1)
+        self.stage.append(block, [optimizer_step(owned, plan)], "optimizer")
+        if plan.zero == 1:
+            params = self._dense_params(every=True)
+            gathered = Exchange(
+                "new weights", CollectiveType.ALL_GATHER, self.data_axes, params * plan.element_bytes
+            )
+            block.last = self.stage.exchange(block, gathered, [block.last], AXIS_LANES["gather"])
+        if self.stage.prices.step_ns >= 1:
+            block.compute("rest of the step", self.stage.prices.step_ns, operator="rest", phase="optimizer",
+                          kind="launch", num_ops=1, tensor_size_bytes=1)  # fmt: skip
+        return block
+
+    @property
+    def data_axes(self) -> tuple[str, ...]:
+        """The axes along which gradients of what is no expert are reduced."""
+        return ("cp", "dp") if self.plan.cp > 1 else ("dp",)
+
+    def _unit(
+        self, block: Block, items: Sequence[Item], layer: int, place: int, phase: str, *, gathers: bool
+    ) -> None:
+        """Append a layer, behind the host's work for it and its weights."""
+        waits = [self._host(block, phase)] if layer >= 0 else []
+        if gathers and layer >= 0:
+            waits.append(self._gather(block, layer, place))
+        before = len(block.nodes)
+        self._begin(block, items, waits, phase)
+        if before < len(block.nodes):
+            block.late = before
+        beside = self._beside(layer, phase) if layer >= 0 else 0
+        if beside >= 1:
+            block.compute("slowed by collectives", beside, operator="overhead", module=f"layers.{layer}",
+                          phase=phase, kind="compute", num_ops=1, tensor_size_bytes=1)  # fmt: skip
+
+    def _begin(self, block: Block, items: Sequence[Item], waits: list[int], phase: str) -> None:
+        start = len(block.nodes)
+        self.stage.append(block, items, phase)
+        if len(block.nodes) > start:
+            block.edges += [(source, start, 0) for source in waits if source >= 0]
+
+    def _host(self, block: Block, phase: str) -> int:
+        if self.stage.prices.host_ns < 1:
+            return -1
+        again = (
+            2 if phase == "backward" and self.plan.recompute != "full" else 3 if phase == "backward" else 1
+        )
+        return block.add(
+            [],
+            name="launch",
+            type=NodeType.COMP,
+            duration_ns=round(self.stage.prices.host_ns * again),
+            stream=LANES["host"],
+            operator="launch",
+            phase=phase,
+            kind="launch",
+        )
+
+    def _beside(self, layer: int, phase: str) -> float:
+        """Return by how much collectives beside computation slow a pass over *layer* down."""
+        plan = self.plan
+        if plan.zero < 2 or plan.degree(*self.data_axes) == 1:
+            return 0
+        exchanges = [self._weights(layer)] if phase == "forward" or plan.zero == 3 else []
+        if phase == "backward":
+            exchanges.append(self._reduced(layer))
+        where = self.stage.where(self.data_axes)
+        return sum(self.stage.prices.slowed_ns(exchange, where) for exchange in exchanges)
+
+    def _weights(self, layer: int) -> Exchange:
+        size = self._unit_params(layer) * self.plan.element_bytes
+        return Exchange("weights", CollectiveType.ALL_GATHER, self.data_axes, size, f"layers.{layer}")
+
+    def _reduced(self, layer: int) -> Exchange:
+        size = self._unit_params(layer) * self.plan.grad_bytes
+        return Exchange("gradients", CollectiveType.REDUCE_SCATTER, self.data_axes, size, f"layers.{layer}")
+
+    def _gather(self, block: Block, layer: int, place: int) -> int:
+        """Append the all-gather of a layer's weights, which may begin with the layer in front of it."""
+        waits = [block.late] if place > 0 else []
+        node = self.stage.exchange(block, self._weights(layer), waits, AXIS_LANES["gather"])
+        if place == 0 and node >= 0:
+            block.gather = node
+        return node
+
+    def _reduce(self, block: Block, layer: int, *, every: bool, last: bool) -> None:
+        """Append the reduction of a layer's gradients, after *every* micro-batch or the *last* one."""
+        plan = self.plan
+        if every:
+            node = self.stage.exchange(block, self._reduced(layer), [block.last], AXIS_LANES["scatter"])
+            block.open.append(node)
+        elif last and plan.overlap:
+            parts = [("gradients", self._shared_params(layer), self.data_axes)]
+            if self.model.is_expert_layer(layer):
+                params = self.model.experts / plan.ep * self.model.expert_params / plan.tp
+                parts.append(("gradients of experts", params, ("edp",)))
+            for name, params, axes in parts:
+                node = self._gradient(block, name, params, axes, [block.last], f"layers.{layer}")
+                block.open.append(node)
+
+    def _gradient(
+        self, block: Block, name: str, params: float, axes: tuple[str, ...], waits: Sequence[int], module: str
+    ) -> int:
+        kind = CollectiveType.REDUCE_SCATTER if self.plan.zero else CollectiveType.ALL_REDUCE
+        if self.plan.degree(*axes) == 1 or params < 1:
+            return waits[-1]
+        exchange = Exchange(name, kind, axes, params * self.plan.grad_bytes, module)
+        node = self.stage.exchange(block, exchange, waits, AXIS_LANES["scatter"])
+        return node if node >= 0 else waits[-1]
+
+    def _shared_params(self, layer: int) -> float:
+        """Return the parameters of *layer* on this rank that are no experts."""
+        experts = self.model.experts * self.model.expert_params if self.model.is_expert_layer(layer) else 0
+        return (self.model.layer_params(layer) - experts) / self.plan.tp
+
+    def _unit_params(self, layer: int) -> float:
+        """Return the parameters that are gathered with *layer*, those in front of or behind the layers too."""
+        params = self._shared_params(layer)
+        if layer == 0:
+            params += self.model.embedding_params / self.plan.tp
+        if layer == self.model.layers - 1:
+            params += self.model.output_params / self.plan.tp
+        return params
+
+    def _dense_params(self, *, every: bool) -> float:
+        """Return the parameters on this rank that are no experts; without *every*, those outside layers."""
+        params = 0.0
+        for chunk, layers in enumerate(self.parts):
+            if every:
+                params += sum(self._shared_params(layer) for layer in layers)
+            if self.is_first(chunk):
+                params += self.model.embedding_params / self.plan.tp
+            if self.is_last(chunk) and not (self.model.tied and self.plan.pp == 1):
+                params += (self.model.classes or self.model.vocab) * self.model.hidden / self.plan.tp
+        return params
+
+    def _experts(self, *, every: bool) -> list[tuple[str, float, tuple[str, ...]]]:
+        count = sum(self.model.is_expert_layer(layer) for layers in self.parts for layer in layers)
+        params = count * self.model.experts / self.plan.ep * self.model.expert_params / self.plan.tp
+        return [("experts", params, ("edp",))] if count and every else []
+
+    def _receive(self, block: Block, *, is_end: bool, step: int) -> None:
+        if self.plan.pp > 1 and not is_end:
+            block.receive = self.stage.message(block, "receive", self._activations(), [], step)
+
+    def _send(self, block: Block, *, is_end: bool, step: int) -> None:
+        if self.plan.pp > 1 and not is_end:
+            self.stage.message(block, "send", self._activations(), [block.last], step)
+
+    def _activations(self) -> float:
+        """Return the bytes between stages: of tensor-parallel ranks, each sends its part."""
+        plan = self.plan
+        sequence = plan.sequence or self.model.sequence
+        return plan.micro_batch * sequence / plan.cp / plan.tp * self.model.hidden * plan.element_bytes
+
+
+def _half(items: Sequence[Item], half: str) -> list[Item]:
+    """Return the part of a backward pass for inputs (``I``) or for weights (``W``)."""
+    found: list[Item] = []
+    for item in items:
+        is_weights = isinstance(item, Operator) and item.kind == "gemm" and item.name.endswith("gradient")
+        if is_weights and isinstance(item, Operator):
+            found.append(Operator(item.name, "gemm", item.flops / 2, item.moved_bytes / 2, item.module))
+        elif half == "I":
+            found.append(item)
+    return found

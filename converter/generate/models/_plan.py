@@ -1,0 +1,173 @@
+"""How a model is trained: degrees of parallelism, batches, recomputation, schedule; and which rank does what."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from ....errors import UsageError
+from ._transformer import Transformer
+
+__all__ = ["AXES", "RECOMPUTATIONS", "SCHEDULES", "Plan", "Rank"]
+
+AXES = ("tp", "cp", "dp", "pp")
+RECOMPUTATIONS = ("none", "selective", "full")
+SCHEDULES = ("1f1b", "interleaved", "zero-bubble")
+PRECISION_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Where a rank stands on each axis."""
+
+    tp: int
+    cp: int
+    dp: int
+    pp: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A way to train a model on ``tp * cp * dp * pp`` ranks.
+
+    *ep* ranks of the data-parallel ones share the experts of a layer. *zero* 1 to 3 shards the optimizer, the
+    gradients and the weights over data parallelism (3 is FSDP). *chunks* is how many parts of the model each
+    pipeline stage has (the schedule ``interleaved``). *placement* lists the axes, innermost first.
+    *overlap* lets gradients be reduced beside the backward pass. *fused_attention* never writes the scores to
+    memory. *grad_bytes* is the size of a gradient as it is reduced.
+    """
+
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    cp: int = 1
+    ep: int = 1
+    micro_batch: int = 1
+    global_batch: int = 1
+    sequence: int = 0
+    chunks: int = 1
+    zero: int = 0
+    recompute: str = "none"
+    schedule: str = "1f1b"
+    sequence_parallel: bool = False
+    precision: str = "bf16"
+    placement: tuple[str, ...] = AXES
+    overlap: bool = True
+    fused_attention: bool = True
+    grad_bytes: int = 4
+
+    @property
+    def world(self) -> int:
+        """The number of ranks."""
+        return self.tp * self.cp * self.dp * self.pp
+
+    @property
+    def micro_batches(self) -> int:
+        """How many micro-batches a step has."""
+        return self.global_batch // (self.dp * self.micro_batch)
+
+    @property
+    def element_bytes(self) -> int:
+        """The size of an activation or a weight that is computed with."""
+        return PRECISION_BYTES[self.precision]
+
+    @cached_property
+    def strides(self) -> dict[str, int]:
+        """How far ranks next to each other on each axis are apart."""
+        sizes = [getattr(self, axis) for axis in self.placement]
+        return dict(
+            zip(self.placement, itertools.accumulate([1, *sizes[:-1]], lambda a, b: a * b), strict=True)
+        )
+
+    def rank_of(self, place: Rank) -> int:
+        """Return the number of the rank that stands at *place*."""
+        return sum(getattr(place, axis) * stride for axis, stride in self.strides.items())
+
+    def place_of(self, rank: int) -> Rank:
+        """Return where *rank* stands."""
+        return Rank(**{axis: rank // self.strides[axis] % getattr(self, axis) for axis in AXES})
+
+    def group(self, rank: int, *axes: str) -> tuple[int, ...]:
+        """Return the ranks that differ from *rank* along *axes* only, in the order of their numbers.
+
+        Beside the axes of a plan there are ``ep``, the ranks that share experts (neighbours along ``dp``), and
+        ``edp``, those that have the same experts.
+        """
+        place = self.place_of(rank)
+        origin, steps = rank, []
+        for axis in axes:
+            stride, count, position = self._line(place, axis)
+            origin -= position * stride
+            steps.append(range(0, count * stride, stride))
+        return tuple(sorted(origin + sum(step) for step in itertools.product(*steps)))
+
+    def _line(self, place: Rank, axis: str) -> tuple[int, int, int]:
+        """Return how far neighbours along *axis* are apart, how many there are, and which of them stands at *place*."""
+        if axis == "ep":
+            return self.strides["dp"], self.ep, place.dp % self.ep
+        if axis == "edp":
+            return self.strides["dp"] * self.ep, self.dp // self.ep, place.dp // self.ep
+        return self.strides[axis], getattr(self, axis), getattr(place, axis)
+
+    def degree(self, *axes: str) -> int:
+        """Return how many ranks a group along *axes* has."""
+        sizes = {"ep": self.ep, "edp": self.dp // self.ep}
+        return math.prod(sizes.get(axis) or getattr(self, axis) for axis in axes)
+
+    def layers_of(self, stage: int, chunk: int, layers: int) -> range:
+        """Return which layers *chunk* of *stage* has; where they do not divide, the first have one more."""
+        part = chunk * self.pp + stage
+        each, more = divmod(layers, self.pp * self.chunks)
+        first = part * each + min(part, more)
+        return range(first, first + each + (part < more))
+
+    def check(self, model: Transformer) -> None:
+        """Raise `UsageError` for what does not divide or does not go together, with what to change."""
+        for key in ("tp", "pp", "dp", "cp", "ep", "micro_batch", "global_batch", "chunks"):
+            if getattr(self, key) < 1:
+                raise UsageError(f"{_option(key)} must be 1 or more, not {getattr(self, key)}.")
+        self._check_model(model)
+        per_step = self.dp * self.micro_batch
+        if self.global_batch % per_step:
+            near = max(1, round(self.global_batch / per_step)) * per_step
+            raise UsageError(
+                f"A global batch of {self.global_batch} cannot be cut into micro-batches of {self.micro_batch} "
+                f"on {self.dp} data-parallel ranks, which take {per_step} sequences at a time. Next: "
+                f"--global-batch {near}, or another --micro-batch or --dp."
+            )
+        if self.schedule == "interleaved" and self.micro_batches % self.pp:
+            raise UsageError(
+                f"The interleaved schedule needs a multiple of --pp {self.pp} micro-batches, and there are "
+                f"{self.micro_batches}. Next: change --global-batch or --micro-batch, or leave out --interleave."
+            )
+
+    def _check_model(self, model: Transformer) -> None:
+        for what, count, key in (
+            ("attention heads", model.heads, "tp"),
+            ("numbers of a sequence", self.sequence or model.sequence, "cp"),
+        ):
+            degree = getattr(self, key)
+            if count % degree:
+                fitting = [number for number in range(1, degree + 1) if count % number == 0][-1]
+                raise UsageError(
+                    f"{model.name} has {count} {what}, which {_option(key)} {degree} does not divide. Next: "
+                    f"{_option(key)} {fitting}."
+                )
+        if self.pp * self.chunks > model.layers:
+            raise UsageError(
+                f"{model.name} has {model.layers} layers, too few for {self.pp} pipeline stages of "
+                f"{self.chunks} parts. Next: a smaller --pp or --interleave."
+            )
+        if self.ep > 1 and (not model.experts or model.experts % self.ep or self.dp % self.ep):
+            why = (
+                f"{model.name} has no experts"
+                if not model.experts
+                else f"--ep {self.ep} does not divide {model.experts} experts and --dp {self.dp}"
+            )
+            raise UsageError(f"{why}. Next: another --ep, or leave it out.")
+
+
+def _option(key: str) -> str:
+    return "--interleave" if key == "chunks" else "--" + key.replace("_", "-")

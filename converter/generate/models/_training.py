@@ -1,0 +1,204 @@
+"""The Chakra graphs of a training step, for one rank of each kind or for all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...chakra import NODE_COLUMNS, Column, EdgeKind, Graph, NodeType, TextColumn, Workload
+from ._blocks import Block, GroupKey, Prices, Stage
+from ._passes import Passes
+from ._plan import Plan
+from ._schedule import Turn, schedule
+from ._transformer import Transformer
+
+__all__ = ["training_step"]
+
+
+def training_step(
+    model: Transformer, plan: Plan, prices: Prices, node_size: int, *, every_rank: bool = False
+) -> Workload:
+    """Return a step of *model* trained by *plan* on nodes of *node_size* ranks, at *prices*.
+
+    Ranks of a pipeline stage do the same: one graph stands for all of them, unless *every_rank* asks for the
+    graphs of all. Raises `UsageError` for a plan that the model does not allow.
+    """
+    plan.check(model)
+    programs = [_program(model, Stage(plan, prices, node_size, stage)) for stage in range(plan.pp)]
+    groups = _Groups(plan, node_size)
+    stage_of = np.array([plan.place_of(rank).pp for rank in range(plan.world)], dtype=np.int32)
+    first = [stage * plan.strides["pp"] for stage in range(plan.pp)]
+    ranks = range(plan.world) if every_rank else first
+    graphs = tuple(programs[stage_of[rank]].graph(rank, plan, groups) for rank in ranks)
+    metadata = {"source": f"training step of {model.name}", "lanes": "streams"}
+    if every_rank:
+        return Workload(graphs, np.arange(plan.world, dtype=np.int32), groups.members, metadata)
+    return Workload(graphs, stage_of, groups.members, metadata, np.array(first, dtype=np.int32)[stage_of])
+
+
+class _Groups:
+    """The process groups that ranks use, numbered as they are asked for."""
+
+    def __init__(self, plan: Plan, node_size: int) -> None:
+        self.plan, self.node_size = plan, node_size
+        self.members: dict[int, tuple[int, ...]] = {}
+        self._numbers: dict[tuple[int, ...], int] = {}
+
+    def number(self, rank: int, key: GroupKey) -> int:
+        """Return the number of the group that *key* is to *rank*."""
+        axes, level = key
+        members = self.plan.group(rank, *axes)
+        node = rank // self.node_size
+        if level == "within":
+            members = tuple(other for other in members if other // self.node_size == node)
+        elif level == "across":
+            place = [other for other in members if other // self.node_size == node].index(rank)
+            nodes: dict[int, list[int]] = {}
+            for other in members:
+                nodes.setdefault(other // self.node_size, []).append(other)
+            members = tuple(inside[place] for inside in nodes.values())
+        if members not in self._numbers:
+            self._numbers[members] = len(self._numbers) + 1
+            self.members[self._numbers[members]] = members
+        return self._numbers[members]
+
+
+@dataclass(frozen=True)
+class _Program:
+    """The program of a stage: columns in which groups are keys and peers are stages away."""
+
+    columns: Mapping[str, Column]
+    edges: np.ndarray
+    keys: tuple[GroupKey, ...]
+    peer: np.ndarray
+
+    def graph(self, rank: int, plan: Plan, groups: _Groups) -> Graph:
+        """Return the graph of *rank*."""
+        numbers = np.array([0, *(groups.number(rank, key) for key in self.keys)], dtype=np.int64)
+        stride, place = plan.strides["pp"], plan.place_of(rank).pp
+        stage = (place + self.peer) % plan.pp
+        other = rank + (stage - place) * stride
+        kind = np.asarray(self.columns["type"])
+        ends = {
+            "comm_dst": np.where(kind == NodeType.COMM_SEND, other, -1),
+            "comm_src": np.where(kind == NodeType.COMM_RECV, other, -1),
+            "group": numbers[np.asarray(self.columns["group"])],
+        }
+        return Graph.of_columns(rank, {**self.columns, **ends}, self.edges)
+
+
+class _Assembly:
+    """Puts the turns of a stage behind each other: each a copy of a block, with the edges between them."""
+
+    def __init__(self) -> None:
+        self.rows: list[np.ndarray] = []
+        self.edges: list[np.ndarray] = []
+        self.tags: list[np.ndarray] = []
+        self.receive_tags: list[np.ndarray] = []
+        self.between: list[tuple[int, int, int]] = []
+        self.open: list[int] = []
+        self.count = 0
+        self._last, self._late, self._begin = -1, -1, -1
+
+    def append(self, block: Block, start: int, edges: np.ndarray, tags: tuple[int, int] = (0, 0)) -> None:
+        """Append a copy of *block*, whose nodes are at *start* of the pool.
+
+        *tags* are those of what it sends and of what it receives.
+        """
+        base, length = self.count, len(block.nodes)
+        self.rows.append(np.arange(start, start + length))
+        self.edges.append(edges + np.array([base, base, 0]))
+        self.tags.append(np.full(length, tags[0], dtype=np.int64))
+        self.receive_tags.append(np.full(length, tags[1], dtype=np.int64))
+        stream = int(EdgeKind.STREAM_ORDER)
+        if block.first >= 0 and self._last >= 0:
+            self.between.append((self._last, base + block.first, stream))
+        if block.receive >= 0:
+            if block.first >= 0:
+                self.between.append((base + block.receive, base + block.first, int(EdgeKind.DATA)))
+            if self._begin >= 0:
+                self.between.append((self._begin, base + block.receive, int(EdgeKind.COMM_ISSUE)))
+        if block.gather >= 0 and self._late >= 0:
+            self.between.append((self._late, base + block.gather, int(EdgeKind.COMM_ISSUE)))
+        self.open += [base + node for node in block.open if node >= 0]
+        if block.last >= 0:
+            self._last, self._begin = base + block.last, base + block.first
+            self._late = base + max(block.late, block.first)
+        self.count += length
+
+    def wait_for_open(self, node: int) -> None:
+        """Let *node* wait for every collective that the end of the step needs."""
+        self.between += [(other, node, int(EdgeKind.COMM_WAIT)) for other in self.open]
+
+
+def _program(model: Transformer, stage: Stage) -> _Program:
+    passes = Passes(model, stage)
+    pool, assembly = _Pool(), _Assembly()
+    turns = schedule(stage.plan, stage.stage)
+    last = {turn.chunk: place for place, turn in enumerate(turns) if turn.kind in "BW"}
+    for place, turn in enumerate(turns):
+        key = (turn.kind, turn.chunk, place == last.get(turn.chunk))
+        if key not in pool.blocks:
+            pool.add(key, _block(passes, turn, is_last=key[2]))
+        assembly.append(*pool.blocks[key], tags=_tags(stage, turn))
+    pool.add("end", passes.end())
+    end = assembly.count
+    assembly.append(*pool.blocks["end"])
+    assembly.wait_for_open(end + pool.blocks["end"][0].first)
+    return pool.program(assembly)
+
+
+def _block(passes: Passes, turn: Turn, *, is_last: bool) -> Block:
+    if turn.kind == "F":
+        return passes.forward(turn.chunk)
+    return passes.backward(turn.chunk, half=turn.kind, reduces=is_last)
+
+
+class _Pool:
+    """The nodes of all different blocks of a stage, from which its program takes copies."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[Any, tuple[Block, int, np.ndarray]] = {}
+        self.nodes: list[dict[str, Any]] = []
+
+    def add(self, key: Any, block: Block) -> None:
+        """Add *block* under *key*."""
+        edges = np.array(block.edges, dtype=np.int64).reshape(-1, 3)
+        self.blocks[key] = (block, len(self.nodes), edges)
+        self.nodes += block.nodes
+
+    def program(self, assembly: _Assembly) -> _Program:
+        """Return the program of the copies in *assembly*."""
+        keys = tuple(dict.fromkeys(node["group"] for node in self.nodes if "group" in node))
+        number = {key: place for place, key in enumerate(keys, start=1)}
+        rows = np.concatenate(assembly.rows)
+        columns: dict[str, Column] = {"node_id": np.arange(len(rows), dtype=np.int64)}
+        for name, (dtype, default) in NODE_COLUMNS.items():
+            if name in ("node_id", "comm_src", "comm_dst", "comm_tag"):
+                continue
+            if name == "group":
+                values: list[Any] = [number[node["group"]] if "group" in node else 0 for node in self.nodes]
+            else:
+                values = [node.get(name, default) for node in self.nodes]
+            if dtype == "str":
+                columns[name] = TextColumn.of(values).take(rows)
+            else:
+                columns[name] = np.array(values, dtype=dtype)[rows]
+        peer = np.array([node.get("peer", 0) for node in self.nodes], dtype=np.int64)[rows]
+        sends = np.asarray(columns["type"]) == NodeType.COMM_SEND
+        tags = np.where(sends, np.concatenate(assembly.tags), np.concatenate(assembly.receive_tags))
+        columns["comm_tag"] = np.where(peer != 0, tags, -1)
+        columns["step"] = np.zeros(len(rows), dtype=np.int64)
+        between = np.array(assembly.between, dtype=np.int64).reshape(-1, 3)
+        return _Program(columns, np.concatenate([*assembly.edges, between]), keys, peer)
+
+
+def _tags(stage: Stage, turn: Turn) -> tuple[int, int]:
+    """Return the tags of what *turn* sends and receives: the border that it crosses, and which way."""
+    parts = stage.plan.pp * stage.plan.chunks
+    part = turn.chunk * stage.plan.pp + stage.stage
+    behind, front = (turn.micro_batch * (parts + 1) + border for border in (part + 1, part))
+    return (2 * behind, 2 * front) if turn.kind == "F" else (2 * front + 1, 2 * behind + 1)

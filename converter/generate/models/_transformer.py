@@ -1,0 +1,141 @@
+"""Transformers by their sizes: parameters of each part, by name, YAML or a Hugging Face config.json."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....errors import UsageError
+
+__all__ = ["Transformer"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transformer:
+    """A decoder of identical layers, or an encoder if it is not *causal*.
+
+    Heads have *head_size* (by default hidden / heads); *kv_heads* fewer keys and values. A *gated* feed-forward
+    part has three matrices instead of two. With *experts*, layers after the first *dense_layers* have that
+    many feed-forward parts of *expert_ffn*, *top_k* of which each token uses beside *shared_experts*. With
+    *kv_rank*, attention is latent (DeepSeek): keys and values come from so many numbers a token, queries
+    from *query_rank*, with *rope_size* more per head. *classes* replaces the vocabulary at the end of a vision
+    transformer, which has none at the front. Raises `UsageError` for sizes that cannot be.
+    """
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    ffn: int
+    vocab: int
+    sequence: int
+    kv_heads: int = 0
+    head_size: int = 0
+    gated: bool = False
+    experts: int = 0
+    top_k: int = 0
+    expert_ffn: int = 0
+    shared_experts: int = 0
+    dense_layers: int = 0
+    kv_rank: int = 0
+    query_rank: int = 0
+    rope_size: int = 0
+    learned_positions: bool = False
+    tied: bool = False
+    causal: bool = True
+    classes: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.kv_heads:
+            object.__setattr__(self, "kv_heads", self.heads)
+        if not self.head_size:
+            if self.heads > 0 and self.hidden % self.heads:
+                raise UsageError(
+                    f"The model '{self.name}' has {self.hidden} hidden numbers and {self.heads} heads, which "
+                    "do not divide them. Correct 'heads', or give 'head_size'."
+                )
+            object.__setattr__(self, "head_size", self.hidden // max(self.heads, 1))
+        for key in ("layers", "hidden", "heads", "ffn", "sequence", "kv_heads", "head_size"):
+            value = getattr(self, key)
+            if not 1 <= value <= 1 << 31:
+                raise UsageError(f"The model '{self.name}': '{key}' must be a number above 0, not {value}.")
+        if self.experts and not 1 <= self.top_k <= self.experts:
+            raise UsageError(
+                f"The model '{self.name}' has {self.experts} experts, of which each token uses {self.top_k}; "
+                f"'top_k' must be from 1 to {self.experts}."
+            )
+
+    @property
+    def query_size(self) -> int:
+        """The numbers of all heads of a token."""
+        return self.heads * self.head_size
+
+    @property
+    def kv_size(self) -> int:
+        """The numbers of all keys, or all values, of a token."""
+        return self.kv_heads * self.head_size
+
+    @property
+    def matrices(self) -> int:
+        """How many matrices a feed-forward part has."""
+        return 3 if self.gated else 2
+
+    @property
+    def attention_params(self) -> int:
+        """Parameters of the attention of a layer."""
+        if self.kv_rank:
+            per_head = self.head_size + self.rope_size
+            queries = (
+                self.query_rank * (self.hidden + self.heads * per_head)
+                if self.query_rank
+                else self.hidden * self.heads * per_head
+            )
+            keys = self.hidden * (self.kv_rank + self.rope_size) + self.kv_rank * 2 * self.query_size
+            return queries + keys + self.query_size * self.hidden
+        return self.hidden * (2 * self.query_size + 2 * self.kv_size)
+
+    @property
+    def dense_params(self) -> int:
+        """Parameters of a dense feed-forward part."""
+        return self.matrices * self.hidden * self.ffn
+
+    @property
+    def expert_params(self) -> int:
+        """Parameters of one expert."""
+        return self.matrices * self.hidden * self.expert_ffn
+
+    @property
+    def embedding_params(self) -> int:
+        """Parameters in front of the layers."""
+        positions = self.sequence * self.hidden if self.learned_positions else 0
+        return self.vocab * self.hidden + positions
+
+    @property
+    def output_params(self) -> int:
+        """Parameters behind the layers that the front does not share."""
+        return 0 if self.tied else (self.classes or self.vocab) * self.hidden
+
+    def is_expert_layer(self, layer: int) -> bool:
+        """Return whether *layer* has experts."""
+        return self.experts > 0 and layer >= self.dense_layers
+
+    def layer_params(self, layer: int, *, active: bool = False) -> int:
+        """Return the parameters of *layer*, of experts only those a token uses if *active*."""
+        if not self.is_expert_layer(layer):
+            return self.attention_params + self.dense_params
+        used = (self.top_k if active else self.experts) + self.shared_experts
+        return self.attention_params + used * self.expert_params + self.experts * self.hidden
+
+    def params(self, *, active: bool = False) -> int:
+        """Return the parameters of the model, of experts only those a token uses if *active*."""
+        layers = sum(self.layer_params(layer, active=active) for layer in range(self.layers))
+        return layers + self.embedding_params + self.output_params
+
+    def flops_per_token(self, sequence: int) -> float:
+        """Return the operations a step needs for a token, forward and backward, nothing computed twice.
+
+        Six for each parameter in a matrix, and attention over the whole square of the sequence, the usual
+        measure of utilisation.
+        """
+        last = (self.classes or self.vocab) * self.hidden
+        weights = sum(self.layer_params(layer, active=True) for layer in range(self.layers)) + last
+        return 6.0 * weights + 12.0 * self.layers * self.query_size * sequence

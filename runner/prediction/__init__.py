@@ -1,0 +1,1 @@
+"""What a job that was never run would take, with its uncertainty."""

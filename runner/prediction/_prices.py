@@ -1,0 +1,57 @@
+"""What operators and collectives take on a chip: the one place where costs become times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...converter.generate.models import Exchange, Operator, Spread, phases
+from ..chips import Chip, Costs
+from ._links import Links
+
+__all__ = ["ChipPrices"]
+
+
+@dataclass(frozen=True)
+class ChipPrices:
+    """The prices of *costs* on *chip* in a *precision*, with *links*."""
+
+    chip: Chip
+    costs: Costs
+    precision: str
+    links: Links
+
+    @property
+    def host_ns(self) -> float:
+        """What the host takes to start a pass over a layer."""
+        return self.costs.host_ns
+
+    @property
+    def step_ns(self) -> float:
+        """What a step takes beside everything else."""
+        return self.costs.step_ns
+
+    def operator_ns(self, operator: Operator) -> float:
+        """Return how long *operator* takes."""
+        costs, kind = self.costs, operator.kind
+        memory = self.chip.memory_bytes_per_s / 1e9
+        if kind == "overhead":
+            return costs.layer_ns * operator.flops
+        if kind == "pointwise":
+            return operator.moved_bytes / (memory * costs.pointwise)
+        peak = self.chip.peak(self.precision) / 1e9
+        if kind == "gemm":
+            work = operator.flops / (peak * costs.share("gemm", self.precision))
+            return work + operator.moved_bytes * costs.gemm_memory / memory
+        return operator.flops / (peak * costs.share("attention", self.precision))
+
+    def start_ns(self, where: Spread) -> float:
+        """Return what a collective of ranks that stand so takes beside its transfer."""
+        return (self.costs.within_node if where.nodes == 1 else self.costs.across_nodes).latency_ns
+
+    def slowed_ns(self, exchange: Exchange, where: Spread) -> float:
+        """Return by how much a collective beside computation makes that longer."""
+        total = 0.0
+        for step in phases(exchange.kind, exchange.size_bytes, where):
+            share = (self.costs.within_node if step.level == "within" else self.costs.across_nodes).share
+            total += self.links.transfer_ns(step, where)[0] / share
+        return total * self.costs.exposed

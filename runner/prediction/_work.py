@@ -1,0 +1,243 @@
+"""What a step consists of, as amounts that costs are multiplied with: the closed form of a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...converter import CollectiveType, NodeType
+from ...converter.generate.models import (
+    Exchange,
+    Operator,
+    Passes,
+    Phase,
+    Plan,
+    Spread,
+    Stage,
+    Transformer,
+    phases,
+    spread,
+)
+from ..chips import Chip, Costs
+from ._links import Links
+
+__all__ = ["AMOUNTS", "Batch", "StepWork", "coefficients", "work_of"]
+
+Floats = npt.NDArray[np.float64]
+AMOUNTS = (
+    "gemm_flops",
+    "gemm_bytes",
+    "attention_flops",
+    "pointwise_bytes",
+    "passes",
+    "host",
+    "starts_within",
+    "starts_across",
+    "within_ns",
+    "across_ns",
+    "hops_ns",
+)
+_PLACE = {name: place for place, name in enumerate(AMOUNTS)}
+_BESIDE_LANES = range(40, 44)
+
+
+@dataclass(frozen=True)
+class StepWork:
+    """The amounts of a step, in the order of `AMOUNTS`.
+
+    *stages* has those of a micro-batch on each pipeline stage, *beside* those of collectives beside its
+    computation, *data* those of collectives once a step, *end* the rest of a step; *message* is one message
+    between stages. Of *data*, the share *hidden* runs beside the last backward pass.
+    """
+
+    micro_batches: int
+    chunks: int
+    zero_bubble: bool
+    stages: Floats
+    backward: Floats
+    beside: Floats
+    data: Floats
+    end: Floats
+    message: Floats
+    hidden: bool
+
+
+class _UnitPrices:
+    """Prices at which every node exists."""
+
+    host_ns = step_ns = 1.0
+
+    def operator_ns(self, operator: Operator) -> float:
+        return 1.0 if operator.flops or operator.moved_bytes else 0.0
+
+    def start_ns(self, where: Spread) -> float:
+        return 1.0
+
+    def slowed_ns(self, exchange: Exchange, where: Spread) -> float:
+        return 0.0
+
+
+def work_of(model: Transformer, plan: Plan, links: Links) -> StepWork:
+    """Return the amounts of a step of *model* by *plan*; raises `UsageError` for one that cannot be."""
+    plan.check(model)
+    known: dict[tuple[Any, ...], tuple[Floats, ...]] = {}
+    rows = []
+    for stage in range(plan.pp):
+        key = _kind(model, plan, stage)
+        if key not in known:
+            known[key] = _stage_work(model, plan, links, stage)
+        rows.append(known[key])
+    parts = [np.stack([row[place] for row in rows]) for place in range(5)]
+    message = np.zeros(len(AMOUNTS))
+    if plan.pp > 1:
+        size = _message_bytes(model, plan)
+        across = plan.strides["pp"] >= links.node_size or plan.world > links.node_size
+        speed, latency = links.figures("across" if across else "within")
+        message[_PLACE["across_ns" if across else "within_ns"]] = size / speed
+        message[_PLACE["hops_ns"]] = latency
+    bubbles = plan.schedule == "zero-bubble"
+    return StepWork(plan.micro_batches, plan.chunks, bubbles, *parts, message, plan.overlap and plan.zero < 2)
+
+
+def _kind(model: Transformer, plan: Plan, stage: int) -> tuple[Any, ...]:
+    """Return what tells the work of a stage from that of others: its ends, and its layers."""
+    layers = [plan.layers_of(stage, chunk, model.layers) for chunk in range(plan.chunks)]
+    kinds = tuple(model.is_expert_layer(layer) for part in layers for layer in part)
+    return stage == 0, stage == plan.pp - 1, kinds
+
+
+def _message_bytes(model: Transformer, plan: Plan) -> float:
+    sequence = plan.sequence or model.sequence
+    return plan.micro_batch * sequence / plan.cp / plan.tp * model.hidden * plan.element_bytes
+
+
+def _stage_work(model: Transformer, plan: Plan, links: Links, stage: int) -> tuple[Floats, ...]:
+    place = Stage(plan, _UnitPrices(), links.node_size, stage)
+    passes = Passes(model, place)
+    line, backward, beside, data = (np.zeros(len(AMOUNTS)) for _ in range(4))
+    for chunk in range(plan.chunks):
+        line += _sum(passes.forward(chunk).nodes, place, links, data=False)
+        block = passes.backward(chunk)
+        inside = _sum(block.nodes, place, links, data=False)
+        line += inside
+        backward += inside
+        for nodes in (passes.forward(chunk).nodes, block.nodes):
+            beside += _sum(nodes, place, links, data=True)
+        if plan.zero < 2:
+            last = passes.backward(chunk, reduces=True)
+            data += _sum(last.nodes, place, links, data=True)
+    end = _sum(passes.end().nodes, place, links, data=False) + _sum(
+        passes.end().nodes, place, links, data=True
+    )
+    return line, backward, beside, data, end
+
+
+def _sum(nodes: Iterable[Mapping[str, Any]], stage: Stage, links: Links, *, data: bool) -> Floats:
+    """Return the amounts of *nodes*: of those beside computation (*data*), or of the others."""
+    total = np.zeros(len(AMOUNTS))
+    for node in nodes:
+        lane = node["stream"] % 100
+        if (lane in _BESIDE_LANES) != data or node["type"] in (NodeType.COMM_SEND, NodeType.COMM_RECV):
+            continue
+        for name, amount in _amounts(node, stage, links):
+            total[_PLACE[name]] += amount
+    return total
+
+
+def _amounts(node: Mapping[str, Any], stage: Stage, links: Links) -> list[tuple[str, float]]:
+    operator = node["operator"]
+    if node["type"] == NodeType.COMM_COLL:
+        return _transfer(node, stage, links)
+    if operator == "gemm":
+        return [("gemm_flops", node["num_ops"]), ("gemm_bytes", node["tensor_size_bytes"])]
+    if operator in ("attention", "flash"):
+        return [("attention_flops", node["num_ops"])]
+    if operator == "pointwise":
+        return [("pointwise_bytes", node["tensor_size_bytes"])]
+    if operator == "overhead":
+        return [("passes", node["num_ops"])]
+    if operator == "launch":
+        return [("host", node["duration_ns"])]
+    return [(f"starts_{operator[6:]}", 1.0)] if operator.startswith("start ") else []
+
+
+def _transfer(node: Mapping[str, Any], stage: Stage, links: Links) -> list[tuple[str, float]]:
+    axes, level = node["group"]
+    where = _where(stage.plan, stage.rank, axes, stage.node_size)
+    level = ("within" if where.nodes == 1 else "across") if level == "all" else level
+    step = Phase(CollectiveType(node["comm_type"]), level, node["comm_size_bytes"])
+    transfer, hops = links.transfer_ns(step, where)
+    return [(f"{level}_ns", transfer), ("hops_ns", hops)]
+
+
+@lru_cache(4096)
+def _where(plan: Plan, rank: int, axes: tuple[str, ...], node_size: int) -> Spread:
+    return spread(plan.group(rank, *axes), node_size)
+
+
+def coefficients(chip: Chip, costs: Costs, precision: str) -> Floats:
+    """Return what one of each of `AMOUNTS` takes, in ns; of host work, nothing."""
+    memory, peak = chip.memory_bytes_per_s / 1e9, chip.peak(precision) / 1e9
+    return np.array([
+        1 / (peak * costs.share("gemm", precision)),
+        costs.gemm_memory / memory,
+        1 / (peak * costs.share("attention", precision)),
+        1 / (memory * costs.pointwise),
+        costs.layer_ns,
+        0.0,
+        costs.within_node.latency_ns,
+        costs.across_nodes.latency_ns,
+        1 / costs.within_node.share,
+        1 / costs.across_nodes.share,
+        1.0,
+    ])  # fmt: skip
+
+
+class Batch:
+    """Several steps, whose times are computed together."""
+
+    def __init__(self, works: Sequence[StepWork]) -> None:
+        self._starts = np.cumsum([0, *(len(work.stages) for work in works)])[:-1]
+        self._count = np.array([len(work.stages) for work in works])
+        self._stages, self._backward, self._beside, self._data, self._end = (
+            np.concatenate([getattr(work, name) for work in works])
+            for name in ("stages", "backward", "beside", "data", "end")
+        )
+        self._message = np.stack([work.message for work in works])
+        self._turns = np.array([work.micro_batches for work in works]) - 1.0
+        self._chunks = np.array([work.chunks for work in works])
+        self._bubble_free = np.array([work.zero_bubble for work in works])
+        self._hidden = np.repeat([work.hidden for work in works], self._count)
+
+    def step_ns(self, price: Floats, host_ns: float, rest_ns: float, exposed: float) -> Floats:
+        """Return the time of each step: *price* as `coefficients` has it, and the other figures of `Costs`."""
+        transfers = price.copy()
+        transfers[[_PLACE["starts_within"], _PLACE["starts_across"], _PLACE["hops_ns"]]] = 0
+        beside = self._beside @ price
+        computed = self._stages @ price + exposed * (self._beside @ transfers)
+        computed = np.maximum(computed, self._stages[:, _PLACE["host"]] * host_ns)
+        each = np.maximum(computed, beside)
+        slowest, every = np.maximum.reduceat(each, self._starts), np.add.reduceat(each, self._starts)
+        message = (self._message @ price) * 2
+        # A message delays the next turn unless the stage that gets it is behind anyway.
+        typical = (every - slowest) / np.maximum(self._count - 1, 1)
+        turn = np.where(self._count > 1, np.maximum(slowest, typical + message), slowest)
+        # What the first micro-batch needs on all stages; with several chunks, of the others a part.
+        others = (every - slowest) / self._chunks
+        others = np.where(self._bubble_free, others * 2 / 3, others)
+        first = slowest + others + (self._count - 1) * message
+        data = self._data @ price
+        left = np.maximum(data - (self._backward @ price) * _HIDDEN, data / _BUCKETS)
+        end = self._end @ price + np.where(self._hidden, left, data)
+        longest: Floats = self._turns * turn + first + np.maximum.reduceat(end, self._starts)
+        return longest + rest_ns
+
+
+# Gradients of all layers but the last can be reduced beside the backward pass; what is left is a bucket.
+_HIDDEN = 0.9
+_BUCKETS = 10
