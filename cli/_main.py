@@ -61,6 +61,9 @@ _SECTIONS = {
         "graph": "What a node waits for, and what waits for it.",
         "find": "Nodes by name, operator, module or number.",
     },
+    "A job that was never run": {
+        "predict": "Its step, its memory and what bounds it, from the model's sizes.",
+    },
     "What would change it": {
         "what-if": "Simulate a run again with something changed.",
         "compare": "Backends, networks or the measurement side by side.",

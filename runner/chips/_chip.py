@@ -24,8 +24,10 @@ class Fit:
 
     *data* names the measurements, *rows* how many there were. Errors are relative to the measurement:
     *mean*, *median* and *worst* of what was fitted, *unseen_mean* and *unseen_median* of rows left out of
-    the fit in turn, *left_out_mean* where all rows of a model were. Costs that were fitted on nothing say in
-    *data* where they come from, and have 0 *rows*.
+    the fit in turn, *left_out_mean* where all rows of a model were. Nine of ten rows left out took *low* to
+    *high* times what was predicted. *utilisation* is the median share of the peak that the rows reached by the
+    operations a model needs. Costs that were fitted on nothing say in *data* where they come from, and have 0
+    *rows*.
     """
 
     data: str
@@ -36,6 +38,9 @@ class Fit:
     unseen_mean: float | None = None
     unseen_median: float | None = None
     left_out_mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+    utilisation: float | None = None
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,8 @@ class Costs:
     and the software round them), *host_ns* what the host takes for it, beside the chip. *step_ns* is once a
     step. *exposed* is the share of a collective beside computation that slows the computation down by as
     much. *within_node* and *across_nodes* are what collectives reach on the links of a node and between
-    nodes.
+    nodes. The software by itself has *fused_attention*, *overlap* of gradients with the backward pass, and
+    *sequence_parallel* regions.
     """
 
     gemm: Mapping[str, float]
@@ -61,6 +67,9 @@ class Costs:
     exposed: float = 0.0
     within_node: LinkCosts = LinkCosts()
     across_nodes: LinkCosts = LinkCosts()
+    fused_attention: bool = True
+    overlap: bool = True
+    sequence_parallel: bool = True
     fit: Fit = Fit("assumed")
 
     def share(self, kind: str, precision: str) -> float:

@@ -130,6 +130,9 @@ def _costs(part: _Part) -> Costs:
     for key in ("within_node", "across_nodes"):
         if key in known:
             known[key] = _links(_Part(known[key], f"{part.where}: {key}"))
+    for key in ("fused_attention", "overlap", "sequence_parallel"):
+        if not isinstance(known.get(key, True), bool):
+            raise ConfigError(f"{part.where}: '{key}' must be true or false, not {known[key]!r}.")
     if "fit" in known:
         known["fit"] = Fit(**_Part(known["fit"], f"{part.where}: fit").take(Fit, set()))
     return Costs(**known)

@@ -1,1 +1,33 @@
-"""What a job that was never run would take, with its uncertainty."""
+"""What a training job that was never run would take, with its uncertainty."""
+
+from __future__ import annotations
+
+from ._links import Links as Links
+from ._links import predicted_system as predicted_system
+from ._links import reached_network as reached_network
+from ._predict import Prediction as Prediction
+from ._predict import Setting as Setting
+from ._predict import predict as predict
+from ._predict import software_of as software_of
+from ._prices import ChipPrices as ChipPrices
+from ._work import AMOUNTS as AMOUNTS
+from ._work import Batch as Batch
+from ._work import StepWork as StepWork
+from ._work import coefficients as coefficients
+from ._work import work_of as work_of
+
+__all__ = [
+    "AMOUNTS",
+    "Batch",
+    "ChipPrices",
+    "Links",
+    "Prediction",
+    "Setting",
+    "StepWork",
+    "coefficients",
+    "predict",
+    "predicted_system",
+    "reached_network",
+    "software_of",
+    "work_of",
+]

@@ -11,6 +11,9 @@ from ._groups import Phase as Phase
 from ._groups import Spread as Spread
 from ._groups import phases as phases
 from ._groups import spread as spread
+from ._memory import Memory as Memory
+from ._memory import in_flight as in_flight
+from ._memory import rank_memory as rank_memory
 from ._operators import Exchange as Exchange
 from ._operators import Item as Item
 from ._operators import Operator as Operator
@@ -33,6 +36,7 @@ __all__ = [
     "SCHEDULES",
     "Exchange",
     "Item",
+    "Memory",
     "Operator",
     "Passes",
     "Phase",
@@ -43,11 +47,13 @@ __all__ = [
     "Transformer",
     "Turn",
     "find_model",
+    "in_flight",
     "list_models",
     "optimizer_step",
     "pass_over_layer",
     "pass_over_output",
     "phases",
+    "rank_memory",
     "read_model",
     "schedule",
     "spread",

@@ -190,7 +190,8 @@ def _recomputed(plan: Plan, forward: Sequence[Item]) -> list[Item]:
     again = [replace(item, name=f"{item.name} again") for item in forward]
     if plan.recompute == "full":
         return list(again)
-    return [item for item in again if isinstance(item, Operator) and item.kind in ("attention", "flash")]
+    kind = "pointwise" if plan.fused_attention else "attention"
+    return [item for item in again if isinstance(item, Operator) and item.kind == kind]
 
 
 _OPPOSITE = {

@@ -1,0 +1,178 @@
+"""``chakrascope predict``: what a training step takes that nobody ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ..converter.generate.models import AXES, RECOMPUTATIONS, SCHEDULES, Plan, find_model
+from ..errors import UsageError
+from ..runner import NetworkConfig, Study
+from ..runner.chips import Chip, find_chip
+from ..runner.prediction import Prediction, Setting, predict, software_of
+from ..support import bytes_text, count_text, duration_text, parse_number, share_text
+from ._network_options import network_changes
+from ._output import clock, console, print_json, print_next, print_rows, stage
+from ._quantities import quantity
+from ._run import choose_network
+
+__all__ = ["plan_options", "plan_of", "predict_command"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _whole(text: str) -> int:
+    number = parse_number(text)
+    if number.denominator != 1:
+        raise ValueError(f"'{text}' is not a whole number.")
+    return int(number)
+
+
+def _degree(name: str, help_text: str, default: int | None = 1) -> Callable[[Command], Command]:
+    return click.option(
+        f"--{name}", metavar="N", callback=quantity(_whole), default=default, show_default=default is not None,
+        help=help_text,
+    )  # fmt: skip
+
+
+def plan_options(command: Command) -> Command:
+    """Add the options that say how a model is trained, which `plan_of` reads."""
+    for decorate in reversed((
+        _degree("tp", "Tensor parallelism."),
+        _degree("pp", "Pipeline stages."),
+        _degree("dp", "Data parallelism. [default: what the network has left]", None),
+        _degree("cp", "Context parallelism."),
+        _degree("ep", "Expert parallelism, within data parallelism."),
+        _degree("micro-batch", "Sequences of a micro-batch on each data-parallel rank."),
+        _degree("global-batch", "Sequences of a step. [default: 4 micro-batches a pipeline stage]", None),
+        _degree("sequence", "Tokens of a sequence. [default: the model's]", None),
+        click.option("--fsdp", is_flag=True, help="Shard weights over data parallelism; as --zero 3."),
+        click.option("--zero", type=click.IntRange(0, 3), help="Shard the optimizer (1), gradients (2), weights (3)."),
+        click.option("--recompute", type=click.Choice(RECOMPUTATIONS), default="none", show_default=True),
+        click.option("--schedule", type=click.Choice(SCHEDULES), help="Of the pipeline. [default: 1f1b]"),
+        _degree("interleave", "Parts of the model on each pipeline stage (the schedule interleaved)."),
+        click.option("--precision", help="Of computation. [default: the chip's]"),
+        click.option("--sequence-parallel/--no-sequence-parallel", "sequence_parallel", default=None),
+        click.option("--fused-attention/--no-fused-attention", "fused_attention", default=None),
+        click.option("--overlap/--no-overlap", "overlap", default=None, help="Gradients beside the backward pass."),
+        click.option("--placement", default="-".join(AXES), show_default=True, help="Axes, innermost first."),
+    )):  # fmt: skip
+        command = decorate(command)
+    return command
+
+
+def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None) -> tuple[Plan, str]:
+    """Return the plan of the options *given* on so many *ranks* of *chip*, and whose costs it has."""
+    placement = tuple(str(given["placement"]).split("-"))
+    if sorted(placement) != sorted(AXES):
+        raise UsageError(f"--placement must name {', '.join(AXES)} once each, such as {'-'.join(AXES)}.")
+    zero = given["zero"] if given["zero"] is not None else 3 if given["fsdp"] else 0
+    if given["fsdp"] and zero != 3:
+        raise UsageError(f"--fsdp shards weights, and --zero {zero} does not. Leave one of them out.")
+    model_ranks = given["tp"] * given["pp"] * given["cp"]
+    dp = given["dp"] if given["dp"] is not None else max(1, ranks // max(model_ranks, 1))
+    per_step = dp * given["micro_batch"]
+    batch = given["global_batch"] or per_step * (4 * given["pp"] if given["pp"] > 1 else 1)
+    schedule = given["schedule"] or ("interleaved" if given["interleave"] > 1 else "1f1b")
+    if (schedule == "interleaved") != (given["interleave"] > 1):
+        raise UsageError("The interleaved schedule goes with --interleave 2 or more, and no other does.")
+    plan = Plan(
+        **{key: given[key] for key in ("tp", "pp", "cp", "ep", "micro_batch", "recompute")},
+        dp=dp, global_batch=batch, sequence=given["sequence"] or 0, chunks=given["interleave"], zero=zero,
+        schedule=schedule, precision=given["precision"] or chip.precision, placement=placement,
+    )  # fmt: skip
+    chosen = software or software_of(chip, plan)
+    return _with_habits(plan, chip, chosen, given), chosen
+
+
+def _with_habits(plan: Plan, chip: Chip, software: str, given: dict[str, Any]) -> Plan:
+    """Return *plan* with what the software does by itself, where the options do not say."""
+    from dataclasses import replace  # noqa: PLC0415
+
+    costs = chip.costs_of(software)
+    names = ("sequence_parallel", "fused_attention", "overlap")
+    chosen = {name: getattr(costs, name) if given[name] is None else given[name] for name in names}
+    if plan.tp == 1:
+        chosen["sequence_parallel"] = False
+    return replace(plan, **chosen)
+
+
+@click.command("predict")
+@click.option("--model", required=True, metavar="NAME|FILE", help="A name, a YAML or a Hugging Face config.json.")
+@click.option("--chip", "chip_name", required=True, metavar="NAME|FILE", help="A chip that ships, or a YAML.")
+@click.option("--network", required=True, metavar="NAME|FILE", help="What `run` takes; hgx-h100-64x8 is 64 nodes.")
+@plan_options
+@click.option("--software", metavar="NAME", help="Whose costs the chip file gives. [default: what suits the plan]")
+@click.option("--backend", default="analytical-unaware", show_default=True, help="Others need --all-ranks.")
+@click.option("--all-ranks", "every_rank", is_flag=True, help="Make the graphs of all ranks, not one of each kind.")
+@click.option("-o", "--output", "study_folder", metavar="STUDY", type=click.Path(path_type=Path), help="Keep it.")
+@network_changes
+@click.option(
+    "--format", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
+def predict_command(
+    *,
+    model: str,
+    chip_name: str,
+    network: str,
+    software: str | None,
+    backend: str,
+    every_rank: bool,
+    study_folder: Path | None,
+    link_default: tuple[str, ...],
+    failed: tuple[str, ...],
+    output_format: str,
+    **given: Any,
+) -> None:
+    """Predict a training step from the sizes of a model: its time, its memory and what bounds it.
+
+    Nothing is downloaded or run. What was measured, and how far off such predictions were, is in
+    docs/predictions.md.
+    """
+    chip = find_chip(chip_name)
+    chosen = choose_network(network, None, link_default, failed)
+    cluster = chosen if isinstance(chosen, NetworkConfig) else NetworkConfig.find(str(chosen))
+    plan, named = plan_of(given, chip, cluster.num_ranks, software)
+    setting = Setting(find_model(model), plan, chip, cluster, named)
+    with stage(f"{setting.model.name}: {count_text(plan.world, 'rank')} on {cluster.name}") as status:
+        prediction = predict(setting, backend=backend, every_rank=every_rank, progress=clock(status, plan.world))
+    run_id = None if study_folder is None else _keep(prediction, Study.create(study_folder))
+    if output_format == "json":
+        print_json(prediction.to_json())
+        return
+    _print(prediction)
+    if study_folder is not None and run_id is not None:
+        print_next("summary", study_folder, "--run", run_id)
+
+
+def _keep(prediction: Prediction, study: Study) -> str:
+    """Add the workload and the run to *study* and return the run's id."""
+    plan, model = prediction.setting.plan, prediction.setting.model
+    name = f"{model.name}-tp{plan.tp}-pp{plan.pp}-dp{plan.dp}"
+    prefix = study.add_workload(prediction.workload, name)
+    return study.add_run(prediction.experiment, prediction.result, workload=prefix.parent.name)
+
+
+def _print(prediction: Prediction) -> None:
+    setting = prediction.setting
+    low, high = prediction.range_ns
+    fullest = max(prediction.memory, key=lambda memory: memory.total)
+    verdict = "fits" if prediction.fits else "does NOT fit"
+    rows = [
+        ("step", f"{duration_text(prediction.step_ns)}   ({duration_text(low)} to {duration_text(high)}, nine of ten)"),
+        ("tokens/s", f"{prediction.tokens_per_s:,.0f}"),
+        ("utilisation", f"{share_text(prediction.utilisation)} of {setting.plan.precision} peak"),
+        ("bound by", prediction.bound_by),
+        ("memory", f"{bytes_text(fullest.total)} of {bytes_text(setting.chip.memory_bytes)} a rank: {verdict}"),
+        ("constant utilisation", f"would have said {duration_text(prediction.constant_utilisation_ns)}"),
+    ]
+    for name, text in rows:
+        console.print(f"{name:>21}  {text}", markup=False)
+    parts = {key: value for key, value in vars(fullest).items() if key != "stage"}
+    print_rows([{"stage": fullest.stage, **{key: bytes_text(value) for key, value in parts.items()}}],
+               title="Memory of the fullest rank")  # fmt: skip
+    for line in prediction.assumptions:
+        console.print(f"Assumed: {line.rstrip('.')}.", style="dim", markup=False)

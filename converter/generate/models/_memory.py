@@ -1,0 +1,127 @@
+"""What a rank keeps in memory: weights, gradients, the optimizer's state, and activations in flight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ._plan import Plan
+from ._schedule import schedule
+from ._transformer import Transformer
+
+__all__ = ["Memory", "activation_bytes", "in_flight", "rank_memory"]
+
+_MASTER, _ADAM = 4, 8  # bytes a parameter: the weight in single precision, and two moments
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The most that a rank of *stage* holds at a time, in bytes, by what it is."""
+
+    stage: int
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+    output: int
+    working: int
+
+    @property
+    def total(self) -> int:
+        """All of it; the output is gone before the first layer works backwards."""
+        held = self.weights + self.gradients + self.optimizer + self.activations
+        return held + max(self.output, self.working)
+
+
+def rank_memory(model: Transformer, plan: Plan, stage: int) -> Memory:
+    """Return what a rank of *stage* holds when it holds most."""
+    layers = [layer for chunk in range(plan.chunks) for layer in plan.layers_of(stage, chunk, model.layers)]
+    params = sum(_params(model, plan, layer) for layer in layers)
+    ends = 0.0
+    if stage == 0:
+        ends += model.embedding_params / plan.tp
+    last = stage == plan.pp - 1
+    if last and not (model.tied and plan.pp == 1):
+        ends += (model.classes or model.vocab) * model.hidden / plan.tp
+    params += ends
+    shards = plan.dp * plan.cp
+    size = plan.element_bytes
+    weights, gradients, optimizer = params * size, params * plan.grad_bytes, params * (_MASTER + _ADAM)
+    working = 0.0
+    if plan.zero >= 1:
+        optimizer /= shards
+    if plan.zero >= 2:
+        # Sharded weights are kept in single precision alone; two layers are whole at a time.
+        gradients, optimizer = params * 4 / shards, params * (_MASTER + _ADAM) / shards
+        largest = max((_params(model, plan, layer) for layer in layers), default=0)
+        weights, working = (0.0, 2 * max(largest, ends) * size) if plan.zero == 3 else (params * size, 0.0)
+    flights = in_flight(plan, stage)
+    each = max((activation_bytes(model, plan, layer) for layer in layers), default=0)
+    kept = sum(activation_bytes(model, plan, layer) for layer in layers) / plan.chunks * flights
+    if plan.recompute != "none":
+        whole = max((activation_bytes(model, plan, layer, recompute="none") for layer in layers), default=0)
+        working += max(0.0, whole - each)
+    output = _output_bytes(model, plan) if last else 0.0
+    return Memory(stage, *(round(part) for part in (weights, gradients, optimizer, kept, output, working)))
+
+
+def in_flight(plan: Plan, stage: int) -> int:
+    """Return how many forward passes of a part of the model wait for their backward passes at a time."""
+    most = now = 0
+    for turn in schedule(plan, stage):
+        now += {"F": 1, "B": -1, "I": 0, "W": -1}[turn.kind]
+        most = max(most, now)
+    return most
+
+
+def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str | None = None) -> float:
+    """Return what *layer* keeps of a micro-batch for its backward pass, with another *recompute* if given.
+
+    As Korthikanti et al. count it (34 + 5 a s / h bytes a token and hidden number of a GPT in half precision,
+    10 of them whole on every tensor-parallel rank), for other feed-forward parts and heads too; eager
+    frameworks that shard weights also keep what norms and positions compute in single precision.
+    """
+    recompute = recompute or plan.recompute
+    sequence = plan.sequence or model.sequence
+    tokens = plan.micro_batch * sequence / plan.cp
+    hidden, tp = model.hidden, plan.tp
+    kept = 1 / tp if plan.sequence_parallel else 1.0
+    if recompute == "full":
+        return tokens * hidden * 2 * kept
+    wide = _feed_forward_width(model, layer)
+    heads = (2 * model.query_size + 2 * model.kv_size) / hidden  # queries, keys, values, and what comes out
+    if recompute == "selective" and plan.fused_attention:
+        products = 2 + heads + wide / hidden * (model.matrices - 1) + 1
+        return tokens * hidden * 2 * products * (kept if tp > 1 else 1)
+    whole = 10.0 if not _is_eager(plan) else 16.0
+    split = 2 * heads + 2 * wide / hidden * (4 if model.gated else 2)
+    if _is_eager(plan) and not model.learned_positions:
+        split += 6 * (model.query_size + model.kv_size) / hidden + 4 * (model.query_size - model.kv_size) / hidden
+    scores = 0.0
+    if not plan.fused_attention and recompute == "none":
+        scores = 5 * model.heads * sequence / hidden
+    return tokens * hidden * (whole * kept + (split + scores) / tp)
+
+
+def _is_eager(plan: Plan) -> bool:
+    return plan.zero >= 2
+
+
+def _feed_forward_width(model: Transformer, layer: int) -> float:
+    if not model.is_expert_layer(layer):
+        return model.ffn
+    return (model.top_k + model.shared_experts) * model.expert_ffn
+
+
+def _params(model: Transformer, plan: Plan, layer: int) -> float:
+    """Return the parameters of *layer* on one rank."""
+    if not model.is_expert_layer(layer):
+        return model.layer_params(layer) / plan.tp
+    experts = model.experts * model.expert_params
+    return (model.layer_params(layer) - experts + experts / plan.ep) / plan.tp
+
+
+def _output_bytes(model: Transformer, plan: Plan) -> float:
+    """Return what the end of the model keeps: logits in half, and they and their gradient in single precision."""
+    if model.classes:
+        return plan.micro_batch * model.classes * 10
+    return plan.micro_batch * (plan.sequence or model.sequence) / plan.cp * model.vocab / plan.tp * 10

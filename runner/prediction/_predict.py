@@ -1,0 +1,247 @@
+"""Predict a training step: generate it, simulate it, and say how sure that is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from ...converter import Workload
+from ...converter.generate.models import Memory, Plan, Transformer, rank_memory, training_step
+from ...errors import UsageError
+from ...support import bytes_text, share_text
+from .._experiment import Experiment
+from .._result import Result
+from .._simulate import prepare
+from ..analysis import critical_path
+from ..backends import Progress, get_backend
+from ..chips import Chip, Costs
+from ..config import NetworkConfig
+from ._links import Links, predicted_system, reached_network
+from ._prices import ChipPrices
+
+__all__ = ["Prediction", "Setting", "predict", "software_of"]
+
+_ASSUMED = (0.65, 1.5)  # of costs that were fitted on nothing
+_WIDER = 1.5  # per part of the plan that no measured row has
+_USUAL_UTILISATION = 0.4
+_WORDS = {"compute": "computation", "launch": "launches", "wait": "waiting for other stages", "idle": "idle time"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is to be predicted: *model* by *plan* on a *network* of *chip* with the habits of *software*."""
+
+    model: Transformer
+    plan: Plan
+    chip: Chip
+    network: NetworkConfig
+    software: str
+
+    @property
+    def costs(self) -> Costs:
+        """What operators cost."""
+        return self.chip.costs_of(self.software)
+
+    def check(self) -> None:
+        """Raise `UsageError` for a plan that the model or the network does not allow."""
+        self.plan.check(self.model)
+        self.chip.peak(self.plan.precision)
+        if self.plan.world != self.network.num_ranks:
+            raise UsageError(
+                f"The plan needs {self.plan.world} ranks (tp {self.plan.tp} x pp {self.plan.pp} x dp "
+                f"{self.plan.dp} x cp {self.plan.cp}), and the network '{self.network.name}' has "
+                f"{self.network.num_ranks}. Next: change --dp, or the network; of a preset such as "
+                "hgx-h100-8x8, any number of nodes works: hgx-h100-64x8."
+            )
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a step takes, with everything it was computed from. Times are ns, sizes bytes."""
+
+    setting: Setting
+    experiment: Experiment
+    result: Result
+    memory: tuple[Memory, ...]
+
+    @property
+    def step_ns(self) -> int:
+        """The simulated step."""
+        return self.result.makespan_ns
+
+    @property
+    def range_ns(self) -> tuple[int, int]:
+        """Where nine of ten steps like it are."""
+        low, high = uncertainty(self.setting)
+        return round(self.step_ns * low), round(self.step_ns * high)
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of a step."""
+        plan = self.setting.plan
+        return plan.global_batch * (plan.sequence or self.setting.model.sequence)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens a second on all ranks together."""
+        return self.tokens / self.step_ns * 1e9
+
+    @property
+    def utilisation(self) -> float:
+        """The share of the peak that the operations which the model needs come to."""
+        return needed_ns(self.setting) / self.step_ns
+
+    @property
+    def constant_utilisation_ns(self) -> int:
+        """What the step would take if every job reached the same share of the peak."""
+        share = self.setting.costs.fit.utilisation or _USUAL_UTILISATION
+        return round(needed_ns(self.setting) / share)
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the fullest rank holds."""
+        return max(memory.total for memory in self.memory)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the fullest rank has room for what it holds."""
+        return self.memory_bytes <= self.setting.chip.memory_bytes
+
+    @property
+    def assumptions(self) -> list[str]:
+        """What was taken for granted, and what was not simulated as asked."""
+        said = [*self.result.provenance.get("warnings", []), *self.result.provenance.get("assumptions", [])]
+        return [str(line) for line in dict.fromkeys(said)]
+
+    @cached_property
+    def bound_by(self) -> str:
+        """What takes most of the critical path, in words."""
+        path = critical_path(self.result, self.workload)
+        kinds, operators = path.breakdown("kind"), path.breakdown("operator")
+        total = self.step_ns
+        text = ", ".join(
+            f"{_WORDS.get(row.key, row.key)} {share_text(row.duration_ns / total)}"
+            for row in kinds.head(3).itertuples()
+        )
+        most = operators.iloc[0]
+        return f"{text} of the critical path; most of all {most['key']} {share_text(most['duration_ns'] / total)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what programs read: the step and its range, speed, memory, what bounds it, and assumptions."""
+        low, high = self.range_ns
+        return {
+            "step_ns": self.step_ns,
+            "step_low_ns": low,
+            "step_high_ns": high,
+            "tokens_per_s": self.tokens_per_s,
+            "memory_bytes_per_rank": self.memory_bytes,
+            "fits": self.fits,
+            "bound_by": self.bound_by,
+            "assumptions": self.assumptions,
+        }
+
+    @property
+    def workload(self) -> Workload:
+        """The graphs that were simulated."""
+        return self.experiment.workload.model
+
+
+def predict(
+    setting: Setting,
+    *,
+    backend: str = "analytical-unaware",
+    every_rank: bool = False,
+    progress: Progress | None = None,
+) -> Prediction:
+    """Generate and simulate the step of *setting*, one rank of each kind, or *every_rank*.
+
+    Raises `UsageError` for what cannot be, and what the *backend* raises: all but ``analytical-unaware`` need
+    every rank.
+    """
+    setting.check()
+    experiment = experiment_of(setting, backend=backend, every_rank=every_rank)
+    result = get_backend(backend).run(experiment, progress)
+    stages = range(setting.plan.pp)
+    memory = tuple(rank_memory(setting.model, setting.plan, stage) for stage in stages)
+    return Prediction(setting, experiment, result, memory)
+
+
+def experiment_of(setting: Setting, *, backend: str, every_rank: bool) -> Experiment:
+    """Return the simulation of *setting*: its graphs, on the network as collectives reach it."""
+    plan, costs = setting.plan, setting.costs
+    if backend != "analytical-unaware" and not every_rank:
+        raise UsageError(
+            f"'{backend}' simulates every rank, and the prediction makes one graph for all that do the same. "
+            "Next: add --all-ranks, or leave out --backend."
+        )
+    links = Links.of(setting.network)
+    prices = ChipPrices(setting.chip, costs, plan.precision, links)
+    workload = training_step(setting.model, plan, prices, links.node_size, every_rank=every_rank)
+    workload = replace(workload, metadata={**workload.metadata, "assumptions": assumptions(setting)})
+    system = predicted_system(setting.network.dimensions)
+    network = reached_network(setting.network, costs)
+    return prepare(workload, system, network, backend=backend)
+
+
+def software_of(chip: Chip, plan: Plan) -> str:
+    """Return the software whose costs of *chip* suit *plan* best."""
+    wanted = ("fsdp", "megatron") if plan.zero >= 2 else ("megatron", "fsdp")
+    return next((name for name in (*wanted, "default") if name in chip.costs), next(iter(chip.costs)))
+
+
+def needed_ns(setting: Setting) -> float:
+    """Return the time of the operations a step needs, at the peak of all ranks together."""
+    plan, model = setting.plan, setting.model
+    sequence = plan.sequence or model.sequence
+    flops = model.flops_per_token(sequence) * sequence * plan.global_batch
+    return flops / (setting.chip.peak(plan.precision) * plan.world) * 1e9
+
+
+def unmeasured(setting: Setting) -> list[str]:
+    """Return what of the plan no measured row of its costs has."""
+    plan, model = setting.plan, setting.model
+    parts = {
+        "experts": model.experts > 0,
+        "context parallelism": plan.cp > 1,
+        "zero bubble": plan.schedule == "zero-bubble",
+        "a sharded optimizer": plan.zero == 1,
+        "tensor parallelism with sharded weights": plan.zero >= 2 and plan.tp * plan.pp > 1,
+        f"the precision {plan.precision}": plan.precision not in ("bf16", "fp16", *setting.costs.gemm),
+    }
+    return [name for name, present in parts.items() if present]
+
+
+def uncertainty(setting: Setting) -> tuple[float, float]:
+    """Return by how much less and more a step like it takes, by the errors of the costs where they were left out."""
+    fit = setting.costs.fit
+    low, high = (fit.low, fit.high) if fit.low and fit.high else _ASSUMED
+    wider = _WIDER ** len(unmeasured(setting))
+    return min(low, 1.0) ** wider, max(high, 1.0) ** wider
+
+
+def assumptions(setting: Setting) -> list[str]:
+    """Return what is taken for granted, a sentence each."""
+    plan, costs, fit = setting.plan, setting.costs, setting.costs.fit
+    within, across = share_text(costs.within_node.share), share_text(costs.across_nodes.share)
+    measured = f"fitted on {fit.rows} measured steps ({fit.data})" if fit.rows else fit.data
+    said = [
+        f"Costs of operators are those of '{setting.software}' on {setting.chip.title}, {measured}",
+        f"Collectives reach {within} of the bandwidth within a node and {across} across nodes; those of ranks "
+        "in several nodes run within the nodes first, then between them",
+        f"Ranks are placed {', '.join(plan.placement)} from the innermost, {setting.network.npus_count[0]} a node",
+        "Ranks of a pipeline stage do the same at the same time: no stragglers, no failures, no reading of data",
+        f"Sequences have {plan.sequence or setting.model.sequence} tokens, all of them used",
+    ]
+    if plan.pp > 1 and setting.model.layers % (plan.pp * plan.chunks):
+        said.append("Layers do not divide evenly; the first stages have one more")
+    if setting.model.experts:
+        said.append("Every expert gets as many tokens as the others")
+    if plan.pp > 1 and setting.model.tied:
+        said.append("The gradients of embeddings that the first and last stage share are not exchanged")
+    beyond = unmeasured(setting)
+    if beyond:
+        said.append(f"No measured step has {', '.join(beyond)}; the uncertainty is widened for it")
+    limit = setting.chip.memory_bytes
+    said.append(f"A chip has {bytes_text(limit)}; what libraries and fragments take of it is not counted")
+    return said
