@@ -20,7 +20,7 @@ from ..config import NetworkConfig
 from ._links import Links, predicted_system, reached_network
 from ._prices import ChipPrices
 
-__all__ = ["Prediction", "Setting", "predict", "software_of"]
+__all__ = ["Prediction", "Setting", "needed_ns", "predict", "software_of"]
 
 _ASSUMED = (0.65, 1.5)  # of costs that were fitted on nothing
 _WIDER = 1.5  # per part of the plan that no measured row has

@@ -20,7 +20,6 @@ from ...converter.generate.models import (
     Spread,
     Stage,
     Transformer,
-    phases,
     spread,
 )
 from ..chips import Chip, Costs
@@ -52,14 +51,13 @@ class StepWork:
 
     *stages* has those of a micro-batch on each pipeline stage, *beside* those of collectives beside its
     computation, *data* those of collectives once a step, *end* the rest of a step; *message* is one message
-    between stages. Of *data*, the share *hidden* runs beside the last backward pass.
+    between stages. Of *data*, the share *hidden* runs beside the passes of a micro-batch.
     """
 
     micro_batches: int
     chunks: int
     zero_bubble: bool
     stages: Floats
-    backward: Floats
     beside: Floats
     data: Floats
     end: Floats
@@ -92,7 +90,7 @@ def work_of(model: Transformer, plan: Plan, links: Links) -> StepWork:
         if key not in known:
             known[key] = _stage_work(model, plan, links, stage)
         rows.append(known[key])
-    parts = [np.stack([row[place] for row in rows]) for place in range(5)]
+    parts = [np.stack([row[place] for row in rows]) for place in range(4)]
     message = np.zeros(len(AMOUNTS))
     if plan.pp > 1:
         size = _message_bytes(model, plan)
@@ -119,22 +117,20 @@ def _message_bytes(model: Transformer, plan: Plan) -> float:
 def _stage_work(model: Transformer, plan: Plan, links: Links, stage: int) -> tuple[Floats, ...]:
     place = Stage(plan, _UnitPrices(), links.node_size, stage)
     passes = Passes(model, place)
-    line, backward, beside, data = (np.zeros(len(AMOUNTS)) for _ in range(4))
+    line, beside, data = (np.zeros(len(AMOUNTS)) for _ in range(3))
     for chunk in range(plan.chunks):
         line += _sum(passes.forward(chunk).nodes, place, links, data=False)
         block = passes.backward(chunk)
-        inside = _sum(block.nodes, place, links, data=False)
-        line += inside
-        backward += inside
+        line += _sum(block.nodes, place, links, data=False)
         for nodes in (passes.forward(chunk).nodes, block.nodes):
             beside += _sum(nodes, place, links, data=True)
         if plan.zero < 2:
-            last = passes.backward(chunk, reduces=True)
-            data += _sum(last.nodes, place, links, data=True)
+            for ends in (passes.backward(chunk, reduces=True), passes.forward(chunk, is_first=True)):
+                data += _sum(ends.nodes, place, links, data=True)
     end = _sum(passes.end().nodes, place, links, data=False) + _sum(
         passes.end().nodes, place, links, data=True
     )
-    return line, backward, beside, data, end
+    return line, beside, data, end
 
 
 def _sum(nodes: Iterable[Mapping[str, Any]], stage: Stage, links: Links, *, data: bool) -> Floats:
@@ -204,9 +200,9 @@ class Batch:
     def __init__(self, works: Sequence[StepWork]) -> None:
         self._starts = np.cumsum([0, *(len(work.stages) for work in works)])[:-1]
         self._count = np.array([len(work.stages) for work in works])
-        self._stages, self._backward, self._beside, self._data, self._end = (
+        self._stages, self._beside, self._data, self._end = (
             np.concatenate([getattr(work, name) for work in works])
-            for name in ("stages", "backward", "beside", "data", "end")
+            for name in ("stages", "beside", "data", "end")
         )
         self._message = np.stack([work.message for work in works])
         self._turns = np.array([work.micro_batches for work in works]) - 1.0
@@ -232,12 +228,12 @@ class Batch:
         others = np.where(self._bubble_free, others * 2 / 3, others)
         first = slowest + others + (self._count - 1) * message
         data = self._data @ price
-        left = np.maximum(data - (self._backward @ price) * _HIDDEN, data / _BUCKETS)
+        left = np.maximum(data - (self._stages @ price) * _HIDDEN, data / _BUCKETS)
         end = self._end @ price + np.where(self._hidden, left, data)
         longest: Floats = self._turns * turn + first + np.maximum.reduceat(end, self._starts)
         return longest + rest_ns
 
 
-# Gradients of all layers but the last can be reduced beside the backward pass; what is left is a bucket.
+# Gradients of all layers but one can be reduced beside the passes of a micro-batch; what is left is a bucket.
 _HIDDEN = 0.9
 _BUCKETS = 10

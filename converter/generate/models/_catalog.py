@@ -16,8 +16,8 @@ from ._transformer import Transformer
 __all__ = ["find_model", "list_models", "read_model"]
 
 _GPT = {"vocab": 50257, "sequence": 2048, "learned_positions": True, "tied": True}
-_MPT = {"vocab": 50368, "sequence": 2048, "learned_positions": True, "tied": True}
-_LLAMA = {"gated": True}
+# llm-foundry's loss works in place of the logits.
+_MPT = {"vocab": 50368, "sequence": 2048, "learned_positions": True, "tied": True, "loss_bytes": 4}
 
 
 def _gpt(layers: int, hidden: int, heads: int) -> dict[str, Any]:

@@ -46,10 +46,12 @@ def rank_memory(model: Transformer, plan: Plan, stage: int) -> Memory:
     shards = plan.dp * plan.cp
     size = plan.element_bytes
     weights, gradients, optimizer = params * size, params * plan.grad_bytes, params * (_MASTER + _ADAM)
+    if plan.frozen:
+        gradients = optimizer = 0.0
     working = 0.0
     if plan.zero >= 1:
         optimizer /= shards
-    if plan.zero >= 2:
+    if plan.zero >= 2 and not plan.frozen:
         # Sharded weights are kept in single precision alone; two layers are whole at a time.
         gradients, optimizer = params * 4 / shards, params * (_MASTER + _ADAM) / shards
         largest = max((_params(model, plan, layer) for layer in layers), default=0)
@@ -92,9 +94,11 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str 
     if recompute == "selective" and plan.fused_attention:
         products = 2 + heads + wide / hidden * (model.matrices - 1) + 1
         return tokens * hidden * 2 * products * (kept if tp > 1 else 1)
-    whole = 10.0 if not _is_eager(plan) else 16.0
+    # Norms and positions in single precision; fused attention comes without dropout, whose masks are two bytes.
+    eager = _is_eager(plan) and not model.learned_positions
+    whole = 16.0 if eager else 8.0 if plan.fused_attention else 10.0
     split = 2 * heads + 2 * wide / hidden * (4 if model.gated else 2)
-    if _is_eager(plan) and not model.learned_positions:
+    if eager:
         split += 6 * (model.query_size + model.kv_size) / hidden + 4 * (model.query_size - model.kv_size) / hidden
     scores = 0.0
     if not plan.fused_attention and recompute == "none":
@@ -121,7 +125,8 @@ def _params(model: Transformer, plan: Plan, layer: int) -> float:
 
 
 def _output_bytes(model: Transformer, plan: Plan) -> float:
-    """Return what the end of the model keeps: logits in half, and they and their gradient in single precision."""
+    """Return what the end of the model keeps of its logits, by default three times: two of them in fp32."""
     if model.classes:
         return plan.micro_batch * model.classes * 10
-    return plan.micro_batch * (plan.sequence or model.sequence) / plan.cp * model.vocab / plan.tp * 10
+    tokens = plan.micro_batch * (plan.sequence or model.sequence) / plan.cp
+    return tokens * model.vocab / plan.tp * model.loss_bytes

@@ -98,7 +98,7 @@ def pass_over_layer(model: Transformer, plan: Plan, layer: int, *, backward: boo
         return items
     again = _recomputed(plan, items[1:])
     passes = 3 if plan.recompute == "full" else 2
-    return [Operator("layer", "overhead", passes, 0, f"layers.{layer}"), *again, *_gradients(items[1:])]
+    return [Operator("layer", "overhead", passes, 0, f"layers.{layer}"), *again, *_gradients(items[1:], plan)]
 
 
 def pass_over_output(model: Transformer, plan: Plan, *, backward: bool = False) -> list[Item]:
@@ -116,7 +116,7 @@ def pass_over_output(model: Transformer, plan: Plan, *, backward: bool = False) 
             # In single precision: read twice and written as a loss.
             Operator("loss", "pointwise", 0, sizes.tokens * columns * 8, "output"),
         ]
-    return _gradients(items) if backward else items
+    return _gradients(items, plan) if backward else items
 
 
 def optimizer_step(params: float, plan: Plan) -> Operator:
@@ -200,7 +200,7 @@ _OPPOSITE = {
 }
 
 
-def _gradients(forward: Sequence[Item]) -> list[Item]:
+def _gradients(forward: Sequence[Item], plan: Plan) -> list[Item]:
     """Return the backward pass of *forward*; an all-reduce behind a part becomes one in front of it."""
     items: list[Item] = []
     for item in reversed(forward):
@@ -209,7 +209,7 @@ def _gradients(forward: Sequence[Item]) -> list[Item]:
             kind = _OPPOSITE.get(item.kind, item.kind)
             items.append(replace(item, name=name, kind=kind))
         else:
-            times = _BACKWARD[item.kind]
+            times = 1.0 if plan.frozen and item.kind == "gemm" else _BACKWARD[item.kind]
             items.append(
                 replace(item, name=name, flops=item.flops * times, moved_bytes=item.moved_bytes * times)
             )

@@ -29,9 +29,13 @@ class Passes:
         """Return whether the model ends with *chunk*."""
         return self.stage.stage == self.plan.pp - 1 and chunk == self.plan.chunks - 1
 
-    def forward(self, chunk: int) -> Block:
-        """Return the forward pass of a micro-batch through *chunk*."""
+    def forward(self, chunk: int, *, is_first: bool = False) -> Block:
+        """Return the forward pass of a micro-batch through *chunk*.
+
+        In the first of a step (*is_first*), weights whose optimizer is sharded are gathered beside it.
+        """
         block = Block()
+        gathers = self.plan.zero >= 2 or (is_first and self.gathers_late)
         self._receive(block, is_end=self.is_first(chunk), step=-1)
         units: list[tuple[Sequence[Item], int]] = [
             (pass_over_layer(self.model, self.plan, layer), layer) for layer in self.parts[chunk]
@@ -39,7 +43,7 @@ class Passes:
         if self.is_last(chunk):
             units.append((pass_over_output(self.model, self.plan), -1))
         for place, (items, layer) in enumerate(units):
-            self._unit(block, items, layer, place, "forward", gathers=self.plan.zero >= 2)
+            self._unit(block, items, layer, place, "forward", gathers=gathers)
         self._send(block, is_end=self.is_last(chunk), step=1)
         return block
 
@@ -60,7 +64,7 @@ class Passes:
         for place, (items, layer) in enumerate(units):
             done = items if half == "B" else _half(items, half)
             self._unit(block, done, layer, place, "backward", gathers=self.plan.zero == 3 and half != "W")
-            if layer >= 0 and half != "I":
+            if layer >= 0 and half != "I" and not self.plan.frozen:
                 self._reduce(block, layer, every=self.plan.zero >= 2, last=reduces)
         if half != "W":
             self._send(block, is_end=self.is_first(chunk), step=-1)
@@ -81,8 +85,9 @@ class Passes:
         owned = self._dense_params(every=True) / (plan.degree(*self.data_axes) if plan.zero else 1)
         for _, params, axes in self._experts(every=True):
             owned += params / (plan.degree(*axes) if plan.zero else 1)
-        self.stage.append(block, [optimizer_step(owned, plan)], "optimizer")
-        if plan.zero == 1:
+        if not plan.frozen:
+            self.stage.append(block, [optimizer_step(owned, plan)], "optimizer")
+        if plan.zero == 1 and not plan.frozen and not plan.overlap:
             params = self._dense_params(every=True)
             gathered = Exchange(
                 "new weights", CollectiveType.ALL_GATHER, self.data_axes, params * plan.element_bytes
@@ -92,6 +97,11 @@ class Passes:
             block.compute("rest of the step", self.stage.prices.step_ns, operator="rest", phase="optimizer",
                           kind="launch", num_ops=1, tensor_size_bytes=1)  # fmt: skip
         return block
+
+    @property
+    def gathers_late(self) -> bool:
+        """Whether the weights that a sharded optimizer leaves are gathered when they are first used."""
+        return self.plan.zero == 1 and self.plan.overlap and not self.plan.frozen
 
     @property
     def data_axes(self) -> tuple[str, ...]:
@@ -143,7 +153,7 @@ class Passes:
         if plan.zero < 2 or plan.degree(*self.data_axes) == 1:
             return 0
         exchanges = [self._weights(layer)] if phase == "forward" or plan.zero == 3 else []
-        if phase == "backward":
+        if phase == "backward" and not plan.frozen:
             exchanges.append(self._reduced(layer))
         where = self.stage.where(self.data_axes)
         return sum(self.stage.prices.slowed_ns(exchange, where) for exchange in exchanges)
@@ -183,7 +193,7 @@ class Passes:
         self, block: Block, name: str, params: float, axes: tuple[str, ...], waits: Sequence[int], module: str
     ) -> int:
         kind = CollectiveType.REDUCE_SCATTER if self.plan.zero else CollectiveType.ALL_REDUCE
-        if self.plan.degree(*axes) == 1 or params < 1:
+        if self.plan.degree(*axes) == 1 or params < 1 or self.plan.frozen:
             return waits[-1]
         exchange = Exchange(name, kind, axes, params * self.plan.grad_bytes, module)
         node = self.stage.exchange(block, exchange, waits, AXIS_LANES["scatter"])

@@ -36,7 +36,8 @@ class Plan:
     gradients and the weights over data parallelism (3 is FSDP). *chunks* is how many parts of the model each
     pipeline stage has (the schedule ``interleaved``). *placement* lists the axes, innermost first.
     *overlap* lets gradients be reduced beside the backward pass. *fused_attention* never writes the scores to
-    memory. *grad_bytes* is the size of a gradient as it is reduced.
+    memory. *grad_bytes* is the size of a gradient as it is reduced. With *frozen* weights only adapters are
+    trained (LoRA), too small to count: there are no gradients of weights, and no optimizer to speak of.
     """
 
     tp: int = 1
@@ -57,6 +58,7 @@ class Plan:
     overlap: bool = True
     fused_attention: bool = True
     grad_bytes: int = 4
+    frozen: bool = False
 
     @property
     def world(self) -> int:

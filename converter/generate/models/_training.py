@@ -140,9 +140,10 @@ def _program(model: Transformer, stage: Stage) -> _Program:
     turns = schedule(stage.plan, stage.stage)
     last = {turn.chunk: place for place, turn in enumerate(turns) if turn.kind in "BW"}
     for place, turn in enumerate(turns):
-        key = (turn.kind, turn.chunk, place == last.get(turn.chunk))
+        is_end = place == last.get(turn.chunk) or (turn.kind == "F" and turn.micro_batch == 0)
+        key = (turn.kind, turn.chunk, is_end)
         if key not in pool.blocks:
-            pool.add(key, _block(passes, turn, is_last=key[2]))
+            pool.add(key, _block(passes, turn, is_end=is_end))
         assembly.append(*pool.blocks[key], tags=_tags(stage, turn))
     pool.add("end", passes.end())
     end = assembly.count
@@ -151,10 +152,11 @@ def _program(model: Transformer, stage: Stage) -> _Program:
     return pool.program(assembly)
 
 
-def _block(passes: Passes, turn: Turn, *, is_last: bool) -> Block:
+def _block(passes: Passes, turn: Turn, *, is_end: bool) -> Block:
+    """Return the block of *turn*, which may be the first forward or the last backward pass (*is_end*)."""
     if turn.kind == "F":
-        return passes.forward(turn.chunk)
-    return passes.backward(turn.chunk, half=turn.kind, reduces=is_last)
+        return passes.forward(turn.chunk, is_first=is_end)
+    return passes.backward(turn.chunk, half=turn.kind, reduces=is_end)
 
 
 class _Pool:

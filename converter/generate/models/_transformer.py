@@ -18,7 +18,7 @@ class Transformer:
     many feed-forward parts of *expert_ffn*, *top_k* of which each token uses beside *shared_experts*. With
     *kv_rank*, attention is latent (DeepSeek): keys and values come from so many numbers a token, queries
     from *query_rank*, with *rope_size* more per head. *classes* replaces the vocabulary at the end of a vision
-    transformer, which has none at the front. Raises `UsageError` for sizes that cannot be.
+    transformer, which has none at the front. *loss_bytes* is what the loss keeps of each logit. Raises `UsageError` for sizes that cannot be.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Transformer:
     tied: bool = False
     causal: bool = True
     classes: int = 0
+    loss_bytes: int = 10
 
     def __post_init__(self) -> None:
         if not self.kv_heads:

@@ -1,0 +1,318 @@
+#!/usr/bin/env python3
+"""Fit what operators cost on chips to measured training steps, and write it into runner/chips.
+
+``python scripts/fit_chips.py [--only CHIP]`` reads the steps of ``../shared/reference/training`` and nothing
+else. Each chip and software has up to a dozen costs with physical bounds. They minimise the relative errors of
+the closed form, small ones squared and large ones by their size, so that odd rows count less, and are held near
+what is usual where the steps say little. The errors of rows left out in turn (8 parts, twice), and of families
+(sizes of a model) left out as a whole, go into the files.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from measured_steps import Step, every_step
+
+from chakrascope.runner.chips import Chip, Costs, Fit, LinkCosts, find_chip, list_chips, save_chip
+from chakrascope.runner.prediction import Batch, Links, Setting, StepWork, coefficients, needed_ns, work_of
+
+CHIPS = Path(__file__).resolve().parent.parent / "runner" / "chips"
+# Where a fit starts and what it is held near: a cost, and by which factor (as a logarithm) it is free to move.
+_USUAL: dict[str, float] = {
+    "gemm": 0.75,
+    "gemm_memory": 0.5,
+    "attention": 0.3,
+    "pointwise": 0.6,
+    "layer_ns": 1e5,
+    "host_ns": 2e5,
+    "step_ns": 2e7,
+    "exposed": 0.2,
+    "within_share": 0.75,
+    "within_latency_ns": 60e3,
+    "across_share": 0.7,
+    "across_latency_ns": 60e3,
+}
+_LEAST = dict(zip(_USUAL, (0.2, 1e-3, 0.02, 0.05, 1.0, 1.0, 1.0, 1e-3, 0.1, 1.0, 0.1, 1.0), strict=True))
+_MOST = dict(zip(_USUAL, (1.0, 5.0, 0.8, 1.0, 1e8, 1e8, 1e10, 3.0, 1.0, 1e7, 1.0, 1e7), strict=True))
+_SMALL = 0.02  # errors below it are squared
+_HELD = 0.01  # how much a cost one logarithm from what is usual weighs, in errors
+_PARTS, _TURNS = 8, 2
+Costing = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A fit: which steps, what they start from, which costs are *free*, and the habits of the software."""
+
+    chip: str
+    software: str
+    data: str
+    source: str
+    free: Mapping[str, float]
+    start: Mapping[str, float] = field(default_factory=dict)
+    like: tuple[str, str] | None = None
+    habits: Mapping[str, bool] = field(default_factory=dict)
+
+
+_FSDP = {
+    "gemm": 0.5, "gemm_memory": 1, "attention": 1, "pointwise": 0.7, "layer_ns": 1, "host_ns": 1, "step_ns": 1,
+    "exposed": 1, "within_share": 0.2, "across_share": 0.2,
+}  # fmt: skip
+_LLM_FOUNDRY = "mosaicml/llm-foundry 8c8dd48, scripts/train/benchmarking: MPT with FSDP"
+_RECIPES = "NVIDIA/dgxc-benchmarking v24.11.1 to v25.04, README tables"
+TASKS = (
+    Task(
+        "a100-80", "megatron", "A100 Megatron-DeepSpeed",
+        "VIA-Research/vTrain f8dda84, data/ground_truth_multi.csv: GPT 3.6B to 175B with Megatron-DeepSpeed",
+        {"gemm": 0.5, "gemm_memory": 0.7, "attention": 1, "layer_ns": 1, "host_ns": 1, "step_ns": 1,
+         "within_share": 0.2, "within_latency_ns": 1, "across_share": 0.3, "across_latency_ns": 1},
+        {"gemm": 0.8, "attention": 0.15, "pointwise": 0.75, "host_ns": 2e6, "step_ns": 5e7,
+         "within_latency_ns": 1e5, "across_latency_ns": 1e5},
+        habits={"fused_attention": False, "overlap": False, "sequence_parallel": False},
+    ),
+    Task("a100-40", "fsdp", "MPT FSDP a100-40", _LLM_FOUNDRY, _FSDP),
+    Task("a100-80", "fsdp", "MPT FSDP a100-80", _LLM_FOUNDRY, {key: 0.5 for key in _FSDP}, like=("a100-40", "fsdp")),
+    Task("h100", "fsdp", "MPT FSDP h100", _LLM_FOUNDRY, _FSDP),
+    Task(
+        "h100", "megatron", "NVIDIA recipes megatron", f"{_RECIPES}: Llama 3 with NeMo",
+        {"gemm": 0.3, "attention": 0.15, "layer_ns": 1, "step_ns": 1, "across_share": 0.2},
+        {"gemm": 0.72, "attention": 0.6, "pointwise": 0.7, "layer_ns": 5e4, "exposed": 0.1,
+         "within_latency_ns": 2e4, "across_latency_ns": 2e4},
+    ),
+    Task(
+        "h100", "xla", "NVIDIA recipes xla", f"{_RECIPES}: Llama and GPT with MaxText and Paxml",
+        {"gemm": 0.3, "attention": 0.5, "layer_ns": 1, "step_ns": 1, "exposed": 0.7, "across_share": 0.3},
+        {"gemm": 0.72, "attention": 0.4, "pointwise": 0.7, "layer_ns": 5e4, "exposed": 0.1,
+         "within_latency_ns": 2e4, "across_latency_ns": 2e4},
+    ),
+)  # fmt: skip
+# Chips without measured steps, and the one whose shares of the peaks they are assumed to reach.
+CARRIED = {
+    ("a100-40", "megatron"): ("a100-80", "megatron"),
+    ("h200", "megatron"): ("h100", "megatron"),
+    ("h200", "fsdp"): ("h100", "fsdp"),
+    ("gb200", "megatron"): ("h100", "megatron"),
+    ("gb200", "fsdp"): ("h100", "fsdp"),
+    ("mi300x", "megatron"): ("h100", "megatron"),
+    ("mi300x", "fsdp"): ("h100", "fsdp"),
+    ("v100", "megatron"): ("a100-80", "megatron"),
+}
+
+
+def main() -> None:
+    """Read the command line, fit, and write the chip files."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=list_chips(), help="fit this chip alone")
+    only = parser.parse_args().only
+    steps = every_step()
+    for task in TASKS:
+        if only in (None, task.chip):
+            chip = find_chip(task.chip)
+            costs = fitted_costs(task, chip, [step for step in steps if step.data == task.data])
+            _save(chip, task.software, costs)
+    for (name, software), (other, theirs) in CARRIED.items():
+        if only in (None, name):
+            costs = find_chip(other).costs_of(theirs)
+            data = f"shares of peaks as on {other} with {theirs}, fitted on no step of this chip"
+            _save(find_chip(name), software, replace(costs, fit=Fit(data, utilisation=costs.fit.utilisation)))
+
+
+def _save(chip: Chip, software: str, costs: Costs) -> None:
+    known = {name: value for name, value in chip.costs.items() if name not in ("default", software)}
+    save_chip(replace(chip, costs={**known, software: costs}), CHIPS / f"{chip.name}.yml")
+    fit = costs.fit
+    if fit.rows and fit.unseen_mean is not None and fit.unseen_median is not None and fit.mean is not None:
+        print(
+            f"{chip.name} {software}: {fit.rows} rows, fitted {fit.mean:.2%}, unseen {fit.unseen_mean:.2%} (median "
+            f"{fit.unseen_median:.2%}), families left out {fit.left_out_mean or 0:.2%}"
+        )
+
+
+def fitted_costs(task: Task, chip: Chip, steps: Sequence[Step]) -> Costs:
+    """Return the costs of *task*, with their errors; precision fp8 has a share of its peak of its own."""
+    start = {**_USUAL, **task.start}
+    if task.like:
+        start.update(_plain(find_chip(task.like[0]).costs_of(task.like[1])))
+    common = [step for step in steps if step.plan.precision != "fp8"]
+    problem = _Problem(chip, common, start, task.free)
+    costing = problem.fit(range(len(common)))
+    errors, unseen, left_out = problem.errors(costing), problem.unseen(), problem.left_out()
+    costs = costs_from(costing, task.habits)
+    eighth = [step for step in steps if step.plan.precision == "fp8"]
+    if eighth:
+        ratio = chip.peak(chip.precision) / chip.peak("fp8")
+        first = {**costing, "gemm": costing["gemm"] * 0.75, "attention": costing["attention"] * ratio}
+        other = _Problem(chip, eighth, first, {"gemm": 1.0})
+        found = other.fit(range(len(eighth)))
+        errors, unseen = np.append(errors, other.errors(found)), np.append(unseen, other.unseen())
+        left_out = np.append(left_out, other.left_out())
+        costs = replace(
+            costs,
+            gemm={**costs.gemm, "fp8": _round(found["gemm"])},
+            attention={**costs.attention, "fp8": _round(found["attention"])},
+        )
+    return replace(costs, fit=_summary(task, chip, [*common, *eighth], errors, unseen, left_out))
+
+
+def _summary(
+    task: Task, chip: Chip, steps: Sequence[Step], errors: np.ndarray, unseen: np.ndarray, left_out: np.ndarray
+) -> Fit:
+    def share(value: float) -> float:
+        return round(float(value), 4)
+
+    reached = [
+        needed_ns(Setting(step.model, step.plan, chip, step.network, step.software)) / step.measured_ns for step in steps
+    ]
+    low, high = np.quantile(1 / (1 + unseen), (0.05, 0.95))
+    return Fit(
+        data=task.source,
+        rows=len(steps),
+        mean=share(np.abs(errors).mean()),
+        median=share(np.median(np.abs(errors))),
+        worst=share(np.abs(errors).max()),
+        unseen_mean=share(np.abs(unseen).mean()),
+        unseen_median=share(np.median(np.abs(unseen))),
+        left_out_mean=share(np.abs(left_out).mean()),
+        low=share(low),
+        high=share(high),
+        utilisation=share(np.median(reached)),
+    )
+
+
+def costs_from(costing: Mapping[str, float], habits: Mapping[str, bool], *, exact: bool = False) -> Costs:
+    """Return *costing* as a chip file has it, to four digits unless *exact*."""
+    value = costing if exact else {name: _round(number) for name, number in costing.items()}
+    return Costs(
+        gemm={"default": value["gemm"]},
+        attention={"default": value["attention"]},
+        pointwise=value["pointwise"],
+        gemm_memory=value["gemm_memory"],
+        layer_ns=value["layer_ns"],
+        host_ns=value["host_ns"],
+        step_ns=value["step_ns"],
+        exposed=value["exposed"],
+        within_node=LinkCosts(value["within_share"], value["within_latency_ns"]),
+        across_nodes=LinkCosts(value["across_share"], value["across_latency_ns"]),
+        **habits,
+    )
+
+
+def _plain(costs: Costs) -> Costing:
+    """Return *costs* as a fit has them."""
+    return {
+        "gemm": costs.gemm["default"],
+        "attention": costs.attention["default"],
+        **{name: getattr(costs, name) for name in _USUAL if hasattr(costs, name) and name not in ("gemm", "attention")},
+        "within_share": costs.within_node.share,
+        "within_latency_ns": costs.within_node.latency_ns,
+        "across_share": costs.across_nodes.share,
+        "across_latency_ns": costs.across_nodes.latency_ns,
+    }
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+class _Problem:
+    """Measured steps of one chip and precision, and costs that are free to move."""
+
+    def __init__(self, chip: Chip, steps: Sequence[Step], start: Mapping[str, float], free: Mapping[str, float]) -> None:
+        self.chip, self.start = chip, dict(start)
+        self.names = list(free)
+        self.free = np.array(list(free.values()))
+        self.precision = steps[0].plan.precision
+        self.works: list[StepWork] = [work_of(step.model, step.plan, Links.of(step.network)) for step in steps]
+        self.measured = np.array([step.measured_ns for step in steps])
+        self.families = np.array([step.family for step in steps])
+
+    def errors(self, costing: Costing, rows: Sequence[int] | None = None) -> np.ndarray:
+        """Return the relative errors of *rows* (all) at *costing*."""
+        chosen = range(len(self.works)) if rows is None else rows
+        batch = Batch([self.works[row] for row in chosen])
+        return self._relative(batch, self.measured[list(chosen)], costing)
+
+    def _relative(self, batch: Batch, measured: np.ndarray, costing: Costing) -> np.ndarray:
+        costs = costs_from(costing, {}, exact=True)  # rounded, they would have no slope
+        price = coefficients(self.chip, costs, self.precision)
+        return batch.step_ns(price, costs.host_ns, costs.step_ns, costs.exposed) / measured - 1
+
+    def fit(self, rows: Sequence[int]) -> Costing:
+        """Return the costs that suit *rows* best."""
+        batch, measured = Batch([self.works[row] for row in rows]), self.measured[list(rows)]
+        usual = np.log([self.start[name] for name in self.names])
+        bounds = [np.log([limit[name] for name in self.names]) for limit in (_LEAST, _MOST)]
+
+        def relative(at: np.ndarray) -> np.ndarray:
+            return self._relative(batch, measured, self._costing(at))
+
+        found = _descend(relative, usual, self.free, bounds)
+        return self._costing(found)
+
+    def _costing(self, at: np.ndarray) -> Costing:
+        return {**self.start, **dict(zip(self.names, np.exp(at).tolist(), strict=True))}
+
+    def unseen(self) -> np.ndarray:
+        """Return the errors of rows left out in turn."""
+        random, count, found = np.random.default_rng(1), len(self.works), []
+        for _ in range(_TURNS):
+            order = random.permutation(count)
+            for part in range(min(_PARTS, count)):
+                out = order[part::_PARTS]
+                costing = self.fit(np.setdiff1d(order, out).tolist())
+                found.append(self.errors(costing, out.tolist()))
+        return np.concatenate(found)
+
+    def left_out(self) -> np.ndarray:
+        """Return the errors of families left out as a whole, one mean each."""
+        means = []
+        for family in dict.fromkeys(self.families.tolist()):
+            out = self.families == family
+            if out.all():
+                continue
+            costing = self.fit(np.flatnonzero(~out).tolist())
+            means.append(np.abs(self.errors(costing, np.flatnonzero(out).tolist())).mean())
+        return np.array(means or [0.0])
+
+
+def _descend(
+    relative: Callable[[np.ndarray], np.ndarray], usual: np.ndarray, free: np.ndarray, bounds: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Return where the errors that *relative* gives are least (Levenberg-Marquardt on Huber's loss)."""
+    held = _HELD / free**2
+    at = usual.copy()
+    errors = relative(at)
+
+    def loss(errors: np.ndarray, at: np.ndarray) -> float:
+        size = np.abs(errors)
+        each = np.where(size < _SMALL, size**2 / (2 * _SMALL), size - _SMALL / 2)
+        return float(each.sum() + (held * (at - usual) ** 2).sum() / 2)
+
+    best, damping = loss(errors, at), 1e-3
+    for _ in range(40):
+        slopes = np.stack([(relative(at + step) - errors) / 1e-4 for step in np.eye(len(at)) * 1e-4], axis=1)
+        weights = 1 / np.maximum(np.abs(errors), _SMALL)
+        curve = (slopes * weights[:, None]).T @ slopes + np.diag(held)
+        slope = (slopes * weights[:, None]).T @ errors + held * (at - usual)
+        for _ in range(12):
+            step = np.linalg.solve(curve + damping * np.diag(np.diag(curve) + 1e-9), -slope)
+            there = np.clip(at + np.clip(step, -1, 1), *bounds)
+            value = loss(relative(there), there)
+            if value < best - 1e-12:
+                break
+            damping *= 4
+        else:
+            break
+        gain, best, at, errors, damping = best - value, value, there, relative(there), max(damping / 5, 1e-9)
+        if gain < 1e-7:
+            break
+    return at
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""The measured training steps in ../shared/reference/training, as what `predict` is asked for each."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from chakrascope.converter.generate.models import Plan, Transformer, find_model
+from chakrascope.runner import NetworkConfig
+
+TRAINING = Path(__file__).resolve().parent.parent.parent / "shared" / "reference" / "training"
+GIB = 1 << 30
+# Bytes per second and direction of a GPU within its node and between nodes, as the sources of the rows have it.
+FABRICS = {
+    "a100-800": (300e9, 12.5e9, 8),
+    "a100-1600": (300e9, 25e9, 8),
+    "h100": (450e9, 50e9, 8),
+    "gb200": (900e9, 50e9, 64),
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A measured step: what ran, where, and how long it took. *family* is left out as a whole in checks."""
+
+    data: str
+    row: str
+    family: str
+    chip: str
+    software: str
+    fabric: str
+    model: Transformer
+    plan: Plan
+    measured_ns: float
+
+    @property
+    def network(self) -> NetworkConfig:
+        """The network it ran on."""
+        within, across, size = FABRICS[self.fabric]
+        nodes = self.plan.world // size
+        if nodes <= 1:
+            return NetworkConfig(("Switch",), (self.plan.world,), (within / GIB,), (500.0,), name=self.fabric)
+        return NetworkConfig(
+            ("Switch", "Switch"), (size, nodes), (within / GIB, across / GIB), (500.0, 1500.0), name=self.fabric
+        )
+
+
+def megatron_steps(folder: Path = TRAINING) -> Iterator[Step]:
+    """Yield GPT on A100 with Megatron-DeepSpeed: half precision, everything recomputed, plain 1F1B."""
+    for row in _rows(folder / "gpt_a100_megatron_deepspeed.csv"):
+        hidden = int(row["hidden"])
+        model = Transformer(
+            name=f"gpt3-{row['params']}b",
+            layers=int(row["layers"]),
+            hidden=hidden,
+            heads=int(row["heads"]),
+            ffn=4 * hidden,
+            vocab=50257,
+            sequence=int(row["seq"]),
+            learned_positions=True,
+            tied=True,
+        )
+        plan = Plan(
+            tp=int(row["tp"]),
+            dp=int(row["dp"]),
+            pp=int(row["pp"]),
+            micro_batch=int(row["mbs"]),
+            global_batch=int(row["gbs"]),
+            recompute="full",
+            precision="fp16",
+            overlap=False,
+            fused_attention=False,
+        )
+        name = f"{row['row']}: {row['params']}B tp{row['tp']} pp{row['pp']} dp{row['dp']} mb{row['mbs']}"
+        yield Step(
+            "A100 Megatron-DeepSpeed", name, row["params"], "a100-80", "megatron", "a100-800", model, plan,
+            float(row["ms"]) * 1e6,
+        )  # fmt: skip
+
+
+_MPT_CHIPS = {
+    "a100_40gb": ("a100-40", "a100-1600"),
+    "a100_80gb": ("a100-80", "a100-1600"),
+    "h100_80gb": ("h100", "h100"),
+}
+
+
+def mpt_steps(folder: Path = TRAINING) -> Iterator[Step]:
+    """Yield MPT with FSDP (llm-foundry), on A100 and H100."""
+    for row in _rows(folder / "mpt_fsdp_llm_foundry.csv"):
+        chip, fabric = _MPT_CHIPS[row["GPU"]]
+        hidden, sequence = int(row["hidden"]), int(row["SeqLen (T)"])
+        model = Transformer(
+            name=f"mpt-{row['Model']}",
+            layers=int(row["layers"]),
+            hidden=hidden,
+            heads=int(row["heads"]),
+            ffn=4 * hidden,
+            vocab=50368,
+            sequence=sequence,
+            learned_positions=True,
+            tied=True,
+            loss_bytes=4,
+        )
+        plan = Plan(
+            dp=int(row["# GPUs"]),
+            micro_batch=int(row["MicroBatchSize"]),
+            global_batch=int(row["GlobalBatchSize"]),
+            recompute="full" if row["Activation Checkpointing"] == "True" else "none",
+            zero=2 if row["Sharding Strategy"] == "SHARD_GRAD_OP" else 3,
+            precision="fp8" if row["fp8"] == "True" else "bf16",
+        )
+        name = f"{row['Model']} {sequence} on {row['# GPUs']} mb{row['MicroBatchSize']} {plan.precision}"
+        yield Step(
+            f"MPT FSDP {chip}", name, row["Model"], chip, "fsdp", fabric, model, plan,
+            float(row["seconds"]) * 1e9,
+        )  # fmt: skip
+
+
+_DEGREES = re.compile(r"TP=(\d+), PP=(\d+), CP=(\d+), VP=(\w+)")
+# What the names of NVIDIA's recipes do not say, as their folders have it: model, sequence, software, degrees.
+_RECIPES: dict[str, dict[str, object]] = {
+    "Llama3 70b Finetuning SFT": {"model": "llama3-70b", "sequence": 4096, "tp": 4, "pp": 4, "chunks": 5},
+    "Llama3 70b Finetuning LORA": {
+        "model": "llama3-70b", "sequence": 4096, "tp": 2, "pp": 4, "chunks": 20, "frozen": True,
+    },
+    "Llama3 8b Finetuning SFT": {"model": "llama3-8b", "sequence": 4096},
+    "Llama3 8b Finetuning LORA": {"model": "llama3-8b", "sequence": 4096, "frozen": True},
+    "Maxtext Llama3 70b": {"model": "llama3-70b", "sequence": 8192, "micro_batch": 2, "zero": 3},
+    "Maxtext LLama2 70b": {"model": "llama2-70b", "sequence": 4096, "micro_batch": 2, "zero": 3},
+    "Paxml GPT175B": {"model": "gpt3-175b", "sequence": 2048, "micro_batch": 2, "zero": 3},
+    "Paxml GPT5B": {"model": "gpt-5b", "sequence": 2048, "micro_batch": 4, "zero": 3},
+}  # fmt: skip
+_GPT5B = Transformer(
+    name="gpt-5b", layers=24, hidden=4096, heads=32, ffn=16384, vocab=51200, sequence=2048,
+    learned_positions=True, tied=True,
+)  # fmt: skip
+
+
+def recipe_steps(folder: Path = TRAINING) -> Iterator[Step]:
+    """Yield NVIDIA's recipes whose model and parallelism are known; those of a later release that repeat
+    an earlier one's figure are the same measurement.
+    """
+    seen = set()
+    for row in _rows(folder / "dgxc_benchmarking.csv"):
+        key = next((key for key in _RECIPES if row["model"].startswith(key)), None)
+        if key is None:
+            continue
+        ranks, precision = int(row["gpus"]), "fp8" if "FP8" in row["model"] else "bf16"
+        identity = (key, precision, ranks, row["step_s"])
+        if identity in seen:
+            continue
+        seen.add(identity)
+        recipe = dict(_RECIPES[key])
+        name, sharded = str(recipe.pop("model")), "zero" in recipe
+        model = _GPT5B if name == "gpt-5b" else find_model(name)
+        degrees = {axis: int(str(recipe.get(axis, 1))) for axis in ("tp", "pp")}
+        dp = ranks // (degrees["tp"] * degrees["pp"])
+        plan = Plan(
+            dp=dp,
+            global_batch=int(row["gbs"] or 2 * ranks),
+            precision=precision,
+            sequence_parallel=degrees["tp"] > 1,
+            **({} if sharded else {"zero": 1}),
+            schedule="interleaved" if "chunks" in recipe else "1f1b",
+            **recipe,  # type: ignore[arg-type]
+        )
+        software = "xla" if sharded else "megatron"
+        label = f"{row['model'].split('(')[0].strip()} on {ranks}"
+        yield Step(f"NVIDIA recipes {software}", label, key, "h100", software, "h100", model, plan,
+                   float(row["step_s"]) * 1e9)  # fmt: skip
+
+
+def left_out(folder: Path = TRAINING) -> dict[str, int]:
+    """Return the recipes that are not predicted, with how many rows they have."""
+    counts: dict[str, int] = {}
+    for row in _rows(folder / "dgxc_benchmarking.csv"):
+        if not row["model"].startswith(tuple(_RECIPES)):
+            name = " ".join(row["model"].split()[:2])
+            counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def every_step(folder: Path = TRAINING) -> list[Step]:
+    """Return all of them."""
+    return [*megatron_steps(folder), *mpt_steps(folder), *recipe_steps(folder)]
+
+
+def _rows(path: Path) -> Iterator[Mapping[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        yield from csv.DictReader(file)
