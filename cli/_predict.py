@@ -19,7 +19,7 @@ from ._output import clock, console, print_json, print_next, print_rows, stage
 from ._quantities import quantity
 from ._run import choose_network
 
-__all__ = ["plan_options", "plan_of", "predict_command"]
+__all__ = ["plan_of", "plan_options", "predict_command"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -76,7 +76,7 @@ TASKS = (
         habits={"fused_attention": False, "overlap": False, "sequence_parallel": False},
     ),
     Task("a100-40", "fsdp", "MPT FSDP a100-40", _LLM_FOUNDRY, _FSDP),
-    Task("a100-80", "fsdp", "MPT FSDP a100-80", _LLM_FOUNDRY, {key: 0.5 for key in _FSDP}, like=("a100-40", "fsdp")),
+    Task("a100-80", "fsdp", "MPT FSDP a100-80", _LLM_FOUNDRY, dict.fromkeys(_FSDP, 0.5), like=("a100-40", "fsdp")),
     Task("h100", "fsdp", "MPT FSDP h100", _LLM_FOUNDRY, _FSDP),
     Task(
         "h100", "megatron", "NVIDIA recipes megatron", f"{_RECIPES}: Llama 3 with NeMo",

@@ -17,6 +17,7 @@ __all__ = ["find_chip", "list_chips", "load_chip", "save_chip"]
 
 _FOLDER = Path(__file__).parent
 _SUFFIX = ".yml"
+_OTHER_NAMES = {"a100": "a100-80", "h100-80": "h100", "v100-32": "v100"}
 
 
 def list_chips() -> list[str]:
@@ -27,6 +28,7 @@ def list_chips() -> list[str]:
 def find_chip(name: str | Path) -> Chip:
     """Return the shipped chip called *name*, or that of a file; raises `ConfigError` naming the closest."""
     path = Path(name)
+    name = _OTHER_NAMES.get(str(name), name)
     if isinstance(name, str) and path.name == name and not path.suffix and not path.is_file():
         if name not in list_chips():
             raise ConfigError(f"There is no chip '{name}'{did_you_mean(name, list_chips())}")

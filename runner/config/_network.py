@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, InitVar, dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from ._failures import Failure, check_failures, fail_links, read_failures
 from ._links import Link, check_devices, check_links, read_links
 from ._packet import PacketPart
 from ._packet_files import read_packet_files
-from ._presets import preset_path
+from ._presets import list_presets, preset_of_nodes, preset_path
 from ._tcp import TcpPart
 from ._values import shown
 from .infragraph import read_network
@@ -181,8 +181,16 @@ class NetworkConfig:
 
     @classmethod
     def preset(cls, name: str) -> NetworkConfig:
-        """Return the shipped network called *name*; `list_presets` lists them."""
-        return cls.load(preset_path("network", name))
+        """Return the shipped network called *name*; `list_presets` lists them.
+
+        Of presets of nodes, such as ``hgx-h100-8x8``, there is any number of nodes: ``hgx-h100-512x8``.
+        """
+        nodes = None if name in list_presets("network") else preset_of_nodes(name)
+        if nodes is None:
+            return cls.load(preset_path("network", name))
+        count, like = nodes
+        found = cls.load(preset_path("network", like))
+        return replace(found, npus_count=(*found.npus_count[:-1], count), name=name, where=f"The preset '{name}'")
 
     @classmethod
     def find(cls, name: str | Path, options: Mapping[str, Any] | None = None) -> NetworkConfig:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from ...errors import ConfigError, did_you_mean
 
-__all__ = ["list_presets", "preset_path"]
+__all__ = ["list_presets", "preset_of_nodes", "preset_path"]
 
 PRESETS = Path(__file__).resolve().parent.parent / "presets"
+_NODES = re.compile(r"(?P<family>.+)-(?P<nodes>\d{1,6})x(?P<size>\d{1,4})")
+_NO_NODES = ("tpu",)  # WxH is the shape of a torus
 _SUFFIXES = {"network": ".yml", "system": ".json", "memory": ".json"}
 
 
@@ -17,6 +20,16 @@ def list_presets(kind: str = "network") -> list[str]:
     if kind not in _SUFFIXES:
         raise ConfigError(f"There are no presets of kind '{kind}'{did_you_mean(kind, _SUFFIXES)}")
     return sorted(path.stem for path in (PRESETS / kind).glob(f"*{_SUFFIXES[kind]}"))
+
+
+def preset_of_nodes(name: str) -> tuple[int, str] | None:
+    """Return how many nodes *name* (``hgx-h100-64x8``) means, and the preset that has some; None if none has."""
+    found = _NODES.fullmatch(name)
+    if found is None or int(found["nodes"]) < 2:
+        return None
+    alike = re.compile(rf"{re.escape(found['family'])}-\d+x{found['size']}")
+    like = next((preset for preset in list_presets("network") if alike.fullmatch(preset)), None)
+    return None if like is None or like.startswith(_NO_NODES) else (int(found["nodes"]), like)
 
 
 def preset_path(kind: str, name: str) -> Path:

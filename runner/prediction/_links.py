@@ -11,6 +11,8 @@ from ..config import NetworkConfig, SystemConfig
 
 __all__ = ["Links", "predicted_system", "reached_network"]
 
+_AT_ONCE = 64  # collectives of different groups share a link, and none waits for another
+
 
 @dataclass(frozen=True)
 class Links:
@@ -69,7 +71,7 @@ def predicted_system(dimensions: int) -> SystemConfig:
         scheduling_policy="LIFO",
         collective_optimization="localBWAware",
         preferred_dataset_splits=1,
-        active_chunks_per_dimension=1,
+        active_chunks_per_dimension=_AT_ONCE,
         endpoint_delay=0,
         local_reduction_delay=0,
         all_reduce_implementation=("ring",) * dimensions,

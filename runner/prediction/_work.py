@@ -214,7 +214,9 @@ class Batch:
         """Return the time of each step: *price* as `coefficients` has it, and the other figures of `Costs`."""
         transfers = price.copy()
         transfers[[_PLACE["starts_within"], _PLACE["starts_across"], _PLACE["hops_ns"]]] = 0
-        beside = self._beside @ price
+        # What is within nodes runs beside what is between them, of another layer.
+        within, across = (self._beside[:, _PLACE[name]] * price[_PLACE[name]] for name in ("within_ns", "across_ns"))
+        beside = self._beside @ price - np.minimum(within, across)
         computed = self._stages @ price + exposed * (self._beside @ transfers)
         computed = np.maximum(computed, self._stages[:, _PLACE["host"]] * host_ns)
         each = np.maximum(computed, beside)
@@ -229,7 +231,9 @@ class Batch:
         first = slowest + others + (self._count - 1) * message
         data = self._data @ price
         left = np.maximum(data - (self._stages @ price) * _HIDDEN, data / _BUCKETS)
-        end = self._end @ price + np.where(self._hidden, left, data)
+        # The weights of the first layer and the gradients of the last have nothing beside them.
+        alone = beside * _PASSES / np.maximum(self._stages[:, _PLACE["passes"]], 1)
+        end = self._end @ price + np.where(self._hidden, left, data) + alone
         longest: Floats = self._turns * turn + first + np.maximum.reduceat(end, self._starts)
         return longest + rest_ns
 
@@ -237,3 +241,4 @@ class Batch:
 # Gradients of all layers but one can be reduced beside the passes of a micro-batch; what is left is a bucket.
 _HIDDEN = 0.9
 _BUCKETS = 10
+_PASSES = 3  # over a layer, in the count of `AMOUNTS`

@@ -178,7 +178,8 @@ class Passes:
         """Append the reduction of a layer's gradients, after *every* micro-batch or the *last* one."""
         plan = self.plan
         if every:
-            node = self.stage.exchange(block, self._reduced(layer), [block.last], AXIS_LANES["scatter"])
+            # One communicator gathers and scatters, one after the other.
+            node = self.stage.exchange(block, self._reduced(layer), [block.last], AXIS_LANES["gather"])
             block.open.append(node)
         elif last and plan.overlap:
             parts = [("gradients", self._shared_params(layer), self.data_axes)]
