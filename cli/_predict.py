@@ -101,14 +101,24 @@ def _with_habits(plan: Plan, chip: Chip, software: str, given: dict[str, Any]) -
 
 
 @click.command("predict")
-@click.option("--model", required=True, metavar="NAME|FILE", help="A name, a YAML or a Hugging Face config.json.")
+@click.option(
+    "--model", required=True, metavar="NAME|FILE", help="A name, a YAML or a Hugging Face config.json."
+)
 @click.option("--chip", "chip_name", required=True, metavar="NAME|FILE", help="A chip that ships, or a YAML.")
-@click.option("--network", required=True, metavar="NAME|FILE", help="What `run` takes; hgx-h100-64x8 is 64 nodes.")
+@click.option(
+    "--network", required=True, metavar="NAME|FILE", help="What `run` takes; hgx-h100-64x8 is 64 nodes."
+)
 @plan_options
-@click.option("--software", metavar="NAME", help="Whose costs the chip file gives. [default: what suits the plan]")
+@click.option(
+    "--software", metavar="NAME", help="Whose costs the chip file gives. [default: what suits the plan]"
+)
 @click.option("--backend", default="analytical-unaware", show_default=True, help="Others need --all-ranks.")
-@click.option("--all-ranks", "every_rank", is_flag=True, help="Make the graphs of all ranks, not one of each kind.")
-@click.option("-o", "--output", "study_folder", metavar="STUDY", type=click.Path(path_type=Path), help="Keep it.")
+@click.option(
+    "--all-ranks", "every_rank", is_flag=True, help="Make the graphs of all ranks, not one of each kind."
+)
+@click.option(
+    "-o", "--output", "study_folder", metavar="STUDY", type=click.Path(path_type=Path), help="Keep it."
+)
 @network_changes
 @click.option(
     "--format", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True
@@ -138,7 +148,9 @@ def predict_command(
     plan, named = plan_of(given, chip, cluster.num_ranks, software)
     setting = Setting(find_model(model), plan, chip, cluster, named)
     with stage(f"{setting.model.name}: {count_text(plan.world, 'rank')} on {cluster.name}") as status:
-        prediction = predict(setting, backend=backend, every_rank=every_rank, progress=clock(status, plan.world))
+        prediction = predict(
+            setting, backend=backend, every_rank=every_rank, progress=clock(status, plan.world)
+        )
     run_id = None if study_folder is None else _keep(prediction, Study.create(study_folder))
     if output_format == "json":
         print_json(prediction.to_json())
@@ -162,11 +174,17 @@ def _print(prediction: Prediction) -> None:
     fullest = max(prediction.memory, key=lambda memory: memory.total)
     verdict = "fits" if prediction.fits else "does NOT fit"
     rows = [
-        ("step", f"{duration_text(prediction.step_ns)}   ({duration_text(low)} to {duration_text(high)}, nine of ten)"),
+        (
+            "step",
+            f"{duration_text(prediction.step_ns)}   ({duration_text(low)} to {duration_text(high)}, nine of ten)",
+        ),
         ("tokens/s", f"{prediction.tokens_per_s:,.0f}"),
         ("utilisation", f"{share_text(prediction.utilisation)} of {setting.plan.precision} peak"),
         ("bound by", prediction.bound_by),
-        ("memory", f"{bytes_text(fullest.total)} of {bytes_text(setting.chip.memory_bytes)} a rank: {verdict}"),
+        (
+            "memory",
+            f"{bytes_text(fullest.total)} of {bytes_text(setting.chip.memory_bytes)} a rank: {verdict}",
+        ),
         ("constant utilisation", f"would have said {duration_text(prediction.constant_utilisation_ns)}"),
     ]
     for name, text in rows:

@@ -160,13 +160,19 @@ def fitted_costs(task: Task, chip: Chip, steps: Sequence[Step]) -> Costs:
 
 
 def _summary(
-    task: Task, chip: Chip, steps: Sequence[Step], errors: np.ndarray, unseen: np.ndarray, left_out: np.ndarray
+    task: Task,
+    chip: Chip,
+    steps: Sequence[Step],
+    errors: np.ndarray,
+    unseen: np.ndarray,
+    left_out: np.ndarray,
 ) -> Fit:
     def share(value: float) -> float:
         return round(float(value), 4)
 
     reached = [
-        needed_ns(Setting(step.model, step.plan, chip, step.network, step.software)) / step.measured_ns for step in steps
+        needed_ns(Setting(step.model, step.plan, chip, step.network, step.software)) / step.measured_ns
+        for step in steps
     ]
     low, high = np.quantile(1 / (1 + unseen), (0.05, 0.95))
     return Fit(
@@ -207,7 +213,11 @@ def _plain(costs: Costs) -> Costing:
     return {
         "gemm": costs.gemm["default"],
         "attention": costs.attention["default"],
-        **{name: getattr(costs, name) for name in _USUAL if hasattr(costs, name) and name not in ("gemm", "attention")},
+        **{
+            name: getattr(costs, name)
+            for name in _USUAL
+            if hasattr(costs, name) and name not in ("gemm", "attention")
+        },
         "within_share": costs.within_node.share,
         "within_latency_ns": costs.within_node.latency_ns,
         "across_share": costs.across_nodes.share,
@@ -222,12 +232,16 @@ def _round(value: float) -> float:
 class _Problem:
     """Measured steps of one chip and precision, and costs that are free to move."""
 
-    def __init__(self, chip: Chip, steps: Sequence[Step], start: Mapping[str, float], free: Mapping[str, float]) -> None:
+    def __init__(
+        self, chip: Chip, steps: Sequence[Step], start: Mapping[str, float], free: Mapping[str, float]
+    ) -> None:
         self.chip, self.start = chip, dict(start)
         self.names = list(free)
         self.free = np.array(list(free.values()))
         self.precision = steps[0].plan.precision
-        self.works: list[StepWork] = [work_of(step.model, step.plan, Links.of(step.network)) for step in steps]
+        self.works: list[StepWork] = [
+            work_of(step.model, step.plan, Links.of(step.network)) for step in steps
+        ]
         self.measured = np.array([step.measured_ns for step in steps])
         self.families = np.array([step.family for step in steps])
 
@@ -281,7 +295,10 @@ class _Problem:
 
 
 def _descend(
-    relative: Callable[[np.ndarray], np.ndarray], usual: np.ndarray, free: np.ndarray, bounds: Sequence[np.ndarray]
+    relative: Callable[[np.ndarray], np.ndarray],
+    usual: np.ndarray,
+    free: np.ndarray,
+    bounds: Sequence[np.ndarray],
 ) -> np.ndarray:
     """Return where the errors that *relative* gives are least (Levenberg-Marquardt on Huber's loss)."""
     held = _HELD / free**2

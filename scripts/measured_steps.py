@@ -44,7 +44,11 @@ class Step:
         if nodes <= 1:
             return NetworkConfig(("Switch",), (self.plan.world,), (within / GIB,), (500.0,), name=self.fabric)
         return NetworkConfig(
-            ("Switch", "Switch"), (size, nodes), (within / GIB, across / GIB), (500.0, 1500.0), name=self.fabric
+            ("Switch", "Switch"),
+            (size, nodes),
+            (within / GIB, across / GIB),
+            (500.0, 1500.0),
+            name=self.fabric,
         )
 
 

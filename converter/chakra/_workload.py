@@ -337,9 +337,7 @@ def _reasoned(graph: Graph, kept: dict[str, np.ndarray] | None) -> Graph:
     return graph.with_edges(np.column_stack([edges["src"], edges["dst"], kinds]))
 
 
-def _of_ranks(
-    tables: Sequence[pd.DataFrame], program_of_rank: np.ndarray, ranks: np.ndarray
-) -> pd.DataFrame:
+def _of_ranks(tables: Sequence[pd.DataFrame], program_of_rank: np.ndarray, ranks: np.ndarray) -> pd.DataFrame:
     import pandas as pd  # noqa: PLC0415 - converting does without
 
     parts = [tables[program] for program in program_of_rank[ranks].tolist()]

@@ -190,7 +190,9 @@ class NetworkConfig:
             return cls.load(preset_path("network", name))
         count, like = nodes
         found = cls.load(preset_path("network", like))
-        return replace(found, npus_count=(*found.npus_count[:-1], count), name=name, where=f"The preset '{name}'")
+        return replace(
+            found, npus_count=(*found.npus_count[:-1], count), name=name, where=f"The preset '{name}'"
+        )
 
     @classmethod
     def find(cls, name: str | Path, options: Mapping[str, Any] | None = None) -> NetworkConfig:

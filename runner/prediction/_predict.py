@@ -25,7 +25,12 @@ __all__ = ["Prediction", "Setting", "needed_ns", "predict", "software_of"]
 _ASSUMED = (0.65, 1.5)  # of costs that were fitted on nothing
 _WIDER = 1.5  # per part of the plan that no measured row has
 _USUAL_UTILISATION = 0.4
-_WORDS = {"compute": "computation", "launch": "launches", "wait": "waiting for other stages", "idle": "idle time"}
+_WORDS = {
+    "compute": "computation",
+    "launch": "launches",
+    "wait": "waiting for other stages",
+    "idle": "idle time",
+}
 
 
 @dataclass(frozen=True)

@@ -215,7 +215,9 @@ class Batch:
         transfers = price.copy()
         transfers[[_PLACE["starts_within"], _PLACE["starts_across"], _PLACE["hops_ns"]]] = 0
         # What is within nodes runs beside what is between them, of another layer.
-        within, across = (self._beside[:, _PLACE[name]] * price[_PLACE[name]] for name in ("within_ns", "across_ns"))
+        within, across = (
+            self._beside[:, _PLACE[name]] * price[_PLACE[name]] for name in ("within_ns", "across_ns")
+        )
         beside = self._beside @ price - np.minimum(within, across)
         computed = self._stages @ price + exposed * (self._beside @ transfers)
         computed = np.maximum(computed, self._stages[:, _PLACE["host"]] * host_ns)

@@ -99,7 +99,9 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str 
     whole = 16.0 if eager else 8.0 if plan.fused_attention else 10.0
     split = 2 * heads + 2 * wide / hidden * (4 if model.gated else 2)
     if eager:
-        split += 6 * (model.query_size + model.kv_size) / hidden + 4 * (model.query_size - model.kv_size) / hidden
+        split += (
+            6 * (model.query_size + model.kv_size) / hidden + 4 * (model.query_size - model.kv_size) / hidden
+        )
     scores = 0.0
     if not plan.fused_attention and recompute == "none":
         scores = 5 * model.heads * sequence / hidden

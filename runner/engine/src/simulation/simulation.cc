@@ -216,7 +216,8 @@ Attempt run(const Config& config, const Fold* fold, const UnevenCollectives& une
     if (cancelled) throw Cancelled("The simulation was cancelled.");
     const bool stalled = cluster.ranks_finished < static_cast<std::int32_t>(simulated.ranks().size());
     // A fold cannot tell which of several equal ranks is stuck; every rank for itself can.
-    if (fold != nullptr && !fold->is_given() && (cluster.tied || stalled)) return {std::nullopt, stalled && !cluster.tied};
+    if (fold != nullptr && !fold->is_given() && (cluster.tied || stalled))
+        return {std::nullopt, stalled && !cluster.tied};
     return {collect(cluster, simulated), stalled};
 }
 

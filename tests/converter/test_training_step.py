@@ -1,0 +1,297 @@
+"""Generated training steps: models, plans, schedules, and graphs that agree with each other."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chakrascope.converter import NodeType, Workload
+from chakrascope.converter.generate.models import (
+    SCHEDULES,
+    Exchange,
+    Operator,
+    Plan,
+    Spread,
+    Transformer,
+    find_model,
+    in_flight,
+    list_models,
+    phases,
+    rank_memory,
+    read_model,
+    schedule,
+    spread,
+    training_step,
+)
+from chakrascope.converter import CollectiveType
+from chakrascope.errors import UsageError
+from chakrascope.runner import NetworkConfig, simulate
+from chakrascope.runner.prediction import predicted_system
+
+TINY = Transformer(name="tiny", layers=4, hidden=64, heads=4, ffn=256, vocab=100, sequence=32, tied=True)
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Prices:
+    """A nanosecond for each operation, and none for anything else."""
+
+    host_ns: float = 0.0
+    step_ns: float = 0.0
+
+    def operator_ns(self, operator: Operator) -> float:
+        return operator.flops / 1000 + operator.moved_bytes / 1000
+
+    def start_ns(self, where: Spread) -> float:
+        return 5.0
+
+    def slowed_ns(self, exchange: Exchange, where: Spread) -> float:
+        return 0.0
+
+
+# Parameters in units of 10^9, as the models are known by or their cards give them.
+@pytest.mark.parametrize(
+    ("name", "params", "active"),
+    [
+        ("gpt3-175b", 175, 175),
+        ("llama3-8b", 8.03, 8.03),
+        ("llama3-405b", 405.8, 405.8),
+        ("mixtral-8x7b", 46.7, 12.9),
+        ("deepseek-v3", 671, 37.6),
+        ("mpt-7b", 6.66, 6.66),
+        ("grok1", 316, 86),
+        ("vit-b16", 0.0866, 0.0866),
+    ],
+)
+def test_models_have_the_parameters_they_are_known_for(name: str, params: float, active: float):
+    model = find_model(name)
+    assert model.params() / 1e9 == pytest.approx(params, rel=0.012)
+    assert model.params(active=True) / 1e9 == pytest.approx(active, rel=0.02)
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_every_model_can_be_trained_on_one_rank(name: str):
+    model = replace(find_model(name), layers=4)
+    workload = training_step(model, Plan(), Prices(), 8)
+    assert workload.num_ranks == 1
+    assert workload.graphs[0].num_nodes > 20
+
+
+def test_a_hugging_face_config_gives_the_sizes(tmp_path: Path):
+    config = {
+        "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 8192,
+        "tie_word_embeddings": False,
+    }  # fmt: skip
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    assert replace(read_model(path), name="llama3-8b") == find_model("llama3-8b")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("layers: 2\nhidden: 64\nheads: 4\nvocab: 10\n", "'sequence' is missing"),
+        ("layers: 2\nhidden: 64\nheads: 5\nvocab: 10\nsequence: 8\n", "do not divide them"),
+        ("layer: 2\n", "did you mean 'layers'"),
+        ("layers: two\n", "must be a whole number"),
+        ("- 1\n", "must hold keys and values"),
+        ("layers: [", "is damaged"),
+    ],
+)
+def test_what_is_wrong_with_a_model_file_is_told(text: str, words: str, tmp_path: Path):
+    path = tmp_path / "mine.yml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=words):
+        read_model(path)
+
+
+def test_a_misspelt_model_is_told_the_closest():
+    with pytest.raises(UsageError, match="did you mean 'llama3-8b'"):
+        find_model("llama3-8")
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (Plan(tp=3), "--tp 2"),
+        (Plan(pp=8), "a smaller --pp"),
+        (Plan(dp=4, micro_batch=2, global_batch=12), "--global-batch 16|--global-batch 8"),
+        (Plan(ep=2, dp=2, global_batch=2), "has no experts"),
+        (Plan(pp=2, chunks=2, schedule="interleaved", global_batch=3), "multiple of --pp 2"),
+        (Plan(dp=0), "--dp must be 1 or more"),
+    ],
+)
+def test_plans_that_cannot_be_say_what_to_change(plan: Plan, words: str):
+    with pytest.raises(UsageError, match=words):
+        plan.check(TINY)
+
+
+@pytest.mark.parametrize("kind", SCHEDULES)
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_every_micro_batch_passes_every_stage_once_each_way(kind: str, stages: int):
+    chunks = 2 if kind == "interleaved" and stages > 1 else 1
+    plan = Plan(pp=stages, chunks=chunks, schedule=kind, global_batch=8)
+    for stage in range(stages):
+        turns = schedule(plan, stage)
+        assert len(set(turns)) == len(turns)
+        kinds = Counter(turn.kind for turn in turns)
+        assert kinds["F"] == 8 * chunks
+        assert kinds["B"] + kinds["I"] == 8 * chunks
+        assert kinds["I"] == kinds["W"]
+        for turn in turns:
+            if turn.kind in "BI":
+                assert turns.index(turn._replace(kind="F")) < turns.index(turn)
+
+
+def test_the_first_stage_of_1f1b_holds_as_many_micro_batches_as_there_are_stages():
+    plan = Plan(pp=4, global_batch=16)
+    assert [in_flight(plan, stage) for stage in range(4)] == [4, 3, 2, 1]
+
+
+@given(
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([1, 2]),
+    st.permutations(["tp", "cp", "dp", "pp"]),
+)
+@settings(max_examples=40, deadline=None)
+def test_ranks_and_places_belong_together(tp: int, pp: int, cp: int, order: list[str]):
+    plan = Plan(tp=tp, pp=pp, cp=cp, dp=2, placement=tuple(order))
+    for rank in range(plan.world):
+        assert plan.rank_of(plan.place_of(rank)) == rank
+        for axes in (("tp",), ("cp", "dp")):
+            group = plan.group(rank, *axes)
+            assert rank in group
+            assert all(plan.group(other, *axes) == group for other in group)
+            assert len(group) == plan.degree(*axes)
+
+
+def test_groups_of_several_nodes_work_within_them_first():
+    assert spread(tuple(range(16)), 8) == (8, 2)
+    assert spread((0, 8, 16), 8) == (1, 3)
+    assert spread((0, 1, 8), 8) == (1, 3)
+    steps = phases(CollectiveType.ALL_REDUCE, 800, Spread(8, 2))
+    assert [(step.level, step.size_bytes) for step in steps] == [
+        ("within", 800),
+        ("across", 100),
+        ("within", 100),
+    ]
+    gather = phases(CollectiveType.ALL_GATHER, 1600, Spread(8, 2))
+    assert [(step.level, step.size_bytes) for step in gather] == [("across", 100), ("within", 200)]
+    assert phases(CollectiveType.ALL_REDUCE, 800, Spread(1, 1)) == []
+
+
+PLANS = {
+    "data": Plan(dp=8, global_batch=16),
+    "sharded": Plan(dp=8, zero=3, global_batch=16),
+    "sharded optimizer": Plan(dp=8, zero=1, global_batch=16),
+    "tensor": Plan(tp=2, dp=4, global_batch=8, sequence_parallel=True),
+    "pipeline": Plan(pp=2, tp=2, dp=2, global_batch=8, recompute="full", fused_attention=False),
+    "interleaved": Plan(pp=2, dp=4, chunks=2, schedule="interleaved", global_batch=16),
+    "zero bubble": Plan(pp=4, dp=2, schedule="zero-bubble", global_batch=16),
+    "context": Plan(cp=2, dp=4, global_batch=8),
+    "adapters": Plan(pp=2, dp=4, global_batch=8, frozen=True),
+}
+NETWORK = NetworkConfig(("Switch", "Switch"), (4, 2), (100.0, 10.0), (500.0, 1500.0))
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_one_rank_of_each_kind_takes_what_all_ranks_take(name: str):
+    plan = PLANS[name]
+    system = predicted_system(2)
+    alone = training_step(TINY, plan, Prices(), 4)
+    every = training_step(TINY, plan, Prices(), 4, every_rank=True)
+    assert len(alone.graphs) == plan.pp
+    assert len(every.graphs) == every.num_ranks == alone.num_ranks == 8
+    few, all_ = simulate(alone, system, NETWORK), simulate(every, system, NETWORK)
+    assert few.makespan_ns == all_.makespan_ns
+    assert few.ranks["finish_ns"].tolist() == all_.ranks["finish_ns"].tolist()
+    assert set(few.nodes["rank"]) == set(alone.own_ranks.tolist())
+
+
+def test_experts_are_exchanged_and_reduced_apart():
+    model = replace(TINY, experts=4, top_k=2, expert_ffn=128)
+    workload = training_step(model, Plan(dp=4, ep=2, global_batch=4), Prices(), 4)
+    nodes = workload.graphs[0].nodes
+    assert (nodes["comm_type"] == CollectiveType.ALL_TO_ALL).sum() == 4 * 4  # there and back, both ways
+    sizes = {len(ranks) for ranks in workload.groups.values()}
+    assert sizes == {2, 4}
+    assert (
+        simulate(
+            workload, predicted_system(1), NetworkConfig(("Switch",), (4,), (10.0,), (500.0,))
+        ).makespan_ns
+        > 0
+    )
+
+
+def test_zero_bubble_is_shorter_and_recomputation_longer():
+    def step(plan: Plan) -> int:
+        return simulate(training_step(TINY, plan, Prices(), 4), predicted_system(2), NETWORK).makespan_ns
+
+    plain = Plan(pp=4, dp=2, global_batch=16)
+    assert step(replace(plain, schedule="zero-bubble")) < step(plain)
+    assert step(replace(plain, recompute="full")) > step(replace(plain, recompute="selective")) > step(plain)
+
+
+def test_work_does_not_change_with_tensor_parallelism():
+    def flops(tp: int) -> float:
+        graph = training_step(TINY, Plan(tp=tp, sequence_parallel=tp > 1), Prices(), 4).graphs[0]
+        nodes = graph.nodes
+        return float(nodes["num_ops"][nodes["operator"] == "gemm"].sum()) * tp
+
+    assert flops(2) == pytest.approx(flops(1), rel=1e-6)
+
+
+def test_a_workload_of_representatives_survives_being_saved(tmp_path: Path):
+    workload = training_step(TINY, PLANS["pipeline"], Prices(), 4)
+    workload.save(tmp_path / "w")
+    assert sorted(path.name for path in tmp_path.glob("*.et")) == ["w.0.et", "w.4.et"]
+    loaded = Workload.load(tmp_path / "w")
+    assert loaded == workload
+    again = simulate(tmp_path / "w", predicted_system(2), NETWORK)
+    assert again.makespan_ns == simulate(workload, predicted_system(2), NETWORK).makespan_ns
+
+
+def test_messages_meet():
+    workload = training_step(TINY, PLANS["interleaved"], Prices(), 4, every_rank=True)
+    sent, received = Counter(), Counter()
+    for rank in range(workload.num_ranks):
+        nodes = workload.graph_of(rank).nodes
+        for row in nodes[nodes["type"] == NodeType.COMM_SEND].itertuples():
+            sent[rank, row.comm_dst, row.comm_tag, row.comm_size_bytes] += 1
+        for row in nodes[nodes["type"] == NodeType.COMM_RECV].itertuples():
+            received[row.comm_src, rank, row.comm_tag, row.comm_size_bytes] += 1
+    assert sent
+    assert sent == received
+    assert set(sent.values()) == {1}
+
+
+# torchtitan's figures for Llama 3 8B, FSDP on 8 ranks, 2 x 8192 tokens: its memory tracker's without and with
+# full recomputation, and measured with a selective one.
+@pytest.mark.parametrize(("recompute", "gib"), [("none", 149.6), ("selective", 82.4), ("full", 41.7)])
+def test_memory_is_within_a_tenth_of_what_torchtitan_has(recompute: str, gib: float):
+    plan = Plan(dp=8, micro_batch=2, global_batch=16, sequence=8192, zero=3, recompute=recompute)
+    assert rank_memory(find_model("llama3-8b"), plan, 0).total / GIB == pytest.approx(gib, rel=0.1)
+
+
+def test_activations_are_those_of_the_formula_of_korthikanti():
+    model = find_model("gpt3-22b")
+    s, b, h, a, t = 2048, 4, 6144, 64, 8
+    plan = Plan(tp=8, micro_batch=4, global_batch=4, fused_attention=False)
+    each = rank_memory(model, plan, 0).activations / model.layers
+    assert each == pytest.approx(s * b * h * (10 + 24 / t + 5 * a * s / (h * t)), rel=1e-6)
+    whole = replace(plan, sequence_parallel=True, recompute="selective")
+    assert rank_memory(model, whole, 0).activations / model.layers == pytest.approx(
+        s * b * h * 34 / t, rel=1e-6
+    )
+    assert np.isclose(
+        rank_memory(model, replace(plan, recompute="full"), 0).activations / model.layers, 2 * s * b * h
+    )

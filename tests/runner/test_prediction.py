@@ -1,0 +1,198 @@
+"""Predictions against measured steps, the closed form against the simulation, and what is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import statistics
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from click.testing import CliRunner
+
+from chakrascope.cli._predict import predict_command
+from chakrascope.converter.generate.models import Plan, find_model
+from chakrascope.errors import ChakrascopeError, ConfigError, UsageError
+from chakrascope.runner import NetworkConfig, Study, get_backend
+from chakrascope.runner.chips import find_chip
+from chakrascope.runner.prediction import Batch, Links, Setting, coefficients, predict, software_of, work_of
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+MEASURED = ROOT / "tests" / "data" / "runner" / "training"
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+STEPS = script("measured_steps").every_step(MEASURED)
+
+
+def setting_of(step: object) -> Setting:
+    return Setting(step.model, step.plan, find_chip(step.chip), step.network, step.software)  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def errors() -> dict[str, list[float]]:
+    """Return the relative errors of the predictions of the measured steps kept for tests, by data set."""
+    found: dict[str, list[float]] = {}
+    for step in STEPS:
+        if step.plan.micro_batches * step.plan.pp < 600:
+            error = predict(setting_of(step)).step_ns / step.measured_ns - 1
+            found.setdefault(step.data, []).append(error)
+    return found
+
+
+# The odd rows of each data set are among them: the mean of a few rows may be what one of them makes it.
+@pytest.mark.parametrize(
+    ("data", "mean", "median"),
+    [
+        ("A100 Megatron-DeepSpeed", 0.07, 0.04),
+        ("MPT FSDP a100-40", 0.035, 0.025),
+        ("MPT FSDP a100-80", 0.06, 0.035),
+        ("MPT FSDP h100", 0.035, 0.03),
+        ("NVIDIA recipes megatron", 0.06, 0.03),
+    ],
+)
+def test_predictions_are_as_near_as_the_fit_says(
+    errors: dict[str, list[float]], data: str, mean: float, median: float
+):
+    sizes = [abs(error) for error in errors[data]]
+    assert len(sizes) >= 3
+    assert statistics.mean(sizes) < mean
+    assert statistics.median(sizes) < median
+
+
+@pytest.mark.parametrize("step", STEPS[::4], ids=lambda step: step.row)
+def test_the_closed_form_is_what_is_simulated(step: object):
+    setting = setting_of(step)
+    costs, plan = setting.costs, setting.plan
+    work = work_of(setting.model, plan, Links.of(setting.network))
+    price = coefficients(setting.chip, costs, plan.precision)
+    closed = Batch([work]).step_ns(price, costs.host_ns, costs.step_ns, costs.exposed)[0]
+    assert predict(setting).step_ns == pytest.approx(closed, rel=0.03)
+
+
+HGX = NetworkConfig.preset("hgx-h100-2x8")
+SMALL = Setting(
+    replace(find_model("llama3-8b"), layers=8),
+    Plan(tp=2, pp=2, dp=4, global_batch=32, sequence_parallel=True),
+    find_chip("h100"),
+    HGX,
+    "megatron",
+)
+
+
+def test_a_prediction_says_how_sure_it_is():
+    found = predict(SMALL)
+    low, high = found.range_ns
+    assert low <= found.step_ns <= high
+    assert 0.2 < found.utilisation < 0.7
+    assert found.fits
+    assert found.constant_utilisation_ns > 0
+    assert any("fitted on 20 measured steps" in line for line in found.assumptions)
+    wider = predict(replace(SMALL, plan=replace(SMALL.plan, schedule="zero-bubble")))
+    assert wider.range_ns[1] / wider.step_ns > high / found.step_ns
+    assert any("zero bubble" in line for line in wider.assumptions)
+
+
+def test_what_is_too_large_does_not_fit():
+    setting = replace(SMALL, model=find_model("llama3-70b"))
+    assert not predict(setting).fits
+
+
+def test_faster_links_do_not_slow_a_step_down():
+    slower = replace(HGX, bandwidth=(HGX.bandwidth[0] / 4, HGX.bandwidth[1]))
+    assert predict(replace(SMALL, network=slower)).step_ns > predict(SMALL).step_ns
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "words"),
+    [
+        ({"plan": replace(SMALL.plan, dp=8)}, UsageError, "any number of nodes works"),
+        ({"plan": replace(SMALL.plan, precision="fp4")}, ConfigError, "no peak for the precision"),
+        ({"plan": replace(SMALL.plan, tp=3)}, UsageError, "--tp 2"),
+        ({"software": "nemo"}, ConfigError, "no costs for the software"),
+    ],
+)
+def test_what_cannot_be_predicted_is_told(
+    change: dict[str, object], kind: type[ChakrascopeError], words: str
+):
+    with pytest.raises(kind, match=words):
+        predict(replace(SMALL, **change))
+
+
+def test_other_backends_need_every_rank():
+    with pytest.raises(UsageError, match="--all-ranks"):
+        predict(SMALL, backend="flow")
+    whole = predict(SMALL, every_rank=True)
+    assert whole.step_ns == predict(SMALL).step_ns
+
+
+def test_the_software_is_that_which_suits_the_plan():
+    h100 = find_chip("h100")
+    assert software_of(h100, Plan(zero=3)) == "fsdp"
+    assert software_of(h100, Plan(tp=8)) == "megatron"
+    assert software_of(find_chip("tpu-v2"), Plan()) == "default"
+
+
+COMMAND = ["--model", "mpt-1b", "--chip", "a100-40", "--network", "dgx-a100-8"]
+
+
+def test_the_command_answers_in_json():
+    found = CliRunner().invoke(
+        predict_command,
+        [*COMMAND, "--fsdp", "--micro-batch", "4", "--format", "json"],
+        catch_exceptions=False,
+    )
+    answer = json.loads(found.stdout[found.stdout.index("{") :])
+    assert set(answer) == {
+        "step_ns", "step_low_ns", "step_high_ns", "tokens_per_s", "memory_bytes_per_rank", "fits", "bound_by",
+        "assumptions",
+    }  # fmt: skip
+    assert answer["step_low_ns"] < answer["step_ns"] < answer["step_high_ns"]
+    assert answer["tokens_per_s"] == pytest.approx(8 * 4 * 2048 / answer["step_ns"] * 1e9)
+
+
+def test_the_outcome_is_an_ordinary_run(tmp_path: Path):
+    CliRunner().invoke(
+        predict_command,
+        [*COMMAND, "--tp", "2", "--pp", "2", "-o", str(tmp_path / "s")],
+        catch_exceptions=False,
+    )
+    study = Study.open(tmp_path / "s")
+    info = study.run_info()
+    again = get_backend(info.backend).run(study.experiment(info.id))
+    assert again.makespan_ns == study.result(info.id).makespan_ns
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--placement", "tp-dp"], "once each"),
+        (["--fsdp", "--zero", "1"], "Leave one of them out"),
+        (["--schedule", "interleaved"], "--interleave 2 or more"),
+        (["--pp", "5"], "needs 5 ranks"),
+    ],
+)
+def test_options_that_do_not_go_together_are_told(options: list[str], words: str):
+    with pytest.raises(UsageError, match=words):
+        CliRunner().invoke(predict_command, [*COMMAND, *options], catch_exceptions=False)
+
+
+def test_presets_of_nodes_have_any_number_of_them():
+    large = NetworkConfig.preset("hgx-h100-2048x8")
+    assert large.npus_count == (8, 2048)
+    assert large.bandwidth == HGX.bandwidth
+    with pytest.raises(ConfigError):
+        NetworkConfig.preset("hgx-h100-8x9")
+    with pytest.raises(ConfigError):
+        NetworkConfig.preset("tpu-v2-7x7")
