@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,9 +34,13 @@ def _whole(text: str) -> int:
 
 def _degree(name: str, help_text: str, default: int | None = 1) -> Callable[[Command], Command]:
     return click.option(
-        f"--{name}", metavar="N", callback=quantity(_whole), default=default, show_default=default is not None,
+        f"--{name}",
+        metavar="N",
+        callback=quantity(_whole),
+        default=default,
+        show_default=default is not None,
         help=help_text,
-    )  # fmt: skip
+    )
 
 
 def plan_options(command: Command) -> Command:
@@ -50,14 +55,14 @@ def plan_options(command: Command) -> Command:
         _degree("global-batch", "Sequences of a step. [default: 4 micro-batches a pipeline stage]", None),
         _degree("sequence", "Tokens of a sequence. [default: the model's]", None),
         click.option("--fsdp", is_flag=True, help="Shard weights over data parallelism; as --zero 3."),
-        click.option("--zero", type=click.IntRange(0, 3), help="Shard the optimizer (1), gradients (2), weights (3)."),
+        click.option("--zero", type=click.IntRange(0, 3), help="Shard optimizer, gradients (2), weights (3)."),
         click.option("--recompute", type=click.Choice(RECOMPUTATIONS), default="none", show_default=True),
         click.option("--schedule", type=click.Choice(SCHEDULES), help="Of the pipeline. [default: 1f1b]"),
         _degree("interleave", "Parts of the model on each pipeline stage (the schedule interleaved)."),
         click.option("--precision", help="Of computation. [default: the chip's]"),
         click.option("--sequence-parallel/--no-sequence-parallel", "sequence_parallel", default=None),
         click.option("--fused-attention/--no-fused-attention", "fused_attention", default=None),
-        click.option("--overlap/--no-overlap", "overlap", default=None, help="Gradients beside the backward pass."),
+        click.option("--overlap/--no-overlap", "overlap", default=None, help="Gradients with computation."),
         click.option("--placement", default="-".join(AXES), show_default=True, help="Axes, innermost first."),
     )):  # fmt: skip
         command = decorate(command)
@@ -90,8 +95,6 @@ def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None)
 
 def _with_habits(plan: Plan, chip: Chip, software: str, given: dict[str, Any]) -> Plan:
     """Return *plan* with what the software does by itself, where the options do not say."""
-    from dataclasses import replace  # noqa: PLC0415
-
     costs = chip.costs_of(software)
     names = ("sequence_parallel", "fused_attention", "overlap")
     chosen = {name: getattr(costs, name) if given[name] is None else given[name] for name in names}
@@ -176,7 +179,8 @@ def _print(prediction: Prediction) -> None:
     rows = [
         (
             "step",
-            f"{duration_text(prediction.step_ns)}   ({duration_text(low)} to {duration_text(high)}, nine of ten)",
+            f"{duration_text(prediction.step_ns)}; nine of ten like it take {duration_text(low)} to "
+            f"{duration_text(high)}",
         ),
         ("tokens/s", f"{prediction.tokens_per_s:,.0f}"),
         ("utilisation", f"{share_text(prediction.utilisation)} of {setting.plan.precision} peak"),

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Fit what operators cost on chips to measured training steps, and write it into runner/chips.
 
-``python scripts/fit_chips.py [--only CHIP]`` reads the steps of ``../shared/reference/training`` and nothing
-else. Each chip and software has up to a dozen costs with physical bounds. They minimise the relative errors of
-the closed form, small ones squared and large ones by their size, so that odd rows count less, and are held near
-what is usual where the steps say little. The errors of rows left out in turn (8 parts, twice), and of families
-(sizes of a model) left out as a whole, go into the files.
+``python scripts/fit_chips.py [--only CHIP]`` reads the steps of ``../shared/reference/training`` and
+nothing else. Each chip and software has up to a dozen costs with physical bounds. They minimise the
+relative errors of the closed form, small ones squared and large ones by their size, so that odd rows count
+less, and are held near what is usual where the steps say little. The errors of rows left out in turn (8
+parts, twice), and of families (sizes of a model) left out as a whole, go into the files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from chakrascope.runner.chips import Chip, Costs, Fit, LinkCosts, find_chip, lis
 from chakrascope.runner.prediction import Batch, Links, Setting, StepWork, coefficients, needed_ns, work_of
 
 CHIPS = Path(__file__).resolve().parent.parent / "runner" / "chips"
-# Where a fit starts and what it is held near: a cost, and by which factor (as a logarithm) it is free to move.
+# Where a fit starts and what it is held near: a cost, and by which factor (as a logarithm) it is free to
+# move.
 _USUAL: dict[str, float] = {
     "gemm": 0.75,
     "gemm_memory": 0.5,
@@ -60,8 +61,8 @@ class Task:
 
 
 _FSDP = {
-    "gemm": 0.5, "gemm_memory": 1, "attention": 1, "pointwise": 0.7, "layer_ns": 1, "host_ns": 1, "step_ns": 1,
-    "exposed": 1, "within_share": 0.2, "across_share": 0.2,
+    "gemm": 0.5, "gemm_memory": 1, "attention": 1, "pointwise": 0.7, "layer_ns": 1, "host_ns": 1,
+    "step_ns": 1, "exposed": 1, "within_share": 0.2, "across_share": 0.2,
 }  # fmt: skip
 _LLM_FOUNDRY = "mosaicml/llm-foundry 8c8dd48, scripts/train/benchmarking: MPT with FSDP"
 _RECIPES = "NVIDIA/dgxc-benchmarking v24.11.1 to v25.04, README tables"
@@ -76,7 +77,10 @@ TASKS = (
         habits={"fused_attention": False, "overlap": False, "sequence_parallel": False},
     ),
     Task("a100-40", "fsdp", "MPT FSDP a100-40", _LLM_FOUNDRY, _FSDP),
-    Task("a100-80", "fsdp", "MPT FSDP a100-80", _LLM_FOUNDRY, dict.fromkeys(_FSDP, 0.5), like=("a100-40", "fsdp")),
+    Task(
+        "a100-80", "fsdp", "MPT FSDP a100-80", _LLM_FOUNDRY, dict.fromkeys(_FSDP, 0.5),
+        like=("a100-40", "fsdp"),
+    ),
     Task("h100", "fsdp", "MPT FSDP h100", _LLM_FOUNDRY, _FSDP),
     Task(
         "h100", "megatron", "NVIDIA recipes megatron", f"{_RECIPES}: Llama 3 with NeMo",
@@ -128,8 +132,8 @@ def _save(chip: Chip, software: str, costs: Costs) -> None:
     fit = costs.fit
     if fit.rows and fit.unseen_mean is not None and fit.unseen_median is not None and fit.mean is not None:
         print(
-            f"{chip.name} {software}: {fit.rows} rows, fitted {fit.mean:.2%}, unseen {fit.unseen_mean:.2%} (median "
-            f"{fit.unseen_median:.2%}), families left out {fit.left_out_mean or 0:.2%}"
+            f"{chip.name} {software}: {fit.rows} rows, fitted {fit.mean:.2%}, unseen {fit.unseen_mean:.2%} "
+            f"(median {fit.unseen_median:.2%}), families left out {fit.left_out_mean or 0:.2%}"
         )
 
 
@@ -159,7 +163,7 @@ def fitted_costs(task: Task, chip: Chip, steps: Sequence[Step]) -> Costs:
     return replace(costs, fit=_summary(task, chip, [*common, *eighth], errors, unseen, left_out))
 
 
-def _summary(
+def _summary(  # noqa: PLR0917 - the parts of a fit
     task: Task,
     chip: Chip,
     steps: Sequence[Step],

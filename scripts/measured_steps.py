@@ -13,7 +13,8 @@ from chakrascope.runner import NetworkConfig
 
 TRAINING = Path(__file__).resolve().parent.parent.parent / "shared" / "reference" / "training"
 GIB = 1 << 30
-# Bytes per second and direction of a GPU within its node and between nodes, as the sources of the rows have it.
+# Bytes per second and direction of a GPU within its node and between nodes, as the sources of the rows have
+# it.
 FABRICS = {
     "a100-800": (300e9, 12.5e9, 8),
     "a100-1600": (300e9, 25e9, 8),
@@ -145,8 +146,9 @@ _GPT5B = Transformer(
 
 
 def recipe_steps(folder: Path = TRAINING) -> Iterator[Step]:
-    """Yield NVIDIA's recipes whose model and parallelism are known; those of a later release that repeat
-    an earlier one's figure are the same measurement.
+    """Yield NVIDIA's recipes whose model and parallelism are known.
+
+    Rows of a later release that repeat an earlier one's figure are the same measurement.
     """
     seen = set()
     for row in _rows(folder / "dgxc_benchmarking.csv"):

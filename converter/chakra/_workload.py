@@ -35,8 +35,8 @@ class Workload:
     Rank *r* runs ``graphs[program_of_rank[r]]``. *groups* maps a positive id to its global ranks in ring
     order; group 0 is always all ranks and never listed. With *representative_of_rank* only the ranks that
     it names have graphs, and only their groups are listed: each of the others does what its representative
-    does, with the ranks that stand to it as that one's peers do to that one. A workload is not changed once made
-    (`dataclasses.replace` makes another). Workloads are equal if all they hold is; they have no hash.
+    does, with the ranks that stand to it as that one's peers do to that one. A workload is not changed once
+    made (`dataclasses.replace` makes another). Workloads are equal if all they hold is; they have no hash.
     """
 
     graphs: tuple[Graph, ...]
@@ -241,13 +241,17 @@ def _load_representatives(prefix: Path, metadata: dict[str, Any]) -> np.ndarray 
     try:
         pairs = [(int(rank), int(length)) for rank, length in runs]
         alike = np.repeat([rank for rank, _ in pairs], [length for _, length in pairs]).astype(np.int32)
-        if len(alike) == 0 or not np.array_equal(alike[alike], alike):
-            raise ValueError("a rank stands for others and not for itself")
+        stands_for_itself = np.array_equal(alike[alike], alike)
     except (TypeError, ValueError, IndexError) as error:
         path = _beside(prefix, ".workload.json")
         raise WorkloadFormatError(
             f"{path} is damaged: its 'representatives' cannot be read ({error}). Write the workload again."
         ) from error
+    if len(alike) == 0 or not stands_for_itself:
+        raise WorkloadFormatError(
+            f"{_beside(prefix, '.workload.json')} is damaged: a rank stands for others and not for itself. "
+            "Write the workload again."
+        )
     return alike
 
 

@@ -25,9 +25,9 @@ class Fit:
     *data* names the measurements, *rows* how many there were. Errors are relative to the measurement:
     *mean*, *median* and *worst* of what was fitted, *unseen_mean* and *unseen_median* of rows left out of
     the fit in turn, *left_out_mean* where all rows of a model were. Nine of ten rows left out took *low* to
-    *high* times what was predicted. *utilisation* is the median share of the peak that the rows reached by the
-    operations a model needs. Costs that were fitted on nothing say in *data* where they come from, and have 0
-    *rows*.
+    *high* times what was predicted. *utilisation* is the median share of the peak that the rows reached by
+    the operations a model needs. Costs that were fitted on nothing say in *data* where they come from, and
+    have 0 *rows*.
     """
 
     data: str
@@ -47,14 +47,14 @@ class Fit:
 class Costs:
     """What classes of operators cost on a chip with one software.
 
-    *gemm* and *attention* are shares of the peak, by precision (``default`` for those not named), *pointwise*
-    of the memory bandwidth. *gemm_memory* is how much of the time to move the operands of a matrix product
-    once comes on top of its operations, so that thin ones are slow. *layer_ns* is what each layer takes in each pass beside that (starting kernels
-    and the software round them), *host_ns* what the host takes for it, beside the chip. *step_ns* is once a
-    step. *exposed* is the share of a collective beside computation that slows the computation down by as
-    much. *within_node* and *across_nodes* are what collectives reach on the links of a node and between
-    nodes. The software by itself has *fused_attention*, *overlap* of gradients with the backward pass, and
-    *sequence_parallel* regions.
+    *gemm* and *attention* are shares of the peak, by precision (``default`` for those not named),
+    *pointwise* of the memory bandwidth. *gemm_memory* is how much of the time to move the operands of a
+    matrix product once comes on top of its operations, so that thin ones are slow. *layer_ns* is what each
+    layer takes in each pass beside that (starting kernels and the software round them), *host_ns* what the
+    host takes for it, beside the chip. *step_ns* is once a step. *exposed* is the share of a collective
+    beside computation that slows the computation down by as much. *within_node* and *across_nodes* are what
+    collectives reach on the links of a node and between nodes. The software by itself has
+    *fused_attention*, *overlap* of gradients with the backward pass, and *sequence_parallel* regions.
     """
 
     gemm: Mapping[str, float]

@@ -23,7 +23,7 @@ def list_presets(kind: str = "network") -> list[str]:
 
 
 def preset_of_nodes(name: str) -> tuple[int, str] | None:
-    """Return how many nodes *name* (``hgx-h100-64x8``) means, and the preset that has some; None if none has."""
+    """Return how many nodes *name* (``hgx-h100-64x8``) means, and a preset that has some, or None."""
     found = _NODES.fullmatch(name)
     if found is None or int(found["nodes"]) < 2:
         return None

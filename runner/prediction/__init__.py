@@ -7,6 +7,7 @@ from ._links import predicted_system as predicted_system
 from ._links import reached_network as reached_network
 from ._predict import Prediction as Prediction
 from ._predict import Setting as Setting
+from ._predict import experiment_of as experiment_of
 from ._predict import needed_ns as needed_ns
 from ._predict import predict as predict
 from ._predict import software_of as software_of
@@ -26,6 +27,7 @@ __all__ = [
     "Setting",
     "StepWork",
     "coefficients",
+    "experiment_of",
     "needed_ns",
     "predict",
     "predicted_system",

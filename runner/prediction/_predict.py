@@ -20,7 +20,7 @@ from ..config import NetworkConfig
 from ._links import Links, predicted_system, reached_network
 from ._prices import ChipPrices
 
-__all__ = ["Prediction", "Setting", "needed_ns", "predict", "software_of"]
+__all__ = ["Prediction", "Setting", "experiment_of", "needed_ns", "predict", "software_of"]
 
 _ASSUMED = (0.65, 1.5)  # of costs that were fitted on nothing
 _WIDER = 1.5  # per part of the plan that no measured row has
@@ -129,11 +129,11 @@ class Prediction:
             f"{_WORDS.get(row.key, row.key)} {share_text(row.duration_ns / total)}"
             for row in kinds.head(3).itertuples()
         )
-        most = operators.iloc[0]
-        return f"{text} of the critical path; most of all {most['key']} {share_text(most['duration_ns'] / total)}"
+        key, duration = operators["key"].iloc[0], operators["duration_ns"].iloc[0]
+        return f"{text} of the critical path; most of all {key} {share_text(duration / total)}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return what programs read: the step and its range, speed, memory, what bounds it, and assumptions."""
+        """Return what programs read: step and range, speed, memory, what bounds it, and assumptions."""
         low, high = self.range_ns
         return {
             "step_ns": self.step_ns,
@@ -218,7 +218,7 @@ def unmeasured(setting: Setting) -> list[str]:
 
 
 def uncertainty(setting: Setting) -> tuple[float, float]:
-    """Return by how much less and more a step like it takes, by the errors of the costs where they were left out."""
+    """Return by how much less and more a step like it takes, by the errors of steps left out of the fit."""
     fit = setting.costs.fit
     low, high = (fit.low, fit.high) if fit.low and fit.high else _ASSUMED
     wider = _WIDER ** len(unmeasured(setting))
@@ -232,10 +232,11 @@ def assumptions(setting: Setting) -> list[str]:
     measured = f"fitted on {fit.rows} measured steps ({fit.data})" if fit.rows else fit.data
     said = [
         f"Costs of operators are those of '{setting.software}' on {setting.chip.title}, {measured}",
-        f"Collectives reach {within} of the bandwidth within a node and {across} across nodes; those of ranks "
-        "in several nodes run within the nodes first, then between them",
-        f"Ranks are placed {', '.join(plan.placement)} from the innermost, {setting.network.npus_count[0]} a node",
-        "Ranks of a pipeline stage do the same at the same time: no stragglers, no failures, no reading of data",
+        f"Collectives reach {within} of the bandwidth within a node and {across} across nodes; those of "
+        "ranks in several nodes run within the nodes first, then between them",
+        f"Ranks are placed {', '.join(plan.placement)} from the innermost, "
+        f"{Links.of(setting.network).node_size} a node",
+        "Ranks of a pipeline stage do the same at the same time: no stragglers, no failures, no data to read",
         f"Sequences have {plan.sequence or setting.model.sequence} tokens, all of them used",
     ]
     if plan.pp > 1 and setting.model.layers % (plan.pp * plan.chunks):

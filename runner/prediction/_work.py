@@ -90,7 +90,7 @@ def work_of(model: Transformer, plan: Plan, links: Links) -> StepWork:
         if key not in known:
             known[key] = _stage_work(model, plan, links, stage)
         rows.append(known[key])
-    parts = [np.stack([row[place] for row in rows]) for place in range(4)]
+    stages, beside, data, end = (np.stack([row[place] for row in rows]) for place in range(4))
     message = np.zeros(len(AMOUNTS))
     if plan.pp > 1:
         size = _message_bytes(model, plan)
@@ -98,8 +98,17 @@ def work_of(model: Transformer, plan: Plan, links: Links) -> StepWork:
         speed, latency = links.figures("across" if across else "within")
         message[_PLACE["across_ns" if across else "within_ns"]] = size / speed
         message[_PLACE["hops_ns"]] = latency
-    bubbles = plan.schedule == "zero-bubble"
-    return StepWork(plan.micro_batches, plan.chunks, bubbles, *parts, message, plan.overlap and plan.zero < 2)
+    return StepWork(
+        micro_batches=plan.micro_batches,
+        chunks=plan.chunks,
+        zero_bubble=plan.schedule == "zero-bubble",
+        stages=stages,
+        beside=beside,
+        data=data,
+        end=end,
+        message=message,
+        hidden=plan.overlap and plan.zero < 2,
+    )
 
 
 def _kind(model: Transformer, plan: Plan, stage: int) -> tuple[Any, ...]:
@@ -211,7 +220,7 @@ class Batch:
         self._hidden = np.repeat([work.hidden for work in works], self._count)
 
     def step_ns(self, price: Floats, host_ns: float, rest_ns: float, exposed: float) -> Floats:
-        """Return the time of each step: *price* as `coefficients` has it, and the other figures of `Costs`."""
+        """Return the time of each step: *price* as `coefficients` has it, and other figures of `Costs`."""
         transfers = price.copy()
         transfers[[_PLACE["starts_within"], _PLACE["starts_across"], _PLACE["hops_ns"]]] = 0
         # What is within nodes runs beside what is between them, of another layer.

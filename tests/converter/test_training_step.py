@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chakrascope.converter import NodeType, Workload
+from chakrascope.converter import CollectiveType, NodeType, Workload
 from chakrascope.converter.generate.models import (
     SCHEDULES,
     Exchange,
@@ -30,7 +30,6 @@ from chakrascope.converter.generate.models import (
     spread,
     training_step,
 )
-from chakrascope.converter import CollectiveType
 from chakrascope.errors import UsageError
 from chakrascope.runner import NetworkConfig, simulate
 from chakrascope.runner.prediction import predicted_system
@@ -87,8 +86,8 @@ def test_every_model_can_be_trained_on_one_rank(name: str):
 def test_a_hugging_face_config_gives_the_sizes(tmp_path: Path):
     config = {
         "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
-        "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 8192,
-        "tie_word_embeddings": False,
+        "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256,
+        "max_position_embeddings": 8192, "tie_word_embeddings": False,
     }  # fmt: skip
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))

@@ -146,7 +146,7 @@ class Stage:
             last = [self._phase(block, exchange, step, where, last, lane)]
         return last[-1] if last else -1
 
-    def _phase(
+    def _phase(  # noqa: PLR0917 - as exchange
         self, block: Block, exchange: Exchange, step: Phase, where: Spread, waits: Sequence[int], lane: int
     ) -> int:
         split = min(where) > 1 and exchange.kind is not CollectiveType.ALL_TO_ALL

@@ -28,7 +28,9 @@ def _mpt(layers: int, hidden: int, heads: int) -> dict[str, Any]:
     return {"layers": layers, "hidden": hidden, "heads": heads, "ffn": 4 * hidden, **_MPT}
 
 
-def _llama(layers: int, hidden: int, heads: int, kv_heads: int, ffn: int, vocab: int, **more: Any) -> Any:
+def _llama(  # noqa: PLR0917 - in the order of the models' tables
+    layers: int, hidden: int, heads: int, kv_heads: int, ffn: int, vocab: int, **more: Any
+) -> Any:
     sizes = {"layers": layers, "hidden": hidden, "heads": heads, "kv_heads": kv_heads, "ffn": ffn}
     return {**sizes, "vocab": vocab, "sequence": 4096, "gated": True, **more}
 

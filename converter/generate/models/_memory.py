@@ -94,7 +94,8 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str 
     if recompute == "selective" and plan.fused_attention:
         products = 2 + heads + wide / hidden * (model.matrices - 1) + 1
         return tokens * hidden * 2 * products * (kept if tp > 1 else 1)
-    # Norms and positions in single precision; fused attention comes without dropout, whose masks are two bytes.
+    # Norms and positions in single precision; fused attention comes without dropout, whose masks are two
+    # bytes.
     eager = _is_eager(plan) and not model.learned_positions
     whole = 16.0 if eager else 8.0 if plan.fused_attention else 10.0
     split = 2 * heads + 2 * wide / hidden * (4 if model.gated else 2)

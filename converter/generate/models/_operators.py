@@ -20,9 +20,9 @@ _BACKWARD = {"gemm": 2.0, "attention": 2.0, "flash": 2.5, "pointwise": 2.0}
 class Operator:
     """One operator, or several of a kind, of a rank.
 
-    *kind* is ``gemm``, ``attention`` (the whole of it, scores in memory), ``flash`` (fused), ``pointwise`` or
-    ``overhead`` (what each layer takes beside its work). *flops* and *moved_bytes* are its work; of an overhead,
-    *flops* is for how many passes over the layer it stands.
+    *kind* is ``gemm``, ``attention`` (the whole of it, scores in memory), ``flash`` (fused), ``pointwise``
+    or ``overhead`` (what each layer takes beside its work). *flops* and *moved_bytes* are its work; of an
+    overhead, *flops* is for how many passes over the layer it stands.
     """
 
     name: str

@@ -190,7 +190,7 @@ class Passes:
                 node = self._gradient(block, name, params, axes, [block.last], f"layers.{layer}")
                 block.open.append(node)
 
-    def _gradient(
+    def _gradient(  # noqa: PLR0917 - what is reduced, and where
         self, block: Block, name: str, params: float, axes: tuple[str, ...], waits: Sequence[int], module: str
     ) -> int:
         kind = CollectiveType.REDUCE_SCATTER if self.plan.zero else CollectiveType.ALL_REDUCE
@@ -206,7 +206,7 @@ class Passes:
         return (self.model.layer_params(layer) - experts) / self.plan.tp
 
     def _unit_params(self, layer: int) -> float:
-        """Return the parameters that are gathered with *layer*, those in front of or behind the layers too."""
+        """Return the parameters gathered with *layer*, those in front of or behind the layers too."""
         params = self._shared_params(layer)
         if layer == 0:
             params += self.model.embedding_params / self.plan.tp

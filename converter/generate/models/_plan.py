@@ -1,4 +1,4 @@
-"""How a model is trained: degrees of parallelism, batches, recomputation, schedule; and which rank does what."""
+"""How a model is trained: parallelism, batches, recomputation, schedule; and which rank does what."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ class Plan:
     def group(self, rank: int, *axes: str) -> tuple[int, ...]:
         """Return the ranks that differ from *rank* along *axes* only, in the order of their numbers.
 
-        Beside the axes of a plan there are ``ep``, the ranks that share experts (neighbours along ``dp``), and
-        ``edp``, those that have the same experts.
+        Beside the axes of a plan there are ``ep``, the ranks that share experts (neighbours along ``dp``),
+        and ``edp``, those that have the same experts.
         """
         place = self.place_of(rank)
         origin, steps = rank, []
@@ -106,7 +106,7 @@ class Plan:
         return tuple(sorted(origin + sum(step) for step in itertools.product(*steps)))
 
     def _line(self, place: Rank, axis: str) -> tuple[int, int, int]:
-        """Return how far neighbours along *axis* are apart, how many there are, and which of them stands at *place*."""
+        """Return how far neighbours along *axis* are apart, how many they are, and which is at *place*."""
         if axis == "ep":
             return self.strides["dp"], self.ep, place.dp % self.ep
         if axis == "edp":
@@ -135,14 +135,14 @@ class Plan:
         if self.global_batch % per_step:
             near = max(1, round(self.global_batch / per_step)) * per_step
             raise UsageError(
-                f"A global batch of {self.global_batch} cannot be cut into micro-batches of {self.micro_batch} "
-                f"on {self.dp} data-parallel ranks, which take {per_step} sequences at a time. Next: "
-                f"--global-batch {near}, or another --micro-batch or --dp."
+                f"A global batch of {self.global_batch} cannot be cut into micro-batches of "
+                f"{self.micro_batch} on {self.dp} data-parallel ranks, which take {per_step} sequences at "
+                f"a time. Next: --global-batch {near}, or another --micro-batch or --dp."
             )
         if self.schedule == "interleaved" and self.micro_batches % self.pp:
             raise UsageError(
                 f"The interleaved schedule needs a multiple of --pp {self.pp} micro-batches, and there are "
-                f"{self.micro_batches}. Next: change --global-batch or --micro-batch, or leave out --interleave."
+                f"{self.micro_batches}. Next: change --global-batch, or leave out --interleave."
             )
 
     def _check_model(self, model: Transformer) -> None:

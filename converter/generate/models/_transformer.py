@@ -13,12 +13,13 @@ __all__ = ["Transformer"]
 class Transformer:
     """A decoder of identical layers, or an encoder if it is not *causal*.
 
-    Heads have *head_size* (by default hidden / heads); *kv_heads* fewer keys and values. A *gated* feed-forward
-    part has three matrices instead of two. With *experts*, layers after the first *dense_layers* have that
-    many feed-forward parts of *expert_ffn*, *top_k* of which each token uses beside *shared_experts*. With
-    *kv_rank*, attention is latent (DeepSeek): keys and values come from so many numbers a token, queries
-    from *query_rank*, with *rope_size* more per head. *classes* replaces the vocabulary at the end of a vision
-    transformer, which has none at the front. *loss_bytes* is what the loss keeps of each logit. Raises `UsageError` for sizes that cannot be.
+    Heads have *head_size* (by default hidden / heads); *kv_heads* fewer keys and values. A *gated* feed-
+    forward part has three matrices instead of two. With *experts*, layers after the first *dense_layers*
+    have that many feed-forward parts of *expert_ffn*, *top_k* of which each token uses beside
+    *shared_experts*. With *kv_rank*, attention is latent (DeepSeek): keys and values come from so many
+    numbers a token, queries from *query_rank*, with *rope_size* more per head. *classes* replaces the
+    vocabulary at the end of a vision transformer, which has none at the front. *loss_bytes* is what the
+    loss keeps of each logit. Raises `UsageError` for sizes that cannot be.
     """
 
     name: str
