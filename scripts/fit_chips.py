@@ -151,7 +151,7 @@ def fitted_costs(task: Task, chip: Chip, steps: Sequence[Step]) -> Costs:
     if eighth:
         ratio = chip.peak(chip.precision) / chip.peak("fp8")
         first = {**costing, "gemm": costing["gemm"] * 0.75, "attention": costing["attention"] * ratio}
-        other = _Problem(chip, eighth, first, {"gemm": 1.0})
+        other = _Problem(chip, eighth, first, {"gemm": 1.0, "attention": 1.0})
         found = other.fit(range(len(eighth)))
         errors, unseen = np.append(errors, other.errors(found)), np.append(unseen, other.unseen())
         left_out = np.append(left_out, other.left_out())

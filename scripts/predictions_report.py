@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Write docs/predictions.md: every measured training step against what `predict` says, and a picture.
 
-``python scripts/predictions_report.py [-o FOLDER]`` predicts each step of ``../shared/reference/training`` with
-the costs as they stand in ``runner/chips``, by simulating it; nothing is fitted here. Beside it stands what a
-constant utilisation says, the median of the same rows.
+``python scripts/predictions_report.py [-o FOLDER]`` predicts each step of ``../shared/reference/training``
+with the costs as they stand in ``runner/chips``, by simulating it; nothing is fitted here. Beside it stands
+what a constant utilisation says, the median of the same rows.
 """
 
 from __future__ import annotations
@@ -68,26 +68,27 @@ def page(rows: Sequence[Row]) -> str:
     """Return the whole page."""
     return "\n".join([
         "# Predicted and measured training steps", "",
-        f"`chakrascope predict` on {len(rows)} training steps that others measured and published, all of them, as "
-        "`scripts/predictions_report.py` writes this page. The costs of operators are those of the chip files in "
-        "`runner/chips`, which `scripts/fit_chips.py` fitted on these very rows; so the first error below is that "
-        "of the fit. What counts is the second one: rows left out of the fit in turn (eight parts, twice), and the "
-        "third: all rows of a model size or recipe left out.", "",
+        f"`chakrascope predict` on {len(rows)} training steps that others measured and published, all of "
+        "them, as `scripts/predictions_report.py` writes this page. The costs of operators are those of the "
+        "chip files in `runner/chips`, which `scripts/fit_chips.py` fitted on these very rows; so the first "
+        "error below is that of the fit. What counts is the second one: rows left out of the fit in turn (eight "
+        "parts, twice), and the third: all rows of a model size or recipe left out.", "",
         *_overview(rows), "",
         "![predicted against measured](images/predictions.svg)", "",
-        f"An odd row is one that is more than {ODD:.0%} off. Constant utilisation is the median of the same rows, "
-        "so it is as good as it can be.", "",
+        f"An odd row is one that is more than {ODD:.0%} off. Constant utilisation is the median of the same "
+        "rows, so it is as good as it can be.", "",
         "## By parallelism", "", *_parallelism(rows), "",
         "## Which configuration is best", "", *_best(rows), "",
         "## Odd rows", "",
-        "Clusters have bad days, and neighbours in the tables contradict some of these rows.", "", *_odd(rows), "",
+        "Clusters have bad days, and neighbours in the tables contradict some of these rows.", "",
+        *_odd(rows), "",
         "## What is not modelled", "", *_missing(), "",
         "## Every row", "", *_every(rows), "",
     ])  # fmt: skip
 
 
 def _overview(rows: Sequence[Row]) -> Iterator[str]:
-    yield "| steps | rows | fitted | unseen rows (median) | unseen families | without odd rows | constant utilisation |"
+    yield "| steps | rows | fitted | unseen rows (median) | unseen families | without odd | constant utilisation |"
     yield "|---|---|---|---|---|---|---|"
     for data, part in _by(rows, lambda row: row.step.data).items():
         fit = find_chip(part[0].step.chip).costs_of(part[0].step.software).fit
@@ -123,8 +124,10 @@ def _kind(row: Row) -> str:
 
 def _best(rows: Sequence[Row]) -> Iterator[str]:
     """Yield what the configuration that is predicted to be best costs, against the best measured."""
-    yield "Of the configurations measured for the same model, batch and ranks, how long the one predicted to be best "
-    yield "takes, relative to the one that was."
+    yield (
+        "Of the configurations measured for the same model, batch and ranks, how long the one predicted to be "
+        "best takes, relative to the one that was."
+    )
     yield ""
     yield "| model | ranks | configurations | predicted best | relative |"
     yield "|---|---|---|---|---|"
@@ -152,9 +155,9 @@ def _odd(rows: Sequence[Row]) -> Iterator[str]:
 def _missing() -> Iterator[str]:
     for line in (
         "Stragglers, failures, and reading data; the range of a prediction holds the usual scatter.",
-        "Memory that runs short: allocators that give up and start again make some rows slower than predicted.",
+        "Memory that runs short: allocators that start again make some rows slower than predicted.",
         "Skew between experts, sequences of unequal length, and the padding of batches.",
-        "The exchange of gradients of embeddings that the first and last stage share, and dropout's random numbers.",
+        "The exchange of gradients of embeddings that the first and last stage share.",
         "Contention of several collectives for a link; take `--all-ranks --backend flow` for that.",
         "State-space layers (Mamba) and what only one vendor's compiler does.",
     ):
