@@ -26,6 +26,8 @@ from ..readers import (
     RankTraces,
     Threads,
     communications,
+    issuing,
+    lost_communications,
     read_device_trace,
     read_host_trace,
     read_linked,
@@ -214,6 +216,7 @@ def _host_graph(
             f"{traces.device_path}: rank {traces.rank} ran no operator in the chosen step. Its clock and its "
             "manifest may disagree; choose another step or capture again."
         )
+    _refuse_lost_communications(traces, ops)
     comms = communications(ops, host, groups, flights_of(traces), opened.last_entries)
     rank = traces.rank if opened.stated_rank < 0 else opened.stated_rank
     comms, told = with_told_groups(comms, rank, groups, world_size)
@@ -236,12 +239,23 @@ def _left_out(events: Events, own: np.ndarray, window: Window, texts: Sequence[s
 
 def _unknown(ops: Ops, comms: Sequence[Communication]) -> list[str]:
     """Return what the traces do not tell of the communications among *ops*."""
-    if int(which(ops.trace.texts, COMM_OPS.__contains__)[ops.name].sum()) == len(comms):
+    if len(issuing(ops)) == len(comms):
         return []
     return [
         "the traces do not tell what some communications move: they are left as computation of their "
         "measured time, which no network changes"
     ]
+
+
+def _refuse_lost_communications(traces: RankTraces, ops: Ops) -> None:
+    """Raise `TraceError` if operators communicate in a way that would be lost: the job would seem faster."""
+    lost = lost_communications(ops)
+    if lost:
+        raise TraceError(
+            f"{traces.device_path}: rank {traces.rank} communicates by {', '.join(lost)}, which chakrascope "
+            "does not know, so the graph would lack it. Use another collective in the script, or report the "
+            "operator."
+        )
 
 
 def _refuse_lost_device(traces: RankTraces, trace: DeviceTrace, host: HostTrace) -> None:

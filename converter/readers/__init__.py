@@ -7,6 +7,8 @@ from ._archives import unpacked as unpacked
 from ._collectives import COMM_OPS as COMM_OPS
 from ._collectives import Communication as Communication
 from ._collectives import communications as communications
+from ._collectives import issuing as issuing
+from ._collectives import lost_communications as lost_communications
 from ._file_kinds import kind_of as kind_of
 from ._file_kinds import stated_rank as stated_rank
 from ._file_names import common_name as common_name
@@ -89,7 +91,9 @@ __all__ = [
     "host_ranks",
     "is_communication",
     "is_of_one_rank",
+    "issuing",
     "kind_of",
+    "lost_communications",
     "parameters",
     "peer_to_peer",
     "read_device_trace",

@@ -15,7 +15,15 @@ from ._flight_record import Entry, Flight
 from ._host_trace import HostOp, HostTrace, tensors
 from ._timeline import Op, Ops
 
-__all__ = ["COMM_OPS", "Communication", "communications", "shared_out", "split_bytes"]
+__all__ = [
+    "COMM_OPS",
+    "Communication",
+    "communications",
+    "issuing",
+    "lost_communications",
+    "shared_out",
+    "split_bytes",
+]
 
 _GLOO = "gloo:"
 _BARRIER_BYTES = 64
@@ -68,9 +76,29 @@ COMM_OPS: Mapping[str, CommOp] = {
     "c10d::recv_": CommOp(NodeType.COMM_RECV, None, 0),
 }
 
+# Functional collectives issue those above, but with fake tensors, which never get that far.
+_FUNCTIONAL = "_c10d_functional::"
+_FUNCTIONAL_OPS: Mapping[str, CommOp] = {
+    _FUNCTIONAL + name: _collective(kind, 0)
+    for names, kind in (
+        (("all_reduce", "all_reduce_", "all_reduce_coalesced"), CollectiveType.ALL_REDUCE),
+        (("all_reduce_coalesced_",), CollectiveType.ALL_REDUCE),
+        (("all_gather_into_tensor", "all_gather_into_tensor_coalesced"), CollectiveType.ALL_GATHER),
+        (("all_gather_into_tensor_out",), CollectiveType.ALL_GATHER),
+        (("reduce_scatter_tensor", "reduce_scatter_tensor_coalesced"), CollectiveType.REDUCE_SCATTER),
+        (("reduce_scatter_tensor_out",), CollectiveType.REDUCE_SCATTER),
+        (("all_to_all_single",), CollectiveType.ALL_TO_ALL),
+        (("broadcast", "broadcast_"), CollectiveType.BROADCAST),
+    )
+    for name in names
+}
+_SPECS = {**COMM_OPS, **_FUNCTIONAL_OPS}
+# Operators of these libraries that move nothing between ranks.
+_LIBRARIES = ("c10d::", _FUNCTIONAL, "c10d_functional::")
+_LOCAL = frozenset({"wait_tensor", "_wrap_tensor_autograd", "_allow_inflight_collective_as_graph_input"})
 
 # Where operators list the rows of their input for each member, and those with a tensor for each.
-_INPUT_SPLITS = {"c10d::alltoall_base_": 4}
+_INPUT_SPLITS = {"c10d::alltoall_base_": 4, "_c10d_functional::all_to_all_single": 2}
 _LISTED = frozenset({"c10d::alltoall_", "c10d::reduce_scatter_"})
 
 
@@ -124,7 +152,7 @@ def communications(
         record = host.operator(op.record_id)
         if record is None:
             continue
-        spec = COMM_OPS[op.name]
+        spec = _SPECS[op.name]
         is_p2p = spec.collective is None
         flight = in_order[is_p2p].get(op.record_id) or _flight(op, flights_of[is_p2p])
         group = _group(index, ops, host, groups, flight)
@@ -160,8 +188,7 @@ class _Ends(msgspec.Struct, frozen=True):
         communicates = which(texts, COMM_OPS.__contains__)
         # Those of the whole trace: the last annotations of a window end where the next step's records begin.
         records = np.sort(events.record_id[communicates[events.name] & events.is_operator])
-        issuing = np.flatnonzero(communicates[ops.name])
-        return cls(issuing, records, own.record_id[order], own.end_ns[order])
+        return cls(issuing(ops), records, own.record_id[order], own.end_ns[order])
 
     def measured(self, op: Op) -> int:
         """Return when the communication of *op* ended: its last annotation before the next one's record."""
@@ -171,8 +198,42 @@ class _Ends(msgspec.Struct, frozen=True):
         return int(self.end_ns[first:last].max(initial=-1)) if last > first else op.end_ns
 
 
+def issuing(ops: Ops) -> np.ndarray:
+    """Return the operators that issue a communication, in order.
+
+    A functional collective does if none inside it does; fake tensors record it twice, inside itself.
+    """
+    plain = np.flatnonzero(which(ops.trace.texts, COMM_OPS.__contains__)[ops.name])
+    functional = np.flatnonzero(which(ops.trace.texts, _FUNCTIONAL_OPS.__contains__)[ops.name])
+    alone = functional[~_encloses(ops, np.union1d(plain, functional))[functional]]
+    return np.union1d(plain, alone)
+
+
+def _encloses(ops: Ops, inner: np.ndarray) -> np.ndarray:
+    """Return of each of *ops* whether one of the operators *inner* is inside it."""
+    around = np.zeros(len(ops), dtype=bool)
+    while len(inner):
+        outer = np.unique(ops.parent[inner])
+        inner = outer[outer >= 0]
+        inner = inner[~around[inner]]
+        around[inner] = True
+    return around
+
+
+def lost_communications(ops: Ops) -> list[str]:
+    """Return the names of those among *ops* that communicate in a way nobody here knows."""
+    known = issuing(ops)
+    lost = which(ops.trace.texts, _may_communicate)[ops.name] & ~_encloses(ops, known)
+    lost[known] = False
+    return sorted({ops[index].name for index in np.flatnonzero(lost).tolist()})
+
+
+def _may_communicate(name: str) -> bool:
+    return name.startswith(_LIBRARIES) and name not in COMM_OPS and name.rpartition("::")[2] not in _LOCAL
+
+
 def _communication(index: int, op: Op, record: HostOp, group: tuple[int, ...], end_ns: int) -> Communication:
-    spec = COMM_OPS[op.name]
+    spec = _SPECS[op.name]
     sized = tensors(_argument(record.inputs, spec.sized_by)) if spec.sized_by >= 0 else []
     if not sized and spec.sized_by >= 0:
         sized = tensors(record.inputs)
@@ -201,7 +262,8 @@ def _members(record: HostOp, comm: Communication) -> int:
         return len(comm.splits)
     if comm.spec.collective not in (CollectiveType.ALL_GATHER, CollectiveType.REDUCE_SCATTER):
         return 0
-    sizes = [sum(t.size_bytes for t in tensors(_argument(record.inputs, place))) for place in (0, 1)]
+    moved = [record.inputs[:1], record.outputs] if record.name in _FUNCTIONAL_OPS else record.inputs[:2]
+    sizes = [sum(t.size_bytes for t in tensors(each)) for each in moved]
     small, large = sorted(sizes)
     return large // small if small and large % small == 0 else 0
 
@@ -211,7 +273,7 @@ def split_bytes(record: HostOp) -> tuple[int, ...]:
 
     `_INPUT_SPLITS` tells the rows of its input for each member, others have a tensor for each.
     """
-    moved = tensors(_argument(record.inputs, 1))
+    moved = tensors(_argument(record.inputs, 0 if record.name in _FUNCTIONAL_OPS else 1))
     place = _INPUT_SPLITS.get(record.name)
     if place is not None:
         return shared_out(sum(tensor.size_bytes for tensor in moved), _argument(record.inputs, place))
@@ -249,10 +311,10 @@ def _group(
     argument), else the flight record.
     """
     name: str | None = None
-    outer = ops[index].parent
+    outer = index
     while name is None and outer >= 0:
         record = host.operator(ops[outer].record_id)
-        if record is not None and record.name.startswith("_c10d_functional::"):
+        if record is not None and record.name.startswith(_FUNCTIONAL):
             name = next((str(value) for value in reversed(record.inputs) if isinstance(value, str)), None)
         outer = ops[outer].parent
     return groups.get(name or (flight.process_group[0] if flight is not None else ""))

@@ -57,3 +57,32 @@ def test_a_data_parallel_job_of_512_ranks_needs_one_process(tmp_path, script, ru
     assert (workload.num_ranks, len(workload.graphs)) == (512, 1)
     # 8*8 + 8 + 8 + 1 parameters of 4 bytes
     assert collectives(workload, 511) == {(CollectiveType.ALL_REDUCE, 324, ())}
+
+
+TENSOR_PARALLEL = """
+import torch
+from torch import distributed as dist, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+dist.init_process_group("gloo")
+mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tp",))
+with FakeTensorMode():
+    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64))
+    model = parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(5):
+        x = torch.randn(32, 64, requires_grad=True)
+        model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_no_functional_collective_of_fake_tensors_is_lost(tmp_path, script, run_trace):
+    done = run_trace(sys.executable, script("", start=TENSOR_PARALLEL), fake_world=8, warmup=2, steps=1)
+    assert done.returncode == 0, done.stderr
+    workload = convert(TraceSet.load(tmp_path / "out").path)
+    nodes = workload.graphs[0].nodes
+    assert nodes["comm_type"][nodes["comm_type"] >= 0].tolist() == [CollectiveType.ALL_REDUCE] * 2
+    assert collectives(workload, 7) == {(CollectiveType.ALL_REDUCE, 32 * 64 * 4, ())}
