@@ -1,6 +1,6 @@
 """From captured traces to Chakra graphs: readers, linking, dependencies and the ``.et`` codec."""
 
-from .building import convert, convert_files, convert_logs
+from .building import convert, convert_files, convert_logs, script_workload
 from .chakra import (
     EDGE_COLUMNS,
     NODE_COLUMNS,
@@ -50,5 +50,6 @@ __all__ = [
     "read_logs",
     "read_text_workload",
     "replay",
+    "script_workload",
     "worst_first",
 ]

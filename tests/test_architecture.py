@@ -80,8 +80,10 @@ def test_data_flows_one_way():
     )
 
 
-# What makes up the model of a trace set, the one thing the converter may know of the tracer.
-TRACE_SET_MODEL = {"MANIFEST_NAME", "MAX_RANKS", "RankEntry", "StepRange", "TraceSet"}
+# What makes up the models of trace sets and recordings, the one thing the converter may know of the tracer.
+TRACE_SET_MODEL = {
+    "MANIFEST_NAME", "MAX_RANKS", "RankEntry", "RecordedEntry", "Recording", "StepRange", "TraceSet",
+}  # fmt: skip
 
 
 def test_the_converter_needs_the_trace_set_only():

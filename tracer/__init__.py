@@ -2,7 +2,7 @@
 
 :func:`trace` runs a training command as it stands and leaves a :class:`TraceSet`; :func:`capture` does the
 same from inside a script whose steps no torch optimizer marks; :func:`collect` merges what the hosts of one
-job left.
+job left. :func:`record_script` records what a script would do, without devices, peers or data.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ._recordings import RecordedEntry, Recording
 from ._trace_set import MANIFEST_NAME, MAX_RANKS, Manifest, ProcessGroup, RankEntry, StepRange, TraceSet
 
 if TYPE_CHECKING:
     from ._capture import Capture, capture
     from ._collect import collect
     from ._launcher import trace
+    from ._scripts import record_script
 
 __all__ = [
     "MANIFEST_NAME",
@@ -24,15 +26,24 @@ __all__ = [
     "Manifest",
     "ProcessGroup",
     "RankEntry",
+    "RecordedEntry",
+    "Recording",
     "StepRange",
     "TraceSet",
     "capture",
     "collect",
+    "record_script",
     "trace",
 ]
 
 # To capture takes multiprocessing and its like: a twentieth of a conversion, which only reads trace sets.
-_LATE = {"Capture": "_capture", "capture": "_capture", "collect": "_collect", "trace": "_launcher"}
+_LATE = {
+    "Capture": "_capture",
+    "capture": "_capture",
+    "collect": "_collect",
+    "record_script": "_scripts",
+    "trace": "_launcher",
+}
 
 
 def __getattr__(name: str) -> Any:

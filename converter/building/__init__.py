@@ -27,6 +27,7 @@ from ._overhead import ProfilerOverhead as ProfilerOverhead
 from ._overhead import profiler_overhead as profiler_overhead
 from ._rank import LEFT_OUT as LEFT_OUT
 from ._rank import read_rank as read_rank
+from ._script import script_workload as script_workload
 from ._steps import annotated_steps as annotated_steps
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "has_times",
     "profiler_overhead",
     "read_rank",
+    "script_workload",
     "settle",
     "stand_in_of",
     "stood_in",

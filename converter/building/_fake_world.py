@@ -9,9 +9,9 @@ import numpy as np
 from ...errors import TraceError
 from ..chakra import Graph, NodeType, Workload
 
-__all__ = ["pose_for_all"]
+__all__ = ["MAX_PROGRAMS", "groups_like", "pose_for_all"]
 
-_MAX_PROGRAMS = 1024
+MAX_PROGRAMS = 1024
 
 
 def pose_for_all(
@@ -31,16 +31,16 @@ def pose_for_all(
         )
     everyone = tuple(range(num_ranks))
     families = {
-        number: [everyone] if ranks == everyone else _family(ranks, made_groups, num_ranks, place)
+        number: [everyone] if ranks == everyone else groups_like(ranks, made_groups, num_ranks, place)
         for number, ranks in workload.groups.items()
     }
     groups = sorted({ranks for family in families.values() for ranks in family} - {everyone})
     numbers = {everyone: 0, **{ranks: number for number, ranks in enumerate(groups, start=1)}}
     own = [_numbers_of(rank, families, numbers) for rank in range(num_ranks)]
     programs = sorted(set(own))
-    if len(programs) > _MAX_PROGRAMS:
+    if len(programs) > MAX_PROGRAMS:
         raise TraceError(
-            f"{place}: the {num_ranks} ranks need {len(programs)} different graphs, and {_MAX_PROGRAMS} is "
+            f"{place}: the {num_ranks} ranks need {len(programs)} different graphs, and {MAX_PROGRAMS} is "
             "the limit. Capture a fake world of fewer ranks."
         )
     index = {program: position for position, program in enumerate(programs)}
@@ -54,18 +54,18 @@ def pose_for_all(
     )
 
 
-def _family(
+def groups_like(
     ranks: tuple[int, ...], made_groups: Sequence[Sequence[int]], num_ranks: int, place: str
 ) -> list[tuple[int, ...]]:
     """Return the groups made together with that of *ranks* so that each rank is in one of them."""
     made = [tuple(group) for group in made_groups]
     first = made.index(tuple(sorted(ranks))) if tuple(sorted(ranks)) in made else len(made)
-    family: list[tuple[int, ...]] = []
+    found: list[tuple[int, ...]] = []
     covered: set[int] = set()
     for group in made[first:]:
         if covered & set(group):
             break
-        family.append(group)
+        found.append(group)
         covered |= set(group)
     if len(covered) < num_ranks:
         raise TraceError(
@@ -73,7 +73,7 @@ def _family(
             f"for every other of the {num_ranks} ranks, so rank 0 cannot stand for them. Capture this job on "
             "real ranks."
         )
-    return family
+    return found
 
 
 def _numbers_of(

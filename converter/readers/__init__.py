@@ -6,6 +6,7 @@ from ._archives import holds_traces as holds_traces
 from ._archives import unpacked as unpacked
 from ._collectives import COMM_OPS as COMM_OPS
 from ._collectives import Communication as Communication
+from ._collectives import communication_of as communication_of
 from ._collectives import communications as communications
 from ._collectives import issuing as issuing
 from ._collectives import lost_communications as lost_communications
@@ -80,6 +81,7 @@ __all__ = [
     "Threads",
     "Works",
     "common_name",
+    "communication_of",
     "communications",
     "cut_pieces",
     "describe",

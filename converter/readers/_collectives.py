@@ -18,6 +18,7 @@ from ._timeline import Op, Ops
 __all__ = [
     "COMM_OPS",
     "Communication",
+    "communication_of",
     "communications",
     "issuing",
     "lost_communications",
@@ -234,9 +235,6 @@ def _may_communicate(name: str) -> bool:
 
 def _communication(index: int, op: Op, record: HostOp, group: tuple[int, ...], end_ns: int) -> Communication:
     spec = _SPECS[op.name]
-    sized = tensors(_argument(record.inputs, spec.sized_by)) if spec.sized_by >= 0 else []
-    if not sized and spec.sized_by >= 0:
-        sized = tensors(record.inputs)
     peer = tag = -1
     if spec.node_type is not NodeType.COMM_COLL:
         local, tag = int(_argument(record.inputs, 2)), int(_argument(record.inputs, 3))
@@ -244,13 +242,33 @@ def _communication(index: int, op: Op, record: HostOp, group: tuple[int, ...], e
     return Communication(
         op=index,
         spec=spec,
-        size_bytes=sum(tensor.size_bytes for tensor in sized) if spec.sized_by >= 0 else _BARRIER_BYTES,
+        size_bytes=_size_bytes(spec, record),
         group_ranks=group,
         peer=peer,
         tag=tag,
         end_ns=end_ns,
         splits=split_bytes(record),
     )
+
+
+def _size_bytes(spec: CommOp, record: HostOp) -> int:
+    if spec.sized_by < 0:
+        return _BARRIER_BYTES
+    sized = tensors(_argument(record.inputs, spec.sized_by)) or tensors(record.inputs)
+    return sum(tensor.size_bytes for tensor in sized)
+
+
+def communication_of(record: HostOp) -> tuple[CommOp, int, tuple[int, ...]] | None:
+    """Return how the operator *record* communicates, the bytes that count and those for each member.
+
+    None if it computes. Raises `ValueError` if it communicates in a way nobody here knows.
+    """
+    spec = _SPECS.get(record.name)
+    if spec is None:
+        if record.name.startswith(_LIBRARIES):
+            raise ValueError(record.name)
+        return None
+    return spec, _size_bytes(spec, record), split_bytes(record)
 
 
 def _members(record: HostOp, comm: Communication) -> int:

@@ -17,27 +17,29 @@ _created: list[list[int]] = []
 _flights: list[dict[str, Any]] = []
 
 
-def install(distributed_module: Any, ranks: int) -> None:
-    """Make every process group a fake one, the default one of *ranks* ranks.
+def install(distributed_module: Any, ranks: int, rank: int = 0) -> None:
+    """Make every process group a fake one, the default one of *ranks* ranks, of which this is *rank*.
 
     Fake collectives return at once and leave their outputs as they were: sizes and order are right, values
     and waiting times are not. Checks that ask other ranks are left out, as there are none.
     """
-    distributed_module.init_process_group = _fake_initialise(distributed_module.init_process_group, ranks)
+    distributed_module.init_process_group = _fake_initialise(
+        distributed_module.init_process_group, ranks, rank
+    )
     distributed_module._new_group_with_tag = _fake_group(distributed_module._new_group_with_tag)
     for name, function in list(vars(distributed_module).items()):
         if type(function) is FunctionType and _communicates(name, function):  # isinstance makes torch warn
             setattr(distributed_module, name, _noted(distributed_module, function))
 
 
-def _fake_initialise(initialise: Callable[..., Any], ranks: int) -> Callable[..., Any]:
+def _fake_initialise(initialise: Callable[..., Any], ranks: int, rank: int) -> Callable[..., Any]:
     @functools.wraps(initialise)
     def init_process_group(*_args: Any, **kwargs: Any) -> Any:
         from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415
 
         sys.modules["torch.distributed"]._verify_params_across_processes = _agree  # type: ignore[attr-defined]
         timeout = {"timeout": kwargs["timeout"]} if kwargs.get("timeout") else {}
-        return initialise(backend="fake", store=FakeStore(), rank=0, world_size=ranks, **timeout)
+        return initialise(backend="fake", store=FakeStore(), rank=rank, world_size=ranks, **timeout)
 
     return init_process_group
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import fake_world, optimizers, profilers
+from . import fake_run, fake_world, optimizers, profilers
 from .agent import current_agent, existing_agent, launch_options
 from .forwards import ForwardCounter
 
@@ -102,7 +102,7 @@ def _fake_ranks() -> int:
     return int(launch_options().get("fake_world", 0))
 
 
-INSTALLATIONS: Mapping[str, Callable[[Any], None]] = {
+_OF_CAPTURES: Mapping[str, Callable[[Any], None]] = {
     "torch": count_forwards,
     "torch._dynamo.utils": spare_the_compiler,
     "torch.autograd.profiler": watch_profilers,
@@ -110,4 +110,16 @@ INSTALLATIONS: Mapping[str, Callable[[Any], None]] = {
     "torch.nn.parallel.distributed": watch_the_reduction,
     "torch.optim.optimizer": count_steps,
     "torch.profiler.profiler": watch_profiled_steps,
+}
+
+
+def _install(name: str, module: Any) -> None:
+    """Do with *module*, just imported, what the launcher's options ask for."""
+    wanted = fake_run.INSTALLATIONS if launch_options().get("fake_run") else _OF_CAPTURES
+    if name in wanted:
+        wanted[name](module)
+
+
+INSTALLATIONS: Mapping[str, Callable[[Any], None]] = {
+    name: functools.partial(_install, name) for name in {**_OF_CAPTURES, **fake_run.INSTALLATIONS}
 }

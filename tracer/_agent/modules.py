@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["ModuleRanges"]
+__all__ = ["ModuleRanges", "module_names"]
 
 WRAPPERS = frozenset({"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 
@@ -65,11 +66,16 @@ class ModuleRanges:
         return self._open.stack  # type: ignore[no-any-return]
 
     def _learn(self, root: Any) -> None:
-        for path, module in root.named_modules():
-            kept = [part for part in path.split(".") if part and part not in WRAPPERS]
-            name = ".".join(kept) or type(module).__name__
+        for name, module in module_names(root):
             self._names.setdefault(id(module), f"chakrascope::module {name}")
             self._kept.append(module)
+
+
+def module_names(root: Any) -> Iterator[tuple[str, Any]]:
+    """Yield *root* and every module in it with its path, without the names of wrappers."""
+    for path, module in root.named_modules():
+        kept = [part for part in path.split(".") if part and part not in WRAPPERS]
+        yield ".".join(kept) or type(module).__name__, module
 
 
 def _quick_range() -> Any:

@@ -21,13 +21,20 @@ _AGENT_FILE = os.path.join(os.path.dirname(_HERE), "_agent", "__init__.py")
 _AGENT_NAME = "_chakrascope_agent"
 _OPTIONS = os.environ.get("CHAKRASCOPE_CAPTURE")  # before the script may clear its environment
 _TARGETS = {  # the keys of the agent's INSTALLATIONS; the agent is loaded only when one of them is imported
+    "accelerate.utils.random",
     "torch",
     "torch._dynamo.utils",
+    "torch.amp.autocast_mode",
     "torch.autograd.profiler",
+    "torch.cpu",
+    "torch.distributed.device_mesh",
     "torch.distributed.distributed_c10d",
+    "torch.distributed.pipelining.schedules",
+    "torch.distributed.tensor._sharding_prop",
     "torch.nn.parallel.distributed",
     "torch.optim.optimizer",
     "torch.profiler.profiler",
+    "torch.utils.data.dataloader",
 }
 
 

@@ -1,0 +1,144 @@
+"""Make a workload of what the ranks of a script were recorded to do without devices, peers or data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from ...errors import TraceError, UsageError, did_you_mean
+from ...tracer import RecordedEntry, Recording
+from ..chakra import EdgeKind, Graph, NodeType, Workload
+from ..readers import HostOp, communication_of
+from ._costs import operator_cost
+from ._device_nodes import DEVICE_LANE
+from ._roles import Role, cast
+
+__all__ = ["script_workload"]
+
+_ASSUMPTIONS = (
+    "tensors had no values: what depends on them is as for ones",
+    "operators are those that PyTorch runs one by one: nothing is fused, and launching them takes no time",
+)
+
+
+def script_workload(recordings: Sequence[Recording], mesh: Mapping[str, int] | None = None) -> Workload:
+    """Return the workload of all ranks of the job of which *recordings* are some.
+
+    Compute nodes have operations and bytes and take no time of their own: a chip gives it. Streams and what
+    they wait for are those that the framework ordered. *mesh* are the sizes that the user expects by name.
+    Raises `UsageError` for a mesh that the script did not make, `TraceError` where the recorded ranks cannot
+    stand for the others.
+    """
+    world = recordings[0].world
+    _check_mesh(recordings, mesh or {}, world)
+    roles = {recording.rank: _role(recording) for recording in recordings}
+    workload = cast(roles, recordings[0].made_groups, world)
+    notes = sorted({note for recording in recordings for note in recording.notes})
+    memory = {str(recording.rank): recording.memory_bytes.most for recording in recordings}
+    metadata: dict[str, Any] = {
+        "source": "script",
+        "torch_version": recordings[0].torch_version,
+        "assumptions": [*_ASSUMPTIONS, *workload.metadata["assumptions"], *notes],
+        "memory_bytes": memory,
+        "recorded_ranks": sorted(roles),
+    }
+    if mesh:
+        metadata["mesh"] = dict(mesh)
+    return Workload(workload.graphs, workload.program_of_rank, workload.groups, metadata)
+
+
+def _check_mesh(recordings: Sequence[Recording], mesh: Mapping[str, int], world: int) -> None:
+    """Raise `UsageError` unless the script made the *mesh*."""
+    if mesh and prod(mesh.values()) != world:
+        raise UsageError(
+            f"--mesh {_mesh_text(mesh)} has {prod(mesh.values())} ranks, and --world is {world}. Change one "
+            "of them so that they agree."
+        )
+    made = {
+        name: size for one in recordings[0].meshes for name, size in zip(one.names, one.sizes, strict=True)
+    }
+    sizes = {len(ranks) for ranks in recordings[0].groups.values()}
+    for name, size in mesh.items():
+        if name in made and made[name] != size:
+            raise UsageError(
+                f"The script makes a mesh with {name}={made[name]}, and --mesh says {name}={size}. The "
+                "script decides: pass it its own option after `--`, or change --mesh."
+            )
+        if name not in made and size > 1 and size not in sizes:
+            hint = did_you_mean(name, made) if made else " It makes no device mesh."
+            raise UsageError(
+                f"--mesh says {name}={size}, but the script makes no group of {size} ranks{hint} The script "
+                "decides how it is split: pass it its own option after `--`, or change --mesh."
+            )
+
+
+def _mesh_text(mesh: Mapping[str, int]) -> str:
+    return ",".join(f"{name}={size}" for name, size in mesh.items())
+
+
+def _role(recording: Recording) -> Role:
+    """Return what the recorded rank does, with the ranks of the groups it uses."""
+    everyone = tuple(range(recording.world))
+    groups: list[tuple[int, ...]] = []
+    nodes: list[dict[str, Any]] = []
+    edges: list[tuple[int, int, int]] = []
+    last: dict[int, int] = {}
+    is_comm: list[bool] = []
+    for number, entry in enumerate(recording.entries):
+        node = _node(recording, entry, groups, everyone)
+        nodes.append({"node_id": number, "stream": DEVICE_LANE + entry.stream, "step": 0, **node})
+        is_comm.append(node["type"] != NodeType.COMP)
+        if entry.stream in last:
+            edges.append((last[entry.stream], number, EdgeKind.STREAM_ORDER))
+        last[entry.stream] = number
+        edges += [(other, number, _why(is_comm[other], is_comm[number])) for other in entry.waits]
+    return Role(Graph.build(recording.rank, nodes, edges), tuple(groups))
+
+
+def _why(from_comm: bool, to_comm: bool) -> EdgeKind:
+    if to_comm and not from_comm:
+        return EdgeKind.COMM_ISSUE
+    return EdgeKind.COMM_WAIT if from_comm else EdgeKind.EVENT_SYNC
+
+
+def _node(
+    recording: Recording, entry: RecordedEntry, groups: list[tuple[int, ...]], everyone: tuple[int, ...]
+) -> dict[str, Any]:
+    """Return the columns of *entry*; a group it uses is added to *groups*, counted from 1 on."""
+    record = HostOp(
+        entry.name,
+        entry.inputs,
+        entry.outputs,
+        "(!)" if entry.changes else "",
+        entry.shapes,
+        entry.output_shapes,
+    )
+    node: dict[str, Any] = {"operator": entry.name, "module": recording.modules[entry.module]}
+    try:
+        comm = communication_of(record)
+    except ValueError:
+        raise TraceError(
+            f"rank {recording.rank} communicates by {entry.name}, which chakrascope does not know, so the "
+            "graph would lack it. Use another collective in the script, or report the operator."
+        ) from None
+    if comm is None:
+        num_ops, moved = operator_cost(record)
+        node |= {"name": entry.name, "type": NodeType.COMP, "phase": entry.phase, "kind": "compute"}
+        return node | {"num_ops": num_ops, "tensor_size_bytes": moved}
+    spec, size_bytes, _ = comm
+    ranks = tuple(recording.groups.get(entry.group or "", ()))
+    if not ranks:
+        raise TraceError(
+            f"rank {recording.rank} communicates by {entry.name} in the group '{entry.group}', which it did "
+            "not make. Make groups by torch.distributed.new_group or a device mesh."
+        )
+    if ranks != everyone and ranks not in groups:
+        groups.append(ranks)
+    node |= {"type": spec.node_type, "comm_size_bytes": size_bytes, "kind": "communication"}
+    node |= {"group": 0 if ranks == everyone else groups.index(ranks) + 1, "phase": "communication"}
+    if spec.collective is not None:
+        return node | {"name": spec.collective.name.lower(), "comm_type": int(spec.collective)}
+    sends = spec.node_type is NodeType.COMM_SEND
+    node |= {"comm_src" if not sends else "comm_dst": ranks[entry.peer], "comm_tag": entry.tag}
+    return node | {"name": "send" if sends else "recv"}

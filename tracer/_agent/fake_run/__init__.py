@@ -1,0 +1,29 @@
+"""Run a training script without its devices, its peers and its data, and record what one rank does.
+
+Tensors are fake: they have shapes and no values, so nothing is allocated. Process groups are torch's fake
+ones. Devices are stood in for, streams and events included, so that what the script and its framework order
+on them is known. The recording is that of one training step; the process ends with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from . import devices, groups, loading, meshes, pipelines, reducer, session
+
+__all__ = ["INSTALLATIONS"]
+
+INSTALLATIONS: Mapping[str, Callable[[Any], None]] = {
+    "accelerate.utils.random": loading.keep_generators,
+    "torch": session.start,
+    "torch.amp.autocast_mode": devices.map_autocast,
+    "torch.cpu": devices.record_streams,
+    "torch.distributed.device_mesh": meshes.compute_for_real,
+    "torch.distributed.distributed_c10d": groups.install,
+    "torch.distributed.pipelining.schedules": pipelines.infer_shapes,
+    "torch.distributed.tensor._sharding_prop": meshes.keep_global_shapes_out,
+    "torch.nn.parallel.distributed": reducer.install,
+    "torch.optim.optimizer": session.watch_optimizers,
+    "torch.utils.data.dataloader": loading.stay_in_process,
+}

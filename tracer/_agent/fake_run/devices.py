@@ -1,0 +1,213 @@
+"""Stand in for the GPUs that a script asks for: its tensors are fake ones of the host."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from collections import defaultdict
+from types import SimpleNamespace
+from typing import Any
+
+from .program import PROGRAM, Event, Stream
+
+__all__ = ["make_function_mode", "map_autocast", "move_modules", "record_streams", "stand_in_for_cuda"]
+
+_MEMORY_BYTES = 80 << 30
+_NAME = "NVIDIA H100 80GB HBM3"
+
+
+def record_streams(cpu_module: Any) -> None:
+    """Make the streams and events of ``torch.cpu``, which do nothing, those that the program follows."""
+    for name, value in _streams().items():
+        setattr(cpu_module, name, value)
+
+
+def _streams() -> dict[str, Any]:
+    default = Stream()
+    PROGRAM.current = default
+
+    @contextlib.contextmanager
+    def stream(wanted: Any) -> Any:
+        with wanted if isinstance(wanted, Stream) else contextlib.nullcontext():
+            yield
+
+    return {
+        "Stream": Stream,
+        "Event": Event,
+        "stream": stream,
+        "current_stream": lambda *_: PROGRAM.current,
+        "default_stream": lambda *_: default,
+        "set_stream": lambda wanted: setattr(PROGRAM, "current", wanted),
+        "synchronize": lambda *_: None,
+    }
+
+
+def stand_in_for_cuda(torch: Any) -> None:
+    """Answer what scripts ask ``torch.cuda`` as a node of GPUs would; torch's own code sees none."""
+    cuda, rank = torch.cuda, int(os.environ.get("LOCAL_RANK", "0"))
+    count = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    properties = SimpleNamespace(
+        name=_NAME, major=9, minor=0, total_memory=_MEMORY_BYTES, multi_processor_count=132, warp_size=32
+    )
+    answers: dict[str, Any] = {
+        "current_device": rank,
+        "get_device_capability": (9, 0),
+        "get_device_name": _NAME,
+        "get_device_properties": properties,
+        "is_bf16_supported": True,
+        "is_initialized": True,
+        "mem_get_info": (_MEMORY_BYTES, _MEMORY_BYTES),
+        "memory_stats": defaultdict(int),
+        "memory_summary": "",
+    }
+    nothing = (
+        "empty_cache", "init", "ipc_collect", "manual_seed", "manual_seed_all", "reset_max_memory_allocated",
+        "reset_peak_memory_stats", "seed", "seed_all", "set_device", "set_per_process_memory_fraction",
+        "set_rng_state", "set_rng_state_all", "synchronize",
+    )  # fmt: skip
+    zero = (
+        "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved", "utilization",
+    )  # fmt: skip
+    answers |= dict.fromkeys(nothing) | dict.fromkeys(zero, 0)
+    for name, answer in answers.items():
+        if hasattr(cuda, name):
+            setattr(cuda, name, functools.partial(_answer, answer))
+    cuda.is_available = _outside_torch(True, False)
+    cuda.device_count = _outside_torch(count, 0)
+    cuda.get_rng_state = lambda *_: torch.random.get_rng_state()
+    cuda.get_rng_state_all = lambda: [torch.random.get_rng_state()]
+    cuda.device = _Nothing
+    for name, value in _streams().items():
+        setattr(cuda, name, value)
+    torch.Tensor.cuda = lambda tensor, *_, **__: tensor
+    torch.Tensor.pin_memory = lambda tensor, *_, **__: tensor
+    torch.Tensor.record_stream = lambda *_: None
+    torch.set_default_device = functools.partial(_with_mapped, torch, torch.set_default_device)
+    torch.compile = _uncompiled
+    torch.nn.Module.compile = lambda *_, **__: None
+
+
+def move_modules(torch: Any) -> None:
+    """Let modules replace parameters where they would swap their contents, which fake ones cannot."""
+
+    def apply(module: Any, function: Any, recurse: bool = True) -> Any:
+        for part in module.modules() if recurse else [module]:
+            _convert_own(torch, part, function)
+        return module
+
+    torch.nn.Module._apply = apply
+
+
+def _convert_own(torch: Any, module: Any, function: Any) -> None:
+    for key, parameter in module._parameters.items():
+        if parameter is None:
+            continue
+        known = getattr(parameter, "_chakrascope_moved", None)  # one that modules share stays shared
+        with torch.no_grad():
+            result = known if known is not None else function(parameter)
+        if result is not parameter:
+            if known is None:
+                result = torch.nn.Parameter(result, parameter.requires_grad)
+                parameter._chakrascope_moved = result
+            module._parameters[key] = result
+    for key, buffer in module._buffers.items():
+        if buffer is not None:
+            module._buffers[key] = function(buffer)
+
+
+def _answer(answer: Any, *_args: Any, **_kwargs: Any) -> Any:
+    return answer
+
+
+def _outside_torch(outside: Any, inside: Any) -> Any:
+    """Return a function that gives *inside* to callers of torch's own, and *outside* to all others."""
+
+    def asked(*_: Any) -> Any:
+        caller = str(sys._getframe(1).f_globals.get("__name__", ""))
+        return inside if caller == "torch" or caller.startswith("torch.") else outside
+
+    return asked
+
+
+class _Nothing(contextlib.nullcontext[None]):
+    """A context that selects nothing."""
+
+    def __init__(self, *_: Any) -> None:
+        super().__init__()
+
+
+def _uncompiled(model: Any = None, **_options: Any) -> Any:
+    return model if model is not None else (lambda function: function)
+
+
+def map_autocast(autocast_module: Any) -> None:
+    """Let mixed precision of GPUs act on the tensors that stand for theirs."""
+    construct = autocast_module.autocast.__init__
+
+    @functools.wraps(construct)
+    def __init__(self: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any) -> None:
+        if str(device_type).startswith("cuda"):
+            device_type, dtype = "cpu", dtype or sys.modules["torch"].float16
+        construct(self, device_type, dtype, *args, **kwargs)
+
+    autocast_module.autocast.__init__ = __init__
+
+
+def make_function_mode(torch: Any) -> Any:
+    """Return the mode that has tensors made on and moved to the host wherever a script names a GPU."""
+    from torch.overrides import TorchFunctionMode  # noqa: PLC0415
+
+    class OnHost(TorchFunctionMode):
+        """Replaces devices among the arguments of torch's functions."""
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            if "device" in kwargs:
+                kwargs = {**kwargs, "device": _mapped(torch, kwargs["device"])}
+            if kwargs.get("pin_memory"):
+                kwargs = {**kwargs, "pin_memory": False}
+            if func is torch.Tensor.to or func is torch.nn.functional._canonical_mask:
+                args = tuple(_mapped(torch, value) for value in args)
+            elif func in _VALUES:
+                return _VALUES[func](*args)
+            return func(*args, **kwargs)
+
+    _VALUES.update({torch.Tensor.numpy: _numpy, torch.Tensor.tolist: _tolist})
+    return OnHost()
+
+
+_VALUES: dict[Any, Any] = {}
+
+
+def _numpy(tensor: Any, **_: Any) -> Any:
+    import numpy as np  # noqa: PLC0415
+
+    if not _is_fake(tensor):
+        return sys.modules["torch"].Tensor.numpy(tensor)
+    name = str(tensor.dtype).rpartition(".")[2]
+    return np.ones(tuple(tensor.shape), dtype="float32" if name == "bfloat16" else name)
+
+
+def _tolist(tensor: Any) -> Any:
+    return _numpy(tensor).tolist() if _is_fake(tensor) else sys.modules["torch"].Tensor.tolist(tensor)
+
+
+def _is_fake(tensor: Any) -> bool:
+    return hasattr(tensor, "fake_mode")
+
+
+def _mapped(torch: Any, value: Any) -> Any:
+    """Return the host in place of a GPU; every other value as it is."""
+    if isinstance(value, torch.device):
+        return torch.device("cpu") if value.type in ("cuda", "cpu") else value
+    if isinstance(value, str) and value.partition(":")[0] in ("cuda", "cpu"):
+        return "cpu"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return "cpu"
+    return value
+
+
+def _with_mapped(torch: Any, function: Any, value: Any) -> Any:
+    return function(_mapped(torch, value))

@@ -1,0 +1,135 @@
+"""Process groups of one rank of many, and the objects that ranks tell each other."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .. import fake_world
+from ..agent import launch_options
+from .program import PROGRAM
+
+__all__ = ["install", "own_groups", "watch_works"]
+
+_POLL_SECONDS = 0.02
+_METHODS = (
+    "_allgather_base", "_end_coalescing", "_reduce_scatter_base", "allgather", "allgather_coalesced",
+    "allgather_into_tensor_coalesced", "allreduce", "allreduce_coalesced", "alltoall", "alltoall_base",
+    "barrier", "broadcast", "gather", "recv", "recv_anysource", "reduce", "reduce_scatter",
+    "reduce_scatter_tensor_coalesced", "scatter", "send",
+)  # fmt: skip
+_sent: Counter[tuple[int, int]] = Counter()
+_works: dict[int, tuple[Any, int, range]] = {}
+
+
+def install(distributed_module: Any) -> None:
+    """Make every group a fake one of this rank, and pass objects between the ranks that are run."""
+    options = launch_options()["fake_run"]
+    fake_world.install(distributed_module, options["world"], options["rank"])
+    distributed_module.send_object_list = _send
+    distributed_module.recv_object_list = _receive
+    distributed_module.all_gather_object = _same_of_all
+    distributed_module.broadcast_object_list = lambda *_args, **_kwargs: None
+    distributed_module.gather_object = _gathered
+    distributed_module.scatter_object_list = _scattered
+
+
+def _same_of_all(found: list[Any], own: Any, *_args: Any, **_kwargs: Any) -> None:
+    found[:] = [own] * len(found)
+
+
+def _gathered(own: Any, found: list[Any] | None = None, *_args: Any, **_kwargs: Any) -> None:
+    if found is not None:
+        _same_of_all(found, own)
+
+
+def _scattered(found: list[Any], given: list[Any] | None = None, *_args: Any, **_kwargs: Any) -> None:
+    found[0] = given[0] if given else None
+
+
+def _send(objects: list[Any], dst: int | None = None, *_args: Any, **_kwargs: Any) -> None:
+    own, folder = launch_options()["fake_run"]["rank"], _exchange()
+    number = _sent[(own, int(dst or 0))]
+    _sent[(own, int(dst or 0))] += 1
+    path = folder / f"{own}-{dst}-{number}.pickle"
+    path.with_suffix(".part").write_bytes(pickle.dumps(objects))
+    os.replace(path.with_suffix(".part"), path)
+
+
+def _receive(objects: list[Any], src: int | None = None, *_args: Any, **_kwargs: Any) -> int:
+    """Wait for what rank *src* sends; ask for that rank to be run."""
+    options, folder = launch_options()["fake_run"], _exchange()
+    number = _sent[(int(src or 0), options["rank"])]
+    _sent[(int(src or 0), options["rank"])] += 1
+    (folder / f"wanted-{src}").touch()
+    path = folder / f"{src}-{options['rank']}-{number}.pickle"
+    deadline = time.monotonic() + options["patience_s"]
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"rank {src} did not send what rank {options['rank']} waits for")
+        time.sleep(_POLL_SECONDS)
+    objects[:] = pickle.loads(path.read_bytes())
+    return int(src or 0)
+
+
+def _exchange() -> Path:
+    folder = Path(launch_options()["fake_run"]["exchange"])
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def watch_works(torch: Any) -> None:
+    """Let ``wait`` of a communication hold up the stream that is current then."""
+    native = torch._C._distributed_c10d
+    for name in _METHODS:
+        if hasattr(native.ProcessGroup, name):
+            setattr(native.ProcessGroup, name, _remembering(getattr(native.ProcessGroup, name)))
+    for kind in (native.Work, native.FakeWork):
+        kind.wait = _waiting(kind.wait)
+
+
+def _remembering(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        before = len(PROGRAM.entries)
+        work = method(*args, **kwargs)
+        if work is not None and PROGRAM.recording:
+            _works[id(work)] = (work, PROGRAM.epoch, range(before, len(PROGRAM.entries)))
+        return work
+
+    return call
+
+
+def _waiting(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        PROGRAM.wait(_places(self))
+        return method(self, *args, **kwargs)
+
+    return wait
+
+
+def _places(work: Any) -> range:
+    """Return the places of the entries that *work* stands for, and forget it."""
+    _, epoch, places = _works.pop(id(work), (None, -1, range(0)))
+    return places if epoch == PROGRAM.epoch else range(0)
+
+
+def own_groups() -> dict[str, list[int]]:
+    """Return the ranks of each group of this rank, in the group's order, by name."""
+    distributed = sys.modules["torch.distributed"]
+    if not distributed.is_initialized():
+        return {}
+    world = distributed.distributed_c10d._world
+    found = {}
+    for group, members in world.pg_group_ranks.items():
+        if isinstance(group, distributed.ProcessGroup):
+            found[world.pg_names.get(group, "")] = sorted(members, key=members.__getitem__)
+    return found

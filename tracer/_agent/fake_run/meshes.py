@@ -1,0 +1,84 @@
+"""Device meshes hold small tensors of ranks, which have to be real."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from .program import PROGRAM
+
+__all__ = ["compute_for_real", "keep_global_shapes_out", "meshes"]
+
+_made: list[dict[str, Any]] = []
+
+
+def compute_for_real(mesh_module: Any) -> None:
+    """Take meshes, and what they compute of ranks, out of the fake tensors; all meshes are of the host."""
+    kind = mesh_module.DeviceMesh
+    for name, value in [*vars(kind).items()]:
+        if name == "__init__":
+            kind.__init__ = _constructing(_real(value))
+        elif isinstance(value, FunctionType):
+            setattr(kind, name, _real(value))
+        elif isinstance(value, property) and value.fget is not None:
+            setattr(kind, name, property(_real(value.fget), value.fset, value.fdel, value.__doc__))
+    initialise = _real(mesh_module.init_device_mesh)
+
+    @functools.wraps(initialise)
+    def init_device_mesh(device_type: str, *args: Any, **kwargs: Any) -> Any:
+        return initialise(_host(device_type), *args, **kwargs)
+
+    mesh_module.init_device_mesh = init_device_mesh
+
+
+def _host(device_type: str) -> str:
+    return "cpu" if device_type.partition(":")[0] == "cuda" else device_type
+
+
+def _constructing(construct: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(construct)
+    def __init__(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        construct(self, _host(device_type), *args, **kwargs)
+        names = self.mesh_dim_names
+        if names:
+            _made.append({"names": list(names), "sizes": [int(self.size(at)) for at in range(len(names))]})
+
+    return __init__
+
+
+def _real(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        from torch.utils._python_dispatch import _disable_current_modes  # noqa: PLC0415
+
+        with _disable_current_modes():
+            return function(*args, **kwargs)
+
+    return call
+
+
+def meshes() -> list[dict[str, Any]]:
+    """Return the names and sizes of the meshes that the script made."""
+    return list(_made)
+
+
+def keep_global_shapes_out(module: Any) -> None:
+    """Record nothing while DTensor works out the shape of what all ranks hold together."""
+    propagator = module.ShardingPropagator
+    for name, function in [*vars(propagator).items()]:
+        if name.startswith(("_propagate", "propagate")) and isinstance(function, FunctionType):
+            setattr(propagator, name, _quiet(function))
+
+
+def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        PROGRAM.quiet += 1
+        try:
+            return function(*args, **kwargs)
+        finally:
+            PROGRAM.quiet -= 1
+
+    return call

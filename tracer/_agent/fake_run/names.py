@@ -1,0 +1,61 @@
+"""Which module and pass an operator belongs to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..modules import module_names
+
+__all__ = ["Names"]
+
+
+class Names:
+    """The module around the current operator; that of a backward one is that of its forward operator."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._stack: list[tuple[Any, str]] = []
+        self._names: dict[int, str] = {}
+        self._kept: list[Any] = []
+        self._of_sequence: dict[int, str] = {}
+
+    def watch(self) -> None:
+        """Follow the forward passes of all modules."""
+        from torch.nn.modules import module  # noqa: PLC0415
+
+        module.register_module_forward_pre_hook(self._enter)
+        module.register_module_forward_hook(self._leave, always_call=True)
+
+    def here(self) -> tuple[str, str]:
+        """Return module and phase of the operator that runs."""
+        node = self._torch._C._current_autograd_node()
+        if node is not None:
+            inner = self._stack[-1][1] if self._stack else ""  # recomputed
+            return inner or self._of_sequence.get(node._sequence_nr(), ""), "backward"
+        if self._torch._C._current_graph_task_id() >= 0:
+            return "", "backward"  # what was queued for its end
+        self.passed()
+        return (self._stack[-1][1], "forward") if self._stack else ("", "other")
+
+    def passed(self) -> None:
+        """Remember the module for the backward operator of the one that runs."""
+        if self._stack:
+            number = self._torch._C._autograd._get_sequence_nr() - 1
+            self._of_sequence.setdefault(number, self._stack[-1][1])
+
+    def forget(self) -> None:
+        """Forget what only a step needs."""
+        self._of_sequence.clear()
+
+    def _enter(self, module: Any, _inputs: Any) -> None:
+        if id(module) not in self._names:
+            for name, part in module_names(module):
+                self._names.setdefault(id(part), name)
+                self._kept.append(part)
+        self._stack.append((module, self._names[id(module)]))
+
+    def _leave(self, module: Any, _inputs: Any, _output: Any) -> None:
+        while self._stack:
+            last, _ = self._stack.pop()
+            if last is module:
+                return

@@ -1,0 +1,176 @@
+"""What one rank does in a step: operators and communications in order of issue, and what each waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = ["PROGRAM", "Event", "Program", "Stream"]
+
+
+class Program:
+    """The entries of one step as they are issued, with the order that streams, events and data impose.
+
+    An entry waits for the one before it on its stream, which is not listed, and for those in ``waits``.
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+        self.modules: list[str] = [""]
+        self.recording = False
+        self.quiet = 0
+        self.epoch = 0
+        self.phase = ""
+        self.current: Stream | None = None
+        self._module_numbers = {"": 0}
+        self._lanes: dict[object, int] = {}
+        self._last: dict[int, int] = {}
+        self._pending: dict[int, set[int]] = {}
+        self._writer: dict[int, int] = {}
+        self._ordered: dict[tuple[int, int], int] = {}
+
+    def begin(self) -> None:
+        """Forget what was recorded and record from here."""
+        self.entries.clear()
+        for known in (self._lanes, self._last, self._pending, self._writer, self._ordered):
+            known.clear()
+        self.epoch += 1
+        self.recording = True
+
+    @property
+    def active(self) -> bool:
+        """Whether what happens now belongs to the step."""
+        return self.recording and not self.quiet
+
+    def module_number(self, name: str) -> int:
+        """Return the number of the module called *name*."""
+        if name not in self._module_numbers:
+            self._module_numbers[name] = len(self.modules)
+            self.modules.append(name)
+        return self._module_numbers[name]
+
+    def compute(self, entry: dict[str, Any], reads: Iterable[int], writes: Iterable[int]) -> None:
+        """Append an operator on the current stream that uses storages *reads* and *writes*."""
+        lane = self._lane(self.current)
+        waits = self._pending.pop(lane, set()) | self._sources(reads)
+        self._append(entry, lane, waits, writes)
+
+    def communicate(
+        self, entry: dict[str, Any], line: object, reads: Iterable[int], writes: Iterable[int]
+    ) -> int:
+        """Append a communication, which runs on the *line* of its own behind what was issued before it."""
+        issuer = self._lane(self.current)
+        waits = set(self._pending.get(issuer, ())) | self._sources(reads)
+        if issuer in self._last:
+            waits.add(self._last[issuer])
+        return self._append(entry, self._lane(line), waits, writes)
+
+    def wait(self, places: Iterable[int]) -> None:
+        """Let what comes next on the current stream wait for the entries at *places*."""
+        if self.recording:
+            self._pending.setdefault(self._lane(self.current), set()).update(places)
+
+    def wait_for_data(self, storages: Iterable[int]) -> None:
+        """Let what comes next on the current stream wait for whatever wrote *storages*."""
+        self.wait(self._sources(storages))
+
+    def reached(self, stream: Stream | None) -> frozenset[int]:
+        """Return what *stream* has to finish now: its last entry, or what the next one will wait for."""
+        lane = self._lane(stream)
+        last = {self._last[lane]} if lane in self._last else set()
+        return frozenset(last | self._pending.get(lane, set()))
+
+    def pend(self, stream: Stream | None, places: Iterable[int]) -> None:
+        """Let what comes next on *stream* wait for the entries at *places*."""
+        self._pending.setdefault(self._lane(stream), set()).update(places)
+
+    def _lane(self, line: object) -> int:
+        return self._lanes.setdefault(line, len(self._lanes))
+
+    def _sources(self, storages: Iterable[int]) -> set[int]:
+        return {self._writer[storage] for storage in storages if storage in self._writer}
+
+    def _append(self, entry: dict[str, Any], lane: int, waits: set[int], writes: Iterable[int]) -> int:
+        place = len(self.entries)
+        kept = []
+        for other in sorted(waits, reverse=True):
+            across = (lane, self.entries[other]["stream"])
+            if across[0] != across[1] and self._ordered.get(across, -1) < other:
+                self._ordered[across] = other
+                kept.append(other)
+        self.entries.append({**entry, "stream": lane, "waits": kept[::-1]})
+        self._last[lane] = place
+        self._writer.update(dict.fromkeys(writes, place))
+        return place
+
+
+PROGRAM = Program()
+
+
+class Stream:
+    """A stream of the stood-in device: work on it is done in order."""
+
+    def __init__(self, *_args: Any, **_kwargs: Any) -> None:
+        self.device = "cpu"
+
+    def wait_stream(self, stream: Any) -> None:
+        """Let what comes next here wait for what *stream* was given."""
+        if PROGRAM.recording:
+            PROGRAM.pend(self, PROGRAM.reached(stream))
+
+    def wait_event(self, event: Any) -> None:
+        """Let what comes next here wait for *event*."""
+        if isinstance(event, Event):
+            event.wait(self)
+
+    def record_event(self, event: Any = None) -> Event:
+        """Return an event after what was given to this stream."""
+        recorded = event if isinstance(event, Event) else Event()
+        recorded.record(self)
+        return recorded
+
+    def query(self) -> bool:
+        """Say that all is done."""
+        return True
+
+    def synchronize(self) -> None:
+        """Wait for nothing: there is no work."""
+
+    def __enter__(self) -> Stream:
+        """Make this the current stream."""
+        self._before = PROGRAM.current
+        PROGRAM.current = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        PROGRAM.current = self._before
+
+
+class Event:
+    """A moment on a stream of the stood-in device."""
+
+    def __init__(self, *_args: Any, **_kwargs: Any) -> None:
+        self._places: frozenset[int] = frozenset()
+        self._epoch = -1
+
+    def record(self, stream: Any = None) -> Event:
+        """Stand for what was given to *stream*, the current one if none is named."""
+        self._places = PROGRAM.reached(stream if isinstance(stream, Stream) else PROGRAM.current)
+        self._epoch = PROGRAM.epoch
+        return self
+
+    def wait(self, stream: Any = None) -> None:
+        """Let what comes next on *stream* wait for this."""
+        if PROGRAM.recording and self._epoch == PROGRAM.epoch:
+            PROGRAM.pend(stream if isinstance(stream, Stream) else PROGRAM.current, self._places)
+
+    def query(self) -> bool:
+        """Say that it has happened."""
+        return True
+
+    def synchronize(self) -> None:
+        """Wait for nothing."""
+
+    def elapsed_time(self, _end: Any) -> float:
+        """Return a millisecond: nothing is timed."""
+        return 1.0

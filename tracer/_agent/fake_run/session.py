@@ -1,0 +1,180 @@
+"""Set the stage for a script, record one of its training steps, and end the process."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gzip
+import json
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .. import fake_world
+from ..agent import launch_options
+from ..optimizers import OptimizerOrder, watch_steps
+from ..process import write_atomically
+from . import devices, groups
+from .memory import Memory
+from .meshes import meshes
+from .names import Names
+from .program import PROGRAM
+from .recording import make_mode
+
+__all__ = ["note", "start", "watch_optimizers"]
+
+_VERSION = 1
+_notes: list[str] = []
+
+
+class _Session:
+    """What one process records and where it leaves that."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self.memory = Memory()
+        self.names = Names(torch)
+        self.order = OptimizerOrder()
+        self.done = False
+        self.inside = False
+        self.seen: set[int] = set()
+
+    @contextlib.contextmanager
+    def optimizer_step(self, optimizer: Any) -> Iterator[None]:
+        """Wrap a step of *optimizer*; the recording is from one step's end to the next one's."""
+        if self.inside:
+            yield
+            return
+        self.inside, PROGRAM.phase = True, "optimizer"
+        try:
+            yield
+        finally:
+            self.inside, PROGRAM.phase = False, ""
+        first = id(optimizer) not in self.seen
+        self.seen.add(id(optimizer))
+        if self.order.ends_step(id(optimizer)) and not first:
+            self.finish()
+        elif first:
+            self.begin()
+
+    def begin(self) -> None:
+        self.names.forget()
+        self.memory.begin()
+        PROGRAM.begin()
+
+    def finish(self) -> None:
+        """Write what was recorded, and end the process without anything that the script would do."""
+        self.leave({"entries": PROGRAM.entries, "modules": PROGRAM.modules})
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+    def leave(self, what: dict[str, Any]) -> None:
+        """Write the rank's file once."""
+        if self.done:
+            return
+        self.done = True
+        options = launch_options()["fake_run"]
+        document = {
+            "format": "chakrascope recording",
+            "version": _VERSION,
+            "rank": options["rank"],
+            "world": options["world"],
+            "groups": groups.own_groups(),
+            "made_groups": fake_world.created_groups(),
+            "meshes": meshes(),
+            "notes": _notes,
+            "memory_bytes": {"fixed": self.memory.fixed_bytes, "most": self.memory.most_bytes},
+            "torch_version": str(self.torch.__version__),
+            **what,
+        }
+        path = Path(options["out"]) / f"rank{options['rank']}.json.gz"
+        write_atomically(path, gzip.compress(json.dumps(document).encode(), 3))
+
+
+_sessions: list[_Session] = []
+
+
+def note(sentence: str) -> None:
+    """Remember what the recording takes for granted."""
+    if sentence not in _notes:
+        _notes.append(sentence)
+
+
+def start(torch: Any) -> None:
+    """Make all tensors of this process fake from now on, and see what is done with them."""
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: PLC0415
+
+    torch.set_num_threads(1)
+    session = _Session(torch)
+    _sessions.append(session)
+    devices.stand_in_for_cuda(torch)
+    devices.move_modules(torch)
+    groups.watch_works(torch)
+    _count_foreach(FakeTensor)
+    resize = torch.UntypedStorage.resize_
+
+    def resize_(storage: Any, size: int) -> Any:
+        result = resize(storage, size)
+        session.memory.resized(storage, size)
+        return result
+
+    torch.UntypedStorage.resize_ = resize_
+    torch.save = lambda *_args, **_kwargs: note("checkpoints are not written")
+    torch.multiprocessing.spawn = _run_inline
+    session.names.watch()
+    FakeTensorMode(allow_non_fake_inputs=True).__enter__()
+    make_mode(torch, session.names, session.memory).__enter__()
+    devices.make_function_mode(torch).__enter__()
+    sys.excepthook = _failed
+    atexit.register(_ended)
+
+
+def _count_foreach(fake: Any) -> None:
+    """Have optimizers and clipping work on lists of tensors, as they do on GPUs."""
+    from torch.utils import _foreach_utils  # noqa: PLC0415
+
+    optimizer: Any = sys.modules["torch.optim.optimizer"]
+    modules: tuple[Any, ...] = (optimizer, _foreach_utils)
+    for module in modules:
+        module._get_foreach_kernels_supported_devices = lambda: ["cuda", "cpu"]
+    optimizer._foreach_supported_types.append(fake)
+    for name in ("torch.nn.utils.clip_grad", "torch.utils._foreach_utils"):
+        if name in sys.modules:
+            sys.modules[name]._has_foreach_support = lambda *_: True  # type: ignore[attr-defined]
+
+
+def _run_inline(function: Any, args: Any = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
+    """Call what was to be spawned as the one process that is run."""
+    function(launch_options()["fake_run"]["rank"], *args)
+
+
+def watch_optimizers(optimizer_module: Any) -> None:
+    """Know when a step ends."""
+    watch_steps(optimizer_module, lambda: None, lambda optimizer: _sessions[0].optimizer_step(optimizer))
+
+
+def _failed(kind: Any, error: Any, trace: Any) -> None:
+    """Leave what went wrong and where in the script."""
+    frames = traceback.extract_tb(trace)
+    library = os.path.dirname(os.path.dirname(sys.modules["torch"].__file__ or ""))
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    foreign = (library, ours, os.path.dirname(os.__file__), "<")
+    own = [frame for frame in frames if not frame.filename.startswith(foreign)]
+    what = {
+        "kind": kind.__name__,
+        "message": str(error)[:600],
+        "place": f"{own[-1].filename}:{own[-1].lineno}" if own else "",
+        "stack": traceback.format_exception(kind, error, trace),
+    }
+    if _sessions:
+        _sessions[0].leave({"failure": what})
+
+
+def _ended() -> None:
+    """Leave that the script ended before a step was recorded."""
+    if _sessions:
+        _sessions[0].leave({"failure": {"kind": "", "message": "", "place": "", "stack": []}})

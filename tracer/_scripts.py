@@ -1,0 +1,205 @@
+"""Record what the ranks of a training script would do, without devices, peers or data."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from ..errors import CaptureError, NothingCaptured, UsageError
+from ._agent import ENVIRONMENT_KEY
+from ._launcher import INJECT
+from ._recordings import Failure, Recording
+from ._trace_set import MAX_RANKS
+
+__all__ = ["record_script"]
+
+_POLL_SECONDS = 0.1
+_PATIENCE_SECONDS = 300
+_RANKS_OF_A_NODE = 8
+# As many ranks are run where one cannot stand for others.
+_MOST_RUN = 64
+_DATA = frozenset({"FileNotFoundError", "NotADirectoryError", "IsADirectoryError", "PermissionError"})
+_SHAPES = frozenset(
+    {"DynamicOutputShapeException", "DataDependentOutputException", "GuardOnDataDependentSymNode"}
+)
+_OFFLINE = ("HTTPError", "ConnectionError", "LocalEntryNotFoundError", "URLError", "OfflineModeIsEnabled")
+
+
+def record_script(
+    command: Sequence[str],
+    out: str | Path,
+    *,
+    world: int,
+    every_rank: bool = False,
+    on_status: Callable[[str], None] | None = None,
+) -> list[Recording]:
+    """Run the Python script and arguments *command* as ranks of a job of *world*, and record a step of each.
+
+    Tensors are fake, so nothing is allocated. Rank 0 is run, the ranks that it exchanges messages with
+    (stages of a pipeline) and so on, and the last rank, to see whether they all do the same; or
+    *every_rank*. Files are left in *out*. *on_status* receives a sentence when a rank is done.
+
+    Raises:
+        UsageError: a number of ranks out of range.
+        CaptureError: the script failed, with what to change in it.
+        NothingCaptured: it ended before it had trained for two steps.
+
+    """
+    if not 1 <= world <= MAX_RANKS:
+        raise UsageError(f"A job has 1 to {MAX_RANKS} ranks, not {world}. Change --world.")
+    if every_rank and world > _MOST_RUN:
+        raise UsageError(
+            f"At most {_MOST_RUN} ranks are run one by one, not {world}: beyond that, some have to do what "
+            "others do. Predict a smaller job."
+        )
+    run = _Run([*command], Path(out).absolute(), world, on_status)
+    try:
+        found = run.ranks(range(world) if every_rank else [0])
+        if world - 1 not in found:
+            found = run.ranks([world - 1])
+    finally:
+        run.stop()
+    return [found[rank] for rank in sorted(found)]
+
+
+class _Run:
+    """The processes of one script."""
+
+    def __init__(
+        self, command: list[str], out: Path, world: int, on_status: Callable[[str], None] | None
+    ) -> None:
+        self._command = command
+        self._out = out
+        self._world = world
+        self._on_status = on_status
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._found: dict[int, Recording] = {}
+        (out / "exchange").mkdir(parents=True, exist_ok=True)
+
+    def ranks(self, wanted: Iterable[int]) -> dict[int, Recording]:
+        """Run the ranks *wanted* and all that they exchange messages with; return all found so far."""
+        waiting = [*wanted]
+        while waiting or self._running:
+            for rank in waiting:
+                if rank not in self._running and rank not in self._found:
+                    self._start(rank)
+            time.sleep(_POLL_SECONDS)
+            waiting = [*self._asked_for(), *self._ended()]
+        return dict(self._found)
+
+    def stop(self) -> None:
+        """End the processes that still run."""
+        for process in self._running.values():
+            process.kill()
+            process.wait()
+        self._running.clear()
+
+    def _asked_for(self) -> list[int]:
+        names = (path.name for path in (self._out / "exchange").glob("wanted-*"))
+        asked = {int(name.partition("-")[2]) for name in names}
+        return sorted(asked - set(self._found) - set(self._running))
+
+    def _ended(self) -> list[int]:
+        """Read what ended processes left; return the ranks that they exchange messages with."""
+        peers: set[int] = set()
+        for rank, process in [*self._running.items()]:
+            if process.poll() is None:
+                continue
+            del self._running[rank]
+            path = self._out / f"rank{rank}.json.gz"
+            if not path.exists():
+                raise CaptureError(self._died(rank, process.returncode))
+            recording = Recording.load(path)
+            if recording.failure is not None:
+                raise _refusal(self._command[0], rank, recording.failure)
+            self._found[rank] = recording
+            peers |= recording.peers
+            if self._on_status is not None:
+                self._on_status(f"rank {rank}: {len(recording.entries):,} operators in a step")
+        return sorted(peers - set(self._found) - set(self._running))
+
+    def _start(self, rank: int) -> None:
+        log = (self._out / f"rank{rank}.log").open("wb")
+        try:
+            self._running[rank] = subprocess.Popen(
+                [sys.executable, *self._command],
+                env=_environment(self._out, rank, self._world),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        finally:
+            log.close()
+
+    def _died(self, rank: int, code: int) -> str:
+        lines = (self._out / f"rank{rank}.log").read_text(errors="replace").strip().splitlines()
+        said = f" Its last words were: {lines[-1][:300]}" if lines else ""
+        return (
+            f"{self._command[0]} as rank {rank} ended with status {code} before its step was recorded.{said} "
+            f"What it printed is in {self._out / f'rank{rank}.log'}; let it train for two steps."
+        )
+
+
+def _environment(out: Path, rank: int, world: int) -> dict[str, str]:
+    options = {
+        "rank": rank,
+        "world": world,
+        "out": str(out),
+        "exchange": str(out / "exchange"),
+        "patience_s": _PATIENCE_SECONDS,
+    }
+    environment = dict(os.environ)
+    inherited = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = f"{INJECT}{os.pathsep}{inherited}" if inherited else str(INJECT)
+    environment[ENVIRONMENT_KEY] = json.dumps({"out": str(out), "fake_run": options})
+    node = min(world, _RANKS_OF_A_NODE)
+    places: Mapping[str, int | str] = {
+        "RANK": rank,
+        "WORLD_SIZE": world,
+        "LOCAL_RANK": rank % node,
+        "LOCAL_WORLD_SIZE": node,
+        "GROUP_RANK": rank // node,
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": 29500,
+        "OMP_NUM_THREADS": 1,
+    }
+    environment.update({name: str(value) for name, value in places.items()})
+    return environment
+
+
+def _refusal(script: str, rank: int, failure: Failure) -> CaptureError:
+    """Return the error that says what to change in the script."""
+    where = f"{failure.place or script}, as rank {rank}"
+    said = f"{failure.kind}: {failure.message}".rstrip(": .")
+    if not failure.kind:
+        return NothingCaptured(
+            f"{script} ended before a step could be recorded: as rank {rank} no optimizer stepped twice. Let it "
+            "train for at least two steps, with an optimizer of torch.optim."
+        )
+    if failure.kind in _DATA or failure.kind.endswith(_OFFLINE):
+        return CaptureError(
+            f"{where} reads data that is not here ({said}). A prediction has no data: let the script make up "
+            "batches, such as torch.randint(vocabulary, (batch, length)), and models from their configuration "
+            "when a flag or variable says so."
+        )
+    if failure.kind in ("ModuleNotFoundError", "ImportError"):
+        return CaptureError(
+            f"{where} imports what is not installed here ({said}). Install it if it runs without a GPU; if "
+            "it is an extension with kernels of its own, let the script use torch's operator instead, such "
+            "as torch.nn.functional.scaled_dot_product_attention for flash attention."
+        )
+    if failure.kind in _SHAPES:
+        return CaptureError(
+            f"{where}: a shape depends on values ({said}), which fake tensors do not have. Give that "
+            "operator a fixed size in a prediction, such as an equal share of the tokens for every expert."
+        )
+    return CaptureError(
+        f"{where} does not run with fake tensors ({said}). Kernels of its own, values that decide what is "
+        "done, and direct memory access need a real device: use operators of torch there, or capture the job "
+        "with `chakrascope trace`."
+    )
