@@ -59,9 +59,7 @@ def record_script(
         )
     run = _Run([*command], Path(out).absolute(), world, on_status)
     try:
-        found = run.ranks(range(world) if every_rank else [0])
-        if world - 1 not in found:
-            found = run.ranks([world - 1])
+        found = run.ranks(range(world) if every_rank else {0, world - 1})
     finally:
         run.stop()
     return [found[rank] for rank in sorted(found)]
@@ -80,6 +78,8 @@ class _Run:
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._found: dict[int, Recording] = {}
         (out / "exchange").mkdir(parents=True, exist_ok=True)
+        for stale in (*(out / "exchange").iterdir(), *out.glob("rank*.json.gz"), *out.glob("rank*.log")):
+            stale.unlink()
 
     def ranks(self, wanted: Iterable[int]) -> dict[int, Recording]:
         """Run the ranks *wanted* and all that they exchange messages with; return all found so far."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -57,23 +57,35 @@ def pose_for_all(
 def groups_like(
     ranks: tuple[int, ...], made_groups: Sequence[Sequence[int]], num_ranks: int, place: str
 ) -> list[tuple[int, ...]]:
-    """Return the groups made together with that of *ranks* so that each rank is in one of them."""
+    """Return the groups made together with that of *ranks* so that each rank is in one of them.
+
+    Raises `TraceError` naming *place* if there are none.
+    """
     made = [tuple(group) for group in made_groups]
-    first = made.index(tuple(sorted(ranks))) if tuple(sorted(ranks)) in made else len(made)
-    found: list[tuple[int, ...]] = []
+    own = tuple(sorted(ranks))
+    first = made.index(own) if own in made else len(made)
+    for groups in (*_partitions(made, num_ranks), *_partitions(made[first:], num_ranks)):
+        if own in groups:
+            return groups
+    raise TraceError(
+        f"{place}: the script made the group of ranks {', '.join(map(str, ranks))}, but none like it "
+        f"for every other of the {num_ranks} ranks, so rank 0 cannot stand for them. Capture this job on "
+        "real ranks."
+    )
+
+
+def _partitions(made: Sequence[tuple[int, ...]], num_ranks: int) -> Iterator[list[tuple[int, ...]]]:
+    """Yield the runs of consecutive groups in which each rank is once."""
+    groups: list[tuple[int, ...]] = []
     covered: set[int] = set()
-    for group in made[first:]:
-        if covered & set(group):
-            break
-        found.append(group)
-        covered |= set(group)
-    if len(covered) < num_ranks:
-        raise TraceError(
-            f"{place}: the script made the group of ranks {', '.join(map(str, ranks))}, but none like it "
-            f"for every other of the {num_ranks} ranks, so rank 0 cannot stand for them. Capture this job on "
-            "real ranks."
-        )
-    return found
+    for group in made:
+        if not covered.isdisjoint(group):
+            groups, covered = [], set()
+        groups.append(group)
+        covered.update(group)
+        if len(covered) == num_ranks:
+            yield groups
+            groups, covered = [], set()
 
 
 def _numbers_of(

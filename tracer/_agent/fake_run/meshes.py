@@ -11,6 +11,11 @@ from .program import PROGRAM
 
 __all__ = ["compute_for_real", "keep_global_shapes_out", "meshes"]
 
+# They are called thousands of times a step.
+_WITHOUT_TENSORS = frozenset({
+    "__eq__", "__hash__", "__repr__", "device_type", "get_group", "get_rank", "mesh_dim_names", "ndim", "shape",
+    "size",
+})  # fmt: skip
 _made: list[dict[str, Any]] = []
 
 
@@ -20,6 +25,8 @@ def compute_for_real(mesh_module: Any) -> None:
     for name, value in [*vars(kind).items()]:
         if name == "__init__":
             kind.__init__ = _constructing(_real(value))
+        elif name in _WITHOUT_TENSORS:
+            continue
         elif isinstance(value, FunctionType):
             setattr(kind, name, _real(value))
         elif isinstance(value, property) and value.fget is not None:
