@@ -1,4 +1,7 @@
-"""Train a model cut into one stage per rank, with the 1F1B schedule; ``--replicated`` twice, side by side."""
+"""Train a model cut into one stage per rank, with the 1F1B schedule; ``--replicated`` twice, side by side.
+
+A number is that of micro-batches.
+"""
 
 import sys
 
@@ -9,6 +12,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("gloo")
+micro_batches = next((int(word) for word in sys.argv[1:] if word.isdigit()), 4)
 replicas = 2 if "--replicated" in sys.argv else 1
 mesh = init_device_mesh("cpu", (replicas, dist.get_world_size() // replicas), mesh_dim_names=("data", "pipe"))
 rank, stages = mesh["pipe"].get_local_rank(), mesh["pipe"].size()
@@ -16,11 +20,11 @@ layers = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU())
 if replicas > 1:
     layers = DistributedDataParallel(layers, process_group=mesh.get_group("data"))
 stage = PipelineStage(layers, rank, stages, torch.device("cpu"), group=mesh.get_group("pipe"))
-schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=torch.nn.functional.mse_loss)
+schedule = Schedule1F1B(stage, n_microbatches=micro_batches, loss_fn=torch.nn.functional.mse_loss)
 optimizer = torch.optim.SGD(layers.parameters(), lr=0.1)
 for _ in range(5):
     optimizer.zero_grad()
-    inputs = (torch.rand(8, 16),) if rank == 0 else ()
-    schedule.step(*inputs, **({"target": torch.rand(8, 16)} if rank == stages - 1 else {}))
+    inputs = (torch.rand(2 * micro_batches, 16),) if rank == 0 else ()
+    schedule.step(*inputs, **({"target": torch.rand(2 * micro_batches, 16)} if rank == stages - 1 else {}))
     optimizer.step()
 dist.destroy_process_group()

@@ -89,12 +89,15 @@ def split(model, mesh):
         "norm": SequenceParallel(),
         "output": ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate()),
     }
-    parallelize_module(model, mesh, {name: plan for name, plan in top.items() if getattr(model, name) is not None})
+    parallelize_module(
+        model, mesh, {name: plan for name, plan in top.items() if getattr(model, name) is not None}
+    )
     gathered = PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
     plan = {
         "attention_norm": SequenceParallel(), "ffn_norm": SequenceParallel(),
         "attention": gathered, "feed_forward": gathered,
-        "attention.wq": ColwiseParallel(), "attention.wk": ColwiseParallel(), "attention.wv": ColwiseParallel(),
+        "attention.wq": ColwiseParallel(), "attention.wk": ColwiseParallel(),
+        "attention.wv": ColwiseParallel(),
         "attention.wo": RowwiseParallel(output_layouts=Shard(1)),
         "feed_forward.w1": ColwiseParallel(), "feed_forward.w3": ColwiseParallel(),
         "feed_forward.w2": RowwiseParallel(output_layouts=Shard(1)),
@@ -132,7 +135,7 @@ def loss_of(prediction, labels):
 if args.pp > 1:
     parts = PipelineStage(model, stage, args.pp, device, group=mesh["pp"].get_group())
     schedule = Schedule1F1B(parts, n_microbatches=args.micro_batches, loss_fn=loss_of)
-for step in range(4):
+for _ in range(4):
     tokens = torch.randint(args.vocabulary, (args.batch, args.length), device=device)
     optimizer.zero_grad()
     if args.pp > 1:

@@ -1,0 +1,143 @@
+"""Scripts recorded without devices, peers or data: unmodified ones, each rank's share, what is refused."""
+
+import pytest
+
+from chakrascope.converter import script_workload
+from chakrascope.errors import CaptureError, NothingCaptured
+from chakrascope.tracer import record_script
+
+from .conftest import JOBS
+
+pytestmark = pytest.mark.torch
+
+ON_GPUS = """
+import os, torch, torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+dist.init_process_group("nccl")
+local = int(os.environ["LOCAL_RANK"])
+assert torch.cuda.is_available() and torch.cuda.device_count() == 8
+torch.cuda.set_device(local)
+device = torch.device(f"cuda:{local}")
+model = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(4)]).to(device)
+model = torch.nn.parallel.DistributedDataParallel(torch.compile(model), device_ids=[local])
+optimizer = torch.optim.AdamW(model.parameters())
+data = TensorDataset(torch.randn(49152, 512), torch.randint(0, 512, (49152,)))
+loader = DataLoader(data, batch_size=32, sampler=DistributedSampler(data), num_workers=4, pin_memory=True)
+for x, y in loader:
+    x, y = x.to(device, non_blocking=True), y.cuda()
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if dist.get_rank() == 0:
+        print(f"{loss.item():.3f}")
+"""
+
+
+def communications(workload, rank=0):
+    nodes = workload.graph_of(rank).nodes
+    nodes = nodes[nodes["comm_size_bytes"] >= 0]
+    world = tuple(range(workload.num_ranks))
+    return [
+        (node.name, node.comm_size_bytes, workload.groups.get(node.group, world))
+        for node in nodes.itertuples()
+    ]
+
+
+def test_a_script_for_gpus_runs_as_it_is(tmp_path, script):
+    recordings = record_script([str(script("", start=ON_GPUS))], tmp_path / "out", world=512)
+    assert [one.rank for one in recordings] == [0, 511]
+    workload = script_workload(recordings)
+    assert (workload.num_ranks, len(workload.graphs)) == (512, 1)
+    # Buckets in the order in which gradients come: 1 MiB first, then up to 25 MiB.
+    layer = (512 * 512 + 512) * 4
+    everyone = tuple(range(512))
+    assert communications(workload) == [
+        ("all_reduce", layer, everyone),
+        ("all_reduce", 3 * layer, everyone),
+    ]
+    nodes = workload.graphs[0].nodes
+    products = nodes[nodes["operator"].isin(["aten::addmm", "aten::mm"])]
+    assert products["num_ops"].tolist() == [2 * 32 * 512 * 512] * (4 + 2 * 4 - 1)
+    assert set(nodes["module"]) >= {"0", "3"}
+    held = recordings[0].memory_bytes
+    assert held.fixed >= 4 * layer * 3  # parameters and two states of the optimizer
+    assert held.most > held.fixed
+
+
+def test_tensor_parallel_ranks_count_what_is_local_and_lose_nothing(tmp_path):
+    command = [str(JOBS / "titan_style.py"), "--dp", "2", "--tp", "2", "--layers", "2", "--recompute"]
+    recordings = record_script(command, tmp_path / "out", world=4)
+    workload = script_workload(recordings, {"dp": 2, "tp": 2})
+    found = communications(workload)
+    sizes = {}
+    for name, size, group in found:
+        sizes.setdefault((name, group), []).append(size)
+    # Activations of 4 x 32 x 64 in bf16, of which a tensor-parallel rank has half.
+    assert 4 * 32 * 64 * 2 // 2 in sizes["all_gather", (0, 1)]
+    assert set(sizes["reduce_scatter", (0, 1)]) == {4 * 32 * 64 * 2}
+    # Weights: half for the data-parallel rank, of half of each matrix for the tensor-parallel one.
+    block = (4 * 64 * 64 + 3 * 64 * 176) // 2 + 2 * 64
+    assert sizes["all_gather", (0, 2)].count(block * 2 // 2) == 4  # two layers, forward and backward
+    assert sizes["reduce_scatter", (0, 2)].count(block * 4) == 2
+    nodes = workload.graphs[0].nodes
+    w1 = nodes[(nodes["module"] == "layers.0.feed_forward.w1") & (nodes["operator"] == "aten::mm")]
+    assert set(w1["num_ops"]) == {2 * 4 * 32 * 64 * 176 // 2}
+
+
+def test_prefetched_weights_come_beside_computation(tmp_path):
+    recordings = record_script([str(JOBS / "fsdp2.py")], tmp_path / "out", world=2)
+    graph = script_workload(recordings).graphs[0]
+    nodes, edges = graph.nodes, graph.edges
+    gathers = nodes.index[nodes["name"] == "all_gather"].tolist()
+    assert len(gathers) == 4
+    before = {gather: set() for gather in gathers}  # all that each all-gather has to wait for
+    for gather in gathers:
+        pending = [gather]
+        while pending:
+            for source in edges["src"][edges["dst"] == pending.pop()]:
+                if source not in before[gather]:
+                    before[gather].add(source)
+                    pending.append(source)
+    products = nodes.index[(nodes["phase"] == "forward") & (nodes["operator"] == "aten::addmm")].tolist()
+    assert len(products) == 4
+    assert not before[gathers[1]] & set(products)  # the second block's weights come during the first one's
+    assert before[gathers[2]] >= set(products)
+
+
+def test_stages_of_a_pipeline_tell_each_other_their_shapes(tmp_path):
+    recordings = record_script([str(JOBS / "pipeline.py")], tmp_path / "out", world=2)
+    assert [one.rank for one in recordings] == [0, 1]
+    workload = script_workload(recordings)
+    sent = {rank: communications(workload, rank) for rank in (0, 1)}
+    for rank, found in sent.items():
+        assert sorted(name for name, _, _ in found) == ["recv"] * 4 + ["send"] * 4, rank
+        assert {size for _, size, _ in found} == {2 * 16 * 4}
+
+
+def test_hugging_face_trainer_runs_as_it_is(tmp_path):
+    pytest.importorskip("transformers", reason="Hugging Face's Trainer is an extra")
+    (only,) = record_script([str(JOBS / "hugging_face.py")], tmp_path / "out", world=1)
+    names = [entry.name for entry in only.entries]
+    assert names.count("aten::embedding") == 2 * 2  # tokens and positions, of two accumulated batches
+    assert any("layer_norm_backward" in name for name in names)
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        (
+            "torch.load('no_such_file.pt')",
+            r"train.py:\d+.* reads data that is not here.*let the script make up",
+        ),
+        ("import flash_attn", r"train.py:\d+.* imports what is not installed here .*flash_attn"),
+        ("torch.ones(4).nonzero()", r"train.py:\d+.* shape depends on values .*equal share"),
+        ("train(1)", "no optimizer stepped twice"),
+    ],
+)
+def test_what_cannot_be_recorded_says_what_to_change(tmp_path, script, ending, said):
+    with pytest.raises(CaptureError, match=said) as caught:
+        record_script([str(script(ending))], tmp_path / "out", world=1)
+    assert isinstance(caught.value, NothingCaptured) == (ending == "train(1)")
+    assert "\n" not in caught.value.message
