@@ -68,6 +68,7 @@ _SECTIONS = {
         "what-if": "Simulate a run again with something changed.",
         "compare": "Backends, networks or the measurement side by side.",
         "sweep": "Many clusters, the best first.",
+        "rescale": "Of a captured job, make a larger one.",
         "presets": "The clusters that ship with the package.",
         "algorithm": "Collective programs: what they do, their proof, their messages.",
         "network": "What a network is, and its files for other simulators.",

@@ -178,14 +178,14 @@ def _refusal(script: str, rank: int, failure: Failure) -> CaptureError:
     said = f"{failure.kind}: {failure.message}".rstrip(": .")
     if not failure.kind:
         return NothingCaptured(
-            f"{script} ended before a step could be recorded: as rank {rank} no optimizer stepped twice. Let it "
-            "train for at least two steps, with an optimizer of torch.optim."
+            f"{script} ended before a step could be recorded: as rank {rank} no optimizer stepped twice. "
+            "Let it train for at least two steps, with an optimizer of torch.optim."
         )
     if failure.kind in _DATA or failure.kind.endswith(_OFFLINE):
         return CaptureError(
             f"{where} reads data that is not here ({said}). A prediction has no data: let the script make up "
-            "batches, such as torch.randint(vocabulary, (batch, length)), and models from their configuration "
-            "when a flag or variable says so."
+            "batches, such as torch.randint(vocabulary, (batch, length)), and models from their "
+            "configuration when a flag or variable says so."
         )
     if failure.kind in ("ModuleNotFoundError", "ImportError"):
         return CaptureError(

@@ -1,9 +1,15 @@
-"""Change a captured workload to what the job would do with other degrees, batches or depth."""
+"""Change a captured workload to what the job would do with other degrees, batches, depth or chips."""
 
 from __future__ import annotations
 
+from ._chip import with_chip as with_chip
 from ._data import with_data_parallelism as with_data_parallelism
+from ._layers import with_layers as with_layers
+from ._micro_batches import with_micro_batches as with_micro_batches
 
 __all__ = [
+    "with_chip",
     "with_data_parallelism",
+    "with_layers",
+    "with_micro_batches",
 ]

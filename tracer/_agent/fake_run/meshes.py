@@ -13,8 +13,8 @@ __all__ = ["compute_for_real", "keep_global_shapes_out", "meshes"]
 
 # They are called thousands of times a step.
 _WITHOUT_TENSORS = frozenset({
-    "__eq__", "__hash__", "__repr__", "device_type", "get_group", "get_rank", "mesh_dim_names", "ndim", "shape",
-    "size",
+    "__eq__", "__hash__", "__repr__", "device_type", "get_group", "get_rank", "mesh_dim_names", "ndim",
+    "shape", "size",
 })  # fmt: skip
 _made: list[dict[str, Any]] = []
 

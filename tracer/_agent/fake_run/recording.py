@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -144,7 +145,7 @@ def _storages(value: Any) -> set[int]:
     for tensor in _tensors(value):
         try:
             found.add(tensor.untyped_storage()._cdata)
-        except (NotImplementedError, RuntimeError):  # no storage
+        except (NotImplementedError, RuntimeError):  # noqa: PERF203 - such a one has no storage
             continue
     return found
 
@@ -171,6 +172,8 @@ def _value(value: Any) -> Any:
         return [0, 0, 0, _int(value.numel()), value.element_size(), "cuda:0"]
     if isinstance(value, (list, tuple)):
         return [_value(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return "<None>" if value is None else value
     return str(value) if type(value).__module__ == "torch" else "<Object>"

@@ -154,7 +154,11 @@ def _run_inline(function: Any, args: Any = (), nprocs: int = 1, *_: Any, **__: A
 
 def watch_optimizers(optimizer_module: Any) -> None:
     """Know when a step ends."""
-    watch_steps(optimizer_module, lambda: None, lambda optimizer: _sessions[0].optimizer_step(optimizer))
+    watch_steps(optimizer_module, lambda: None, _optimizer_step)
+
+
+def _optimizer_step(optimizer: Any) -> Any:
+    return _sessions[0].optimizer_step(optimizer)
 
 
 def _failed(kind: Any, error: Any, trace: Any) -> None:

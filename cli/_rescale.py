@@ -1,0 +1,105 @@
+"""``chakrascope rescale``: what a captured job would do with other degrees, batches, depth or chips."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.markup import escape
+
+from ..converter import Workload
+from ..converter.generate.rescaling import with_chip, with_data_parallelism, with_layers, with_micro_batches
+from ..errors import UsageError, did_you_mean
+from ..runner import Study
+from ..runner.config import SystemConfig, list_presets
+from ..support import count_text
+from ._output import console, print_next
+
+__all__ = ["rescale_command"]
+
+_CHIPS = "roofline-"
+_TERAOPS_PER_NS, _GIGABYTES_PER_NS = 1e3, 1.0
+
+
+@click.command("rescale")
+@click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
+@click.option("--workload", "name", metavar="NAME", help="The workload to change. [default: the newest]")
+@click.option("--dp", type=click.IntRange(1), help="Data-parallel replicas.")
+@click.option("--micro-batches", type=click.IntRange(1), help="Micro-batches of a pipeline (1F1B).")
+@click.option("--layers", type=click.IntRange(1), help="Layers of the model.")
+@click.option("--chip", metavar="NAME", help="Another chip, of which a system preset has the peaks: h100.")
+@click.option("--pp", type=click.IntRange(1), help="Refused: says what to do instead.")
+@click.option("--tp", type=click.IntRange(1), help="Refused: says what to do instead.")
+@click.option(
+    "--name", "new_name", help="Name of the new workload. [default: the old one's and what changed]"
+)
+def rescale_command(
+    *,
+    study_folder: Path,
+    name: str | None,
+    dp: int | None,
+    micro_batches: int | None,
+    layers: int | None,
+    chip: str | None,
+    pp: int | None,
+    tp: int | None,
+    new_name: str | None,
+) -> None:
+    """Make of a captured workload of STUDY that of a larger job, and keep it beside it.
+
+    Only what a capture shows is done: more replicas, more micro-batches of a 1F1B pipeline, more equal
+    layers, another chip's peaks.
+    """
+    _refuse(pp, tp)
+    study = Study.open(study_folder)
+    prefix = study.workload_prefix(name)
+    workload = Workload.load(prefix)
+    changes = {"layers": layers, "micro-batches": micro_batches, "chip": chip, "dp": dp}
+    said = "-".join(f"{option}-{value}" for option, value in changes.items() if value is not None)
+    if not said:
+        raise UsageError("Say what to change: --dp, --micro-batches, --layers or --chip.")
+    if layers is not None:
+        workload = with_layers(workload, layers)
+    if micro_batches is not None:
+        workload = with_micro_batches(workload, micro_batches)
+    if chip is not None:
+        workload = _on_chip(workload, chip)
+    if dp is not None:
+        workload = with_data_parallelism(workload, dp)
+    made = study.add_workload(workload, new_name or f"{prefix.parent.name}-{said}").parent.name
+    for line in workload.metadata.get("assumptions", []):
+        console.print(f"Assumed: {line.rstrip('.')}.", style="dim", markup=False)
+    nodes = f"{workload.summary()['nodes']:,}"
+    console.print(
+        f"The workload '{escape(made)}' has {count_text(workload.num_ranks, 'rank')} and {nodes} nodes."
+    )
+    print_next("run", study_folder, "--workload", made, then="--network PRESET")
+
+
+def _refuse(pp: int | None, tp: int | None) -> None:
+    """Raise `UsageError` for degrees that a capture does not tell of."""
+    if tp is not None:
+        raise UsageError(
+            "Tensor parallelism changes the shape of every operator, which a capture with another degree "
+            "does not tell. Capture the job with --tp's degree, or record its script with its own option "
+            "for it."
+        )
+    if pp is not None:
+        raise UsageError(
+            "Stages are not cut anew from a capture: what layers hand on to each other is not in it. "
+            "Record the script with its own option for stages, or capture it so; --micro-batches changes "
+            "what a captured pipeline does."
+        )
+
+
+def _on_chip(workload: Workload, chip: str) -> Workload:
+    known = {preset.removeprefix(_CHIPS): preset for preset in list_presets("system") if _CHIPS in preset}
+    if chip not in known:
+        raise UsageError(f"There is no chip '{chip}'{did_you_mean(chip, known)}")
+    peaks = SystemConfig.preset(known[chip])
+    return with_chip(
+        workload,
+        float(peaks.peak_perf or 0) * _TERAOPS_PER_NS,
+        float(peaks.local_mem_bw or 0) * _GIGABYTES_PER_NS,
+        chip,
+    )

@@ -1,0 +1,191 @@
+"""Repeat a part of a graph that repeats already: a micro-batch between others, a layer between others."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...chakra import Column, Graph, NodeType, TextColumn
+
+__all__ = ["Period", "Periods", "alike", "repeated"]
+
+Label = tuple[object, ...]
+# Gaps, and what an operator does between those it calls, become nodes where they are long enough: periods may
+# differ in them.
+_BETWEEN = "between"
+
+
+@dataclass(frozen=True)
+class Period:
+    """Rows ``[begin, end)`` of a graph; *labels* tell which of them play the same part in other periods."""
+
+    begin: int
+    end: int
+    labels: tuple[Label, ...]
+
+    def place_of(self, label: Label) -> int:
+        """Return the first row with *label*."""
+        return self.begin + self.labels.index(label)
+
+
+@dataclass(frozen=True)
+class Periods:
+    """Consecutive periods of a graph that do the same; the last is the one to repeat."""
+
+    found: tuple[Period, ...]
+
+    @property
+    def begin(self) -> int:
+        """The first row of the first one."""
+        return self.found[0].begin
+
+    @property
+    def end(self) -> int:
+        """The row behind the last one."""
+        return self.found[-1].end
+
+
+def alike(graph: Graph, cuts: Sequence[int], name_of: Callable[[int], object]) -> Periods | None:
+    """Return the longest run of periods between *cuts* (rows) that do the same; None if no two do.
+
+    *name_of* tells what a row does; nodes that neither compute nor communicate are not compared.
+    """
+    does = _does_something(graph)
+    periods = [_period(begin, end, does, name_of) for begin, end in itertools.pairwise(cuts)]
+    runs: list[list[Period]] = []
+    for period in periods:
+        if runs and _parts(runs[-1][-1]) == _parts(period):
+            runs[-1].append(period)
+        else:
+            runs.append([period])
+    longest = max(runs, key=len, default=[])
+    return Periods(tuple(longest)) if len(longest) > 1 else None
+
+
+def _does_something(graph: Graph) -> np.ndarray:
+    """Return which rows communicate or have a cost: of each operator one, whatever the clock made of it."""
+    nodes = graph.node_columns
+    costs = (nodes["num_ops"] > 1) | (nodes["tensor_size_bytes"] > 1)
+    done: np.ndarray = costs | (nodes["type"] != NodeType.COMP)
+    return done
+
+
+def _period(begin: int, end: int, does: np.ndarray, name_of: Callable[[int], object]) -> Period:
+    """Label the rows: what each does and the how-manieth of these it is; others by what precedes them."""
+    seen: Counter[object] = Counter()
+    labels: list[Label] = []
+    latest: Label = ("begin",)
+    for row in range(begin, end):
+        if does[row]:
+            name = name_of(row)
+            latest = (name, seen[name])
+            seen[name] += 1
+        labels.append(latest if does[row] else (*latest, _BETWEEN))
+    return Period(begin, end, tuple(labels))
+
+
+def _parts(period: Period) -> list[Label]:
+    return [label for label in period.labels if label[-1] != _BETWEEN]
+
+
+def repeated(graph: Graph, periods: Periods, times: int) -> Graph:
+    """Return *graph* with the last of *periods* *times* more often, each after the one before.
+
+    What a period waits for in the ones before it, a copy waits for in those before it; what comes later waits
+    for the last ones, and for every copy if it waits for every period.
+    """
+    last = periods.found[-1]
+    size = last.end - last.begin
+    count = graph.num_nodes
+    behind = periods.end
+    order = np.concatenate(
+        [np.arange(behind), np.tile(np.arange(last.begin, last.end), times), np.arange(behind, count)]
+    )
+    is_copy = np.zeros(len(order), dtype=bool)
+    is_copy[behind : behind + times * size] = True
+    ids = graph.node_columns["node_id"]
+    row_of = {number: row for row, number in enumerate(ids.tolist())}
+    columns: dict[str, Column] = {name: _taken(column, order) for name, column in graph.node_columns.items()}
+    columns["node_id"] = np.arange(len(order), dtype=np.int64)
+    columns["measured_start_ns"] = np.where(is_copy, -1, graph.node_columns["measured_start_ns"][order])
+    edges = [
+        (row_of[src], row_of[dst], kind)
+        for src, dst, kind in zip(
+            *(graph.edge_columns[name].tolist() for name in ("src", "dst", "kind")), strict=True
+        )
+    ]
+    made = list(_edges(edges, periods, times))
+    extra: dict[int, bytes] = {}
+    for new, row in enumerate(order.tolist()):
+        kept = graph.extra.get(int(ids[row]))
+        if kept is not None:
+            extra[new] = kept
+    return Graph.of_columns(graph.rank, columns, made, graph.metadata, extra)
+
+
+def _taken(column: Any, rows: np.ndarray) -> Column:
+    return column.take(rows) if isinstance(column, TextColumn) else column[rows]
+
+
+def _edges(
+    edges: Sequence[tuple[int, int, int]], periods: Periods, times: int
+) -> Iterator[tuple[int, int, int]]:
+    """Yield the edges between the new rows."""
+    last = periods.found[-1]
+    size = last.end - last.begin
+    shift = times * size
+    known = {(src, dst) for src, dst, _ in edges}
+    for src, dst, kind in edges:
+        if dst < last.begin:
+            yield src, dst, kind
+        elif dst < last.end:
+            yield src, dst, kind
+            for copy in range(1, times + 1):
+                yield _source(src, periods, copy), dst + copy * size, kind
+        elif src >= last.end:
+            yield src + shift, dst + shift, kind
+        elif src < periods.begin:
+            yield src, dst + shift, kind
+        else:
+            yield _source(src, periods, times), dst + shift, kind
+            if _in_all(src, dst, periods, known):
+                yield src, dst + shift, kind
+                for copy in range(1, times):
+                    yield _source(src, periods, copy), dst + shift, kind
+
+
+def _source(row: int, periods: Periods, copy: int) -> int:
+    """Return the row that is to copy number *copy* of the last period what *row* is to the last one."""
+    last = periods.found[-1]
+    size = last.end - last.begin
+    if row >= last.begin:
+        return row + copy * size
+    if row < periods.begin:
+        return row
+    at = next(place for place, one in enumerate(periods.found) if row < one.end)
+    wanted = at + copy
+    label = periods.found[at].labels[row - periods.found[at].begin]
+    newest = len(periods.found) - 1
+    if wanted <= newest:
+        return _row(periods.found[wanted], label)
+    return _row(last, label) + (wanted - newest) * size
+
+
+def _row(period: Period, label: Label) -> int:
+    """Return the row of *period* with *label*, or that of the part that a gap follows."""
+    for wanted in (label, label[:-1] if label[-1] == _BETWEEN else label):
+        if wanted in period.labels:
+            return period.place_of(wanted)
+    return period.begin
+
+
+def _in_all(src: int, dst: int, periods: Periods, known: set[tuple[int, int]]) -> bool:
+    """Return whether *dst* waits for what *src* is in every period."""
+    at = next(place for place, one in enumerate(periods.found) if src < one.end)
+    label = periods.found[at].labels[src - periods.found[at].begin]
+    return all((_row(one, label), dst) in known for one in periods.found)
