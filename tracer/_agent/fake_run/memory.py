@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 __all__ = ["Memory"]
 
 
 class Memory:
-    """Counts the bytes of storages from when an operator returns one until nothing refers to it."""
+    """Counts the bytes of storages from when an operator returns one until nothing refers to it.
 
-    def __init__(self) -> None:
+    *on_free* is told the address of one that is freed: another will have it.
+    """
+
+    def __init__(self, on_free: Callable[[int], None]) -> None:
+        self._on_free = on_free
         self.now_bytes = 0
         self.most_bytes = 0
         self.fixed_bytes = 0
@@ -53,3 +58,4 @@ class Memory:
 
     def _freed(self, key: int) -> None:
         self.now_bytes -= self._sizes.pop(key, 0)
+        self._on_free(key)

@@ -74,6 +74,10 @@ class Program:
         """Let what comes next on the current stream wait for whatever wrote *storages*."""
         self.wait(self._sources(storages))
 
+    def freed(self, storage: int) -> None:
+        """Forget who wrote *storage*: another one will have its address."""
+        self._writer.pop(storage, None)
+
     def reached(self, stream: Stream | None) -> frozenset[int]:
         """Return what *stream* has to finish now: its last entry, or what the next one will wait for."""
         lane = self._lane(stream)

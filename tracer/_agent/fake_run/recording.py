@@ -105,13 +105,12 @@ def _note(torch: Any, func: Any, given: tuple[Any, Any], result: Any, names: Any
             changed = True
         reads |= used
     for key, value in kwargs.items():
+        reads |= _storages(value)
         if key == "out" or any(a.name == key and a.alias_info and a.alias_info.is_write for a in arguments):
             writes |= _storages(value)
             changed = True
-        else:
-            reads |= _storages(value)
     outputs = [] if changed and not _storages(result) - reads else [result]
-    PROGRAM.compute(_entry(name, values, outputs, names, changed=changed), reads | writes, writes)
+    PROGRAM.compute(_entry(name, values, outputs, names, changed=changed), reads, writes)
 
 
 def _note_communication(torch: Any, name: str, args: Any, result: Any, names: Any) -> None:

@@ -35,7 +35,7 @@ class _Session:
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
-        self.memory = Memory()
+        self.memory = Memory(PROGRAM.freed)
         self.names = Names(torch)
         self.order = OptimizerOrder()
         self.done = False
