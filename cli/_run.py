@@ -133,9 +133,9 @@ def _with_failures(network: NetworkConfig | str | None, failed: Sequence[str]) -
 
 
 def simulate(
-    experiments: Iterable[Experiment], backends: Sequence[str]
+    experiments: Iterable[Experiment], backends: Sequence[str] = ()
 ) -> Iterator[tuple[Experiment, Result]]:
-    """Yield each experiment, one for each of *backends*, with its result."""
+    """Yield each experiment with its result; what the later of *backends* compile, they begin to at once."""
     for number, experiment in enumerate(experiments):
         if number == 0:
             warm_up(backends[1:], experiment.network)

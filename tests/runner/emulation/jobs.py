@@ -30,7 +30,7 @@ def steps(ranks=2, size_bytes=100_000, compute_ns=1_000_000, count=3, groups=Non
     return workload(*[nodes] * ranks, groups=groups, metadata=CAPTURED)
 
 
-def message(kind, node_id, peer_from, peer_to, size_bytes=1000, after=()):
+def message(kind, node_id, peer_from, peer_to, *, size_bytes=1000, after=()):
     return {
         "node_id": node_id,
         "name": f"message{node_id}",
