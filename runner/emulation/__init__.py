@@ -1,6 +1,9 @@
 """Run a workload's messages over a real network: a coordinator, an agent a host, and a process a rank."""
 
 from ._agent import join as join
+from ._channel import Channel as Channel
+from ._channel import answer as answer
+from ._channel import challenge as challenge
 from ._clocks import ClockEstimate as ClockEstimate
 from ._clocks import HostClock as HostClock
 from ._clocks import estimate as estimate
@@ -23,6 +26,7 @@ from ._wire import EngineJob as EngineJob
 
 __all__ = [
     "TRANSPORTS",
+    "Channel",
     "ClockEstimate",
     "EngineJob",
     "Host",
@@ -33,6 +37,8 @@ __all__ = [
     "Place",
     "Setup",
     "Stalled",
+    "answer",
+    "challenge",
     "emulate",
     "estimate",
     "flow_interfaces",

@@ -103,12 +103,13 @@ class Channel:
             yield message
 
     def receive(self, timeout_s: float) -> Message:
-        """Wait for one message, the only one that is under way."""
+        """Wait for one message."""
         self.socket.settimeout(timeout_s)
         try:
-            while True:
-                for message in self.pump():
-                    return message
+            message = self._next()
+            while message is None:
+                message = next(self.pump(), None)
+            return message
         finally:
             self.socket.settimeout(_SEND_S)
 

@@ -64,8 +64,8 @@ class HostClock:
         """
         if self.shared:
             return since_start_ns
-        ahead_at_start = (start_ns - self.before.at_ns) * self.drift_ppm / 1e6
-        shift = ahead_at_start + since_start_ns * (self.drift_ppm / 1e6)
+        drift = self.drift_ppm / 1e6
+        shift = drift * (since_start_ns + (start_ns - self.before.at_ns)) / (1 + drift)
         moved = np.maximum(since_start_ns - np.rint(shift).astype(np.int64), 0)
         return np.where(since_start_ns < 0, since_start_ns, moved)
 

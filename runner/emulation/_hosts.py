@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,7 @@ class Setup:
 
     hosts: tuple[Host, ...] = ()
     listen: tuple[str, int] = ("", 0)
-    token: bytes = b""
+    token: bytes = field(default=b"", repr=False)
     transport: str = "tcp"
     repeats: int = 1
     join_s: float = _DEFAULT_JOIN_S
@@ -149,7 +149,7 @@ def _assigned(hosts: Sequence[Host], num_ranks: int) -> list[list[int]]:
     return [
         list(host.ranks)
         if host.ranks is not None
-        else [rank for rank, _ in zip(free, range(host.slots), strict=False)]
+        else [rank for _, rank in zip(range(host.slots), free, strict=False)]
         for host in hosts
     ]
 

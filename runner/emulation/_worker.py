@@ -26,8 +26,8 @@ __all__ = ["PeerLost", "run_rank"]
 
 _STEP_S = 60.0
 _REPORT_S = 0.1
+_LATEST_S = 0.5
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
-_PRIORITY = -10  # a rank computes nothing, and should be woken on time
 _TIMER_SLACK = 29  # PR_SET_TIMERSLACK
 _CLONE_NEWNET = 0x40000000
 
@@ -42,8 +42,9 @@ def run_rank(rank: Rank, channel: Channel, job: Message) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_DEATH_SIGNAL, signal.SIGKILL)
     libc.prctl(_TIMER_SLACK, 1)
-    with contextlib.suppress(OSError):  # of root alone
-        os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
+    # A rank computes nothing and should be woken on time, however busy the machine is; where it may be.
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     if os.getppid() != parent:
         return
     try:
@@ -114,7 +115,8 @@ def _reporter(channel: Channel) -> Callable[[int, bool, bool, int, int], bool]:
     def report(now_ns: int, finished: bool, waiting: bool, sent: int, received: int) -> bool:
         state = (finished, waiting, sent, received)
         now = time.monotonic()
-        if state != last[1] and (now - last[0] > _REPORT_S or waiting):
+        fresh = state != last[1]
+        if now - last[0] > (_REPORT_S if fresh else _LATEST_S) or (fresh and waiting):
             last[:] = now, state
             facts = {"finished": finished, "waiting": waiting, "sent": sent, "received": received}
             channel.send("progress", {"now_ns": now_ns, **facts})

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -30,7 +33,7 @@ def steps(ranks=2, size_bytes=100_000, compute_ns=1_000_000, count=3, groups=Non
     return workload(*[nodes] * ranks, groups=groups, metadata=CAPTURED)
 
 
-def message(kind, node_id, peer_from, peer_to, *, size_bytes=1000, after=()):
+def message(kind, node_id, peer_from, peer_to):
     return {
         "node_id": node_id,
         "name": f"message{node_id}",
@@ -39,9 +42,9 @@ def message(kind, node_id, peer_from, peer_to, *, size_bytes=1000, after=()):
         "comm_src": peer_from,
         "comm_dst": peer_to,
         "comm_tag": 1,
-        "comm_size_bytes": size_bytes,
+        "comm_size_bytes": 1000,
         "kind": "communication",
-        "after": after,
+        "after": (),
     }
 
 
@@ -76,6 +79,25 @@ def simulated_messages(job):
     config.external_network = carry
     engine.simulate(config, list(experiment.workload.programs), experiment.workload.program_of_rank)
     return sorted(found)
+
+
+def free_port():
+    """Return a port of this machine that nobody uses."""
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        return chosen.getsockname()[1]
+
+
+def agent(address, name, token_file, *more):
+    """Start an agent as a user does."""
+    command = [sys.executable, "-m", "chakrascope.cli", "emulate-agent", "--join", address, "--name", name]
+    return subprocess.Popen(
+        [*command, "--token-file", str(token_file), *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
 
 
 def processes(having):

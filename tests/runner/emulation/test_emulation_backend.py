@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 
 import pytest
-from jobs import engine_job, simulated_messages, steps, unmatched
+from jobs import agent, engine_job, free_port, simulated_messages, steps, unmatched
 
 from chakrascope.errors import BackendTimeout, ConfigError, SimulationStalled
 from chakrascope.runner import Result, Study, backend_names, critical_path, get_backend, prepare
@@ -177,31 +175,13 @@ def test_agents_of_hosts_join_from_where_they_are(tmp_path):
     token = tmp_path / "token"
     token.write_text("0123456789abcdef0123456789abcdef\n")
     hosts = tmp_path / "hosts.yml"
+    port = free_port()
     hosts.write_text(
-        "listen: 127.0.0.1:7391\ntoken_file: token\njoin: 30s\nhosts:\n"
+        f"listen: 127.0.0.1:{port}\ntoken_file: token\njoin: 30s\nhosts:\n"
         "  - {name: one, address: 127.0.0.1, ranks: [0], location: leaf 1}\n"
         "  - {name: two, nics: [127.0.0.2, 127.0.0.3], ranks: [1, 2], location: leaf 2}\n"
     )
-    agents = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "chakrascope.cli",
-                "emulate-agent",
-                "--join",
-                "127.0.0.1:7391",
-                "--name",
-                name,
-            ]
-            + ["--token-file", str(token)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
-        for name in ("one", "two")
-    ]
+    agents = [agent(f"127.0.0.1:{port}", name, token) for name in ("one", "two")]
     result = measured(steps(ranks=3), str(hosts))
     facts = result.provenance["emulation"]
     assert [(host["host"], host["ranks"], host["location"]) for host in facts["hosts"]] == [
@@ -209,6 +189,6 @@ def test_agents_of_hosts_join_from_where_they_are(tmp_path):
         ("two", [1, 2], "leaf 2"),
     ]
     assert [each["address"] for each in facts["interfaces"][1:3]] == ["127.0.0.2", "127.0.0.3"]
-    for agent, name in zip(agents, ("one", "two"), strict=True):
-        assert agent.communicate(timeout=20)[0] == f"{name} served the emulation at 127.0.0.1:7391.\n"
-        assert agent.returncode == 0
+    for each, name in zip(agents, ("one", "two"), strict=True):
+        assert each.communicate(timeout=20)[0] == f"{name} served the emulation at 127.0.0.1:{port}.\n"
+        assert each.returncode == 0

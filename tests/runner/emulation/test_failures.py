@@ -1,0 +1,282 @@
+"""What goes wrong ends the run in seconds, with a sentence on what it was, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from jobs import LONG_NS, agent, children, descendants, engine_job, free_port, is_running, steps, wait_for
+
+from chakrascope.errors import BackendError, BackendUnavailable
+from chakrascope.runner.emulation import EngineJob, Namespaces, Setup, emulate, join, read_setup
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+
+
+def endless(ranks=2):
+    return engine_job(steps(ranks=ranks, compute_ns=LONG_NS))
+
+
+class Running:
+    """An emulation in a thread; `error` is what it raised."""
+
+    def __init__(self, job, setup):
+        self.error = None
+        self.finished = None
+        self._begun = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(job, setup))
+        self._thread.start()
+
+    def _run(self, job, setup):
+        def progress(now_ns, _finished):
+            if now_ns > 0:
+                self._begun.set()
+            return True
+
+        try:
+            self.finished = emulate(job, setup, limit_s=120, progress=progress)
+        except BackendError as error:
+            self.error = error
+
+    def wait_until_it_runs(self):
+        assert self._begun.wait(20)
+
+    def end(self, seconds=15):
+        """Wait until it is over and return the error."""
+        self._thread.join(seconds)
+        assert not self._thread.is_alive()
+        return self.error
+
+
+def started(job, setup=None):
+    """Return a running emulation, the process of its agent and those of its ranks."""
+    before = set(children(os.getpid()))
+    running = Running(job, setup or Setup())
+
+    def ranks():
+        found = [each for each in children(os.getpid()) if each not in before and is_agent(each)]
+        below = children(found[0]) if found else []
+        return (found[0], below) if len(below) == job.num_ranks else None
+
+    process, below = wait_for(ranks, 20)
+    running.wait_until_it_runs()
+    return running, process, below
+
+
+def is_agent(process):
+    with contextlib.suppress(OSError):
+        return b"emulation.agent" in Path(f"/proc/{process}/cmdline").read_bytes()
+    return False
+
+
+@pytest.fixture
+def hosts_file(tmp_path):
+    """Return what writes a hosts file of one host, and its address."""
+    (tmp_path / "token").write_text(TOKEN)
+    port = free_port()
+    path = tmp_path / "hosts.yml"
+
+    def write(join="20s"):
+        path.write_text(
+            f"listen: 127.0.0.1:{port}\ntoken_file: token\njoin: {join}\n"
+            "hosts: [{name: one, address: 127.0.0.1, slots: 2}]\n"
+        )
+        return read_setup(str(path)), f"127.0.0.1:{port}"
+
+    return write
+
+
+def test_a_rank_that_dies_is_named():
+    running, process, ranks = started(endless())
+    os.kill(ranks[1], signal.SIGKILL)
+    assert "Rank" in running.end().message
+    assert "its process ended early (status -9)" in running.error.message
+    wait_for(lambda: not any(map(is_running, [process, *ranks])))
+
+
+def test_an_agent_that_dies_takes_its_ranks_along():
+    running, process, ranks = started(endless())
+    os.kill(process, signal.SIGKILL)
+    assert "agent" in running.end().message
+    wait_for(lambda: not any(map(is_running, ranks)))
+
+
+def test_an_agent_that_says_nothing_is_lost():
+    running, process, ranks = started(endless())
+    os.kill(process, signal.SIGSTOP)
+    assert "Nothing was heard of it for 5 s" in running.end(20).message
+    wait_for(lambda: not any(map(is_running, [process, *ranks])))
+
+
+def test_a_coordinator_that_dies_leaves_nothing_behind(root):
+    code = (
+        "from jobs import *; from chakrascope.runner.emulation import *;"
+        "emulate(engine_job(steps(compute_ns=LONG_NS)), read_setup('namespaces,link=100Mbit'), limit_s=100)"
+    )
+    folder = Path(__file__).parent
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": f"{folder}:{folder.parent}", "OMP_NUM_THREADS": "1"},
+    )
+    # Two hosts and their switch, the agent, and its two ranks.
+    below = wait_for(lambda: found if len(found := descendants(process.pid)) == 6 else None, 30)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not any(map(is_running, below)), 10)
+
+
+def test_a_host_that_does_not_come_is_named(hosts_file):
+    setup, address = hosts_file(join="0.5s")
+    with pytest.raises(
+        BackendUnavailable, match=rf"one did not join within 0.5 s.*emulate-agent --join {address}"
+    ):
+        emulate(endless(), setup, limit_s=10)
+
+
+def test_an_agent_with_another_token_is_refused(hosts_file):
+    setup, address = hosts_file(join="2s")
+    running = Running(endless(), setup)
+    place = ("127.0.0.1", int(address.rpartition(":")[2]))
+    with pytest.raises(BackendError, match="The other end does not know the token"):
+        join(place, b"another token, just as long", {"one": None}, wait_s=10, limit_s=10)
+    assert (
+        "one did not join within 2 s. Refused: 127.0.0.1 (The connection was closed" in running.end().message
+    )
+
+
+def test_an_agent_without_a_coordinator_gives_up(tmp_path):
+    (tmp_path / "token").write_text(TOKEN)
+    alone = agent(f"127.0.0.1:{free_port()}", "one", tmp_path / "token", "--wait", "0.3s")
+    assert "Nobody listens at" in alone.communicate(timeout=20)[0]
+    assert alone.returncode == BackendUnavailable.exit_code
+
+
+def test_strangers_at_the_coordinators_door_are_sent_off(hosts_file, tmp_path):
+    setup, address = hosts_file()
+    running = Running(engine_job(steps()), setup)
+    port = int(address.rpartition(":")[2])
+    with wait_for(lambda: connected(port)) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" * 4)
+        mine = agent(address, "one", tmp_path / "token")
+        assert running.end(30) is None
+    assert len(running.finished) == 1
+    assert mine.wait(20) == 0
+    mine.stdout.close()
+
+
+def connected(port):
+    with contextlib.suppress(OSError):
+        return socket.create_connection(("127.0.0.1", port), timeout=1)
+    return None
+
+
+def test_an_agent_ends_ranks_that_run_too_long(hosts_file, tmp_path):
+    setup, address = hosts_file()
+    running = Running(endless(), setup)
+    mine = agent(address, "one", tmp_path / "token", "--limit", "1s")
+    assert "ends ranks after 1 s" in running.end(30).message
+    assert mine.communicate(timeout=20)[0] is not None
+    assert not children(mine.pid)
+
+
+def test_an_address_that_is_not_the_hosts_is_told(tmp_path, hosts_file):
+    setup, address = hosts_file()
+    path = tmp_path / "hosts.yml"
+    path.write_text(path.read_text().replace("address: 127.0.0.1", "address: 192.0.2.1"))
+    setup = read_setup(str(path))
+    mine = agent(address, "one", tmp_path / "token")
+    with pytest.raises(BackendError, match=r"Rank \d on one: A rank cannot listen on 192.0.2.1"):
+        emulate(endless(), setup, limit_s=10)
+    mine.communicate(timeout=20)
+
+
+def test_a_full_disk_of_an_agent_is_told(hosts_file, tmp_path):
+    """Files of algorithms are all that an agent writes."""
+    setup, address = hosts_file()
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100));"
+        "from chakrascope.cli import main; main(sys.argv[1:])"
+    )
+    token = ["--token-file", str(tmp_path / "token")]
+    mine = subprocess.Popen(
+        [sys.executable, "-B", "-c", code, "emulate-agent", "--join", address, "--name", "one", *token],
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    job = endless()
+    job = EngineJob(
+        job.config, job.programs, job.program_of_rank, {"algorithms/all_reduce.0.et": bytes(1000)}
+    )
+    with pytest.raises(
+        BackendError, match=r"cannot be written to .* \(File too large\).*free some disk space"
+    ):
+        emulate(job, setup, limit_s=10)
+    mine.wait(20)
+    assert not list(tmp_path.glob("chakrascope-agent-*"))
+
+
+def test_a_file_outside_of_the_job_is_not_written(hosts_file, tmp_path):
+    setup, address = hosts_file()
+    mine = agent(address, "one", tmp_path / "token")
+    job = endless()
+    job = EngineJob(job.config, job.programs, job.program_of_rank, {"../outside": b"x"})
+    with pytest.raises(BackendError, match="lost"):
+        emulate(job, setup, limit_s=10)
+    assert "outside of the job's own folder" in mine.communicate(timeout=20)[0]
+    assert mine.returncode == BackendError.exit_code
+
+
+def test_namespaces_join_hosts_and_are_gone_afterwards(root):
+    with Namespaces(2, [None, 50_000_000]) as network:
+        serve = network.command(
+            1,
+            [
+                sys.executable,
+                "-c",
+                "import socket; s = socket.create_server(('10.77.0.2', 5000)); s.accept()",
+            ],
+        )
+        server = subprocess.Popen(serve)
+        reach = (
+            "import socket, sys, time\n"
+            "for _ in range(100):\n"
+            "    try: socket.create_connection(('10.77.0.2', 5000), 1); break\n"
+            "    except OSError: time.sleep(0.05)\n"
+            "else: sys.exit(1)"
+        )
+        assert subprocess.run(network.command(0, [sys.executable, "-c", reach]), check=False).returncode == 0
+        assert server.wait(10) == 0
+        network.shape(1, 25_000_000)
+        shown = subprocess.run(
+            network.command(1, ["tc", "class", "show", "dev", "eth0"]),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "rate 25Mbit" in shown.stdout
+        paths = [network.path(host) for host in range(2)]
+    assert not any(Path(path).exists() for path in paths)
+    # Nothing of it was ever in this process's own network.
+    own = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
+    assert "p0n0" not in own
+
+
+def test_namespaces_say_what_they_lack(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(BackendUnavailable, match="need the rights of root"):
+        Namespaces(2, [None, None])
+
+
+def test_a_bad_namespace_leaves_nothing(root):
+    before = set(children(os.getpid()))
+    with pytest.raises(BackendError, match="cannot be made: 'tc"), Namespaces(2, [10**25, None]):
+        pass
+    assert set(children(os.getpid())) <= before
