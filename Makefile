@@ -1,4 +1,5 @@
 # make demo   set everything up, capture a real training job, simulate it and open the viewer
+# make emulate   the same job over a healthy and a degraded network of this machine, and the viewer comparing them
 # make test   set everything up and run every test, two at a time (JOBS=4 four at a time, JOBS=0 one; TESTS=tests/cli only these)
 # make fuzz   the tests of properties with new random examples
 # make lint / types / format   what continuous integration also checks
@@ -15,11 +16,13 @@ DEMO_STUDY ?= demo-study
 DEMO_SERVE ?= 1
 DEMO_PORT ?= 8050
 
+EMULATE_STUDY ?= emulation-study
+
 # A file's tests stay on one worker, so that what they share is made once.
 JOBS ?= 2
 WORKERS := -n $(JOBS) --dist loadfile
 
-.PHONY: demo test fuzz lint types format clean sanitize wheels check-wheel
+.PHONY: demo emulate test fuzz lint types format clean sanitize wheels check-wheel
 
 demo: .stamps/package
 	@rm -rf $(DEMO_STUDY)
@@ -27,6 +30,11 @@ demo: .stamps/package
 		--network cpu-cluster-16 --backend analytical-unaware --backend analytical-aware \
 		-- torchrun --nproc-per-node 2 examples/ddp_transformer/train.py
 	@if [ "$(DEMO_SERVE)" != 0 ]; then $(BIN)/chakrascope view $(DEMO_STUDY) --port $(DEMO_PORT); fi
+
+emulate: .stamps/package
+	@rm -rf $(EMULATE_STUDY)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/emulate $(EMULATE_STUDY)
+	@if [ "$(DEMO_SERVE)" != 0 ]; then $(BIN)/chakrascope view $(EMULATE_STUDY) --port $(DEMO_PORT); fi
 
 test: .stamps/dev .stamps/browser .stamps/ns3
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(WORKERS) $(TESTS)
@@ -95,4 +103,4 @@ $(BIN)/python: | .stamps/system
 	@touch $@ .stamps/package
 
 clean:
-	rm -rf $(VENV) build .stamps wheels $(DEMO_STUDY)
+	rm -rf $(VENV) build .stamps wheels $(DEMO_STUDY) $(EMULATE_STUDY)

@@ -12,7 +12,7 @@ from ..errors import UsageError
 from ..runner import Result, Study
 from ..runner.emulation import what_namespaces_lack
 from ..support import count_text, duration_text, share_text
-from ._output import console, format_option, print_frame, print_json, print_next, stage
+from ._output import console, error_console, format_option, print_frame, print_json, print_next, stage
 from ._run import Target, choose_network, print_runs, simulate
 
 __all__ = ["emulate_command"]
@@ -38,6 +38,7 @@ __all__ = ["emulate_command"]
 @click.option(
     "--repeat", type=click.IntRange(min=1), help="Run as often; the median run counts. [default: 1]"
 )
+@click.option("--label", default="", help="What to call the run in STUDY.")
 @click.option("--limit", metavar="TIME", help="End a run that takes longer. [default: an hour]")
 @click.option("--system", default="default", show_default=True, help="System JSON file or preset.")
 @click.option(
@@ -60,6 +61,7 @@ def emulate_command(
     nics: int | None,
     transport: str | None,
     repeat: int | None,
+    label: str,
     limit: str | None,
     system: str,
     network: str | None,
@@ -91,7 +93,7 @@ def emulate_command(
     study = Study.create(folder) if workload is not None else Study.open(folder)
     prefix = study.workload_prefix() if workload is None else _kept(study, workload, groups)
     runs = [
-        (study.add_run(experiment, result), result)
+        (study.add_run(experiment, result, label=label), result)
         for experiment, result in simulate(target.experiments(prefix, None))
     ]
     _print([result for _, result in runs], runs, output_format)
@@ -141,7 +143,9 @@ def _place(
         raise UsageError("--link, --slow and --nics shape --namespaces N.")
     lacking = what_namespaces_lack()
     hint = f"which need {' and '.join(lacking)}" if lacking else "such as --namespaces 4 --link 400Mbit"
-    console.print(f"Over loopback. A network of its own: --namespaces, {hint}; or --hosts.", style="dim")
+    error_console.print(
+        f"Over loopback. A network of its own: --namespaces, {hint}; or --hosts.", style="dim"
+    )
     return ",".join(["loopback", *options])
 
 
@@ -152,7 +156,7 @@ def _print(results: list[Result], runs: list[tuple[str, Result]], output_format:
     if output_format == "csv":
         print_frame(results[0].ranks, "csv")
         return
-    print_runs(runs or [("", result) for result in results])
+    print_runs(runs or [("", result) for result in results], title="Measured step")
     for result in results:
         _print_measured(result)
 

@@ -173,7 +173,9 @@ def _kept_workload(study: Study, workload: str | None, groups: str | None) -> Pa
         return study.import_workload(workload, groups)
 
 
-def print_runs(runs: list[tuple[str, Result]], *, remarks: bool = True) -> None:
+def print_runs(
+    runs: list[tuple[str, Result]], *, remarks: bool = True, title: str = "Simulated step"
+) -> None:
     """Print one line per run, and what they take for granted unless an answer follows that says so."""
     rows = [
         {
@@ -185,7 +187,7 @@ def print_runs(runs: list[tuple[str, Result]], *, remarks: bool = True) -> None:
         }
         for run_id, result in runs
     ]
-    print_frame(pd.DataFrame(rows), "table", title="Simulated step")
+    print_frame(pd.DataFrame(rows), "table", title=title)
     if remarks:
         _print_remarks([result for _, result in runs])
 
