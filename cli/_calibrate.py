@@ -33,6 +33,7 @@ from ..support import (
     write_file,
     writing,
 )
+from ._calibrate_compute import carry_over, fit_chip
 from ._logs import are_logs
 from ._output import console, format_option, print_frame, print_json, print_next, stage
 from ._quantities import quantity
@@ -101,6 +102,12 @@ def _share(text: str) -> float:
     show_default=True,
     help="Payload per byte on the wire: 1448/1538 for TCP over Ethernet.",
 )
+@click.option("--chip", help="Fit this chip's costs to the operators of STUDY instead; -o is a chip file.")
+@click.option(
+    "--compute-from",
+    metavar="STUDY",
+    help="Carry the compute times of STUDY over to the chip that this other one was captured on.",
+)
 @format_option
 def calibrate_command(
     *,
@@ -113,6 +120,8 @@ def calibrate_command(
     bandwidth: float | None,
     latency: float | None,
     wire: float,
+    chip: str | None,
+    compute_from: str | None,
     output_format: str,
 ) -> None:
     """Fit a network to the collectives that a capture in STUDY, or production LOGS, hold, or measure --hosts.
@@ -123,6 +132,15 @@ def calibrate_command(
     """
     if output is not None and output.suffix not in (".yml", ".yaml"):
         raise UsageError(f"-o names a network YAML, and {output} does not end in .yml; choose such a name.")
+    if chip is not None or compute_from is not None:
+        if place is not None or len(sources) != 1 or (chip is not None and compute_from is not None):
+            raise UsageError("--chip, or --compute-from, takes one STUDY, and neither --hosts nor the other.")
+        study = Study.open(sources[0])
+        if chip is not None:
+            fit_chip(study, workload, chip, output, output_format)
+        elif compute_from is not None:
+            carry_over(study, workload, compute_from)
+        return
     loaded = _system(system)
     if (place is None) == (not sources):
         raise UsageError("Give a STUDY, or LOGS, or --hosts to measure: one of them.")

@@ -4,12 +4,17 @@ from ._calibrate import Calibration as Calibration
 from ._calibrate import Dimension as Dimension
 from ._calibrate import Point as Point
 from ._calibrate import calibrate_records as calibrate_records
+from ._compute import ClassFit as ClassFit
+from ._compute import calibrated_chip as calibrated_chip
+from ._compute import compute_fits as compute_fits
+from ._compute import rescaled as rescaled
 from ._fit import Figure as Figure
 from ._fit import LinkFit as LinkFit
 from ._log_records import log_records as log_records
 from ._measure import measure_network as measure_network
 from ._network import calibrated_network as calibrated_network
 from ._network import calibration_facts as calibration_facts
+from ._operators import operator_table as operator_table
 from ._picture import picture as picture
 from ._records import Call as Call
 from ._records import Records as Records
@@ -22,6 +27,7 @@ from ._workload_records import workload_records as workload_records
 __all__ = [
     "Calibration",
     "Call",
+    "ClassFit",
     "Dimension",
     "Figure",
     "LinkFit",
@@ -29,13 +35,17 @@ __all__ = [
     "Records",
     "Transfer",
     "calibrate_records",
+    "calibrated_chip",
     "calibrated_network",
     "calibration_facts",
+    "compute_fits",
     "log_records",
     "measure_network",
+    "operator_table",
     "picture",
     "records_of_logs",
     "records_of_study",
+    "rescaled",
     "result_records",
     "workload_records",
 ]

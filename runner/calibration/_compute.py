@@ -1,0 +1,173 @@
+"""Fit what a chip's classes of operators cost to measured ones, and carry a capture over to another chip."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from ...converter import Workload
+from ...errors import ConfigError
+from ...support import count_text, duration_text, share_text
+from ..chips import Chip, Costs, Fit
+from ._fit import Cell, LinkFit, fit_link
+from ._operators import CLASSES, operator_table
+from ._rows import Row
+
+__all__ = ["ClassFit", "calibrated_chip", "compute_fits", "rescaled"]
+
+MEASURED = "measured"
+_FEWEST = 3
+_TOLD = 4.0  # how many times the high end of a speed's interval may be the low one
+
+
+@dataclass(frozen=True)
+class ClassFit:
+    """A class of operators: each takes *fit*'s latency to start, and so many ns for each operation or byte.
+
+    *errors* are the relative errors of its *sizes* different operators, each the median of its repetitions.
+    """
+
+    name: str
+    fit: LinkFit
+    sizes: int
+    count: int
+    errors: tuple[float, ...]
+
+    def time_ns(self, work: float) -> float:
+        """Return how long an operator with so much *work* takes."""
+        return self.fit.latency_ns.value + work * self.fit.ns_per_byte.value
+
+
+def compute_fits(table: pd.DataFrame) -> dict[str, ClassFit]:
+    """Return the fit of each class of *table*, an `operator_table`, that has three sizes or more."""
+    fits = {}
+    for name in CLASSES:
+        own = table[table["class"] == name]
+        cells = [
+            Cell(str(key[0]), Row(0.0, 1.0, float(key[1])), part["duration_ns"].to_numpy(np.float64))
+            for key, part in own.groupby(["operator", "work"], sort=True)
+        ]
+        if len({cell.row.bytes for cell in cells}) < _FEWEST:
+            continue
+        fit = fit_link(cells)
+        errors = tuple(
+            cell.row.time_ns(fit.latency_ns.value, fit.ns_per_byte.value) / cell.median_ns - 1
+            for cell in cells
+        )
+        if fit.ns_per_byte.value > 0:
+            fits[name] = ClassFit(name, fit, len(cells), len(own), errors)
+    return fits
+
+
+def calibrated_chip(chip: Chip, fits: Mapping[str, ClassFit], source: str) -> tuple[Chip, list[str]]:
+    """Return *chip* with the costs that *fits* are, as the software ``measured``, and what these do not tell.
+
+    A class of operators that are too small to tell its speed, or that has too few sizes, keeps the costs that
+    the chip has. Raises `ConfigError` where no class tells one, and where operators are faster than the
+    chip's peaks: it is another one.
+    """
+    told = {name: fit for name, fit in fits.items() if fit.fit.ns_per_byte.spread <= _TOLD}
+    if not told:
+        raise ConfigError(
+            f"{source[:1].upper()}{source[1:]} has no class of operators with {_FEWEST} sizes large enough "
+            "to tell a speed, so that no chip can be fitted to it; capture a step of a larger model, with "
+            "host traces, which tell operations and bytes."
+        )
+    base = next(iter(chip.costs.values()))
+    shares = {name: _share(chip, fit) for name, fit in told.items()}
+    for name, share in shares.items():
+        if share > 1:
+            raise ConfigError(
+                f"Operators of the class '{name}' reach {share_text(share)} of the peak of '{chip.name}', so "
+                "they ran on another chip, or the traces count too many operations. Name the right --chip."
+            )
+    errors = np.abs([error for fit in told.values() for error in fit.errors])
+    starts = ", ".join(f"{name} {duration_text(fit.fit.latency_ns.value)}" for name, fit in told.items())
+    costs = Costs(
+        gemm={"default": shares["gemm"]} if "gemm" in shares else base.gemm,
+        attention={"default": shares["attention"]} if "attention" in shares else base.attention,
+        pointwise=shares.get("pointwise", base.pointwise),
+        gemm_memory=0.0,
+        fit=Fit(
+            f"{source}; beside its work, an operator takes: {starts}",
+            int(sum(fit.count for fit in told.values())),
+            mean=float(errors.mean()),
+            median=float(np.median(errors)),
+            worst=float(errors.max()),
+        ),
+    )
+    why = {
+        name: "too small to tell a speed" if name in fits else f"fewer than {_FEWEST} sizes"
+        for name in CLASSES
+    }
+    notes = [f"{name}: {why[name]}, so it keeps the chip's own costs" for name in CLASSES if name not in told]
+    notes.append("what starting operators, layers, steps and collectives take is 0 in the chip file")
+    return replace(chip, costs={**chip.costs, MEASURED: costs}), notes
+
+
+def _share(chip: Chip, fit: ClassFit) -> float:
+    """Return which share of the chip's peak, or memory bandwidth, the class reaches."""
+    peak = chip.memory_bytes_per_s if fit.name == "pointwise" else chip.peak(chip.precision)
+    return 1e9 / fit.fit.ns_per_byte.value / peak
+
+
+def rescaled(workload: Workload, other: Workload, name: str) -> tuple[Workload, str]:
+    """Return *workload* with its operators as fast as where *other* was captured, and how far off that is.
+
+    An operator that *other* has, with the same operations and bytes, takes its median there; for the others
+    the time changes as that of its class. The error is that of the operators which both have, had they been
+    carried over so. Raises `ConfigError` where the two have no class in common.
+    """
+    own, there = operator_table(workload), operator_table(other)
+    mine, theirs = compute_fits(own), compute_fits(there)
+    common = sorted(set(mine) & set(theirs))
+    if not common:
+        raise ConfigError(
+            f"The captures have no class of operators in common with {_FEWEST} sizes each, so that nothing "
+            "says how much faster one chip is; capture the same model on both."
+        )
+    keys = ["operator", "num_ops", "tensor_size_bytes"]
+    known = there.groupby(keys)["duration_ns"].median().rename("known_ns").reset_index()
+    table = own.merge(known, on=keys, how="left")
+    carried = np.array(
+        [
+            row.duration_ns * theirs[kind].time_ns(row.work) / max(mine[kind].time_ns(row.work), 1.0)
+            if (kind := str(row.kind)) in common
+            else np.nan
+            for row in table.rename(columns={"class": "kind"}).itertuples()
+        ]
+    )
+    told = table["known_ns"].to_numpy(np.float64)
+    both = ~np.isnan(told) & ~np.isnan(carried)
+    times = np.where(np.isnan(told), carried, told)
+    error = float(np.median(np.abs(carried[both] / told[both] - 1))) if both.any() else float("nan")
+    left = int(np.isnan(times).sum())
+    said = _said(table, told, left, error, name)
+    table = table.assign(new_ns=np.where(np.isnan(times), table["duration_ns"], times))
+    return _with_times(workload, table, said), said
+
+
+def _said(table: pd.DataFrame, told: np.ndarray, left: int, error: float, name: str) -> str:
+    known = int((~np.isnan(told)).sum())
+    off = "not known, as no operator is in both" if np.isnan(error) else f"{share_text(error)} in the median"
+    rest = f", {left} kept their times" if left else ""
+    return (
+        f"Compute times were carried over to {name}: {known} of {count_text(len(table), 'operator')} as "
+        f"measured there, the others by their class{rest}; the error of that is {off}"
+    )
+
+
+def _with_times(workload: Workload, table: pd.DataFrame, said: str) -> Workload:
+    graphs = list(workload.graphs)
+    for program, part in table.groupby("program"):
+        place = int(part["program"].iloc[0])
+        graph = graphs[place]
+        durations = graph.node_columns["duration_ns"].copy()
+        rows = np.searchsorted(graph.node_columns["node_id"], part["node_id"].to_numpy())
+        durations[rows] = np.maximum(1, part["new_ns"].round()).astype(np.int64)
+        graphs[int(str(program))] = graph.with_columns(duration_ns=durations)
+    assumptions = [*workload.metadata.get("assumptions", []), said]
+    return replace(workload, graphs=tuple(graphs), metadata={**workload.metadata, "assumptions": assumptions})
