@@ -274,11 +274,19 @@ def _draws(cells: Sequence[Cell], columns: _Columns, fixed: _Floats, held: _Floa
     times = np.stack(medians, axis=1) - fixed
     chosen = np.broadcast_to(np.arange(len(cells)), times.shape)
     if len(cells) >= _FEW_SIZES:
-        chosen = random.integers(0, len(cells), times.shape)
-        if np.isnan(held).all():
-            apart = np.array([can_tell_apart(columns.rows[row]) for row in chosen])
-            chosen, times = chosen[apart], times[apart]
+        chosen = _drawn_sizes(columns.rows, random)
     return _solve(columns.of(chosen, times), held)
+
+
+def _drawn_sizes(rows: _Floats, random: np.random.Generator) -> npt.NDArray[np.intp]:
+    """Return places of *rows* for each draw, of small and of large ones as many as there are.
+
+    Without one of these a draw could not tell latency from bandwidth, which the measurements can.
+    """
+    ratios = np.log(np.maximum(rows[:, 1], 1e-9) / np.maximum(rows[:, 0], 1e-9))
+    large = ratios > (ratios.min() + ratios.max()) / 2
+    parts = [np.flatnonzero(part) for part in (~large, large) if part.any()]
+    return np.concatenate([random.choice(part, (_DRAWS, len(part))) for part in parts], axis=1)
 
 
 def _figure(value: float, draws: _Floats) -> Figure:

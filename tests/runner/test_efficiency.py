@@ -144,3 +144,9 @@ def test_a_substitute_moves_the_bytes_of_what_is_really_run():
 def test_substitutes_that_make_no_sense_are_refused(substitutes, said):
     with pytest.raises(ConfigError, match="(?i)" + said):
         network(substitutes=substitutes)
+
+
+def test_what_is_measured_has_losses_of_its_own():
+    result = run("emulation:loopback", size=4096, collectives={"all_reduce": [[1, "20s"]]})
+    assert result.makespan_ns < 20_000_000_000
+    assert any("losses of its own" in text for text in result.provenance["ignored_keys"])
