@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..converter import CollectiveType, NodeType, Workload, encode_graph, read_et
+from ..converter import NodeType, Workload, encode_graph, read_et
 from ..errors import ConfigError, WorkloadError
 from .config import (
     INTEGER,
@@ -32,14 +32,6 @@ __all__ = ["Detail", "Experiment", "WorkloadSource"]
 
 MOST_QUEUES = 65_536
 SEMANTICS = ("astra-sim", "trace")
-# Collectives that programs may run, as the keys of a system configuration name them.
-_PROGRAMMED: dict[int, str] = {
-    CollectiveType.ALL_REDUCE: "all-reduce",
-    CollectiveType.ALL_GATHER: "all-gather",
-    CollectiveType.REDUCE_SCATTER: "reduce-scatter",
-    CollectiveType.REDUCE_SCATTER_BLOCK: "reduce-scatter",
-    CollectiveType.ALL_TO_ALL: "all-to-all",
-}
 
 
 class Detail(enum.Enum):
@@ -218,14 +210,16 @@ class Experiment:
     def _demands(self) -> set[Demand]:
         """Return the collectives of the workload: kind, number of ranks and bytes."""
         found: set[Demand] = set()
+        if not self.workload.programs:
+            return found
         for graph in self.workload.model.graphs:
             nodes = graph.node_columns
             rows = np.asarray(nodes["type"]) == NodeType.COMM_COLL
             facts = (np.asarray(nodes[name])[rows] for name in ("comm_type", "group", "comm_size_bytes"))
             for kind, group, size in set(zip(*(values.tolist() for values in facts), strict=True)):
-                if kind in _PROGRAMMED:
-                    count = len(self.groups[group]) if group in self.groups else self.workload.num_ranks
-                    found.add(Demand(_PROGRAMMED[kind], count, size))
+                count = len(self.groups[group]) if group in self.groups else self.workload.num_ranks
+                demand = Demand.of(kind, count, size)
+                found |= {demand} if demand is not None else set()
         return found
 
     def describe(self) -> dict[str, Any]:

@@ -21,7 +21,8 @@ from .. import engine
 from .._experiment import Experiment, WorkloadSource
 from .._simulate import choose_groups, is_captured, load_workload_head
 from ..backends import engine_config, refuse_linkless
-from ..config import NetworkConfig, PacketNetwork, SystemConfig, read_per_node
+from ..config import NetworkConfig, PacketNetwork, SystemConfig, program_files, read_per_node
+from ..programs import Demand, choose_programs
 from ._foreign_times import cpu_times
 
 __all__ = ["Communication", "check_setup", "communication_of"]
@@ -185,6 +186,7 @@ def _refusals(network: NetworkConfig, system: SystemConfig, workload: Communicat
     except ChakrascopeError as error:
         yield Finding("error", "configuration", error.message)
         return
+    yield from _misfits(system, groups, ranks, asked)
     refused: dict[tuple[int, int], list[tuple[engine.Collective, str]]] = {}
     for collective, answer in zip(asked, answers, strict=True):
         size = len(groups.get(collective.group, ())) or ranks
@@ -192,6 +194,19 @@ def _refusals(network: NetworkConfig, system: SystemConfig, workload: Communicat
             refused.setdefault((collective.comm_type, size), []).append((collective, answer))
     for (comm_type, size), those in refused.items():
         yield Finding("error", _place(comm_type, size, [each.group for each, _ in those]), those[0][1])
+
+
+def _misfits(
+    system: SystemConfig, groups: Mapping[int, Sequence[int]], ranks: int, asked: Sequence[engine.Collective]
+) -> Iterator[Finding]:
+    """Yield why no program of *system* runs a collective, or what is wrong with one."""
+    demands = [
+        Demand.of(each.comm_type, len(groups.get(each.group, ())) or ranks, each.size_bytes) for each in asked
+    ]
+    try:
+        choose_programs(program_files(system), [demand for demand in demands if demand is not None])
+    except ConfigError as error:
+        yield Finding("error", "programs", error.message)
 
 
 def _place(comm_type: int, size: int, groups: Sequence[int]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from ...converter import CollectiveType
 from ...errors import ConfigError
 from ...support import bytes_text
 from ._lower import program_bytes
@@ -18,6 +19,14 @@ from .readers import parse_program, read_bytes
 __all__ = ["Choice", "Demand", "choose_programs", "read_proved"]
 
 _KEPT = 64
+# By their keys in a system configuration.
+_PROGRAMMED: dict[int, str] = {
+    CollectiveType.ALL_REDUCE: "all-reduce",
+    CollectiveType.ALL_GATHER: "all-gather",
+    CollectiveType.REDUCE_SCATTER: "reduce-scatter",
+    CollectiveType.REDUCE_SCATTER_BLOCK: "reduce-scatter",
+    CollectiveType.ALL_TO_ALL: "all-to-all",
+}
 
 
 @dataclass(frozen=True, order=True)
@@ -27,6 +36,12 @@ class Demand:
     collective: str
     ranks: int
     size_bytes: int
+
+    @classmethod
+    def of(cls, comm_type: int, ranks: int, size_bytes: int) -> Demand | None:
+        """Return the demand of a collective by its number in Chakra's schema, None if none has programs."""
+        name = _PROGRAMMED.get(comm_type)
+        return None if name is None else cls(name, ranks, size_bytes)
 
 
 @dataclass(frozen=True)

@@ -131,3 +131,20 @@ def test_plans_bring_their_own_sizes():
     demand = Demand("all-gather", 8, 1 << 20)
     with pytest.raises(ConfigError, match=r"is for 1.00 MiB at most"):
         choose_programs({"all-gather": [path_of("single_node_allgather_nvls_zero_copy_pkt")]}, [demand])
+
+
+def test_the_check_says_what_does_not_fit(files, tmp_path):
+    from chakrascope.runner import check_setup
+    from chakrascope.runner.analysis import communication_of
+
+    study = Study.create(tmp_path / "study")
+    microbenchmark("all-reduce", 4, 1 << 20).save(tmp_path / "w" / "job")
+    workload = communication_of(study.import_workload(tmp_path / "w" / "job"))
+    system = replace(SystemConfig.preset("default"), all_reduce_programs=(str(files["small"]),))
+    found = [each for each in check_setup(NETWORK, system, workload, ["flow"]) if each.severity == "error"]
+    assert [each.place for each in found] == ["programs"]
+    assert "small.xml is for 64.0 KiB at most" in found[0].cause
+    fitting = replace(system, all_reduce_programs=(str(files["large"]),))
+    assert not [
+        each for each in check_setup(NETWORK, fitting, workload, ["flow"]) if each.severity == "error"
+    ]
