@@ -10,6 +10,7 @@ import click
 import pandas as pd
 from rich.markup import escape
 
+from ..converter import Workload
 from ..errors import UsageError
 from ..runner.programs import (
     BUILTIN_PROGRAMS,
@@ -17,8 +18,11 @@ from ..runner.programs import (
     Program,
     Proof,
     builtin_program,
+    demands_of,
+    expand_workload,
     inspect_program,
     lower,
+    misfit,
     prove,
     read_program,
     workload_of,
@@ -131,6 +135,11 @@ def prove_command(
     default=0.0,
     help="GB/s at which local copies and reductions run. [default: no time]",
 )
+@click.option(
+    "--workload",
+    metavar="PREFIX",
+    help="Write this workload whole, its collectives that PROGRAM fits as messages; sizes are its own.",
+)
 @click.option("-o", "--output", "output", required=True, type=click.Path(path_type=Path))
 def export_command(
     *,
@@ -140,6 +149,7 @@ def export_command(
     size: int,
     kind: str,
     memory_bandwidth: float,
+    workload: str | None,
     output: Path,
 ) -> None:
     """Write PROGRAM as messages, which ASTRA-sim runs, or as MSCCL XML for the public interpreter.
@@ -158,10 +168,32 @@ def export_command(
         write_file(output, write_msccl(program))
         console.print(f"Written: {output}", markup=False)
         return
-    workload = workload_of(lower(program, size), memory_bandwidth)
-    workload.save(output)
+    if workload is not None:
+        _export_workload(program, workload, memory_bandwidth, output)
+        return
+    workload_of(lower(program, size), memory_bandwidth).save(output)
     what = f"{program.collective} of {bytes_text(size)}"
     console.print(f"Written: {output}.N.et for {count_text(program.num_ranks, 'rank')}, {what}", markup=False)
+
+
+def _export_workload(program: Program, prefix: str, memory_bandwidth: float, output: Path) -> None:
+    """Write the workload at *prefix* with the collectives that *program* fits as messages."""
+    workload = Workload.load(prefix)
+    demands = [each for each in demands_of(workload) if each.collective == program.collective]
+    fitting = {each: lower(program, each.size_bytes) for each in demands if misfit(program, each) is None}
+    if not fitting:
+        raise UsageError(
+            f"{prefix} has no {program.collective} that {program.source} fits: among {program.num_ranks} "
+            "ranks, and of a size that its chunks divide."
+        )
+    expand_workload(workload, fitting, memory_bandwidth).save(output)
+    left = len(demands) - len(fitting)
+    console.print(
+        f"Written: {output}.N.et for {count_text(workload.num_ranks, 'rank')}; "
+        f"{count_text(len(fitting), 'size')} of {program.collective} as messages"
+        + (f", {left} left as they were" if left else ""),
+        markup=False,
+    )
 
 
 def _program(source: str, collective: str | None, ranks: int | None) -> Program:

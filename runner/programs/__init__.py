@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ._builtin import BUILTIN_PROGRAMS, builtin_program
-from ._choice import Choice, Demand, choose_programs, read_proved
+from ._choice import Choice, Demand, choose_programs, misfit, read_proved
+from ._expand import demands_of, expand_workload
 from ._graphs import graphs_of, workload_of
 from ._inspection import Inspection, Traffic, inspect_program
 from ._lower import Lowered, Message, lower, program_bytes
@@ -32,9 +33,12 @@ __all__ = [
     "Traffic",
     "builtin_program",
     "choose_programs",
+    "demands_of",
+    "expand_workload",
     "graphs_of",
     "inspect_program",
     "lower",
+    "misfit",
     "parse_program",
     "program_bytes",
     "prove",

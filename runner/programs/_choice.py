@@ -16,7 +16,7 @@ from ._model import Program
 from ._proof import prove
 from .readers import parse_program, read_bytes
 
-__all__ = ["Choice", "Demand", "choose_programs", "read_proved"]
+__all__ = ["Choice", "Demand", "choose_programs", "misfit", "read_proved"]
 
 _KEPT = 64
 # By their keys in a system configuration.
@@ -125,7 +125,7 @@ def _choose(
         return
     reasons = []
     for program in same:
-        reason = None if program is None else _misfit(program, demand)
+        reason = None if program is None else misfit(program, demand)
         if reason is None:
             if program is not None:
                 programs[demand] = program
@@ -138,8 +138,10 @@ def _choose(
     )
 
 
-def _misfit(program: Program, demand: Demand) -> str | None:
+def misfit(program: Program, demand: Demand) -> str | None:
     """Return why *program* cannot run *demand*, None if it can."""
+    if program.num_ranks != demand.ranks:
+        return f"{Path(program.source).name} is for {program.num_ranks} ranks"
     total = program_bytes(demand.collective, demand.size_bytes, demand.ranks)
     name = Path(program.source).name
     if total < program.least_bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,14 +9,14 @@ import numpy as np
 from ...converter import EdgeKind, Graph, NodeType, Workload
 from ._lower import Lowered, Message
 
-__all__ = ["graphs_of", "workload_of"]
+__all__ = ["graph_of_messages", "graphs_of", "workload_of"]
 
 _TYPES = {"send": NodeType.COMM_SEND, "receive": NodeType.COMM_RECV, "local": NodeType.COMP}
 
 
 def graphs_of(lowered: Lowered, memory_bytes_per_ns: float = 0.0) -> list[Graph]:
     """Return the graph of each rank; local work takes its bytes at that speed, or no time where it is 0."""
-    return [_graph(rank, nodes, memory_bytes_per_ns) for rank, nodes in enumerate(lowered.ranks)]
+    return [graph_of_messages(lowered, rank, memory_bytes_per_ns) for rank in range(len(lowered.ranks))]
 
 
 def workload_of(lowered: Lowered, memory_bytes_per_ns: float = 0.0) -> Workload:
@@ -32,7 +31,9 @@ def workload_of(lowered: Lowered, memory_bytes_per_ns: float = 0.0) -> Workload:
     return Workload(tuple(graphs), np.arange(len(graphs), dtype=np.int32), {}, metadata)
 
 
-def _graph(rank: int, nodes: Sequence[Message], speed: float) -> Graph:
+def graph_of_messages(lowered: Lowered, rank: int, speed: float) -> Graph:
+    """Return the graph of the rank at that place of the program; local work runs at *speed* bytes per ns."""
+    nodes = lowered.ranks[rank]
     rows = [_row(number, node, speed) for number, node in enumerate(nodes)]
     edges = [
         (before, number, int(EdgeKind.DATA)) for number, node in enumerate(nodes) for before in node.after

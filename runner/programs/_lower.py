@@ -17,11 +17,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ...errors import ConfigError
+from ...support import bytes_text
 from ._model import CONTROL_OPS, MESSAGE_OPS, PACKET_OPS, Buffer, Op, Program, Region, ThreadBlock
 
 __all__ = ["CONTROL_BYTES", "Lowered", "Message", "lower", "program_bytes"]
 
 CONTROL_BYTES = 8
+_MOST_OPS = 1 << 20
 _SIGNALS = {"signal", "rlxsignal", "pws", "pwsf"}
 _WAITS = {"wait", "rlxwait"}
 _READS = {"get", "rre", "rres", "glre", "glres"}
@@ -131,15 +133,21 @@ class _Lowering:
                 free = (_Frontier() for _ in range(value))
                 self.tokens["semaphore", rank.rank, number].extend(free)
             for block in rank.thread_blocks:
-                self.ready.append(_Block(rank.rank, block, list(self._unrolled(block))))
+                self.ready.append(_Block(rank.rank, block, list(self._unrolled(rank.rank, block))))
 
-    def _unrolled(self, block: ThreadBlock) -> Iterable[tuple[Op, int]]:
+    def _unrolled(self, rank: int, block: ThreadBlock) -> Iterable[tuple[Op, int]]:
         largest = max(self.chunks)
         for op in block.ops:
             if op.name != "pipeline":
                 yield op, -1
                 continue
-            for turn in range(-(-largest * op.pipeline_chunks // op.unit_bytes)):
+            turns = -(-largest * op.pipeline_chunks // op.unit_bytes)
+            if turns * len(op.body) > _MOST_OPS:
+                raise ConfigError(
+                    f"{self.program.where(rank, block.id, op)}: it would repeat {turns} times for "
+                    f"{bytes_text(self.size_bytes)}; make its units larger."
+                )
+            for turn in range(turns):
                 for part in op.body:
                     yield part, turn
 

@@ -21,6 +21,7 @@ Token = tuple[object, ...]
 Cell = tuple[object, ...]
 """(rank, buffer, chunk, part), or ("m", sender, receiver, channel, message, chunk) of a message."""
 
+_MOST_CELLS = 1 << 22
 _SIGNALS = {"signal", "rlxsignal", "pws", "pwsf"}
 _WAITS = {"wait", "rlxwait"}
 _SUMS = frozenset(
@@ -101,6 +102,7 @@ def unroll(program: Program) -> Unrolled:
     slots = _slots(program) if pipelines else 0
     turns = (slots + 2 if slots else 3) if pipelines else 1
     shares = math.lcm(*(op.share[1] for op in ops)) if ops else 1
+    _check_size(program, turns, shares)
     cutter = _Cutter(program, turns, shares, slots)
     steps = {
         (rank.rank, block.id): list(cutter.block(rank, block))
@@ -113,6 +115,26 @@ def unroll(program: Program) -> Unrolled:
         for number, value in enumerate(rank.semaphores)
     }
     return Unrolled(program, turns * shares, turns if pipelines else 0, steps, semaphores)
+
+
+def _check_size(program: Program, turns: int, shares: int) -> None:
+    """Raise `ConfigError` for a program whose cells and steps would fill the memory."""
+    chunks = sum(max(rank.input_chunks, rank.output_chunks) + rank.scratch_chunks for rank in program.ranks)
+    moved = sum(
+        region.count
+        for rank in program.ranks
+        for block in rank.thread_blocks
+        for op in block.walk()
+        for region in (*op.sources, *op.destinations)
+    )
+    repeats = turns * max(
+        (op.pipeline_chunks for r in program.ranks for b in r.thread_blocks for op in b.ops), default=0
+    )
+    if (chunks + moved) * turns * shares > _MOST_CELLS or program.num_ops * max(1, repeats) > _MOST_CELLS:
+        raise ConfigError(
+            f"{program.source}: it is too large to be followed: {chunks} chunks in {turns * shares} parts. "
+            "Make its buffers, groups of thread blocks or semaphores smaller."
+        )
 
 
 def _slots(program: Program) -> int:

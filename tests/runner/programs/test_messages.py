@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from program_samples import NAMES, path_of, sample
+from program_samples import NAMES, changed_plan, drop, path_of, sample
 
-from chakrascope.converter import Workload, microbenchmark
+from chakrascope.converter import CollectiveType, EdgeKind, Graph, NodeType, Workload, microbenchmark
 from chakrascope.errors import ConfigError
 from chakrascope.runner import NetworkConfig, SystemConfig, simulate
 from chakrascope.runner.programs import (
+    Demand,
     builtin_program,
+    demands_of,
+    expand_workload,
     inspect_program,
     lower,
     workload_of,
@@ -99,15 +103,11 @@ def test_every_sample_runs(backend, name):
 
 
 def test_two_collectives_at_a_time_keep_their_messages(tmp_path):
-    from chakrascope.converter import CollectiveType, EdgeKind, Graph, NodeType
-
     path = tmp_path / "direct.xml"
     path.write_text(write_msccl(builtin_program("direct", "all-reduce", 4)))
     row = {"type": NodeType.COMM_COLL, "comm_type": int(CollectiveType.ALL_REDUCE), "comm_size_bytes": SIZE}
     nodes = [{"node_id": number, "name": f"n{number}", "stream": number, **row} for number in range(3)]
     graph = Graph.build(0, nodes, [(0, 2, int(EdgeKind.DATA))])
-    import numpy as np
-
     workload = Workload((graph,), np.zeros(4, dtype=np.int32))
     one = microbenchmark("all-reduce", 4, SIZE)
     chosen = {"algorithms": {"all-reduce": [str(path)]}, "backend": "analytical-aware"}
@@ -137,9 +137,50 @@ def test_a_size_that_the_chunks_do_not_divide():
     assert lower(sample("allreduce_packet"), 1002).size_bytes == 1002
 
 
-def test_a_program_that_would_wait_for_ever():
-    from program_samples import changed_plan, drop
+def test_a_pipeline_of_tiny_units():
+    def change(ranks):
+        for rank in ranks:
+            for block in rank["threadblocks"]:
+                block["ops"][0]["iter_context"]["unit_size"] = 1
 
+    program = changed_plan("allreduce_pipeline", change)
+    with pytest.raises(ConfigError, match=r"op 0 \(pipeline\): it would repeat 268435456 times for 1.00 GiB"):
+        lower(program, 1 << 30)
+
+
+def test_a_program_that_would_wait_for_ever():
     program = changed_plan("multi_node_allgather", lambda ranks: drop(ranks, 2, 0, "rlxsignal"))
     with pytest.raises(ConfigError, match=r"op 18 .wait.: it waits for ever"):
         lower(program, 1000)
+
+
+def test_a_whole_workload_as_messages(tmp_path):
+    job = microbenchmark("overlap", 4, SIZE, repeats=2, compute_ns=5000)
+    program = builtin_program("ring", "all-reduce", 4)
+    (tmp_path / "ring.xml").write_text(write_msccl(program))
+    demands = demands_of(job)
+    assert demands == {Demand("all-reduce", 4, SIZE)}
+    expanded = expand_workload(job, {each: lower(program, each.size_bytes) for each in demands}, 50.0)
+    assert not any((graph.nodes["type"] == NodeType.COMM_COLL).any() for graph in expanded.graphs)
+    expanded.save(tmp_path / "expanded")
+    chosen = {"backend": "analytical-aware", "semantics": "trace"}
+    messages = simulate(str(tmp_path / "expanded"), PLAIN, network(4), **chosen)
+    ring = {"algorithms": {"all-reduce": [str(tmp_path / "ring.xml")]}}
+    whole = simulate(job, PLAIN, network(4), **chosen, **ring)
+    assert messages.makespan_ns == whole.makespan_ns
+
+
+def test_groups_of_a_workload_as_messages():
+    job = microbenchmark("all-reduce", 4, SIZE)
+    columns = {"group": np.where(np.arange(4) % 2, 2, 1)}
+    graphs = tuple(
+        job.graph_of(0).as_rank(rank).with_columns(group=columns["group"][[rank]].astype("int64"))
+        for rank in range(4)
+    )
+    groups = {1: (2, 0), 2: (1, 3)}
+    split = Workload(graphs, np.arange(4, dtype=np.int32), groups, {})
+    lowered = lower(builtin_program("direct", "all-reduce", 2), SIZE)
+    expanded = expand_workload(split, {Demand("all-reduce", 2, SIZE): lowered})
+    peers = [set(graph.nodes.loc[graph.nodes["comm_dst"] >= 0, "comm_dst"]) for graph in expanded.graphs]
+    assert peers == [{2}, {3}, {0}, {1}]
+    assert simulate(expanded, PLAIN, network(4), backend="analytical-aware").makespan_ns > 0

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from program_samples import NAMES, changed_plan, changed_xml, drop, ops_of, sample
 
+from chakrascope.errors import ConfigError
 from chakrascope.runner.programs import BUILTIN_PROGRAMS, builtin_program, prove, read_program
 
 
@@ -198,3 +199,12 @@ def test_the_built_in_algorithms_hold(algorithm, ranks):
     proof = prove(builtin_program(name, collective, ranks))
     assert proof.holds, proof.problems[0].message
     assert proof.depth in {1, 2}
+
+
+def test_a_program_that_is_too_large_to_be_followed():
+    def change(ranks):
+        for rank in ranks:
+            rank["semaphores"][2]["init_value"] = 1 << 30
+
+    with pytest.raises(ConfigError, match="it is too large to be followed"):
+        prove(changed_plan("allreduce_pipeline", change))

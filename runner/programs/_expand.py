@@ -1,0 +1,134 @@
+"""A whole workload whose collectives are messages, which every simulator of Chakra graphs runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from ...converter import EdgeKind, Graph, NodeType, Workload
+from ._choice import Demand
+from ._graphs import graph_of_messages
+from ._lower import Lowered
+
+__all__ = ["demands_of", "expand_workload"]
+
+
+def demands_of(workload: Workload) -> set[Demand]:
+    """Return the collectives of *workload* that programs may run: kind, number of ranks and bytes."""
+    found: set[Demand] = set()
+    for graph in workload.graphs:
+        for kind, group, size in {each[1:] for each in _collectives(graph.nodes)}:
+            demand = _demand(workload, kind, group, size)
+            found |= {demand} if demand is not None else set()
+    return found
+
+
+def expand_workload(
+    workload: Workload, messages: Mapping[Demand, Lowered], memory_bytes_per_ns: float = 0.0
+) -> Workload:
+    """Return *workload* with the messages of programs in the place of those collectives that have one.
+
+    A collective's own node stays, as computation that takes no time and waits for its messages, so that what
+    waited for it does still. Local work runs at *memory_bytes_per_ns*, or takes no time where that is 0.
+    """
+    tags = _Tags(1 + max((int(graph.nodes["comm_tag"].max()) for graph in workload.graphs), default=0))
+    graphs = [
+        _expanded(workload, rank, messages, memory_bytes_per_ns, tags) for rank in range(workload.num_ranks)
+    ]
+    programs = np.arange(workload.num_ranks, dtype=np.int32)
+    return Workload(tuple(graphs), programs, dict(workload.groups), dict(workload.metadata))
+
+
+@dataclass
+class _Tags:
+    """Tags that belong to one collective each: the same for all of its ranks."""
+
+    free: int
+    of: dict[tuple[int, int, int], int] = field(default_factory=dict)
+
+    def first(self, collective: tuple[int, int, int], count: int) -> int:
+        """Return the first of *count* tags of a collective."""
+        if collective not in self.of:
+            self.of[collective] = self.free
+            self.free += count
+        return self.of[collective]
+
+
+def _collectives(nodes: pd.DataFrame) -> list[tuple[int, int, int, int]]:
+    """Return node id, kind, group and bytes of each collective, in the order of their ids."""
+    rows = nodes[nodes["type"] == NodeType.COMM_COLL].sort_values("node_id")
+    columns = (rows[name].tolist() for name in ("node_id", "comm_type", "group", "comm_size_bytes"))
+    return list(zip(*columns, strict=True))
+
+
+def _members(workload: Workload, group: int) -> Sequence[int]:
+    return workload.groups.get(group) or range(workload.num_ranks)
+
+
+def _demand(workload: Workload, kind: int, group: int, size: int) -> Demand | None:
+    return Demand.of(kind, len(_members(workload, group)), size)
+
+
+def _expanded(
+    workload: Workload, rank: int, messages: Mapping[Demand, Lowered], speed: float, tags: _Tags
+) -> Graph:
+    graph = workload.graph_of(rank)
+    nodes, edges = graph.nodes, graph.edges
+    fresh = int(nodes["node_id"].max()) + 1 if len(nodes) else 0
+    lane = int(nodes["stream"].max()) + 1 if len(nodes) else 0
+    parents = edges.groupby("dst")["src"].apply(list).to_dict()
+    turns: Counter[tuple[int, int]] = Counter()
+    new_nodes: list[pd.DataFrame] = []
+    new_edges: list[pd.DataFrame] = []
+    replaced: list[int] = []
+    for node_id, kind, group, size in _collectives(nodes):
+        turn = turns[kind, group]
+        turns[kind, group] += 1
+        demand = _demand(workload, kind, group, size)
+        if demand is None or demand not in messages:
+            continue
+        lowered = messages[demand]
+        members = _members(workload, group)
+        part = graph_of_messages(lowered, list(members).index(rank), speed)
+        first = tags.first((kind, group, turn), _tag_count(lowered))
+        added = _placed(part.nodes, fresh, lane, first, members)
+        inner = part.edges.assign(src=part.edges["src"] + fresh, dst=part.edges["dst"] + fresh)
+        ids = set(added["node_id"])
+        begins = sorted(ids - set(inner["dst"]))
+        ends = sorted(ids - set(inner["src"]))
+        outer = [(before, begin) for before in parents.get(node_id, ()) for begin in begins]
+        outer += [(end, node_id) for end in ends]
+        new_nodes.append(added)
+        new_edges += [inner, pd.DataFrame(outer, columns=["src", "dst"]).assign(kind=int(EdgeKind.DATA))]
+        replaced.append(node_id)
+        fresh += len(added)
+        lane += len(added)
+    if not replaced:
+        return graph.as_rank(rank)
+    there = nodes["node_id"].isin(replaced)
+    nodes = nodes.copy()
+    nodes.loc[there, ["type", "duration_ns"]] = [int(NodeType.COMP), 0]
+    nodes.loc[there, ["comm_type", "comm_size_bytes"]] = [-1, -1]
+    every = pd.concat([nodes, *new_nodes], ignore_index=True).astype(nodes.dtypes.to_dict())
+    return Graph.of_tables(rank, every, pd.concat([edges, *new_edges], ignore_index=True), graph.metadata)
+
+
+def _tag_count(lowered: Lowered) -> int:
+    return 1 + max((node.tag for nodes in lowered.ranks for node in nodes), default=0)
+
+
+def _placed(nodes: pd.DataFrame, fresh: int, lane: int, tag: int, members: Sequence[int]) -> pd.DataFrame:
+    """Return the *nodes* of a program as those of *members*, with ids, lanes and tags of their own."""
+    moved: pd.DataFrame = nodes.copy()
+    moved["node_id"] += fresh
+    moved["stream"] += lane
+    talks = moved["type"] != NodeType.COMP
+    moved.loc[talks, "comm_tag"] += tag
+    for side in ("comm_src", "comm_dst"):
+        known = moved[side] >= 0
+        moved.loc[known, side] = [members[peer] for peer in moved.loc[known, side]]
+    return moved
