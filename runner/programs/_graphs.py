@@ -34,14 +34,14 @@ def workload_of(lowered: Lowered, memory_bytes_per_ns: float = 0.0) -> Workload:
 def graph_of_messages(lowered: Lowered, rank: int, speed: float) -> Graph:
     """Return the graph of the rank at that place of the program; local work runs at *speed* bytes per ns."""
     nodes = lowered.ranks[rank]
-    rows = [_row(number, node, speed) for number, node in enumerate(nodes)]
+    rows = [_row(rank, number, node, speed) for number, node in enumerate(nodes)]
     edges = [
         (before, number, int(EdgeKind.DATA)) for number, node in enumerate(nodes) for before in node.after
     ]
     return Graph.build(rank, rows, edges)
 
 
-def _row(number: int, node: Message, speed: float) -> dict[str, Any]:
+def _row(rank: int, number: int, node: Message, speed: float) -> dict[str, Any]:
     place = f"thread block {node.place[0]}, op {node.place[1]}"
     # Each in a lane of its own: they may all be under way at once.
     row: dict[str, Any] = {"node_id": number, "type": _TYPES[node.kind], "stream": number}
@@ -51,5 +51,5 @@ def _row(number: int, node: Message, speed: float) -> dict[str, Any]:
         return row | {"name": f"local work ({place})", "duration_ns": node.passes * once}
     row |= {"comm_size_bytes": node.size_bytes, "comm_tag": node.tag, "kind": "communication"}
     if node.kind == "send":
-        return row | {"name": f"send to {node.peer} ({place})", "comm_dst": node.peer}
-    return row | {"name": f"receive from {node.peer} ({place})", "comm_src": node.peer}
+        return row | {"name": f"send to {node.peer} ({place})", "comm_src": rank, "comm_dst": node.peer}
+    return row | {"name": f"receive from {node.peer} ({place})", "comm_src": node.peer, "comm_dst": rank}

@@ -418,6 +418,13 @@ def _depth(unrolled: Unrolled) -> int | None:
 def _cautions(program: Program, unrolled: Unrolled, depth: int | None) -> Iterator[str]:
     if unrolled.iterations:
         yield f"Pipelines were followed for {unrolled.iterations} iterations; all further ones are alike."
+        if unrolled.slots:
+            yield f"Scratch was taken to have room for {unrolled.slots} units of each of its chunks."
+        elif program.reuses_scratch:
+            yield (
+                "Nothing keeps its pipelines from running ahead, although they share the scratch buffer: it "
+                "must have room for all of the data."
+            )
     if depth is None:
         yield (
             f"A connection must take more than {_DEPTHS[-1]} messages that nobody has received: an "

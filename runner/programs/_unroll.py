@@ -81,13 +81,17 @@ class Step:
 
 @dataclass
 class Unrolled:
-    """The steps of every thread block, by (rank, thread block), and into how many parts chunks are cut."""
+    """The steps of every thread block, by (rank, thread block), and into how many parts chunks are cut.
+
+    *slots* is how many iterations of a pipeline the scratch buffer has room for at a time (0: all of them).
+    """
 
     program: Program
     parts: int
     iterations: int
     steps: dict[tuple[int, int], list[Step]]
     semaphores: dict[Token, int]
+    slots: int = 0
 
 
 def unroll(program: Program) -> Unrolled:
@@ -114,7 +118,7 @@ def unroll(program: Program) -> Unrolled:
         for rank in program.ranks
         for number, value in enumerate(rank.semaphores)
     }
-    return Unrolled(program, turns * shares, turns if pipelines else 0, steps, semaphores)
+    return Unrolled(program, turns * shares, turns if pipelines else 0, steps, semaphores, slots)
 
 
 def _check_size(program: Program, turns: int, shares: int) -> None:

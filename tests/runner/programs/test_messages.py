@@ -181,6 +181,14 @@ def test_groups_of_a_workload_as_messages():
     split = Workload(graphs, np.arange(4, dtype=np.int32), groups, {})
     lowered = lower(builtin_program("direct", "all-reduce", 2), SIZE)
     expanded = expand_workload(split, {Demand("all-reduce", 2, SIZE): lowered})
-    peers = [set(graph.nodes.loc[graph.nodes["comm_dst"] >= 0, "comm_dst"]) for graph in expanded.graphs]
-    assert peers == [{2}, {3}, {0}, {1}]
+    ends = [
+        set(
+            graph.nodes.loc[graph.nodes["type"] == kind, ["comm_src", "comm_dst"]].itertuples(
+                index=False, name=None
+            )
+        )
+        for graph in expanded.graphs
+        for kind in (NodeType.COMM_SEND, NodeType.COMM_RECV)
+    ]
+    assert ends == [{(0, 2)}, {(2, 0)}, {(1, 3)}, {(3, 1)}, {(2, 0)}, {(0, 2)}, {(3, 1)}, {(1, 3)}]
     assert simulate(expanded, PLAIN, network(4), backend="analytical-aware").makespan_ns > 0

@@ -208,3 +208,21 @@ def test_a_program_that_is_too_large_to_be_followed():
 
     with pytest.raises(ConfigError, match="it is too large to be followed"):
         prove(changed_plan("allreduce_pipeline", change))
+
+
+def test_what_was_taken_for_granted_is_said():
+    assert any("room for 32 units" in text for text in prove(sample("allreduce_pipeline")).cautions)
+    ahead = prove(sample("single_node_allreduce_pipeline"))
+    assert ahead.holds
+    assert any("must have room for all of the data" in text for text in ahead.cautions)
+    assert any("rlxsignal" in text for text in prove(sample("single_node_allreduce_nvls_zero_copy")).cautions)
+    assert not prove(sample("allgather_ring")).cautions
+
+
+def test_a_pipeline_that_runs_too_far_ahead():
+    # Scratch has room for 32 units, but nothing keeps the first stage from filling a 33rd.
+    def change(ranks):
+        ops = ops_of(ranks, 0, 0)
+        ops.pop(next(place for place, op in enumerate(ops) if op["name"] == "sem_acquire"))
+
+    assert "race" in {problem.kind for problem in prove(changed_plan("allreduce_pipeline", change)).problems}

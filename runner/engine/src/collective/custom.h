@@ -26,7 +26,8 @@ class CustomAlgorithms {
   public:
     explicit CustomAlgorithms(const Config& config) : config_(config) {}
 
-    // Return the algorithm of a position, of files or a collective program of that name; raises ConfigError, WorkloadFormatError or DependencyError.
+    // Return the algorithm of a position, of files or a collective program of that name; raises ConfigError,
+    // WorkloadFormatError or DependencyError.
     std::shared_ptr<const CustomProgram> get(const std::string& prefix, std::int32_t position);
 
     // Raise what `get` raises, and WorkloadFormatError where the algorithm is for more members than these.

@@ -68,8 +68,7 @@ bool foldable(const Config& config) {
                         !config.reduce_scatter_implementation_custom.empty() ||
                         !config.all_gather_implementation_custom.empty() ||
                         !config.all_to_all_implementation_custom.empty() ||
-                        !config.per_node_custom_implementation.empty() ||
-                        !config.collective_programs.empty();
+                        !config.per_node_custom_implementation.empty() || !config.collective_programs.empty();
     const bool shared_memory =
         config.memory_type != "NO_MEMORY_EXPANSION" && config.memory_type != "PER_NPU_MEMORY_EXPANSION";
     return config.fold && !config.has_clock_of_its_own() && !config.congestion_aware && !config.rendezvous &&
