@@ -226,3 +226,34 @@ def test_a_pipeline_that_runs_too_far_ahead():
         ops.pop(next(place for place, op in enumerate(ops) if op["name"] == "sem_acquire"))
 
     assert "race" in {problem.kind for problem in prove(changed_plan("allreduce_pipeline", change)).problems}
+
+
+NEEDED = {"signal", "wait", "rlxsignal", "rlxwait", "sem_acquire", "sem_release", "barrier", "put", "pwsf"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "multi_node_allgather",
+        "multi_node_send_recv",
+        "single_node_allgather_tbg",
+        "single_node_allreduce_pipeline",
+    ],
+)
+def test_no_signal_wait_or_put_of_a_sample_can_be_left_out(name):
+    program = sample(name)
+    for block in program.ranks[1].thread_blocks:
+        counts: dict[str, int] = {}
+        for op in block.walk():
+            number = counts.get(op.name, 0)
+            counts[op.name] = number + 1
+            if op.name not in NEEDED:
+                continue
+
+            def change(ranks, op=op, number=number, block=block):
+                drop(ranks, 1, block.id, op.name, number)
+
+            try:
+                assert not prove(changed_plan(name, change)).holds, (block.id, op.place, op.name)
+            except ConfigError as error:  # found while it was read
+                assert "goes negative" in error.message  # noqa: PT017 - either way it is found
