@@ -104,7 +104,7 @@ def test_prefetched_weights_come_beside_computation(tmp_path):
                     pending.append(source)
         return found
 
-    # The second block's weights come while the first one computes; no computation waits for those of later.
+    # The second block's weights come while the first one computes; nothing waits for weights of later blocks.
     assert not all_before(gathers[1]) & set(products)
     assert [len(all_before(product) & set(gathers)) for product in products] == [1, 1, 2, 2]
 
