@@ -12,8 +12,8 @@ from ._calibrate import Calibration, Point
 
 __all__ = ["picture"]
 
-_WIDTH, _HEIGHT = 760, 460
-_LEFT, _RIGHT, _TOP, _BOTTOM = 80, 230, 40, 60
+_WIDTH, _HEIGHT = 840, 460
+_LEFT, _RIGHT, _TOP, _BOTTOM = 80, 270, 40, 60
 _COLOURS = ("#2a78d6", "#c2570c", "#2e8b57", "#8a4fbf", "#b3294e", "#6b6f76")
 _STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#24292f}.grid{stroke:#d0d7de}.axis{stroke:#57606a}"
@@ -31,15 +31,15 @@ def picture(calibration: Calibration) -> str:
     points = [point for point in calibration.points if point.measured_ns > 0]
     series: dict[str, list[Point]] = defaultdict(list)
     for point in points:
-        series[f"{point.operation}, {point.ranks} ranks, {point.dimension}"].append(point)
+        where = f", {point.dimension}" if len(calibration.dimensions) > 1 else ""
+        series[f"{point.operation}, {point.ranks} ranks{where}"].append(point)
     across = _scale([max(1, p.size_bytes) for p in points], _LEFT, _WIDTH - _RIGHT)
     times = [value for p in points for value in (p.measured_ns, p.model_ns, p.wire_ns) if value > 0]
     up = _scale(times, _HEIGHT - _BOTTOM, _TOP)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
         f'aria-label="Fit against measurements"><style>{_STYLE}</style>',
-        f'<text x="{_LEFT}" y="22">Collectives of {escape(calibration.records.source)}: measured and '
-        "fitted</text>",
+        f'<text x="{_LEFT}" y="22">Measured and fitted: {escape(calibration.records.source)}</text>',
         *_axes(points, times, across, up),
     ]
     for number, (name, own) in enumerate(sorted(series.items())):

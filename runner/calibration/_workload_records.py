@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 
 import numpy as np
@@ -98,47 +97,32 @@ def _transfers(calls: pd.DataFrame, members: tuple[int, ...], *, serial: bool) -
 
     In a *serial* lane collectives never overlap.
     """
-    found: list[Transfer] = []
-    open_calls: list[pd.DataFrame] = []
-    lost = 0
-    for _, part in _in_order(calls):
-        if len(part) != len(members) or part["comm_size_bytes"].nunique() > 1:
-            lost += 1
-            continue
-        part = part.set_index("rank").sort_index()  # noqa: PLW2901 - the same rows
-        if open_calls and (serial or _begins_anew(part, open_calls[-1])):
-            found += _closed(open_calls, members)
-            open_calls = []
-        open_calls.append(part)
-    return found + _closed(open_calls, members), lost
-
-
-def _begins_anew(call: pd.DataFrame, before: pd.DataFrame) -> bool:
-    """Return whether nothing of *call* was moved while the one *before* it was: a rank asked for it later.
-
-    Where it took no time in the lane it had ended first, so that both were under way.
-    """
-    took = call["end_ns"] - call["start_ns"]
-    return bool((call["asked_ns"] >= before["end_ns"]).any() and (took > 1).all())
-
-
-def _in_order(calls: pd.DataFrame) -> list[tuple[object, pd.DataFrame]]:
-    """Return the collectives in the order in which the lowest rank has them, each with its ranks' rows."""
-    parts: dict[object, list[int]] = defaultdict(list)
-    for place, key in enumerate(calls[_KEY].itertuples(index=False, name=None)):
-        parts[key].append(place)
-    return [(key, calls.iloc[places]) for key, places in parts.items()]
-
-
-def _closed(calls: list[pd.DataFrame], members: tuple[int, ...]) -> list[Transfer]:
-    """Return the transfer that *calls* are, by rank; none if there is none, or one is of no use."""
-    if not calls or not all(int(call["comm_type"].iloc[0]) in MUTUAL for call in calls):
-        return []
-    took = calls[-1]["end_ns"] - calls[0]["start_ns"]
-    named = tuple(
-        Call(
-            CollectiveType(int(call["comm_type"].iloc[0])).name.lower(), int(call["comm_size_bytes"].iloc[0])
-        )
-        for call in calls
+    calls = calls.assign(number=calls.groupby(_KEY, sort=False).ngroup())
+    numbers = calls.groupby("number")
+    whole = (numbers["rank"].transform("size") == len(members)) & (
+        numbers["comm_size_bytes"].transform("min") == numbers["comm_size_bytes"].transform("max")
     )
-    return [Transfer(members, named, int(took.min()), int(took.max() - took.min()))]
+    lost = int(calls.loc[~whole, "number"].nunique())
+    ordered = calls[whole].sort_values(["number", "rank"])
+    starts, ends, asked, sizes, kinds = (
+        ordered[name].to_numpy(np.int64).reshape(-1, len(members))
+        for name in ("start_ns", "end_ns", "asked_ns", "comm_size_bytes", "comm_type")
+    )
+    # Nothing of a collective was moved while the one before it was if a rank asked for it later; one that
+    # took no time in the lane had ended first, so that both were under way.
+    anew = np.ones(len(starts), dtype=bool)
+    if not serial:
+        anew[1:] = (asked[1:] >= ends[:-1]).any(axis=1) & (ends[1:] - starts[1:] > 1).all(axis=1)
+    named = [
+        Call(CollectiveType(kind).name.lower(), size)
+        for kind, size in zip(kinds[:, 0].tolist(), sizes[:, 0].tolist(), strict=True)
+    ]
+    useful = np.isin(kinds[:, 0], MUTUAL)
+    found = []
+    firsts = np.flatnonzero(anew).tolist()
+    for first, after in zip(firsts, [*firsts[1:], len(starts)], strict=True):
+        if useful[first:after].all():
+            took = ends[after - 1] - starts[first]
+            shortest, longest = int(took.min()), int(took.max())
+            found.append(Transfer(members, tuple(named[first:after]), shortest, longest - shortest))
+    return found, lost
