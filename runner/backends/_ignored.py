@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from .._experiment import Experiment
 
-__all__ = ["ignored_keys"]
+__all__ = ["has_own_efficiency", "ignored_keys"]
 
-_WITHOUT_OURS = ("astra-sim", "replay", "service")
+_MEASURED = ("emulation", "replay")
+_WITHOUT_OURS = ("astra-sim", "service")
 _WITH_HEADERS = ("auto", "flow", "ns3", "packet")
 
 
@@ -24,12 +25,19 @@ def ignored_keys(experiment: Experiment) -> list[str]:
     return sentences + _efficiency(experiment)
 
 
+def has_own_efficiency(backend: str) -> bool:
+    """Return whether *backend* measures, so that nothing is to be added for what is lost beside the wire."""
+    return backend.partition(":")[0] in _MEASURED
+
+
 def _efficiency(experiment: Experiment) -> list[str]:
     """Return what the backend does not use of what is lost beside the wire."""
     part, backend = experiment.network.efficiency, experiment.backend
     if part is None:
         return []
     family = backend.partition(":")[0]
+    if has_own_efficiency(backend):
+        return [f"'efficiency' has no effect on '{backend}': what is measured has losses of its own."]
     if family in _WITHOUT_OURS:
         return [
             f"'efficiency' has no effect on '{backend}': what it reads is written without it, so that its "

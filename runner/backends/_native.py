@@ -21,7 +21,7 @@ from ..config import NetworkConfig, PacketNetwork, check_failures, read_per_node
 from ..programs import graphs_of
 from ._base import Progress
 from ._collectives import collective_table
-from ._ignored import ignored_keys
+from ._ignored import has_own_efficiency, ignored_keys
 from ._stall import stall_error
 
 __all__ = [
@@ -185,7 +185,8 @@ def _set_network(config: Any, experiment: Experiment, congestion_aware: bool) ->
     config.congestion_aware = congestion_aware
     if congestion_aware:
         config.links, config.link_changes = failing_device_links(network)
-    _set_efficiency(config, network)
+    if not has_own_efficiency(experiment.backend):
+        _set_efficiency(config, network)
     config.num_queues_per_dim = experiment.num_queues_per_dim
     config.rendezvous = experiment.rendezvous
 

@@ -23,6 +23,10 @@ __all__ = ["Namespaces", "what_namespaces_lack"]
 
 _PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
 _BURST = "32k"
+# A queue takes what TCP hands it whole, and a wire takes frames: as long as no more is handed over at once than
+# the link sends in this time, acknowledgements do not wait for the data of the other direction.
+_HANDED_OVER_S = 0.0002
+_FRAME_BYTES, _MOST_HANDED_OVER_BYTES = 1500, 65536
 _APPEAR_S = 5.0
 _MOST_HOSTS = 250
 
@@ -114,6 +118,7 @@ class Namespaces:
         assert self._switch is not None
         for member, device in self._ends(host, nic):
             member.run("tc", "class", "change", "dev", device, *_class(rate_bps))
+            member.run("ip", "link", "set", "dev", device, *_segments(rate_bps))
 
     def close(self) -> None:
         """Remove the namespaces and all that is in them."""
@@ -151,6 +156,7 @@ class Namespaces:
                     lines = [f"qdisc add dev {device} root handle 1: htb default 1"]
                     lines.append(f"class add dev {device} {' '.join(_class(rate or 0))}")
                     end.run("tc", "-batch", "-", given="\n".join(lines) + "\n")
+                    end.run("ip", "link", "set", "dev", device, *_segments(rate or 0))
 
     def _ends(self, host: int, nic: int) -> tuple[tuple[_Member, str], tuple[_Member, str]]:
         """Return both ends of a cable: where what a host sends is shaped, and what it receives."""
@@ -160,6 +166,13 @@ class Namespaces:
 
 def _port(host: int, nic: int) -> str:
     return f"p{host}n{nic}"
+
+
+def _segments(rate_bps: int) -> list[str]:
+    """Return how much TCP may hand over at once to a link of this rate."""
+    size = int(rate_bps / 8 * _HANDED_OVER_S)
+    size = min(max(size, 2 * _FRAME_BYTES), _MOST_HANDED_OVER_BYTES)
+    return ["gso_max_size", str(size), "gso_max_segs", str(-(-size // _FRAME_BYTES))]
 
 
 def _class(rate_bps: int) -> list[str]:
