@@ -15,9 +15,11 @@ from ..runner import Study
 from ..runner.calibration import (
     Calibration,
     Records,
+    are_gloo_records,
     calibrate_records,
     calibrated_network,
     calibration_facts,
+    gloo_records,
     measure_network,
     picture,
     records_of_logs,
@@ -169,6 +171,8 @@ def _records(sources: Sequence[str], workload: str | None) -> Records:
     if len(sources) == 1 and Study.is_study(sources[0]):
         with stage("reading what was measured"):
             return records_of_study(Study.open(sources[0]), workload)
+    if len(sources) == 1 and are_gloo_records(sources[0]):
+        return gloo_records(sources[0])
     if workload is not None:
         raise UsageError(
             "--workload names a workload of a STUDY; logs have none. Leave it out, or give a study."

@@ -10,6 +10,8 @@ from ._compute import compute_fits as compute_fits
 from ._compute import rescaled as rescaled
 from ._fit import Figure as Figure
 from ._fit import LinkFit as LinkFit
+from ._gloo_records import are_gloo_records as are_gloo_records
+from ._gloo_records import gloo_records as gloo_records
 from ._log_records import log_records as log_records
 from ._measure import measure_network as measure_network
 from ._network import calibrated_network as calibrated_network
@@ -34,11 +36,13 @@ __all__ = [
     "Point",
     "Records",
     "Transfer",
+    "are_gloo_records",
     "calibrate_records",
     "calibrated_chip",
     "calibrated_network",
     "calibration_facts",
     "compute_fits",
+    "gloo_records",
     "log_records",
     "measure_network",
     "operator_table",

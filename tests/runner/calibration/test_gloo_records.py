@@ -1,0 +1,110 @@
+"""Measurements of gloo's collectives: from a file to a network, bad files, and the program that measures."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from chakrascope.errors import ConfigError
+from chakrascope.runner.calibration import (
+    are_gloo_records,
+    calibrate_records,
+    calibrated_network,
+    gloo_records,
+)
+from chakrascope.runner.config import SystemConfig
+
+NS_PER_BYTE, LATENCY_NS = 80.0, 50_000
+SIZES = [4096 << 2 * n for n in range(6)]
+
+
+def write(tmp_path, calls, hosts=("a", "b"), **more):
+    file = tmp_path / "gloo.json"
+    file.write_text(json.dumps({"library": "gloo", "hosts": list(hosts), "calls": calls} | more))
+    return file
+
+
+def call(operation, size, duration, late=0):
+    return {"operation": operation, "size_bytes": size, "durations_ns": [duration + late, duration]}
+
+
+def measured():
+    """All-reduces at the wire's rate, all-gathers that take half as long again."""
+    calls = []
+    for repeat in range(5):
+        for size in SIZES:
+            wire = size * NS_PER_BYTE + 2 * LATENCY_NS
+            calls.append(call("all_reduce", size, round(wire), late=1000 * repeat))
+            calls.append(call("all_gather", size, round(1.5 * size * NS_PER_BYTE + LATENCY_NS)))
+    return calls
+
+
+def test_the_fastest_collective_gives_the_link_and_others_their_own_cost(tmp_path):
+    file = write(tmp_path, measured())
+    assert are_gloo_records(file)
+    found = calibrate_records(gloo_records(file), SystemConfig.preset("default", 1))
+    network = calibrated_network(found)
+    assert network.bandwidth[0] == pytest.approx(1e9 / NS_PER_BYTE / 2**30, rel=0.03)
+    assert set(found.costs) == {"all_gather"}
+    size, cost_ns = found.costs["all_gather"][-1]
+    assert cost_ns == pytest.approx(0.5 * size * NS_PER_BYTE, rel=0.1)
+
+
+def test_the_rank_that_came_first_waited(tmp_path):
+    transfer = gloo_records(write(tmp_path, [call("all_reduce", 8, 100, late=7)])).transfers[0]
+    assert (transfer.transfer_ns, transfer.wait_ns) == (100, 7)
+
+
+@pytest.mark.parametrize(
+    ("calls", "hosts", "said"),
+    [
+        ([call("all_reduse", 8, 10)], "ab", "did you mean 'all_reduce'"),
+        ([call("all_reduce", 0, 10)], "ab", "size above 0"),
+        ([call("all_reduce", 8, 0)], "ab", "duration above 0"),
+        ([{"operation": "all_reduce", "size_bytes": 8, "durations_ns": []}], "ab", "call 0"),
+        ([], "a", "names 1 ranks"),
+        ([{"operation": "all_reduce"}], "ab", "cannot be read"),
+        ("no list", "ab", "cannot be read"),
+    ],
+)
+def test_files_that_make_no_sense_are_refused(tmp_path, calls, hosts, said):
+    with pytest.raises(ConfigError, match="(?i)" + said):
+        gloo_records(write(tmp_path, calls, hosts))
+
+
+def test_a_cut_file_is_refused(tmp_path):
+    file = write(tmp_path, measured())
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(ConfigError, match="cannot be read"):
+        gloo_records(file)
+
+
+def test_other_json_is_not_taken_for_measurements(tmp_path):
+    other = tmp_path / "other.json"
+    other.write_text('{"version": "2.5"}')
+    assert not are_gloo_records(other)
+    assert not are_gloo_records(tmp_path / "none.json")
+
+
+@pytest.mark.torch
+def test_two_ranks_measure_every_collective(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    file = tmp_path / "gloo.json"
+    command = [sys.executable, "-m", "chakrascope.runner.calibration.gloo", str(file), "--largest", "16KiB"]
+    settings = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    ranks = [
+        subprocess.Popen(command, env=os.environ | settings | {"RANK": str(rank), "OMP_NUM_THREADS": "1"})
+        for rank in range(2)
+    ]
+    assert [rank.wait() for rank in ranks] == [0, 0]
+    transfers = gloo_records(file).transfers
+    operations = {transfer.calls[0].operation for transfer in transfers}
+    assert operations == {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}
+    assert min(transfer.transfer_ns for transfer in transfers) > 0
