@@ -208,7 +208,8 @@ class Coordinator:
         own = clock_name()
         clocks = {
             host: HostClock(before[id(agent)], after[id(agent)], shared=bool(own) and agent.clock == own)
-            for host, agent in self._of_host.items()
+            for host in dict.fromkeys(place.host for place in self._places)
+            for agent in [self._of_host[host]]
         }
         return Measurement(outputs, clocks, start_ns)
 

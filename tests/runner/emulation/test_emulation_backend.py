@@ -7,6 +7,7 @@ import subprocess
 import pytest
 from jobs import agent, engine_job, free_port, simulated_messages, steps, unmatched
 
+from chakrascope.converter import Graph, NodeType, encode_graph
 from chakrascope.errors import BackendTimeout, ConfigError, SimulationStalled
 from chakrascope.runner import Result, Study, backend_names, critical_path, get_backend, prepare
 from chakrascope.runner.emulation import Setup, Stalled, emulate
@@ -192,3 +193,20 @@ def test_agents_of_hosts_join_from_where_they_are(tmp_path):
     for each, name in zip(agents, ("one", "two"), strict=True):
         assert each.communicate(timeout=20)[0] == f"{name} served the emulation at 127.0.0.1:{port}.\n"
         assert each.returncode == 0
+
+
+def test_custom_algorithms_travel_to_the_ranks(tmp_path):
+    for rank in range(2):
+        there = {"comm_src": rank, "comm_dst": 1 - rank, "comm_tag": 0, "comm_size_bytes": 4321}
+        back = there | {"comm_src": 1 - rank, "comm_dst": rank}
+        nodes = [
+            {"node_id": 0, "name": "send", "type": NodeType.COMM_SEND, **there},
+            {"node_id": 1, "name": "recv", "type": NodeType.COMM_RECV, **back},
+        ]
+        (tmp_path / f"mine.{rank}.et").write_bytes(encode_graph(Graph.build(rank, nodes, [])))
+    (tmp_path / "system.json").write_text('{"all-reduce-implementation-custom": ["mine"]}')
+    backend = "emulation:loopback"
+    asked = prepare(steps(count=2), tmp_path / "system.json", None, backend=backend)
+    flows = get_backend(backend).run(asked).flows
+    found = sorted(flows[["src", "dst", "bytes"]].itertuples(index=False, name=None))
+    assert found == [(0, 1, 4321)] * 2 + [(1, 0, 4321)] * 2
