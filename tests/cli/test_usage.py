@@ -28,6 +28,8 @@ def test_the_commands_are_a_frozen_surface() -> None:
         "convert",
         "critical-path",
         "doctor",
+        "emulate",
+        "emulate-agent",
         "export",
         "find",
         "generate",
