@@ -11,7 +11,7 @@ from pathlib import Path
 from ...converter import CollectiveType
 from ...errors import ConfigError
 from ...support import bytes_text
-from ._lower import program_bytes
+from ._lower import divisor_of, program_bytes
 from ._model import Program
 from ._proof import prove
 from .readers import parse_program, read_bytes
@@ -148,5 +148,5 @@ def misfit(program: Program, demand: Demand) -> str | None:
         return f"{name} is for {bytes_text(program.least_bytes)} and more"
     if program.most_bytes is not None and total > program.most_bytes:
         return f"{name} is for {bytes_text(program.most_bytes)} at most"
-    parts = program.chunks if program.language == "msccl" else program.num_ranks
+    parts = divisor_of(program)
     return f"{name} needs a multiple of {parts} bytes" if total % parts else None

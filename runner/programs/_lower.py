@@ -20,7 +20,7 @@ from ...errors import ConfigError
 from ...support import bytes_text
 from ._model import CONTROL_OPS, MESSAGE_OPS, PACKET_OPS, Buffer, Op, Program, Region, ThreadBlock
 
-__all__ = ["CONTROL_BYTES", "Lowered", "Message", "lower", "program_bytes"]
+__all__ = ["CONTROL_BYTES", "Lowered", "Message", "divisor_of", "lower", "program_bytes"]
 
 CONTROL_BYTES = 8
 _MOST_OPS = 1 << 20
@@ -67,13 +67,20 @@ def program_bytes(collective: str, size_bytes: int, ranks: int) -> int:
     return size_bytes * ranks if collective == "all-gather" else size_bytes
 
 
+def divisor_of(program: Program) -> int:
+    """Return what must divide the bytes of the larger buffer; chunks of a plan may differ by a unit."""
+    if program.language == "msccl":
+        return program.chunks
+    return program.num_ranks if program.collective in {"reduce-scatter", "all-to-all"} else 1
+
+
 def lower(program: Program, size_bytes: int) -> Lowered:
     """Return the messages of *program* for a collective of *size_bytes*, by ASTRA-sim's conventions.
 
     Raises `ConfigError` for a size that the chunks do not divide, or if ranks would wait for ever.
     """
     total = program_bytes(program.collective, size_bytes, program.num_ranks)
-    divisor = program.chunks if program.language == "msccl" else program.num_ranks
+    divisor = divisor_of(program)
     if total <= 0 or total % divisor:
         parts = f"{program.chunks} chunks" if program.language == "msccl" else f"{program.num_ranks} ranks"
         raise ConfigError(

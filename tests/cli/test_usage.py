@@ -23,6 +23,7 @@ def run_main(*arguments: str) -> int:
 
 def test_the_commands_are_a_frozen_surface() -> None:
     assert sorted(cli.list_commands(click.Context(cli))) == [
+        "algorithm",
         "collectives",
         "compare",
         "convert",
