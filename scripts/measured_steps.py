@@ -20,6 +20,7 @@ FABRICS = {
     "a100-1600": (300e9, 25e9, 8),
     "h100": (450e9, 50e9, 8),
     "gb200": (900e9, 50e9, 64),
+    "dgx-a100": (300e9, 25e9, 8),
 }
 
 
@@ -178,6 +179,47 @@ def recipe_steps(folder: Path = TRAINING) -> Iterator[Step]:
         label = f"{row['model'].split('(')[0].strip()} on {ranks}"
         yield Step(f"NVIDIA recipes {software}", label, key, "h100", software, "h100", model, plan,
                    float(row["step_s"]) * 1e9)  # fmt: skip
+
+
+# Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models (2022), table 5: a step in
+# seconds with everything recomputed, and with sequence parallelism and selective recomputation.
+_MEGATRON_LM = (
+    ("gpt3-22b", 8, 1, 1, 4, 4, 1.42, 1.10),
+    ("gpt3-175b", 64, 8, 3, 64, 1, 18.13, 13.75),
+    ("gpt3-530b", 280, 35, 3, 280, 1, 49.05, 37.83),
+    ("gpt3-1t", 512, 64, 1, 512, 1, 94.42, 71.49),
+)
+
+
+def unfitted_steps() -> Iterator[Step]:
+    """Yield steps of other labs, on which nothing was fitted."""
+    for name, ranks, pp, chunks, batch, micro, full, selective in _MEGATRON_LM:
+        for recompute, seconds in (("full", full), ("selective", selective)):
+            plan = Plan(
+                tp=8,
+                pp=pp,
+                dp=ranks // (8 * pp),
+                chunks=chunks,
+                schedule="interleaved" if chunks > 1 else "1f1b",
+                global_batch=batch,
+                micro_batch=micro,
+                recompute=recompute,
+                sequence_parallel=recompute == "selective",
+                precision="fp16",
+                overlap=False,
+                fused_attention=False,
+            )
+            label = f"{name} tp8 pp{pp} on {ranks}, {recompute} recomputation"
+            yield Step(
+                "A100 Megatron-LM", label, name, "a100-80", "megatron", "dgx-a100", find_model(name), plan,
+                seconds * 1e9,
+            )  # fmt: skip
+    # torchtitan's published figures of Llama 3 8B, 2 x 8192 tokens a GPU, not compiled: 5,762 tokens/s a GPU.
+    plan = Plan(dp=8, micro_batch=2, global_batch=16, sequence=8192, zero=3, recompute="selective")
+    label = "llama3-8b FSDP on 8, selective recomputation"
+    model = find_model("llama3-8b")
+    measured_ns = 2 * 8192 / 5762 * 1e9
+    yield Step("H100 torchtitan", label, "llama3-8b", "h100", "fsdp", "h100", model, plan, measured_ns)
 
 
 def left_out(folder: Path = TRAINING) -> dict[str, int]:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from measured_steps import Step, every_step, left_out
+from measured_steps import Step, every_step, left_out, unfitted_steps
 
 from chakrascope.runner import Detail, get_backend
 from chakrascope.runner.chips import find_chip
@@ -46,9 +46,12 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "docs", help="folder to write (docs)")
     folder: Path = parser.parse_args().output
     rows = [row for steps in _by(every_step(), lambda step: step.data).values() for row in predicted(steps)]
+    never = [
+        row for steps in _by(unfitted_steps(), lambda step: step.data).values() for row in predicted(steps)
+    ]
     (folder / "images").mkdir(parents=True, exist_ok=True)
     (folder / "images" / "predictions.svg").write_text(scatter(rows), encoding="utf-8")
-    (folder / "predictions.md").write_text(page(rows), encoding="utf-8")
+    (folder / "predictions.md").write_text(page(rows, never), encoding="utf-8")
 
 
 def predicted(steps: Sequence[Step]) -> Iterator[Row]:
@@ -64,19 +67,20 @@ def predicted(steps: Sequence[Step]) -> Iterator[Row]:
         yield Row(step, result.makespan_ns, need / usual)
 
 
-def page(rows: Sequence[Row]) -> str:
+def page(rows: Sequence[Row], never: Sequence[Row]) -> str:
     """Return the whole page."""
     return "\n".join([
         "# Predicted and measured training steps", "",
         f"`chakrascope predict` on {len(rows)} training steps that others measured and published, all of "
         "them, as `scripts/predictions_report.py` writes this page. The costs of operators are those of the "
         "chip files in `runner/chips`, which `scripts/fit_chips.py` fitted on these very rows; so the first "
-        "error below is that of the fit. What counts is the second one: rows left out of the fit in turn (eight "
-        "parts, twice), and the third: all rows of a model size or recipe left out.", "",
+        "error below is that of the fit. What counts is the second one: rows left out of the fit in turn "
+        "(eight parts, twice), and the third: all rows of a model size or recipe left out.", "",
         *_overview(rows), "",
         "![predicted against measured](images/predictions.svg)", "",
         f"An odd row is one that is more than {ODD:.0%} off. Constant utilisation is the median of the same "
         "rows, so it is as good as it can be.", "",
+        "## Other labs, never fitted", "", *_never(never), "",
         "## By parallelism", "", *_parallelism(rows), "",
         "## Which configuration is best", "", *_best(rows), "",
         "## Odd rows", "",
@@ -88,7 +92,8 @@ def page(rows: Sequence[Row]) -> str:
 
 
 def _overview(rows: Sequence[Row]) -> Iterator[str]:
-    yield "| steps | rows | fitted | unseen rows (median) | unseen families | without odd | constant utilisation |"
+    names = "rows", "fitted", "unseen rows (median)", "unseen families", "without odd rows"
+    yield f"| steps | {' | '.join(names)} | constant utilisation |"
     yield "|---|---|---|---|---|---|---|"
     for data, part in _by(rows, lambda row: row.step.data).items():
         fit = find_chip(part[0].step.chip).costs_of(part[0].step.software).fit
@@ -98,6 +103,16 @@ def _overview(rows: Sequence[Row]) -> Iterator[str]:
             f"| {data} | {len(part)} | {_mean(part):.1%} | {unseen} | {fit.left_out_mean or 0:.1%} | "
             f"{_mean(even):.1%} of {len(even)} | {_constant(part):.1%} |"
         )
+
+
+def _never(rows: Sequence[Row]) -> Iterator[str]:
+    yield "Steps that no fit has seen: table 5 of Korthikanti et al. (2022), and what torchtitan publishes."
+    yield ""
+    yield "| steps | row | measured | predicted | error |"
+    yield "|---|---|---|---|---|"
+    for row in rows:
+        yield _line(row)
+    yield f"\nThe mean error is {_mean(rows):.1%}."
 
 
 def _parallelism(rows: Sequence[Row]) -> Iterator[str]:
@@ -125,8 +140,8 @@ def _kind(row: Row) -> str:
 def _best(rows: Sequence[Row]) -> Iterator[str]:
     """Yield what the configuration that is predicted to be best costs, against the best measured."""
     yield (
-        "Of the configurations measured for the same model, batch and ranks, how long the one predicted to be "
-        "best takes, relative to the one that was."
+        "Of the configurations measured for the same model, batch and ranks, how long the one predicted to "
+        "be best takes, relative to the one that was."
     )
     yield ""
     yield "| model | ranks | configurations | predicted best | relative |"

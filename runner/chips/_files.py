@@ -17,7 +17,7 @@ __all__ = ["find_chip", "list_chips", "load_chip", "save_chip"]
 
 _FOLDER = Path(__file__).parent
 _SUFFIX = ".yml"
-_OTHER_NAMES = {"a100": "a100-80", "h100-80": "h100", "v100-32": "v100"}
+_OTHER_NAMES = {"a100": "a100-80", "a100-80gb": "a100-80", "a100-40gb": "a100-40", "h100-80gb": "h100"}
 
 
 def list_chips() -> list[str]:

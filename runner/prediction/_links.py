@@ -59,10 +59,16 @@ class Links:
 
 
 def reached_network(network: NetworkConfig, costs: Costs) -> NetworkConfig:
-    """Return *network* with the bandwidths that collectives reach on it, by *costs*."""
+    """Return *network* with the bandwidths that collectives reach on it, by *costs*.
+
+    Links of its own get the smaller share, as they do not say whether they leave a node; a packet-level
+    network is left as it is, because it models what costs the bandwidth.
+    """
+    smaller = min(costs.within_node.share, costs.across_nodes.share)
+    links = tuple(link._replace(bandwidth=link.bandwidth * smaller) for link in network.links)
     shares = [costs.within_node.share] + [costs.across_nodes.share] * (network.dimensions - 1)
     bandwidth = tuple(value * share for value, share in zip(network.bandwidth, shares, strict=True))
-    return replace(network, bandwidth=bandwidth, where=f"The network '{network.name}'")
+    return replace(network, bandwidth=bandwidth, links=links, where=f"The network '{network.name}'")
 
 
 def predicted_system(dimensions: int) -> SystemConfig:

@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 import build
+from chakrascope.errors import ConfigError
+from chakrascope.runner import engine
 
 ALGORITHMS = ["ring", "direct", "direct2", "halvingDoubling", "doubleBinaryTree"]
 KINDS = ["ALL_REDUCE", "ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL"]
@@ -163,3 +165,35 @@ def test_many_ranks():
     assert output.folded
     assert len(output.rank_finish_ns) == 65536
     assert len(set(output.rank_finish_ns.tolist())) == 1
+
+
+def test_representatives_that_are_given_do_what_all_do():
+    groups = {1: [0, 1], 2: [2, 3]}
+    config = build.config(npus_count=[4], topology=["Ring"], groups=groups)
+    ranks = [
+        [build.comp(0, 3), build.coll(1, after=(0,), pg_name="1" if rank < 2 else "2")] for rank in range(4)
+    ]
+    every = build.run(ranks, config)
+    config.representative_of_rank = [0, 0, 0, 0]
+    config.groups = {1: [0, 1]}
+    few = engine.simulate(config, [et.program(ranks[0])], [0] * 4)
+    assert few.rank_finish_ns.tolist() == every.rank_finish_ns.tolist()
+    assert set(few.node_rank.tolist()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("representatives", "words"),
+    [([0, 0], "a representative for each rank"), ([0, 2, 1, 0], "has a representative that is none")],
+)
+def test_representatives_that_are_none_are_refused(representatives, words):
+    config = build.config(npus_count=[4], topology=["Ring"])
+    config.representative_of_rank = representatives
+    with pytest.raises(ConfigError, match=words):
+        build.run([[build.coll(0)]] * 4, config)
+
+
+def test_representatives_know_no_congestion():
+    config = build.config(npus_count=[4], topology=["Ring"], congestion_aware=True)
+    config.representative_of_rank = [0, 0, 0, 0]
+    with pytest.raises(ConfigError, match="write it with every rank"):
+        engine.simulate(config, [et.program([build.coll(0)])], [0] * 4)
