@@ -19,7 +19,7 @@ from ...errors import ChakrascopeError, ConfigError, WorkloadError
 from ...support import bandwidth_text
 from .. import engine
 from .._experiment import Experiment, WorkloadSource
-from .._simulate import choose_groups, is_captured, load_workload_head
+from .._simulate import choose_groups, is_captured, load_source, load_workload_head
 from ..backends import engine_config, refuse_linkless
 from ..config import NetworkConfig, PacketNetwork, SystemConfig, program_files, read_per_node
 from ..programs import Demand, choose_programs
@@ -108,7 +108,7 @@ def communication_of(workload: Workload | str | Path) -> Communication:
 @lru_cache(16)
 def _communication(prefix: Path, _changed: tuple[int, ...]) -> Communication:
     num_ranks, captured = load_workload_head(prefix)
-    source = WorkloadSource.of_prefix(prefix, num_ranks)
+    source, _ = load_source(prefix, num_ranks)
     origin = Workload.load(prefix) if captured else None
     return Communication(
         source,

@@ -47,15 +47,22 @@ class Links:
 
     def transfer_ns(self, step: Phase, where: Spread) -> tuple[float, float]:
         """Return what a phase takes in a ring: the time of its bytes, and of its hops."""
-        members = where.inside if step.level == "within" else where.nodes
         if step.kind is CollectiveType.ALL_TO_ALL:
-            members = where.inside * where.nodes
+            return self._exchange_ns(step.size_bytes, where)
+        members = where.inside if step.level == "within" else where.nodes
         if members < 2:
             return 0.0, 0.0
         speed, latency = self.figures(step.level)
         steps = (members - 1) * (2 if step.kind is CollectiveType.ALL_REDUCE else 1)
         part = step.size_bytes if step.kind is CollectiveType.ALL_GATHER else step.size_bytes / members
         return steps * part / speed, steps * latency
+
+    def _exchange_ns(self, size_bytes: float, where: Spread) -> tuple[float, float]:
+        """Return what an all-to-all takes, one message after the other."""
+        part = size_bytes / (where.inside * where.nodes)
+        near, far = where.inside - 1, where.inside * (where.nodes - 1)
+        transfer = part * (near / self.within_bytes_per_ns + far / self.across_bytes_per_ns)
+        return transfer, near * self.within_latency_ns + far * self.across_latency_ns
 
 
 def reached_network(network: NetworkConfig, costs: Costs) -> NetworkConfig:
@@ -83,6 +90,7 @@ def predicted_system(dimensions: int) -> SystemConfig:
         all_reduce_implementation=("ring",) * dimensions,
         all_gather_implementation=("ring",) * dimensions,
         reduce_scatter_implementation=("ring",) * dimensions,
-        all_to_all_implementation=("direct",) * dimensions,
+        # One message at a time from each rank to each other: as fast as its link, not as all of them.
+        all_to_all_implementation=("oneDirect1",),
         name="predicted",
     )

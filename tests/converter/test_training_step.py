@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chakrascope.converter import CollectiveType, NodeType, Workload
+from chakrascope.converter import CollectiveType, NodeType, Workload, doctor
 from chakrascope.converter.generate.models import (
     SCHEDULES,
     Exchange,
@@ -223,6 +223,10 @@ def test_experts_are_exchanged_and_reduced_apart():
     assert (nodes["comm_type"] == CollectiveType.ALL_TO_ALL).sum() == 4 * 4  # there and back, both ways
     sizes = {len(ranks) for ranks in workload.groups.values()}
     assert sizes == {2, 4}
+    every = training_step(model, Plan(dp=4, ep=2, global_batch=4), Prices(), 4, every_rank=True)
+    node = NetworkConfig(("Switch",), (4,), (10.0,), (500.0,))
+    steps = {simulate(each, predicted_system(1), node).makespan_ns for each in (workload, every)}
+    assert len(steps) == 1
     assert (
         simulate(
             workload, predicted_system(1), NetworkConfig(("Switch",), (4,), (10.0,), (500.0,))
@@ -257,6 +261,12 @@ def test_a_workload_of_representatives_survives_being_saved(tmp_path: Path):
     assert loaded == workload
     again = simulate(tmp_path / "w", predicted_system(2), NETWORK)
     assert again.makespan_ns == simulate(workload, predicted_system(2), NETWORK).makespan_ns
+
+
+def test_the_doctor_finds_nothing_wrong_with_representatives(tmp_path: Path):
+    workload = training_step(TINY, PLANS["pipeline"], Prices(), 4)
+    workload.save(tmp_path / "w")
+    assert doctor(tmp_path / "w") == []
 
 
 def test_messages_meet():
