@@ -366,7 +366,8 @@ std::unique_ptr<const Fold> Fold::given(const Config& config, const Programs& pr
     if (!foldable(config)) {
         throw ConfigError(
             "The workload holds one rank of each kind, and these alone can only be simulated without "
-            "congestion, rendezvous, custom algorithms and shared memory; write it with every rank.");
+            "congestion, rendezvous, custom algorithms and shared memory. Next: use 'analytical-unaware', or "
+            "write it with every rank (`chakrascope predict --all-ranks`).");
     }
     std::unique_ptr<Fold> fold(new Fold);
     fold->add_shapes(programs, program_of_rank);
