@@ -127,7 +127,8 @@ def mpt_steps(folder: Path = TRAINING) -> Iterator[Step]:
 
 
 _DEGREES = re.compile(r"TP=(\d+), PP=(\d+), CP=(\d+), VP=(\w+)")
-# What the names of NVIDIA's recipes do not say, as their folders have it: model, sequence, software, degrees.
+# What the rows of NVIDIA's recipes do not say is taken to be what these recipes use by default: the sequence,
+# the micro-batch, and an optimizer that NeMo shards.
 _RECIPES: dict[str, dict[str, object]] = {
     "Llama3 70b Finetuning SFT": {"model": "llama3-70b", "sequence": 4096, "tp": 4, "pp": 4, "chunks": 5},
     "Llama3 70b Finetuning LORA": {

@@ -177,8 +177,12 @@ def _missing() -> Iterator[str]:
         "State-space layers (Mamba) and what only one vendor's compiler does.",
     ):
         yield f"* {line}"
+    yield (
+        "* Of NVIDIA's recipes the rows do not say the sequence and how the optimizer is sharded; their "
+        "defaults are assumed."
+    )
     counts = ", ".join(f"{name} ({count})" for name, count in left_out().items())
-    yield f"* Rows that are not predicted, as their parallelism is not published with them: {counts}."
+    yield f"* Rows that are not predicted, as the tables do not give their parallelism: {counts}."
 
 
 def _every(rows: Sequence[Row]) -> Iterator[str]:
