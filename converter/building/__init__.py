@@ -15,6 +15,7 @@ from ._convert import UNMARKED as UNMARKED
 from ._convert import Progress as Progress
 from ._convert import convert as convert
 from ._convert import convert_files as convert_files
+from ._device_nodes import DEVICE_LANE as DEVICE_LANE
 from ._log_troubles import LogTrouble as LogTrouble
 from ._log_troubles import has_times as has_times
 from ._log_troubles import troubles_of as troubles_of
@@ -31,6 +32,7 @@ from ._script import script_workload as script_workload
 from ._steps import annotated_steps as annotated_steps
 
 __all__ = [
+    "DEVICE_LANE",
     "GAP",
     "LEFT_OUT",
     "UNMARKED",

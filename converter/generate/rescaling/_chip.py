@@ -7,12 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from ....errors import WorkloadError
-from ...building import computed_on_host
+from ...building import DEVICE_LANE, computed_on_host
 from ...chakra import Graph, NodeType, Workload
 
 __all__ = ["with_chip"]
-
-_DEVICE_LANE = 1000
 
 
 def with_chip(workload: Workload, operations_per_ns: float, bytes_per_ns: float, name: str) -> Workload:
@@ -39,6 +37,6 @@ def _timed(graph: Graph, operations_per_ns: float, bytes_per_ns: float, on_host:
     nodes = graph.node_columns
     longest = np.maximum(nodes["num_ops"] / operations_per_ns, nodes["tensor_size_bytes"] / bytes_per_ns)
     costs = (nodes["num_ops"] > 1) | (nodes["tensor_size_bytes"] > 1)
-    computes = (nodes["type"] == NodeType.COMP) & (on_host | (nodes["stream"] >= _DEVICE_LANE))
+    computes = (nodes["type"] == NodeType.COMP) & (on_host | (nodes["stream"] >= DEVICE_LANE))
     times = np.where(costs, np.maximum(1, np.rint(longest)), 0).astype(np.int64)
     return graph.with_columns(duration_ns=np.where(computes, times, nodes["duration_ns"]))

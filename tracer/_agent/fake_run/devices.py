@@ -168,7 +168,7 @@ def make_function_mode(torch: Any) -> Any:
                 kwargs = {**kwargs, "device": _mapped(torch, kwargs["device"])}
             if kwargs.get("pin_memory"):
                 kwargs = {**kwargs, "pin_memory": False}
-            if func is torch.Tensor.to or func is torch.nn.functional._canonical_mask:
+            if func is torch.Tensor.to:
                 args = tuple(_mapped(torch, value) for value in args)
             elif func in _VALUES:
                 return _VALUES[func](*args)
