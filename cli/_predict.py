@@ -17,6 +17,7 @@ from ..runner.prediction import Prediction, Setting, predict, software_of
 from ..support import bytes_text, count_text, duration_text, parse_number, share_text
 from ._network_options import network_changes
 from ._output import clock, console, print_json, print_next, print_rows, stage
+from ._predict_script import ScriptJob, predict_script
 from ._quantities import quantity
 from ._run import choose_network
 
@@ -55,7 +56,7 @@ def plan_options(command: Command) -> Command:
         _degree("global-batch", "Sequences of a step. [default: 4 micro-batches a pipeline stage]", None),
         _degree("sequence", "Tokens of a sequence. [default: the model's]", None),
         click.option("--fsdp", is_flag=True, help="Shard weights over data parallelism; as --zero 3."),
-        click.option("--zero", type=click.IntRange(0, 3), help="Shard optimizer, gradients (2), weights (3)."),
+        click.option("--zero", type=click.IntRange(0, 3), help="Shard optimizer, gradients, weights (3)."),
         click.option("--recompute", type=click.Choice(RECOMPUTATIONS), default="none", show_default=True),
         click.option("--schedule", type=click.Choice(SCHEDULES), help="Of the pipeline. [default: 1f1b]"),
         _degree("interleave", "Parts of the model on each pipeline stage (the schedule interleaved)."),
@@ -104,9 +105,13 @@ def _with_habits(plan: Plan, chip: Chip, software: str, given: dict[str, Any]) -
 
 
 @click.command("predict")
+@click.option("--model", metavar="NAME|FILE", help="A name, a YAML or a Hugging Face config.json.")
 @click.option(
-    "--model", required=True, metavar="NAME|FILE", help="A name, a YAML or a Hugging Face config.json."
+    "--script", type=click.Path(path_type=Path), help="Your own training script, its arguments after `--`."
 )
+@click.option("--world", type=click.IntRange(1), help="Ranks of the script's job. [default: the network's]")
+@click.option("--mesh", default="", metavar="DIMS", help="How the script splits them: dp=32,tp=8,pp=2.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--chip", "chip_name", required=True, metavar="NAME|FILE", help="A chip that ships, or a YAML.")
 @click.option(
     "--network", required=True, metavar="NAME|FILE", help="What `run` takes; hgx-h100-64x8 is 64 nodes."
@@ -128,7 +133,11 @@ def _with_habits(plan: Plan, chip: Chip, software: str, given: dict[str, Any]) -
 )
 def predict_command(
     *,
-    model: str,
+    model: str | None,
+    script: Path | None,
+    world: int | None,
+    mesh: str,
+    arguments: tuple[str, ...],
     chip_name: str,
     network: str,
     software: str | None,
@@ -142,14 +151,28 @@ def predict_command(
 ) -> None:
     """Predict a training step from the sizes of a model: its time, its memory and what bounds it.
 
-    Nothing is downloaded or run. What was measured, and how far off such predictions were, is in
-    docs/predictions.md.
+    Or from your own script, which is run as it stands with tensors that have no values. Nothing is
+    downloaded. What was measured, and how far off such predictions were, is in docs/predictions.md.
     """
     chip = find_chip(chip_name)
     chosen = choose_network(network, None, link_default, failed)
     cluster = chosen if isinstance(chosen, NetworkConfig) else NetworkConfig.find(str(chosen))
+    if (model is None) == (script is None):
+        raise UsageError("Give --model NAME, or --script FILE with the script's own arguments after `--`.")
+    if script is not None:
+        predict_script(
+            ScriptJob([str(script), *arguments], world or 0, mesh, every_rank),
+            chip,
+            cluster,
+            software=software,
+            precision=given["precision"],
+            backend=backend,
+            study_folder=study_folder,
+            output_format=output_format,
+        )
+        return
     plan, named = plan_of(given, chip, cluster.num_ranks, software)
-    setting = Setting(find_model(model), plan, chip, cluster, named)
+    setting = Setting(find_model(str(model)), plan, chip, cluster, named)
     with stage(f"{setting.model.name}: {count_text(plan.world, 'rank')} on {cluster.name}") as status:
         prediction = predict(
             setting, backend=backend, every_rank=every_rank, progress=clock(status, plan.world)

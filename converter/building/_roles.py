@@ -17,7 +17,7 @@ _COMMUNICATIONS = (NodeType.COMM_COLL, NodeType.COMM_SEND, NodeType.COMM_RECV)
 _PEERS = (NodeType.COMM_SEND, NodeType.COMM_RECV)
 _ENDS = ("comm_src", "comm_dst")
 _PLACE = "the script"
-_SMALLER = "Predict a job of at most 64 ranks, all of which are run (`every_rank`)."
+_SMALLER = "Predict a job of at most 64 ranks, with --all-ranks."
 
 
 @dataclass(frozen=True)

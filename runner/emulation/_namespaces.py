@@ -23,8 +23,8 @@ __all__ = ["Namespaces", "what_namespaces_lack"]
 
 _PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
 _BURST = "32k"
-# A queue takes what TCP hands it whole, and a wire takes frames: as long as no more is handed over at once than
-# the link sends in this time, acknowledgements do not wait for the data of the other direction.
+# A queue takes what TCP hands it whole, and a wire takes frames: as long as no more is handed over at once
+# than the link sends in this time, acknowledgements do not wait for the data of the other direction.
 _HANDED_OVER_S = 0.0002
 _FRAME_BYTES, _MOST_HANDED_OVER_BYTES = 1500, 65536
 _APPEAR_S = 5.0

@@ -12,6 +12,8 @@ from ._predict import needed_ns as needed_ns
 from ._predict import predict as predict
 from ._predict import software_of as software_of
 from ._prices import ChipPrices as ChipPrices
+from ._recorded import RecordedPrediction as RecordedPrediction
+from ._recorded import predict_recorded as predict_recorded
 from ._work import AMOUNTS as AMOUNTS
 from ._work import Batch as Batch
 from ._work import StepWork as StepWork
@@ -24,12 +26,14 @@ __all__ = [
     "ChipPrices",
     "Links",
     "Prediction",
+    "RecordedPrediction",
     "Setting",
     "StepWork",
     "coefficients",
     "experiment_of",
     "needed_ns",
     "predict",
+    "predict_recorded",
     "predicted_system",
     "reached_network",
     "software_of",

@@ -20,7 +20,7 @@ from ..config import NetworkConfig
 from ._links import Links, predicted_system, reached_network
 from ._prices import ChipPrices
 
-__all__ = ["Prediction", "Setting", "experiment_of", "needed_ns", "predict", "software_of"]
+__all__ = ["Prediction", "Setting", "experiment_of", "needed_ns", "predict", "software_of", "what_bounds"]
 
 _ASSUMED = (0.65, 1.5)  # of costs that were fitted on nothing
 _WIDER = 1.5  # per part of the plan that no measured row has
@@ -122,15 +122,7 @@ class Prediction:
     @cached_property
     def bound_by(self) -> str:
         """What takes most of the critical path, in words."""
-        path = critical_path(self.result, self.workload)
-        kinds, operators = path.breakdown("kind"), path.breakdown("operator")
-        total = self.step_ns
-        text = ", ".join(
-            f"{_WORDS.get(row.key, row.key)} {share_text(row.duration_ns / total)}"
-            for row in kinds.head(3).itertuples()
-        )
-        key, duration = operators["key"].iloc[0], operators["duration_ns"].iloc[0]
-        return f"{text} of the critical path; most of all {key} {share_text(duration / total)}"
+        return what_bounds(self.result, self.workload)
 
     def to_json(self) -> dict[str, Any]:
         """Return what programs read: step and range, speed, memory, what bounds it, and assumptions."""
@@ -150,6 +142,19 @@ class Prediction:
     def workload(self) -> Workload:
         """The graphs that were simulated."""
         return self.experiment.workload.model
+
+
+def what_bounds(result: Result, workload: Workload) -> str:
+    """Return what takes most of the critical path of *result*, in words."""
+    path = critical_path(result, workload)
+    kinds, operators = path.breakdown("kind"), path.breakdown("operator")
+    total = result.makespan_ns
+    text = ", ".join(
+        f"{_WORDS.get(row.key, row.key)} {share_text(row.duration_ns / total)}"
+        for row in kinds.head(3).itertuples()
+    )
+    key, duration = operators["key"].iloc[0], operators["duration_ns"].iloc[0]
+    return f"{text} of the critical path; most of all {key} {share_text(duration / total)}"
 
 
 def predict(

@@ -1,0 +1,110 @@
+"""The script form of ``chakrascope predict``: a step of the user's own script, run with fake tensors."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..converter import script_workload
+from ..errors import UsageError
+from ..runner import NetworkConfig, Study
+from ..runner.chips import Chip
+from ..runner.prediction import RecordedPrediction, predict_recorded
+from ..support import bytes_text, duration_text, share_text
+from ..tracer import record_script
+from ._output import clock, console, print_json, print_next, stage
+
+__all__ = ["ScriptJob", "predict_script"]
+
+
+@dataclass(frozen=True)
+class ScriptJob:
+    """A script with its arguments, the ranks of its job (0: the network's), and the *mesh* it makes."""
+
+    command: Sequence[str]
+    world: int
+    mesh: str
+    every_rank: bool
+
+
+def predict_script(
+    job: ScriptJob,
+    chip: Chip,
+    network: NetworkConfig,
+    *,
+    software: str | None,
+    precision: str | None,
+    backend: str,
+    study_folder: Path | None,
+    output_format: str,
+) -> None:
+    """Record the script, simulate its step and print it; keep it in the study if there is one."""
+    world, mesh = job.world or network.num_ranks, _mesh(job.mesh)
+    study = None if study_folder is None else Study.create(study_folder)
+    script = Path(job.command[0]).stem
+    folder = Path(study.path if study else ".") / "recordings" / script
+    with stage(f"ran {job.command[0]} as ranks of {world}"):
+        if study is not None:
+            recordings = record_script(job.command, folder, world=world, every_rank=job.every_rank)
+        else:
+            with tempfile.TemporaryDirectory() as temporary:
+                recordings = record_script(job.command, temporary, world=world, every_rank=job.every_rank)
+        workload = script_workload(recordings, mesh)
+    with stage(f"simulated {world} ranks on {network.name}") as status:
+        prediction = predict_recorded(
+            workload,
+            chip,
+            network,
+            software=software or _software_of(chip),
+            precision=precision,
+            backend=backend,
+            progress=clock(status, world),
+        )
+    run_id = None
+    if study is not None:
+        prefix = study.add_workload(prediction.workload, script)
+        run_id = study.add_run(prediction.experiment, prediction.result, workload=prefix.parent.name)
+    if output_format == "json":
+        print_json(prediction.to_json())
+        return
+    _print(prediction)
+    if study_folder is not None and run_id is not None:
+        print_next("summary", study_folder, "--run", run_id)
+
+
+def _software_of(chip: Chip) -> str:
+    """Return the software whose costs suit PyTorch's own operators best."""
+    return next((name for name in ("fsdp", "default") if name in chip.costs), next(iter(chip.costs)))
+
+
+def _mesh(text: str) -> dict[str, int]:
+    """Return the sizes in *text*, such as ``dp=32,tp=8``, by name."""
+    sizes: dict[str, int] = {}
+    for part in filter(None, text.split(",")):
+        name, equals, size = part.partition("=")
+        if not (name and equals and size.isdigit() and int(size)):
+            raise UsageError(f"'{part}' in --mesh is no dimension. Write it as dp=32,tp=8,pp=2.")
+        sizes[name.strip()] = int(size)
+    return sizes
+
+
+def _print(prediction: RecordedPrediction) -> None:
+    low, high = prediction.range_ns
+    verdict = "fits" if prediction.fits else "does NOT fit"
+    held, room = bytes_text(prediction.memory_bytes), bytes_text(prediction.chip.memory_bytes)
+    rows = [
+        (
+            "step",
+            f"{duration_text(prediction.step_ns)}; likely {duration_text(low)} to {duration_text(high)}",
+        ),
+        ("utilisation", f"{share_text(prediction.utilisation)} of {prediction.precision} peak"),
+        ("bound by", prediction.bound_by),
+        ("memory", f"{held} of {room} a rank: {verdict}"),
+        ("constant utilisation", f"would have said {duration_text(prediction.constant_utilisation_ns)}"),
+    ]
+    for name, text in rows:
+        console.print(f"{name:>21}  {text}", markup=False)
+    for line in prediction.assumptions:
+        console.print(f"Assumed: {line.rstrip('.')}.", style="dim", markup=False)

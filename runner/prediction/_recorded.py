@@ -1,0 +1,164 @@
+"""Predict the step of a script that was recorded without devices, operators by class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...converter import Graph, NodeType, Workload
+from ...converter.generate.models import Operator
+from ...errors import UsageError
+from .._experiment import Experiment
+from .._result import Result
+from .._simulate import prepare
+from ..backends import Progress, get_backend
+from ..chips import Chip
+from ..config import NetworkConfig
+from ._links import Links, predicted_system, reached_network
+from ._predict import what_bounds
+from ._prices import ChipPrices
+
+__all__ = ["RecordedPrediction", "predict_recorded"]
+
+_ASSUMED = (0.65, 1.5)  # of costs that were fitted on nothing
+_WIDER = 1.5  # no measured row was recorded from its script
+_USUAL_UTILISATION = 0.4
+_ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention")
+_PRODUCTS = frozenset({
+    "mm", "bmm", "addmm", "baddbmm", "matmul", "linear", "_scaled_mm", "_grouped_mm", "addbmm",
+    "mv", "_int_mm",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RecordedPrediction:
+    """What the step of a script takes, with what it was computed from. Times are ns, sizes bytes."""
+
+    chip: Chip
+    software: str
+    precision: str
+    experiment: Experiment
+    result: Result
+    workload: Workload
+
+    @property
+    def step_ns(self) -> int:
+        """The simulated step."""
+        return self.result.makespan_ns
+
+    @property
+    def range_ns(self) -> tuple[int, int]:
+        """Where nine of ten steps like it are."""
+        fit = self.chip.costs_of(self.software).fit
+        low, high = (fit.low, fit.high) if fit.low and fit.high else _ASSUMED
+        return round(self.step_ns * min(low, 1.0) / _WIDER), round(self.step_ns * max(high, 1.0) * _WIDER)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The most bytes of tensors that a recorded rank held."""
+        return max(map(int, self.workload.metadata["memory_bytes"].values()))
+
+    @property
+    def fits(self) -> bool:
+        """Whether the chip has room for them."""
+        return self.memory_bytes <= self.chip.memory_bytes
+
+    @property
+    def utilisation(self) -> float:
+        """The share of the peak that the operations of all ranks come to, recomputed ones included."""
+        return self._at_peak_ns() / self.step_ns
+
+    @property
+    def constant_utilisation_ns(self) -> int:
+        """What the step would take if every job reached the same share of the peak."""
+        share = self.chip.costs_of(self.software).fit.utilisation or _USUAL_UTILISATION
+        return round(self._at_peak_ns() / share)
+
+    @property
+    def bound_by(self) -> str:
+        """What takes most of the critical path, in words."""
+        return what_bounds(self.result, self.workload)
+
+    @property
+    def assumptions(self) -> list[str]:
+        """What was taken for granted, and what was not simulated as asked."""
+        provenance = self.result.provenance
+        said = [*provenance.get("warnings", []), *provenance.get("assumptions", [])]
+        costs = f"costs of operators are those of '{self.software}' on {self.chip.title}, by class"
+        return [str(line) for line in dict.fromkeys([*said, costs])]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what programs read; the tokens of a step are not known of a script."""
+        low, high = self.range_ns
+        return {
+            "step_ns": self.step_ns,
+            "step_low_ns": low,
+            "step_high_ns": high,
+            "tokens_per_s": None,
+            "memory_bytes_per_rank": self.memory_bytes,
+            "fits": self.fits,
+            "bound_by": self.bound_by,
+            "assumptions": self.assumptions,
+        }
+
+    def _at_peak_ns(self) -> float:
+        programs = np.bincount(self.workload.program_of_rank, minlength=len(self.workload.graphs))
+        work = [int(np.maximum(graph.node_columns["num_ops"], 0).sum()) for graph in self.workload.graphs]
+        operations = float(np.dot(programs, work)) / self.workload.num_ranks
+        return operations / self.chip.peak(self.precision) * 1e9
+
+
+def predict_recorded(
+    workload: Workload,
+    chip: Chip,
+    network: NetworkConfig,
+    *,
+    software: str,
+    precision: str | None = None,
+    backend: str = "analytical-unaware",
+    progress: Progress | None = None,
+) -> RecordedPrediction:
+    """Simulate *workload*, recorded from a script, with the costs of *chip* on *network*.
+
+    Raises `UsageError` if the network has another number of ranks, and what the *backend* raises.
+    """
+    if workload.num_ranks != network.num_ranks:
+        raise UsageError(
+            f"The script was recorded as {workload.num_ranks} ranks, and the network '{network.name}' has "
+            f"{network.num_ranks}. Next: change --world, or the network; of a preset such as hgx-h100-8x8, "
+            "any number of nodes works: hgx-h100-64x8."
+        )
+    chosen = precision or chip.precision
+    prices = ChipPrices(chip, chip.costs_of(software), chosen, Links.of(network))
+    priced = replace(workload, graphs=tuple(_priced(graph, prices) for graph in workload.graphs))
+    reached = reached_network(network, prices.costs)
+    experiment = prepare(priced, predicted_system(network.dimensions), reached, backend=backend)
+    result = get_backend(backend).run(experiment, progress)
+    return RecordedPrediction(chip, software, chosen, experiment, result, priced)
+
+
+def _priced(graph: Graph, prices: ChipPrices) -> Graph:
+    """Return *graph* with the time of each computation."""
+    nodes = graph.node_columns
+    names = [_kind_of(text) for text in nodes["operator"].texts]
+    known: dict[tuple[str, int, int], int] = {}
+    times = nodes["duration_ns"].copy()
+    rows = np.flatnonzero(nodes["type"] == NodeType.COMP)
+    columns = (nodes["operator"].numbers, nodes["num_ops"], nodes["tensor_size_bytes"])
+    values = (column[rows].tolist() for column in columns)
+    for row, number, work, moved in zip(rows.tolist(), *values, strict=True):
+        key = (names[number], work, moved)
+        if key not in known:
+            operator = Operator(key[0], key[0], work, moved)
+            known[key] = max(1, round(prices.operator_ns(operator))) if work > 1 or moved > 1 else 0
+        times[row] = known[key]
+    return graph.with_columns(duration_ns=times)
+
+
+def _kind_of(operator: str) -> str:
+    name = operator.rpartition("::")[2]
+    if any(part in name for part in _ATTENTION):
+        return "flash"
+    return "gemm" if name in _PRODUCTS or "convolution" in name else "pointwise"
