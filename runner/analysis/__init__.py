@@ -99,6 +99,9 @@ from ._what_if import sensitivity as sensitivity
 from ._what_if import simulate_faster as simulate_faster
 from ._what_if import targets as targets
 from ._what_if import what_if as what_if
+from .diagnosis import Anomaly as Anomaly
+from .diagnosis import Diagnosis as Diagnosis
+from .diagnosis import diagnose as diagnose
 
 __all__ = [
     "ALL_GROUPS",
@@ -116,10 +119,12 @@ __all__ = [
     "TIME_FORMULA",
     "TRAFFIC",
     "Advice",
+    "Anomaly",
     "Communication",
     "Comparison",
     "ComputedOnce",
     "CriticalPath",
+    "Diagnosis",
     "Divergence",
     "Groups",
     "Lanes",
@@ -148,6 +153,7 @@ __all__ = [
     "contributors",
     "critical_path",
     "csv_text",
+    "diagnose",
     "divergence",
     "divergence_text",
     "drops",

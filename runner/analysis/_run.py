@@ -28,6 +28,7 @@ from ._search import Words
 from ._slack import slack
 from ._summary import Summary, summarize
 from ._what_if import sensitivity, targets
+from .diagnosis import Diagnosis, diagnose
 
 __all__ = ["RUN_BREAKDOWNS", "ComputedOnce", "RunAnalysis", "analyse_run"]
 
@@ -141,6 +142,11 @@ class RunAnalysis:
     def layers(self) -> pd.DataFrame:
         """Return what each module takes, as :func:`layer_table` does."""
         return layer_table(self.nodes, self.path)
+
+    @ComputedOnce
+    def diagnosis(self) -> Diagnosis:
+        """Return what is slow in the run, and what that costs the step."""
+        return diagnose(self.result, self.nodes)
 
     @ComputedOnce
     def words(self) -> Words:

@@ -35,6 +35,7 @@ def _nodes(base: RunAnalysis, other: RunAnalysis) -> pd.DataFrame:
 
 TABLES: Mapping[str, Callable[[RunAnalysis], pd.DataFrame]] = {
     "advice": lambda run: run.advice,
+    "anomalies": lambda run: run.diagnosis.table,
     "ranks": lambda run: run.summary.ranks,
     "segments": lambda run: segment_table(run.path),
     "collectives": lambda run: run.collectives,

@@ -1,0 +1,222 @@
+"""Put together what is slow in a run: how much, how surely, what it costs, and what cannot be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from ....support import count_text, duration_text, instant_text, share_text
+from ..._result import Result
+from ._cost import Cost, Replay, cost_of_host, cost_of_part, cost_of_stall
+from ._hosts import SlowHost, slow_hosts
+from ._messages import Messages, hosts_of_ranks, messages_of
+from ._rates import Rates, SlowPart, measure_rates, slow_parts
+from ._stalls import Stall, stalls
+
+__all__ = ["ANOMALY_COLUMNS", "Anomaly", "Diagnosis", "diagnose"]
+
+_FEWEST = 24
+_FOLLOWS = 0.8
+_SHOWN = 4
+ANOMALY_COLUMNS = (
+    "what", "where", "amount", "confidence", "cost_ns", "cost_low_ns", "cost_high_ns", "chance", "detail",
+    "factor", "factor_low", "factor_high", "begin_ns", "end_ns", "lasted_ns", "hosts", "or_else", "shown_by",
+    "next_step",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Anomaly:
+    """One thing that is wrong: *what* (``slow NIC``, ``slow link``, ``slow host``, ``stall``) and *where*.
+
+    *amount* and *detail* say how much in words. *factor* is the share of its rate that is left, for a host
+    how many times as long it computes, within *factor_low* to *factor_high* (90 %); of a stall it is 0, and
+    *begin_ns*, *end_ns* and *lasted_ns* say when.
+    *confidence* is how surely it is this and nothing else, *chance* how likely a sound run shows as much.
+    *cost* is what it costs the step, *or_else* what this run cannot tell from it, *evidence* the rows of
+    ``flows`` or ``rank, node_id`` of ``nodes`` that show it.
+    """
+
+    what: str
+    where: str
+    hosts: tuple[str, ...]
+    amount: str
+    detail: str
+    factor: float
+    factor_low: float
+    factor_high: float
+    begin_ns: int
+    end_ns: int
+    lasted_ns: int
+    confidence: float
+    chance: float
+    cost: Cost
+    or_else: tuple[str, ...]
+    evidence: pd.DataFrame
+    shown_by: str
+    next_step: str
+
+    @property
+    def sentence(self) -> str:
+        """What it is and where, between what, what else it may be, what shows it and what to do."""
+        other = f" This run cannot tell it from {', '.join(self.or_else)}." if self.or_else else ""
+        return f"{_capital(self.where)}: {self.detail}.{other} Shown by {self.shown_by}. {self.next_step}"
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """The *anomalies* of a run, those that cost most first, and *remarks* on what cannot be told.
+
+    *checked* says in words what was looked at.
+    """
+
+    anomalies: tuple[Anomaly, ...]
+    checked: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row for each anomaly, with the columns `ANOMALY_COLUMNS`."""
+        rows = [
+            (
+                one.what, one.where, one.amount, one.confidence, one.cost.ns, one.cost.low_ns,
+                one.cost.high_ns, one.chance, one.detail, one.factor, one.factor_low, one.factor_high,
+                one.begin_ns, one.end_ns, one.lasted_ns, ", ".join(one.hosts), "; ".join(one.or_else),
+                one.shown_by, one.next_step,
+            )
+            for one in self.anomalies
+        ]  # fmt: skip
+        table: pd.DataFrame = pd.DataFrame(rows, columns=list(ANOMALY_COLUMNS))
+        return table
+
+
+def diagnose(result: Result, nodes: pd.DataFrame) -> Diagnosis:
+    """Return what is slow in a run: NICs, links and hosts, and when links stood still.
+
+    *nodes* are those of *result* with what the workload says of them (`RunAnalysis.nodes`). Costs come from
+    replaying the run's records with and without each anomaly. Nothing is raised for records that do not
+    tell: `Diagnosis.remarks` says so.
+    """
+    messages = messages_of(result)
+    host_of = hosts_of_ranks(result)
+    remarks: list[str] = []
+    checked: list[str] = []
+    parts: list[SlowPart] = []
+    still: list[Stall] = []
+    rates = _rates(messages, remarks)
+    if rates is not None:
+        parts, rates = slow_parts(rates)
+        still, paused = stalls(rates)
+        remarks += paused
+        checked.append(_checked_messages(messages))
+        if messages.left_out:
+            remarks.append(
+                f"Only the first {len(messages):,} messages were looked at; {messages.left_out:,} came later."
+            )
+    computed, untold = slow_hosts(nodes, host_of)
+    remarks += untold
+    if not untold:
+        checked.append(f"computations of {count_text(len(host_of), 'rank')}")
+    parts, folded = _without_followers(parts, computed)
+    remarks += folded
+    anomalies: list[Anomaly] = []
+    if parts or still or computed:
+        replay = Replay.of(result, nodes)
+        if rates is not None:
+            anomalies += [_of_part(part, cost_of_part(part, replay, rates)) for part in parts]
+            anomalies += [_of_stall(stall, cost_of_stall(stall, replay, rates)) for stall in still]
+        anomalies += [_of_host(host, cost_of_host(host, replay)) for host in computed]
+    anomalies.sort(key=lambda one: -one.cost.ns)
+    return Diagnosis(tuple(anomalies), tuple(checked), tuple(remarks))
+
+
+def _rates(messages: Messages, remarks: list[str]) -> Rates | None:
+    """Return the rates of *messages*; None, and why, where they cannot tell."""
+    if len(messages) == 0:
+        remarks.append(
+            "The run has no records of messages between hosts, so slow NICs, links and stalls cannot be "
+            "told; run it on 'packet' or 'flow', or emulate it on several hosts."
+        )
+        return None
+    if len(messages) < _FEWEST:
+        remarks.append(
+            f"{count_text(len(messages), 'message')} between hosts are too few to tell NICs and links."
+        )
+        return None
+    rates = measure_rates(messages)
+    if len(messages.hosts) < 3:
+        remarks.append(
+            "Between two hosts, a slow NIC is not told from a slow network: only a slow direction is. Ask a "
+            "run of three hosts or more."
+        )
+    return rates
+
+
+def _checked_messages(messages: Messages) -> str:
+    return f"{count_text(len(messages), 'message')} through {count_text(len(messages.nics), 'NIC')}"
+
+
+def _without_followers(parts: list[SlowPart], hosts: list[SlowHost]) -> tuple[list[SlowPart], list[str]]:
+    """Return *parts* without those that a slow host explains.
+
+    What computes late also sends late, and then much at once, so that messages after it look slow.
+    """
+    if not hosts:
+        return parts, []
+    worst = max(hosts, key=lambda host: host.factor)
+    kept = [part for part in parts if part.factor <= _FOLLOWS / worst.factor]
+    remarks = [
+        f"{_capital(part.suspect.name)} seems to be at {share_text(part.factor)} of its peers' rate, which "
+        f"{worst.host} explains: what computes late sends late, and then much at once."
+        for part in parts
+        if part not in kept
+    ]
+    return kept, remarks
+
+
+def _of_part(part: SlowPart, cost: Cost) -> Anomaly:
+    suspect = part.suspect
+    detail = (
+        f"at {share_text(part.factor)} of its peers' rate ({share_text(part.low)} to "
+        f"{share_text(part.high)}), all the time"
+    )
+    return Anomaly(
+        "slow link" if suspect.kind == "link" else "slow NIC", suspect.name, suspect.hosts,
+        f"at {share_text(part.factor)}", detail, part.factor, part.low, part.high, -1, -1, 0, part.confidence,
+        part.chance, cost, suspect.others, pd.DataFrame({"flow": part.evidence}),
+        f"{count_text(len(part.evidence), 'message')} through it",
+        "Check the speed it has negotiated, its errors and its cable.",
+    )  # fmt: skip
+
+
+def _of_stall(stall: Stall, cost: Cost) -> Anomaly:
+    suspect = stall.suspect
+    detail = (
+        f"nothing for about {duration_text(stall.lasted_ns)} between {instant_text(stall.begin_ns)} and "
+        f"{instant_text(stall.end_ns)}"
+    )
+    rows = ", ".join(map(str, stall.evidence[:_SHOWN]))
+    return Anomaly(
+        "stall", suspect.name, suspect.hosts, f"for {duration_text(stall.lasted_ns)}", detail, 0.0, 0.0, 0.0,
+        stall.begin_ns, stall.end_ns, stall.lasted_ns, stall.confidence, stall.chance, cost, suspect.others,
+        pd.DataFrame({"flow": stall.evidence}),
+        f"{count_text(len(stall.evidence), 'late message')} (rows {rows} of flows)",
+        "Look for a link that went down, pauses or retransmissions at that time.",
+    )  # fmt: skip
+
+
+def _of_host(host: SlowHost, cost: Cost) -> Anomaly:
+    detail = f"computations take {host.factor:.2f} times {host.against} ({host.low:.2f} to {host.high:.2f})"
+    shown = host.evidence[["rank", "node_id"]].head(_SHOWN).itertuples(index=False)
+    nodes = ", ".join(f"{rank}/{node}" for rank, node in shown)
+    return Anomaly(
+        "slow host", host.host, (host.host,), f"{host.factor:.2f} times as long", detail, host.factor,
+        host.low, host.high, -1, -1, 0, host.confidence, host.chance, cost, (), host.evidence,
+        f"its computations, most by {nodes} (rank/node)",
+        "Check its clocks, temperature and other processes.",
+    )  # fmt: skip
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,158 @@
+"""Which host computes slower: its computations last longer than asked for, or than those of its peers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ....converter import NodeType
+from ._messages import Floats
+
+__all__ = ["SlowHost", "slow_hosts"]
+
+LEAST_SLOWER = 0.15
+"""How much longer computations must last for a host to be named."""
+_TIMES = 16
+_FEW = 1  # computations in a stretch of time
+_DRAWS = 1000
+_LEAST_CONFIDENCE, _SIGNIFICANT = 0.9, 0.01
+_SIGMAS = 4.0
+_SAME = 1e-3  # a simulation gives what was asked for, but for rounding
+_PROGRAM = ["name", "operator", "module", "phase", "turn"]
+
+
+@dataclass(frozen=True, eq=False)
+class SlowHost:
+    """A *host* whose computations take *factor* times as long as they should (*low* to *high*: 90 %).
+
+    *against* says what they were held against; *evidence* is ``rank, node_id, took_ns, should_ns`` of the
+    computations that lost most.
+    """
+
+    host: str
+    ranks: tuple[int, ...]
+    factor: float
+    low: float
+    high: float
+    confidence: float
+    chance: float
+    lost_ns: int
+    against: str
+    evidence: pd.DataFrame
+
+
+def slow_hosts(nodes: pd.DataFrame, host_of: Mapping[int, str]) -> tuple[list[SlowHost], list[str]]:
+    """Return the hosts that compute slower than others, the slowest first, and what cannot be told.
+
+    *nodes* are those of a run with what the workload says of them; *host_of* is the host of each rank.
+    Durations are held against those asked for where they differ, as they do on real machines, and against
+    the same computation of other ranks where they do not.
+    """
+    compute, against = _references(nodes)
+    compute = compute.assign(host=compute["rank"].map(lambda rank: host_of.get(rank, f"rank {rank}")))
+    hosts = sorted(
+        compute["host"].unique(), key=lambda host: int(compute.loc[compute["host"] == host, "rank"].min())
+    )
+    if len(hosts) < 2:
+        return [], ["No computation of several hosts can be compared, so slow hosts cannot be told."]
+    logs = _by_time(compute, hosts)
+    if logs.shape[0] < 2:
+        return [], ["There are too few computations to tell a slow host from chance."]
+    rng = np.random.default_rng(len(compute))
+    found: list[SlowHost] = []
+    while len(found) < max(1, len(hosts) // 2):
+        slow = _slowest(rng, logs, hosts, (compute, against), {one.host for one in found})
+        if slow is None:
+            break
+        found.append(slow)
+    return found, []
+
+
+def _references(nodes: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """Return the computations with how long each took and should have taken, and by what."""
+    compute = nodes[(nodes["type"] == NodeType.COMP) & (nodes["end_ns"] > nodes["start_ns"])]
+    compute = compute.assign(took_ns=compute["end_ns"] - compute["start_ns"])
+    asked = compute["duration_ns"]
+    if len(compute) and (asked > 0).any():
+        off = (compute["took_ns"] / asked.clip(lower=1) - 1).abs()[asked > 0]
+        if float(off.median()) > _SAME or float(off.mean()) > 10 * _SAME:
+            return compute[asked > 0].assign(should_ns=asked[asked > 0].astype(float)), "what was asked for"
+    compute = compute.sort_values(["rank", "start_ns"], kind="stable")
+    same = ["name", "operator", "module", "phase"]
+    compute["turn"] = compute.groupby(["rank", *same]).cumcount()
+    peers = compute.groupby(_PROGRAM)
+    enough = peers["rank"].transform("nunique") > 1
+    compute["should_ns"] = peers["took_ns"].transform("median")
+    return compute[enough], "the same computations of other ranks"
+
+
+def _by_time(compute: pd.DataFrame, hosts: list[str]) -> Floats:
+    """Return the logarithm of how much longer computations took, by stretch of time and host."""
+    fewest = int(compute.groupby("host").size().min())
+    times = int(np.clip(fewest // _FEW, 1, _TIMES))
+    place = compute.groupby("host")["start_ns"].rank(method="first") - 1
+    count = compute.groupby("host")["start_ns"].transform("size")
+    sums = compute.assign(time=(place * times // count).astype(int)).groupby(["time", "host"])
+    ratio = sums["took_ns"].sum() / sums["should_ns"].sum()
+    table = np.log(ratio.unstack("host")[hosts].to_numpy(np.float64))
+    known: Floats = table[np.isfinite(table).all(axis=1)]
+    return known
+
+
+def _slowest(
+    rng: np.random.Generator,
+    logs: Floats,
+    hosts: list[str],
+    compared: tuple[pd.DataFrame, str],
+    named: set[str],
+) -> SlowHost | None:
+    compute, against = compared
+    sound = [place for place, host in enumerate(hosts) if host not in named]
+    logs = logs[:, sound]
+    excess = _excess(np.median(logs, axis=0))
+    worst = int(np.argmax(excess))
+    chosen = rng.integers(len(logs), size=(_DRAWS, len(logs)))
+    draws = _excess(np.median(logs[chosen], axis=1))
+    won = (np.argmax(draws, axis=1) == worst) & (draws[:, worst] > np.log1p(LEAST_SLOWER) / 2)
+    low, high = (float(value) for value in np.exp(np.quantile(draws[:, worst], (0.05, 0.95))))
+    rest = np.delete(np.median(logs, axis=0), worst)
+    spread = 1.4826 * float(np.median(np.abs(rest - np.median(rest)))) + 0.01
+    chance = _chance(rng, logs, worst)
+    factor = float(np.exp(excess[worst]))
+    if (
+        factor < 1 + LEAST_SLOWER
+        or won.mean() < _LEAST_CONFIDENCE
+        or chance > _SIGNIFICANT
+        or excess[worst] < _SIGMAS * spread
+    ):
+        return None
+    host = hosts[sound[worst]]
+    own = compute[compute["host"] == host]
+    lost = own["took_ns"] - own["should_ns"]
+    evidence = own.assign(lost=lost).nlargest(20, "lost")[["rank", "node_id", "took_ns", "should_ns"]]
+    ranks = tuple(int(rank) for rank in sorted(own["rank"].unique()))
+    return SlowHost(
+        host, ranks, factor, min(low, factor), max(high, factor), float(won.mean()), chance,
+        round(float(own["took_ns"].sum() * (1 - 1 / factor) / len(ranks))), against, evidence,
+    )  # fmt: skip
+
+
+def _excess(medians: Floats) -> Floats:
+    """Return how far each host (last axis) is above the median of the others."""
+    hosts = medians.shape[-1]
+    others = [np.median(np.delete(medians, host, axis=-1), axis=-1) for host in range(hosts)]
+    return medians - np.stack(others, axis=-1)
+
+
+def _chance(rng: np.random.Generator, logs: Floats, worst: int) -> float:
+    """Return how often the slowest host ranks as high when hosts are exchanged in each stretch of time.
+
+    By ranks, so that no stretch of time counts for more than another: one that was disturbed proves nothing.
+    """
+    places = pd.DataFrame(logs).rank(axis=1).to_numpy(np.float64)
+    seen = float(places.mean(axis=0)[worst])
+    reached = sum(float(rng.permuted(places, axis=1).mean(axis=0).max()) >= seen for _ in range(_DRAWS))
+    return (reached + 1) / (_DRAWS + 1)

@@ -1,0 +1,124 @@
+"""The messages of a result as a diagnosis looks at them: between which NICs, of which hosts, when."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ..._result import Result
+
+__all__ = ["MOST_MESSAGES", "Floats", "Ints", "Messages", "hosts_of_ranks", "messages_of"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+MOST_MESSAGES = 100_000
+"""How many messages are looked at, the first to be sent: their concurrency needs all of a stretch of time."""
+_RANK = "\0rank"  # before the number of a rank that stands for its host
+
+
+@dataclass(frozen=True, eq=False)
+class Messages:
+    """Messages that went through two NICs, in the order in which they were sent.
+
+    *row* is the row of the table ``flows`` each came from, *src* and *dst* number NICs, which are called
+    *nics* and belong to the hosts *host_of*, called *hosts*. Times are ns. *begun_ns* is when the message
+    before it on the same way had arrived, or else *start_ns*: from then on it had the way for itself.
+    """
+
+    row: Ints
+    src: Ints
+    dst: Ints
+    size_bytes: Ints
+    start_ns: Ints
+    end_ns: Ints
+    begun_ns: Ints
+    nics: tuple[str, ...]
+    host_of: Ints
+    hosts: tuple[str, ...]
+    left_out: int = 0
+
+    def __len__(self) -> int:
+        """Return how many messages there are."""
+        return len(self.row)
+
+    def chosen(self, which: npt.NDArray[np.bool_]) -> Messages:
+        """Return the messages for which *which* is true."""
+        names = ("row", "src", "dst", "size_bytes", "start_ns", "end_ns", "begun_ns")
+        return dataclasses.replace(self, **{name: getattr(self, name)[which] for name in names})
+
+
+def messages_of(result: Result) -> Messages:
+    """Return the messages of the table ``flows`` of *result*, without those that stayed inside a host.
+
+    An emulation names NICs and hosts in its provenance (``interfaces``), which ``src_nic`` and ``dst_nic``
+    number; else each rank is a host with one NIC. ``begun_ns``, when a message's first byte left, counts as
+    its start where it is known.
+    """
+    flows = result.flows.reset_index(drop=True)
+    ends = [_ends(flows, end, _interfaces(result)) for end in ("src", "dst")]
+    number = {name: place for place, name in enumerate(sorted({*ends[0], *ends[1]}))}
+    nics = list(number)
+    hosts = sorted({host for host, _ in nics})
+    host_of = np.array([hosts.index(host) for host, _ in nics], np.int64)
+    src, dst = (np.array([number[name] for name in end], np.int64) for end in ends)
+    start = flows.get("begun_ns", flows["start_ns"]).to_numpy(np.int64)
+    end = flows["end_ns"].to_numpy(np.int64)
+    size = flows["bytes"].to_numpy(np.int64)
+    outside = host_of[src] != host_of[dst] if len(flows) else np.zeros(0, bool)
+    rows = np.flatnonzero(outside & (size > 0) & (end > start))
+    rows = rows[np.lexsort((end[rows], start[rows]))]
+    taken = rows[:MOST_MESSAGES]
+    src, dst, size, start, end = (column[taken] for column in (src, dst, size, start, end))
+    begun = _begun_ns(src * max(1, len(nics)) + dst, start, end)
+    return Messages(
+        taken, src, dst, size, start, end, begun,
+        tuple(_nic_name(host, nic, hosts, nics) for host, nic in nics), host_of,
+        tuple(_host_name(host) for host in hosts), len(rows) - len(taken),
+    )  # fmt: skip
+
+
+def hosts_of_ranks(result: Result) -> dict[int, str]:
+    """Return the host of each rank of *result*, by the names of its `Messages`; each its own if unknown."""
+    hosts = {int(rank): _host_name(_own(int(rank))) for rank in result.ranks["rank"]}
+    return hosts | {int(one["rank"]): str(one["host"]) for one in _interfaces(result)}
+
+
+def _interfaces(result: Result) -> Sequence[Mapping[str, Any]]:
+    measured = result.provenance.get("emulation")
+    found = measured.get("interfaces", ()) if isinstance(measured, Mapping) else ()
+    return found if isinstance(found, Sequence) else ()
+
+
+def _own(rank: int) -> str:
+    return f"{_RANK}{rank:09}"  # sorted as numbers are
+
+
+def _ends(flows: pd.DataFrame, end: str, interfaces: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Return the host and the NIC at one *end* of each message; ranks stand for what is not recorded."""
+    if not interfaces or f"{end}_nic" not in flows:
+        return [(_own(int(rank)), "") for rank in flows[end]]
+    names = [(str(one["host"]), str(one["address"])) for one in interfaces]
+    return [names[int(nic)] for nic in flows[f"{end}_nic"]]
+
+
+def _host_name(host: str) -> str:
+    return f"rank {int(host.removeprefix(_RANK))}" if host.startswith(_RANK) else host
+
+
+def _nic_name(host: str, nic: str, hosts: Sequence[str], nics: Sequence[tuple[str, str]]) -> str:
+    several = len(nics) > len(hosts)
+    return f"NIC {nic} of {_host_name(host)}" if several else f"NIC of {_host_name(host)}"
+
+
+def _begun_ns(way: Ints, start: Ints, end: Ints) -> Ints:
+    """Return from when on each message had its way for itself, if a way carries one after the other."""
+    table = pd.DataFrame({"way": way, "end": end})
+    before = table.groupby("way")["end"].transform(lambda ends: ends.cummax().shift(fill_value=-1))
+    begun: Ints = np.maximum(start, before.to_numpy(np.int64))
+    return begun

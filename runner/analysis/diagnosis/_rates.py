@@ -1,0 +1,311 @@
+"""Which NIC or link is slow all the time: the messages through it are, and those of its peers are not.
+
+For each message: its logarithmic rate against what its share of sound NICs would have been. Medians of these
+by stretch of time, way and size are what is compared, so that single late messages do not matter; sizes have
+baselines of their own, so that latency and slow start do not either.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ._messages import Floats, Ints, Messages
+from ._sharing import Sharing
+from ._suspects import Flags, Suspect, suspects_of
+
+__all__ = ["LEAST_SLOWER", "Rates", "SlowPart", "measure_rates", "slow_parts"]
+
+LEAST_SLOWER = 0.12
+"""How much slower something must be to be named: ways of one healthy network differ by less."""
+_MOST_SLOW = 3
+_MOST_TIMES = 16
+_FEW = 3  # messages of a way in a stretch of time, on average
+_REFINED = 6
+_MUCH_WORSE = 3.0
+_ROUNDS = 6
+_DRAWS = 400
+_MOST_FITS = 20_000
+_LEAST_CONFIDENCE, _SIGNIFICANT = 0.9, 0.01
+_SIGMAS, _PEERS = 4.0, 2.5
+_SEVERAL = 3  # ways
+_FLOOR = 0.02
+_LEAST_EXPLAINED = 0.3
+_SMALL = 0.1  # of the size that half of all bytes are in messages of: below, latency tells more than rates
+
+
+@dataclass(frozen=True, eq=False)
+class SlowPart:
+    """A suspect that was slow: its *factor* (0.5: at half the rate) within *low* to *high* (90 %)."""
+
+    suspect: Suspect
+    factor: float
+    low: float
+    high: float
+    confidence: float
+    chance: float
+    evidence: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Rates:
+    """The logarithmic rates of *messages* against their shares of sound NICs, and what they are grouped by.
+
+    *large* says which messages tell of rates, *time* in which stretch of time each was sent, *size* in which
+    class of sizes it is. *applied* is what is known to be slow, *log_rate* what remains with it.
+    """
+
+    messages: Messages
+    sharing: Sharing
+    large: Flags
+    time: Ints
+    size: Ints
+    log_rate: Floats
+    applied: tuple[tuple[Suspect, float], ...] = ()
+    offsets: Floats = field(default_factory=lambda: np.zeros(0))
+
+    def with_slow(self, applied: Sequence[tuple[Suspect, float]]) -> Rates:
+        """Return the rates as they are if *applied* is slow by these factors."""
+        nics = len(self.messages.nics)
+        sends, receives, ways = np.ones(nics), np.ones(nics), dict[int, float]()
+        for suspect, factor in applied:
+            out, into, slow = suspect.rates(factor, nics)
+            sends, receives = sends * out, receives * into
+            ways |= slow
+        carried = self.sharing.carried(sends, receives, ways)
+        log_rate = np.log(self.messages.size_bytes / np.maximum(carried, 1e-9))
+        return Rates(self.messages, self.sharing, self.large, self.time, self.size, log_rate, tuple(applied))
+
+    def medians(self) -> Floats:
+        """Return the median rate by stretch of time, way and class of sizes; NaN where nothing was sent."""
+        times, ways, sizes = int(self.time.max()) + 1, len(self.sharing.ways), int(self.size.max()) + 1
+        cell = (self.time * ways + self.sharing.way_of) * sizes + self.size
+        chosen = np.flatnonzero(self.large)
+        chosen = chosen[np.lexsort((self.log_rate[chosen], cell[chosen]))]
+        values, cells = self.log_rate[chosen], cell[chosen]
+        result = np.full(times * ways * sizes, np.nan)
+        found, first, count = np.unique(cells, return_index=True, return_counts=True)
+        result[found] = (values[first + (count - 1) // 2] + values[first + count // 2]) / 2
+        return result.reshape(times, ways, sizes)
+
+    @property
+    def baselines(self) -> Floats:
+        """The logarithmic rate of sound messages of each class of sizes, which is that of a NIC alone."""
+        table = _nanmedian(self.medians(), 0)
+        on = np.zeros(len(self.sharing.ways), bool)
+        for suspect, _ in self.applied:
+            on |= suspect.on
+        sound = table[~on] if (~on).any() else table
+        lines = _nanmedian(sound, 0)
+        return np.where(np.isnan(lines), np.nan_to_num(_nanmedian(table, 0)), lines)
+
+
+def measure_rates(messages: Messages) -> Rates:
+    """Return the rates of *messages*, each from when the one before it on its way had arrived or not.
+
+    Connections send one message after the other, or side by side: the way in which rates vary less is theirs.
+    """
+    candidates = []
+    for begun in (messages.start_ns, messages.begun_ns):
+        whole = begun < messages.end_ns
+        kept = messages.chosen(whole)
+        sharing = Sharing.of(kept, begun[whole])
+        size, large = _sizes(kept.size_bytes)
+        time = _times(kept, len(sharing.ways))
+        rates = Rates(kept, sharing, large, time, size, np.zeros(len(kept))).with_slow(())
+        candidates.append((_spread(rates), rates))
+        if np.array_equal(begun, messages.begun_ns):
+            break
+    return min(candidates, key=lambda candidate: candidate[0])[1]
+
+
+def _spread(rates: Rates) -> float:
+    table = rates.medians()
+    cell = rates.log_rate - table[rates.time, rates.sharing.way_of, rates.size]
+    return float(np.mean(np.abs(cell[rates.large])))
+
+
+def _sizes(size_bytes: Ints) -> tuple[Ints, Flags]:
+    """Return the class of sizes of each message, by factors of the root of two, and which are large."""
+    ordered = np.sort(size_bytes)
+    half = ordered[np.searchsorted(np.cumsum(ordered), ordered.sum() / 2)]
+    steps = np.rint(2 * np.log2(size_bytes)).astype(np.int64)
+    return np.unique(steps, return_inverse=True)[1].reshape(-1), size_bytes >= _SMALL * half
+
+
+def _times(messages: Messages, ways: int) -> Ints:
+    """Return in which stretch of time each message was sent, of as many as leave several on each way."""
+    number = int(np.clip(len(messages) // max(1, _FEW * ways), 1, _MOST_TIMES))
+    return np.arange(len(messages)) * number // max(1, len(messages))
+
+
+def slow_parts(rates: Rates) -> tuple[list[SlowPart], Rates]:
+    """Return what is slow all the time, the worst first, and the *rates* that remain with it.
+
+    Named is what explains the rates better than any other suspect, by more than ways of a sound network
+    differ, in nearly all draws of stretches of time, and by more than chance does: the largest effect that
+    any suspect has when ways are exchanged at random is exceeded, so that many suspects cost no false alarm.
+    """
+    suspects = suspects_of(rates.messages, rates.sharing.ways)
+    found: list[SlowPart] = []
+    while suspects and len(found) < _MOST_SLOW:
+        part = _slowest(rates, suspects)
+        if part is None:
+            break
+        found.append(part)
+        rates = rates.with_slow([*rates.applied, (part.suspect, part.factor)])
+        suspects = [one for one in suspects if one is not part.suspect]
+    return found, rates
+
+
+def _slowest(rates: Rates, suspects: Sequence[Suspect]) -> SlowPart | None:
+    medians = rates.medians()
+    if len(medians) < 2:
+        return None
+    fits = [_fit(_nanmedian(medians, 0), suspect.on) for suspect in suspects]
+    likely = [place for place in np.argsort([loss for loss, _ in fits]) if fits[place][1] < 0]
+    likely = [place for place in likely[:_REFINED] if fits[place][0] <= _MUCH_WORSE * fits[likely[0]][0]]
+    if not likely or fits[likely[0]][1] > np.log1p(-LEAST_SLOWER) / 2:
+        return None
+    refined = [_refined(rates, suspects[place], float(np.exp(fits[place][1]))) for place in likely]
+    rng = np.random.default_rng(len(rates.messages))
+    tables, ons = [changed.medians() for _, changed in refined], [suspects[place].on for place in likely]
+    best = int(np.argmin([_fit(_nanmedian(table, 0), on)[0] for table, on in zip(tables, ons, strict=True)]))
+    suspect, (factor, changed) = suspects[likely[best]], refined[best]
+    draws = _draws(rng, tables, ons)
+    won = np.argmin(draws[:, :, 0], axis=1) == best
+    factors = factor * np.exp(draws[:, best, 1])
+    low, high = (float(value) for value in np.quantile(factors, (0.05, 0.95)))
+    confidence = float(np.mean(won & (factors < 1 - LEAST_SLOWER / 2)))
+    noise = _noise(suspects, suspect, changed, _nanmedian(tables[best], 0))
+    if factor > 1 - LEAST_SLOWER or confidence < _LEAST_CONFIDENCE or -np.log(factor) < noise:
+        return None
+    if suspect.on.sum() >= _SEVERAL and _explained(medians, tables[best], suspect.on) < _LEAST_EXPLAINED:
+        return None
+    chance = _chance(rng, medians, suspects, suspect)
+    if chance > _SIGNIFICANT:
+        return None
+    evidence = rates.messages.row[rates.large & suspect.on[rates.sharing.way_of]]
+    return SlowPart(suspect, factor, min(low, factor), max(high, factor), confidence, chance, evidence)
+
+
+def _refined(rates: Rates, suspect: Suspect, factor: float) -> tuple[float, Rates]:
+    """Return the factor with which the shares of all messages fit, and the rates that then remain.
+
+    A slow NIC leaves more to others that share with its messages, so that the first factor is too low.
+    """
+    for _ in range(_ROUNDS):
+        changed = rates.with_slow([*rates.applied, (suspect, factor)])
+        step = _step(changed, suspect.on)
+        if abs(step) < 0.002:
+            break
+        factor = float(np.clip(factor * np.exp(step), 1e-4, 1.0))
+    return factor, changed
+
+
+def _step(rates: Rates, on: Flags) -> float:
+    """Return how far ways *on* are from the others, as a logarithm; several of a NIC's all together."""
+    if on.sum() >= _SEVERAL:
+        return _pooled(rates, on)
+    return _fit(_nanmedian(rates.medians(), 0), on)[1]
+
+
+def _noise(suspects: Sequence[Suspect], suspect: Suspect, rates: Rates, table: Floats) -> float:
+    """Return by how much chance slows something like *suspect*, and the like of it, once it is accounted for.
+
+    Ways that share a NIC take turns, so that each may be far off while all of them together are not: what is
+    of several ways is held against its peers, as a whole. A way or two is held against the other ways.
+    """
+    peers = [one for one in suspects if one.kind == suspect.kind and one is not suspect]
+    if suspect.on.sum() >= _SEVERAL and peers:
+        apart = np.array([_pooled(rates, one.on) for one in peers])
+        return _PEERS * (float(np.sqrt(np.mean(apart**2))) + _FLOOR)
+    rest = _ways_rates(table, suspect.on)[~suspect.on]
+    spread = 1.4826 * float(np.nanmedian(np.abs(rest - np.nanmedian(rest)))) + _FLOOR / 2
+    ways = float(np.sqrt(suspect.on.sum()))
+    return float(max(_SIGMAS * spread / ways, _PEERS * (np.sqrt(np.nanmean(rest**2)) / ways + _FLOOR)))
+
+
+def _explained(before: Floats, after: Floats, on: Flags) -> float:
+    """Return which share of how the ways differ (*before*) is gone (*after*)."""
+    ways = _ways_rates(_nanmedian(before, 0), np.zeros(len(on), bool))
+    return 1 - _fit(_nanmedian(after, 0), on)[0] / max(float(np.nansum(np.abs(ways))), 1e-9)
+
+
+def _pooled(rates: Rates, on: Flags) -> float:
+    """Return the logarithm of how fast all messages *on* some ways are together, against all others."""
+    own = on[rates.sharing.way_of]
+    size = rates.messages.size_bytes.astype(np.float64)
+    carried = size / np.exp(rates.log_rate)
+    times = []
+    for time in range(int(rates.time.max()) + 1):
+        here = rates.large & (rates.time == time)
+        parts = [here & own, here & ~own]
+        if all(part.any() for part in parts):
+            slow, sound = (np.log(size[part].sum() / carried[part].sum()) for part in parts)
+            times.append(slow - sound)
+    return float(np.median(times)) if times else 0.0
+
+
+def _ways_rates(table: Floats, on: Flags) -> Floats:
+    """Return one rate for each way of *table* (ways, sizes), against those not *on*; NaN if unknown."""
+    against = table - _nanmedian(table[~on], 0)
+    return against[:, 0] if against.shape[1] == 1 else _nanmean(against, 1)
+
+
+def _fit(table: Floats, on: Flags) -> tuple[float, float]:
+    """Return what a common factor of the ways *on* leaves unexplained, and its logarithm."""
+    ways = _ways_rates(table, on)
+    log_factor = _median(ways[on])
+    return float(np.nansum(np.abs(ways - np.where(on, log_factor, 0.0)))), log_factor
+
+
+def _draws(rng: np.random.Generator, tables: Sequence[Floats], ons: Sequence[Flags]) -> Floats:
+    """Return what each suspect leaves unexplained, and how far its factor is off, in draws of times."""
+    times = len(tables[0])
+    result = np.empty((_DRAWS, len(tables), 2))
+    for draw in range(_DRAWS):
+        chosen = rng.integers(times, size=times)
+        for place, (table, on) in enumerate(zip(tables, ons, strict=True)):
+            result[draw, place] = _fit(_nanmedian(table[chosen], 0), on)
+    return result
+
+
+def _chance(rng: np.random.Generator, medians: Floats, suspects: Sequence[Suspect], named: Suspect) -> float:
+    """Return how often any suspect explains as much as *named* does once ways are exchanged."""
+
+    def explained(table: Floats, suspect: Suspect) -> float:
+        return float(-_fit(table, suspect.on)[1] * suspect.on.sum() ** 0.5)
+
+    seen = explained(_nanmean(medians, 0), named)
+    draws = int(np.clip(_MOST_FITS // len(suspects), 100, _DRAWS))
+    reached = 0
+    for _ in range(draws):
+        shuffled = np.stack(
+            [rng.permuted(medians[:, :, size], axis=1) for size in range(medians.shape[2])], axis=2
+        )
+        table = _nanmean(shuffled, 0)
+        reached += any(explained(table, suspect) >= seen for suspect in suspects)
+    return (reached + 1) / (draws + 1)
+
+
+def _nanmedian(values: Floats, axis: int) -> Floats:
+    if not np.isnan(values).any():
+        return np.asarray(np.median(values, axis=axis))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return np.asarray(np.nanmedian(values, axis=axis))
+
+
+def _nanmean(values: Floats, axis: int) -> Floats:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return np.asarray(np.nanmean(values, axis=axis))
+
+
+def _median(values: Floats) -> float:
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if len(finite) else 0.0

@@ -1,0 +1,103 @@
+"""How fast each message should have been, given which others shared its NICs while it was on its way.
+
+NICs send and receive at rates of their own, and messages share them as TCP's connections and credits do on
+average: each gets as much as the others at the NIC that limits it (max-min fairness).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ._messages import Floats, Ints, Messages
+
+__all__ = ["Sharing"]
+
+_CELLS = 4_000_000  # of an array of situations by ways, at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Sharing:
+    """When which messages were in flight.
+
+    *way_of* numbers the pair of NICs of each message, and *ways* (n, 2) has these pairs. *first* and *last*
+    say between which of the instants each message was in flight, *situation* what was in flight after
+    each instant: a row of *counts* (n, ways). *lasted_ns* is how long that lasted.
+    """
+
+    way_of: Ints
+    ways: Ints
+    first: Ints
+    last: Ints
+    situation: Ints
+    counts: Floats
+    lasted_ns: Floats
+    num_nics: int
+
+    @classmethod
+    def of(cls, messages: Messages, begun_ns: Ints) -> Sharing:
+        """Return what shared what, if each of *messages* moves from *begun_ns* until it has arrived."""
+        nics = len(messages.nics)
+        key, way_of = np.unique(messages.src * nics + messages.dst, return_inverse=True)
+        ways = np.stack([key // nics, key % nics], axis=1)
+        instants = np.unique(np.concatenate([begun_ns, messages.end_ns]))
+        first, last = np.searchsorted(instants, begun_ns), np.searchsorted(instants, messages.end_ns)
+        change = np.zeros((len(instants), len(ways)), np.int32)
+        np.add.at(change, (first, way_of), 1)
+        np.add.at(change, (last, way_of), -1)
+        in_flight = np.cumsum(change, axis=0, dtype=np.int32)
+        counts, situation = np.unique(in_flight, axis=0, return_inverse=True)
+        lasted = np.append(np.diff(instants), 0).astype(np.float64)
+        return cls(way_of, ways, first, last, situation.reshape(-1), counts.astype(np.float64), lasted, nics)
+
+    def carried(self, sends: Floats, receives: Floats, ways: Mapping[int, float] | None = None) -> Floats:
+        """Return how much of each message its NICs could carry while it was in flight.
+
+        *sends* and *receives* are the rates of the NICs, in bytes per ns or as shares of another rate; *ways*
+        has those of ways that are slower than both their NICs.
+        """
+        rates = self._rates(sends, receives, ways or {})
+        carried = np.empty(len(self.way_of))
+        for way in range(len(self.ways)):
+            so_far = np.concatenate([[0.0], np.cumsum(rates[self.situation, way] * self.lasted_ns)])
+            own = np.flatnonzero(self.way_of == way)
+            carried[own] = so_far[self.last[own]] - so_far[self.first[own]]
+        return carried
+
+    def _rates(self, sends: Floats, receives: Floats, slow: Mapping[int, float]) -> Floats:
+        """Return the rate of one message of each way in each situation (situations, ways)."""
+        limits = np.concatenate([sends, receives, list(slow.values())])
+        through = np.zeros((len(self.ways), len(limits)))
+        rows = np.arange(len(self.ways))
+        through[rows, self.ways[:, 0]] = 1.0
+        through[rows, self.num_nics + self.ways[:, 1]] = 1.0
+        for place, way in enumerate(slow):
+            through[way, 2 * self.num_nics + place] = 1.0
+        size = max(1, _CELLS // max(1, len(self.ways)))
+        parts = [
+            _fair(self.counts[at : at + size], through, limits) for at in range(0, len(self.counts), size)
+        ]
+        return np.concatenate(parts)
+
+
+def _fair(counts: Floats, through: Floats, limits: Floats) -> Floats:
+    """Return max-min fair rates: the most loaded NICs give what they have, then the next of the rest."""
+    rates = np.zeros_like(counts)
+    rows = np.arange(len(counts))
+    open_ = counts > 0
+    left = np.tile(limits, (len(counts), 1))
+    while True:
+        going = open_.any(axis=1)
+        if not going.any():
+            return rates
+        rows, open_, left, counts = rows[going], open_[going], left[going], counts[going]
+        load = (counts * open_) @ through
+        share = np.divide(left, load, out=np.full_like(left, np.inf), where=load > 0)
+        least = share.min(axis=1, keepdims=True)
+        full = (share <= least * (1 + 1e-9)) & (load > 0)
+        done = open_ & ((full.astype(np.float64) @ through.T) > 0)
+        rates[rows] += np.where(done, least, 0.0)
+        left = np.maximum(0.0, left - (counts * done * np.where(done, least, 0.0)) @ through)
+        open_ &= ~done

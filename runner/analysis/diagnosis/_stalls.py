@@ -1,0 +1,169 @@
+"""When did a link stand still: messages in flight on it at one time are all late by about as much."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ._messages import Floats, Ints
+from ._rates import Rates
+from ._suspects import Flags, Suspect, suspects_of
+
+__all__ = ["Stall", "stalls"]
+
+_MOST_STALLS = 5
+_CHANCE = 1e-3
+_SUPPORT = 0.4  # of what the latest message lost: others that lost as much were held up by the same
+_LEAST_SHARE = 0.02  # of the whole time; shorter ones are not worth a name
+_EXPLAINED = 0.8
+_LESS = 0.5  # how much messages count that began when a link stood still, or right after
+
+
+@dataclass(frozen=True, eq=False)
+class Stall:
+    """A *suspect* that carried nothing for about *lasted_ns*, between *begin_ns* and *end_ns*.
+
+    *shortest_ns* and *longest_ns* are the least and the most that one of its messages lost; *chance* is how
+    likely the latest of as many messages is so late without a cause of its own.
+    """
+
+    suspect: Suspect
+    begin_ns: int
+    end_ns: int
+    lasted_ns: int
+    shortest_ns: int
+    longest_ns: int
+    confidence: float
+    chance: float
+    evidence: Ints
+
+
+def stalls(rates: Rates) -> tuple[list[Stall], list[str]]:
+    """Return when links stood still, the longest first, and sentences on what stood still altogether.
+
+    Looked for are messages that are later than the exponential tail of how late all of them are allows even
+    one of them to be. What explains most of the messages that were late together, and no punctual one, is
+    named; if everything in flight was late, the machine paused and not a link.
+    """
+    late = late_ns(rates)
+    limit, tail = _limit_ns(late, rates)
+    suspects = suspects_of(rates.messages, rates.sharing.ways)
+    found: list[Stall] = []
+    remarks: list[str] = []
+    open_ = late > limit
+    begun, end = _in_flight(rates)
+    while open_.any() and len(found) + len(remarks) < _MOST_STALLS:
+        worst = int(np.argmax(np.where(open_, late, 0)))
+        group, window = _together(worst, late, begun, end)
+        after = _after(group, window, late, begun, limit)
+        stall = _named(rates, suspects, late, (group, after, window), tail)
+        if stall is not None:
+            found.append(stall)
+        else:
+            remarks.append(_everything(late, group, window))
+        # What was late because it began in the same time, or right after it, has the same cause.
+        open_ &= (end <= window[0]) | (begun >= window[1] + round(late[worst]))
+        open_[worst] = False
+    return sorted(found, key=lambda stall: -stall.lasted_ns), remarks
+
+
+def late_ns(rates: Rates) -> Floats:
+    """Return how much longer each message took than one of its size and share does."""
+    begun, end = _in_flight(rates)
+    rest = np.minimum(0.0, rates.log_rate - rates.baselines[rates.size])
+    late: Floats = (end - begun) * (1 - np.exp(rest))
+    return late
+
+
+def _in_flight(rates: Rates) -> tuple[Ints, Ints]:
+    messages = rates.messages
+    instants = np.concatenate([[0], np.cumsum(rates.sharing.lasted_ns)]).astype(np.int64)
+    first = int(messages.end_ns.max() - instants[rates.sharing.last.max()])
+    return first + instants[rates.sharing.first], messages.end_ns
+
+
+def _limit_ns(late: Floats, rates: Rates) -> tuple[float, tuple[float, float]]:
+    """Return how late the latest message may be by chance, and the tail: where it begins, and its scale."""
+    middle, high = (float(value) for value in np.quantile(late, (0.5, 0.9)))
+    scale = max((high - middle) / np.log(5), 1.0)
+    limit = middle + scale * np.log(0.5 * len(late) / _CHANCE)
+    whole = float(rates.messages.end_ns.max() - rates.messages.start_ns.min())
+    return max(limit, _LEAST_SHARE * whole), (middle, scale)
+
+
+def _together(worst: int, late: Floats, begun: Ints, end: Ints) -> tuple[Ints, tuple[int, int]]:
+    """Return the messages that were late when message *worst* was, and the time when all were in flight."""
+    least = _SUPPORT * late[worst]
+    window = (int(begun[worst]), int(end[worst]))
+    order = np.argsort(-late)
+    group = []
+    for one in order[late[order] >= least]:
+        both = max(window[0], int(begun[one])), min(window[1], int(end[one]))
+        if both[1] - both[0] >= least:
+            window = both
+            group.append(int(one))
+    return np.array(group, np.int64), window
+
+
+def _after(group: Ints, window: tuple[int, int], late: Floats, begun: Ints, limit: float) -> Ints:
+    """Return the late messages that began right after *group*: what had to wait tells of the same link."""
+    soon = (late > limit) & (begun >= window[0]) & (begun < window[1] + np.median(late[group]))
+    soon[group] = False
+    return np.flatnonzero(soon)
+
+
+def _named(
+    rates: Rates,
+    suspects: Sequence[Suspect],
+    late: Floats,
+    event: tuple[Ints, Ints, tuple[int, int]],
+    tail: tuple[float, float],
+) -> Stall | None:
+    group, after, window = event
+    begun, end = _in_flight(rates)
+    lasted = float(np.median(late[group]))
+    inside = np.minimum(end, window[1]) - np.maximum(begun, window[0])
+    punctual = (inside >= lasted / 2) & (late < _SUPPORT / 2 * lasted)
+    way_of = rates.sharing.way_of
+    ways = len(rates.sharing.ways)
+    held = np.bincount(way_of[group], minlength=ways) + _LESS * np.bincount(way_of[after], minlength=ways)
+    moved = np.bincount(way_of[punctual], minlength=ways).astype(np.float64)
+    scores = np.array([_explained(held, moved, suspect.on) for suspect in suspects])
+    # Of those that explain as much, the one of the fewest ways is what was seen.
+    best = min(
+        range(len(suspects)),
+        key=lambda place: (-round(float(scores[place]), 2), suspects[place].on.sum()),
+        default=-1,
+    )
+    if best < 0 or scores[best] < _EXPLAINED:
+        return None
+    suspect = suspects[best]
+    alike = [
+        suspects[place].name
+        for place in np.flatnonzero(scores > scores[best] - 0.1).tolist()
+        if place != best
+    ]
+    suspect = dataclasses.replace(suspect, others=tuple(dict.fromkeys((*suspect.others, *alike))))
+    own = group[suspect.on[way_of[group]]]
+    chance = min(1.0, 0.5 * len(late) * float(np.exp(-(late[own].max() - tail[0]) / tail[1])))
+    return Stall(
+        suspect, *window, round(float(np.median(late[own]))), round(float(late[own].min())),
+        round(float(late[own].max())), min(float(scores[best]), 1 - chance), chance,
+        np.sort(rates.messages.row[own]),
+    )  # fmt: skip
+
+
+def _explained(held: Floats, moved: Floats, on: Flags) -> float:
+    """Return the share of the late messages that is on a suspect, less as many as came in time on it."""
+    return float((held[on].sum() - moved[on].sum()) / held.sum())
+
+
+def _everything(late: Floats, group: Ints, window: tuple[int, int]) -> str:
+    lost = float(np.median(late[group])) / 1e6
+    return (
+        f"Around {window[0] / 1e6:.1f} ms, {len(group)} messages on ways without anything in common were "
+        f"late by {lost:.1f} ms: everything paused, and no single link."
+    )

@@ -1,0 +1,89 @@
+"""What could be slow: NICs, in one direction or both, hosts with all their NICs, ways between two NICs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ._messages import Ints, Messages
+
+__all__ = ["Suspect", "suspects_of"]
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Suspect:
+    """One thing that may be slow: its *kind*, the NICs that would *send* and *receive* slower, or one *way*.
+
+    *on* says through which of the ways it leads. *others* are called what this run cannot tell from it,
+    because all the same messages go through them.
+    """
+
+    kind: str
+    name: str
+    hosts: tuple[str, ...]
+    on: Flags
+    sends: tuple[int, ...] = ()
+    receives: tuple[int, ...] = ()
+    way: int = -1
+    others: tuple[str, ...] = ()
+
+    def rates(self, factor: float, num_nics: int) -> tuple[np.ndarray, np.ndarray, dict[int, float]]:
+        """Return the rates of all NICs, and of slow ways, as shares of a sound NIC's."""
+        sends, receives = np.ones(num_nics), np.ones(num_nics)
+        sends[list(self.sends)] = factor
+        receives[list(self.receives)] = factor
+        return sends, receives, {self.way: factor} if self.way >= 0 else {}
+
+
+def suspects_of(messages: Messages, ways: Ints) -> list[Suspect]:
+    """Return everything between *ways* (n, 2) of *messages* that could be told to be slow.
+
+    What all messages go through is none: there is nothing sound to hold it against. Of those that the same
+    messages go through, the first is kept and names the others.
+    """
+    src, dst = ways[:, 0], ways[:, 1]
+    found: list[Suspect] = []
+    for place, host in enumerate(messages.hosts):
+        nics = tuple(np.flatnonzero(messages.host_of == place).tolist())
+        if len(nics) > 1:
+            on = np.isin(src, nics) | np.isin(dst, nics)
+            found.append(Suspect("host network", f"all NICs of {host}", (host,), on, nics, nics))
+    for nic, name in enumerate(messages.nics):
+        own = (messages.hosts[messages.host_of[nic]],)
+        out, into = src == nic, dst == nic
+        both = [Suspect("NIC", name, own, out | into, (nic,), (nic,))] if out.any() and into.any() else []
+        found += [
+            *both,
+            Suspect("NIC, sending", f"{name}, sending", own, out, (nic,)),
+            Suspect("NIC, receiving", f"{name}, receiving", own, into, (), (nic,)),
+        ]
+    for way, (a, b) in enumerate(ways.tolist()):
+        ends = tuple(dict.fromkeys(messages.hosts[messages.host_of[nic]] for nic in (a, b)))
+        on = np.arange(len(ways)) == way
+        found.append(Suspect("link", f"{messages.nics[a]} to {messages.nics[b]}", ends, on, way=way))
+    return _told_apart(found)
+
+
+def _told_apart(suspects: Sequence[Suspect]) -> list[Suspect]:
+    """Return *suspects* without those that lead through nothing, everything, or the same as another.
+
+    Where one way is all that there is of a NIC's direction, the way is named: it is what was seen.
+    """
+    groups: dict[bytes, list[Suspect]] = {}
+    for suspect in suspects:
+        if suspect.on.any() and not suspect.on.all():
+            groups.setdefault(suspect.on.tobytes(), []).append(suspect)
+    kept = []
+    for group in groups.values():
+        first = next((one for one in group if one.kind == "link"), group[0])
+        names = tuple(one.name for one in group if one is not first)
+        hosts = tuple(dict.fromkeys(host for one in (first, *group) for host in one.hosts))
+        kept.append(
+            Suspect(first.kind, first.name, hosts, first.on, first.sends, first.receives, first.way, names)
+        )
+    return kept

@@ -1,0 +1,249 @@
+"""What is slow in a run: named, by how much, with which evidence; and nothing where nothing is."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from noisy_runs import MS, NoisyRun, ring
+
+from chakrascope.converter import CollectiveType, NodeType
+from chakrascope.runner import Result
+from chakrascope.runner._result import empty_table
+from chakrascope.runner.analysis.diagnosis._cost import Replay
+from chakrascope.runner.analysis.diagnosis._messages import messages_of
+from chakrascope.runner.analysis.diagnosis._sharing import Sharing
+
+OPERATIONS = (CollectiveType.ALL_REDUCE, CollectiveType.ALL_TO_ALL, CollectiveType.ALL_GATHER)
+seeds = st.integers(0, 10_000)
+few = settings(max_examples=12, deadline=None, derandomize=True)
+
+
+def flows(*rows):
+    """Return a result of messages (source, destination, bytes, start, end)."""
+    table = pd.DataFrame(rows, columns=["src", "dst", "bytes", "start_ns", "end_ns"])
+    ranks = pd.DataFrame({"rank": range(8)})
+    return Result("packet", 1000, ranks, flows=table)
+
+
+@given(seeds, st.sampled_from(OPERATIONS), st.sampled_from([0.01, 0.05, 0.1]), st.sampled_from([3, 4, 6]))
+@few
+def test_noise_is_no_anomaly(seed, operation, noise, ranks):
+    found = NoisyRun.make(seed, ranks, operation, noise=noise).diagnosis()
+    assert found.anomalies == ()
+    assert len(found.checked) == 2
+
+
+@given(seeds, st.sampled_from(OPERATIONS), st.floats(0.25, 0.75), st.integers(0, 3))
+@few
+def test_a_slow_nic_is_named_with_its_rate(seed, operation, factor, host):
+    found = NoisyRun.make(seed, 4, operation, slow=host, factor=factor).diagnosis()
+    (one,) = found.anomalies
+    assert (one.what, one.where, one.hosts) == ("slow NIC", f"NIC of rank {host}", (f"rank {host}",))
+    assert one.factor == pytest.approx(factor, rel=0.08)
+    assert one.factor_low <= one.factor <= one.factor_high
+    assert one.confidence > 0.9
+    assert one.chance < 0.01
+
+
+def test_one_direction_of_a_ring_is_a_link_and_says_what_else_it_may_be():
+    (one,) = NoisyRun.make(network=ring(4, slow=1, factor=0.5)).diagnosis().anomalies
+    assert (one.what, one.where) == ("slow link", "NIC of rank 1 to NIC of rank 2")
+    assert one.or_else == ("NIC of rank 1, sending", "NIC of rank 2, receiving")
+
+
+def test_one_direction_is_told_apart_where_all_talk_to_all():
+    run = NoisyRun.make(operation=CollectiveType.ALL_TO_ALL)
+    for dst in (0, 1, 3):
+        run = run.slower_way(2, dst, 0.5)
+    (one,) = run.diagnosis().anomalies
+    assert (one.where, one.or_else) == ("NIC of rank 2, sending", ())
+
+
+@given(seeds, st.sampled_from(OPERATIONS), st.integers(0, 3), st.floats(0.2, 0.8))
+@few
+def test_a_stall_is_named_with_its_time_and_its_messages(seed, operation, host, at):
+    run, when, hit = NoisyRun.make(seed, 4, operation).stalled(host, at, 50 * MS)
+    stalls = [one for one in run.diagnosis().anomalies if one.what == "stall"]
+    if not len(hit):  # the moment fell into a computation
+        assert stalls == []
+        return
+    (one,) = stalls
+    assert f"rank {host}" in one.where
+    assert one.begin_ns <= when <= one.end_ns
+    assert one.lasted_ns == pytest.approx(50 * MS, rel=0.3)
+    assert set(one.evidence["flow"]) <= set(hit)
+
+
+def test_a_pause_of_everything_is_no_link():
+    run, _, hit = NoisyRun.make(operation=CollectiveType.ALL_TO_ALL).stalled(None, 0.54, 50 * MS)
+    found = run.diagnosis()
+    assert len(hit) > 6
+    assert found.anomalies == ()
+    assert any("everything paused" in remark for remark in found.remarks)
+
+
+@given(seeds, st.floats(1.25, 2.0), st.integers(0, 3))
+@few
+def test_a_slow_host_is_named_with_its_factor(seed, times, host):
+    (one,) = NoisyRun.make(seed, slow_host=host, times=times).diagnosis().anomalies
+    assert (one.what, one.where) == ("slow host", f"rank {host}")
+    assert one.factor == pytest.approx(times, rel=0.03)
+    assert set(one.evidence["rank"]) == {host}
+
+
+def test_two_things_are_both_named():
+    run = NoisyRun.make(slow=1, factor=0.4, slow_host=3, times=1.5)
+    assert {one.where for one in run.diagnosis().anomalies} == {"NIC of rank 1", "rank 3"}
+
+
+def test_a_slow_nic_costs_what_the_run_takes_longer():
+    operation = CollectiveType.ALL_TO_ALL
+    slow = NoisyRun.make(operation=operation, slow=1, factor=0.5, noise=0)
+    sound = NoisyRun.make(operation=operation, noise=0)
+    (one,) = slow.diagnosis().anomalies
+    assert one.cost.ns == pytest.approx(slow.result.makespan_ns - sound.result.makespan_ns, rel=0.1)
+    assert one.cost.low_ns <= one.cost.ns <= one.cost.high_ns
+
+
+def test_a_slow_host_costs_what_its_computations_hold_up():
+    (one,) = NoisyRun.make(slow_host=2, times=1.5, noise=0).diagnosis().anomalies
+    assert one.cost.ns == pytest.approx(12 * 5 * MS, rel=0.01)
+
+
+def chain():
+    """Return a run of two messages, one after the other, and a computation that waits for both."""
+    table = pd.DataFrame(
+        [(0, 1, 8, 0, 100), (1, 2, 8, 105, 150), (0, 2, 8, 0, 120)],
+        columns=["src", "dst", "bytes", "start_ns", "end_ns"],
+    )
+    nodes = pd.DataFrame(
+        {"rank": [2], "node_id": [0], "start_ns": [151], "end_ns": [250], "type": [NodeType.COMP]}
+    )
+    return Replay.of(Result("packet", 260, pd.DataFrame({"rank": range(3)}), flows=table), nodes)
+
+
+@pytest.mark.parametrize(
+    ("took_ns", "makespan_ns"),
+    [
+        ([100, 45, 120, 99], 260),  # as it was
+        ([60, 45, 120, 99], 230),  # the chain is 40 shorter, but the computation then waits for the third
+        ([60, 45, 70, 99], 220),
+        ([100, 45, 120, 50], 211),
+        ([200, 45, 120, 99], 360),
+    ],
+)
+def test_a_replay_moves_what_waited(took_ns, makespan_ns):
+    assert chain().makespan(np.array(took_ns, float)) == pytest.approx(makespan_ns)
+
+
+def test_what_queued_behind_another_still_does():
+    table = flows((0, 1, 8, 0, 100), (0, 1, 8, 10, 180)).flows
+    nodes = pd.DataFrame({"rank": [], "node_id": [], "start_ns": [], "end_ns": [], "type": []})
+    replay = Replay.of(Result("packet", 180, pd.DataFrame({"rank": range(2)}), flows=table), nodes)
+    assert replay.took_ns.tolist() == [100, 80]
+    assert replay.makespan(np.array([40.0, 80.0])) == 120
+
+
+def test_two_hosts_cannot_tell_a_slow_nic_from_a_slow_network():
+    found = NoisyRun.make(ranks=2, slow=1, factor=0.3).diagnosis()
+    assert found.anomalies == ()
+    assert any("Between two hosts" in remark for remark in found.remarks)
+
+
+def test_without_messages_it_says_what_cannot_be_told():
+    run = NoisyRun.make()
+    found = dataclasses.replace(
+        run, result=dataclasses.replace(run.result, flows=empty_table("flows"))
+    ).diagnosis()
+    assert found.anomalies == ()
+    assert any("no records of messages" in remark for remark in found.remarks)
+
+
+def test_a_few_messages_prove_nothing():
+    run = NoisyRun.make(slow=1, factor=0.3)
+    found = dataclasses.replace(run, result=dataclasses.replace(run.result, flows=run.result.flows.head(20)))
+    assert found.diagnosis().anomalies == ()
+    assert any("too few" in remark for remark in found.diagnosis().remarks)
+
+
+def test_nothing_at_all_is_no_error():
+    run = NoisyRun.make()
+    nothing = dataclasses.replace(run.result, flows=empty_table("flows"), nodes=run.result.nodes.head(0))
+    assert dataclasses.replace(run, result=nothing).diagnosis().checked == ()
+
+
+def test_nics_and_hosts_are_those_that_an_emulation_names():
+    run = NoisyRun.make(slow=2, factor=0.5)
+    interfaces = [{"rank": rank, "host": f"node{rank}", "address": f"10.0.0.{rank}"} for rank in range(4)]
+    table = run.result.flows.assign(src_nic=run.result.flows["src"], dst_nic=run.result.flows["dst"])
+    provenance = run.result.provenance | {"emulation": {"interfaces": interfaces}}
+    named = dataclasses.replace(run.result, flows=table, provenance=provenance)
+    (one,) = dataclasses.replace(run, result=named).diagnosis().anomalies
+    assert (one.where, one.hosts) == ("NIC of node2", ("node2",))
+
+
+def test_messages_inside_a_host_are_left_out():
+    interfaces = [
+        {"rank": rank, "host": f"node{rank // 2}", "address": f"10.0.0.{rank // 2}"} for rank in range(4)
+    ]
+    made = flows((0, 1, 10, 0, 5), (0, 2, 10, 0, 5), (3, 1, 10, 0, 5), (2, 3, 10, 0, 5))
+    table = made.flows.assign(src_nic=made.flows["src"], dst_nic=made.flows["dst"])
+    found = messages_of(
+        dataclasses.replace(made, flows=table, provenance={"emulation": {"interfaces": interfaces}})
+    )
+    assert found.row.tolist() == [1, 2]
+    assert found.nics == ("NIC of node0", "NIC of node1")
+    assert (found.src.tolist(), found.dst.tolist()) == ([0, 1], [1, 0])
+
+
+@pytest.mark.parametrize(
+    ("rows", "carried"),
+    [
+        ([(0, 1, 8, 0, 100)], [100]),  # alone
+        ([(0, 1, 8, 0, 100), (0, 2, 8, 0, 100)], [50, 50]),  # two share the NIC that sends
+        ([(0, 2, 8, 0, 100), (1, 2, 8, 50, 100)], [75, 25]),  # and the one that receives, for half the time
+        # 0 to 1 is held to a third where it ends, so that 0 to 2 gets the rest of where both begin.
+        ([(0, 1, 8, 0, 90), (2, 1, 8, 0, 90), (3, 1, 8, 0, 90), (0, 2, 8, 0, 90)], [30, 30, 30, 60]),
+    ],
+)
+def test_messages_share_nics_fairly(rows, carried):
+    messages = messages_of(flows(*rows))
+    sharing = Sharing.of(messages, messages.start_ns)
+    ones = np.ones(len(messages.nics))
+    assert sharing.carried(ones, ones)[np.argsort(messages.row)].tolist() == pytest.approx(carried)
+
+
+def test_a_slow_nic_leaves_the_rest_to_others():
+    messages = messages_of(flows((0, 1, 8, 0, 100), (0, 2, 8, 0, 100)))
+    sharing = Sharing.of(messages, messages.start_ns)
+    assert sharing.carried(np.ones(3), np.array([1, 0.2, 1])).tolist() == pytest.approx([20, 80])
+    way = int(sharing.way_of[0])
+    assert sharing.carried(np.ones(3), np.ones(3), {way: 0.1}).tolist() == pytest.approx([10, 90])
+
+
+@given(seeds, st.integers(2, 6), st.integers(1, 60))
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_no_nic_carries_more_than_it_can(seed, ranks, count):
+    rng = np.random.default_rng(seed)
+    src = rng.integers(ranks, size=count)
+    dst = (src + rng.integers(1, ranks, size=count)) % ranks
+    start = rng.integers(0, 1000, size=count)
+    end = start + rng.integers(1, 500, size=count)
+    messages = messages_of(flows(*zip(src, dst, np.full(count, 8), start, end, strict=True)))
+    sharing = Sharing.of(messages, messages.start_ns)
+    rates = 0.1 + rng.random((2, len(messages.nics)))
+    carried = sharing.carried(*rates)
+    lasted = messages.end_ns - messages.start_ns
+    assert (carried <= np.minimum(rates[0][messages.src], rates[1][messages.dst]) * lasted + 1e-6).all()
+    for ends, limits in ((messages.src, rates[0]), (messages.dst, rates[1])):
+        for nic in np.unique(ends):
+            own = ends == nic
+            busy = np.zeros(1600, bool)
+            for first, last in zip(messages.start_ns[own], messages.end_ns[own], strict=True):
+                busy[first:last] = True
+            assert carried[own].sum() <= limits[nic] * busy.sum() + 1e-6
