@@ -57,6 +57,7 @@ _SECTIONS = {
         "layers": "Time per module.",
         "collectives": "Size, skew, transfer and bandwidth of each.",
         "links": "How busy each link is, and who sends to whom.",
+        "diagnose": "Which NIC, link or host is slow, and what that costs.",
         "timeline": "What fills a window of it; or all of it, for Perfetto.",
         "graph": "What a node waits for, and what waits for it.",
         "find": "Nodes by name, operator, module or number.",

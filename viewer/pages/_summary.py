@@ -23,6 +23,10 @@ _RANKS_NOTE = (
     "Milliseconds. Compute + exposed communication + idle = the step; exposed communication is what "
     "computation does not cover, overlapped what it does."
 )
+_ANOMALIES_NOTE = (
+    "NICs, links and hosts that are slower than their peers, by the run's own messages and computations; the "
+    "costs come from replaying the run without them."
+)
 _COLLECTIVES = [
     column("collective", "#", minWidth=50, maxWidth=64),
     {"field": "operation", "headerName": "Operation", "minWidth": 116},
@@ -136,6 +140,25 @@ def _collectives(run: OpenRun, scheme: str) -> list[Any]:
                        note=_COLLECTIVES_NOTE, most=320, selects=True)]  # fmt: skip
 
 
+def _anomalies(run: OpenRun) -> list[Any]:
+    """Return what is slow in a run that has messages; nothing of others, as little could be told of them."""
+    if run.result.flows.empty:
+        return []
+    found = run.diagnosis
+    exports = export_links("anomalies", run=run.info.id)
+    remarks = [dmc.Text(remark, size="sm", c="dimmed") for remark in found.remarks]
+    if not found.anomalies:
+        return [card("Anomalies", empty("Nothing is slower than its peers."), *remarks, exports=exports)]
+    rows = [
+        [one.what, one.sentence, share_text(one.confidence), duration_text(one.cost.ns),
+         f"{duration_text(one.cost.low_ns)} to {duration_text(one.cost.high_ns)}"]
+        for one in found.anomalies
+    ]  # fmt: skip
+    head = ["What", "Where, and what shows it", "Confidence", "Costs the step", "Between"]
+    shown = dmc.Table(data={"head": head, "body": rows}, id="anomalies")
+    return [card("Anomalies", shown, *remarks, note=_ANOMALIES_NOTE, exports=exports)]
+
+
 def _advice(run: OpenRun, search: str) -> dmc.Paper:
     rows = [
         [row["what"], f"{duration_text(row['gain_ns'])} ({share_text(row['share'])})", row["how"]]
@@ -211,5 +234,10 @@ def register(app: Dash, view: StudyView) -> None:
     )  # fmt: skip
     def fill(_id: str, run: str, dark: bool) -> Any:
         shown, scheme = view.open(run), "dark" if dark else "light"
-        tables = [*_layers(shown, scheme), *_collectives(shown, scheme), _ranks(shown, scheme)]
+        tables = [
+            *_anomalies(shown),
+            *_layers(shown, scheme),
+            *_collectives(shown, scheme),
+            _ranks(shown, scheme),
+        ]
         return dmc.Stack(tables, gap="md")
