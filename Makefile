@@ -76,6 +76,7 @@ sanitize: .stamps/dev
 .stamps/system:
 	@mkdir -p .stamps
 	@scripts/debian-packages g++:g++ git:git
+	@scripts/debian-packages /usr/include/rdma/fabric.h:libfabric-dev || echo "Going on without libfabric, which only emulate --transport libfabric:PROVIDER needs."
 	@touch $@
 
 .stamps/browser:

@@ -34,7 +34,7 @@ __all__ = ["emulate_command"]
 @click.option("--link", metavar="RATE", help="Shape each namespace's link, such as 400Mbit.")
 @click.option("--slow", multiple=True, metavar="HOST=RATE", help="But this one's to RATE. May be repeated.")
 @click.option("--nics", type=click.IntRange(min=1), help="Network interfaces of each namespace.")
-@click.option("--transport", help="What carries messages. [default: tcp]")
+@click.option("--transport", help="What carries messages: tcp, gloo or libfabric:PROVIDER. [default: tcp]")
 @click.option(
     "--repeat", type=click.IntRange(min=1), help="Run as often; the median run counts. [default: 1]"
 )

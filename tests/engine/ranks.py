@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import socket
 import threading
@@ -23,10 +24,38 @@ def connections(count, paths=1):
     return ends
 
 
-class Job:
-    """A running job; `outputs` are those of its ranks once `join` returns."""
+def over_sockets(count, paths=1):
+    """Return what makes the transport of each rank, in its own thread."""
+    return [functools.partial(engine.tcp_transport, ends) for ends in connections(count, paths)]
 
-    def __init__(self, programs, settings, paths=1):
+
+class OverFabric:
+    """As `over_sockets`, through a provider of libfabric's."""
+
+    def __init__(self, provider):
+        self.provider = provider
+
+    def __call__(self, count, paths=1):
+        names, met = {}, threading.Barrier(count)
+
+        def enter(rank):
+            addresses = [f"127.0.0.{path + 1}" for path in range(paths)]
+            transport = engine.fabric_transport(self.provider, addresses, rank, b"k" * 16)
+            names[rank] = transport.names()
+            met.wait(LONGEST_S)
+            others = {peer: ends for peer, ends in names.items() if peer != rank}
+            return engine.join_fabric(transport, others, time.monotonic_ns() + 10_000_000_000)
+
+        return [functools.partial(enter, rank) for rank in range(count)]
+
+
+class Job:
+    """A running job; `outputs` are those of its ranks once `join` returns.
+
+    *enter* returns for each of so many ranks what makes its transport, with so many paths to each peer.
+    """
+
+    def __init__(self, programs, settings, paths=1, enter=None):
         count = len(programs)
         self.outputs = [None] * count
         self.errors = [None] * count
@@ -36,20 +65,20 @@ class Job:
         self._since = time.monotonic()
         start_ns = time.monotonic_ns() + 20_000_000
         self._threads = [
-            threading.Thread(target=self._run, args=(rank, ends, programs, settings, start_ns))
-            for rank, ends in enumerate(connections(count, paths))
+            threading.Thread(target=self._run, args=(rank, entrance, programs, settings, start_ns))
+            for rank, entrance in enumerate((enter or over_sockets)(count, paths))
         ]
         for thread in self._threads:
             thread.start()
 
-    def _run(self, rank, ends, programs, settings, start_ns):
+    def _run(self, rank, entrance, programs, settings, start_ns):
         def progress(_now_ns, finished, waiting, sent, received):
             self._states[rank] = (finished, waiting, sent, received)
             return not self._stop.is_set()
 
         try:
             # Kept open until all ranks have stopped.
-            self._transports[rank] = transport = engine.tcp_transport(ends)
+            self._transports[rank] = transport = entrance()
             order = range(len(programs))
             self.outputs[rank] = engine.emulate(
                 settings, programs, order, rank, transport, start_ns, progress
@@ -83,9 +112,9 @@ class Job:
         return self.outputs
 
 
-def emulate(programs, settings, paths=1):
+def emulate(programs, settings, paths=1, enter=None):
     """Return the outputs of the ranks."""
-    return Job(programs, settings, paths).join()
+    return Job(programs, settings, paths, enter).join()
 
 
 def sent_messages(outputs):

@@ -1,21 +1,32 @@
 #include "bindings_emulation.h"
 
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <cstring>
+#include <map>
 #include <tuple>
 
 #include "arrays.h"
 #include "bindings_common.h"
 #include "emulation/clock.h"
 #include "emulation/emulation.h"
+#include "emulation/fabric.h"
 #include "emulation/tcp.h"
+#include "emulation/threaded.h"
 
 namespace chakrascope::engine {
 namespace {
 
+using emulation::Event;
+using emulation::FabricTransport;
+using emulation::Frame;
 using emulation::TcpTransport;
+using emulation::ThreadedTransport;
 using emulation::Transport;
 
 constexpr emulation::Time kProgressInterval = 20'000'000;
@@ -143,11 +154,110 @@ void bind_transports(nb::module_& module) {
             nb::arg("errors"), nb::arg("connections"));
 }
 
+Frame read_frame(const nb::bytes& bytes) {
+    Frame frame{};
+    std::memcpy(&frame, bytes.c_str(), std::min(bytes.size(), sizeof frame));
+    return frame;
+}
+
+// Python's function that takes a message: the peer, its frame, the bytes behind it, and whether it is urgent.
+ThreadedTransport::Post poster(const nb::object& post) {
+    return [post](std::int32_t peer, const emulation::Header& header) {
+        const nb::gil_scoped_acquire acquire;
+        const Frame frame = emulation::to_frame(header);
+        post(peer, nb::bytes(&frame, sizeof frame), header.size,
+             header.kind == emulation::MessageKind::Answer);
+    };
+}
+
+// An event that ends now.
+Event event(Event::Kind kind, std::int32_t peer, std::int32_t path, const Frame& frame,
+            emulation::Time begun) {
+    return {kind, peer, path, emulation::to_header(frame), begun, emulation::monotonic_ns()};
+}
+
+void bind_threaded_transport(nb::module_& module) {
+    nb::class_<ThreadedTransport, Transport>(module, "ThreadedTransport")
+        .def(
+            "__init__",
+            [](ThreadedTransport* place, const nb::object& errors, const nb::object& post) {
+                translated(errors, [&] { return new (place) ThreadedTransport(poster(post)); });
+            },
+            nb::arg("errors"), nb::arg("post"))
+        .def(
+            "sent",
+            [](ThreadedTransport& self, std::int32_t peer, std::int32_t path, const nb::bytes& frame,
+               emulation::Time begun_ns) {
+                self.happened(event(Event::Kind::Sent, peer, path, read_frame(frame), begun_ns));
+            },
+            nb::arg("peer"), nb::arg("path"), nb::arg("frame"), nb::arg("begun_ns"))
+        .def(
+            "came",
+            [](ThreadedTransport& self, std::int32_t peer, std::int32_t path, const nb::bytes& frame,
+               emulation::Time begun_ns) {
+                self.happened(event(Event::Kind::Came, peer, path, read_frame(frame), begun_ns));
+            },
+            nb::arg("peer"), nb::arg("path"), nb::arg("frame"), nb::arg("begun_ns"))
+        .def("lost", &ThreadedTransport::lost, nb::arg("peer"), nb::arg("why"))
+        .def_static(
+            "size_behind",
+            [](std::int32_t peer, const nb::bytes& bytes) -> std::int64_t {
+                const Frame frame = read_frame(bytes);
+                return emulation::is_frame_of(frame, peer) ? static_cast<std::int64_t>(frame.size) : -1;
+            },
+            nb::arg("peer"), nb::arg("frame"));
+    module.attr("FRAME_BYTES") = sizeof(Frame);
+}
+
+std::string to_string(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
+
+void bind_fabric_transport(nb::module_& module) {
+    using Names = std::vector<nb::bytes>;
+    nb::class_<FabricTransport, Transport>(module, "FabricTransport")
+        .def_static("is_built", &FabricTransport::is_built)
+        .def_static(
+            "providers",
+            [](const nb::object& errors) {
+                return translated(errors, [] { return FabricTransport::providers(); });
+            },
+            nb::arg("errors"))
+        .def_static(
+            "open",
+            [](const nb::object& errors, const std::string& provider,
+               const std::vector<std::string>& addresses, std::int32_t rank, const nb::bytes& key) {
+                return translated(errors, [&] {
+                    return FabricTransport::open(provider, addresses, {rank, to_string(key)});
+                });
+            },
+            nb::arg("errors"), nb::arg("provider"), nb::arg("addresses"), nb::arg("rank"), nb::arg("key"))
+        .def("names",
+             [](const FabricTransport& self) {
+                 Names names;
+                 for (const std::string& name : self.names()) names.emplace_back(name.data(), name.size());
+                 return names;
+             })
+        .def(
+            "join",
+            [](FabricTransport& self, const nb::object& errors, const std::map<std::int32_t, Names>& peers,
+               emulation::Time deadline_ns) {
+                std::map<std::int32_t, std::vector<std::string>> ends;
+                for (const auto& [peer, names] : peers)
+                    for (const nb::bytes& name : names) ends[peer].push_back(to_string(name));
+                translated(errors, [&] {
+                    const nb::gil_scoped_release release;
+                    self.join(ends, deadline_ns);
+                });
+            },
+            nb::arg("errors"), nb::arg("peers"), nb::arg("deadline_ns"));
+}
+
 }  // namespace
 
 void bind_emulation(nb::module_& module) {
     bind_output(module);
     bind_transports(module);
+    bind_threaded_transport(module);
+    bind_fabric_transport(module);
     module.def(
         "emulate",
         [](const nb::object& errors, const Config& config, const nb::list& programs,

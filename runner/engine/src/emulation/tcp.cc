@@ -19,7 +19,6 @@
 namespace chakrascope::emulation {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4D434843;  // CHCM
 // What one call hands to the kernel or takes from it: enough to be fast, and little enough to look at the
 // clock in between.
 constexpr std::size_t kPiece = 256 << 10;
@@ -64,15 +63,7 @@ void TcpTransport::post(std::int32_t peer, const Header& header) {
     std::rotate(least, least + 1, ways->second.end());
     Outgoing message;
     message.header = header;
-    message.frame = {kMagic,
-                     static_cast<std::uint32_t>(header.kind),
-                     header.size,
-                     header.tag,
-                     header.number,
-                     header.source,
-                     header.origin_rank,
-                     header.origin_node,
-                     0};
+    message.frame = to_frame(header);
     stream.queued += message.total();
     ++unsent_;
     // An answer waits for no more than the message that is being sent.
@@ -186,13 +177,8 @@ void TcpTransport::parse(Stream& stream, const char* bytes, std::size_t size, Ti
 void TcpTransport::begin(Stream& stream, Time now) {
     Frame frame{};
     std::memcpy(&frame, stream.frame.data(), sizeof frame);
-    if (frame.magic != kMagic || frame.source != stream.end.peer ||
-        frame.kind > static_cast<std::uint32_t>(MessageKind::Answer)) {
-        lose(stream, "what came is not a message of the emulation");
-    }
-    stream.header = {
-        frame.size,        frame.tag,        frame.number, frame.source, static_cast<MessageKind>(frame.kind),
-        frame.origin_rank, frame.origin_node};
+    if (!is_frame_of(frame, stream.end.peer)) lose(stream, "what came is not a message of the emulation");
+    stream.header = to_header(frame);
     stream.missing = frame.size;
     stream.begun = now;
 }

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "frame.h"
 #include "transport.h"
 
 namespace chakrascope::emulation {
@@ -32,20 +33,6 @@ class TcpTransport final : public Transport {
     bool idle() const override { return unsent_ == 0; }
 
   private:
-    // A header as it travels; the machines of a cluster agree on the order of bytes.
-    struct Frame {
-        std::uint32_t magic;
-        std::uint32_t kind;
-        std::uint64_t size;
-        std::int64_t tag;
-        std::uint64_t number;
-        std::int32_t source;
-        std::int32_t origin_rank;
-        std::int32_t origin_node;
-        std::uint32_t unused;
-    };
-    static_assert(sizeof(Frame) == 48);
-
     struct Outgoing {
         Header header;
         Frame frame;

@@ -1,0 +1,137 @@
+// One endpoint of libfabric's, and what goes through it.
+#pragma once
+
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+
+#include <array>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "fabric.h"
+#include "fabric_library.h"
+#include "frame.h"
+
+namespace chakrascope::emulation {
+
+// Messages travel in packets of a bounded size. A receiver has room for a number of packets of each peer, and
+// says so in its greeting; it grants more as it has taken them in, so that a sender never sends what there is
+// no room for, and neither side's memory depends on the messages.
+class FabricPort {
+  public:
+    FabricPort(const std::string& provider, const std::string& address,
+               const FabricTransport::Identity& identity, std::int32_t path);
+    ~FabricPort();
+    FabricPort(const FabricPort&) = delete;
+    FabricPort& operator=(const FabricPort&) = delete;
+
+    const std::string& name() const { return name_; }
+    // Greet the peers, by the names of their endpoints; `move` does the work.
+    void greet(const std::map<std::int32_t, std::string>& peers);
+    // Those that have not greeted, or do not have this rank's greeting yet.
+    std::vector<std::int32_t> strangers() const;
+    // Leave nothing of the endpoint in the file system: whoever needs it has it open.
+    void forget_name() const;
+
+    bool reaches(std::int32_t peer) const { return peers_.count(peer) != 0; }
+    std::uint64_t queued(std::int32_t peer) const { return peers_.at(peer).queued; }
+    void post(std::int32_t peer, const Header& header);
+    // Do what can be done at once; returns whether anything was.
+    bool move(std::vector<Event>& events);
+    bool idle() const { return unsent_ == 0; }
+
+    // A file that becomes readable when there is something to do, or -1 if the provider has none.
+    int wait_file() const { return wait_file_; }
+    // Whether there is nothing to do but to wait for the file.
+    bool may_wait();
+
+  private:
+    enum class What : std::uint32_t { Greeting, Grant, Data };
+
+    struct Packet {
+        std::array<char, 16> key;
+        What what;
+        std::uint32_t bytes;  // of the message, behind this; of a greeting: how many a packet may have
+        Frame frame;          // of a greeting and a grant, `number` counts packets that may be sent
+    };
+
+    struct Outgoing {
+        Header header;
+        std::uint64_t handed = 0;  // bytes, to the provider
+        std::uint32_t under_way = 0;
+        bool all_handed = false;
+        Time begun = 0;
+    };
+
+    struct Incoming {
+        std::uint64_t bytes = 0;
+        Time begun = 0;
+    };
+
+    // A buffer of one packet.
+    struct Slot {
+        fi_context2 context{};  // the provider's; first, as it names the slot
+        char* bytes = nullptr;
+        bool is_receive = false;
+        std::int32_t peer = -1;
+        std::shared_ptr<Outgoing> message;  // whose packet is under way
+    };
+
+    struct Peer {
+        fi_addr_t address = FI_ADDR_UNSPEC;
+        bool greeting_due = true, greeting_sent = false, greeted = false;
+        std::uint64_t room = 0;    // packets that it can take
+        std::uint64_t piece = 0;   // bytes of a message in one of them
+        std::uint64_t taken = 0;   // packets of its own that it does not know to be taken in
+        std::uint64_t queued = 0;  // bytes
+        std::deque<std::shared_ptr<Outgoing>> queue;
+        std::unordered_map<std::uint64_t, Incoming> arriving;  // by number and kind
+    };
+
+    template <class Handle>
+    struct Close {
+        void operator()(Handle* handle) const { fi_close(&handle->fid); }
+    };
+    template <class Handle>
+    using Owned = std::unique_ptr<Handle, Close<Handle>>;
+
+    void open_queue();
+    void allocate(std::size_t num_peers);
+    void receive(Slot& slot);
+    bool complete(std::vector<Event>& events);
+    void arrived(const Slot& slot, std::size_t size, std::vector<Event>& events);
+    void take(Peer& peer, const Packet& packet, std::vector<Event>& events);
+    void left(Slot& slot, std::vector<Event>& events);
+    bool send(std::int32_t number, Peer& peer);
+    bool send_data(std::int32_t number, Peer& peer);
+    bool hand_over(std::int32_t number, Peer& peer, const Packet& packet,
+                   const std::shared_ptr<Outgoing>& message);
+    Packet packet(What what, std::uint64_t count) const;
+    [[noreturn]] void fail() const;
+
+    const FabricLibrary& library_;
+    const std::int32_t rank_, path_;
+    std::array<char, 16> key_{};
+    FabricLibrary::Info info_;
+    // In the order in which they are made, the reverse of that in which they are closed.
+    Owned<fid_fabric> fabric_;
+    Owned<fid_domain> domain_;
+    Owned<fid_av> addresses_;
+    Owned<fid_cq> completions_;
+    std::vector<char> memory_;
+    Owned<fid_mr> registration_;
+    Owned<fid_ep> endpoint_;
+    std::string name_;
+    int wait_file_ = -1;
+    std::uint64_t room_ = 0, piece_ = 0;
+    std::deque<Slot> slots_;
+    std::vector<Slot*> free_;  // to send
+    std::map<std::int32_t, Peer> peers_;
+    std::uint64_t unsent_ = 0;  // messages
+};
+
+}  // namespace chakrascope::emulation

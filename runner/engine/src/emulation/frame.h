@@ -1,0 +1,49 @@
+// The header of a message as it travels; the machines of a cluster agree on the order of bytes.
+#pragma once
+
+#include <cstdint>
+
+#include "transport.h"
+
+namespace chakrascope::emulation {
+
+struct Frame {
+    std::uint32_t magic;
+    std::uint32_t kind;
+    std::uint64_t size;
+    std::int64_t tag;
+    std::uint64_t number;
+    std::int32_t source;
+    std::int32_t origin_rank;
+    std::int32_t origin_node;
+    std::uint32_t unused;
+};
+static_assert(sizeof(Frame) == 48);
+
+constexpr std::uint32_t kFrameMagic = 0x4D434843;  // CHCM
+
+inline Frame to_frame(const Header& header) {
+    return {kFrameMagic,
+            static_cast<std::uint32_t>(header.kind),
+            header.size,
+            header.tag,
+            header.number,
+            header.source,
+            header.origin_rank,
+            header.origin_node,
+            0};
+}
+
+// Whether a frame is one, and comes from that rank.
+inline bool is_frame_of(const Frame& frame, std::int32_t source) {
+    return frame.magic == kFrameMagic && frame.source == source &&
+           frame.kind <= static_cast<std::uint32_t>(MessageKind::Answer);
+}
+
+inline Header to_header(const Frame& frame) {
+    return {
+        frame.size,        frame.tag,        frame.number, frame.source, static_cast<MessageKind>(frame.kind),
+        frame.origin_rank, frame.origin_node};
+}
+
+}  // namespace chakrascope::emulation

@@ -1,0 +1,185 @@
+"""Every transport carries what a simulation would, in bounded memory, and ends when a rank is lost."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from jobs import (
+    CAPTURED,
+    LONG_NS,
+    children,
+    engine_job,
+    message,
+    simulated_messages,
+    steps,
+    wait_for,
+)
+from workloads import workload
+
+from chakrascope.converter import NodeType
+from chakrascope.errors import BackendError, BackendUnavailable, ChakrascopeError, ConfigError
+from chakrascope.runner import engine, get_backend, prepare
+from chakrascope.runner.emulation import Setup, emulate
+from chakrascope.runner.emulation._rank import Rank
+from chakrascope.runner.emulation._transports import entrance_of
+
+SEND, RECV = NodeType.COMM_SEND, NodeType.COMM_RECV
+MS = 1_000_000
+MIB = 1 << 20
+TRANSPORTS = ("tcp", "libfabric:tcp", "libfabric:shm", "gloo")
+
+
+@pytest.fixture(params=TRANSPORTS, scope="module")
+def transport(request):
+    if request.param == "gloo" and importlib.util.find_spec("torch") is None:
+        pytest.skip("gloo needs PyTorch")
+    if request.param.startswith("libfabric") and not engine.FabricTransport.is_built():
+        pytest.skip("the engine was built without libfabric (libfabric-dev)")
+    return request.param
+
+
+def sized(kind, node_id, *ends, size_bytes=1000, after=()):
+    return message(kind, node_id, *ends) | {"comm_size_bytes": size_bytes, "after": after}
+
+
+def measured(job, transport):
+    backend = f"emulation:loopback,transport={transport}"
+    return get_backend(backend).run(prepare(job, "default", None, backend=backend))
+
+
+@pytest.fixture(scope="module")
+def shared_memory():
+    """Return what libfabric has in the machine's shared memory: names of processes and endpoints."""
+    return lambda: {entry.name for entry in Path("/dev/shm").glob("*[0-9]:[0-9]*")}
+
+
+def test_what_is_sent_arrives_and_is_what_a_simulation_carries(transport, shared_memory):
+    before = shared_memory()
+    job = steps(ranks=3)
+    result = measured(job, transport)
+    flows = result.flows
+    found = sorted(zip(flows["src"], flows["dst"], flows["bytes"], strict=True))
+    assert [tuple(map(int, each)) for each in found] == simulated_messages(job)
+    for earlier, later in (("start_ns", "begun_ns"), ("begun_ns", "sent_ns"), ("begun_ns", "arriving_ns")):
+        assert (flows[earlier] <= flows[later]).all()
+    assert (flows["arriving_ns"] <= flows["end_ns"]).all()
+    assert result.links["bytes"].sum() == flows["bytes"].sum()
+    assert result.provenance["emulation"]["transport"] == transport
+    assert shared_memory() <= before
+
+
+def test_large_messages_go_both_ways_at_once_in_bounded_memory(transport):
+    size = 192 * MIB
+    job = workload(
+        *[
+            [sized(SEND, 0, rank, 1 - rank, size_bytes=size), sized(RECV, 1, 1 - rank, rank, size_bytes=size)]
+            for rank in range(2)
+        ],
+        metadata=CAPTURED,
+    )
+    small = workload(
+        [sized(SEND, 0, 0, 1), sized(RECV, 1, 1, 0)], [sized(SEND, 0, 1, 0), sized(RECV, 1, 0, 1)]
+    )
+    peaks = [max(measured(each, transport).provenance["emulation"]["peak_bytes"]) for each in (job, small)]
+    # What a rank takes in any case is mostly the libraries that it loads.
+    assert peaks[0] - peaks[1] <= 64 * MIB
+    if transport != "gloo":
+        assert peaks[0] <= 256 * MIB
+
+
+def test_messages_of_any_size_come_before_they_are_asked_for(transport):
+    sizes = (1, 47, 48, 4096, 65_536, 262_144, 262_145, 3_000_000)
+    sends = [sized(SEND, number, 0, 1, size_bytes=size) for number, size in enumerate(sizes)]
+    # In the opposite order, and each once the one before it is there.
+    receives = [
+        sized(RECV, number, 0, 1, size_bytes=size, after=(number - 1,) if number else ())
+        for number, size in enumerate(reversed(sizes))
+    ]
+    flows = measured(workload(sends, receives, metadata=CAPTURED), transport).flows
+    assert sorted(flows["bytes"]) == list(sizes)
+    assert (flows["end_ns"] > 0).all()
+
+
+def test_a_lost_rank_ends_the_run(transport, shared_memory):
+    before = shared_memory()
+    failures = []
+    running = threading.Event()
+
+    def progress(now_ns, _finished):
+        if now_ns > 0:
+            running.set()
+        return True
+
+    def run():
+        try:
+            emulate(
+                engine_job(steps(compute_ns=LONG_NS)),
+                Setup(transport=transport),
+                limit_s=60,
+                progress=progress,
+            )
+        except ChakrascopeError as error:
+            failures.append(error)
+
+    known = set(children(os.getpid()))
+
+    def ranks():
+        below = [rank for agent in set(children(os.getpid())) - known for rank in children(agent)]
+        return below if running.is_set() and len(below) == 2 else None
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    os.kill(wait_for(ranks, 60)[0], signal.SIGKILL)
+    since = time.monotonic()
+    thread.join(timeout=30)
+    assert time.monotonic() - since < 15
+    (error,) = failures
+    assert isinstance(error, BackendError)
+    assert "its process ended early (status -9)" in error.message
+    assert not set(children(os.getpid())) - known
+    assert shared_memory() <= before
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("glo", "no transport 'glo' - did you mean 'gloo'"),
+        ("gloo:tcp", "no transport 'gloo:tcp' - did you mean"),
+        ("libfabric", "'libfabric' needs a provider, such as libfabric:tcp"),
+        ("fabric:tcp", "no transport 'fabric:tcp' - did you mean 'libfabric:PROVIDER'"),
+    ],
+)
+def test_an_unknown_transport_is_named(name, text):
+    with pytest.raises(ConfigError, match=text):
+        prepare(steps(), "default", None, backend=f"emulation:loopback,transport={name}")
+
+
+def test_an_unknown_provider_is_named_by_the_host():
+    if not engine.FabricTransport.is_built():
+        pytest.skip("the engine was built without libfabric (libfabric-dev)")
+    with pytest.raises(ConfigError, match=r"Rank \d on localhost: libfabric has no provider 'tpc'"):
+        measured(steps(), "libfabric:tpc")
+
+
+def test_without_libfabric_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(engine, "FabricTransport", NotBuilt)
+    with pytest.raises(BackendUnavailable, match="install libfabric-dev"):
+        engine.fabric_transport("tcp", ["127.0.0.1"], 0, b"")
+
+
+class NotBuilt:
+    @staticmethod
+    def is_built():
+        return False
+
+
+def test_without_torch_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(BackendUnavailable, match=r"pip install 'chakrascope\[torch\]'"):
+        entrance_of(Rank(0, ("127.0.0.1",), b"", "gloo"))
