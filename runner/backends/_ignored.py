@@ -37,7 +37,10 @@ def _efficiency(experiment: Experiment) -> list[str]:
         return []
     family = backend.partition(":")[0]
     if has_own_efficiency(backend):
-        return [f"'efficiency' has no effect on '{backend}': what is measured has losses of its own."]
+        return [
+            f"'efficiency' has no effect on '{backend}' but for 'substitutes': what is measured has losses "
+            "of its own."
+        ]
     if family in _WITHOUT_OURS:
         return [
             f"'efficiency' has no effect on '{backend}': what it reads is written without it, so that its "

@@ -185,19 +185,23 @@ def _set_network(config: Any, experiment: Experiment, congestion_aware: bool) ->
     config.congestion_aware = congestion_aware
     if congestion_aware:
         config.links, config.link_changes = failing_device_links(network)
-    if not has_own_efficiency(experiment.backend):
-        _set_efficiency(config, network)
+    _set_efficiency(config, network, measured=has_own_efficiency(experiment.backend))
     config.num_queues_per_dim = experiment.num_queues_per_dim
     config.rendezvous = experiment.rendezvous
 
 
-def _set_efficiency(config: Any, network: NetworkConfig) -> None:
-    """Give the engine what is lost beside the wire; a fabric of packets has headers of its own."""
+def _set_efficiency(config: Any, network: NetworkConfig, *, measured: bool) -> None:
+    """Give the engine what is lost beside the wire; a fabric of packets has headers of its own.
+
+    What is *measured* has all losses already, and only what is run instead of a collective counts.
+    """
     part = network.efficiency
     if part is None:
         return
-    config.collective_costs = part.costs()
     config.collective_substitutes = part.instead()
+    if measured:
+        return
+    config.collective_costs = part.costs()
     config.message_cost_ns = part.message_cost_ns
     config.bandwidth = [value * part.wire for value in config.bandwidth]
     config.links = [(a, b, bandwidth * part.wire, latency) for a, b, bandwidth, latency in config.links]
