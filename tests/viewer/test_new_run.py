@@ -133,6 +133,8 @@ WHOLE = {
     "packet": {"CC_MODE": 1},
     "tcp": {"buffer": "1MiB"},
     "htsim-topology": "fabric.topo",
+    "efficiency": {"wire": 0.9415},
+    "calibration": {"fitted-on": "the capture capture-1"},
 }
 
 
@@ -150,6 +152,8 @@ def test_nothing_a_network_can_have_is_lost_in_the_form():
         "2 failures",
         "only arrange",
         "a part tcp (buffer)",
+        "a part efficiency (wire)",
+        "a part calibration (fitted-on)",
     ):
         assert words in told
     assert kept_text(setup_of()) == ""
