@@ -13,12 +13,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...converter import NodeType
-from ...errors import SimulationStalled
+from ...errors import ConfigError, SimulationStalled
 from ...support import count_text, duration_text
 from .. import engine
 from .._experiment import Experiment
 from .._result import COLUMNS, Result
-from ..config import NetworkConfig, copied_into
+from ..config import NetworkConfig, copied_into, refuse_programs
 from ..emulation import (
     EngineJob,
     MeasuredTables,
@@ -95,6 +95,12 @@ class EmulationBackend:
 
         It is simulated before: a job whose ranks wait for each other is told without a network.
         """
+        refuse_programs(experiment.system, experiment.backend)
+        if experiment.workload.representative_of_rank is not None:
+            raise ConfigError(
+                "The workload has one rank of each kind, and an emulation runs every rank. Next: write all "
+                "of them ('chakrascope predict --all-ranks')."
+            )
         setup = self._setup()
         places = setup.places(experiment.workload.num_ranks)
         job, overtaking = _job(experiment)

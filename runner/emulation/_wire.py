@@ -60,7 +60,7 @@ _KEYS = (
     "num_npus_per_node",
 )
 # Whose keys are numbers, which JSON makes strings of.
-_NUMBERED = ("groups", "per_node_custom_implementation")
+_NUMBERED = ("groups", "per_node_custom_implementation", "collective_substitutes")
 _DTYPES = {name: np.dtype(name) for name in ("int32", "int64", "uint8", "uint64")}
 
 

@@ -262,6 +262,9 @@ def test_namespaces_join_hosts_and_are_gone_afterwards(root):
             check=True,
         )
         assert "rate 25Mbit" in shown.stdout
+        link = ["ip", "-d", "link", "show", "eth0"]
+        shown = subprocess.run(network.command(1, link), capture_output=True, text=True, check=True)
+        assert "gso_max_size 3000 " in shown.stdout  # two frames: what 25 Mbit/s sends in 0.2 ms is less
         paths = [network.path(host) for host in range(2)]
     assert not any(Path(path).exists() for path in paths)
     # Nothing of it was ever in this process's own network.
