@@ -8,6 +8,7 @@ Start ``python -m chakrascope.runner.calibration.gloo FILE`` on every rank as a 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import socket
 import time
@@ -48,26 +49,39 @@ def main() -> None:
 
 
 def _measured(largest: int, repeats: int) -> Iterator[tuple[str, int, list[int]]]:
-    """Yield operation, the bytes that one rank gives, and how long each rank was in it."""
-    size = _SMALLEST
-    while size <= largest:
-        slowest = 0
+    """Yield operation, the bytes that one rank gives, and how long each rank was in it.
+
+    The largest size comes first: what TCP has learned of the path is then what it knows during a job, and not
+    what it believes after small messages only.
+    """
+    sizes = []
+    for size in itertools.takewhile(lambda size: size <= largest, _sizes()):
+        sizes.append(size)
+        if max(max(_timed(call)) for _, _, call in _operations(size)) > _ENOUGH_S * 1e9:
+            break
+    for size in reversed(sizes):
         for operation, given, call in _operations(size):
-            call()
             for _ in range(repeats):
-                dist.barrier()
-                time.sleep(_PAUSE_S)
-                started = time.perf_counter_ns()
-                call()
-                own = torch.tensor([time.perf_counter_ns() - started])
-                everyone = [torch.zeros_like(own) for _ in range(dist.get_world_size())]
-                dist.all_gather(everyone, own)
-                durations = [int(each) for each in everyone]
-                slowest = max(slowest, *durations)
-                yield operation, given, durations
-        if slowest > _ENOUGH_S * 1e9:
-            return
+                yield operation, given, _timed(call)
+
+
+def _sizes() -> Iterator[int]:
+    size = _SMALLEST
+    while True:
+        yield size
         size *= _STEP
+
+
+def _timed(call: Callable[[], object]) -> list[int]:
+    """Return how long each rank was in the call, in ns."""
+    dist.barrier()
+    time.sleep(_PAUSE_S)
+    started = time.perf_counter_ns()
+    call()
+    own = torch.tensor([time.perf_counter_ns() - started])
+    everyone = [torch.zeros_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, own)
+    return [int(each) for each in everyone]
 
 
 def _operations(size: int) -> list[tuple[str, int, Callable[[], object]]]:
