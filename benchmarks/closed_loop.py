@@ -1,6 +1,6 @@
 """Predict training steps on networks that the jobs have not seen, run them there, and compare.
 
-    python benchmarks/closed_loop.py [--jobs ddp,fsdp] [--rates 50,100,200,500] [--write TABLE.json]
+    python benchmarks/closed_loop.py [--jobs ddp,fsdp] [--rates 50,100,200,500] [--page docs/closed-loop.md]
 
 Each job (two ranks on gloo, a network namespace and a core each) is captured once on a path that is not
 shaped. Each rate's network is calibrated with gloo's own collectives, without the job. The step is predicted
@@ -11,18 +11,22 @@ else should run.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
+import re
 import shlex
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from chakrascope.converter import convert
+from chakrascope.converter import Workload, convert
 from chakrascope.runner import NetworkConfig, Study, simulate
 from chakrascope.runner.calibration import calibrate_records, calibrated_network, gloo_records
 from chakrascope.runner.config import SystemConfig
@@ -34,31 +38,32 @@ RATES_MBIT = (500, 200, 100, 50)
 RANKS = 2
 PORT = 29_400
 WIRE = 1448 / 1538  # payload of a TCP segment per byte of its frame and gaps
+LATENCY_NS = 30_000.0  # of a veth pair; half of what ping says of two of them and a bridge
 WARM_STEPS = 2
+LIMIT_S, GRACE_S = 180.0, 2.0
 LARGEST = "4MiB"
 SYSTEM = "default"
+CALIBRATED, FROM_RATE, TCP, EMULATED = "calibrated", "from the rate", "ns-3 TCP", "emulated"
+WAYS = (CALIBRATED, FROM_RATE, TCP, EMULATED)
 
 
 class Outcome(NamedTuple):
-    """A job at a rate: what was measured, what was predicted from a calibration and from the rate alone."""
+    """A job at a rate: what was measured there and unshaped, and what each way of predicting said, in ns."""
 
     job: str
     rate_mbit: int
     measured_ns: int
-    predicted_ns: int
-    predicted_from_rate_ns: int
     unshaped_ns: int
+    predicted_ns: dict[str, int]
 
-    @property
-    def error(self) -> float:
+    def error(self, way: str = CALIBRATED) -> float:
         """Of the step."""
-        return self.predicted_ns / self.measured_ns - 1
+        return self.predicted_ns[way] / self.measured_ns - 1
 
-    @property
     def communication_error(self) -> float:
         """Of what the step takes longer than on the path that was not shaped."""
         added = max(1, self.measured_ns - self.unshaped_ns)
-        return (self.predicted_ns - self.unshaped_ns) / added - 1
+        return (self.predicted_ns[CALIBRATED] - self.unshaped_ns) / added - 1
 
 
 def launch(net: Namespaces, command: Sequence[str], port: int) -> list[str]:
@@ -83,63 +88,104 @@ def launch(net: Namespaces, command: Sequence[str], port: int) -> list[str]:
 
 def steps_of(printed: str) -> list[int]:
     """Return what each step took, after those that warm up: the slower rank's time."""
-    ranks = [json.loads(line)["steps_ns"] for line in printed.splitlines() if line.startswith('{"rank"')]
+    # Two processes print at once, and may do so in one line.
+    ranks = [json.loads(text)["steps_ns"] for text in re.findall(r'\{"rank"[^}]*\}', printed)]
     if len(ranks) != RANKS:
         sys.exit(f"A job did not end as it should:\n{printed}")
     return [max(each) for each in zip(*ranks, strict=True)][WARM_STEPS:]
 
 
 def run(command: Sequence[str]) -> str:
-    """Run and return what was printed."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"{shlex.join(command)} failed:\n{done.stdout}{done.stderr}")
-    return done.stdout
+    """Run and return what was printed.
+
+    A rank whose peer is gone waits for half an hour, and one may stay behind in PyTorch's own end when all of
+    them have said what their steps took: both are ended.
+    """
+    started = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    deadline, ranks = time.monotonic() + LIMIT_S, []
+    while True:
+        try:
+            printed, complaints = started.communicate(timeout=GRACE_S)
+            break
+        except subprocess.TimeoutExpired as waiting:
+            for pid in ranks:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            said = re.findall(r'"pid": (\d+)', (waiting.output or b"").decode())
+            ranks = [int(pid) for pid in said] if len(said) == RANKS else []
+            if time.monotonic() > deadline:
+                os.killpg(started.pid, signal.SIGKILL)
+    if started.returncode:
+        sys.exit(f"{shlex.join(command)} failed, or took more than {LIMIT_S} s:\n{printed}{complaints}")
+    return printed
 
 
-def job_command(job: str, steps: int) -> list[str]:
-    """Return how a rank starts the job."""
-    return [sys.executable, str(SCRIPT), job, "--steps", str(steps)]
+def run_job(net: Namespaces, job: str, steps: int, port: int, tool: Sequence[str] = ()) -> int:
+    """Run the job, below *tool* if one is given, and return its median step."""
+    command = [sys.executable, str(SCRIPT), job, "--steps", str(steps + WARM_STEPS)]
+    return round(statistics.median(steps_of(run([*tool, *launch(net, command, port)]))))
 
 
 def capture(net: Namespaces, job: str, study: Path, port: int) -> int:
     """Capture the job into *study* and return the median step without a profiler."""
-    unshaped = statistics.median(steps_of(run(launch(net, job_command(job, 12), port))))
+    unshaped = run_job(net, job, 10, port)
     tool = [sys.executable, "-m", "chakrascope.cli", "trace", "-o", str(study), "--steps", "5", "--"]
-    run([*tool, *launch(net, job_command(job, 14), port + 1)])
-    return round(unshaped)
+    run_job(net, job, 12, port + 1, tool)
+    return unshaped
 
 
-def predict(study: Path, network: NetworkConfig) -> int:
-    """Return the step of the captured job on *network*."""
+def predict(workload: Workload, network: NetworkConfig, backend: str) -> int:
+    """Return the step of the captured job on *network*, as *backend* has it."""
+    return simulate(workload, SYSTEM, network, backend=backend).makespan_ns
+
+
+def predictions(study: Path, rate_mbit: int, network: NetworkConfig, ways: Collection[str]) -> dict[str, int]:
+    """Return what each of *ways* says of the captured job at a rate; *network* is the calibrated one."""
     workload = convert(Study.open(study).latest_trace_set(), rescale_host=True)
-    return simulate(workload, SYSTEM, network, backend="analytical-unaware").makespan_ns
+    plain = nominal(rate_mbit)
+    asked = {
+        CALIBRATED: (network, "analytical-unaware"),
+        FROM_RATE: (plain, "analytical-unaware"),
+        TCP: (plain, "ns3"),
+        EMULATED: (plain, f"emulation:namespaces={RANKS},link={rate_mbit}Mbit"),
+    }
+    return {way: predict(workload, *asked[way]) for way in ways}
 
 
-def nominal(rate_mbit: int, latency_ns: float) -> NetworkConfig:
+def nominal(rate_mbit: int) -> NetworkConfig:
     """Return the network as its rate and the headers say."""
     return NetworkConfig.from_mapping(
         {
             "topology": ["Switch"],
             "npus_count": [RANKS],
             "bandwidth": [rate_mbit * 1e6 / 8 / 2**30],
-            "latency": [latency_ns],
+            "latency": [LATENCY_NS],
             "efficiency": {"wire": WIRE, "substitutes": {"reduce_scatter": "all_reduce"}},
         },
         f"{rate_mbit} Mbit/s",
     )
 
 
-def calibrated(net: Namespaces, folder: Path, port: int) -> NetworkConfig:
-    """Measure gloo's collectives on *net* and return the network that they say."""
+def calibrated(net: Namespaces, rate_mbit: int, folder: Path, port: int) -> NetworkConfig:
+    """Measure gloo's collectives on *net* and return the network, with what they do not reach of its rate."""
     file = folder / f"gloo-{port}.json"
     module = [sys.executable, "-m", "chakrascope.runner.calibration.gloo", str(file), "--largest", LARGEST]
     run(launch(net, module, port))
-    found = calibrate_records(gloo_records(file), SystemConfig.preset(SYSTEM, 1), wire=WIRE)
+    found = calibrate_records(
+        gloo_records(file),
+        SystemConfig.preset(SYSTEM, 1),
+        wire=WIRE,
+        bandwidth_bytes_per_ns=rate_mbit / 8e3,
+        latency_ns=LATENCY_NS,
+    )
     return calibrated_network(found)
 
 
-def closed_loop(jobs: Sequence[str], rates: Sequence[int], steps: int) -> list[Outcome]:
+def closed_loop(
+    jobs: Sequence[str], rates: Sequence[int], steps: int, ways: Collection[str] = WAYS
+) -> list[Outcome]:
     """Return an outcome for each job at each rate."""
     outcomes = []
     port = PORT + int(time.time()) % 1000
@@ -149,29 +195,51 @@ def closed_loop(jobs: Sequence[str], rates: Sequence[int], steps: int) -> list[O
             unshaped = {job: capture(net, job, folder / job, port + 2 * n) for n, job in enumerate(jobs)}
         for rate in rates:
             with Namespaces(RANKS, [rate * 1_000_000] * RANKS) as net:
-                network = calibrated(net, folder, port + 100)
-                plain = nominal(rate, network.latency[0])
-                for n, job in enumerate(jobs):
-                    predicted = predict(folder / job, network)
-                    measured = statistics.median(
-                        steps_of(run(launch(net, job_command(job, steps + WARM_STEPS), port + 200 + n)))
-                    )
-                    outcomes.append(
-                        Outcome(
-                            job, rate, round(measured), predicted, predict(folder / job, plain), unshaped[job]
-                        )
-                    )
-                    print(_line(outcomes[-1]), flush=True)
+                network = calibrated(net, rate, folder, port + 100)
+                measured = {
+                    job: run_job(net, job, steps, port + 200 + number) for number, job in enumerate(jobs)
+                }
+            for job in jobs:
+                predicted = predictions(folder / job, rate, network, ways)
+                outcomes.append(Outcome(job, rate, measured[job], unshaped[job], predicted))
+                print(_line(outcomes[-1]), flush=True)
     return outcomes
 
 
 def _line(outcome: Outcome) -> str:
-    from_rate = outcome.predicted_from_rate_ns / outcome.measured_ns - 1
-    return (
-        f"{outcome.job:9s} {outcome.rate_mbit:5d} Mbit/s  measured {outcome.measured_ns / 1e6:8.1f} ms  "
-        f"predicted {outcome.predicted_ns / 1e6:8.1f} ms  {outcome.error:+6.1%}  communication "
-        f"{outcome.communication_error:+6.1%}  from the rate alone {from_rate:+6.1%}"
-    )
+    errors = ", ".join(f"{way} {outcome.error(way):+.1%}" for way in outcome.predicted_ns)
+    measured = f"{outcome.measured_ns / 1e6:.1f} ms measured"
+    return f"{outcome.job} at {outcome.rate_mbit} Mbit/s: {measured}; {errors}"
+
+
+def page(outcomes: Sequence[Outcome]) -> str:
+    """Return the page of the documentation."""
+    ways = list(outcomes[0].predicted_ns)
+    rows = [
+        f"| {o.job} | {o.rate_mbit} | {o.measured_ns / 1e6:.1f} | {o.unshaped_ns / 1e6:.1f} | "
+        + " | ".join(f"{o.error(way):+.1%}" for way in ways)
+        + f" | {o.communication_error():+.1%} |"
+        for o in outcomes
+    ]
+    summary = []
+    for name, pick in (("median", statistics.median), ("worst", max)):
+        errors = [pick([abs(o.error(way)) for o in outcomes]) for way in ways]
+        summary.append(f"| {name} | | | | " + " | ".join(f"{error:.1%}" for error in errors) + " | |")
+    return "\n".join([
+        "# The closed loop: predicted, then run", "",
+        "Written by `python benchmarks/closed_loop.py --page docs/closed-loop.md`; do not edit.", "",
+        f"Jobs of `examples/closed_loop/train.py`, {RANKS} ranks on gloo, a network namespace and a core "
+        "each. Each was captured once on a path that is not shaped. At each rate the step was predicted, and "
+        "then the job ran there for real; the columns are predicted over measured, less one.", "",
+        "* *calibrated*: `analytical-unaware` on the network of `calibrate gloo.json --bandwidth RATE`, from "
+        "gloo's own collectives at this rate, without the job.",
+        "* *from the rate*: the same on the nominal rate, with headers (1448/1538), and an all-reduce for "
+        "every reduce-scatter, as PyTorch's gloo does.",
+        "* *ns-3 TCP*: `ns3` on that network. *emulated*: `emulation` in namespaces of that rate.",
+        "* *communication*: the calibrated error of what the step takes longer than unshaped.", "",
+        "| job | Mbit/s | measured, ms | unshaped, ms | " + " | ".join(ways) + " | communication |",
+        "|---|---|---|---|" + "---|" * (len(ways) + 1), *rows, *summary, "",
+    ])  # fmt: skip
 
 
 def main() -> None:
@@ -180,15 +248,19 @@ def main() -> None:
     parser.add_argument("--jobs", default=",".join(JOBS))
     parser.add_argument("--rates", default=",".join(map(str, RATES_MBIT)), help="in Mbit/s")
     parser.add_argument("--steps", type=int, default=5, help="measured at each rate")
-    parser.add_argument("--write", type=Path, help="a JSON file for the outcomes")
+    parser.add_argument("--ways", default=",".join(WAYS), help="of predicting")
+    parser.add_argument("--page", type=Path, help="the page of the documentation to write")
     options = parser.parse_args()
     outcomes = closed_loop(
-        options.jobs.split(","), [int(rate) for rate in options.rates.split(",")], options.steps
+        options.jobs.split(","),
+        [int(rate) for rate in options.rates.split(",")],
+        options.steps,
+        options.ways.split(","),
     )
-    errors = sorted(abs(outcome.error) for outcome in outcomes)
+    errors = sorted(abs(outcome.error()) for outcome in outcomes)
     print(f"{len(errors)} points: median error {statistics.median(errors):.1%}, worst {errors[-1]:.1%}")
-    if options.write:
-        options.write.write_text(json.dumps([outcome._asdict() for outcome in outcomes], indent=1) + "\n")
+    if options.page:
+        options.page.write_text(page(outcomes))
 
 
 if __name__ == "__main__":

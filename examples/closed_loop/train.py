@@ -6,6 +6,7 @@ torchrun --nproc-per-node 2 examples/closed_loop/train.py ddp
 import argparse
 import itertools
 import json
+import os
 import time
 
 import torch
@@ -146,7 +147,8 @@ def main():
         step()
         ends.append(time.perf_counter_ns())
     steps = [after - before for before, after in itertools.pairwise(ends)]
-    print(json.dumps({"rank": dist.get_rank(), "steps_ns": steps}), flush=True)
+    print(json.dumps({"rank": dist.get_rank(), "pid": os.getpid(), "steps_ns": steps}), flush=True)
+    dist.barrier()
     dist.destroy_process_group()
 
 
