@@ -41,11 +41,17 @@ def test_a_collective_becomes_the_messages_of_its_simulation(kind, enter):
 
 @needs_libfabric
 def test_a_message_that_comes_before_its_receive_waits_for_it(enter):
-    job = programs([[send(0, 0, 1)], [comp(0, 400_000), recv(1, 0, 1, after=[0])]])
+    # The second message leaves once the first has arrived: were its receive needed for that, none would end.
+    job = programs(
+        [
+            [send(0, 0, 1, tag=1), send(1, 0, 1, tag=2, after=[0])],
+            [recv(0, 0, 1, tag=2), recv(1, 0, 1, tag=1, after=[0])],
+        ]
+    )
     sender, receiver = emulate(job, config(npus_count=[2]), enter=enter)
-    assert receiver.received["received_ns"][0] < 400 * MS
-    assert receiver.nodes["start_ns"].tolist()[1] >= 400 * MS
-    assert sender.finish_ns < 400 * MS
+    early, late = receiver.received["received_ns"].tolist()
+    assert early < late <= receiver.nodes["start_ns"].tolist()[1]
+    assert sender.nodes["end_ns"].tolist()[0] <= sender.nodes["start_ns"].tolist()[1]
 
 
 @needs_libfabric
