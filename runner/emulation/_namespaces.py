@@ -64,7 +64,7 @@ class _Member:
 
 
 class Namespaces:
-    """*count* hosts joined by one switch, each with *nics* interfaces at *rates_bps* (one a host, or None).
+    """*count* hosts joined by one switch, each with *nics* interfaces at *rates_bps* (one per host, or None).
 
     Interface k of host i has the address ``10.77.k.(i + 1)``; a rate holds for all interfaces of its host, in
     both directions. A context manager, which removes everything again. Raises `BackendUnavailable` where this

@@ -29,7 +29,7 @@ class Phase(NamedTuple):
 
 
 def spread(members: tuple[int, ...], node_size: int) -> Spread:
-    """Return how *members* stand in nodes of *node_size* ranks; uneven ones count as one a node."""
+    """Return how *members* stand in nodes of *node_size* ranks; uneven ones count as one per node."""
     counts: dict[int, int] = defaultdict(int)
     for rank in members:
         counts[rank // node_size] += 1

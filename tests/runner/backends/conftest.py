@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from chakrascope.errors import BackendUnavailable
+from chakrascope.runner.backends.ns3 import build_driver
+
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
 
@@ -28,3 +31,12 @@ def service(no_settings):
 
     with FakeService() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def tcp():
+    """Return the compiled model of TCP, or skip with what it lacks."""
+    try:
+        return build_driver()[0]
+    except BackendUnavailable as error:
+        pytest.skip(f"ns-3 or a C++ compiler is absent: {error}")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from packets import star
 from test_flow import carry
-from test_link_changes import PAYLOAD, US, clos, failing, run, tandem_ps, told
+from test_link_changes import PAYLOAD, US, clos, failing, failures_for_a_time, run, tandem_ps, told
 
 
 @pytest.mark.parametrize("hop", [0, 1])
@@ -48,25 +47,10 @@ def test_flows_on_links_that_change_are_near_packets(failures):
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from([(4, 6), (4, 7), (5, 6), (5, 7), (0, 4), (3, 5)]),
-            st.integers(0, 90),
-            st.integers(1, 60),
-            st.sampled_from([0, 0.25]),
-        ),
-        max_size=4,
-        unique_by=lambda failure: failure[0],
-    )
-)
+@given(failures_for_a_time())
 def test_whatever_fails_for_a_time_every_flow_arrives(failures):
-    listed = [
-        {"link": list(link), "at": f"{at}us", "until": f"{at + lasts}us", "rate": rate}
-        for link, at, lasts, rate in failures
-    ]
-    result = run(clos(*listed), "flow", "all-to-all")
+    result = run(clos(*failures), "flow", "all-to-all")
     assert result.flows["bytes"].sum() == run(clos(), "flow", "all-to-all").flows["bytes"].sum()
-    assert run(clos(*listed), "flow", "all-to-all").makespan_ns == result.makespan_ns
+    assert run(clos(*failures), "flow", "all-to-all").makespan_ns == result.makespan_ns
     ends = result.flows["end_ns"] - result.flows["start_ns"]
     assert (ends > 0).all()

@@ -215,27 +215,23 @@ def test_a_host_with_two_interfaces_goes_on_with_the_other():
         assert other["bytes"].sum() > 1 << 18
 
 
+def failures_for_a_time():
+    """Draw up to four failures of links of the Clos fabric that end again."""
+
+    def failure(link, at, lasts, rate):
+        return {"link": list(link), "at": f"{at}us", "until": f"{at + lasts}us", "rate": rate}
+
+    links = st.sampled_from([(4, 6), (4, 7), (5, 6), (5, 7), (0, 4), (3, 5)])
+    one = st.builds(failure, links, st.integers(0, 90), st.integers(1, 60), st.sampled_from([0, 0.25]))
+    return st.lists(one, max_size=4, unique_by=lambda failure: tuple(failure["link"]))
+
+
 @settings(max_examples=25, deadline=None)
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from([(4, 6), (4, 7), (5, 6), (5, 7), (0, 4), (3, 5)]),
-            st.integers(0, 90),
-            st.integers(1, 60),
-            st.sampled_from([0, 0.25]),
-        ),
-        max_size=4,
-        unique_by=lambda failure: failure[0],
-    )
-)
+@given(failures_for_a_time())
 def test_whatever_fails_for_a_time_every_message_arrives(failures):
-    listed = [
-        {"link": list(link), "at": f"{at}us", "until": f"{at + lasts}us", "rate": rate}
-        for link, at, lasts, rate in failures
-    ]
     sent = [(a, b, 1 << 18, 5000 * a) for a in range(4) for b in range(4) if a != b]
-    first, report = carry(clos(*listed, RETRANSMIT_TIMEOUT=100.0), sent)
-    again, _ = carry(clos(*listed, RETRANSMIT_TIMEOUT=100.0), sent)
+    first, report = carry(clos(*failures, RETRANSMIT_TIMEOUT=100.0), sent)
+    again, _ = carry(clos(*failures, RETRANSMIT_TIMEOUT=100.0), sent)
     assert first == again
     whole, _ = carry(clos(), sent)
     assert set(first) == set(whole)

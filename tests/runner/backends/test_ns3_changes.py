@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from chakrascope.converter.generate import microbenchmark
-from chakrascope.errors import BackendError, BackendUnavailable
+from chakrascope.errors import BackendError
 from chakrascope.runner import NetworkConfig, simulate
-from chakrascope.runner.backends.ns3 import TcpDriver, build_driver
+from chakrascope.runner.backends.ns3 import TcpDriver
 from chakrascope.runner.config import PacketNetwork, TcpPart, read_failures
 
 # Two ranks under each of two leaves (4, 5), two spines (6, 7).
@@ -17,15 +17,6 @@ LINKS = [[rank, 4 + rank // 2, 1.0, 1000] for rank in range(4)]
 LINKS += [[leaf, spine, 1.0, 2000] for leaf in (4, 5) for spine in (6, 7)]
 GRAPH = {"topology": ["Switch"], "npus_count": [4], "bandwidth": [1.0], "latency": [100.0], "links": LINKS}
 MIB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def tcp():
-    """Return the compiled model of TCP, or skip with what it lacks."""
-    try:
-        return build_driver()[0]
-    except BackendUnavailable as error:
-        pytest.skip(f"ns-3 or a C++ compiler is absent: {error}")
 
 
 def run(*failures, size=4 * MIB):

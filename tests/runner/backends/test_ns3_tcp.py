@@ -24,15 +24,6 @@ SENT = 1490  # those of them until it has arrived: MSS, TCP 20, IP 20, PPP 2
 MIB = 1 << 20
 
 
-@pytest.fixture(scope="module")
-def tcp():
-    """Return the compiled model of TCP, or skip with what it lacks."""
-    try:
-        return build_driver()[0]
-    except BackendUnavailable as error:
-        pytest.skip(f"ns-3 or a C++ compiler is absent: {error}")
-
-
 def star(hosts, gbps=GBPS, delay_ns=DELAY_NS, **settings_):
     bandwidth = gbps * 1e9 / 8 / (1 << 30)
     part = TcpPart.from_mapping({key.replace("_", "-"): value for key, value in settings_.items()})
