@@ -31,6 +31,9 @@ from .programs import Choice, Demand, Lowered, choose_programs, lower
 __all__ = ["Detail", "Experiment", "WorkloadSource"]
 
 MOST_QUEUES = 65_536
+# Backends whose answers changed since a release: what they answered before is another run. Count up with
+# every change that moves a simulated time. `ns3` was the packet model in 0.1.0.
+_MODEL_VERSIONS = {"ns3": 2}
 SEMANTICS = ("astra-sim", "trace")
 
 
@@ -191,6 +194,7 @@ class Experiment:
         }
         content = self.describe() | {"workload": self.workload.content_hash, "custom": algorithms}
         content |= {"system": system} if algorithms else {}
+        content |= {"model_version": self.model_version} if self.model_version > 1 else {}
         encoded = json.dumps(content, sort_keys=True, default=str).encode()
         return hashlib.sha256(encoded).hexdigest()[:16]
 
@@ -221,6 +225,11 @@ class Experiment:
                 demand = Demand.of(kind, count, size)
                 found |= {demand} if demand is not None else set()
         return found
+
+    @property
+    def model_version(self) -> int:
+        """Which of the models that had the backend's name, from 1 on, answers today."""
+        return _MODEL_VERSIONS.get(self.backend, 1)
 
     def describe(self) -> dict[str, Any]:
         """Return the configurations and options as plain JSON."""

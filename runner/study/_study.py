@@ -23,6 +23,7 @@ from ._notes import LABEL_LENGTH, NOTE_LENGTH, TAG_LENGTH, read_note, write_note
 __all__ = ["RunInfo", "Study"]
 
 _FORMAT = "chakrascope-study"
+_PACKETS_OF_0_1 = "ns3"  # what `packet` was called; `ns3` has been ns-3's own TCP since
 _RUN_TYPES = {
     **dict.fromkeys(("backend", "network", "created", "label", "workload"), str),
     **dict.fromkeys(("makespan_ns", "num_ranks"), int),
@@ -220,7 +221,7 @@ class Study(StudyLayout):
         info = self.run_info(run_id)
         result = Result.load(self.run_dir(info.id))
         self._check_ranks(info, len(result.ranks))
-        return result
+        return replace(result, backend=info.backend) if result.backend == _PACKETS_OF_0_1 else result
 
     def _check_ranks(self, info: RunInfo, ranks: int) -> None:
         """Raise `StudyError` unless the result of a run has as many *ranks* as the run says it has."""
@@ -252,7 +253,7 @@ class Study(StudyLayout):
         }
         try:
             groups = {int(key): tuple(members) for key, members in stored["groups"].items()}
-            return Experiment(**inputs, groups=groups, backend=stored["backend"], **stored["options"])
+            return Experiment(**inputs, groups=groups, backend=info.backend, **stored["options"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise StudyError(
                 f"{folder / 'experiment.json'} is damaged ({error!r}); delete the folder and run it again."
@@ -272,11 +273,12 @@ class Study(StudyLayout):
         """Keep *result* as the run of *experiment* of the workload named *workload*; returns the run's id.
 
         The folder appears whole or not at all. A run that is already there is left as it is, and counts as
-        the newest from now on.
+        the newest from now on. Raises `StudyError` if it has another makespan.
         """
         run_id = experiment.content_hash
         folder = self.run_dir(run_id)
         if folder.exists():
+            self._check_same(run_id, result)
             with contextlib.suppress(OSError):  # it is kept already, in a study that one may only read
                 write_file(self.current_file, json.dumps({"run": run_id, "asked": _now()}) + "\n")
             return run_id
@@ -286,6 +288,21 @@ class Study(StudyLayout):
             info = self._new_info(experiment, result, label, workload)
             (temporary / RUN_FILE).write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
         return run_id
+
+    def _check_same(self, run_id: str, result: Result) -> None:
+        """Raise `StudyError` unless the run that is kept answers as *result* does.
+
+        A backend outside of this package may have been replaced since.
+        """
+        if not self.has_run_id(run_id):
+            return
+        kept = self._info(self.run_dir(run_id))
+        if kept.makespan_ns != result.makespan_ns:
+            raise StudyError(
+                f"The run {run_id} of {kept.created[:10]} took {kept.makespan_ns:,} ns, and the same experiment "
+                f"now takes {result.makespan_ns:,}: '{kept.backend}' answers otherwise than it did. Delete the "
+                f"old answer with 'chakrascope runs {self.path} --delete {run_id}', or use another study."
+            )
 
     def _new_info(
         self, experiment: Experiment, result: Result, label: str, workload: str | None
@@ -373,6 +390,7 @@ class Study(StudyLayout):
         try:
             wrong = [key for key, kind in _RUN_TYPES.items() if not _is(kind, data.get(key))]
             if not wrong:
+                data["backend"] = _backend_today(folder, data["backend"])
                 return RunInfo(id=folder.name, **data | read_note(folder))
             problem = f"no {wrong[0]} of a run"
         except TypeError as error:
@@ -385,6 +403,14 @@ def _is(kind: type, value: Any) -> bool:
     return isinstance(value, kind) and (not isinstance(value, int) or 0 <= value < 1 << 63)
 
 
+def _backend_today(folder: Path, backend: str) -> str:
+    """Return the name that the model of the run in *folder* has today, which in 0.1.0 was called *backend*."""
+    if backend != _PACKETS_OF_0_1:
+        return backend
+    stored = _read_json(folder / "experiment.json", f"The run {folder.name} has no readable experiment.json")
+    return backend if stored.get("model_version", 1) > 1 else "packet"
+
+
 def _write_inputs(folder: Path, experiment: Experiment) -> None:
     """Write the configurations as ASTRA-sim reads them, so that a run can be repeated there too."""
     copied_into(experiment.system, folder).save(folder / "system.json")
@@ -394,6 +420,7 @@ def _write_inputs(folder: Path, experiment: Experiment) -> None:
     if description["groups"]:
         (folder / "groups.json").write_text(json.dumps(description["groups"]) + "\n", encoding="utf-8")
     stored = {key: description[key] for key in ("backend", "groups", "options")}
+    stored["model_version"] = experiment.model_version
     stored["workload_hash"] = experiment.workload.content_hash
     stored["assumptions"] = list(experiment.assumptions)
     (folder / "experiment.json").write_text(json.dumps(stored, indent=2) + "\n", encoding="utf-8")
