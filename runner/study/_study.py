@@ -299,9 +299,9 @@ class Study(StudyLayout):
         kept = self._info(self.run_dir(run_id))
         if kept.makespan_ns != result.makespan_ns:
             raise StudyError(
-                f"The run {run_id} of {kept.created[:10]} took {kept.makespan_ns:,} ns, and the same experiment "
-                f"now takes {result.makespan_ns:,}: '{kept.backend}' answers otherwise than it did. Delete the "
-                f"old answer with 'chakrascope runs {self.path} --delete {run_id}', or use another study."
+                f"The run {run_id} of {kept.created[:10]} took {kept.makespan_ns:,} ns, and the same "
+                f"experiment now takes {result.makespan_ns:,}: '{kept.backend}' answers otherwise than it did. "
+                f"Delete the old answer with 'chakrascope runs {self.path} --delete {run_id}', or use another study."
             )
 
     def _new_info(
@@ -404,7 +404,7 @@ def _is(kind: type, value: Any) -> bool:
 
 
 def _backend_today(folder: Path, backend: str) -> str:
-    """Return the name that the model of the run in *folder* has today, which in 0.1.0 was called *backend*."""
+    """Return what the model that answered the run in *folder*, then called *backend*, is called today."""
     if backend != _PACKETS_OF_0_1:
         return backend
     stored = _read_json(folder / "experiment.json", f"The run {folder.name} has no readable experiment.json")
