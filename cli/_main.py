@@ -40,6 +40,7 @@ A training script that fails hands its own exit code through `trace` and `profil
 
 _SECTIONS = {
     "From a job to an answer": {
+        "demo": "See it work, on a captured job that ships with the package.",
         "profile": "Capture a training command, convert, simulate and explain it.",
         "trace": "Capture a training command, unchanged.",
         "doctor": "Find what is wrong with traces, graphs or backends.",
@@ -83,13 +84,15 @@ _SECTIONS = {
         "inspect": "What is in a graph, or in production logs: who holds the job up.",
         "export": "A graph for other tools.",
         "generate": "Graphs without a job: microbenchmarks, text workloads.",
+        "completion": "Completion of commands and options in your shell.",
     },
 }
 
 
 # The modules of commands that are not in one of their own name.
 _MODULES = {"export": "inspect", "studies": "workspace"}
-_NAMES = [name for section in _SECTIONS.values() for name in section]
+_TEXTS = {name: text for section in _SECTIONS.values() for name, text in section.items()}
+_NAMES = list(_TEXTS)
 
 
 class _Sections(click.Group):
@@ -109,6 +112,7 @@ class _Sections(click.Group):
         name = cmd_name.replace("-", "_")
         module = _imported(f"_{_MODULES.get(name, name)}")
         command: click.Command = getattr(module, f"{name}_command")
+        command.short_help = _TEXTS[cmd_name]
         return command
 
     def resolve_command(

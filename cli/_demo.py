@@ -1,0 +1,63 @@
+"""``chakrascope demo``: from a captured job that ships with the package to its answer, without a checkout."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from ..errors import UsageError
+from ..runner import Study, summarize
+from ..support import new_folder
+from ._convert import convert_latest, print_accounting
+from ._output import print_next
+from ._run import Target, print_runs, simulate_study
+from ._summary import print_headline
+from ._view import serve_study
+
+__all__ = ["demo_command"]
+
+# Two ranks of examples/ddp_transformer, captured on the CPU.
+_CAPTURE = Path(__file__).with_name("demo_capture")
+_NETWORK = "cpu-cluster-16"
+_BACKENDS = ("analytical-unaware", "analytical-aware")
+
+
+@click.command("demo")
+@click.option(
+    "-o",
+    "--output",
+    "study_folder",
+    type=click.Path(path_type=Path),
+    default=Path("demo-study"),
+    show_default=True,
+    help="The study folder; it must not exist.",
+)
+@click.option("--port", default=8050, show_default=True, help="Port of the viewer; 0 picks a free one.")
+@click.option("--no-view", is_flag=True, help="Print the answer, and do not open the viewer.")
+def demo_command(study_folder: Path, port: int, no_view: bool) -> None:
+    """Show what Chakrascope answers, on a captured job that ships with it.
+
+    Two ranks of a transformer with DistributedDataParallel become Chakra graphs, which are simulated on
+    sixteen nodes with two network models. Needs no torch, no compiler and no network.
+    """
+    if study_folder.exists():
+        raise UsageError(
+            f"{study_folder} exists already. Next: chakrascope view {study_folder}, or -o with another name."
+        )
+    study = Study.create(study_folder)
+    with new_folder(study.trace_dir("capture-1")) as folder:
+        for file in _CAPTURE.iterdir():
+            (folder / file.name).write_bytes(file.read_bytes())
+    workload, _ = convert_latest(study, "median")
+    print_accounting(workload)
+    target = Target(system="default", network=_NETWORK, memory=None, backends=_BACKENDS)
+    runs = simulate_study(study, target)
+    print_runs(runs, remarks=False)
+    run_id, result = runs[-1]
+    print_headline(summarize(result, study.run_workload(run_id)))
+    if no_view or find_spec("dash") is None:
+        print_next("view", study_folder)
+    else:
+        serve_study(study, "127.0.0.1", port, run_id=run_id)
