@@ -3,6 +3,8 @@
 # make test   set everything up and run every test, two at a time (JOBS=4 four at a time, JOBS=0 one; TESTS=tests/cli only these)
 # make fuzz   the tests of properties with new random examples
 # make lint / types / format   what continuous integration also checks
+# make docs   the documentation as a site that works offline, in build/site
+# make man    a man page for every command, in build/man
 # make wheels   everything a machine without internet needs to install chakrascope, in wheels/
 # make check-wheel   a wheel works by itself, in an empty environment without ns-3
 # make sanitize   the tests of the engine, its packet network and the converter under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -22,7 +24,7 @@ EMULATE_STUDY ?= emulation-study
 JOBS ?= 2
 WORKERS := -n $(JOBS) --dist loadfile
 
-.PHONY: demo emulate test fuzz lint types format clean sanitize wheels check-wheel
+.PHONY: demo emulate test fuzz lint types format clean docs man sanitize wheels check-wheel
 
 demo: .stamps/package
 	@rm -rf $(DEMO_STUDY)
@@ -54,6 +56,14 @@ format: .stamps/dev
 
 types: .stamps/dev
 	cd $(VENV) && bin/mypy --config-file ../pyproject.toml $(addprefix -p chakrascope.,errors support tracer converter runner viewer cli)
+
+# Links and anchors that lead nowhere are errors.
+docs: .stamps/dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "Open build/site/index.html"
+
+man: .stamps/dev
+	$(BIN)/python scripts/man_pages.py
 
 # For this machine's Python and processor, or those of PYTHON=...; torch is the customer's own. A wheel of ns-3 exists for x86-64 only.
 wheels: | $(BIN)/python

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -38,3 +40,17 @@ def shared() -> Path:
     if not (folder / "reference").is_dir():
         pytest.skip("the reference data beside the checkout (../shared) is absent")
     return folder
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Return one Chromium for all tests, or skip without it."""
+    api = pytest.importorskip("playwright.sync_api")
+    if not Path("/usr/bin/chromium").exists():
+        pytest.skip("no /usr/bin/chromium: install Debian's chromium package")
+    with api.sync_playwright() as play:
+        chromium = play.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"], timeout=120_000
+        )
+        yield chromium
+        chromium.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from studies import make_study
@@ -67,19 +66,6 @@ def served(study):
 
     with serving(create_app(study)) as address:
         yield address
-
-
-@pytest.fixture(scope="session")
-def browser():
-    api = pytest.importorskip("playwright.sync_api")
-    if not Path("/usr/bin/chromium").exists():
-        pytest.skip("no /usr/bin/chromium: install Debian's chromium package")
-    with api.sync_playwright() as play:
-        chromium = play.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"], timeout=120_000
-        )
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="session")
