@@ -4,33 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import pandas as pd
 from rich.markup import escape
 
-from ..converter import Workload
 from ..errors import UsageError
-from ..runner.programs import (
-    BUILTIN_PROGRAMS,
-    Inspection,
-    Program,
-    Proof,
-    builtin_program,
-    demands_of,
-    expand_workload,
-    inspect_program,
-    lower,
-    misfit,
-    prove,
-    read_program,
-    workload_of,
-    write_msccl,
-)
 from ..support import bytes_text, count_text, parse_size, write_file
 from ._output import console, format_option, print_frame, print_json, print_rows
 from ._quantities import quantity
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..runner.programs import Inspection, Program, Proof
 
 __all__ = ["algorithm_command"]
 
@@ -73,6 +60,10 @@ def inspect_command(
     *, source: str, collective: str | None, ranks: int | None, size: int, view: str, output_format: str
 ) -> None:
     """Show what PROGRAM does: steps, messages, bytes per rank and pair, what is least, and its proof."""
+    import pandas as pd
+
+    from ..runner.programs import inspect_program, prove
+
     program = _program(source, collective, ranks)
     found = inspect_program(program, size)
     if view == "traffic":
@@ -103,6 +94,8 @@ def prove_command(
     No read of what is not there yet, no overwriting of what is still needed, no deadlock, and each rank ends
     with what the collective promises. A mistake comes with the shortest run that shows it.
     """
+    from ..runner.programs import prove
+
     programs = [_program(source, collective, ranks) for source in sources]
     proofs = [prove(program) for program in programs]
     if output_format == "json":
@@ -157,6 +150,8 @@ def export_command(
     The graphs are a workload of their own, and a custom algorithm for a system file
     (all-reduce-implementation-custom). A program that is not proved is not written.
     """
+    from ..runner.programs import lower, prove, workload_of, write_msccl
+
     program = _program(source, collective, ranks)
     proof = prove(program)
     if not proof.holds:
@@ -178,6 +173,9 @@ def export_command(
 
 def _export_workload(program: Program, prefix: str, memory_bandwidth: float, output: Path) -> None:
     """Write the workload at *prefix* with the collectives that *program* fits as messages."""
+    from ..converter import Workload
+    from ..runner.programs import demands_of, expand_workload, lower, misfit
+
     workload = Workload.load(prefix)
     demands = [each for each in demands_of(workload) if each.collective == program.collective]
     fitting = {each: lower(program, each.size_bytes) for each in demands if misfit(program, each) is None}
@@ -198,6 +196,8 @@ def _export_workload(program: Program, prefix: str, memory_bandwidth: float, out
 
 def _program(source: str, collective: str | None, ranks: int | None) -> Program:
     """Return the program that the arguments mean."""
+    from ..runner.programs import BUILTIN_PROGRAMS, builtin_program, read_program
+
     if source in BUILTIN_PROGRAMS and not Path(source).exists():
         if collective is None or ranks is None:
             raise UsageError(f"'{source}' is built in: say --collective and --ranks.")
@@ -231,6 +231,8 @@ def _facts(found: Inspection, proof: Proof) -> Iterator[tuple[str, str]]:
 
 
 def _traffic(found: Inspection) -> pd.DataFrame:
+    import pandas as pd
+
     rows = [
         {
             "step": item.step,
@@ -280,6 +282,8 @@ def _plain_proof(program: Program, proof: Proof) -> dict[str, Any]:
 
 
 def _problem_table(programs: list[Program], proofs: list[Proof]) -> pd.DataFrame:
+    import pandas as pd
+
     columns = ["program", "kind", "rank", "block", "op", "message"]
     rows = [
         [program.source, problem.kind, problem.rank, problem.block, problem.op, problem.message]

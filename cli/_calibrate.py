@@ -6,26 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import pandas as pd
 
 from ..errors import ConfigError, UsageError
-from ..runner import Study
-from ..runner.calibration import (
-    Calibration,
-    Records,
-    are_gloo_records,
-    calibrate_records,
-    calibrated_network,
-    calibration_facts,
-    gloo_records,
-    measure_network,
-    picture,
-    records_of_logs,
-    records_of_study,
-)
-from ..runner.config import SystemConfig
 from ..support import (
     bandwidth_text,
     duration_text,
@@ -39,6 +24,12 @@ from ._calibrate_compute import carry_over, fit_chip
 from ._logs import are_logs
 from ._output import console, format_option, print_frame, print_json, print_next, stage
 from ._quantities import quantity
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..runner.calibration import Calibration, Records
+    from ..runner.config import SystemConfig
 
 __all__ = ["calibrate_command"]
 
@@ -132,6 +123,9 @@ def calibrate_command(
     a library needs beside its messages is kept apart, by collective and size. What could not be determined
     is said. With -o, writes a network file for --network, and a picture of fit against measurements.
     """
+    from ..runner import Study
+    from ..runner.calibration import calibrate_records, calibration_facts
+
     if output is not None and output.suffix not in (".yml", ".yaml"):
         raise UsageError(f"-o names a network YAML, and {output} does not end in .yml; choose such a name.")
     if chip is not None or compute_from is not None:
@@ -161,6 +155,8 @@ def calibrate_command(
 
 
 def _measured(place: str, system: SystemConfig, largest_bytes: int) -> Records:
+    from ..runner.calibration import measure_network
+
     if largest_bytes < _LEAST_LARGEST:
         raise UsageError("--largest must be 1KiB or more: smaller messages tell no bandwidth.")
     with stage(f"measuring over {place}"):
@@ -168,6 +164,9 @@ def _measured(place: str, system: SystemConfig, largest_bytes: int) -> Records:
 
 
 def _records(sources: Sequence[str], workload: str | None) -> Records:
+    from ..runner import Study
+    from ..runner.calibration import are_gloo_records, gloo_records, records_of_logs, records_of_study
+
     if len(sources) == 1 and Study.is_study(sources[0]):
         with stage("reading what was measured"):
             return records_of_study(Study.open(sources[0]), workload)
@@ -183,6 +182,8 @@ def _records(sources: Sequence[str], workload: str | None) -> Records:
 
 
 def _system(name: str) -> SystemConfig:
+    from ..runner.config import SystemConfig
+
     path = Path(name)
     if path.name == name and not path.suffix and not path.is_file():
         return SystemConfig.preset(name, 1)
@@ -190,6 +191,8 @@ def _system(name: str) -> SystemConfig:
 
 
 def _write(found: Calibration, output: Path) -> None:
+    from ..runner.calibration import calibrated_network, picture
+
     when = datetime.now(timezone.utc).isoformat(timespec="seconds")
     with writing(output, ConfigError):
         calibrated_network(found, output.stem, when).save(output)
@@ -197,6 +200,8 @@ def _write(found: Calibration, output: Path) -> None:
 
 
 def _points(found: Calibration) -> pd.DataFrame:
+    import pandas as pd
+
     rows = [
         {
             "dimension": point.dimension,
@@ -239,6 +244,8 @@ def _print(found: Calibration, output: Path | None) -> None:
 
 
 def _dimensions(found: Calibration) -> pd.DataFrame:
+    import pandas as pd
+
     rows = []
     for dimension in found.dimensions:
         pace, latency = dimension.fit.ns_per_byte, dimension.fit.latency_ns

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, UsageError
-from ..runner import Study
-from ..runner.calibration import calibrated_chip, compute_fits, operator_table, rescaled
-from ..runner.chips import find_chip, save_chip
 from ..support import writing
 from ._output import console, print_frame, print_next
+
+if TYPE_CHECKING:
+    from ..runner import Study
 
 __all__ = ["carry_over", "fit_chip"]
 
 
 def fit_chip(study: Study, workload: str | None, name: str, output: Path | None, output_format: str) -> None:
     """Fit the chip *name* to the operators of *study*, print it, and write it to *output* if given."""
+    import pandas as pd
+
+    from ..runner.calibration import calibrated_chip, compute_fits, operator_table
+    from ..runner.chips import find_chip, save_chip
+
     chosen = study.workload_prefix(workload).parent.name
     fits = compute_fits(operator_table(study.workload(chosen)))
     chip, notes = calibrated_chip(find_chip(name), fits, f"the workload {chosen}")
@@ -51,6 +55,9 @@ def _plain(share: object) -> float:
 
 def carry_over(study: Study, workload: str | None, other_folder: str) -> None:
     """Add to *study* its workload with the compute times that *other_folder*'s operators tell."""
+    from ..runner import Study
+    from ..runner.calibration import rescaled
+
     if Path(other_folder).resolve() == study.path.resolve():
         raise UsageError("--compute-from names another study: one captured on the chip to carry over to.")
     chosen = study.workload_prefix(workload).parent.name

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
-
-from ..converter import Finding
-from ..runner import Experiment, check_setup, communication_of
-from ..runner.analysis import duration_estimate, estimate_s, load_of
 from ._doctor import FINDING_COLUMNS, print_findings
 from ._output import console, print_frame, print_json
+
+if TYPE_CHECKING:
+    from ..converter import Finding
+    from ..runner import Experiment
 
 __all__ = ["print_check"]
 
@@ -20,6 +20,11 @@ def print_check(prefix: Path, experiments: list[Experiment], output_format: str)
 
     *experiments* simulate the workload at *prefix*, one a backend.
     """
+    import pandas as pd
+
+    from ..runner import check_setup, communication_of
+    from ..runner.analysis import duration_estimate, estimate_s, load_of
+
     workload, load = communication_of(prefix), load_of(prefix)
     findings: dict[Finding, None] = {}
     seconds: dict[str, float] = {}

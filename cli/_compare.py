@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import pandas as pd
 
 from ..errors import UsageError
-from ..runner import Comparison, Study, compare, measured_result
-from ..runner.analysis import TIME_FORMULA
-from ..runner.study import run_name
 from ..support import new_file
 from ._output import console, error_console, format_option, print_frame, print_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..runner import Comparison, Study
 
 __all__ = ["compare_command"]
 
@@ -73,6 +75,9 @@ def compare_command(
     In total, by rank, node, collective and message (of backends that simulate messages), how the errors are
     distributed, and where the critical paths diverge. Nodes are aligned by their ids.
     """
+    from ..runner import Study
+    from ..runner.analysis import TIME_FORMULA
+
     comparison = _comparison(Study.open(study_folder), run_ids, measured=measured)
     if folder is not None:
         _write(comparison, folder)
@@ -93,6 +98,9 @@ def compare_command(
 
 
 def _comparison(study: Study, run_ids: tuple[str, ...], *, measured: bool) -> Comparison:
+    from ..runner import compare, measured_result
+    from ..runner.study import run_name
+
     chosen = run_ids or _comparable(study, at_least=1 if measured else 2)
     infos = [study.run_info(run_id) for run_id in chosen]
     if len({info.workload for info in infos}) > 1:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 from rich.markup import escape
 
-from ..converter import Workload, convert, convert_files, convert_logs
-from ..converter.building import profiler_overhead
-from ..converter.readers.logs import which_logs
 from ..errors import UsageError
 from ..support import count_text
 from ._output import console, counter, print_next, print_rows, stage
+
+if TYPE_CHECKING:
+    from ..converter import Workload
 
 if TYPE_CHECKING:
     from ..runner import Study
@@ -38,13 +38,15 @@ def parse_step(context: click.Context, parameter: click.Parameter, text: str) ->
 
 def _study_type() -> type[Study]:
     """Import late: what simulates takes longer to import than a rank to convert."""
-    from ..runner import Study  # noqa: PLC0415
+    from ..runner import Study
 
     return Study
 
 
 def convert_latest(study: Study, step: Step, *, rescale_host: bool = False) -> tuple[Workload, Path]:
     """Convert the newest trace set of *study*; return the workload and the PREFIX it is kept at there."""
+    from ..converter import convert
+
     trace_dir = study.latest_trace_set()
     with stage(f"converted {trace_dir.name} to Chakra graphs") as status:
         workload = convert(
@@ -61,6 +63,8 @@ def convert_foreign(
 
     Returns the workload and the PREFIX of its files.
     """
+    from ..converter import convert_files
+
     with stage("converted to Chakra graphs") as status:
         workload = convert_files(
             files["host"],
@@ -78,6 +82,8 @@ def convert_production_logs(
     study_folder: Path | None, logs: Sequence[str], prefix: str | None, options: dict[str, bool]
 ) -> tuple[Workload, Path]:
     """Convert production *logs*; arguments and results are those of `convert_foreign`."""
+    from ..converter import convert_logs
+
     with stage("converted the logs to Chakra graphs"):
         workload = convert_logs(logs, prefix, **options)
     return workload, _kept(workload, study_folder, prefix)
@@ -93,6 +99,8 @@ def _kept(workload: Workload, study_folder: Path | None, prefix: str | None) -> 
 
 def print_accounting(workload: Workload) -> None:
     """Say how much of each rank's measured step the graph explains, and what the profiler did to it."""
+    from ..converter.building import profiler_overhead
+
     accounting = workload.metadata.get("accounting", {})
     if accounting:
         rows = [{"rank": int(rank), **figures} for rank, figures in accounting.items()]
@@ -108,6 +116,8 @@ def _assumptions(workload: Workload) -> list[str]:
 
 def _study_and_logs(targets: Sequence[str], prefix: str | None) -> tuple[Path | None, Sequence[str]]:
     """Return the study and the logs: with a PREFIX all *targets* are logs, else the first is the study."""
+    from ..converter.readers.logs import which_logs
+
     if prefix is not None:
         if targets and _study_type().is_study(targets[0]):
             raise UsageError("Give a STUDY to keep the graphs in, or -o PREFIX for files of their own.")

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from ..converter import Workload
 from ..errors import BackendError
-from ..runner import Result, critical_path, summarize
-from ..runner.analysis import RUN_BREAKDOWNS, why_no_links
+from ..runner.analysis import RUN_BREAKDOWNS
 from ..support import count_text
 from ._output import console, format_option, print_frame
 from ._studies import of_a_run, open_run
 from ._summary import print_headline
+
+if TYPE_CHECKING:
+    from ..converter import Workload
+    from ..runner import Result
 
 __all__ = ["critical_path_command", "print_critical_path"]
 
 
 def print_critical_path(result: Result, workload: Workload, *, segments: int = 8) -> None:
     """Print the one-sentence answer, the breakdown by kind and the longest segments."""
+    from ..runner import critical_path, summarize
+
     path = critical_path(result, workload)
     print_headline(summarize(result, workload))
     print_frame(path.breakdown("kind"), "table", title="Critical path by kind")
@@ -41,6 +46,8 @@ def print_critical_path(result: Result, workload: Workload, *, segments: int = 8
 @format_option
 def critical_path_command(study_folder: Path, run_id: str | None, by: str | None, output_format: str) -> None:
     """Print the critical path across ranks of a run of STUDY; its segments sum to the step exactly."""
+    from ..runner.analysis import why_no_links
+
     run = open_run(study_folder, run_id)
     if by == "link" and why_no_links(run.result):
         raise BackendError(why_no_links(run.result))

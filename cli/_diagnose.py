@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..runner.analysis import Anomaly, Diagnosis
 from ..support import duration_text, share_text
 from ._output import console, format_option, print_frame, print_json, print_next, print_rows
 from ._studies import of_a_run, open_run
+
+if TYPE_CHECKING:
+    from ..runner.analysis import Anomaly, Diagnosis
 
 __all__ = ["diagnose_command"]
 

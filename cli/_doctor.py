@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import pandas as pd
 from rich.markup import escape
 
-from ..converter import Finding, doctor
-from ..runner import Study, backend_report, check_study
 from ._output import console, format_option, print_frame
+
+if TYPE_CHECKING:
+    from ..converter import Finding
 
 __all__ = ["FINDING_COLUMNS", "doctor_command", "print_findings"]
 
@@ -28,6 +29,11 @@ def doctor_command(target: str, output_format: str) -> int:
     file, a folder, an archive, or a pattern with {rank}. `chakrascope doctor backends` lists the usable
     simulators.
     """
+    import pandas as pd
+
+    from ..converter import doctor
+    from ..runner import Study, backend_report, check_study
+
     if target == "backends" and not Path(target).exists():
         print_frame(pd.DataFrame(backend_report()), output_format, title="Backends")
         return 0

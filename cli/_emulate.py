@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import pandas as pd
 
 from ..errors import UsageError
-from ..runner import Result, Study
-from ..runner.emulation import what_namespaces_lack
 from ..support import count_text, duration_text, share_text
 from ._output import console, error_console, format_option, print_frame, print_json, print_next, stage
 from ._run import Target, choose_network, print_runs, simulate
+
+if TYPE_CHECKING:
+    from ..runner import Result, Study
 
 __all__ = ["emulate_command"]
 
@@ -75,6 +76,8 @@ def emulate_command(
     Compute is waited out, and collectives go out as the messages that a simulation would carry: on --hosts,
     on --namespaces of this machine, or else over its loopback.
     """
+    from ..runner import Study
+
     common = {"transport": transport, "repeat": repeat, "limit": limit}
     shaped = {"link": link, "nics": nics}
     place = _place(hosts, namespaces, shaped, slow, common)
@@ -124,6 +127,8 @@ def _place(
     common: dict[str, str | int | None],
 ) -> str:
     """Return what the options name, as the backend's name does; raises `UsageError` if they do not agree."""
+    from ..runner.emulation import what_namespaces_lack
+
     options = [f"{key}={value}" for key, value in common.items() if value is not None]
     if hosts is not None:
         if namespaces is not None or slow or any(value is not None for value in shaped.values()):
@@ -163,6 +168,8 @@ def _print(results: list[Result], runs: list[tuple[str, Result]], output_format:
 
 def _print_measured(result: Result) -> None:
     """Print where it ran, how the repetitions agree, and how well the clocks do."""
+    import pandas as pd
+
     facts = result.provenance["emulation"]
     hosts = facts["hosts"]
     rows = [

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from ..errors import BackendUnavailable
-from ..runner.emulation import join, parse_address, read_token
 from ..support import parse_duration
 from ._output import console
 
@@ -33,6 +32,8 @@ def emulate_agent_command(
 
     It obeys who knows the token, and runs nothing but the workload that it is sent.
     """
+    from ..runner.emulation import join, parse_address, read_token
+
     place = parse_address(address, "--join")
     token = read_token(token_file)
     host = name or socket.gethostname()

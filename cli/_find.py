@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from ..runner.analysis import found_nodes
 from ._output import format_option, print_frame
 from ._studies import of_a_run, open_run
 
@@ -20,6 +19,8 @@ __all__ = ["find_command"]
 @format_option
 def find_command(study_folder: Path, run_id: str | None, text: str, count: int, output_format: str) -> None:
     """List the longest nodes of a run of STUDY with TEXT in their name, operator or module, or as id."""
+    from ..runner.analysis import found_nodes
+
     run = open_run(study_folder, run_id)
     found = found_nodes(run.nodes, run.words, text, count)
     shown = found.drop(columns="kind") if output_format == "table" else found

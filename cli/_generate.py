@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from ..converter import MICROBENCHMARKS, microbenchmark, read_text_workload
 from ..errors import UsageError
 from ..support import count_text, parse_duration, parse_size
+from ._late_choice import LateChoice
 from ._output import console, print_next
 from ._quantities import quantity
 
@@ -22,8 +22,14 @@ def _whole_ns(text: str) -> int:
     return int(exact)
 
 
+def _patterns() -> list[str]:
+    from ..converter import MICROBENCHMARKS
+
+    return [*MICROBENCHMARKS, "text"]
+
+
 @click.command("generate")
-@click.argument("pattern", type=click.Choice([*MICROBENCHMARKS, "text"]))
+@click.argument("pattern", type=LateChoice(_patterns))
 @click.option(
     "-o", "--output", "prefix", required=True, metavar="PREFIX", help="PREFIX.{rank}.et are written."
 )
@@ -63,6 +69,8 @@ def generate_command(
     model_group: int | None,
 ) -> None:
     """Write a microbenchmark, or an ASTRA-sim 1.0 text workload (`text --file F`), as Chakra graphs."""
+    from ..converter import microbenchmark, read_text_workload
+
     if (pattern == "text") != (text is not None):
         raise UsageError("--file goes with the pattern 'text' and with no other.")
     if text is None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
-from ..runner.analysis import EDGE_LABELS, FEW_HOPS, FOLDS, MOST_HOPS, graph_tables, longest_segment
+from ..runner.analysis import FEW_HOPS, FOLDS, MOST_HOPS
+from ._late_choice import LateChoice
 from ._output import format_option, print_frame, print_json
 from ._studies import of_a_run, open_run
 
@@ -16,7 +17,13 @@ __all__ = ["graph_command"]
 
 # What does not fit on a terminal beside the rest.
 _WIDE = ("start_ns", "kind", "hops", "band")
-_KINDS = {label.replace(" ", "-"): kind for kind, label in EDGE_LABELS.items()}
+
+
+def _kinds() -> dict[str, int]:
+    """Return the kinds of edges by the names that a command line has for them."""
+    from ..runner.analysis import EDGE_LABELS
+
+    return {label.replace(" ", "-"): kind for kind, label in EDGE_LABELS.items()}
 
 
 @click.command("graph")
@@ -43,7 +50,7 @@ _KINDS = {label.replace(" ", "-"): kind for kind, label in EDGE_LABELS.items()}
     "--edge",
     "edges",
     multiple=True,
-    type=click.Choice(list(_KINDS)),
+    type=LateChoice(_kinds),
     help="Follow only these edges; may be repeated.",
 )
 @click.option(
@@ -63,6 +70,8 @@ def graph_command(
     output_format: str,
 ) -> None:
     """Show what a node of a run of STUDY waits for, what waits for it, and why; or fold the graph."""
+    from ..runner.analysis import graph_tables, longest_segment
+
     run = open_run(study_folder, run_id)
     longest_rank, longest_node = longest_segment(run.path)
     rank = longest_rank if rank is None else rank
@@ -75,7 +84,8 @@ def graph_command(
             f"{asked[:1].upper()}{asked[1:]}. Next: `chakrascope find {study_folder} TEXT "
             f"--run {run.info.id}` lists nodes with their ids."
         )
-    kinds = [_KINDS[name] for name in edges] or list(_KINDS.values())
+    known = _kinds()
+    kinds = [known[name] for name in edges] or list(known.values())
     tables = graph_tables(run, rank, -1 if node is None else node, fold=fold, hops=hops, kinds=kinds)
     if view is None and output_format == "json":
         print_json({name: json.loads(table.to_json(orient="records")) for name, table in tables.items()})

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.markup import escape
 
 from ..errors import StudyError, WorkloadError, did_you_mean
-from ..runner import ImportItem, find_items
-from ..runner.study import check_item, import_item, item_table, proposed_name
 from ._doctor import print_findings
 from ._output import console, counter, format_option, print_frame, print_next, stage
 from ._study import new_study
+
+if TYPE_CHECKING:
+    from ..runner import ImportItem
 
 __all__ = ["import_command"]
 
@@ -33,6 +35,9 @@ def import_command(
     at most four folders deep. WHAT is an entry of the list's first column. STUDY is created if it does
     not exist.
     """
+    from ..runner import find_items
+    from ..runner.study import check_item, import_item, proposed_name
+
     items = find_items(folder)
     if place is None:
         _print_items(items, study_folder, folder, output_format)
@@ -52,6 +57,8 @@ def import_command(
 
 
 def _print_items(items: list[ImportItem], study_folder: Path, folder: Path, output_format: str) -> None:
+    from ..runner.study import item_table
+
     table = item_table(items)
     if output_format != "table":
         print_frame(table, output_format)

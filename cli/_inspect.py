@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import pandas as pd
 
-from ..converter import (
-    EXPORT_FORMATS,
-    Finding,
-    Workload,
-    export_graph,
-    inspect_node,
-    inspect_workload,
-    load_workload,
-)
 from ..errors import UsageError
-from ..runner import Study
 from ..support import ranks_text
 from ._doctor import print_findings
+from ._late_choice import LateChoice
 from ._logs import LOG_VIEWS, are_logs, print_logs
 from ._output import console, format_option, print_frame, print_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..converter import Workload
 
 __all__ = ["export_command", "inspect_command"]
 
@@ -32,6 +27,9 @@ _MOST_COLUMNS = 2
 
 def open_workload(target: str) -> Workload:
     """Return the workload of a study, or of ``PREFIX.<rank>.et`` files, or of one such file."""
+    from ..converter import Workload, load_workload
+    from ..runner import Study
+
     if Study.is_study(target):
         return Workload.load(Study.open(target).workload_prefix())
     return load_workload(target)
@@ -55,6 +53,8 @@ def inspect_command(
     Of production logs (PyTorch's flight recorder, NCCL Inspector, torchcomms' ClogHook; files, folders or
     archives): who hangs, who comes last and by how much, and how fast the collectives were.
     """
+    from ..converter import inspect_node, inspect_workload
+
     if are_logs(targets):
         if node is not None:
             raise UsageError("--node shows a node of a workload. Convert the logs first.")
@@ -76,6 +76,10 @@ def inspect_command(
 
 
 def _print_workload(facts: dict[str, Any], output_format: str) -> None:
+    import pandas as pd
+
+    from ..converter import Finding
+
     figures = {rank: _figures(found) for rank, found in facts["ranks"].items()}
     if output_format == "csv":
         rows = [pd.Series(found, name=f"rank {rank}") for rank, found in figures.items()]
@@ -101,6 +105,8 @@ def _figures(found: dict[str, Any]) -> dict[str, int]:
 
 def _folded(programs: Mapping[str, Any], figures: Mapping[str, Mapping[str, int]]) -> pd.DataFrame:
     """Return a column for the ranks with the same figures; what is least and most where these are many."""
+    import pandas as pd
+
     names = list(dict.fromkeys(name for found in figures.values() for name in found))
     alike: dict[tuple[int, ...], list[int]] = {}
     for program, found in figures.items():
@@ -126,13 +132,19 @@ def _whose(values: Sequence[int], value: int, ranks: Sequence[Sequence[int]]) ->
     return ranks_text(having, most=1)
 
 
+def _formats() -> Iterable[str]:
+    from ..converter import EXPORT_FORMATS
+
+    return EXPORT_FORMATS
+
+
 @click.command("export")
 @click.argument("target", metavar="STUDY|PREFIX|FILE.et")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The file to write.")
 @click.option(
     "--as",
     "file_format",
-    type=click.Choice(list(EXPORT_FORMATS)),
+    type=LateChoice(_formats),
     help="[default: what the file's name says]",
 )
 @click.option("--rank", default=0, show_default=True, help="The rank, where the format holds one.")
@@ -141,6 +153,8 @@ def export_command(target: str, output: Path, file_format: str | None, rank: int
 
     Parquet holds the nodes of all ranks, or their edges (FILE.edges.parquet).
     """
+    from ..converter import export_graph
+
     by_name = {".json": "json", ".graphml": "graphml", ".dot": "dot", ".gv": "dot", ".parquet": "parquet"}
     chosen = file_format or by_name.get(output.suffix)
     if file_format is None and output.name.endswith(".edges.parquet"):

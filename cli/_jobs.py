@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import pandas as pd
 
-from ..runner import JobStore, Study
 from ._output import console, format_option, print_frame
 
 __all__ = ["jobs_command"]
@@ -25,6 +23,10 @@ def jobs_command(
     *, study_folder: Path, log_of: int | None, cancel: int | None, resume: bool, output_format: str
 ) -> None:
     """List the background jobs of STUDY, started by `chakrascope run --queue` or the viewer."""
+    import pandas as pd
+
+    from ..runner import JobStore, Study
+
     store = JobStore(Study.open(study_folder))
     if log_of is not None:
         console.print(store.log(log_of), markup=False, end="")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import pandas as pd
 
 from ..errors import BackendError
-from ..runner.analysis import TABLES
 from ._output import format_option, print_frame
 from ._studies import of_a_run, open_run
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["links_command"]
 
@@ -50,6 +52,8 @@ _OF_PACKETS = ("over-time", "flows", "packets")
 @format_option
 def links_command(study_folder: Path, run_id: str | None, view: str, of: str, output_format: str) -> None:
     """List the links of a run of STUDY, the busiest first: bytes, busy time, waiting messages."""
+    from ..runner.analysis import TABLES
+
     run = open_run(study_folder, run_id)
     table = TABLES[_VIEWS[view] or _TRAFFIC[of]](run)
     end_to_end = view == "traffic" and of == "end-to-end"

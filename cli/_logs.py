@@ -4,27 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from ..converter import Finding, match_logs, read_logs
-from ..converter.checks import check_matched
-from ..converter.linking import MatchedLogs
-from ..converter.readers import kind_of
-from ..converter.readers.logs import which_logs
 from ..errors import UsageError
-from ..runner.analysis import logged_speeds, logged_stragglers, logged_table, straggler_texts
 from ._doctor import print_findings
 from ._output import console, print_frame, print_json, print_next
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..converter import Finding
+    from ..converter.linking import MatchedLogs
+
 __all__ = ["LOG_VIEWS", "are_logs", "print_logs"]
 
-LOG_VIEWS: dict[str, Callable[[MatchedLogs], pd.DataFrame]] = {
-    "stragglers": logged_stragglers,
-    "collectives": logged_table,
-    "speeds": logged_speeds,
-}
+LOG_VIEWS = ("stragglers", "collectives", "speeds")
 _TITLES = {
     "stragglers": "Who comes last",
     "collectives": "Collectives",
@@ -60,20 +54,33 @@ _PLAIN = {
 
 def are_logs(targets: Sequence[str]) -> bool:
     """Return whether *targets* are production logs, or an archive, in which there may be some."""
+    from ..converter.readers import kind_of
+    from ..converter.readers.logs import which_logs
+
     path = Path(targets[0])
     return which_logs(path) is not None or (path.is_file() and kind_of(path) == "archive")
 
 
+def _views() -> dict[str, Callable[[MatchedLogs], pd.DataFrame]]:
+    """Return what makes the table of each of `LOG_VIEWS`."""
+    from ..runner.analysis import logged_speeds, logged_stragglers, logged_table
+
+    return dict(zip(LOG_VIEWS, (logged_stragglers, logged_table, logged_speeds), strict=True))
+
+
 def print_logs(targets: Sequence[str], show: str | None, output_format: str) -> None:
     """Print what the logs at *targets* tell, all of it or the table *show*."""
+    from ..converter import match_logs, read_logs
+    from ..converter.checks import check_matched
+
     matched = match_logs(read_logs(targets))
     findings = check_matched(matched)
     if output_format == "csv" and show is None:
         raise UsageError(f"CSV holds one table. Add --show {', '.join(LOG_VIEWS)}.")
     if show is not None and output_format != "table":
-        print_frame(LOG_VIEWS[show](matched), output_format)
+        print_frame(_views()[show](matched), output_format)
     elif output_format == "json":
-        tables = {name: table(matched).to_dict("records") for name, table in LOG_VIEWS.items()}
+        tables = {name: table(matched).to_dict("records") for name, table in _views().items()}
         print_json({**_facts(matched), "findings": [found.to_dict() for found in findings], **tables})
     else:
         _print_for_people(matched, findings, targets[0], show)
@@ -103,12 +110,14 @@ def _facts(matched: MatchedLogs) -> dict[str, Any]:
 def _print_for_people(
     matched: MatchedLogs, findings: Sequence[Finding], place: str, show: str | None
 ) -> None:
+    from ..runner.analysis import logged_stragglers, straggler_texts
+
     print_findings(findings, place)
     stragglers = logged_stragglers(matched)
     if show in (None, "stragglers"):
         for text in straggler_texts(stragglers):
             console.print(text, markup=False, soft_wrap=True)
-    for name, table in LOG_VIEWS.items():
+    for name, table in _views().items():
         if show not in (None, name):
             continue
         rows = table(matched).drop(columns=_NARROW[name]).rename(columns=_PLAIN)

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import pandas as pd
 from rich.markup import escape
 
 from ..errors import UsageError
-from ..runner import NetworkConfig
-from ..runner.backends import NETWORK_FORMATS, write_network
-from ..runner.config import NetworkFacts, network_facts, network_wires
 from ..support import bandwidth_text, count_text, duration_text
+from ._late_choice import LateChoice
 from ._network_options import network_changes
 from ._output import console, format_option, print_frame, print_json, print_rows
 from ._run import choose_network
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..runner import NetworkConfig
+    from ..runner.config import NetworkFacts
+
 __all__ = ["network_command"]
+
+
+def _formats() -> Iterable[str]:
+    from ..runner.backends import NETWORK_FORMATS
+
+    return NETWORK_FORMATS
 
 
 @click.command("network")
@@ -31,7 +40,7 @@ __all__ = ["network_command"]
 @click.option(
     "--as",
     "kind",
-    type=click.Choice(NETWORK_FORMATS),
+    type=LateChoice(_formats),
     help="Write it for ASTRA-sim's ns-3 or HTSim, or as our YAML; needs -o.",
 )
 @click.option("-o", "--output", "folder", type=click.Path(path_type=Path), help="Folder to write into.")
@@ -52,6 +61,10 @@ def network_command(
     Ranks, switches by tier, links, the longest way between two ranks, the bandwidth between two halves of
     the ranks, and everything that was taken for granted. With --as and -o, write it for another simulator.
     """
+    from ..runner import NetworkConfig
+    from ..runner.backends import write_network
+    from ..runner.config import network_facts
+
     if (kind is None) != (folder is None):
         raise UsageError("--as says what to write and -o where: give both.")
     found = choose_network(source, logical, link_default, failed)
@@ -72,6 +85,10 @@ def network_command(
 
 
 def _link_table(network: NetworkConfig) -> pd.DataFrame:
+    import pandas as pd
+
+    from ..runner.config import network_wires
+
     wires, names = network_wires(network)
     rows = [
         {
@@ -89,6 +106,8 @@ def _link_table(network: NetworkConfig) -> pd.DataFrame:
 
 
 def _print_facts(network: NetworkConfig, facts: NetworkFacts, output_format: str) -> None:
+    import pandas as pd
+
     if output_format == "json":
         own = {"name": network.name, "dimensions": _shape(network), "logical": network.logical}
         print_json(own | asdict(facts) | {"assumptions": network.remarks})

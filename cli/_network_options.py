@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import click
 
 from ..errors import ConfigError, UsageError
-from ..runner.config import failure_of_text
 from ..support import parse_bandwidth, parse_duration
 
 __all__ = ["failed_links", "link_defaults", "network_changes"]
@@ -45,6 +44,8 @@ def network_changes(command: Command) -> Command:
 
 def failed_links(texts: Sequence[str]) -> list[dict[str, Any]]:
     """Return the failures that the options *texts* name, as a network YAML has them."""
+    from ..runner.config import failure_of_text
+
     try:
         return [failure_of_text(text) for text in texts]
     except ConfigError as error:

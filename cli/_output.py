@@ -96,7 +96,7 @@ def print_frame(
     if output_format == "json":
         print_json(json.loads(frame.to_json(orient="records", double_precision=15)))
     elif output_format == "csv":
-        from ..runner.analysis import csv_text  # noqa: PLC0415  half of the libraries, for few commands
+        from ..runner.analysis import csv_text
 
         sys.stdout.write(csv_text(frame))
     elif frame.empty:
@@ -111,6 +111,9 @@ def print_frame(
 
 def print_rows(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
     """Print a table of plain rows, which all have the keys of the first, for people."""
+    if not rows:
+        console.print(f"{title}: none" if title else "none")
+        return
     columns = {name: isinstance(value, (int, float)) for name, value in rows[0].items()}
     _print_table(columns, (row.values() for row in rows), title)
 

@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..converter.generate.models import AXES, RECOMPUTATIONS, SCHEDULES, Plan, find_model
 from ..errors import UsageError
-from ..runner import NetworkConfig, Study
-from ..runner.chips import Chip, find_chip
-from ..runner.prediction import Prediction, Setting, predict, software_of
 from ..support import bytes_text, count_text, duration_text, parse_number, share_text
 from ._network_options import network_changes
 from ._output import clock, console, print_json, print_next, print_rows, stage
 from ._predict_script import ScriptJob, predict_script
 from ._quantities import quantity
 from ._run import choose_network
+
+if TYPE_CHECKING:
+    from ..converter.generate.models import Plan
+    from ..runner import Study
+    from ..runner.chips import Chip
+    from ..runner.prediction import Prediction
 
 __all__ = ["plan_of", "plan_options", "predict_command"]
 
@@ -46,6 +48,8 @@ def _degree(name: str, help_text: str, default: int | None = 1) -> Callable[[Com
 
 def plan_options(command: Command) -> Command:
     """Add the options that say how a model is trained, which `plan_of` reads."""
+    from ..converter.generate.models import AXES, RECOMPUTATIONS, SCHEDULES
+
     for decorate in reversed((
         _degree("tp", "Tensor parallelism."),
         _degree("pp", "Pipeline stages."),
@@ -72,6 +76,9 @@ def plan_options(command: Command) -> Command:
 
 def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None) -> tuple[Plan, str]:
     """Return the plan of the options *given* on so many *ranks* of *chip*, and whose costs it has."""
+    from ..converter.generate.models import AXES, Plan
+    from ..runner.prediction import software_of
+
     placement = tuple(str(given["placement"]).split("-"))
     if sorted(placement) != sorted(AXES):
         raise UsageError(f"--placement must name {', '.join(AXES)} once each, such as {'-'.join(AXES)}.")
@@ -154,6 +161,11 @@ def predict_command(
     Or from your own script, which is run as it stands with tensors that have no values. Nothing is
     downloaded. What was measured, and how far off such predictions were, is in docs/predictions.md.
     """
+    from ..converter.generate.models import find_model
+    from ..runner import NetworkConfig, Study
+    from ..runner.chips import find_chip
+    from ..runner.prediction import Setting, predict
+
     chip = find_chip(chip_name)
     chosen = choose_network(network, None, link_default, failed)
     cluster = chosen if isinstance(chosen, NetworkConfig) else NetworkConfig.find(str(chosen))

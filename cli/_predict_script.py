@@ -6,15 +6,16 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..converter import script_workload
 from ..errors import UsageError
-from ..runner import NetworkConfig, Study
-from ..runner.chips import Chip
-from ..runner.prediction import RecordedPrediction, predict_recorded
 from ..support import bytes_text, duration_text, share_text
-from ..tracer import record_script
 from ._output import clock, console, print_json, print_next, stage
+
+if TYPE_CHECKING:
+    from ..runner import NetworkConfig
+    from ..runner.chips import Chip
+    from ..runner.prediction import RecordedPrediction
 
 __all__ = ["ScriptJob", "predict_script"]
 
@@ -41,6 +42,11 @@ def predict_script(
     output_format: str,
 ) -> None:
     """Record the script, simulate its step and print it; keep it in the study if there is one."""
+    from ..converter import script_workload
+    from ..runner import Study
+    from ..runner.prediction import predict_recorded
+    from ..tracer import record_script
+
     world, mesh = job.world or network.num_ranks, _mesh(job.mesh)
     study = None if study_folder is None else Study.create(study_folder)
     script = Path(job.command[0]).stem

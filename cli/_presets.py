@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import pandas as pd
 
 from ..errors import UsageError, did_you_mean
-from ..runner import MemoryConfig, NetworkConfig, SystemConfig, list_presets
-from ..runner.config import preset_path
 from ._output import console, format_option, print_frame
+
+if TYPE_CHECKING:
+    from ..runner import NetworkConfig
 
 __all__ = ["presets_command"]
 
@@ -25,6 +25,10 @@ def presets_command(*, name: str | None, output_format: str) -> None:
 
     A preset's name works wherever a configuration file does: --network dgx-a100-8.
     """
+    import pandas as pd
+
+    from ..runner import list_presets
+
     if name is not None:
         click.echo(_file_of(name), nl=False)
         return
@@ -41,6 +45,9 @@ def presets_command(*, name: str | None, output_format: str) -> None:
 
 def _file_of(name: str) -> str:
     """Return the text of the preset's file; raises `UsageError` if no kind has one of that name."""
+    from ..runner import list_presets
+    from ..runner.config import preset_path
+
     for kind in _TITLES:
         if name in list_presets(kind):
             return preset_path(kind, name).read_text(encoding="utf-8")
@@ -50,6 +57,8 @@ def _file_of(name: str) -> str:
 
 def _figures(kind: str, name: str) -> dict[str, Any]:
     """Return what distinguishes the preset from the others of its *kind*."""
+    from ..runner import MemoryConfig, NetworkConfig, SystemConfig
+
     if kind == "network":
         network = NetworkConfig.preset(name)
         shape = zip(network.topology, network.npus_count, strict=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
-from ..runner import Study
 from ._convert import convert_latest, print_accounting
 from ._critical_path import print_critical_path
 from ._output import console, print_next
@@ -41,6 +40,8 @@ def profile_command(
 
     Without --network the captured step is replayed as measured.
     """
+    from ..runner import Study
+
     if network is None and backends:
         raise UsageError("--backend needs a --network; `chakrascope presets` lists the presets.")
     cluster = choose_network(network, logical, link_default, failed)

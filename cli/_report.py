@@ -6,8 +6,6 @@ from pathlib import Path
 
 import click
 
-from ..runner import Study
-from ..viewer import write_report
 from ._output import console
 
 __all__ = ["report_command"]
@@ -21,4 +19,7 @@ __all__ = ["report_command"]
 )
 def report_command(study_folder: Path, run_id: str | None, output: Path) -> None:
     """Write the answer for a run of STUDY into one HTML file that needs no server and no network."""
+    from ..runner import Study
+    from ..viewer import write_report
+
     console.print(f"Wrote {write_report(Study.open(study_folder), run_id, output)}")

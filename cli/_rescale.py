@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.markup import escape
 
-from ..converter import Workload
-from ..converter.generate.rescaling import with_chip, with_data_parallelism, with_layers, with_micro_batches
 from ..errors import UsageError, did_you_mean
-from ..runner import Study
-from ..runner.config import SystemConfig, list_presets
 from ..support import count_text
 from ._output import console, print_next
+
+if TYPE_CHECKING:
+    from ..converter import Workload
 
 __all__ = ["rescale_command"]
 
@@ -50,6 +50,10 @@ def rescale_command(
     Only what a capture shows is done: more replicas, more micro-batches of a 1F1B pipeline, more equal
     layers, another chip's peaks.
     """
+    from ..converter import Workload
+    from ..converter.generate.rescaling import with_data_parallelism, with_layers, with_micro_batches
+    from ..runner import Study
+
     _refuse(pp, tp)
     study = Study.open(study_folder)
     prefix = study.workload_prefix(name)
@@ -93,6 +97,9 @@ def _refuse(pp: int | None, tp: int | None) -> None:
 
 
 def _on_chip(workload: Workload, chip: str) -> Workload:
+    from ..converter.generate.rescaling import with_chip
+    from ..runner.config import SystemConfig, list_presets
+
     known = {preset.removeprefix(_CHIPS): preset for preset in list_presets("system") if _CHIPS in preset}
     if chip not in known:
         raise UsageError(f"There is no chip '{chip}'{did_you_mean(chip, known)}")

@@ -6,21 +6,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-import pandas as pd
 from rich.markup import escape
 
 from ..errors import UsageError
-from ..runner import Experiment, JobStore, NetworkConfig, Result, Study, get_backend, prepare
-from ..runner.backends import warm_up
-from ..runner.config import read_failures
 from ..support import count_text, duration_text
 from ._check import print_check
 from ._network_options import failed_links, link_defaults, network_changes
 from ._output import clock, console, format_option, print_frame, print_json, print_next, stage
 from ._study import new_study
+
+if TYPE_CHECKING:
+    from ..runner import Experiment, NetworkConfig, Result, Study
 
 __all__ = ["Target", "choose_network", "default_backends", "run_command", "simulate_study", "target_options"]
 
@@ -48,6 +47,8 @@ class Target:
 
     def experiments(self, workload: str | Path, groups: str | None = None) -> Iterator[Experiment]:
         """Yield the experiment of the workload with PREFIX *workload* on each backend."""
+        from ..runner import prepare
+
         for backend in self.backends:
             yield prepare(workload, self.system, self.network, self.memory, groups, backend, **self.options)
 
@@ -106,6 +107,8 @@ def choose_network(
     network: str | None, logical: str | None, link_default: Sequence[str] = (), failed: Sequence[str] = ()
 ) -> NetworkConfig | str | None:
     """Return what the options name; with a logical topology, the config.txt arranged by it."""
+    from ..runner import NetworkConfig
+
     if failed:
         return _with_failures(choose_network(network, logical, link_default), failed)
     if link_default:
@@ -125,6 +128,9 @@ def choose_network(
 
 def _with_failures(network: NetworkConfig | str | None, failed: Sequence[str]) -> NetworkConfig:
     """Return *network* with the links that *failed* names down or slow, beside those of its file."""
+    from ..runner import NetworkConfig
+    from ..runner.config import read_failures
+
     if network is None:
         raise UsageError("--fail needs a --network, whose links can fail.")
     loaded = network if isinstance(network, NetworkConfig) else NetworkConfig.find(network)
@@ -136,6 +142,9 @@ def simulate(
     experiments: Iterable[Experiment], backends: Sequence[str] = ()
 ) -> Iterator[tuple[Experiment, Result]]:
     """Yield each experiment with its result; what the later of *backends* compile, they begin to at once."""
+    from ..runner import get_backend
+    from ..runner.backends import warm_up
+
     for number, experiment in enumerate(experiments):
         if number == 0:
             warm_up(backends[1:], experiment.network)
@@ -158,6 +167,8 @@ def simulate_study(study: Study, target: Target, workload: Path | None = None) -
 
 def submit_study(study: Study, target: Target, workload: Path | None = None) -> None:
     """Leave the simulations to jobs of *study*, and say where to look."""
+    from ..runner import JobStore
+
     store = JobStore(study)
     for experiment in target.experiments(workload or study.workload_prefix()):
         job = store.submit(experiment)
@@ -177,6 +188,8 @@ def print_runs(
     runs: list[tuple[str, Result]], *, remarks: bool = True, title: str = "Simulated step"
 ) -> None:
     """Print one line per run, and what they take for granted unless an answer follows that says so."""
+    import pandas as pd
+
     rows = [
         {
             "run": run_id,
@@ -259,6 +272,8 @@ def run_command(
 
     With both, STUDY keeps the workload and the run; it is created if it does not exist.
     """
+    from ..runner import Study
+
     cluster = choose_network(network, logical, link_default, failed)
     target = Target(
         system=system,
@@ -308,6 +323,8 @@ def _only_check(study_folder: Path | None, workload: str | None, target: Target,
 
     Raises `UsageError` without such a study, and for what cannot run at all what running it would raise.
     """
+    from ..runner import Study
+
     study = Study.open(study_folder) if study_folder is not None else None
     if study is None or (workload is not None and workload not in study.workloads()):
         raise UsageError(
@@ -336,6 +353,8 @@ def _check(
 
 def _needs_no_network(backend: str) -> bool:
     """Return whether *backend* knows without a network how long messages take."""
+    from ..runner import get_backend
+
     return backend == "replay" or getattr(get_backend(backend), "measures", False)
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
-import pandas as pd
 
 from ..errors import UsageError
-from ..runner import Study
-from ..runner.study import run_table
-from ._output import console, format_option, print_frame
+from ._output import console, format_option, print_frame, print_json, print_rows
 
 __all__ = ["runs_command"]
 
@@ -41,6 +39,9 @@ def runs_command(
 
     The first letters of an ID are enough if no other begins with them. A result itself never changes.
     """
+    from ..runner import Study
+    from ..runner.study import run_rows, run_table
+
     study = Study.open(study_folder)
     if (run_id is None) != (label is None and note is None and not tags):
         raise UsageError("--run ID goes with --label, --tag or --note. Next: name a run and what to write.")
@@ -50,12 +51,18 @@ def runs_command(
         study.delete_run(found)
         if output_format == "table":
             console.print(f"Deleted run {found}.")
-    table = run_table(study.runs(), find)
-    print_frame(_for_people(table) if output_format == "table" else table, output_format, title="Runs")
+    if output_format == "csv":
+        print_frame(run_table(study.runs(), find), "csv")
+        return
+    rows = run_rows(study.runs(), find)
+    if output_format == "json":
+        print_json(rows)
+    else:
+        print_rows(_for_people(rows), title="Runs")
 
 
-def _for_people(table: pd.DataFrame) -> pd.DataFrame:
+def _for_people(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return what fits on a terminal."""
-    notes = [name for name in ("tags", "note") if (table[name] != "").any()]
-    shown: pd.DataFrame = table[["id", "label", "backend", "network", "ranks", "makespan_ns", *notes]]
-    return shown
+    notes = [name for name in ("tags", "note") if any(row[name] for row in rows)]
+    names = ["id", "label", "backend", "network", "ranks", "makespan_ns", *notes]
+    return [{name: row[name] for name in names} for row in rows]

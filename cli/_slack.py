@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
-from ..runner import Study, slack
 from ._output import format_option, print_frame
 from ._studies import of_a_run
 
@@ -29,6 +28,8 @@ def slack_command(
     A node with slack 0 is critical; speeding up one with slack changes nothing. All other durations and
     the order are kept; `chakrascope what-if` simulates instead.
     """
+    from ..runner import Study, slack
+
     study = Study.open(study_folder)
     result, workload = study.result(run_id), study.run_workload(run_id)
     keys = ["rank", "node_id"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..runner import Study
-from ..runner.analysis import RunAnalysis, analyse_run
+if TYPE_CHECKING:
+    from ..runner.analysis import RunAnalysis
 
 __all__ = ["of_a_run", "open_run"]
 
@@ -24,4 +24,7 @@ def of_a_run(command: Command) -> Command:
 
 def open_run(study_folder: Path, run_id: str | None) -> RunAnalysis:
     """Return a run of a study, the newest unless *run_id* names one, with every answer derived from it."""
+    from ..runner import Study
+    from ..runner.analysis import analyse_run
+
     return analyse_run(Study.open(study_folder), run_id)

@@ -6,9 +6,12 @@ import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import ChakrascopeError
-from ..runner import Study
+
+if TYPE_CHECKING:
+    from ..runner import Study
 
 __all__ = ["new_study"]
 
@@ -20,6 +23,8 @@ def new_study(folder: Path) -> Iterator[Study]:
     One that was made for a block that fails with an error of ours, and holds no run, is removed again: a
     misspelled preset leaves nothing behind. Workloads in it are copies then.
     """
+    from ..runner import Study
+
     known, existed = Study.is_study(folder), folder.exists()
     study = Study.create(folder)
     try:

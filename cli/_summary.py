@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from ..runner.analysis import TIME_FORMULA, Summary
 from ._output import console, format_option, print_frame, print_json
 from ._studies import of_a_run, open_run
+
+if TYPE_CHECKING:
+    from ..runner.analysis import Summary
 
 __all__ = ["print_headline", "summary_command"]
 
@@ -30,6 +33,8 @@ def print_headline(summary: Summary) -> None:
 @format_option
 def summary_command(study_folder: Path, run_id: str | None, view: str | None, output_format: str) -> None:
     """Say in one sentence what bounds a run of STUDY, and what would help, with the most each can gain."""
+    from ..runner.analysis import TIME_FORMULA
+
     run = open_run(study_folder, run_id)
     summary = run.summary
     tables = {

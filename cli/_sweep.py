@@ -5,32 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import pandas as pd
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..errors import BackendError, UsageError, did_you_mean
-from ..runner import Study, Sweep, read_sweep, run_sweep
-from ..runner.sweep import (
-    FIGURES,
-    Goal,
-    Prices,
-    Range,
-    Space,
-    SweepProgress,
-    front_table,
-    frontier,
-    grid,
-    multiply,
-    objectives,
-    pair_table,
-    parse_axis,
-    parse_limits,
-    read_points,
-)
+from ..runner.sweep import FIGURES
 from ._output import console, error_console, format_option, print_frame, print_next
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..runner import Sweep
+    from ..runner.sweep import Goal, Range, Space, SweepProgress
 
 __all__ = ["sweep_command"]
 
@@ -135,6 +123,9 @@ def sweep_command(
 
     Points that were simulated before are not simulated again, so the same command resumes a sweep.
     """
+    from ..runner import Study, read_sweep, run_sweep
+    from ..runner.sweep import Goal, Prices, multiply, pair_table, parse_limits, read_points
+
     if (shown is None) == (not axes and points_file is None):
         raise UsageError(
             "nothing to sweep over. Next: add --over network.bandwidth=25,50,100, or --list FILE; or --show "
@@ -176,10 +167,14 @@ def _front(front: bool, against: str | None) -> str | None:
 
 
 def _grid(over: Space, trials: int | None) -> list[dict[str, Any]]:
+    from ..runner.sweep import grid
+
     return grid(over) if over and trials is None else [{}]
 
 
 def _axes(texts: tuple[str, ...], backends: tuple[str, ...]) -> dict[str, list[Any] | Range]:
+    from ..runner.sweep import parse_axis
+
     axes: dict[str, list[Any] | Range] = {}
     for text in texts:
         key, values = parse_axis(text)
@@ -211,6 +206,8 @@ def _progress() -> Iterator[SweepProgress]:
 
 def _worth_their_cost(points: pd.DataFrame, against: str) -> pd.DataFrame:
     """Return the points that no other beats; raises `UsageError` for an unknown objective."""
+    from ..runner.sweep import front_table, frontier, objectives
+
     done = points[points["state"] == "done"]
     if not against:
         kept: pd.DataFrame = done[frontier(done, "ranks" if done["cost"].isna().any() else "cost")]

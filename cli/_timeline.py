@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import UsageError
-from ..runner.analysis import RunAnalysis, area_overview, area_table, chrome_trace
 from ..support import new_file, parse_duration, writing
 from ._output import console, format_option, print_frame
 from ._quantities import quantity
 from ._studies import of_a_run, open_run
+
+if TYPE_CHECKING:
+    from ..runner.analysis import RunAnalysis
 
 __all__ = ["timeline_command"]
 
@@ -68,6 +71,8 @@ def timeline_command(
 
     With -o FILE.json, also write the whole timeline and its critical path for Perfetto.
     """
+    from ..runner.analysis import area_overview, area_table
+
     run = open_run(study_folder, run_id)
     if measured and not run.is_measured:
         raise UsageError("The workload of this run was not captured, so nothing was measured.")
@@ -95,6 +100,8 @@ def timeline_command(
 
 
 def _write(run: RunAnalysis, file: Path) -> None:
+    from ..runner.analysis import chrome_trace
+
     with (
         writing(file, UsageError, "choose another name"),
         new_file(file) as temporary,

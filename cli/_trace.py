@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.markup import escape
 
 from ..errors import ChakrascopeError, UsageError
-from ..runner import Study
 from ..support import count_text
-from ..tracer import TraceSet, collect, trace
 from ._output import error_console
+
+if TYPE_CHECKING:
+    from ..runner import Study
+    from ..tracer import TraceSet
 
 __all__ = ["capture_into", "capture_options", "study_option", "trace_command"]
 
@@ -51,6 +53,8 @@ def capture_into(
     study: Study, command: tuple[str, ...], *, warmup: int, steps: int, fake_world: int = 0
 ) -> TraceSet:
     """Run *command*, leave its trace set in *study*, and say where."""
+    from ..tracer import trace
+
     folder = study.new_trace_dir()
     try:
         trace_set = trace(
@@ -75,6 +79,8 @@ def capture_into(
 
 def _trace_set_dir(folder: Path) -> Path:
     """Return the folder of a study's newest trace set, or *folder* itself if it is no study."""
+    from ..runner import Study
+
     return Study.open(folder).latest_trace_set() if Study.is_study(folder) else folder
 
 
@@ -102,6 +108,9 @@ def trace_command(
 
     Everything after `--` is the command as you would type it.
     """
+    from ..runner import Study
+    from ..tracer import collect
+
     if bool(command) == bool(folders):
         raise UsageError(
             "Give the training command after `--`, or --collect FOLDER for each host's trace set."

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import UsageError
-from ..runner import Study, Workspace
 from ._output import console
+
+if TYPE_CHECKING:
+    from ..runner import Study, Workspace
 
 __all__ = ["serve_study", "view_command"]
 
@@ -24,7 +27,7 @@ def serve_study(
 ) -> None:
     """Serve the viewer until interrupted, printing its address first, that of the run *run_id* if given."""
     try:
-        from ..viewer import serve  # noqa: PLC0415  the viewer is an extra
+        from ..viewer import serve
     except ImportError as error:
         raise UsageError(
             f"the viewer needs a package that is not installed ({error.name}). "
@@ -73,6 +76,8 @@ def view_command(
 
     Several studies, or a folder of studies, are listed to choose from.
     """
+    from ..runner import Study, Workspace
+
     workspace = Workspace(*(_existing(folder) for folder in folders))
     what = Study.open(folders[0]) if workspace.is_one_study else workspace
     if run_id is not None and not isinstance(what, Study):
@@ -83,4 +88,6 @@ def view_command(
 
 def _existing(folder: Path) -> Path:
     """Return *folder*; one that is no folder is told as a study would be."""
+    from ..runner import Study
+
     return folder if folder.is_dir() else Study.open(folder).path

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import pandas as pd
 
 from ..errors import UsageError
-from ..runner import Study
-from ..runner.analysis import Target, analyse_run, what_if
 from ._output import console, format_option, print_frame, stage
 from ._studies import of_a_run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..runner import Study
+    from ..runner.analysis import Target
 
 __all__ = ["what_if_command"]
 
@@ -51,6 +55,9 @@ def what_if_command(
     The step is simulated, not estimated, so whatever becomes critical next counts. Without changes, each
     of the largest contributors is made 10 % faster in turn.
     """
+    from ..runner import Study
+    from ..runner.analysis import Target, analyse_run
+
     study = Study.open(study_folder)
     info = study.run_info(run_id)
     changes = [*map(_faster, faster), *((Target.parse(f"edge:{edge}"), 1.0) for edge in edges)]
@@ -65,6 +72,8 @@ def what_if_command(
 
 
 def _faster(text: str) -> tuple[Target, float]:
+    from ..runner.analysis import Target
+
     key, _, number = text.rpartition("=")
     try:
         return Target.parse(key), float(number)
@@ -73,6 +82,10 @@ def _faster(text: str) -> tuple[Target, float]:
 
 
 def _answer(study: Study, run_id: str, changes: list[tuple[Target, float]]) -> pd.DataFrame:
+    import pandas as pd
+
+    from ..runner.analysis import what_if
+
     before = study.run_info(run_id).makespan_ns
     after = what_if(study.experiment(run_id), changes).makespan_ns
     words = [

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import pandas as pd
 
 from ..errors import UsageError
-from ..runner import Workspace, describe_study
 from ..support import duration_text
 from ._output import console, format_option, print_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["studies_command"]
 
@@ -36,6 +38,8 @@ def studies_command(
     output_format: str,
 ) -> None:
     """List the studies in one or more FOLDERs: their size, tags and notes."""
+    from ..runner import Workspace, describe_study
+
     workspace = Workspace(*folders)
     if (name is None) != (note is None and not tags):
         raise UsageError("--study NAME goes with --tag or --note. Next: name a study and what to write.")

@@ -5,6 +5,7 @@ Nothing here imports more than Python's standard library.
 
 from __future__ import annotations
 
+from ._faces import exports_of
 from ._files import (
     is_temporary,
     new_file,
@@ -39,6 +40,7 @@ __all__ = [
     "change_text",
     "count_text",
     "duration_text",
+    "exports_of",
     "instant_text",
     "is_temporary",
     "new_file",

@@ -3,105 +3,112 @@
 `RunAnalysis` is one run with all that is derived from it; its tables have their names in `TABLES`.
 """
 
-from ._advice import Advice as Advice
-from ._advice import advice as advice
-from ._advice import advice_table as advice_table
-from ._area import area_overview as area_overview
-from ._area import area_table as area_table
-from ._changes import changes as changes
-from ._changes import drops as drops
-from ._checks import Communication as Communication
-from ._checks import check_setup as check_setup
-from ._checks import communication_of as communication_of
-from ._chrome_trace import chrome_trace as chrome_trace
-from ._collective_overview import collective_overview as collective_overview
-from ._compare import Comparison as Comparison
-from ._compare import compare as compare
-from ._compare_runs import run_overview as run_overview
-from ._compare_runs import same_nodes as same_nodes
-from ._critical_path import BREAKDOWNS as BREAKDOWNS
-from ._critical_path import CriticalPath as CriticalPath
-from ._critical_path import critical_path as critical_path
-from ._differences import collective_differences as collective_differences
-from ._differences import error_distribution as error_distribution
-from ._differences import flow_differences as flow_differences
-from ._differences import node_differences as node_differences
-from ._differences import rank_differences as rank_differences
-from ._differences import why_not_comparable as why_not_comparable
-from ._divergence import Divergence as Divergence
-from ._divergence import divergence as divergence
-from ._divergence import divergence_text as divergence_text
-from ._divergence import paths_table as paths_table
-from ._estimate import Load as Load
-from ._estimate import duration_estimate as duration_estimate
-from ._estimate import estimate_s as estimate_s
-from ._estimate import load_of as load_of
-from ._graph import FEW_HOPS as FEW_HOPS
-from ._graph import FOLDS as FOLDS
-from ._graph import MOST_HOPS as MOST_HOPS
-from ._graph import causes as causes
-from ._graph import edges_of as edges_of
-from ._graph import folded as folded
-from ._graph import graph_tables as graph_tables
-from ._groups import Groups as Groups
-from ._labels import EDGE_LABELS as EDGE_LABELS
-from ._labels import KIND_LABELS as KIND_LABELS
-from ._lanes import Lanes as Lanes
-from ._layers import layer_table as layer_table
-from ._link_path import why_no_links as why_no_links
-from ._link_use import Use as Use
-from ._link_use import use_over_time as use_over_time
-from ._links import TRAFFIC as TRAFFIC
-from ._links import Matrix as Matrix
-from ._links import end_names as end_names
-from ._links import failures_of as failures_of
-from ._links import link_dimensions as link_dimensions
-from ._links import link_table as link_table
-from ._links import switch_loads as switch_loads
-from ._links import traffic as traffic
-from ._links import traffic_table as traffic_table
-from ._logged import ALL_GROUPS as ALL_GROUPS
-from ._logged import logged_speeds as logged_speeds
-from ._logged import logged_stragglers as logged_stragglers
-from ._logged import logged_table as logged_table
-from ._logged import straggler_texts as straggler_texts
-from ._measured import measured_result as measured_result
-from ._neighbourhood import Neighbour as Neighbour
-from ._neighbourhood import Neighbourhood as Neighbourhood
-from ._neighbourhood import neighbourhood as neighbourhood
-from ._neighbourhood import neighbours as neighbours
-from ._network_path import NO_NETWORK as NO_NETWORK
-from ._packets import packet_facts as packet_facts
-from ._path_tables import contributors as contributors
-from ._path_tables import longest_segment as longest_segment
-from ._path_tables import nameless_text as nameless_text
-from ._path_tables import segment_table as segment_table
-from ._run import RUN_BREAKDOWNS as RUN_BREAKDOWNS
-from ._run import ComputedOnce as ComputedOnce
-from ._run import RunAnalysis as RunAnalysis
-from ._run import analyse_run as analyse_run
-from ._search import Words as Words
-from ._search import found_nodes as found_nodes
-from ._search import search_nodes as search_nodes
-from ._slack import slack as slack
-from ._slack_tables import longest_with_slack as longest_with_slack
-from ._slack_tables import slack_shares as slack_shares
-from ._slack_tables import slack_table as slack_table
-from ._summary import TIME_FORMULA as TIME_FORMULA
-from ._summary import Summary as Summary
-from ._summary import summarize as summarize
-from ._tables import COMPARISONS as COMPARISONS
-from ._tables import OVERVIEWS as OVERVIEWS
-from ._tables import TABLES as TABLES
-from ._tables import csv_text as csv_text
-from ._what_if import Target as Target
-from ._what_if import sensitivity as sensitivity
-from ._what_if import simulate_faster as simulate_faster
-from ._what_if import targets as targets
-from ._what_if import what_if as what_if
-from .diagnosis import Anomaly as Anomaly
-from .diagnosis import Diagnosis as Diagnosis
-from .diagnosis import diagnose as diagnose
+from typing import TYPE_CHECKING
+
+from ...support import exports_of
+
+if TYPE_CHECKING:
+    from ._advice import Advice as Advice
+    from ._advice import advice as advice
+    from ._advice import advice_table as advice_table
+    from ._area import area_overview as area_overview
+    from ._area import area_table as area_table
+    from ._changes import changes as changes
+    from ._changes import drops as drops
+    from ._checks import Communication as Communication
+    from ._checks import check_setup as check_setup
+    from ._checks import communication_of as communication_of
+    from ._choices import BREAKDOWNS as BREAKDOWNS
+    from ._choices import FEW_HOPS as FEW_HOPS
+    from ._choices import FOLDS as FOLDS
+    from ._choices import MOST_HOPS as MOST_HOPS
+    from ._choices import RUN_BREAKDOWNS as RUN_BREAKDOWNS
+    from ._chrome_trace import chrome_trace as chrome_trace
+    from ._collective_overview import collective_overview as collective_overview
+    from ._compare import Comparison as Comparison
+    from ._compare import compare as compare
+    from ._compare_runs import run_overview as run_overview
+    from ._compare_runs import same_nodes as same_nodes
+    from ._critical_path import CriticalPath as CriticalPath
+    from ._critical_path import critical_path as critical_path
+    from ._differences import collective_differences as collective_differences
+    from ._differences import error_distribution as error_distribution
+    from ._differences import flow_differences as flow_differences
+    from ._differences import node_differences as node_differences
+    from ._differences import rank_differences as rank_differences
+    from ._differences import why_not_comparable as why_not_comparable
+    from ._divergence import Divergence as Divergence
+    from ._divergence import divergence as divergence
+    from ._divergence import divergence_text as divergence_text
+    from ._divergence import paths_table as paths_table
+    from ._estimate import Load as Load
+    from ._estimate import duration_estimate as duration_estimate
+    from ._estimate import estimate_s as estimate_s
+    from ._estimate import load_of as load_of
+    from ._graph import causes as causes
+    from ._graph import edges_of as edges_of
+    from ._graph import folded as folded
+    from ._graph import graph_tables as graph_tables
+    from ._groups import Groups as Groups
+    from ._labels import EDGE_LABELS as EDGE_LABELS
+    from ._labels import KIND_LABELS as KIND_LABELS
+    from ._lanes import Lanes as Lanes
+    from ._layers import layer_table as layer_table
+    from ._link_path import why_no_links as why_no_links
+    from ._link_use import Use as Use
+    from ._link_use import use_over_time as use_over_time
+    from ._links import TRAFFIC as TRAFFIC
+    from ._links import Matrix as Matrix
+    from ._links import end_names as end_names
+    from ._links import failures_of as failures_of
+    from ._links import link_dimensions as link_dimensions
+    from ._links import link_table as link_table
+    from ._links import switch_loads as switch_loads
+    from ._links import traffic as traffic
+    from ._links import traffic_table as traffic_table
+    from ._logged import ALL_GROUPS as ALL_GROUPS
+    from ._logged import logged_speeds as logged_speeds
+    from ._logged import logged_stragglers as logged_stragglers
+    from ._logged import logged_table as logged_table
+    from ._logged import straggler_texts as straggler_texts
+    from ._measured import measured_result as measured_result
+    from ._neighbourhood import Neighbour as Neighbour
+    from ._neighbourhood import Neighbourhood as Neighbourhood
+    from ._neighbourhood import neighbourhood as neighbourhood
+    from ._neighbourhood import neighbours as neighbours
+    from ._network_path import NO_NETWORK as NO_NETWORK
+    from ._packets import packet_facts as packet_facts
+    from ._path_tables import contributors as contributors
+    from ._path_tables import longest_segment as longest_segment
+    from ._path_tables import nameless_text as nameless_text
+    from ._path_tables import segment_table as segment_table
+    from ._run import ComputedOnce as ComputedOnce
+    from ._run import RunAnalysis as RunAnalysis
+    from ._run import analyse_run as analyse_run
+    from ._search import Words as Words
+    from ._search import found_nodes as found_nodes
+    from ._search import search_nodes as search_nodes
+    from ._slack import slack as slack
+    from ._slack_tables import longest_with_slack as longest_with_slack
+    from ._slack_tables import slack_shares as slack_shares
+    from ._slack_tables import slack_table as slack_table
+    from ._summary import TIME_FORMULA as TIME_FORMULA
+    from ._summary import Summary as Summary
+    from ._summary import summarize as summarize
+    from ._tables import COMPARISONS as COMPARISONS
+    from ._tables import OVERVIEWS as OVERVIEWS
+    from ._tables import TABLES as TABLES
+    from ._tables import csv_text as csv_text
+    from ._what_if import Target as Target
+    from ._what_if import sensitivity as sensitivity
+    from ._what_if import simulate_faster as simulate_faster
+    from ._what_if import targets as targets
+    from ._what_if import what_if as what_if
+    from .diagnosis import Anomaly as Anomaly
+    from .diagnosis import Diagnosis as Diagnosis
+    from .diagnosis import diagnose as diagnose
+else:
+    __getattr__ = exports_of(__name__, __file__)
 
 __all__ = [
     "ALL_GROUPS",

@@ -13,17 +13,15 @@ from ...converter import CollectiveType, NodeType, Workload
 from ...errors import BackendError, ConfigError, did_you_mean
 from ...support import bytes_text, duration_text
 from .._result import Result
+from ._choices import BREAKDOWNS
 
 __all__ = [
-    "BREAKDOWNS",
     "SEGMENT_COLUMNS",
     "CriticalPath",
     "breakdown_of",
     "critical_path",
 ]
 
-BREAKDOWNS = ("kind", "operator", "module", "collective", "rank", "phase")
-"""What a critical path can be split by, in the order in which people ask."""
 SEGMENT_COLUMNS = {
     "segment": "int64",
     "rank": "int32",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -11,17 +11,8 @@ from ._labels import edge_label
 from ._neighbourhood import neighbourhood
 from ._run import RunAnalysis
 
-__all__ = ["FEW_HOPS", "FOLDS", "MOST_HOPS", "causes", "edges_of", "folded", "graph_tables"]
+__all__ = ["causes", "edges_of", "folded", "graph_tables"]
 
-FEW_HOPS, MOST_HOPS = 2, 8
-FOLDS: Mapping[str, str] = {
-    "nodes": "around the node",
-    "modules": "modules",
-    "phases": "phases",
-    "streams": "streams",
-    "ranks": "ranks",
-}
-"""What the graph may be folded into -> what people call it."""
 _MAKERS = {"modules": module_groups, "phases": phase_groups, "streams": stream_groups}
 _FACTS = ["rank", "node_id", "name", "kind", "module", "start_ns"]
 _GROUP_FACTS = ["group", "name", "band", "kind", "count", "duration_ns", "on_path_ns", "rank", "node_id"]

@@ -16,7 +16,7 @@ from .._result import Result
 from ..study import RunInfo, Study
 from ._advice import advice_table
 from ._collective_overview import collective_overview
-from ._critical_path import BREAKDOWNS, CriticalPath
+from ._critical_path import CriticalPath
 from ._foreign_times import measured_ranks
 from ._lanes import Lanes
 from ._last_arrival import with_replicas_folded
@@ -30,10 +30,8 @@ from ._summary import Summary, summarize
 from ._what_if import sensitivity, targets
 from .diagnosis import Diagnosis, diagnose
 
-__all__ = ["RUN_BREAKDOWNS", "ComputedOnce", "RunAnalysis", "analyse_run"]
+__all__ = ["ComputedOnce", "RunAnalysis", "analyse_run"]
 
-RUN_BREAKDOWNS = (*BREAKDOWNS, "network", "link")
-"""What the critical path of a run can be split by: a path's own breakdowns, and the parts of the network."""
 _WITHOUT_NETWORK = ("replay", "fake")
 Value = TypeVar("Value")
 

@@ -9,13 +9,14 @@ from typing import Any
 import pandas as pd
 
 from ...support import spreadsheet_text
+from ._choices import RUN_BREAKDOWNS
 from ._compare_runs import run_kinds, run_overview
 from ._differences import collective_differences, error_distribution, node_differences, rank_differences
 from ._divergence import paths_table
 from ._links import TRAFFIC, link_dimensions, link_table, load_table, traffic_table
 from ._packets import packet_table
 from ._path_tables import segment_table
-from ._run import RUN_BREAKDOWNS, RunAnalysis
+from ._run import RunAnalysis
 from ._slack_tables import slack_table
 
 __all__ = ["COMPARISONS", "OVERVIEWS", "TABLES", "csv_text"]

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from ._archive import experiment_archive as experiment_archive
-from ._check import check_study as check_study
-from ._names import check_name as check_name
-from ._networks import add_network as add_network
-from ._networks import network_names as network_names
-from ._networks import read_network_file as read_network_file
-from ._runs import compared as compared
-from ._runs import run_name as run_name
-from ._runs import run_table as run_table
-from ._study import RunInfo as RunInfo
-from ._study import Study as Study
-from ._workspace import StudyInfo as StudyInfo
-from ._workspace import Workspace as Workspace
-from ._workspace import describe_study as describe_study
-from .imports import ImportItem as ImportItem
-from .imports import check_item as check_item
-from .imports import find_items as find_items
-from .imports import import_item as import_item
-from .imports import item_table as item_table
-from .imports import proposed_name as proposed_name
+from typing import TYPE_CHECKING
+
+from ...support import exports_of
+
+if TYPE_CHECKING:
+    from ._archive import experiment_archive as experiment_archive
+    from ._check import check_study as check_study
+    from ._names import check_name as check_name
+    from ._networks import add_network as add_network
+    from ._networks import network_names as network_names
+    from ._networks import read_network_file as read_network_file
+    from ._runs import compared as compared
+    from ._runs import run_name as run_name
+    from ._runs import run_rows as run_rows
+    from ._runs import run_table as run_table
+    from ._study import RunInfo as RunInfo
+    from ._study import Study as Study
+    from ._workspace import StudyInfo as StudyInfo
+    from ._workspace import Workspace as Workspace
+    from ._workspace import describe_study as describe_study
+    from .imports import ImportItem as ImportItem
+    from .imports import check_item as check_item
+    from .imports import find_items as find_items
+    from .imports import import_item as import_item
+    from .imports import item_table as item_table
+    from .imports import proposed_name as proposed_name
+else:
+    __getattr__ = exports_of(__name__, __file__)
 
 __all__ = [
     "ImportItem",
@@ -43,5 +51,6 @@ __all__ = [
     "proposed_name",
     "read_network_file",
     "run_name",
+    "run_rows",
     "run_table",
 ]

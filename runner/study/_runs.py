@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from ._study import RunInfo
 
-__all__ = ["compared", "run_name", "run_table"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["compared", "run_name", "run_rows", "run_table"]
 
 _COLUMNS = [
     "id",
@@ -34,7 +36,7 @@ def run_name(info: RunInfo) -> str:
     return (info.label or plain).translate(_NO_TURNS)
 
 
-def run_table(runs: Sequence[RunInfo], find: str = "") -> pd.DataFrame:
+def run_rows(runs: Sequence[RunInfo], find: str = "") -> list[dict[str, Any]]:
     """Return a row a run that has *find* in any of its texts, the newest first; ``created`` is UTC."""
     rows = [
         {
@@ -52,8 +54,14 @@ def run_table(runs: Sequence[RunInfo], find: str = "") -> pd.DataFrame:
         for info in sorted(runs, key=lambda info: (info.created, info.id), reverse=True)
     ]
     wanted = find.casefold()
-    kept = [row for row in rows if any(wanted in str(value).casefold() for value in row.values())]
-    table: pd.DataFrame = pd.DataFrame(kept, columns=_COLUMNS)
+    return [row for row in rows if any(wanted in str(value).casefold() for value in row.values())]
+
+
+def run_table(runs: Sequence[RunInfo], find: str = "") -> pd.DataFrame:
+    """Return :func:`run_rows` as a table."""
+    import pandas as pd  # noqa: PLC0415 - most of the time that a list of runs would take
+
+    table: pd.DataFrame = pd.DataFrame(run_rows(runs, find), columns=_COLUMNS)
     return table
 
 

@@ -9,16 +9,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...converter import Workload
 from ...errors import StudyError, did_you_mean
 from ...support import new_folder, remove_folder, write_file, writing
-from .._experiment import Experiment, WorkloadSource
-from .._result import Result
-from ..config import MemoryConfig, NetworkConfig, SystemConfig, copied_into, load_groups
 from ._layout import RUN_FILE, StudyLayout
 from ._notes import LABEL_LENGTH, NOTE_LENGTH, TAG_LENGTH, read_note, write_note
+
+if TYPE_CHECKING:
+    from ...converter import Workload
+    from .._experiment import Experiment
+    from .._result import Result
 
 __all__ = ["RunInfo", "Study"]
 
@@ -148,6 +149,8 @@ class Study(StudyLayout):
 
     def workload(self, name: str | None = None) -> Workload:
         """Return the workload *name*, or the newest."""
+        from ...converter import Workload  # noqa: PLC0415 - listing runs does without
+
         return Workload.load(self.workload_prefix(name))
 
     def add_workload(self, workload: Workload, name: str) -> Path:
@@ -180,6 +183,9 @@ class Study(StudyLayout):
 
         *groups* is a file of communicator groups, if it is not beside them; *name* is else that of *prefix*.
         """
+        from ...converter import Workload  # noqa: PLC0415 - listing runs does without
+        from ..config import load_groups  # noqa: PLC0415 - listing runs does without
+
         workload = Workload.load(prefix)
         if groups is not None:
             workload = replace(workload, groups=load_groups(groups))
@@ -218,6 +224,8 @@ class Study(StudyLayout):
 
     def result(self, run_id: str | None = None) -> Result:
         """Return the result of a run, found as by `run_info`."""
+        from .._result import Result  # noqa: PLC0415 - listing runs does without
+
         info = self.run_info(run_id)
         result = Result.load(self.run_dir(info.id))
         self._check_ranks(info, len(result.ranks))
@@ -233,6 +241,8 @@ class Study(StudyLayout):
 
     def run_workload(self, run_id: str | None = None) -> Workload:
         """Return the workload a run simulated, scaled out as it was."""
+        from .._result import Result  # noqa: PLC0415 - listing runs does without
+
         info = self.run_info(run_id)
         workload = self.workload(info.workload or None)
         if workload.num_ranks == info.num_ranks:
@@ -242,6 +252,9 @@ class Study(StudyLayout):
 
     def experiment(self, run_id: str | None = None) -> Experiment:
         """Return the experiment of a run, from the files in its folder, ready to run again."""
+        from .._experiment import Experiment, WorkloadSource  # noqa: PLC0415 - listing runs does without
+        from ..config import MemoryConfig, NetworkConfig, SystemConfig  # noqa: PLC0415 - listing runs does without
+
         info = self.run_info(run_id)
         folder = self.run_dir(info.id)
         stored = _read_json(folder / "experiment.json", f"The run {info.id} has no readable experiment.json")
@@ -414,6 +427,8 @@ def _backend_today(folder: Path, backend: str) -> str:
 
 def _write_inputs(folder: Path, experiment: Experiment) -> None:
     """Write the configurations as ASTRA-sim reads them, so that a run can be repeated there too."""
+    from ..config import copied_into  # noqa: PLC0415 - listing runs does without
+
     copied_into(experiment.system, folder).save(folder / "system.json")
     experiment.network.save(folder / "network.yml")
     experiment.memory.save(folder / "memory.json")

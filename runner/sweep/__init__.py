@@ -1,38 +1,45 @@
 """Sweeps: the same workload on many clusters, in one table."""
 
-from ._answers import answered as answered
-from ._answers import best_by as best_by
-from ._answers import best_point as best_point
-from ._answers import known_goal as known_goal
-from ._answers import swept_settings as swept_settings
-from ._answers import value_text as value_text
-from ._front import frontier as frontier
-from ._goal import FIGURES as FIGURES
-from ._goal import Goal as Goal
-from ._goal import parse_limits as parse_limits
-from ._objectives import more_is_cheaper as more_is_cheaper
-from ._objectives import objectives as objectives
-from ._objectives import worth_their_cost as worth_their_cost
-from ._prices import Prices as Prices
-from ._prices import check_cost as check_cost
-from ._search import Range as Range
-from ._search import Search as Search
-from ._search import Space as Space
-from ._space import Settings as Settings
-from ._space import grid as grid
-from ._space import multiply as multiply
-from ._space import parse_axis as parse_axis
-from ._space import read_points as read_points
-from ._start import sweep_experiment as sweep_experiment
-from ._sweep import Sweep as Sweep
-from ._sweep import SweepProgress as SweepProgress
-from ._sweep import read_sweep as read_sweep
-from ._sweep import run_sweep as run_sweep
-from ._sweep import sweep_names as sweep_names
-from ._sweep_tables import SWEEP_TABLES as SWEEP_TABLES
-from ._sweep_tables import front_table as front_table
-from ._sweep_tables import pair_table as pair_table
-from ._table import points_file as points_file
+from typing import TYPE_CHECKING
+
+from ...support import exports_of
+
+if TYPE_CHECKING:
+    from ._answers import answered as answered
+    from ._answers import best_by as best_by
+    from ._answers import best_point as best_point
+    from ._answers import known_goal as known_goal
+    from ._answers import swept_settings as swept_settings
+    from ._answers import value_text as value_text
+    from ._figures import FIGURES as FIGURES
+    from ._front import frontier as frontier
+    from ._goal import Goal as Goal
+    from ._goal import parse_limits as parse_limits
+    from ._objectives import more_is_cheaper as more_is_cheaper
+    from ._objectives import objectives as objectives
+    from ._objectives import worth_their_cost as worth_their_cost
+    from ._prices import Prices as Prices
+    from ._prices import check_cost as check_cost
+    from ._search import Range as Range
+    from ._search import Search as Search
+    from ._search import Space as Space
+    from ._space import Settings as Settings
+    from ._space import grid as grid
+    from ._space import multiply as multiply
+    from ._space import parse_axis as parse_axis
+    from ._space import read_points as read_points
+    from ._start import sweep_experiment as sweep_experiment
+    from ._sweep import Sweep as Sweep
+    from ._sweep import SweepProgress as SweepProgress
+    from ._sweep import read_sweep as read_sweep
+    from ._sweep import run_sweep as run_sweep
+    from ._sweep import sweep_names as sweep_names
+    from ._sweep_tables import SWEEP_TABLES as SWEEP_TABLES
+    from ._sweep_tables import front_table as front_table
+    from ._sweep_tables import pair_table as pair_table
+    from ._table import points_file as points_file
+else:
+    __getattr__ = exports_of(__name__, __file__)
 
 __all__ = [
     "FIGURES",

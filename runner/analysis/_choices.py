@@ -1,0 +1,21 @@
+"""What people choose from when they ask about a run; a command line says it without loading any library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["BREAKDOWNS", "FEW_HOPS", "FOLDS", "MOST_HOPS", "RUN_BREAKDOWNS"]
+
+BREAKDOWNS = ("kind", "operator", "module", "collective", "rank", "phase")
+"""What a critical path can be split by, in the order in which people ask."""
+RUN_BREAKDOWNS = (*BREAKDOWNS, "network", "link")
+"""What the critical path of a run can be split by: a path's own breakdowns, and the parts of the network."""
+FEW_HOPS, MOST_HOPS = 2, 8
+FOLDS: Mapping[str, str] = {
+    "nodes": "around the node",
+    "modules": "modules",
+    "phases": "phases",
+    "streams": "streams",
+    "ranks": "ranks",
+}
+"""What the graph may be folded into -> what people call it."""

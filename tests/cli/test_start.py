@@ -1,0 +1,91 @@
+"""Commands import what they use: what says only what there is starts without the large libraries."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from chakrascope.cli._late_choice import LateChoice
+from chakrascope.converter import microbenchmark
+from chakrascope.runner import Study, simulate
+
+LARGE = ["networkx", "numpy", "pandas", "pyarrow"]
+LOADED = (
+    f"import json; print(json.dumps([name for name in {LARGE!r} if name in sys.modules]), file=sys.stderr)"
+)
+
+
+def loaded_by(code: str, **environment: str) -> tuple[str, list[str]]:
+    """Return what *code* prints in a process of its own, and which large libraries that loaded."""
+    code = f"import sys\ntry:\n    {code}\nexcept SystemExit:\n    pass\n{LOADED}"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **environment},
+    )
+    return done.stdout, json.loads(done.stderr.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    made = Study.create(tmp_path_factory.mktemp("start") / "study")
+    prefix = made.add_workload(microbenchmark("all-reduce", 2, 1024), "job")
+    from chakrascope.runner import prepare
+
+    experiment = prepare(prefix, "default", "ring-2")
+    made.add_run(experiment, simulate(prefix, "default", "ring-2"), label="of old")
+    return made.path
+
+
+def test_the_list_of_commands_loads_no_large_library():
+    text, loaded = loaded_by("from chakrascope.cli import main; main(['--help'])")
+    assert "critical-path" in text
+    assert loaded == []
+
+
+@pytest.mark.parametrize("output_format", ["table", "json"])
+def test_the_list_of_runs_loads_no_large_library(study, output_format):
+    code = f"from chakrascope.cli import main; main(['runs', {str(study)!r}, '--format', {output_format!r}])"
+    text, loaded = loaded_by(code)
+    assert "of old" in text
+    assert loaded == []
+
+
+def test_completion_loads_no_large_library():
+    words = {"COMP_WORDS": "chakrascope critical-path --b", "COMP_CWORD": "2"}
+    text, loaded = loaded_by(
+        "from chakrascope.cli import main; main([])", _CHAKRASCOPE_COMPLETE="bash_complete", **words
+    )
+    assert text == "plain,--by\n"
+    assert loaded == []
+
+
+def test_no_command_loads_a_table_library_before_it_is_used():
+    code = (
+        "import click; from chakrascope.cli import cli; context = click.Context(cli); "
+        "print(*[name for name in cli.list_commands(context) if cli.get_command(context, name)])"
+    )
+    text, loaded = loaded_by(code)
+    assert "what-if" in text.split()
+    assert set(loaded) <= {"numpy"}, "import it in the function that uses it"
+
+
+def test_a_late_choice_asks_once_and_refuses_the_rest():
+    asked = []
+
+    def known():
+        asked.append(1)
+        return ["dot", "json"]
+
+    choice = LateChoice(known)
+    assert asked == []
+    assert choice.convert("dot", None, None) == "dot"
+    with pytest.raises(Exception, match="'dot', 'json'"):
+        choice.convert("xml", None, None)
+    assert asked == [1]
