@@ -10,7 +10,8 @@ from typing import Any
 import pandas as pd
 
 from ...converter.building import GAP
-from ._critical_path import CriticalPath, collective_label
+from ._critical_path import CriticalPath
+from ._path_facts import collective_label
 
 __all__ = ["Advice", "advice", "advice_table"]
 

@@ -74,6 +74,23 @@ class FabricReport:
     largest_train: int
     trains_ended: bool
 
+class PathWalk:
+    rank: int
+    done: bool
+    def __init__(self, rank: int, node: int, makespan_ns: int, most_steps: int) -> None: ...
+    def advance(
+        self,
+        errors: ModuleType,
+        node: npt.NDArray[np.int64],
+        start: npt.NDArray[np.int64],
+        end: npt.NDArray[np.int64],
+        cause: npt.NDArray[np.int64],
+        cause_is_dependency: npt.NDArray[np.bool_],
+        origin_rank: npt.NDArray[np.int32],
+        origin_node: npt.NDArray[np.int64],
+    ) -> None: ...
+    def steps(self) -> dict[str, npt.NDArray[np.int64]]: ...
+
 class PacketSimulation:
     def __init__(self, fabric: FabricDescription, settings: PacketSettings) -> None: ...
     def send(self, message: int, source: int, destination: int, bytes: int, time_ps: int) -> None: ...

@@ -25,7 +25,7 @@ class Slow:
 def test_a_log_has_a_line_after_a_second_and_ever_fewer(capsys, monkeypatch, tmp_path):
     clock = [0.0]
     monkeypatch.setattr("chakrascope.cli._output.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr("chakrascope.cli._run.get_backend", lambda _name: Slow(clock))
+    monkeypatch.setattr("chakrascope.runner.get_backend", lambda _name: Slow(clock))
     make_workload().save(tmp_path / "w")
     with pytest.raises(SystemExit) as stop:
         main(["run", "--workload-configuration", str(tmp_path / "w"), "--network", "ring-2"])

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ....converter import CollectiveType, Graph, NodeType, Workload
 from ....errors import UsageError, did_you_mean
-from .._critical_path import describe_collective
+from .._path_facts import collective_label
 from ._target import Target
 
 __all__ = ["with_faster_nodes", "without_edge"]
@@ -83,7 +83,8 @@ def _collectives(graph: Graph) -> list[tuple[tuple[str, str], npt.NDArray[np.int
     found = []
     for key, places in groups.items():
         facts = dict(zip(_FACTS, (int(value) for value in key), strict=True))
-        names = CollectiveType(facts["comm_type"]).name.lower(), describe_collective(facts)
+        kind = CollectiveType(facts["comm_type"]).name.lower()
+        names = kind, collective_label(kind, facts["comm_size_bytes"], facts["group"])
         found.append((names, rows[places]))
     return found
 

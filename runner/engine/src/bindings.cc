@@ -11,6 +11,7 @@
 #include <set>
 
 #include "arrays.h"
+#include "bindings_analysis.h"
 #include "bindings_common.h"
 #include "bindings_emulation.h"
 #include "bindings_fabric.h"
@@ -41,8 +42,8 @@ Progress throttle(const nb::object& callback) {
 
 Output run(const Config& config, const nb::list& sources, const std::vector<std::int32_t>& program_of_rank,
            const nb::object& callback) {
-    const auto programs = load_programs(sources);
     const Progress progress = throttle(callback);
+    const auto programs = load_programs(sources, progress);
     const nb::gil_scoped_release release;
     return simulate(config, programs, program_of_rank, progress);
 }
@@ -303,6 +304,7 @@ NB_MODULE(_engine, module) {
     module.doc() = "Simulate Chakra execution traces on an analytical network.";
     bind_fabric(module);
     bind_emulation(module);
+    bind_analysis(module);
     bind_config(module);
     bind_output(module);
     bind_names(module);

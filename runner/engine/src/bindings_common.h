@@ -3,16 +3,15 @@
 
 #include <nanobind/nanobind.h>
 
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "errors.h"
+#include "simulation/simulation.h"
+#include "workload/loading.h"
 #include "workload/program.h"
 
 namespace chakrascope::engine {
@@ -25,38 +24,22 @@ inline nb::object to_text(const std::string& bytes) {
     return nb::steal(PyUnicode_DecodeUTF8(bytes.data(), size, "replace"));
 }
 
-inline std::string read_file(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream bytes;
-    if (!file || (file.peek() != EOF && !(bytes << file.rdbuf()))) {
-        throw WorkloadFormatError(path + " cannot be read; check that the file exists and may be read.");
-    }
-    return std::move(bytes).str();
-}
-
-// Decode the programs; equal contents are decoded once.
-inline std::vector<std::shared_ptr<const Program>> load_programs(const nb::list& sources) {
-    std::vector<std::string> contents, names;
+// Decode the programs; equal contents are decoded once. `progress` is called now and then meanwhile.
+inline std::vector<std::shared_ptr<const Program>> load_programs(const nb::list& sources,
+                                                                 const Progress& progress = {}) {
+    std::vector<ProgramSource> found;
     for (std::size_t i = 0; i < sources.size(); ++i) {
         if (nb::isinstance<nb::bytes>(sources[i])) {
             const auto bytes = nb::cast<nb::bytes>(sources[i]);
-            contents.emplace_back(bytes.c_str(), bytes.size());
-            names.push_back("program " + std::to_string(i));
+            found.push_back({"program " + std::to_string(i), {bytes.c_str(), bytes.size()}});
         } else {
-            names.push_back(nb::cast<std::string>(nb::str(sources[i])));
-            contents.push_back(read_file(names.back()));
+            found.push_back({nb::cast<std::string>(nb::str(sources[i])), {}, true});
         }
     }
     const nb::gil_scoped_release release;
-    std::unordered_map<std::string_view, std::shared_ptr<const Program>> known;
-    std::vector<std::shared_ptr<const Program>> programs;
-    for (std::size_t i = 0; i < contents.size(); ++i) {
-        auto& program = known[contents[i]];
-        if (program == nullptr)
-            program = std::make_shared<const Program>(decode_program(contents[i], names[i]));
-        programs.push_back(program);
-    }
-    return programs;
+    return decode_programs(found, [&progress] {
+        if (progress && !progress(0, 0)) throw Cancelled("The simulation was cancelled.");
+    });
 }
 
 // Raise the class of the same name of the package's error tree.

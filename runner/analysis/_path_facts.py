@@ -1,0 +1,97 @@
+"""What a workload knows about the nodes on a path: a column at a time, of the rows that are on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ...converter import CollectiveType, Graph, NodeType, Workload
+from ...converter.chakra import TextColumn
+from ...errors import BackendError
+from ...support import bytes_text
+
+__all__ = ["NodeFacts", "collective_label", "describe_collectives"]
+
+Ints = npt.NDArray[np.int64]
+
+
+class NodeFacts:
+    """The rows of some nodes, each of a rank, in the graphs of a workload."""
+
+    def __init__(self, workload: Workload, ranks: Ints, node_ids: Ints) -> None:
+        """Find the nodes; raises `BackendError` for one that the workload lacks: it is another one then."""
+        programs = np.full(len(ranks), -1, np.int64)
+        inside = ranks < workload.num_ranks
+        programs[inside] = np.asarray(workload.program_of_rank)[ranks[inside]]
+        self._parts: list[tuple[Graph | None, Ints, Ints]] = []
+        for program in np.unique(programs).tolist():
+            places = np.flatnonzero(programs == program)
+            graph = workload.graphs[program] if program >= 0 else None
+            rows, known = _rows(graph, node_ids[places])
+            if not known.all():
+                missing = places[np.argmin(known)]
+                raise BackendError(
+                    f"The result holds node {node_ids[missing]} of rank {ranks[missing]}, but the workload "
+                    "does not: they do not belong together; pass the workload that was simulated."
+                )
+            self._parts.append((graph, places, rows))
+        self._count = len(ranks)
+
+    def numbers(self, name: str) -> Ints:
+        """Return a column of numbers."""
+        found = np.empty(self._count, np.int64)
+        for graph, places, rows in self._parts:
+            if graph is not None:
+                found[places] = np.asarray(graph.node_columns[name])[rows]
+        return found
+
+    def texts(self, name: str) -> npt.NDArray[np.object_]:
+        """Return a column of texts."""
+        found = np.empty(self._count, object)
+        for graph, places, rows in self._parts:
+            if graph is not None:
+                column: TextColumn = graph.node_columns[name]
+                # Of the texts only those that occur: a graph has as many names as nodes at worst.
+                distinct, which = np.unique(column.numbers[rows], return_inverse=True)
+                own = np.array([column.texts[number] for number in distinct.tolist()], dtype=object)
+                found[places] = own[which] if len(rows) else own
+        return found
+
+
+def _rows(graph: Graph | None, node_ids: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Return the row of each node in *graph*, and whether it is there."""
+    ids = np.asarray(graph.node_columns["node_id"]) if graph is not None else np.empty(0, np.int64)
+    if not len(ids):
+        return np.zeros(len(node_ids), np.int64), np.zeros(len(node_ids), bool)
+    rows = np.minimum(np.searchsorted(ids, node_ids), len(ids) - 1)
+    return rows, ids[rows] == node_ids
+
+
+def describe_collectives(types: Ints, comm_types: Ints, sizes: Ints, groups: Ints) -> npt.NDArray[np.object_]:
+    """Return e.g. ``all_reduce of 12.3 MiB, all ranks`` of each node, or "" for those that are no message."""
+    facts = np.stack([types, comm_types, sizes, groups])
+    facts[1:, types < NodeType.COMM_SEND] = 0
+    facts[0, types < NodeType.COMM_SEND] = 0
+    facts[1, types != NodeType.COMM_COLL] = 0
+    facts[3, types != NodeType.COMM_COLL] = 0
+    distinct, which = np.unique(facts, axis=1, return_inverse=True)
+    labels = np.array([_label(column) for column in distinct.T.tolist()], dtype=object)
+    found: npt.NDArray[np.object_] = labels[which.ravel()] if len(types) else np.empty(0, object)
+    return found
+
+
+def _label(facts: Sequence[int]) -> str:
+    node_type, comm_type, size, group = facts
+    if node_type < NodeType.COMM_SEND:
+        return ""
+    if node_type == NodeType.COMM_COLL:
+        return collective_label(CollectiveType(comm_type).name.lower(), size, group)
+    return f"{'send' if node_type == NodeType.COMM_SEND else 'recv'} of {bytes_text(max(size, 0))}"
+
+
+def collective_label(operation: str, size_bytes: int, group: int) -> str:
+    """Return e.g. ``all_reduce of 12.3 MiB, all ranks``, as the path names a collective."""
+    where = "all ranks" if group == 0 else f"group {group}"
+    return f"{operation} of {bytes_text(max(size_bytes, 0))}, {where}"

@@ -1,0 +1,65 @@
+#include "path_walk.h"
+
+#include <algorithm>
+#include <string>
+
+#include "../errors.h"
+
+namespace chakrascope::engine {
+
+std::size_t PathWalk::find(const RankRecords& records, std::int64_t node) const {
+    const auto& ids = records.node;
+    // Ids mostly count from the first without a gap.
+    const auto guess =
+        ids.empty() ? 0 : static_cast<std::uint64_t>(node) - static_cast<std::uint64_t>(ids[0]);
+    if (guess < ids.size() && ids[guess] == node) return guess;
+    const auto found = std::lower_bound(ids.begin(), ids.end(), node);
+    if (found == ids.end() || *found != node) {
+        throw BackendError("The result refers to node " + std::to_string(node) + " of rank " +
+                           std::to_string(rank_) + ", which it does not hold; run it again.");
+    }
+    return static_cast<std::size_t>(found - ids.begin());
+}
+
+void PathWalk::advance(const RankRecords& records) {
+    const std::int32_t here = rank_;
+    while (!done_ && rank_ == here) {
+        if (is_open_) {
+            resolve(records);
+        } else {
+            visit(records);
+        }
+    }
+}
+
+// Look at the node that the walk has come to, and who began what ended it.
+void PathWalk::visit(const RankRecords& records) {
+    const std::size_t row = find(records, node_);
+    const std::int64_t end = records.end[row];
+    if (end < until_) steps_.push_back({rank_, -1, end, until_, rank_, -1, end, -1, false});
+    open_ = {rank_, node_, 0, end, records.origin_rank[row], records.origin_node[row], records.start[row],
+             -1,    false};
+    is_open_ = true;
+    rank_ = open_.origin_rank;
+}
+
+// Look at that origin, and at what let it start.
+void PathWalk::resolve(const RankRecords& records) {
+    const std::size_t row = find(records, open_.origin_node);
+    open_.start = std::min(records.start[row], open_.end);
+    open_.cause = records.cause[row];
+    open_.cause_is_dependency = records.cause_is_dependency[row];
+    steps_.push_back(open_);
+    is_open_ = false;
+    until_ = open_.start;
+    node_ = open_.cause;
+    if (node_ < 0) {
+        if (until_ > 0) steps_.push_back({rank_, -1, 0, until_, rank_, -1, 0, -1, false});
+        done_ = true;
+    } else if (static_cast<std::int64_t>(steps_.size()) > most_steps_) {
+        throw BackendError(
+            "The recorded waits of the result form a cycle, so no critical path exists; run it again.");
+    }
+}
+
+}  // namespace chakrascope::engine

@@ -1,0 +1,61 @@
+// The critical path, walked back through the records of the ranks it crosses, one rank at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace chakrascope::engine {
+
+// The records of one rank, in ascending order of node id.
+struct RankRecords {
+    std::span<const std::int64_t> node, start, end, cause;
+    std::span<const bool> cause_is_dependency;
+    std::span<const std::int32_t> origin_rank;
+    std::span<const std::int64_t> origin_node;
+};
+
+// One piece of the path; node -1 is time in which its rank had nothing to run.
+struct PathStep {
+    std::int32_t rank;
+    std::int64_t node;
+    std::int64_t start, end;
+    std::int32_t origin_rank;
+    std::int64_t origin_node;
+    std::int64_t own_start;
+    std::int64_t cause;  // of the origin: the node of its rank whose end let it start
+    bool cause_is_dependency;
+};
+
+// A walk from the node that ends last to time 0. It needs the records of one rank at a time: those of
+// `rank()`.
+class PathWalk {
+  public:
+    PathWalk(std::int32_t rank, std::int64_t node, std::int64_t makespan, std::int64_t most_steps)
+        : rank_(rank), node_(node), until_(makespan), most_steps_(most_steps) {}
+
+    std::int32_t rank() const { return rank_; }
+    bool done() const { return done_; }
+    // The steps so far, the last in time first.
+    const std::vector<PathStep>& steps() const { return steps_; }
+
+    // Go on until the records of another rank are needed, or time 0 is reached. Raises BackendError for a
+    // node that the records lack, and for waits that form a cycle.
+    void advance(const RankRecords& records);
+
+  private:
+    std::size_t find(const RankRecords& records, std::int64_t node) const;
+    void visit(const RankRecords& records);
+    void resolve(const RankRecords& records);
+
+    std::int32_t rank_;
+    std::int64_t node_;
+    std::int64_t until_;
+    const std::int64_t most_steps_;
+    PathStep open_{};  // whose origin is on another rank
+    bool is_open_ = false;
+    bool done_ = false;
+    std::vector<PathStep> steps_;
+};
+
+}  // namespace chakrascope::engine
