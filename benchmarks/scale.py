@@ -47,14 +47,15 @@ GOALS = {
 
 @dataclass(frozen=True)
 class Cost:
-    """What a process took: seconds, bytes at its highest, and when it first wrote to standard error."""
+    """What a process took: seconds on the clock and of the processors, bytes at its highest, first output."""
 
     seconds: float
+    cpu_s: float
     peak_bytes: int
     first_word_s: float | None = None
 
     def __str__(self) -> str:
-        return f"{self.seconds:.2f} s, {self.peak_bytes / 1e9:.2f} GB"
+        return f"{self.seconds:.2f} s (processors {self.cpu_s:.2f} s), {self.peak_bytes / 1e9:.2f} GB"
 
 
 def cost_of(command: Sequence[str | Path], *, limit_s: float = 600.0, **environment: str) -> Cost:
@@ -78,7 +79,7 @@ def cost_of(command: Sequence[str | Path], *, limit_s: float = 600.0, **environm
         if process.returncode:
             told.seek(0)
             raise RuntimeError(f"{process.args} after {seconds:.0f} s:\n{told.read().decode()}")
-    return Cost(seconds, usage.ru_maxrss * 1024, first_word_s)
+    return Cost(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, first_word_s)
 
 
 def made(folder: Path, *, nodes: int, ranks: int, collectives: int) -> Path:
@@ -193,8 +194,8 @@ def step_costs(study: Path, limit_s: float) -> dict[str, Cost]:
 
 def together(costs: dict[str, Cost]) -> str:
     """Return the sum of *costs* in words, and each of them."""
-    seconds = sum(cost.seconds for cost in costs.values())
-    whole = Cost(seconds, max(cost.peak_bytes for cost in costs.values()))
+    seconds, cpu_s = (sum(getattr(cost, name) for cost in costs.values()) for name in ("seconds", "cpu_s"))
+    whole = Cost(seconds, cpu_s, max(cost.peak_bytes for cost in costs.values()))
     return f"{whole} ({'; '.join(f'{name} {cost}' for name, cost in costs.items())})"
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..converter import NodeType, Workload, encode_graph, read_et
+from ..converter.chakra import unchanged_files
 from ..errors import ConfigError, WorkloadError
 from .config import (
     INTEGER,
@@ -53,7 +54,8 @@ class WorkloadSource:
     """The programs of a workload, in memory or as ``PREFIX.<rank>.et`` files on disk.
 
     *programs* are the distinct programs, each the bytes of an .et file or the path of one, and
-    *program_of_rank* (int32) says which of them each rank runs.
+    *program_of_rank* (int32) says which of them each rank runs. *digests* are the SHA-256 of files, as far as
+    they are known.
     """
 
     programs: tuple[bytes | str, ...]
@@ -62,6 +64,7 @@ class WorkloadSource:
     loaded: Workload | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     representative_of_rank: npt.NDArray[np.int32] | None = None
+    digests: Mapping[bytes | str, str] = field(default_factory=dict)
 
     @classmethod
     def of_model(cls, workload: Workload) -> WorkloadSource:
@@ -93,9 +96,10 @@ class WorkloadSource:
         index: dict[str, int] = {}
         distinct: list[bytes | str] = []
         ranks = np.empty(num_ranks, dtype=np.int32)
+        unchanged = unchanged_files(Path(prefix), range(num_ranks))
         for rank in range(num_ranks):
             path = f"{prefix}.{rank}.et"
-            digest = _digest_file(path)
+            digest = unchanged.get(rank) or _digest_file(path)
             if digest not in index:
                 index[digest] = len(distinct)
                 distinct.append(read_et(path) if _is_gzip(path) else path)
@@ -106,7 +110,8 @@ class WorkloadSource:
                 f"There are workload files of more ranks than the {num_ranks} of the network: only the first "
                 f"{num_ranks} were simulated, as ASTRA-sim does."
             ]
-        return cls(tuple(distinct), ranks, prefix=Path(prefix), metadata=metadata)
+        digests = dict(zip(distinct, index, strict=True))
+        return cls(tuple(distinct), ranks, prefix=Path(prefix), metadata=metadata, digests=digests)
 
     @property
     def num_ranks(self) -> int:
@@ -126,7 +131,9 @@ class WorkloadSource:
     def content_hash(self) -> str:
         """The hash of every rank's program."""
         digests = [
-            hashlib.sha256(program).hexdigest() if isinstance(program, bytes) else _digest_file(program)
+            hashlib.sha256(program).hexdigest()
+            if isinstance(program, bytes)
+            else self.digests.get(program) or _digest_file(program)
             for program in self.programs
         ]
         lines = "\n".join(digests[index] for index in self.program_of_rank)

@@ -23,6 +23,7 @@ from ._replay import Replay as Replay
 from ._replay import replay as replay
 from ._splits import with_splits as with_splits
 from ._tables import saved_columns as saved_columns
+from ._tables import unchanged_files as unchanged_files
 from ._workload import Workload as Workload
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "replay",
     "saved_columns",
     "shortest_cycle",
+    "unchanged_files",
     "unreachable",
     "with_splits",
 ]

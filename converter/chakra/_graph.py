@@ -168,8 +168,8 @@ class Graph:
     def __init__(
         self,
         rank: int,
-        node_columns: dict[str, Any],
-        edge_columns: dict[str, np.ndarray],
+        node_columns: Mapping[str, Any],
+        edge_columns: Mapping[str, np.ndarray],
         metadata: dict[str, Any] | None = None,
         extra: Mapping[int, bytes] | None = None,
     ) -> None:
@@ -279,7 +279,7 @@ class Graph:
         """The edges as a table, one row each."""
         import pandas as pd  # noqa: PLC0415 - converting and saving do without
 
-        table: pd.DataFrame = pd.DataFrame(self.edge_columns)
+        table: pd.DataFrame = pd.DataFrame(dict(self.edge_columns))
         return table
 
     def __eq__(self, other: object) -> bool:

@@ -7,22 +7,21 @@ to convert a rank; `Workload.node_table` and the exports make it when it is aske
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ...support import new_file
-from ._graph import EDGE_COLUMNS, NODE_COLUMNS, Column, Graph, TextColumn, byte_table
+from ._archive import DAMAGES, Archive, SavedColumns
+from ._graph import EDGE_COLUMNS, NODE_COLUMNS, Graph, TextColumn, byte_table
 
-__all__ = ["Tables", "load_tables", "save_tables", "saved_columns", "tables_path"]
+__all__ = ["Tables", "load_tables", "save_tables", "saved_columns", "tables_path", "unchanged_files"]
 
 _KINDS = (np.int8, np.int16, np.int32, np.int64)
-# What NumPy raises for an archive that is none, cut off, edited, or of another version.
-_DAMAGES = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError)
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Tables:
     """What the tables hold: whole graphs by the SHA-256 of their encoded file, and all edges by rank."""
 
     graphs: dict[str, Graph]
-    edges: dict[int, dict[str, np.ndarray]]
+    edges: Mapping[int, Mapping[str, np.ndarray]]
 
 
 def tables_path(prefix: Path) -> Path:
@@ -38,15 +37,23 @@ def tables_path(prefix: Path) -> Path:
     return prefix.with_name(f"{prefix.name}.tables.npz")
 
 
-def save_tables(prefix: Path, graphs: Sequence[Graph], digests: Sequence[str]) -> None:
+def save_tables(
+    prefix: Path, graphs: Sequence[Graph], digests: Sequence[str], program_of_file: Mapping[int, int]
+) -> None:
     """Write the columns of all *graphs*, one behind the other, atomically.
 
-    *digests* are the SHA-256 of their encoded files. Of graphs with parts that have no column, the edges are
-    all that will be read.
+    *digests* are the SHA-256 of their encoded files, which are there already, *program_of_file* which graph
+    the file of a rank holds. Of graphs with parts that have no column, the edges are all that will be read.
     """
+    ranks = {program: rank for rank, program in program_of_file.items()}
+    sizes = [prefix.with_name(f"{prefix.name}.{ranks[i]}.et").stat().st_size for i in range(len(graphs))]
     with new_file(tables_path(prefix)) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         whole = ["" if graph.extra else digest for graph, digest in zip(graphs, digests, strict=True)]
         _write(archive, "digests", np.array(whole, dtype="S64"))
+        _write(archive, "file_digests", np.array(digests, dtype="S64"))
+        _write(archive, "file_sizes", np.array(sizes, dtype=np.int64))
+        _write(archive, "file_ranks", np.array([*program_of_file], dtype=np.int64))
+        _write(archive, "file_programs", np.array([*program_of_file.values()], dtype=np.int64))
         _write(archive, "ranks", np.array([graph.rank for graph in graphs], dtype=np.int64))
         _write(archive, "node_ends", np.cumsum([graph.num_nodes for graph in graphs], dtype=np.int64))
         _write(archive, "edge_ends", np.cumsum([graph.num_edges for graph in graphs], dtype=np.int64))
@@ -90,17 +97,16 @@ def _narrow(columns: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def load_tables(prefix: Path) -> Tables | None:
-    """Return what the tables hold, None if there are none.
+    """Return what the tables hold, None if there are none. Columns are read when they are asked for.
 
     The files themselves are what counts: a graph whose file has another digest is no longer in its table.
-    Raises `ValueError` for damaged tables.
+    Raises `ValueError` for damaged tables; of large ones the damage of a column is found when it is read.
     """
     try:
-        with tables_path(prefix).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return _read(archive)
+        return _read(Archive(tables_path(prefix)))
     except FileNotFoundError:
         return _tables_of_0_1(prefix)
-    except _DAMAGES as error:
+    except DAMAGES as error:
         raise ValueError(str(error)) from error
 
 
@@ -118,7 +124,7 @@ def _tables_of_0_1(prefix: Path) -> Tables | None:
             rank: {name: part[name].to_numpy(dtype) for name, dtype in EDGE_COLUMNS.items()}
             for rank, part in parts.items()
         }
-    except _DAMAGES as error:
+    except DAMAGES as error:
         raise ValueError(f"{path.name}: {error}") from error
     return Tables({}, edges)
 
@@ -129,33 +135,59 @@ def saved_columns(prefix: Path, names: Sequence[str]) -> dict[str, np.ndarray] |
     None if the workload has no such tables. Its files are not looked at.
     """
     try:
-        with tables_path(prefix).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            ranks = np.repeat(archive["ranks"], np.diff(archive["node_ends"], prepend=0))
-            return {"rank": ranks, **{name: _integers(archive, name, len(ranks)) for name in names}}
-    except _DAMAGES:
+        archive = Archive(tables_path(prefix))
+        ranks = np.repeat(archive.whole("ranks"), np.diff(archive.whole("node_ends"), prepend=0))
+        return {"rank": ranks, **{name: archive.integers(name, slice(0, len(ranks))) for name in names}}
+    except DAMAGES:
         return None
 
 
-def _read(archive: Any) -> Tables:
-    """Return what *archive* holds; raises some of `_DAMAGES`."""
-    ranks, digests = archive["ranks"].tolist(), archive["digests"].tolist()
-    node_parts, edge_parts = (_parts(archive[f"{of}_ends"]) for of in ("node", "edge"))
-    nodes = {name: _column(archive, name, node_parts[-1].stop) for name in NODE_COLUMNS}
-    edges = {
-        name: _integers(archive, f"edge_{name}", edge_parts[-1].stop).astype(dtype)
-        for name, dtype in EDGE_COLUMNS.items()
-    }
-    graphs, edges_of = {}, {}
+def unchanged_files(prefix: Path, ranks: Iterable[int]) -> dict[int, str]:
+    """Return the SHA-256 of the files of those of *ranks* that nobody wrote to since the tables were made.
+
+    A file is unchanged if it has the size it was given and its status changed last before the tables'.
+    """
+    path = tables_path(prefix)
+    try:
+        archive = Archive(path)
+        made_ns = path.stat().st_ctime_ns
+        names = ("file_ranks", "file_programs", "file_sizes", "file_digests")
+        columns = [archive.whole(name).tolist() for name in names]
+        known = {rank: (sizes, digest) for rank, sizes, digest in _files(*columns)}
+    except DAMAGES:
+        return {}
+    found = {}
+    for rank in ranks:
+        size, digest = known.get(rank, (-1, ""))
+        with suppress(OSError):
+            status = prefix.with_name(f"{prefix.name}.{rank}.et").stat()
+            if status.st_size == size and status.st_ctime_ns < made_ns:
+                found[rank] = digest
+    return found
+
+
+def _files(
+    ranks: list[int], programs: list[int], sizes: list[int], digests: list[bytes]
+) -> Iterator[tuple[int, int, str]]:
+    for rank, program in zip(ranks, programs, strict=True):
+        yield rank, sizes[program], digests[program].decode("ascii")
+
+
+def _read(archive: Archive) -> Tables:
+    """Return what *archive* holds; raises some of `DAMAGES`."""
+    ranks, digests = archive.whole("ranks").tolist(), archive.whole("digests").tolist()
+    node_parts, edge_parts = (_parts(archive.whole(f"{of}_ends")) for of in ("node", "edge"))
+    archive.check({
+        **dict.fromkeys(NODE_COLUMNS, node_parts[-1].stop),
+        **{f"edge_{name}": edge_parts[-1].stop for name in EDGE_COLUMNS},
+    })  # fmt: skip
+    graphs: dict[str, Graph] = {}
+    edges_of: dict[int, Mapping[str, np.ndarray]] = {}
     for rank, digest, own, tied in zip(ranks, digests, node_parts, edge_parts, strict=True):
-        edges_of[rank] = {name: column[tied] for name, column in edges.items()}
+        edges_of[rank] = SavedColumns(archive, {name: f"edge_{name}" for name in EDGE_COLUMNS}, tied)
         if digest:
-            columns = {
-                name: TextColumn(column.numbers[own], column.texts)
-                if isinstance(column, TextColumn)
-                else column[own]
-                for name, column in nodes.items()
-            }
-            graphs[digest.decode("ascii")] = Graph(rank, columns, edges_of[rank])
+            nodes = SavedColumns(archive, {name: name for name in NODE_COLUMNS}, own)
+            graphs[digest.decode("ascii")] = Graph(rank, nodes, edges_of[rank])
     return Tables(graphs, edges_of)
 
 
@@ -165,22 +197,3 @@ def _parts(ends: np.ndarray) -> list[slice]:
     if sorted(bounds) != bounds or len(bounds) < 2:
         raise ValueError("its graphs overlap")
     return [slice(first, end) for first, end in pairwise(bounds)]
-
-
-def _column(archive: Any, name: str, count: int) -> Column:
-    dtype = NODE_COLUMNS[name][0]
-    values = _integers(archive, name, count)
-    if dtype != "str":
-        return values.astype(dtype)
-    data, ends = archive[f"{name}_texts"].tobytes(), [0, *archive[f"{name}_ends"].tolist()]
-    texts = [data[first:end].decode("utf-8") for first, end in pairwise(ends)]
-    if count and not 0 <= int(values.min()) <= int(values.max()) < len(texts):
-        raise ValueError(f"column {name} has texts that are not there")
-    return TextColumn(values.astype(np.int32), texts)
-
-
-def _integers(archive: Any, name: str, count: int) -> np.ndarray:
-    values: np.ndarray = archive[name]
-    if values.dtype.kind not in "iub" or values.shape != (count,):
-        raise ValueError(f"column {name} is not one of {count} integers")
-    return values

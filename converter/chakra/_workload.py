@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from ._codec import decode_graph, read_et
 from ._encode import encoded_pieces
 from ._graph import EDGE_COLUMNS, EdgeKind, Graph, NodeType
 from ._scaling import replicate
-from ._tables import Tables, load_tables, save_tables, tables_path
+from ._tables import Tables, load_tables, save_tables, tables_path, unchanged_files
 
 if TYPE_CHECKING:
     import networkx
@@ -92,13 +92,14 @@ class Workload:
         metadata = _load_metadata(prefix)
         alike = _load_representatives(prefix, metadata)
         paths = _rank_files(prefix) if alike is None else _own_files(prefix, alike)
-        tables = _load_tables(prefix)
+        tables, unchanged = _load_tables(prefix), unchanged_files(prefix, paths)
         graphs: list[Graph] = []
         seen: dict[str, int] = {}
         program = np.zeros(len(paths) if alike is None else len(alike), dtype=np.int32)
         for rank, path in paths.items():
-            data = read_et(path)
-            digest = hashlib.sha256(data).hexdigest()
+            digest = unchanged.get(rank, "")
+            data = b"" if digest in tables.graphs else read_et(path)
+            digest = digest if digest in tables.graphs else hashlib.sha256(data).hexdigest()
             if digest not in seen:
                 seen[digest] = len(graphs)
                 graphs.append(
@@ -133,7 +134,9 @@ class Workload:
             write_file(groups, json.dumps({str(key): list(value) for key, value in self.groups.items()}))
         else:
             groups.unlink(missing_ok=True)
-        save_tables(prefix, self.graphs, digests)
+        save_tables(
+            prefix, self.graphs, digests, {rank: int(self.program_of_rank[rank]) for rank in own.tolist()}
+        )
         document = {
             "format": "chakrascope-workload",
             "version": 1,
@@ -327,7 +330,7 @@ def _load_tables(prefix: Path) -> Tables:
         raise WorkloadFormatError(f"{path} is damaged ({error}). Delete it or convert again.") from error
 
 
-def _reasoned(graph: Graph, kept: dict[str, np.ndarray] | None) -> Graph:
+def _reasoned(graph: Graph, kept: Mapping[str, np.ndarray] | None) -> Graph:
     """Give the edges of *graph* the reasons that were *kept* of those with the same ends."""
     if kept is None or not len(kept["src"]) or not graph.num_edges:
         return graph
