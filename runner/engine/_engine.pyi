@@ -48,7 +48,8 @@ class PacketSettings:
 class FabricModel(enum.Enum):
     NONE = 0
     FLOW = 1
-    PACKET = 2
+    PIECES = 2
+    PACKET = 3
 
 class FabricDescription:
     nodes: int
@@ -72,6 +73,7 @@ class FabricReport:
     data_packets: int
     events: int
     largest_train: int
+    largest_piece: int
     trains_ended: bool
 
 class PathWalk:
@@ -110,6 +112,8 @@ class Config:
     fabric: FabricDescription
     packet: PacketSettings
     shake_packets: float
+    pieces_for_bursts: bool
+    piece_packets: int
     num_queues_per_dim: int
     rendezvous: bool
     semantics: str

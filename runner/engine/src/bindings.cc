@@ -61,6 +61,8 @@ void bind_config(nb::module_& module) {
         .def_rw("fabric", &Config::fabric)
         .def_rw("packet", &Config::packet)
         .def_rw("shake_packets", &Config::shake_packets)
+        .def_rw("pieces_for_bursts", &Config::pieces_for_bursts)
+        .def_rw("piece_packets", &Config::piece_packets)
         .def_prop_rw(
             "links",
             [](const Config& config) {

@@ -55,7 +55,7 @@ struct CollectiveProgram {
 };
 
 // What carries messages over the links of a fabric; with none the analytical networks do.
-enum class FabricModel { None, Flow, Packet };
+enum class FabricModel { None, Flow, Pieces, Packet };
 
 struct Config {
     // Network, one entry per dimension; bandwidth in units of 2^30 bytes/s, latency in ns.
@@ -72,6 +72,9 @@ struct Config {
     FabricDescription fabric;
     packet::Settings packet;   // of a fabric
     double shake_packets = 0;  // flows: by how many packets' times messages are early or late, at random
+    // Flows: begin again in pieces once most messages are short and compete on several links in a row.
+    bool pieces_for_bursts = false;
+    std::uint32_t piece_packets = 1;  // pieces: packets in each at most
     // Command line.
     int num_queues_per_dim = 1;
     bool rendezvous = false;

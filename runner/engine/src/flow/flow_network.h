@@ -116,7 +116,8 @@ class FlowNetwork final : public Network {
     EventQueue& events_;
     Mailbox& mailbox_;
     const packet::Settings& settings_;
-    const double shake_;  // packets
+    const double shake_;        // packets
+    const bool leaves_bursts_;  // to pieces
     const std::vector<std::int32_t>& hosts_;
     const std::vector<LinkChange>& changes_;
     std::size_t next_change_;

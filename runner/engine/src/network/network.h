@@ -150,9 +150,13 @@ class Mailbox {
     std::vector<std::uint64_t> free_meetings_;
 };
 
+// Thrown by the flow network where pieces are to answer, see Config::pieces_for_bursts.
+struct PiecesInstead {};
+
 std::unique_ptr<Network> make_unaware_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 std::unique_ptr<Network> make_aware_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 std::unique_ptr<Network> make_flow_network(const Config& config, EventQueue& events, Mailbox& mailbox);
+std::unique_ptr<Network> make_piece_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 std::unique_ptr<Network> make_external_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 std::unique_ptr<Network> make_packet_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "../errors.h"
+#include "../network/network.h"
 #include "../network/topology.h"
 #include "cluster.h"
 #include "deadlock.h"
@@ -221,17 +222,8 @@ Attempt run(const Config& config, const Fold* fold, const UnevenCollectives& une
     return {collect(cluster, simulated), stalled};
 }
 
-}  // namespace
-
-void check_config(const Config& config) {
-    check_network(config);
-    check_system(config);
-}
-
-Output simulate(const Config& config, const std::vector<std::shared_ptr<const Program>>& programs,
-                const std::vector<std::int32_t>& program_of_rank, const Progress& progress) {
-    check_config(config);
-    check_ranks(config, programs.size(), program_of_rank);
+Output simulate_as_asked(const Config& config, const Fold::Programs& programs,
+                         const std::vector<std::int32_t>& program_of_rank, const Progress& progress) {
     const UnevenCollectives uneven(config, programs, program_of_rank);
     Config eased = config;
     if (!config.representative_of_rank.empty()) {
@@ -254,6 +246,26 @@ Output simulate(const Config& config, const std::vector<std::shared_ptr<const Pr
         output = *run(eased, nullptr, uneven, programs, program_of_rank, progress).output;
     }
     return output;
+}
+
+}  // namespace
+
+void check_config(const Config& config) {
+    check_network(config);
+    check_system(config);
+}
+
+Output simulate(const Config& config, const std::vector<std::shared_ptr<const Program>>& programs,
+                const std::vector<std::int32_t>& program_of_rank, const Progress& progress) {
+    check_config(config);
+    check_ranks(config, programs.size(), program_of_rank);
+    try {
+        return simulate_as_asked(config, programs, program_of_rank, progress);
+    } catch (const PiecesInstead&) {
+        Config pieces = config;
+        pieces.fabric_model = FabricModel::Pieces;
+        return simulate_as_asked(pieces, programs, program_of_rank, progress);
+    }
 }
 
 }  // namespace chakrascope::engine
