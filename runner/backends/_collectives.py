@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ...converter import NodeType, Workload
@@ -10,7 +14,9 @@ from .._result import COLUMNS, empty_table
 
 __all__ = ["collective_table"]
 
-_FACTS = ["node_id", "comm_type", "group", "comm_size_bytes"]
+_Integers = npt.NDArray[np.integer[Any]]
+
+_FACTS = {"node_id": "node_id", "comm_type": "comm_type", "group": "group", "comm_size_bytes": "size_bytes"}
 
 
 def collective_table(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
@@ -20,41 +26,85 @@ def collective_table(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     time from a rank's own arrival to that of the rank whose arrival let it end; *transfer_ns* is the rest, so
     both add up to the node's time.
     """
-    table = nodes.merge(_collective_nodes(workload), on=["rank", "node_id"])
-    if table.empty:
+    columns = {str(name): nodes[name].to_numpy() for name in nodes}
+    facts = _facts(workload)
+    program = np.asarray(workload.program_of_rank, dtype=np.int64)[columns["rank"]]
+    fact = _places((facts["program"], facts["node_id"]), (program, columns["node_id"]))
+    chosen = np.flatnonzero(fact >= 0)
+    if not len(chosen):
         return empty_table("collectives")
-    table = table.sort_values(["rank", "node_id"], kind="stable", ignore_index=True)
-    table["turn"] = table.groupby(["rank", "group", "comm_type"]).cumcount()
-    needed = _origin_start(table, nodes)
-    table["wait_ns"] = (needed - table["start_ns"]).clip(lower=0)
+    chosen = chosen[np.lexsort((columns["node_id"][chosen], columns["rank"][chosen]))]
+    table = {name: columns[name][chosen] for name in ("rank", "node_id", "start_ns", "end_ns")}
+    table |= {name: facts[name][fact[chosen]] for name in ("comm_type", "group", "size_bytes")}
+    table["wait_ns"] = np.maximum(_origin_start(chosen, columns) - table["start_ns"], 0)
     table["transfer_ns"] = table["end_ns"] - table["start_ns"] - table["wait_ns"]
-    key = ["group", "comm_type", "turn"]
-    first = table.groupby(key)["start_ns"].transform("min")
-    order = table.assign(first=first).sort_values(["first", *key, "rank"], kind="stable", ignore_index=True)
-    changed = (order[key] != order[key].shift()).any(axis=1)
-    order["collective"] = changed.cumsum() - 1
-    chosen: pd.DataFrame = order[list(COLUMNS["collectives"])].astype(COLUMNS["collectives"])
-    return chosen
+    turn = _counted((table["comm_type"], table["group"], table["rank"]))
+    key = (turn, table["comm_type"], table["group"])
+    order = np.lexsort((table["rank"], *key, _least(table["start_ns"], key)))
+    table = {name: values[order] for name, values in table.items()}
+    table["collective"] = np.cumsum(_changes([values[order] for values in key])) - 1
+    kinds = COLUMNS["collectives"].items()
+    collectives: pd.DataFrame = pd.DataFrame({name: table[name].astype(kind) for name, kind in kinds})
+    return collectives
 
 
-def _collective_nodes(workload: Workload) -> pd.DataFrame:
-    """Return rank, node id and collective facts of every collective node of every rank."""
-    programs = [
-        graph.nodes.loc[graph.nodes["type"] == NodeType.COMM_COLL, _FACTS].assign(program=index)
-        for index, graph in enumerate(workload.graphs)
-    ]
-    ranks = pd.DataFrame({"program": np.asarray(workload.program_of_rank, dtype=np.int64)})
-    ranks["rank"] = np.arange(len(ranks), dtype=np.int32)
-    facts = pd.concat(programs, ignore_index=True).rename(columns={"comm_size_bytes": "size_bytes"})
-    merged: pd.DataFrame = ranks.merge(facts, on="program").drop(columns="program")
-    return merged
+def _facts(workload: Workload) -> dict[str, _Integers]:
+    """Return program, node id and facts of every collective node of every program."""
+    rows: dict[str, list[_Integers]] = {name: [] for name in ("program", *_FACTS.values())}
+    for index, graph in enumerate(workload.graphs):
+        chosen = graph.nodes["type"].to_numpy() == NodeType.COMM_COLL
+        rows["program"].append(np.full(np.count_nonzero(chosen), index))
+        for column, name in _FACTS.items():
+            rows[name].append(graph.nodes[column].to_numpy()[chosen])
+    return {name: np.concatenate(parts) for name, parts in rows.items()}
 
 
-def _origin_start(table: pd.DataFrame, nodes: pd.DataFrame) -> pd.Series:
-    """Return, for each row of *table*, when the node started whose start began the end of it."""
-    starts = nodes[["rank", "node_id", "start_ns"]].rename(
-        columns={"rank": "origin_rank", "node_id": "origin_node", "start_ns": "origin_start_ns"}
+def _places(pairs: tuple[_Integers, _Integers], asked: tuple[_Integers, _Integers]) -> _Integers:
+    """Return for each of the pairs *asked* its place among *pairs*, of which no two are equal, or -1."""
+    if not len(pairs[0]):
+        return np.full(len(asked[0]), -1)
+    known = np.unique(pairs[1])
+    codes = pairs[0].astype(np.int64) * len(known) + np.searchsorted(known, pairs[1])
+    order = np.argsort(codes)
+    second = np.minimum(np.searchsorted(known, asked[1]), len(known) - 1)
+    wanted = asked[0].astype(np.int64) * len(known) + second
+    place = order[np.minimum(np.searchsorted(codes, wanted, sorter=order), len(order) - 1)]
+    places: _Integers = np.where((known[second] == asked[1]) & (codes[place] == wanted), place, -1)
+    return places
+
+
+def _origin_start(rows: _Integers, nodes: dict[str, _Integers]) -> _Integers:
+    """Return when the nodes started whose starts began the ends of those in *rows*."""
+    pairs, asked = ("rank", "node_id"), ("origin_rank", "origin_node")
+    origin = _places((nodes[pairs[0]], nodes[pairs[1]]), (nodes[asked[0]][rows], nodes[asked[1]][rows]))
+    start = np.where(origin >= 0, nodes["start_ns"][origin], nodes["start_ns"][rows])
+    starts: _Integers = np.minimum(start, nodes["end_ns"][rows])
+    return starts
+
+
+def _changes(key: Sequence[_Integers]) -> npt.NDArray[np.bool_]:
+    """Return where a row of *key* is another than the one before it, and for the first."""
+    changed = np.ones(len(key[0]), dtype=bool)
+    changed[1:] = np.any([values[1:] != values[:-1] for values in key], axis=0)
+    return changed
+
+
+def _counted(key: tuple[_Integers, ...]) -> _Integers:
+    """Return for each row how many with the same *key* are before it."""
+    order = np.lexsort(key)
+    firsts = np.flatnonzero(_changes([values[order] for values in key]))
+    sizes = np.diff(np.append(firsts, len(order)))
+    count = np.empty(len(order), dtype=np.int64)
+    count[order] = np.arange(len(order)) - np.repeat(firsts, sizes)
+    return count
+
+
+def _least(values: _Integers, key: tuple[_Integers, ...]) -> _Integers:
+    """Return for each row the least of the *values* of those with the same *key*."""
+    order = np.lexsort(key)
+    firsts = np.flatnonzero(_changes([some[order] for some in key]))
+    least = np.empty_like(values)
+    least[order] = np.repeat(
+        np.minimum.reduceat(values[order], firsts), np.diff(np.append(firsts, len(order)))
     )
-    found = table[["origin_rank", "origin_node"]].merge(starts, on=["origin_rank", "origin_node"], how="left")
-    origin: pd.Series = found["origin_start_ns"].fillna(table["start_ns"]).astype("int64")
-    return origin.clip(upper=table["end_ns"])
+    return least
