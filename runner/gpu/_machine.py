@@ -1,0 +1,229 @@
+"""The machine that runs collectives as programs: GPUs of compute units, and the networks in and between them.
+
+Figures are of one GPU unless they say otherwise; bandwidths are in bytes per ns (1 byte/ns = 1 GB/s), times
+in ns. A line is what one request moves: `LINE_BYTES`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from ...errors import ConfigError
+
+__all__ = [
+    "ARBITRATIONS",
+    "LINE_BYTES",
+    "Compute",
+    "Machine",
+    "Memory",
+    "Mesh",
+    "Protocol",
+    "ScaleOut",
+    "ScaleUp",
+]
+
+LINE_BYTES = 128
+ARBITRATIONS = ("first-come", "fair")
+TOPOLOGIES = ("switch", "direct")
+ROUTINGS = ("round-robin", "priority")
+_MOST = 1 << 20
+_LONGEST_NS = 1e9
+
+
+@dataclass(frozen=True)
+class Compute:
+    """The compute units (CUs, SMs) and what runs on them.
+
+    Each *unit* holds *workgroups_per_unit* thread blocks at a time, in wavefronts of *wavefront_threads*
+    threads. A wavefront has up to *unroll* lines under way at a time, a unit up to *requests_per_unit*. It
+    loads and stores at *bytes_per_ns* each way, and reduces *reduce_bytes_per_ns* of inputs. A kernel starts
+    *launch_ns* after its node may, and an op of a thread block takes *op_ns* before it does anything;
+    *sync_ns* is for the threads of a thread block to meet (nop, barrier), *poll_ns* from the arrival of a
+    signal or flag until who waits for it goes on, *fence_ns* for a fence beside waiting for what was written
+    to be acknowledged.
+    """
+
+    units: int
+    workgroups_per_unit: int = 1
+    wavefront_threads: int = 32
+    unroll: int = 8
+    requests_per_unit: int = 512
+    bytes_per_ns: float = 128.0
+    reduce_bytes_per_ns: float = 256.0
+    launch_ns: float = 0.0
+    op_ns: float = 0.0
+    sync_ns: float = 0.0
+    poll_ns: float = 0.0
+    fence_ns: float = 0.0
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """The on-chip network: *columns* x *rows* routers, compute units spread evenly over them.
+
+    Memory channels are at the top and bottom rows, I/O ports at the left and right columns. Each directed
+    link carries *link_bytes_per_ns* and takes *hop_ns*, the router included. *buffer_flits* (of
+    *flit_bytes*) are for each virtual channel of each link; *arbitration* between the inputs of a router is
+    ``round-robin``, or ``priority`` for requests without data.
+    """
+
+    columns: int
+    rows: int
+    link_bytes_per_ns: float
+    hop_ns: float = 0.0
+    buffer_flits: int = 64
+    flit_bytes: int = 32
+    arbitration: str = "round-robin"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """*channels* of memory with *bytes_per_ns* together; a request waits *latency_ns* for its answer."""
+
+    channels: int
+    bytes_per_ns: float
+    latency_ns: float = 0.0
+
+
+@dataclass(frozen=True)
+class ScaleUp:
+    """The network of loads and stores between the *gpus* of a node.
+
+    A GPU has *ports* with *bytes_per_ns* together each way. With topology ``switch`` they lead to switches
+    that every GPU is linked to; with ``direct`` each peer has its share of them. *latency_ns* is one way from
+    port to port, everything between included. A request takes *control_bytes* on the wire, data
+    *header_bytes* more than itself, and a write is acknowledged with *acknowledge_bytes* (0: nothing that
+    takes room). *multicast*: the switch multicasts and reduces (NVLS), which takes *reduce_ns*; what it sums
+    leaves it at *reduce_bytes_per_ns* per GPU at most (0: as fast as the links).
+    """
+
+    gpus: int
+    ports: int
+    bytes_per_ns: float
+    latency_ns: float
+    topology: str = "switch"
+    header_bytes: int = 0
+    control_bytes: int = 16
+    acknowledge_bytes: int = 0
+    multicast: bool = False
+    reduce_ns: float = 0.0
+    reduce_bytes_per_ns: float = 0.0
+
+
+@dataclass(frozen=True)
+class ScaleOut:
+    """The network between nodes: NICs with *bytes_per_ns* together per GPU each way, *latency_ns* one way.
+
+    one port channel's transfer (0: the NIC's).
+    """
+
+    bytes_per_ns: float
+    latency_ns: float
+    proxy_ns: float = 0.0
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How MSCCL's thread blocks pass messages: *slots* of *slot_bytes* data per connection.
+
+    Larger chunks go in several rounds, each as much as a slot holds. *threads* are those of a thread block,
+    and *message_ns* what a step takes beside its data. LL and LL128 have flags in their data; with Simple,
+    a fence and a signal follow it.
+    """
+
+    slot_bytes: int
+    slots: int = 8
+    threads: int = 512
+    message_ns: float = 0.0
+
+
+@dataclass(frozen=True)
+class Machine:
+    """GPUs and their networks; *sources* say by key (``memory.bytes_per_ns``) where a figure is from.
+
+    Who goes first where requests without data and data meet is *arbitration*: ``first-come``, or ``fair``
+    (in turn, so that a request waits for one line at most). *compute_waves* is in how many rounds of
+    workgroups a compute kernel runs when it has the GPU for itself, *compute_memory_share* which share of
+    the memory's bandwidth it takes (where its node does not say how many bytes it moves).
+    """
+
+    name: str
+    compute: Compute
+    mesh: Mesh
+    memory: Memory
+    scale_up: ScaleUp
+    scale_out: ScaleOut
+    protocols: Mapping[str, Protocol] = field(
+        default_factory=lambda: {
+            "Simple": Protocol(slot_bytes=1 << 19),
+            "LL": Protocol(slot_bytes=1 << 14),
+            "LL128": Protocol(slot_bytes=1 << 17),
+        }
+    )
+    arbitration: str = "first-come"
+    compute_waves: int = 8
+    compute_memory_share: float = 0.0
+    title: str = ""
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for part in (self.compute, self.mesh, self.memory, self.scale_up, self.scale_out):
+            _check(self.name, part)
+        for name, protocol in self.protocols.items():
+            _check(self.name, protocol, f"protocols.{name}")
+        _check_choice(self.name, "arbitration", self.arbitration, ARBITRATIONS)
+        _check_choice(self.name, "scale_up.topology", self.scale_up.topology, TOPOLOGIES)
+        _check_choice(self.name, "mesh.arbitration", self.mesh.arbitration, ROUTINGS)
+        _check_places(self)
+
+
+_OPTIONAL_ZERO = {"acknowledge_bytes", "header_bytes", "reduce_bytes_per_ns"}
+
+
+def _check(machine: str, part: Any, name: str = "") -> None:
+    """Raise `ConfigError` for a figure of *part* that is no number or out of range."""
+    where = name or {Compute: "compute", Mesh: "mesh", Memory: "memory", ScaleUp: "scale_up"}.get(
+        type(part), "scale_out"
+    )
+    for item in fields(part):
+        value = getattr(part, item.name)
+        if isinstance(value, (str, bool)):
+            continue
+        key = f"{where}.{item.name}"
+        zero = item.name.endswith("_ns") and "bytes" not in item.name or item.name in _OPTIONAL_ZERO
+        most = _LONGEST_NS if isinstance(value, float) else float(1 << 30)
+        number = isinstance(value, (int, float)) and math.isfinite(value)
+        whole = "int" not in str(item.type) or isinstance(value, int)
+        if not number or not whole or not (value >= 0 if zero else value > 0) or value > most:
+            wanted = ("a whole number" if "int" in str(item.type) else "a number") + (
+                " of 0 or more" if zero else " above 0"
+            )
+            raise ConfigError(
+                f"The machine '{machine}': '{key}' must be {wanted} and at most {most:g}, not {value!r}."
+            )
+
+
+def _check_choice(machine: str, key: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ConfigError(
+            f"The machine '{machine}': '{key}' must be one of {', '.join(known)}, not {value!r}."
+        )
+
+
+def _check_places(machine: Machine) -> None:
+    """Raise `ConfigError` where endpoints do not fit the mesh, or peers not the ports."""
+    routers = machine.mesh.columns * machine.mesh.rows
+    if routers > 4096 or machine.compute.units > _MOST:
+        raise ConfigError(
+            f"The machine '{machine.name}' has {routers} routers and {machine.compute.units} compute units; "
+            "at most 4096 and 1048576 can be simulated."
+        )
+    up = machine.scale_up
+    if up.topology == "direct" and up.ports < up.gpus - 1:
+        raise ConfigError(
+            f"The machine '{machine.name}': {up.ports} ports cannot link a GPU directly to {up.gpus - 1} "
+            "peers; raise 'scale_up.ports' or make the topology a switch."
+        )
