@@ -26,6 +26,10 @@ try:
         FabricModel,
         FabricReport,
         FabricTransport,
+        GpuMachine,
+        GpuOp,
+        GpuProgram,
+        GpuReplay,
         Output,
         PacketSettings,
         PacketSimulation,
@@ -39,6 +43,7 @@ try:
     from ._engine import collectives as _collectives
     from ._engine import emulate as _emulate
     from ._engine import refusals as _refusals
+    from ._engine import replay_gpu_program as _replay_gpu_program
     from ._engine import simulate as _simulate
 except ImportError as error:
     raise ImportError(
@@ -61,6 +66,10 @@ __all__ = [
     "FabricModel",
     "FabricReport",
     "FabricTransport",
+    "GpuMachine",
+    "GpuOp",
+    "GpuProgram",
+    "GpuReplay",
     "Output",
     "PacketSettings",
     "PacketSimulation",
@@ -74,6 +83,7 @@ __all__ = [
     "is_algorithm",
     "join_fabric",
     "refusals",
+    "replay_gpu_program",
     "simulate",
     "tcp_transport",
     "threaded_transport",
@@ -133,6 +143,23 @@ def simulate(
 
     """
     return _simulate(errors, config, list(programs), [int(program) for program in program_of_rank], progress)
+
+
+def replay_gpu_program(
+    machine: GpuMachine,
+    program: GpuProgram,
+    *,
+    detailed: bool = False,
+    stamps: bool = False,
+    progress: Callable[[int, int], bool] | None = None,
+) -> GpuReplay:
+    """Run *program* once on GPUs of *machine*, a rank on each, that do nothing else.
+
+    *detailed* sends every request through every router; with *stamps* the answer says when each operation
+    began and ended. What never ends is listed in ``GpuReplay.stuck``: rank, workgroup, place, why. *progress*
+    as of `simulate`. Raises `Cancelled` if it returned False.
+    """
+    return _replay_gpu_program(errors, machine, program, detailed, stamps, progress)
 
 
 EmulationProgress = Callable[[int, bool, bool, int, int], bool]

@@ -117,7 +117,7 @@ class ScaleUp:
 class ScaleOut:
     """The network between nodes: NICs with *bytes_per_ns* together per GPU each way, *latency_ns* one way.
 
-    one port channel's transfer (0: the NIC's).
+    *proxy_ns* is what a proxy takes to post a transfer or a signal.
     """
 
     bytes_per_ns: float
@@ -193,7 +193,7 @@ def _check(machine: str, part: Any, name: str = "") -> None:
         if isinstance(value, (str, bool)):
             continue
         key = f"{where}.{item.name}"
-        zero = item.name.endswith("_ns") and "bytes" not in item.name or item.name in _OPTIONAL_ZERO
+        zero = (item.name.endswith("_ns") and "bytes" not in item.name) or item.name in _OPTIONAL_ZERO
         most = _LONGEST_NS if isinstance(value, float) else float(1 << 30)
         number = isinstance(value, (int, float)) and math.isfinite(value)
         whole = "int" not in str(item.type) or isinstance(value, int)
@@ -220,6 +220,12 @@ def _check_places(machine: Machine) -> None:
         raise ConfigError(
             f"The machine '{machine.name}' has {routers} routers and {machine.compute.units} compute units; "
             "at most 4096 and 1048576 can be simulated."
+        )
+    mesh = machine.mesh
+    if mesh.buffer_flits * mesh.flit_bytes < max(LINE_BYTES, machine.scale_up.control_bytes):
+        raise ConfigError(
+            f"The machine '{machine.name}': {mesh.buffer_flits} flits of {mesh.flit_bytes} bytes have no room "
+            f"for a line of {LINE_BYTES} bytes; raise 'mesh.buffer_flits'."
         )
     up = machine.scale_up
     if up.topology == "direct" and up.ports < up.gpus - 1:

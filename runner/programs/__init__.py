@@ -7,14 +7,30 @@ from ._choice import Choice, Demand, choose_programs, misfit, read_proved
 from ._expand import demands_of, expand_workload
 from ._graphs import graphs_of, workload_of
 from ._inspection import Inspection, Traffic, inspect_program
-from ._lower import Lowered, Message, lower, program_bytes
-from ._model import Buffer, Channel, ChannelType, Op, Program, RankProgram, Region, ThreadBlock
+from ._lower import Lowered, Message, lower
+from ._model import (
+    CONTROL_OPS,
+    MESSAGE_OPS,
+    PACKET_OPS,
+    Buffer,
+    Channel,
+    ChannelType,
+    Op,
+    Program,
+    RankProgram,
+    Region,
+    ThreadBlock,
+)
 from ._proof import Problem, Proof, prove
+from ._sizes import Sizes, packet_sources, program_bytes
 from ._writer import write_msccl
 from .readers import parse_program, read_program
 
 __all__ = [
     "BUILTIN_PROGRAMS",
+    "CONTROL_OPS",
+    "MESSAGE_OPS",
+    "PACKET_OPS",
     "Buffer",
     "Channel",
     "ChannelType",
@@ -29,6 +45,7 @@ __all__ = [
     "Proof",
     "RankProgram",
     "Region",
+    "Sizes",
     "ThreadBlock",
     "Traffic",
     "builtin_program",
@@ -39,6 +56,7 @@ __all__ = [
     "inspect_program",
     "lower",
     "misfit",
+    "packet_sources",
     "parse_program",
     "program_bytes",
     "prove",

@@ -11,9 +11,9 @@ from pathlib import Path
 from ...converter import CollectiveType
 from ...errors import ConfigError
 from ...support import bytes_text
-from ._lower import divisor_of, program_bytes
 from ._model import Program
 from ._proof import prove
+from ._sizes import divisor_of, program_bytes
 from .readers import parse_program, read_bytes
 
 __all__ = ["Choice", "Demand", "choose_programs", "misfit", "read_proved"]

@@ -13,17 +13,16 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...errors import ConfigError
-from ...support import bytes_text
-from ._model import CONTROL_OPS, MESSAGE_OPS, PACKET_OPS, Buffer, Op, Program, Region, ThreadBlock
+from ._model import CONTROL_OPS, MESSAGE_OPS, PACKET_OPS, Op, Program, Region, ThreadBlock
+from ._sizes import Sizes, packet_sources
 
-__all__ = ["CONTROL_BYTES", "Lowered", "Message", "divisor_of", "lower", "program_bytes"]
+__all__ = ["CONTROL_BYTES", "Lowered", "Message", "lower"]
 
 CONTROL_BYTES = 8
-_MOST_OPS = 1 << 20
 _SIGNALS = {"signal", "rlxsignal", "pws", "pwsf"}
 _WAITS = {"wait", "rlxwait"}
 _READS = {"get", "rre", "rres", "glre", "glres"}
@@ -59,35 +58,12 @@ class Lowered:
     remarks: tuple[str, ...] = ()
 
 
-def program_bytes(collective: str, size_bytes: int, ranks: int) -> int:
-    """Return how large the buffer that a program cuts into chunks is for a collective of *size_bytes*.
-
-    That is ASTRA-sim's size, of an all-gather each rank's shard.
-    """
-    return size_bytes * ranks if collective == "all-gather" else size_bytes
-
-
-def divisor_of(program: Program) -> int:
-    """Return what must divide the bytes of the larger buffer; chunks of a plan may differ by a unit."""
-    if program.language == "msccl":
-        return program.chunks
-    return program.num_ranks if program.collective in {"reduce-scatter", "all-to-all"} else 1
-
-
 def lower(program: Program, size_bytes: int) -> Lowered:
     """Return the messages of *program* for a collective of *size_bytes*, by ASTRA-sim's conventions.
 
     Raises `ConfigError` for a size that the chunks do not divide, or if ranks would wait for ever.
     """
-    total = program_bytes(program.collective, size_bytes, program.num_ranks)
-    divisor = divisor_of(program)
-    if total <= 0 or total % divisor:
-        parts = f"{program.chunks} chunks" if program.language == "msccl" else f"{program.num_ranks} ranks"
-        raise ConfigError(
-            f"{program.source}: {size_bytes} bytes cannot be divided among its {parts}; choose a multiple of "
-            f"{divisor}, or another program for this size."
-        )
-    return _Lowering(program, size_bytes, total).run()
+    return _Lowering(program, Sizes(program, size_bytes)).run()
 
 
 @dataclass
@@ -120,10 +96,9 @@ class _Block:
 
 
 class _Lowering:
-    def __init__(self, program: Program, size_bytes: int, total: int) -> None:
+    def __init__(self, program: Program, sizes: Sizes) -> None:
         self.program = program
-        self.size_bytes = size_bytes
-        self.chunks = program.chunk_bytes(total)
+        self.sizes = sizes
         self.nodes: list[list[Message]] = [[] for _ in program.ranks]
         self.tags = 0
         self.tokens: dict[tuple[object, ...], deque[_Frontier]] = defaultdict(deque)
@@ -140,28 +115,10 @@ class _Lowering:
                 free = (_Frontier() for _ in range(value))
                 self.tokens["semaphore", rank.rank, number].extend(free)
             for block in rank.thread_blocks:
-                self.ready.append(_Block(rank.rank, block, list(self._unrolled(rank.rank, block))))
-
-    def _unrolled(self, rank: int, block: ThreadBlock) -> Iterable[tuple[Op, int]]:
-        largest = max(self.chunks)
-        for op in block.ops:
-            if op.name != "pipeline":
-                yield op, -1
-                continue
-            turns = -(-largest * op.pipeline_chunks // op.unit_bytes)
-            if turns * len(op.body) > _MOST_OPS:
-                raise ConfigError(
-                    f"{self.program.where(rank, block.id, op)}: it would repeat {turns} times for "
-                    f"{bytes_text(self.size_bytes)}; make its units larger."
-                )
-            for turn in range(turns):
-                for part in op.body:
-                    yield part, turn
+                self.ready.append(_Block(rank.rank, block, list(sizes.unrolled(rank.rank, block))))
 
     def run(self) -> Lowered:
         """Run every thread block to its end."""
-        units = {op.unit_bytes for rank in self.program.ranks for b in rank.thread_blocks for op in b.ops}
-        self.unit = max(units, default=0)
         while self.ready:
             block = self.ready.popleft()
             while block.at < len(block.ops):
@@ -187,7 +144,7 @@ class _Lowering:
                 nodes.append(Message("local", -1, 0, 0, (), (-1, "-")))
         return Lowered(
             self.program,
-            self.size_bytes,
+            self.sizes.size_bytes,
             tuple(tuple(nodes) for nodes in self.nodes),
             tuple(self.remarks),
         )
@@ -323,7 +280,8 @@ class _Lowering:
     def _step(self, block: _Block, op: Op) -> tuple[object, ...] | None:
         """Do a step of an XML: receive, reduce, then send."""
         parts = MESSAGE_OPS.get(op.name, ())
-        size = self._bytes(op, (op.sources or op.destinations)[0], -1) if op.sources or op.destinations else 0
+        regions = op.sources or op.destinations
+        size = self.sizes.of(op, regions[0], -1) if regions else 0
         if "receive" in parts:
             connection = (block.block.receive, block.rank, block.block.channel)
             if not self.messages[connection]:
@@ -358,8 +316,8 @@ class _Lowering:
         packets = op.name in PACKET_OPS
         came: dict[int, None] = {}
         if packets:
-            for region in self._packet_sources(op):
-                for cell in self._cell_keys(op, region, turn):
+            for region in packet_sources(op):
+                for cell in self.sizes.cells(region, turn):
                     if cell not in self.cells:
                         return ("cell", *cell)
                     came.update(self.cells[cell])
@@ -371,28 +329,12 @@ class _Lowering:
             self._copy(block, op, turn, came, packets)
         return None
 
-    @staticmethod
-    def _packet_sources(op: Op) -> Sequence[Region]:
-        if op.name in {"upkt", "rppkt"}:
-            return op.sources
-        if op.name == "gstorepkt":
-            return [region for region in op.sources if region.buffer is Buffer.SCRATCH]
-        return () if op.name in {"ppkt", "cpkt"} else op.sources[1:]
-
-    def _cell_keys(self, op: Op, region: Region, turn: int) -> list[tuple[int, str, int, int]]:
-        keys = []
-        for rank in region.ranks:
-            for chunk in range(region.count):
-                buffer, index = self.program.home(rank, region.buffer, region.index + chunk)
-                keys.append((rank, buffer.value, index, turn))
-        return keys
-
     def _copy(self, block: _Block, op: Op, turn: int, came: dict[int, None], packets: bool) -> None:
         """Do an op that copies source k to destination k."""
         if came:
             self._wait_for(block, came)
         for source, target in zip(op.sources, op.destinations, strict=True):
-            size = self._bytes(op, source, turn, target)
+            size = self.sizes.of(op, source, turn, target)
             if op.name == "get":
                 self._wait_for(block, [self._read(block, op, source.ranks[0], size)])
                 continue
@@ -419,13 +361,13 @@ class _Lowering:
                     node = max(block.frontier.nodes, default=-1)
                 if flagged:
                     one = Region((rank,), target.buffer, target.index, target.count)
-                    for cell in self._cell_keys(op, one, turn):
+                    for cell in self.sizes.cells(one, turn):
                         self.cells.setdefault(cell, {}).update({node: None} if node >= 0 else {})
                         self._wake(("cell", *cell))
 
     def _sum(self, block: _Block, op: Op, turn: int, came: dict[int, None], packets: bool) -> None:
         """Do an op that sums all sources into every destination."""
-        size = max(self._bytes(op, region, turn) for region in (*op.sources, *op.destinations))
+        size = max(self.sizes.of(op, region, turn) for region in (*op.sources, *op.destinations))
         read = dict(came)
         sources = 0
         for source in op.sources:
@@ -440,19 +382,3 @@ class _Lowering:
             self._store(block, op, others, size, turn, flagged=True, copied=False)
         else:
             self._store(block, op, op.destinations, size, turn, flagged=False, copied=False)
-
-    def _bytes(self, op: Op, region: Region, turn: int, other: Region | None = None) -> int:
-        """Return how much of *region* one run of an op moves."""
-        if region.buffer is Buffer.SCRATCH and other is not None and other.buffer is not Buffer.SCRATCH:
-            region = other
-        rank = region.ranks[0]
-        _, index = self.program.home(rank, region.buffer, region.index)
-        if region.buffer is Buffer.SCRATCH:
-            size = region.count * self.chunks[0]
-        else:
-            count = len(self.chunks)
-            size = sum(self.chunks[(index + chunk) % count] for chunk in range(region.count))
-        if turn >= 0:
-            size = max(0, min(self.unit, size - turn * self.unit))
-        number, of = op.share
-        return size * (number + 1) // of - size * number // of

@@ -7,7 +7,6 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <chrono>
 #include <set>
 
 #include "arrays.h"
@@ -15,6 +14,7 @@
 #include "bindings_common.h"
 #include "bindings_emulation.h"
 #include "bindings_fabric.h"
+#include "bindings_gpu.h"
 #include "collective/implementation.h"
 #include "collective/refusals.h"
 #include "network/topology.h"
@@ -24,21 +24,6 @@ namespace nb = nanobind;
 using namespace chakrascope::engine;
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kProgressInterval{100};
-
-// Ask Python at most ten times a second, so that progress costs nothing; signals are seen at the same rate.
-Progress throttle(const nb::object& callback) {
-    return
-        [callback, next = Clock::now() + kProgressInterval](std::int64_t now, std::int32_t finished) mutable {
-            if (Clock::now() < next) return true;
-            next = Clock::now() + kProgressInterval;
-            const nb::gil_scoped_acquire acquire;
-            if (PyErr_CheckSignals() != 0) throw nb::python_error();
-            return callback.is_none() || nb::cast<bool>(callback(now, finished));
-        };
-}
 
 Output run(const Config& config, const nb::list& sources, const std::vector<std::int32_t>& program_of_rank,
            const nb::object& callback) {
@@ -305,6 +290,7 @@ void bind_names(nb::module_& module) {
 NB_MODULE(_engine, module) {
     module.doc() = "Simulate Chakra execution traces on an analytical network.";
     bind_fabric(module);
+    bind_gpu(module);
     bind_emulation(module);
     bind_analysis(module);
     bind_config(module);

@@ -3,6 +3,9 @@
 
 #include <nanobind/nanobind.h>
 
+#include <chrono>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -64,6 +67,20 @@ auto translated(const nb::object& errors, Function function) {
         raise_named(errors, "Cancelled", error);
     }
     throw nb::python_error();
+}
+
+// Ask Python at most ten times a second, so that progress costs nothing; signals are seen at the same rate.
+inline std::function<bool(std::int64_t, std::int32_t)> throttle(const nb::object& callback) {
+    using Clock = std::chrono::steady_clock;
+    constexpr std::chrono::milliseconds interval{100};
+    return [callback, interval, next = Clock::now() + interval](std::int64_t now,
+                                                                std::int32_t finished) mutable {
+        if (Clock::now() < next) return true;
+        next = Clock::now() + interval;
+        const nb::gil_scoped_acquire acquire;
+        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+        return callback.is_none() || nb::cast<bool>(callback(now, finished));
+    };
 }
 
 }  // namespace chakrascope::engine

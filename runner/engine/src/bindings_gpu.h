@@ -1,0 +1,10 @@
+// The Python face of the GPU model.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace chakrascope::engine {
+
+void bind_gpu(nanobind::module_& module);
+
+}  // namespace chakrascope::engine

@@ -1,0 +1,116 @@
+// Links with credit-based flow control and virtual channels, one request after the other.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "../packet/clock.h"
+#include "machine.h"
+
+namespace chakrascope::gpu {
+
+// A request or an answer on its way over links.
+struct Parcel {
+    std::vector<std::int32_t> way;  // links
+    std::uint32_t at = 0;           // the next of them
+    std::uint32_t entered = 0;      // from this place of the way on it is inside the GPU that it goes to
+    std::uint8_t kind = 0;          // a class of virtual channels
+    bool data = false;
+    Fs came = 0;  // where it is now
+    std::uint64_t number = 0;
+    std::uint32_t leaves = ~0u;  // the link of the way that leads out of its GPU
+    // Called when the parcel is through that link, and at the end of the way.
+    std::function<void()> left, arrived;
+};
+
+// The kinds of parcels that may not wait for each other; each has a channel on the way out and one on the way
+// in. What goes out never waits for what comes in to go on, the mesh is crossed in the order of its
+// dimensions, and whatever ends at a memory or a unit is taken: so that nothing waits in a cycle.
+enum ParcelKind : std::uint8_t { kRequest, kWrite, kAnswer };
+constexpr std::int32_t kParcelKinds = 3;
+constexpr std::int32_t kVirtualChannels = 2 * kParcelKinds;
+
+enum class Arbitration : std::uint8_t { InTurn, RequestsFirst, FirstCome };
+
+struct LinkSettings {
+    double bytes_per_ns = 0;  // 0: takes no time
+    Fs latency = 0;
+    std::int32_t buffer_flits = 0;  // per virtual channel; 0: takes everything
+    std::uint32_t header_bytes = 0;
+    Arbitration arbitration = Arbitration::InTurn;
+};
+
+class Links {
+  public:
+    Links(const Machine& machine, packet::Clock& clock) : machine_(machine), clock_(clock) {}
+    Links(const Links&) = delete;
+    Links& operator=(const Links&) = delete;
+
+    std::int32_t add(const LinkSettings& settings);
+    Parcel& parcel();
+    // Start the parcel on its way: it waits for the first link with all others that begin there.
+    void send(Parcel& parcel);
+    // The parcel is not sent after all.
+    void drop(Parcel& parcel) { free_.push_back(&parcel); }
+
+    struct Use {
+        std::uint64_t bytes = 0, lines = 0;
+        Fs busy = 0, queued = 0;
+    };
+    const Use& use(std::int32_t link) const { return link_at(link).use; }
+    // The fewest and the most credits that any channel of a link with a buffer has had, as shares of its
+    // buffer: between 0 and 1.
+    double least_credit() const { return least_credit_; }
+    double most_credit() const { return most_credit_; }
+    // How many parcels have been sent and not arrived.
+    std::uint64_t under_way() const { return under_way_; }
+
+  private:
+    struct Queue {
+        std::int32_t link = -1;  // whose end it is; -1: parcels begin here
+        std::int32_t channel = 0;
+        std::deque<Parcel*> parcels;
+    };
+    struct Link {
+        LinkSettings settings;
+        std::vector<std::int32_t> credits;  // by channel
+        std::vector<Queue*> waiting;        // whose first parcel goes on here
+        std::vector<Queue> ends;            // by channel
+        std::deque<Queue> sources;          // by kind: parcels that begin here
+        Queue* last = nullptr;
+        Parcel* moving = nullptr;
+        Use use;
+    };
+    struct Return {  // of credits
+        std::int32_t link = 0, channel = 0, flits = 0;
+    };
+
+    Link& link_at(std::int32_t link) { return links_[static_cast<std::size_t>(link)]; }
+    const Link& link_at(std::int32_t link) const { return links_[static_cast<std::size_t>(link)]; }
+    std::int32_t channel(const Parcel& parcel) const;
+    std::uint32_t bytes(const Parcel& parcel, const Link& link) const;
+    std::int32_t flits(const Parcel& parcel) const;
+    void enter(Queue& queue, Parcel& parcel);
+    void wait_for_link(Queue& queue);
+    void try_link(std::int32_t link);
+    Queue* choose(Link& link);
+    bool has_credit(const Link& link, const Parcel& parcel) const;
+    void gone(Queue* queue);
+    void come(Parcel* parcel);
+    void give_back(Return* credit);
+    void restore(const Return& credit);
+
+    const Machine machine_;
+    packet::Clock& clock_;
+    std::deque<Link> links_;
+    std::deque<Parcel> parcels_;
+    std::vector<Parcel*> free_;
+    std::deque<Return> returns_;
+    std::vector<Return*> free_returns_;
+    double least_credit_ = 1, most_credit_ = 1;
+    std::uint64_t under_way_ = 0, numbers_ = 0;
+};
+
+}  // namespace chakrascope::gpu

@@ -1,0 +1,65 @@
+// What kernels do: operations of workgroups, the same for every run of a program of one size.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace chakrascope::gpu {
+
+enum class OpKind : std::uint8_t {
+    Data,     // load from all sources, reduce, store to all destinations
+    Signal,   // add to counters, mostly of other ranks
+    Take,     // wait until the counters are as large as the values, and take these away
+    Await,    // wait until the counters are as large as the values
+    Sync,     // the threads of the workgroup meet
+    Barrier,  // workgroups of the rank meet: a counter of it, and how many
+    Fence,    // wait until everything stored is acknowledged
+    Proxy,    // a proxy moves the data; the workgroup goes on
+    Flush,    // wait until the proxies have moved everything
+    Pause,    // let some time pass
+};
+
+constexpr std::int32_t kNone = -1;
+
+// What an operation reads or writes: the memory of a rank, or by the switch that of all ranks of a group.
+struct Access {
+    std::int32_t rank = kNone;     // a member of the run; none: the switch
+    std::int32_t group = kNone;    // of the switch
+    double wire = 1;               // bytes moved per byte of data: above 1 with flags in the data
+    std::int32_t counter = kNone;  // of each rank written to: one more when all is there
+};
+
+struct CounterUse {
+    std::int32_t rank = kNone;
+    std::int32_t counter = kNone;
+    std::int64_t value = 1;
+};
+
+struct Op {
+    OpKind kind = OpKind::Sync;
+    std::int32_t place = kNone;  // what the stamps call it
+    std::uint64_t bytes = 0;     // of data
+    double ns = 0;               // Pause
+    std::uint32_t sources = 0, first_source = 0;
+    std::uint32_t targets = 0, first_target = 0;
+    std::uint32_t uses = 0, first_use = 0;
+};
+
+struct Workgroup {
+    std::uint32_t first_op = 0, last_op = 0;  // up to last_op, which is the next one's first
+    std::int32_t wavefronts = 1;
+};
+
+// The workgroups of each rank.
+struct Program {
+    std::string name;
+    std::vector<Op> ops;
+    std::vector<Access> accesses;
+    std::vector<CounterUse> uses;
+    std::vector<std::vector<std::int32_t>> groups;  // of the switch: members of the run
+    std::vector<std::vector<Workgroup>> ranks;
+    std::vector<std::vector<std::int64_t>> counters;  // of each rank, as they begin
+};
+
+}  // namespace chakrascope::gpu

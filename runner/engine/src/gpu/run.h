@@ -1,0 +1,66 @@
+// Runs of programs among some GPUs, and the kernels that they and computation consist of.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "machine.h"
+#include "program.h"
+
+namespace chakrascope::gpu {
+
+class Worker;
+
+// A semaphore, a flag, or a barrier; workers that found it too low are told when it changes.
+struct Counter {
+    std::int64_t value = 0;
+    std::vector<Worker*> waiting;
+};
+
+struct Run {
+    Run(std::shared_ptr<const Program> runs, std::vector<std::int32_t> on)
+        : program(std::move(runs)), members(std::move(on)) {
+        for (const auto& values : program->counters) {
+            auto& own = counters.emplace_back(values.size());
+            for (std::size_t number = 0; number < values.size(); ++number) own[number].value = values[number];
+        }
+        for (const auto& group : program->groups) {
+            auto& gpus = groups.emplace_back();
+            for (const std::int32_t member : group) gpus.push_back(gpu(member));
+        }
+    }
+    std::int32_t gpu(std::int32_t member) const { return members[static_cast<std::size_t>(member)]; }
+    Counter& counter(std::int32_t member, std::int32_t number) {
+        return counters[static_cast<std::size_t>(member)][static_cast<std::size_t>(number)];
+    }
+
+    const std::shared_ptr<const Program> program;
+    const std::vector<std::int32_t> members;  // their GPUs
+    std::vector<std::vector<Counter>> counters;
+    std::vector<std::vector<std::int32_t>> groups;  // of the switch: GPUs
+};
+
+// What one member of a run does.
+struct Kernel {
+    std::uint64_t id = 0;
+    std::shared_ptr<Run> run;
+    std::int32_t member = 0;
+    std::uint32_t placed = 0, left = 0;  // workgroups
+
+    const std::vector<Workgroup>& workgroups() const {
+        return run->program->ranks[static_cast<std::size_t>(member)];
+    }
+};
+
+// Computation: rounds of workgroups that are all alike.
+struct ComputeKernel {
+    std::uint64_t id = 0;
+    std::int32_t gpu = 0;
+    Fs duration = 0;          // with the GPU for itself
+    double memory_share = 0;  // of the bandwidth, with all units at work
+    std::uint32_t begun = 0, left = 0, all = 0;
+};
+
+}  // namespace chakrascope::gpu

@@ -1,0 +1,119 @@
+// The fast fabric: the requests of a batch go together, spread over the links and channels that they take.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "../packet/clock.h"
+#include "fabric.h"
+#include "mesh.h"
+#include "server.h"
+#include "ways.h"
+
+namespace chakrascope::gpu {
+
+// A batch is one train from server to server: links of the mesh, ports, memory. Where its lines spread over
+// several of them, each gets its share. An event is at every place where a train meets others that did not
+// come the same way: after a link out of the GPU, and after the memory.
+class TrainFabric final : public Fabric {
+  public:
+    TrainFabric(const Machine& machine, std::int32_t gpus, packet::Clock& clock);
+
+    void load(Place from, std::int32_t gpu, std::uint64_t first, std::uint32_t lines,
+              Listener& listener) override;
+    void store(Place from, std::int32_t gpu, std::uint64_t first, std::uint32_t lines,
+               Listener& listener) override;
+    void load_sum(Place from, const std::vector<std::int32_t>& gpus, std::uint64_t first, std::uint32_t lines,
+                  Listener& listener) override;
+    void multicast(Place from, const std::vector<std::int32_t>& gpus, std::uint64_t first,
+                   std::uint32_t lines, Listener& listener) override;
+    void control(Place from, std::int32_t gpu, Arrival& arrival) override;
+    void transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, Arrival& arrival) override;
+    void take_memory(std::int32_t gpu, double share) override;
+    Fs memory_work(std::int32_t gpu) const override { return at(gpu).memory.busy(); }
+    std::vector<LinkReport> links() const override;
+
+  private:
+    enum class Kind : std::uint8_t { Load, Store, Sum, Multicast, Control, Transfer };
+    struct Trip;
+    using Step = void (TrainFabric::*)(Trip*);
+    // Several legs of one trip, of which the last lets it go on.
+    struct Gather {
+        Train train;
+        std::int32_t left = 0;
+    };
+    struct Trip {
+        Kind kind;
+        Place from;
+        std::int32_t gpu;  // whose memory it is about
+        Train train;
+        Listener* listener = nullptr;
+        Arrival* arrival = nullptr;
+        Step step = nullptr;
+        Trip* whole = nullptr;  // the trip that this one is a leg of
+        Gather gather;
+        const std::vector<std::int32_t>* gpus = nullptr;
+        std::uint64_t bytes_left = 0;
+    };
+    struct Gpu {
+        std::vector<Server> out, in;  // of units
+        std::vector<Server> mesh;     // by link
+        std::vector<Server> up;       // by peer, or one to the switch
+        Server down;                  // from the switch
+        Server sum;                   // of the switch, for this GPU
+        Server memory;
+        Server nic_out, nic_in;
+        double memory_taken = 0;
+    };
+    Gpu& at(std::int32_t gpu) { return gpus_[static_cast<std::size_t>(gpu)]; }
+    const Gpu& at(std::int32_t gpu) const { return gpus_[static_cast<std::size_t>(gpu)]; }
+    Trip& begin(Kind kind, Place from, std::int32_t gpu, std::uint32_t lines);
+    void end(Trip* trip) { free_.push_back(trip); }
+    void after(Fs time, Trip* trip, Step step);
+    void take_step(Trip* trip) {
+        trip->train.head = clock_.now();
+        (this->*trip->step)(trip);
+    }
+
+    void cross(std::int32_t gpu, const Spread& spread, Train& train, std::uint32_t bytes);
+    void leave_unit(Place from, Train& train, std::uint32_t bytes);
+    void leave_gpu(std::int32_t gpu, std::int32_t peer, Train& train, std::uint32_t bytes);
+    void enter_gpu(std::int32_t gpu, Train& train, std::uint32_t bytes);
+    void reach_unit(Place to, std::int32_t peer, Train& train, std::uint32_t bytes);
+    void read_memory(Trip* trip, std::int32_t peer);
+    void write_memory(Trip* trip, std::int32_t peer);
+    bool ahead(std::uint32_t bytes) const { return machine_.fair && bytes == machine_.control_bytes; }
+    std::uint32_t data_bytes() const { return kLineBytes + machine_.header_bytes; }
+    std::int32_t router(std::int32_t unit) const { return machine_.router_of_unit(unit); }
+    Trip& leg(Trip& whole, std::int32_t gpu);
+    Fs way_back(const Trip& trip) const;
+
+    void arrive_to_read(Trip* trip);
+    void answer(Trip* trip);
+    void answer_home(Trip* trip);
+    void answer_back(Trip* trip);
+    void loaded(Trip* trip);
+    void sent(Trip* trip);
+    void arrive_to_write(Trip* trip);
+    void delivered(Trip* trip);
+    void acknowledged(Trip* trip);
+    void stored(Trip* trip);
+    void ask_all(Trip* trip);
+    void sum(Trip* leg);
+    void write_all(Trip* trip);
+    void arrive_control(Trip* trip);
+    void arrived(Trip* trip);
+    void send_piece(Trip* trip);
+    void piece_sent(Trip* trip);
+    void piece_arrives(Trip* trip);
+
+    const Machine machine_;
+    packet::Clock& clock_;
+    const Mesh mesh_;
+    const Ways ways_;
+    std::vector<Gpu> gpus_;
+    std::deque<Trip> trips_;
+    std::vector<Trip*> free_;
+};
+
+}  // namespace chakrascope::gpu

@@ -1,0 +1,112 @@
+// A workgroup at work on a compute unit.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "fabric.h"
+#include "run.h"
+
+namespace chakrascope::gpu {
+
+class Devices;
+
+// A wavefront, or some that go together: loads a batch, waits for it, reduces, stores, and takes the next.
+struct Batch final : Listener {
+    Worker* worker = nullptr;
+    std::uint64_t first = 0;
+    std::uint32_t lines = 0;
+    std::uint32_t loads_left = 0;  // lines
+    bool storing = false;
+
+    void loaded(std::uint32_t count) override;
+};
+
+// What one operation stores to one destination.
+struct Posting final : Listener {
+    Worker* worker = nullptr;
+    const Access* target = nullptr;
+    bool complete = false;                                        // nothing more will be stored
+    std::uint64_t unacknowledged = 0;                             // lines
+    std::vector<std::pair<std::int32_t, std::uint64_t>> to_come;  // members, and lines that they will get
+
+    void sent(std::uint32_t count) override;
+    void delivered(std::int32_t gpu, std::uint32_t count) override;
+    void acknowledged(std::uint32_t count) override;
+    // Nothing more will be stored: tell those to whom all has come.
+    void close();
+
+  private:
+    void tell(std::int32_t member);
+    void retire();
+};
+
+class Worker {
+  public:
+    enum class Waits : std::uint8_t { Nothing, Counter, Barrier, Stores, Proxies, End };
+
+    Worker(Devices& devices, Kernel& kernel, std::int32_t number, Place place);
+    Worker(const Worker&) = delete;
+    Worker& operator=(const Worker&) = delete;
+
+    // Begin with the first operation.
+    void start();
+    // A counter that it waits for has changed.
+    void woken();
+    // The unit has room for the requests of the batch.
+    void ask(Batch& batch);
+    void batch_loaded(Batch& batch);
+    void batch_reduced(Batch* batch);
+    // Lines that it stored are acknowledged, or a proxy is through.
+    void stored(std::uint64_t lines);
+    void transferred();
+
+    Devices& devices() { return devices_; }
+    const Kernel& kernel() const { return kernel_; }
+    Run& run() const { return *kernel_.run; }
+    Place place() const { return place_; }
+    std::int32_t number() const { return number_; }
+    Waits waits() const { return waits_; }
+    // The place of the operation under way.
+    std::int32_t op_place() const { return op_ < last_op_ ? op().place : kNone; }
+    std::uint32_t lines_of(const Batch& batch) const;
+
+  private:
+    const Op& op() const { return program_.ops[op_]; }
+    void begin_op();
+    void next_op();
+    void finish();
+    void go_on_if_idle();
+    void check();
+    void signal();
+    void meet();
+    void move_data();
+    void next_batch(Batch& batch);
+    void store(Batch& batch);
+    void hand_to_proxy();
+    void later(double ns, void (Worker::*step)());
+    void take_step() { (this->*step_)(); }
+    std::uint32_t wavefronts_together() const;
+    std::uint32_t batch_lines() const;
+
+    Devices& devices_;
+    Kernel& kernel_;
+    const Program& program_;
+    const std::int32_t number_;
+    const Place place_;
+    std::uint32_t op_, last_op_;
+    const std::uint32_t wavefronts_;
+    void (Worker::*step_)() = nullptr;
+    Fs began_ = 0;
+    Waits waits_ = Waits::Nothing;
+    std::uint32_t use_ = 0;             // of those that the operation waits for
+    std::uint64_t unacknowledged_ = 0;  // lines
+    std::uint32_t transfers_ = 0;       // of proxies
+    std::uint64_t next_line_ = 0, lines_ = 0;
+    std::uint32_t batch_lines_ = 1;
+    std::uint32_t batches_ = 0;       // at work
+    std::vector<Posting*> postings_;  // of the operation, by destination
+};
+
+}  // namespace chakrascope::gpu

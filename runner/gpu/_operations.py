@@ -1,0 +1,113 @@
+"""Operations of workgroups as the engine takes them, and who writes them down."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+from .. import engine
+from ..programs import Op
+
+__all__ = ["Access", "Places", "RankWriter", "Use"]
+
+Access = tuple[int, int, float, int]
+"""Rank, group of the switch, bytes moved per byte of data, counter to raise; -1 for none."""
+Use = tuple[int, int, int]
+"""Rank, counter, value."""
+_Operation = tuple[int, int, int, float, list[Access], list[Access], list[Use]]
+
+
+class Places:
+    """Numbers for the ops of a program and their rounds, by which the engine stamps operations."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[tuple[str, int], int] = {}
+
+    def number(self, op: Op, turn: int) -> int:
+        """Return the number of *op* in a round."""
+        return self.numbers.setdefault((op.place, turn), len(self.numbers))
+
+    def names(self) -> list[tuple[str, int]]:
+        """Return op and round by number."""
+        return list(self.numbers)
+
+
+@dataclass
+class RankWriter:
+    """What one rank does: the operations of its thread blocks, and its counters by what they are for."""
+
+    rank: int
+    places: Places
+    counters: dict[Hashable, int] = field(default_factory=dict)
+    values: list[int] = field(default_factory=list)
+    blocks: list[tuple[int, list[_Operation]]] = field(default_factory=list)
+    place: int = -1
+
+    def counter(self, what: Hashable, value: int = 0) -> int:
+        """Return the number of a counter, which begins with *value* if it is new."""
+        if what not in self.counters:
+            self.counters[what] = len(self.values)
+            self.values.append(value)
+        return self.counters[what]
+
+    def begin_block(self, wavefronts: int) -> None:
+        """Let the operations that follow be those of another thread block."""
+        self.blocks.append((wavefronts, []))
+
+    def at(self, op: Op, turn: int) -> None:
+        """Let the operations that follow be those of *op* in a round."""
+        self.place = self.places.number(op, turn)
+
+    def data(self, size_bytes: int, sources: Iterable[Access], targets: Iterable[Access]) -> None:
+        """Load from all sources, reduce, store to all targets."""
+        self._add(engine.GpuOp.DATA, size_bytes, sources=sources, targets=targets)
+
+    def proxy(self, size_bytes: int, target: Access) -> None:
+        """Let a proxy move data; the thread block goes on."""
+        self._add(engine.GpuOp.PROXY, size_bytes, targets=[target])
+
+    def signal(self, uses: Iterable[Use]) -> None:
+        """Add to counters, of whichever rank."""
+        self._add(engine.GpuOp.SIGNAL, uses=uses)
+
+    def take(self, uses: Iterable[Use]) -> None:
+        """Wait for counters of the rank's own, and take the values away."""
+        self._add(engine.GpuOp.TAKE, uses=uses)
+
+    def await_(self, uses: Iterable[Use]) -> None:
+        """Wait for counters of the rank's own."""
+        self._add(engine.GpuOp.AWAIT, uses=uses)
+
+    def barrier(self, counter: int, count: int) -> None:
+        """Meet *count* thread blocks of the rank."""
+        self._add(engine.GpuOp.BARRIER, uses=[(self.rank, counter, count)])
+
+    def sync(self) -> None:
+        """Let the threads of the thread block meet."""
+        self._add(engine.GpuOp.SYNC)
+
+    def fence(self) -> None:
+        """Wait until everything that was stored is acknowledged."""
+        self._add(engine.GpuOp.FENCE)
+
+    def flush(self) -> None:
+        """Wait until the proxies have moved everything."""
+        self._add(engine.GpuOp.FLUSH)
+
+    def pause(self, ns: float) -> None:
+        """Let some time pass."""
+        if ns > 0:
+            self._add(engine.GpuOp.PAUSE, ns=ns)
+
+    def _add(
+        self,
+        kind: engine.GpuOp,
+        size_bytes: int = 0,
+        *,
+        ns: float = 0.0,
+        sources: Iterable[Access] = (),
+        targets: Iterable[Access] = (),
+        uses: Iterable[Use] = (),
+    ) -> None:
+        operation = (kind.value, self.place, size_bytes, ns, list(sources), list(targets), list(uses))
+        self.blocks[-1][1].append(operation)

@@ -1,0 +1,236 @@
+"""MSCCL++ plans as operations of workgroups.
+
+* Data ops go over their lines: they load all sources, sum them, and store to all destinations.
+* Packets are data with flags: they take twice the room, whoever reads them waits for them, and no signal is
+  needed. A signal after other data is preceded by a fence, a relaxed one is not.
+* What goes over a port channel is left to a proxy.
+* A semaphore is a counter; so is each direction of a channel, kept by the rank that waits.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from ...errors import ConfigError
+from ..programs import (
+    PACKET_OPS,
+    Channel,
+    ChannelType,
+    Op,
+    Program,
+    Region,
+    Sizes,
+    ThreadBlock,
+    packet_sources,
+)
+from ._machine import Machine
+from ._operations import Access, Places, RankWriter, Use
+
+__all__ = ["FLAGGED", "PlanLowering"]
+
+FLAGGED = 2.0
+_SUMS = {"re", "res", "rre", "rres", "glre", "glres", "repkt", "respkt", "recpkt", "recspkt"}
+_SIGNALS = {"signal", "rlxsignal"}
+_WAITS = {"wait", "rlxwait"}
+_PUTS = {"pws", "pwsf"}
+_Cell = tuple[int, str, int, int]
+_Source = tuple[int, int, int, tuple[int, ...]]
+"""An op in its round: rank, thread block, round, place."""
+
+
+class PlanLowering:
+    """Writes the operations of a plan for one size and machine; *nodes* are those of the ranks' GPUs."""
+
+    def __init__(self, program: Program, sizes: Sizes, machine: Machine, nodes: Sequence[int]) -> None:
+        self.program = program
+        self.sizes = sizes
+        self.machine = machine
+        self.nodes = nodes
+        self.places = Places()
+        self.ranks = [RankWriter(rank.rank, self.places) for rank in program.ranks]
+        self.groups: dict[tuple[int, ...], int] = {}
+        # Counters of packets by the chunk that they fill, with the op that writes them and its share.
+        self.packets: dict[_Cell, list[tuple[int, _Source, tuple[int, int]]]] = defaultdict(list)
+        self.written: dict[tuple[_Source, int], int] = {}
+
+    def run(self) -> list[RankWriter]:
+        """Write all ranks."""
+        for rank in self.program.ranks:
+            for number, value in enumerate(rank.semaphores):
+                self.ranks[rank.rank].counter(("semaphore", number), value)
+            for block in rank.thread_blocks:
+                self._find_packets(rank.rank, block)
+        threads = self.program.threads_per_block or self.machine.compute.wavefront_threads
+        wavefronts = max(1, threads // self.machine.compute.wavefront_threads)
+        for rank in self.program.ranks:
+            for block in rank.thread_blocks:
+                self.ranks[rank.rank].begin_block(wavefronts)
+                for op, turn in self.sizes.unrolled(rank.rank, block):
+                    self._op(self.ranks[rank.rank], block, op, turn)
+        return self.ranks
+
+    # Packets.
+
+    def _find_packets(self, rank: int, block: ThreadBlock) -> None:
+        """Give each region that packets are written to a counter at its rank."""
+        for op, turn in self.sizes.unrolled(rank, block):
+            for number, region in enumerate(op.destinations):
+                if self._is_flagged(op, number, sources=False):
+                    writes = (rank, block.id, turn, op.path)
+                    counter = self._common_counter(region.ranks)
+                    self.written[writes, number] = counter
+                    for cell in self.sizes.cells(region, turn):
+                        self.packets[cell].append((counter, writes, op.share))
+
+    def _common_counter(self, ranks: Sequence[int]) -> int:
+        """Return the number of a new counter that all of *ranks* have."""
+        number = max(len(self.ranks[rank].values) for rank in ranks)
+        for rank in ranks:
+            values = self.ranks[rank].values
+            values.extend([0] * (number + 1 - len(values)))
+        return number
+
+    @staticmethod
+    def _is_flagged(op: Op, number: int, *, sources: bool) -> bool:
+        """Return whether a source or destination holds packets."""
+        if op.name not in PACKET_OPS:
+            return False
+        if sources:
+            return any(op.sources[number] is region for region in packet_sources(op))
+        if op.name in {"repkt", "respkt", "recpkt", "recspkt"}:
+            return number > 0
+        return op.name != "upkt"
+
+    def _await_packets(self, writer: RankWriter, block: ThreadBlock, op: Op, turn: int) -> None:
+        """Wait for the packets that *op* reads, but for those that it or a later op of its own writes."""
+        reads = (writer.rank, block.id, turn, op.path)
+        wanted: dict[int, None] = {}
+        for region in packet_sources(op) if op.name in PACKET_OPS else ():
+            for cell in self.sizes.cells(region, turn):
+                for counter, writes, share in self.packets.get(cell, ()):
+                    if _meet(share, op.share) and not (writes[:2] == reads[:2] and writes >= reads):
+                        wanted[counter] = None
+        if wanted:
+            writer.await_([(writer.rank, counter, 1) for counter in wanted])
+
+    # Ops.
+
+    def _op(self, writer: RankWriter, block: ThreadBlock, op: Op, turn: int) -> None:
+        writer.at(op, turn)
+        name = op.name
+        if name == "nop":
+            writer.sync()
+        elif name == "barrier":
+            writer.barrier(writer.counter(("barrier", op.barrier)), op.barrier_blocks)
+        elif name in _SIGNALS:
+            self._signal(writer, block, op)
+        elif name in _WAITS:
+            writer.take([(writer.rank, self._incoming(channel), 1) for channel in op.channels])
+        elif name == "sem_acquire":
+            writer.take([(writer.rank, writer.counter(("semaphore", n)), 1) for n in op.semaphores])
+        elif name == "sem_release":
+            writer.signal([(writer.rank, writer.counter(("semaphore", n)), 1) for n in op.semaphores])
+        elif name == "flush":
+            writer.flush() if op.by_port else writer.fence()
+        elif name in _SUMS:
+            self._sum(writer, block, op, turn)
+        else:
+            self._copy(writer, block, op, turn)
+
+    def _incoming(self, channel: Channel) -> int:
+        """Return the counter that the owner of *channel* waits for."""
+        key = ("channel", channel.type.value, channel.peer, channel.number)
+        return self.ranks[channel.rank].counter(key)
+
+    def _outgoing(self, channel: Channel) -> Use:
+        return channel.peer, self._incoming(channel.other_end), 1
+
+    def _signal(self, writer: RankWriter, block: ThreadBlock, op: Op) -> None:
+        memory = [channel for channel in op.channels if channel.type is ChannelType.MEMORY]
+        for channel in op.channels:
+            if channel.type is ChannelType.PORT:
+                peer, counter, _ = self._outgoing(channel)
+                writer.proxy(0, (peer, -1, 1.0, counter))
+        for channel in memory:
+            self._check_reach(writer.rank, block, op, channel.peer)
+        if memory:
+            if op.name == "signal":
+                writer.fence()
+            writer.signal([self._outgoing(channel) for channel in memory])
+
+    def _copy(self, writer: RankWriter, block: ThreadBlock, op: Op, turn: int) -> None:
+        """Write an op that copies source k to destination k."""
+        self._await_packets(writer, block, op, turn)
+        for number, (source, target) in enumerate(zip(op.sources, op.destinations, strict=True)):
+            size = self.sizes.of(op, source, turn, target)
+            into = self._target(writer, block, op, turn, number)
+            if op.by_port and source.ranks != (writer.rank,):
+                raise ConfigError(
+                    f"{self.program.where(writer.rank, block.id, op)}: it reads over a port channel, which "
+                    "the GPU model cannot; let the other rank put, or use a memory channel."
+                )
+            if op.by_port:
+                counter = self._outgoing(op.channels[0])[1] if op.name in _PUTS else into[3]
+                writer.proxy(size, (into[0], -1, into[2], counter))
+            else:
+                writer.data(size, [self._source(writer, block, op, source, number)], [into])
+        if op.name == "pwsf":
+            writer.flush()
+        if op.name in _PUTS and not op.by_port:
+            writer.fence()
+            writer.signal([self._outgoing(channel) for channel in op.channels])
+
+    def _sum(self, writer: RankWriter, block: ThreadBlock, op: Op, turn: int) -> None:
+        """Write an op that sums all sources into every destination."""
+        self._await_packets(writer, block, op, turn)
+        size = max(self.sizes.of(op, region, turn) for region in (*op.sources, *op.destinations))
+        sources = [self._source(writer, block, op, region, n) for n, region in enumerate(op.sources)]
+        targets = [self._target(writer, block, op, turn, n) for n in range(len(op.destinations))]
+        near = [target for target in targets if not (op.by_port and target[0] != writer.rank)]
+        writer.data(size, sources, near)
+        for target in targets:
+            if target not in near:
+                writer.proxy(size, target)
+
+    def _source(self, writer: RankWriter, block: ThreadBlock, op: Op, region: Region, number: int) -> Access:
+        wire = FLAGGED if self._is_flagged(op, number, sources=True) else 1.0
+        return self._access(writer, block, op, region, wire, -1)
+
+    def _target(self, writer: RankWriter, block: ThreadBlock, op: Op, turn: int, number: int) -> Access:
+        counter = self.written.get(((writer.rank, block.id, turn, op.path), number), -1)
+        wire = FLAGGED if counter >= 0 else 1.0
+        return self._access(writer, block, op, op.destinations[number], wire, counter)
+
+    def _access(  # noqa: PLR0917 - all of one access
+        self, writer: RankWriter, block: ThreadBlock, op: Op, region: Region, wire: float, counter: int
+    ) -> Access:
+        if len(region.ranks) == 1:
+            if not op.by_port:
+                self._check_reach(writer.rank, block, op, region.ranks[0])
+            return region.ranks[0], -1, wire, counter
+        if not self.machine.scale_up.multicast:
+            raise ConfigError(
+                f"{self.program.where(writer.rank, block.id, op)}: it needs a switch that multicasts and "
+                f"reduces, and the machine '{self.machine.name}' has none (scale_up.multicast); choose a "
+                "program without switch channels."
+            )
+        for rank in region.ranks:
+            self._check_reach(writer.rank, block, op, rank)
+        return -1, self.groups.setdefault(region.ranks, len(self.groups)), wire, counter
+
+    def _check_reach(self, rank: int, block: ThreadBlock, op: Op, peer: int) -> None:
+        if self.nodes[rank] != self.nodes[peer]:
+            raise ConfigError(
+                f"{self.program.where(rank, block.id, op)}: loads and stores reach rank {peer} only within a "
+                f"node, and nodes of the machine '{self.machine.name}' have {self.machine.scale_up.gpus} "
+                "GPUs; use a program with port channels between nodes, or raise scale_up.gpus."
+            )
+
+
+def _meet(first: tuple[int, int], second: tuple[int, int]) -> bool:
+    """Return whether two shares (k-th of n parts) have anything in common."""
+    return (
+        first[0] * second[1] < (second[0] + 1) * first[1]
+        and second[0] * first[1] < (first[0] + 1) * second[1]
+    )

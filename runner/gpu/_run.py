@@ -1,0 +1,196 @@
+"""Run a program by itself on a machine that does nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ...errors import ConfigError
+from .. import engine
+from ..programs import Program, Sizes
+from ._machine import Machine
+from ._operations import RankWriter
+from ._plans import PlanLowering
+from ._steps import StepLowering
+
+__all__ = ["GpuWorkgroups", "ProgramRun", "engine_machine", "simulate_program", "workgroups_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class GpuWorkgroups:
+    """A program as workgroups of operations for one size, machine and placement of its ranks.
+
+    *places* are op and round by the numbers that the engine stamps operations with.
+    """
+
+    program: Program
+    compiled: engine.GpuProgram
+    places: list[tuple[str, int]]
+
+
+@dataclass(frozen=True, eq=False)
+class ProgramRun:
+    """What happened: *time_ns* until the last rank ended, *rank_ns* of each rank (int64), from the launch on.
+
+    *ops*: rank, block, op, round (-1 where there is none), start_ns and end_ns of what each thread block did.
+    *links*: src, dst (a GPU, -1 the switch, -2 the network between nodes), bytes, lines, busy_ns, queue_ns.
+    *counters*: lines asked for and loaded, stored and delivered, requests without data, events.
+    """
+
+    time_ns: int
+    rank_ns: npt.NDArray[np.int64]
+    links: pd.DataFrame
+    counters: dict[str, float]
+    ops: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+
+def simulate_program(
+    program: Program,
+    size_bytes: int,
+    machine: Machine,
+    *,
+    detailed: bool = False,
+    record_ops: bool = True,
+    progress: Callable[[int, int], bool] | None = None,
+) -> ProgramRun:
+    """Run *program* for a collective of *size_bytes* (ASTRA-sim's: of an all-gather each rank's shard).
+
+    Its ranks are on GPUs 0, 1 ..., ``machine.scale_up.gpus`` of them in a node. *detailed*: every request
+    goes by itself through every router, which is slow. *progress* is called with ns and finished ranks, and
+    cancels by returning False. Raises `ConfigError` for what the machine cannot run, with its place.
+    """
+    nodes = [rank // machine.scale_up.gpus for rank in range(program.num_ranks)]
+    lowered = workgroups_of(program, size_bytes, machine, nodes)
+    replay = engine.replay_gpu_program(
+        engine_machine(machine), lowered.compiled, detailed=detailed, stamps=record_ops, progress=progress
+    )
+    if replay.stuck:
+        raise ConfigError(_deadlock(lowered, machine, replay.stuck))
+    rank_ns = np.asarray(replay.rank_ns)
+    return ProgramRun(
+        time_ns=int(rank_ns.max()),
+        rank_ns=rank_ns,
+        links=pd.DataFrame(replay.links),
+        counters=dict(replay.counts),
+        ops=_ops(lowered, replay.stamps) if record_ops else pd.DataFrame(),
+    )
+
+
+def workgroups_of(program: Program, size_bytes: int, machine: Machine, nodes: Sequence[int]) -> GpuWorkgroups:
+    """Return *program* as the operations of its thread blocks; *nodes* are those of the ranks' GPUs.
+
+    Raises `ConfigError` for a size it is not for, and for what the machine cannot run.
+    """
+    sizes = Sizes(program, size_bytes)
+    kind = PlanLowering if program.language == "mscclpp" else StepLowering
+    lowering = kind(program, sizes, machine, nodes)
+    writers = lowering.run()
+    compiled = _compile(program.name, writers, lowering.groups)
+    return GpuWorkgroups(program, compiled, lowering.places.names())
+
+
+def _compile(
+    name: str, writers: Sequence[RankWriter], groups: dict[tuple[int, ...], int]
+) -> engine.GpuProgram:
+    compiled = engine.GpuProgram()
+    compiled.name = name
+    compiled.groups = [list(ranks) for ranks in groups]
+    compiled.counters = [writer.values for writer in writers]
+    for writer in writers:
+        compiled.add_rank()
+        for wavefronts, operations in writer.blocks:
+            compiled.add_workgroup(wavefronts, operations)
+    return compiled
+
+
+def engine_machine(machine: Machine) -> engine.GpuMachine:
+    """Return *machine* as the engine takes it."""
+    compute, mesh, up = machine.compute, machine.mesh, machine.scale_up
+    facts: dict[str, Any] = {
+        "units": compute.units,
+        "workgroups_per_unit": compute.workgroups_per_unit,
+        "unroll": compute.unroll,
+        "requests_per_unit": compute.requests_per_unit,
+        "unit_bytes_per_ns": compute.bytes_per_ns,
+        "reduce_bytes_per_ns": compute.reduce_bytes_per_ns,
+        "launch_ns": compute.launch_ns,
+        "op_ns": compute.op_ns,
+        "sync_ns": compute.sync_ns,
+        "poll_ns": compute.poll_ns,
+        "fence_ns": compute.fence_ns,
+        "compute_waves": machine.compute_waves,
+        "compute_memory_share": machine.compute_memory_share,
+        "columns": mesh.columns,
+        "rows": mesh.rows,
+        "mesh_bytes_per_ns": mesh.link_bytes_per_ns,
+        "hop_ns": mesh.hop_ns,
+        "buffer_flits": mesh.buffer_flits,
+        "flit_bytes": mesh.flit_bytes,
+        "priority": mesh.arbitration == "priority",
+        "channels": machine.memory.channels,
+        "memory_bytes_per_ns": machine.memory.bytes_per_ns,
+        "memory_ns": machine.memory.latency_ns,
+        "gpus": up.gpus,
+        "ports": up.ports,
+        "port_bytes_per_ns": up.bytes_per_ns,
+        "link_ns": up.latency_ns,
+        "direct": up.topology == "direct" and up.gpus > 1,
+        "header_bytes": up.header_bytes,
+        "control_bytes": up.control_bytes,
+        "acknowledge_bytes": up.acknowledge_bytes,
+        "multicast": up.multicast,
+        "switch_reduce_ns": up.reduce_ns,
+        "switch_reduce_bytes_per_ns": up.reduce_bytes_per_ns,
+        "nic_bytes_per_ns": machine.scale_out.bytes_per_ns,
+        "nic_ns": machine.scale_out.latency_ns,
+        "proxy_ns": machine.scale_out.proxy_ns,
+        "fair": machine.arbitration == "fair",
+    }
+    native = engine.GpuMachine()
+    for name, value in facts.items():
+        setattr(native, name, value)
+    return native
+
+
+def _ops(lowered: GpuWorkgroups, stamps: dict[str, Any]) -> pd.DataFrame:
+    """Return one row per op and round of each thread block, which may be several operations."""
+    table = pd.DataFrame(stamps)
+    places = pd.DataFrame(lowered.places, columns=["op", "round"])
+    table = table.merge(places, left_on="place", right_index=True).drop(columns="place")
+    keys = ["rank", "block", "op", "round"]
+    ops: pd.DataFrame = (
+        table.groupby(keys, sort=False)
+        .agg(start_ns=("start_ns", "min"), end_ns=("end_ns", "max"))
+        .reset_index()
+        .sort_values(["rank", "block", "start_ns", "end_ns"], kind="stable", ignore_index=True)
+    )
+    return ops
+
+
+_WAITS = ("", "for a signal or flag", "at a barrier", "for its stores", "for a proxy", "to end")
+
+
+def _deadlock(lowered: GpuWorkgroups, machine: Machine, stuck: list[tuple[int, int, int, int]]) -> str:
+    """Return the words for thread blocks that never end."""
+    program = lowered.program
+    homeless = [(rank, block) for rank, block, place, _ in stuck if place < 0]
+    if homeless:
+        rank, block = homeless[0]
+        places = machine.compute.units * machine.compute.workgroups_per_unit
+        return (
+            f"{program.where(rank)}: thread block {block} finds no free compute unit, as the "
+            f"{places} thread blocks that the machine '{machine.name}' holds at a time wait for others: a "
+            "deadlock. Use a program with fewer thread blocks, or raise compute.workgroups_per_unit."
+        )
+    rank, block, place, waits = stuck[0]
+    op, turn = lowered.places[place]
+    round_ = f", round {turn}" if turn >= 0 else ""
+    return (
+        f"{program.where(rank, block)}, op {op}{round_}: it waits {_WAITS[waits]} for ever, and "
+        f"{len(stuck) - 1} other thread blocks with it; 'chakrascope algorithm prove' shows why."
+    )

@@ -1,0 +1,150 @@
+"""MSCCL XML as operations of workgroups, the way NCCL's primitives pass messages.
+
+A connection has slots in the memory of the rank that receives. To send is to wait for a free slot, to store
+into it and to tell the receiver: with Simple by a fence and a flag after the data, with LL and LL128 by flags
+in the data. Who receives reads the slot and gives it back. Chunks that no slot holds go in rounds: all thread
+blocks go through their steps again and again, as much at a time as a slot holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...errors import ConfigError, did_you_mean
+from ..programs import MESSAGE_OPS, Op, Program, Sizes, ThreadBlock
+from ._machine import Machine
+from ._operations import Access, Places, RankWriter
+
+__all__ = ["WIRE", "StepLowering"]
+
+# Bytes stored per byte of data.
+WIRE = {"Simple": 1.0, "LL": 2.0, "LL128": 128 / 120}
+_MOST_STEPS = 1 << 22
+
+
+class StepLowering:
+    """Writes the operations of an XML for one size and machine; *nodes* are those of the ranks' GPUs."""
+
+    def __init__(self, program: Program, sizes: Sizes, machine: Machine, nodes: Sequence[int]) -> None:
+        self.program = program
+        self.sizes = sizes
+        self.nodes = nodes
+        if program.protocol not in machine.protocols:
+            raise ConfigError(
+                f"{program.source}: the machine '{machine.name}' says nothing of the protocol "
+                f"'{program.protocol}'{did_you_mean(program.protocol, machine.protocols)}"
+            )
+        self.protocol = machine.protocols[program.protocol]
+        self.wire = WIRE[program.protocol]
+        self.flags = program.protocol != "Simple"
+        self.wavefronts = max(1, self.protocol.threads // machine.compute.wavefront_threads)
+        self.groups: dict[tuple[int, ...], int] = {}
+        self.places = Places()
+        self.ranks = [RankWriter(rank.rank, self.places) for rank in program.ranks]
+        self.awaited = {
+            (rank.rank, *op.after)
+            for rank in program.ranks
+            for block in rank.thread_blocks
+            for op in block.ops
+            if op.after is not None
+        }
+        self.piece_bytes = min(max(sizes.chunks), self.protocol.slot_bytes)
+        self.rounds = -(-max(sizes.chunks) // self.piece_bytes)
+
+    def run(self) -> list[RankWriter]:
+        """Write all ranks."""
+        if self.rounds * self.program.num_ops > _MOST_STEPS:
+            raise ConfigError(
+                f"{self.program.source}: {self.rounds} rounds of {self.program.num_ops} steps are more than "
+                f"the {_MOST_STEPS} that can be simulated; make the slots of the machine's protocol "
+                f"'{self.program.protocol}' larger, or the collective smaller."
+            )
+        for rank in self.program.ranks:
+            writer = self.ranks[rank.rank]
+            for block in rank.thread_blocks:
+                writer.begin_block(self.wavefronts)
+                for turn in range(self.rounds):
+                    for place, op in enumerate(block.ops):
+                        self._step(writer, block, op, place, turn)
+        return self.ranks
+
+    def _step(self, writer: RankWriter, block: ThreadBlock, op: Op, place: int, turn: int) -> None:
+        writer.at(op, turn if self.rounds > 1 else -1)
+        if op.after is not None:
+            progress = writer.counter(("step", *op.after))
+            writer.await_([(writer.rank, progress, turn + 1)])
+        size = self._piece(op, turn)
+        parts = MESSAGE_OPS.get(op.name, ())
+        if parts:
+            left = size
+            while left > 0 or size == 0:
+                piece = min(left, self.protocol.slot_bytes)
+                self._message(writer, block, op, parts, piece)
+                left -= piece
+                if left <= 0:
+                    break
+        elif op.name in {"cpy", "re"}:
+            own = (writer.rank, -1, 1.0, -1)
+            writer.data(size, [own] * len(op.sources), [own] * len(op.destinations))
+        if (writer.rank, block.id, place) in self.awaited:
+            writer.signal([(writer.rank, writer.counter(("step", block.id, place)), 1)])
+
+    def _piece(self, op: Op, turn: int) -> int:
+        """Return how many bytes the op moves in a round: as much of each of its chunks as a slot holds."""
+        regions = op.sources or op.destinations
+        if not regions:
+            return 0
+        whole = self.sizes.of(op, regions[0], -1)
+        each = whole // regions[0].count
+        return regions[0].count * max(0, min(self.piece_bytes, each - turn * self.piece_bytes))
+
+    def _message(
+        self, writer: RankWriter, block: ThreadBlock, op: Op, parts: tuple[str, ...], size: int
+    ) -> None:
+        """Receive and send one slot's worth: wait for both, move the data, tell both."""
+        writer.pause(self.protocol.message_ns)
+        own: Access = (writer.rank, -1, 1.0, -1)
+        sources = [own] * len(op.sources)
+        targets = [own] * len(op.destinations)
+        waits = []
+        if "receive" in parts:
+            key = (block.receive, writer.rank, block.channel)
+            waits.append((writer.rank, self.ranks[writer.rank].counter(("data", *key)), 1))
+            sources.append((writer.rank, -1, self.wire, -1))
+        if "send" in parts:
+            key = (writer.rank, block.send, block.channel)
+            room = writer.counter(("room", *key), self.protocol.slots)
+            waits.append((writer.rank, room, 1))
+        if waits:
+            writer.take(waits)
+        if "send" in parts:
+            self._send(writer, block, size, sources, targets)
+        else:
+            writer.data(size, sources, targets)
+        if "receive" in parts:
+            self._give_back(writer, block)
+
+    def _send(
+        self, writer: RankWriter, block: ThreadBlock, size: int, sources: list[Access], targets: list[Access]
+    ) -> None:
+        peer = block.send
+        came = self.ranks[peer].counter(("data", writer.rank, peer, block.channel))
+        if self.nodes[writer.rank] != self.nodes[peer]:
+            # Into the memory that the proxy sends from.
+            writer.data(size, sources, [*targets, (writer.rank, -1, self.wire, -1)])
+            writer.proxy(size, (peer, -1, self.wire, came))
+        elif self.flags:
+            writer.data(size, sources, [*targets, (peer, -1, self.wire, came)])
+        else:
+            writer.data(size, sources, [*targets, (peer, -1, self.wire, -1)])
+            writer.fence()
+            writer.signal([(peer, came, 1)])
+
+    def _give_back(self, writer: RankWriter, block: ThreadBlock) -> None:
+        sender = block.receive
+        key = ("room", sender, writer.rank, block.channel)
+        room = self.ranks[sender].counter(key, self.protocol.slots)
+        if self.nodes[writer.rank] != self.nodes[sender]:
+            writer.proxy(0, (sender, -1, 1.0, room))
+        else:
+            writer.signal([(sender, room, 1)])

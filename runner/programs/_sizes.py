@@ -1,0 +1,102 @@
+"""How many bytes each op of a program moves for one size of its collective, round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ...errors import ConfigError
+from ...support import bytes_text
+from ._model import Buffer, Op, Program, Region, ThreadBlock
+
+__all__ = ["Sizes", "divisor_of", "packet_sources", "program_bytes"]
+
+_MOST_OPS = 1 << 20
+
+
+def program_bytes(collective: str, size_bytes: int, ranks: int) -> int:
+    """Return how large the buffer that a program cuts into chunks is for a collective of *size_bytes*.
+
+    That is ASTRA-sim's size, of an all-gather each rank's shard.
+    """
+    return size_bytes * ranks if collective == "all-gather" else size_bytes
+
+
+def divisor_of(program: Program) -> int:
+    """Return what must divide the bytes of the larger buffer; chunks of a plan may differ by a unit."""
+    if program.language == "msccl":
+        return program.chunks
+    return program.num_ranks if program.collective in {"reduce-scatter", "all-to-all"} else 1
+
+
+def packet_sources(op: Op) -> Sequence[Region]:
+    """Return the sources of a plan's packet op that hold data with flags in it."""
+    if op.name in {"upkt", "rppkt"}:
+        return op.sources
+    if op.name == "gstorepkt":
+        return [region for region in op.sources if region.buffer is Buffer.SCRATCH]
+    return () if op.name in {"ppkt", "cpkt"} else op.sources[1:]
+
+
+class Sizes:
+    """The chunks of *program* for a collective of *size_bytes* (ASTRA-sim's), and what ops take of them.
+
+    Raises `ConfigError` for a size that the chunks do not divide.
+    """
+
+    def __init__(self, program: Program, size_bytes: int) -> None:
+        self.program = program
+        self.size_bytes = size_bytes
+        total = program_bytes(program.collective, size_bytes, program.num_ranks)
+        divisor = divisor_of(program)
+        if total <= 0 or total % divisor:
+            cut = program.language == "msccl"
+            parts = f"{program.chunks} chunks" if cut else f"{program.num_ranks} ranks"
+            raise ConfigError(
+                f"{program.source}: {size_bytes} bytes cannot be divided among its {parts}; choose a "
+                f"multiple of {divisor}, or another program for this size."
+            )
+        self.chunks = program.chunk_bytes(total)
+        units = {op.unit_bytes for rank in program.ranks for block in rank.thread_blocks for op in block.ops}
+        self.unit_bytes = max(units, default=0)
+
+    def unrolled(self, rank: int, block: ThreadBlock) -> Iterator[tuple[Op, int]]:
+        """Yield the ops of a thread block with the round of their pipeline, -1 outside of pipelines."""
+        largest = max(self.chunks)
+        for op in block.ops:
+            if op.name != "pipeline":
+                yield op, -1
+                continue
+            turns = -(-largest * op.pipeline_chunks // op.unit_bytes)
+            if turns * len(op.body) > _MOST_OPS:
+                raise ConfigError(
+                    f"{self.program.where(rank, block.id, op)}: it would repeat {turns} times for "
+                    f"{bytes_text(self.size_bytes)}; make its units larger."
+                )
+            for turn in range(turns):
+                for part in op.body:
+                    yield part, turn
+
+    def cells(self, region: Region, turn: int) -> list[tuple[int, str, int, int]]:
+        """Return the chunks of *region* by rank, buffer and place there, each with the round."""
+        keys = []
+        for rank in region.ranks:
+            for chunk in range(region.count):
+                buffer, index = self.program.home(rank, region.buffer, region.index + chunk)
+                keys.append((rank, buffer.value, index, turn))
+        return keys
+
+    def of(self, op: Op, region: Region, turn: int, other: Region | None = None) -> int:
+        """Return how much of *region* one run of an op moves, *other* being where it goes."""
+        if region.buffer is Buffer.SCRATCH and other is not None and other.buffer is not Buffer.SCRATCH:
+            region = other
+        rank = region.ranks[0]
+        _, index = self.program.home(rank, region.buffer, region.index)
+        if region.buffer is Buffer.SCRATCH:
+            size = region.count * self.chunks[0]
+        else:
+            count = len(self.chunks)
+            size = sum(self.chunks[(index + chunk) % count] for chunk in range(region.count))
+        if turn >= 0:
+            size = max(0, min(self.unit_bytes, size - turn * self.unit_bytes))
+        number, of = op.share
+        return size * (number + 1) // of - size * number // of
