@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ._machine import LINE_BYTES, Compute, Machine, Memory, Mesh, Protocol, ScaleOut, ScaleUp
+from ._machine_files import find_machine, list_machines, load_machine
 from ._run import GpuWorkgroups, ProgramRun, engine_machine, simulate_program, workgroups_of
 
 __all__ = [
@@ -17,6 +18,9 @@ __all__ = [
     "ScaleOut",
     "ScaleUp",
     "engine_machine",
+    "find_machine",
+    "list_machines",
+    "load_machine",
     "simulate_program",
     "workgroups_of",
 ]

@@ -1,0 +1,148 @@
+"""Read machine files (YAML), and find those that ship with the package.
+
+A file has the keys of `Machine`, nested the same way. *chip* names a chip file, which gives what both would
+say; *sources* say where figures are from, by dotted key (``memory.latency_ns``) or a whole part.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import yaml
+
+from ...errors import ConfigError, did_you_mean
+from ..chips import find_chip
+from ._machine import Compute, Machine, Memory, Mesh, Protocol, ScaleOut, ScaleUp
+
+__all__ = ["find_machine", "list_machines", "load_machine"]
+
+_FOLDER = Path(__file__).parent / "machines"
+_SUFFIX = ".yml"
+_PARTS: dict[str, type[Any]] = {
+    "compute": Compute,
+    "mesh": Mesh,
+    "memory": Memory,
+    "scale_up": ScaleUp,
+    "scale_out": ScaleOut,
+}
+_PLAIN = ("title", "arbitration", "compute_waves", "compute_memory_share")
+_PROTOCOLS = ("Simple", "LL", "LL128")
+
+
+def list_machines() -> list[str]:
+    """Return the names of the machines that ship with the package, sorted."""
+    return sorted(path.stem for path in _FOLDER.glob(f"*{_SUFFIX}"))
+
+
+def find_machine(name: str | Path) -> Machine:
+    """Return the shipped machine called *name*, or that of a file.
+
+    Raises `ConfigError` naming the closest.
+    """
+    path = Path(name)
+    if isinstance(name, str) and path.name == name and not path.suffix and not path.is_file():
+        if name not in list_machines():
+            raise ConfigError(f"There is no machine '{name}'{did_you_mean(name, list_machines())}")
+        path = _FOLDER / f"{name}{_SUFFIX}"
+    return load_machine(path)
+
+
+def load_machine(path: str | Path) -> Machine:
+    """Read a machine file; raises `ConfigError` for keys unknown or missing, and for wrong values."""
+    file = Path(path)
+    try:
+        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"The machine file {file} cannot be read ({error.strerror}); check the path."
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The machine file {file} is no YAML ({error}). Correct it.") from error
+    whole = _mapping(data, str(file))
+    known = {*_PLAIN, *_PARTS, "protocols", "chip", "sources"}
+    for key in whole:
+        if key not in known:
+            raise ConfigError(f"{file}: unknown key '{key}'{did_you_mean(str(key), known)}")
+    sources = _sources(whole, str(file))
+    plain = {name: dict(_mapping(whole.get(name, {}), f"{file}: {name}")) for name in _PARTS}
+    if "chip" in whole:
+        _take_from_chip(str(whole["chip"]), plain["memory"], sources)
+    parts = {name: _part(kind, plain[name], f"{file}: {name}") for name, kind in _PARTS.items()}
+    hints = get_type_hints(Machine)
+    more = {key: _value(whole[key], hints[key], f"{file}: '{key}'") for key in _PLAIN if key in whole}
+    if "protocols" in whole:
+        more["protocols"] = _protocols(_mapping(whole["protocols"], f"{file}: protocols"), str(file))
+    return Machine(name=file.stem, **parts, **more, sources=sources)
+
+
+def _mapping(data: Any, where: str) -> Mapping[Any, Any]:
+    if not isinstance(data, Mapping):
+        raise ConfigError(
+            f"{where} must be a mapping of keys to values. Compare with a shipped machine file."
+        )
+    return data
+
+
+def _take_from_chip(name: str, memory: dict[str, Any], sources: dict[str, str]) -> None:
+    """Take the bandwidth of the memory from a chip file, unless it is given."""
+    chip = find_chip(name)
+    if "bytes_per_ns" not in memory:
+        memory["bytes_per_ns"] = chip.memory_bytes_per_s / 1e9
+        sources.setdefault("memory.bytes_per_ns", f"the chip {chip.name}: {chip.source}")
+
+
+def _sources(whole: Mapping[Any, Any], file: str) -> dict[str, str]:
+    """Return the sources by key; raises `ConfigError` for one of a figure that there is not."""
+    found = {
+        str(key): str(words) for key, words in _mapping(whole.get("sources", {}), f"{file}: sources").items()
+    }
+    known = {f"{name}.{item.name}" for name, kind in _PARTS.items() for item in fields(kind)}
+    known |= {"protocols", *(f"protocols.{name}" for name in _PROTOCOLS), *_PLAIN}
+    for key in found:
+        if key not in known:
+            raise ConfigError(f"{file}: sources: there is no figure '{key}'{did_you_mean(key, known)}")
+    return found
+
+
+def _protocols(given: Mapping[Any, Any], file: str) -> dict[str, Protocol]:
+    found = {}
+    for name in given:
+        if name not in _PROTOCOLS:
+            raise ConfigError(f"{file}: unknown protocol '{name}'{did_you_mean(str(name), _PROTOCOLS)}")
+        where = f"{file}: protocols.{name}"
+        found[str(name)] = _part(Protocol, _mapping(given[name], where), where)
+    for name in _PROTOCOLS:
+        if name not in found:
+            raise ConfigError(f"{file}: the protocol '{name}' is missing; add it.")
+    return found
+
+
+def _part(kind: type[Any], given: Mapping[Any, Any], where: str) -> Any:
+    """Return *kind* made of *given*; raises `ConfigError` for keys that are unknown or missing."""
+    hints = get_type_hints(kind)
+    for key in given:
+        if key not in hints:
+            raise ConfigError(f"{where}: unknown key '{key}'{did_you_mean(str(key), hints)}")
+    for item in fields(kind):
+        if item.default is MISSING and item.default_factory is MISSING and item.name not in given:
+            raise ConfigError(f"{where}: the key '{item.name}' is missing; add it.")
+    return kind(**{key: _value(value, hints[key], f"{where}: '{key}'") for key, value in given.items()})
+
+
+def _value(value: Any, hint: Any, where: str) -> Any:
+    """Return *value* as the type *hint* says; raises `ConfigError` for another one."""
+    if get_origin(hint) in {Union, types.UnionType}:
+        if value is None:
+            return None
+        hint = next(part for part in get_args(hint) if part is not type(None))
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not hint:
+        words = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}[hint]
+        hint_of_yaml = " Write 1.5e+9, not 1.5e9: YAML needs the sign." if hint is float else ""
+        raise ConfigError(f"{where} must be {words}, not {value!r}.{hint_of_yaml}")
+    return value
