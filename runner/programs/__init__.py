@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
-from ._builtin import BUILTIN_PROGRAMS, builtin_program
-from ._choice import Choice, Demand, choose_programs, misfit, read_proved
-from ._expand import demands_of, expand_workload
-from ._graphs import graphs_of, workload_of
-from ._inspection import Inspection, Traffic, inspect_program
-from ._lower import Lowered, Message, lower
+from ._builtin import (
+    BUILTIN_PROGRAMS,
+    builtin_program,
+)
+from ._choice import (
+    Choice,
+    Demand,
+    choose_programs,
+    misfit,
+    read_proved,
+)
+from ._expand import (
+    demands_of,
+    expand_workload,
+)
+from ._graphs import (
+    graphs_of,
+    workload_of,
+)
+from ._inspection import (
+    Inspection,
+    Traffic,
+    inspect_program,
+)
+from ._lower import (
+    Lowered,
+    Message,
+    lower,
+)
 from ._model import (
     CONTROL_OPS,
     MESSAGE_OPS,
@@ -21,15 +44,39 @@ from ._model import (
     Region,
     ThreadBlock,
 )
-from ._proof import Problem, Proof, prove
-from ._sizes import Sizes, packet_sources, program_bytes
-from ._writer import write_msccl
-from .readers import parse_program, read_program
+from ._nccl import (
+    NCCL_ALGORITHMS,
+    NCCL_PROTOCOLS,
+    nccl_program,
+)
+from ._nccl_choice import (
+    NcclChoice,
+    nccl_choice,
+)
+from ._proof import (
+    Problem,
+    Proof,
+    prove,
+)
+from ._sizes import (
+    Sizes,
+    packet_sources,
+    program_bytes,
+)
+from ._writer import (
+    write_msccl,
+)
+from .readers import (
+    parse_program,
+    read_program,
+)
 
 __all__ = [
     "BUILTIN_PROGRAMS",
     "CONTROL_OPS",
     "MESSAGE_OPS",
+    "NCCL_ALGORITHMS",
+    "NCCL_PROTOCOLS",
     "PACKET_OPS",
     "Buffer",
     "Channel",
@@ -39,6 +86,7 @@ __all__ = [
     "Inspection",
     "Lowered",
     "Message",
+    "NcclChoice",
     "Op",
     "Problem",
     "Program",
@@ -56,6 +104,8 @@ __all__ = [
     "inspect_program",
     "lower",
     "misfit",
+    "nccl_choice",
+    "nccl_program",
     "packet_sources",
     "parse_program",
     "program_bytes",

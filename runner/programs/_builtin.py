@@ -8,15 +8,12 @@ reduce-scatter, near ones first in an all-gather.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from ...errors import ConfigError, did_you_mean
-from ._model import Buffer, Op, Program, RankProgram, Region, ThreadBlock
+from ._model import Buffer, Program
+from ._steps import StepWriter
 
 __all__ = ["BUILTIN_PROGRAMS", "builtin_program"]
-
-_WRITES = {"r", "rcs", "rrc", "rrcs", "cpy", "re"}
-_READS = {"s", "rrs", "rrc", "rrcs", "cpy", "re"}
 
 
 def builtin_program(algorithm: str, collective: str, ranks: int) -> Program:
@@ -39,102 +36,12 @@ def builtin_program(algorithm: str, collective: str, ranks: int) -> Program:
         raise ConfigError(f"'{algorithm}' needs {wanted} ranks, not {ranks}.")
     chunks = 2 if algorithm == "doubleBinaryTree" else ranks
     in_place = collective != "all-to-all"
-    writer = _Writer(ranks, in_place, collective)
+    writer = StepWriter(ranks, in_place, collective)
     makers[collective](writer, ranks)
     return writer.program(f"{algorithm}_{collective}", collective, chunks)
 
 
-@dataclass
-class _Block:
-    send: int
-    receive: int
-    channel: int
-    ops: list[Op] = field(default_factory=list)
-
-
-class _Writer:
-    """Steps by rank, each in the thread block of its peers, with what they must wait for."""
-
-    def __init__(self, ranks: int, in_place: bool, collective: str) -> None:
-        self.ranks = ranks
-        self.in_place = in_place
-        self.buffer = Buffer.OUTPUT if collective == "all-gather" else Buffer.INPUT
-        self.blocks: list[dict[tuple[int, int, int], _Block]] = [{} for _ in range(ranks)]
-        self.wrote: dict[tuple[int, Buffer, int], tuple[int, int]] = {}
-        self.read: dict[tuple[int, Buffer, int], list[tuple[int, int]]] = {}
-
-    def step(  # noqa: PLR0917 - the columns of a step
-        self,
-        rank: int,
-        name: str,
-        chunk: int,
-        peers: tuple[int, int] = (-1, -1),
-        count: int = 1,
-        channel: int = 0,
-        target: tuple[Buffer, int] | None = None,
-    ) -> None:
-        """Add a step on *chunk* to the thread block that sends to and receives from *peers*.
-
-        *target* is where it writes if that is another place.
-        """
-        blocks = self.blocks[rank]
-        block = blocks.setdefault((*peers, channel), _Block(*peers, channel))
-        number = list(blocks).index((*peers, channel))
-        region = Region((rank,), self.buffer, chunk, count)
-        written = region if target is None else Region((rank,), target[0], target[1], count)
-        sources = (region,) if name in _READS else ()
-        targets = (written,) if name in _WRITES else ()
-        waits = self._waits(rank, number, sources, targets)
-        for wait in waits[:-1]:
-            block.ops.append(Op("nop", (len(block.ops),), after=wait))
-        place = len(block.ops)
-        block.ops.append(Op(name, (place,), sources, targets, after=waits[-1] if waits else None))
-        for cell in _cells(rank, sources):
-            self.read.setdefault(cell, []).append((number, place))
-        for cell in _cells(rank, targets):
-            self.wrote[cell] = (number, place)
-            self.read[cell] = []
-
-    def _waits(
-        self, rank: int, number: int, sources: tuple[Region, ...], targets: tuple[Region, ...]
-    ) -> list[tuple[int, int]]:
-        """Return the last step of each other thread block that must be over."""
-        latest: dict[int, int] = {}
-        before = [self.wrote.get(cell) for cell in _cells(rank, (*sources, *targets))]
-        before += [read for cell in _cells(rank, targets) for read in self.read.get(cell, ())]
-        for found in before:
-            if found is not None and found[0] != number:
-                latest[found[0]] = max(latest.get(found[0], -1), found[1])
-        return sorted(latest.items())
-
-    def program(self, name: str, collective: str, chunks: int) -> Program:
-        """Return the program of all steps."""
-        gathers = collective == "all-gather"
-        inputs = 0 if gathers else chunks
-        outputs = chunks if gathers or not self.in_place else 0
-        ranks = tuple(
-            RankProgram(
-                rank,
-                inputs,
-                outputs,
-                0,
-                tuple(
-                    ThreadBlock(number, tuple(block.ops), block.send, block.receive, block.channel)
-                    for number, block in enumerate(blocks.values())
-                ),
-            )
-            for rank, blocks in enumerate(self.blocks)
-        )
-        return Program(name, name, "msccl", collective, "Simple", self.in_place, chunks, ranks)
-
-
-def _cells(rank: int, regions: tuple[Region, ...]) -> list[tuple[int, Buffer, int]]:
-    return [
-        (rank, region.buffer, region.index + chunk) for region in regions for chunk in range(region.count)
-    ]
-
-
-def _ring_all_reduce(writer: _Writer, count: int) -> None:
+def _ring_all_reduce(writer: StepWriter, count: int) -> None:
     for rank in range(count):
         peers = ((rank + 1) % count, (rank - 1) % count)
         names = ["s", *["rrs"] * (count - 2), "rrcs", *["rcs"] * (count - 2), "r"]
@@ -142,14 +49,14 @@ def _ring_all_reduce(writer: _Writer, count: int) -> None:
             writer.step(rank, name, (rank - turn) % count, peers)
 
 
-def _ring_reduce_scatter(writer: _Writer, count: int) -> None:
+def _ring_reduce_scatter(writer: StepWriter, count: int) -> None:
     for rank in range(count):
         peers = ((rank + 1) % count, (rank - 1) % count)
         for turn, name in enumerate(["s", *["rrs"] * (count - 2), "rrc"]):
             writer.step(rank, name, (rank - 1 - turn) % count, peers)
 
 
-def _ring_all_gather(writer: _Writer, count: int) -> None:
+def _ring_all_gather(writer: StepWriter, count: int) -> None:
     for rank in range(count):
         peers = ((rank + 1) % count, (rank - 1) % count)
         for turn, name in enumerate(["s", *["rcs"] * (count - 2), "r"]):
@@ -161,7 +68,7 @@ def _others(rank: int, count: int) -> list[int]:
     return [(rank + distance) % count for distance in range(1, count)]
 
 
-def _direct_reduce_scatter(writer: _Writer, count: int) -> None:
+def _direct_reduce_scatter(writer: StepWriter, count: int) -> None:
     for rank in range(count):
         for peer in _others(rank, count):
             writer.step(rank, "s", peer, (peer, peer))
@@ -169,7 +76,7 @@ def _direct_reduce_scatter(writer: _Writer, count: int) -> None:
             writer.step(rank, "rrc", rank, (peer, peer))
 
 
-def _direct_all_gather(writer: _Writer, count: int) -> None:
+def _direct_all_gather(writer: StepWriter, count: int) -> None:
     for rank in range(count):
         for peer in _others(rank, count):
             writer.step(rank, "s", rank, (peer, peer))
@@ -177,12 +84,12 @@ def _direct_all_gather(writer: _Writer, count: int) -> None:
             writer.step(rank, "r", peer, (peer, peer))
 
 
-def _direct_all_reduce(writer: _Writer, count: int) -> None:
+def _direct_all_reduce(writer: StepWriter, count: int) -> None:
     _direct_reduce_scatter(writer, count)
     _direct_all_gather(writer, count)
 
 
-def _direct_all_to_all(writer: _Writer, count: int) -> None:
+def _direct_all_to_all(writer: StepWriter, count: int) -> None:
     for rank in range(count):
         for peer in _others(rank, count):
             writer.step(rank, "s", peer, (peer, peer))
@@ -191,7 +98,7 @@ def _direct_all_to_all(writer: _Writer, count: int) -> None:
         writer.step(rank, "cpy", rank, target=(Buffer.OUTPUT, rank))
 
 
-def _halving(writer: _Writer, rank: int, distances: list[int], count: int) -> list[tuple[int, int, int]]:
+def _halving(writer: StepWriter, rank: int, distances: list[int], count: int) -> list[tuple[int, int, int]]:
     """Exchange halves with partners at *distances*; return (partner, first chunk, chunks kept) of each."""
     low, size = 0, count
     rounds = []
@@ -207,7 +114,7 @@ def _halving(writer: _Writer, rank: int, distances: list[int], count: int) -> li
     return rounds
 
 
-def _doubling_all_reduce(writer: _Writer, count: int) -> None:
+def _doubling_all_reduce(writer: StepWriter, count: int) -> None:
     distances = [1 << bit for bit in range(count.bit_length() - 1)]
     for rank in range(count):
         for peer, kept, size in reversed(_halving(writer, rank, distances, count)):
@@ -216,13 +123,13 @@ def _doubling_all_reduce(writer: _Writer, count: int) -> None:
             writer.step(rank, "r", other, (peer, peer), size)
 
 
-def _halving_reduce_scatter(writer: _Writer, count: int) -> None:
+def _halving_reduce_scatter(writer: StepWriter, count: int) -> None:
     distances = [1 << bit for bit in reversed(range(count.bit_length() - 1))]
     for rank in range(count):
         _halving(writer, rank, distances, count)
 
 
-def _doubling_all_gather(writer: _Writer, count: int) -> None:
+def _doubling_all_gather(writer: StepWriter, count: int) -> None:
     for rank in range(count):
         size = 1
         while size < count:
@@ -232,13 +139,13 @@ def _doubling_all_gather(writer: _Writer, count: int) -> None:
             size *= 2
 
 
-def _trees_all_reduce(writer: _Writer, count: int) -> None:
+def _trees_all_reduce(writer: StepWriter, count: int) -> None:
     for tree in range(2):
         for rank in range(count):
             _tree(writer, rank, count, tree)
 
 
-def _tree(writer: _Writer, rank: int, count: int, tree: int) -> None:
+def _tree(writer: StepWriter, rank: int, count: int, tree: int) -> None:
     """Add what a rank does in one of two trees, whose leaves are the inner ranks of the other."""
     shift = tree  # the second tree numbers the ranks from 1 on
     number = rank + shift
@@ -268,7 +175,7 @@ def _tree(writer: _Writer, rank: int, count: int, tree: int) -> None:
     step("s", right, -1)
 
 
-BUILTIN_PROGRAMS: dict[str, dict[str, Callable[[_Writer, int], None]]] = {
+BUILTIN_PROGRAMS: dict[str, dict[str, Callable[[StepWriter, int], None]]] = {
     "ring": {
         "all-reduce": _ring_all_reduce,
         "reduce-scatter": _ring_reduce_scatter,

@@ -1,0 +1,257 @@
+"""NCCL's algorithms as programs made from what it publishes of them: ring, tree and NVLS, in channels.
+
+Each channel works on a part of the buffer of its own, in its own thread blocks. How much goes at a time (the
+slots of a connection) is the machine's protocol's; a program repeats over larger chunks. With Simple, a chunk
+of a ring is two slices, one after the other, so that the next rank starts on the first while the second is
+under way. Within a node a tree is a chain of its ranks; the first ones of the nodes form two binary trees, of
+which the even channels take one and the odd ones the other.
+"""
+
+from __future__ import annotations
+
+from ...errors import ConfigError, did_you_mean
+from ._model import Buffer, Channel, ChannelType, Op, Program, RankProgram, Region, ThreadBlock
+from ._steps import StepWriter
+
+__all__ = ["NCCL_ALGORITHMS", "NCCL_PROTOCOLS", "nccl_program"]
+
+NCCL_PROTOCOLS = ("Simple", "LL", "LL128")
+NCCL_ALGORITHMS = {
+    "ring": ("all-reduce", "all-gather", "reduce-scatter"),
+    "tree": ("all-reduce",),
+    "nvls": ("all-reduce",),
+}
+_SLICES = 2
+_NVLS_UNITS_AHEAD = 8
+_NVLS_UNIT_BYTES = 131_072
+_NVLS_THREADS = 640
+_MOST_CHANNELS = 64
+
+
+def nccl_program(  # noqa: PLR0917 - what NCCL itself chooses
+    algorithm: str,
+    collective: str,
+    ranks: int,
+    protocol: str = "Simple",
+    channels: int = 1,
+    ranks_per_node: int = 0,
+    unit_bytes: int = _NVLS_UNIT_BYTES,
+) -> Program:
+    """Return NCCL's *algorithm* (ring, tree, nvls) for *collective* among so many *ranks* as a program.
+
+    *ranks_per_node* shapes the tree (0: all ranks are in one node). *unit_bytes* is how much of each rank's
+    part NVLS takes at a time. Raises `ConfigError` for what NCCL does not have.
+    """
+    if algorithm not in NCCL_ALGORITHMS:
+        raise ConfigError(f"NCCL has no algorithm '{algorithm}'{did_you_mean(algorithm, NCCL_ALGORITHMS)}")
+    if protocol not in NCCL_PROTOCOLS:
+        raise ConfigError(f"NCCL has no protocol '{protocol}'{did_you_mean(protocol, NCCL_PROTOCOLS)}")
+    if collective not in NCCL_ALGORITHMS[algorithm]:
+        raise ConfigError(
+            f"NCCL's {algorithm} has no program here for {collective}; it has one for "
+            f"{', '.join(NCCL_ALGORITHMS[algorithm])}."
+        )
+    if ranks < 2 or not 1 <= channels <= _MOST_CHANNELS:
+        raise ConfigError(
+            f"NCCL's {algorithm} needs at least 2 ranks and 1 to {_MOST_CHANNELS} channels, not {ranks} and "
+            f"{channels}."
+        )
+    name = f"nccl_{algorithm}_{protocol}_{collective}_{channels}"
+    if algorithm == "ring":
+        return _ring(name, collective, ranks, protocol, channels)
+    if algorithm == "tree":
+        per_node = ranks_per_node or ranks
+        if ranks % per_node:
+            raise ConfigError(f"{ranks} ranks cannot be divided among nodes of {per_node}.")
+        return _tree(name, ranks, protocol, channels, per_node)
+    if protocol != "Simple":
+        raise ConfigError(f"NCCL's nvls works with the protocol Simple alone, not {protocol}.")
+    return _nvls(name, ranks, channels, unit_bytes)
+
+
+# Rings.
+
+
+def _ring_names(collective: str, ranks: int) -> tuple[list[str], int]:
+    """Return the steps of a rank, and how far behind it the chunk of the first one is."""
+    between = ranks - 2
+    if collective == "all-reduce":
+        return ["s", *["rrs"] * between, "rrcs", *["rcs"] * between, "r"], 1
+    if collective == "reduce-scatter":
+        return ["s", *["rrs"] * between, "rrc"], 1
+    return ["s", *["rcs"] * between, "r"], 0
+
+
+def _ring(name: str, collective: str, ranks: int, protocol: str, channels: int) -> Program:
+    slices = _SLICES if protocol == "Simple" else 1
+    names, behind = _ring_names(collective, ranks)
+    writer = StepWriter(ranks, in_place=True, collective=collective)
+    for rank in range(ranks):
+        peers = ((rank + 1) % ranks, (rank - 1) % ranks)
+        for channel in range(channels):
+            for turn, step in enumerate(names):
+                part = (rank - behind - turn) % ranks
+                first = (part * channels + channel) * slices
+                for piece in range(slices):
+                    writer.step(rank, step, first + piece, peers, channel=channel)
+    return writer.program(name, collective, ranks * channels * slices, protocol)
+
+
+# Trees.
+
+
+def _binary_tree(count: int) -> list[int]:
+    """Return the parent of each of *count* places in a tree, -1 of the root; odd places are its leaves."""
+    parents = [-1]
+    for place in range(1, count):
+        bit = place & -place
+        above = (place ^ bit) | (bit << 1)
+        parents.append(above if above < count else place ^ bit)
+    return parents
+
+
+def _second_tree(count: int) -> list[int]:
+    """Return the parents in the other tree: mirrored, or moved on by one if that would keep the leaves."""
+    first = _binary_tree(count)
+    if count % 2:
+        return [(above + 1) % count if above >= 0 else -1 for above in (first[-1:] + first[:-1])]
+    return [count - 1 - above if above >= 0 else -1 for above in reversed(first)]
+
+
+def _parents(ranks: int, per_node: int, channel: int) -> list[int]:
+    """Return the parent of each rank: chains within nodes, a binary tree of their first ranks."""
+    nodes = ranks // per_node
+    between = _second_tree(nodes) if channel % 2 else _binary_tree(nodes)
+    parents = []
+    for rank in range(ranks):
+        node, place = divmod(rank, per_node)
+        above = between[node] * per_node if between[node] >= 0 else -1
+        parents.append(rank - 1 if place else above)
+    return parents
+
+
+def _tree(name: str, ranks: int, protocol: str, channels: int, per_node: int) -> Program:
+    writer = StepWriter(ranks, in_place=True, collective="all-reduce")
+    for channel in range(channels):
+        parents = _parents(ranks, per_node, channel)
+        for rank, parent in enumerate(parents):
+            children = [child for child, above in enumerate(parents) if above == rank]
+            _tree_steps(writer, rank, parent, children, channel)
+    return writer.program(name, "all-reduce", channels, protocol)
+
+
+def _tree_steps(writer: StepWriter, rank: int, parent: int, children: list[int], channel: int) -> None:
+    """Add what a rank of a tree does: reduce what its children send and pass it on, and back again."""
+
+    def step(name: str, send: int = -1, receive: int = -1) -> None:
+        writer.step(rank, name, channel, (send, receive), channel=channel)
+
+    if not children:
+        step("s", send=parent)
+        step("r", receive=parent)
+        return
+    *first, last = children
+    for child in first:
+        step("rrc", receive=child)
+    if parent < 0:
+        step("rrcs", send=last, receive=last)
+        for child in first:
+            step("s", send=child)
+        return
+    step("rrs", send=parent, receive=last)
+    step("rcs", send=last, receive=parent)
+    for child in first:
+        step("s", send=child)
+
+
+# NVLS: copy to buffers that the switch can reach, let it sum each rank's part and multicast it, copy back.
+
+
+def _nvls(name: str, ranks: int, channels: int, unit_bytes: int) -> Program:
+    everybody = tuple(range(ranks))
+    programs = []
+    for rank in everybody:
+        blocks = []
+        for channel in range(channels):
+            blocks += _nvls_blocks(rank, everybody, channel, unit_bytes)
+        ends = tuple(
+            Channel(ChannelType.MEMORY, rank, peer, number)
+            for number in range(2 * channels)
+            for peer in everybody
+            if peer != rank
+        )
+        switch = Channel(ChannelType.SWITCH, rank, -1, 0, Buffer.SCRATCH, everybody)
+        chunks = ranks * channels
+        semaphores = (0, 0, _NVLS_UNITS_AHEAD) * channels
+        programs.append(RankProgram(rank, chunks, chunks, chunks, tuple(blocks), (*ends, switch), semaphores))
+    return Program(
+        name,
+        name,
+        "mscclpp",
+        "all-reduce",
+        "Simple",
+        True,
+        ranks * channels,
+        tuple(programs),
+        alignment_bytes=16,
+        threads_per_block=_NVLS_THREADS,
+        reuses_scratch=True,
+    )
+
+
+def _nvls_blocks(rank: int, everybody: tuple[int, ...], channel: int, unit_bytes: int) -> list[ThreadBlock]:
+    """Return the three thread blocks of a channel: copy in, reduce, copy out."""
+    ranks = len(everybody)
+    others = [peer for peer in everybody if peer != rank]
+    first = channel * ranks
+    filled, summed, free = (3 * channel + number for number in range(3))
+
+    def copies(source: Buffer, target: Buffer) -> list[Op]:
+        return [
+            Op("copy", (), (Region((rank,), source, index, 1),), (Region((rank,), target, index, 1),))
+            for index in range(first, first + ranks)
+        ]
+
+    def meeting(number: int) -> list[Op]:
+        ends = tuple(Channel(ChannelType.MEMORY, rank, peer, 2 * channel + number) for peer in others)
+        return [Op("signal", (), channels=ends), Op("wait", (), channels=ends), nop]
+
+    nop = Op("nop", ())
+    mine = Region(everybody, Buffer.SCRATCH, first + rank, 1)
+    switch = Channel(ChannelType.SWITCH, rank, -1, 0, Buffer.SCRATCH, everybody)
+    parts: list[list[Op]] = [
+        [
+            Op("sem_acquire", (), semaphores=(free,)),
+            nop,
+            *copies(Buffer.INPUT, Buffer.SCRATCH),
+            nop,
+            *meeting(0),
+            Op("sem_release", (), semaphores=(filled,)),
+        ],
+        [
+            Op("sem_acquire", (), semaphores=(filled,)),
+            nop,
+            Op("glres", (), (mine,), (mine,), (switch,)),
+            nop,
+            Op("sem_release", (), semaphores=(summed,)),
+        ],
+        [
+            Op("sem_acquire", (), semaphores=(summed,)),
+            nop,
+            *meeting(1),
+            *copies(Buffer.SCRATCH, Buffer.INPUT),
+            nop,
+            Op("sem_release", (), semaphores=(free,)),
+        ],
+    ]
+    return [
+        ThreadBlock(3 * channel + number, (_pipeline(ops, unit_bytes),)) for number, ops in enumerate(parts)
+    ]
+
+
+def _pipeline(ops: list[Op], unit_bytes: int) -> Op:
+    body = tuple(
+        Op(op.name, (0, place), op.sources, op.destinations, op.channels, op.semaphores)
+        for place, op in enumerate(ops)
+    )
+    return Op("pipeline", (0,), body=body, unit_bytes=unit_bytes, pipeline_chunks=1)

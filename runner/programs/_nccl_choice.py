@@ -1,0 +1,182 @@
+"""What NCCL would choose: algorithm, protocol and channels by size, as its tuner publishes them.
+
+The tuner estimates a latency and a bandwidth of each combination and takes the one that is done first. The
+figures are those of NCCL 2.30 (commit 5067397, src/graph/tuning.cc, src/enqueue.cc), for one node whose GPUs
+are linked by NVLink and NVSwitch. They are estimates for a choice; how long a program takes is simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...errors import ConfigError, did_you_mean
+from ...support import bytes_text
+from ._model import Program
+from ._nccl import NCCL_ALGORITHMS, NCCL_PROTOCOLS, nccl_program
+
+__all__ = ["NcclChoice", "nccl_choice"]
+
+# Nanoseconds before the first step, and for each step, by algorithm and protocol.
+_BASE_NS = {
+    "tree": {"LL": 6800, "LL128": 14000, "Simple": 8400},
+    "ring": {"LL": 6600, "LL128": 14000, "Simple": 8400},
+    "nvls": {"Simple": 0},
+}
+_STEP_NS = {
+    "tree": {"LL": 600, "LL128": 1250, "Simple": 4000},
+    "ring": {"LL": 600, "LL128": 1900, "Simple": 3400},
+    "nvls": {"Simple": 25000},
+}
+# How much less than its bandwidth a tree reaches for 64 bytes, 128 bytes and so on.
+_TREE_SHARE = {
+    "LL": "1 1 1 1 .9 .8 .7 .7 .7 .7 .6 .5 .4 .4 .5 .6 .7 .8 .9 1 1 1 1",
+    "LL128": "1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .6 .6 .6 .8 .9 .9 .9 .9 1 1",
+    "Simple": ".9 .9 .9 .9 .9 .9 .9 .8 .7 .6 .6 .5 .5 .5 .5 .6 .7 .8 .7 .7 .8 .9 .9",
+}
+_THREADS = {"LL": 512, "LL128": 640, "Simple": 512}
+# Bytes per thread below which there are fewer channels; of a ring with LL, for each rank.
+_THREAD_BYTES = {"LL": 8, "LL128": 8, "Simple": 64}
+_NVLS_SHARE = 0.85
+_NVLS_UNITS = ((64, 65536), (8, 32768), (2, 16384))
+
+
+@dataclass(frozen=True)
+class _Node:
+    """What NCCL finds in a node: *channels* of *channel_bytes_per_ns* each, and limits of bandwidths.
+
+    *nvls* are the channels and the bandwidth of each in its graph for the switch, *nvls_channels* those that
+    run (0: the switch cannot reduce).
+    """
+
+    channels: int
+    channel_bytes_per_ns: float
+    ll_bytes_per_ns: float
+    ll128_per_channel: float
+    tree_per_channel: float
+    nvls: tuple[int, float] = (0, 0.0)
+    nvls_channels: int = 0
+
+
+_NODES = {
+    "h100": _Node(24, 15.0, 141.0, 36.7, 38.7, (8, 40.0), 16),
+    "a100": _Node(24, 10.0, 87.7, 20.0, 24.0),
+}
+
+
+@dataclass(frozen=True)
+class NcclChoice:
+    """One way of NCCL's for a collective, and how long its tuner expects it to take."""
+
+    algorithm: str
+    collective: str
+    ranks: int
+    protocol: str
+    channels: int
+    unit_bytes: int
+    expected_ns: float
+
+    @property
+    def program(self) -> Program:
+        """The program of this choice."""
+        return nccl_program(
+            self.algorithm,
+            self.collective,
+            self.ranks,
+            self.protocol,
+            self.channels,
+            unit_bytes=self.unit_bytes,
+        )
+
+
+def nccl_choice(  # noqa: PLR0917 - what is asked, and what is allowed
+    collective: str,
+    ranks: int,
+    size_bytes: int,
+    node: str = "h100",
+    algorithms: Sequence[str] = tuple(NCCL_ALGORITHMS),
+    protocols: Sequence[str] = NCCL_PROTOCOLS,
+) -> NcclChoice:
+    """Return what NCCL chooses for *size_bytes* of the larger buffer among *ranks* of one *node*.
+
+    *algorithms* and *protocols* are those allowed, as ``NCCL_ALGO`` and ``NCCL_PROTO`` say. Raises
+    `ConfigError` for a node that is not known, and where nothing that is allowed does the collective.
+    """
+    if node not in _NODES:
+        raise ConfigError(f"NCCL's choice is not known for a node of '{node}'{did_you_mean(node, _NODES)}")
+    for given, known in ((algorithms, NCCL_ALGORITHMS), (protocols, NCCL_PROTOCOLS)):
+        for name in given:
+            if name not in known:
+                raise ConfigError(f"NCCL has no '{name}'{did_you_mean(name, known)}")
+    found = [
+        _estimate(algorithm, collective, ranks, protocol, size_bytes, _NODES[node])
+        for algorithm in algorithms
+        for protocol in protocols
+        if collective in NCCL_ALGORITHMS[algorithm]
+        and protocol in _BASE_NS[algorithm]
+        and (algorithm != "nvls" or _NODES[node].nvls_channels)
+    ]
+    if not found or size_bytes <= 0 or ranks < 2:
+        raise ConfigError(
+            f"NCCL has nothing for {collective} of {bytes_text(size_bytes)} among {ranks} ranks with "
+            f"{', '.join(algorithms)} and {', '.join(protocols)}."
+        )
+    return min(found, key=lambda choice: choice.expected_ns)
+
+
+def _estimate(  # noqa: PLR0917 - what the tuner looks at
+    algorithm: str, collective: str, ranks: int, protocol: str, size_bytes: int, node: _Node
+) -> NcclChoice:
+    steps = 2 * (ranks - 1) if collective == "all-reduce" else ranks - 1
+    bandwidth = _bandwidth(algorithm, protocol, ranks, node) * (0.5 if algorithm == "tree" else ranks / steps)
+    if algorithm == "tree":
+        shares = _TREE_SHARE[protocol].split()
+        place = (size_bytes >> 6).bit_length() - 1
+        bandwidth *= float(shares[place]) if 0 <= place < len(shares) else 1.0
+        steps = 2 * (ranks - 1)
+    base, step = _BASE_NS[algorithm][protocol], _STEP_NS[algorithm][protocol]
+    latency = step if algorithm == "nvls" else base + steps * step
+    channels = _channels(algorithm, protocol, ranks, size_bytes, node)
+    unit = _nvls_unit(size_bytes, channels * ranks)
+    return NcclChoice(
+        algorithm, collective, ranks, protocol, channels, unit, latency + size_bytes / bandwidth
+    )
+
+
+def _bandwidth(algorithm: str, protocol: str, ranks: int, node: _Node) -> float:
+    """Return the tuner's bus bandwidth."""
+    if algorithm == "nvls":
+        channels, each = node.nvls
+        return 2 * channels * each * _NVLS_SHARE * (channels - 1) / channels
+    whole = node.channels * node.channel_bytes_per_ns
+    if algorithm == "ring":
+        return {
+            "LL": min(node.ll_bytes_per_ns, whole * 0.5),
+            "LL128": min(whole * 0.92, node.channels * node.ll128_per_channel),
+            "Simple": whole,
+        }[protocol]
+    tree = min(whole * 0.92, node.channels * node.tree_per_channel)
+    return {
+        "LL": min(tree / 3.8, node.ll_bytes_per_ns),
+        "LL128": min(tree * 7 / 9, node.channels * node.ll128_per_channel),
+        "Simple": tree,
+    }[protocol]
+
+
+def _channels(algorithm: str, protocol: str, ranks: int, size_bytes: int, node: _Node) -> int:
+    """Return on how many channels NCCL spreads so many bytes."""
+    if algorithm == "nvls":
+        return node.nvls_channels
+    each = _THREADS[protocol] * _THREAD_BYTES[protocol]
+    if algorithm == "ring" and protocol == "LL":
+        each *= ranks
+    return min(node.channels, max(1, size_bytes // each))
+
+
+def _nvls_unit(size_bytes: int, parts: int) -> int:
+    """Return how much of a part NVLS takes at a time: less where there are few units of all parts."""
+    unit = 131_072
+    for times, smaller in _NVLS_UNITS:
+        if size_bytes < times * parts * unit:
+            unit = min(unit, smaller)
+    return unit
