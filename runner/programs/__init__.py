@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from ._all_pairs import (
+    ALL_PAIRS,
+    all_pairs_program,
+)
 from ._builtin import (
     BUILTIN_PROGRAMS,
     builtin_program,
@@ -72,6 +76,7 @@ from .readers import (
 )
 
 __all__ = [
+    "ALL_PAIRS",
     "BUILTIN_PROGRAMS",
     "CONTROL_OPS",
     "MESSAGE_OPS",
@@ -96,6 +101,7 @@ __all__ = [
     "Sizes",
     "ThreadBlock",
     "Traffic",
+    "all_pairs_program",
     "builtin_program",
     "choose_programs",
     "demands_of",

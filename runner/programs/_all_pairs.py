@@ -1,0 +1,178 @@
+"""Every rank with every other at once, by puts, gets or packets: programs in the manner of MSCCL++.
+
+The workgroups (thread blocks) of a rank share its peers; where there are several times as many, those of one
+peer take equal parts. Puts and gets begin with a handshake, so that no buffer is touched before its rank has
+begun, and end with one, after which what was put is there and what was read is free. Packets have flags in
+their data and need neither.
+"""
+
+from __future__ import annotations
+
+from ...errors import ConfigError, did_you_mean
+from ._model import Buffer, Channel, ChannelType, Op, Program, RankProgram, Region, ThreadBlock
+
+__all__ = ["ALL_PAIRS", "all_pairs_program"]
+
+ALL_PAIRS = {
+    "put": ("all-gather", "reduce-scatter", "all-to-all"),
+    "get": ("all-gather", "reduce-scatter", "all-to-all"),
+    "packet": ("all-gather",),
+}
+_THREADS = 1024
+
+
+def all_pairs_program(
+    way: str, collective: str, ranks: int, workgroups: int = 0, threads: int = _THREADS
+) -> Program:
+    """Return a program for *collective* in which each rank moves data to or from all others by *way*.
+
+    *way* is put, get or packet; each rank has so many *workgroups* (0: one for each peer) of *threads*.
+    Raises `ConfigError` for a way that the collective does not have.
+    """
+    if way not in ALL_PAIRS:
+        raise ConfigError(f"There is no way '{way}'{did_you_mean(way, ALL_PAIRS)}")
+    if collective not in ALL_PAIRS[way]:
+        raise ConfigError(
+            f"There is no program by {way} for {collective}; there is one for {', '.join(ALL_PAIRS[way])}."
+        )
+    workgroups = workgroups or ranks - 1
+    if ranks < 2 or workgroups < 1:
+        raise ConfigError(
+            f"It takes at least 2 ranks and a workgroup, not {ranks} and {workgroups}, to exchange data."
+        )
+    writer = _Writer(way, collective, ranks, workgroups)
+    scratch = ranks if way == "packet" or (way, collective) == ("put", "reduce-scatter") else 0
+    programs = tuple(
+        RankProgram(rank, ranks, ranks, scratch, tuple(writer.blocks(rank)), tuple(writer.channels(rank)))
+        for rank in range(ranks)
+    )
+    name = f"all_pairs_{way}_{collective}_{workgroups}"
+    protocol = "LL" if way == "packet" else "Simple"
+    in_place = collective != "all-to-all"
+    return Program(
+        name,
+        name,
+        "mscclpp",
+        collective,
+        protocol,
+        in_place,
+        ranks,
+        programs,
+        alignment_bytes=16,
+        threads_per_block=threads,
+        double_scratch=way == "packet",
+    )
+
+
+class _Writer:
+    def __init__(self, way: str, collective: str, ranks: int, workgroups: int) -> None:
+        self.way = way
+        self.collective = collective
+        self.ranks = ranks
+        self.workgroups = workgroups
+        self.parts = max(1, workgroups // (ranks - 1))
+        self.sums = collective == "reduce-scatter"
+
+    def peers(self, rank: int) -> list[int]:
+        """Return the others from the next one on, so that no rank is everybody's first."""
+        return [(rank + distance) % self.ranks for distance in range(1, self.ranks)]
+
+    def tasks(self, rank: int) -> list[list[tuple[int, int]]]:
+        """Return the (peer, part) of each workgroup."""
+        found: list[list[tuple[int, int]]] = [[] for _ in range(self.workgroups)]
+        everything = [(peer, part) for part in range(self.parts) for peer in self.peers(rank)]
+        for number, task in enumerate(everything):
+            found[number % self.workgroups].append(task)
+        return found
+
+    def channels(self, rank: int) -> list[Channel]:
+        """Return the ends of all channels of a rank: one for each peer and part."""
+        if self.way == "packet":
+            return []
+        return [self.end(rank, peer, part) for part in range(self.parts) for peer in self.peers(rank)]
+
+    @staticmethod
+    def end(rank: int, peer: int, part: int) -> Channel:
+        return Channel(ChannelType.MEMORY, rank, peer, part)
+
+    def blocks(self, rank: int) -> list[ThreadBlock]:
+        """Return the thread blocks of a rank."""
+        found = []
+        for number, tasks in enumerate(self.tasks(rank)):
+            ops = self._packets(rank, tasks) if self.way == "packet" else self._ops(rank, number, tasks)
+            placed = tuple(
+                Op(
+                    op.name,
+                    (place,),
+                    op.sources,
+                    op.destinations,
+                    op.channels,
+                    barrier=op.barrier,
+                    barrier_blocks=op.barrier_blocks,
+                    share=op.share,
+                )
+                for place, op in enumerate(ops)
+            )
+            found.append(ThreadBlock(number, placed))
+        return found
+
+    def _packets(self, rank: int, tasks: list[tuple[int, int]]) -> list[Op]:
+        ops = []
+        for peer, part in tasks:
+            target = Region((peer,), Buffer.SCRATCH, rank, 1)
+            mine = Region((rank,), Buffer.OUTPUT, rank, 1)
+            ops.append(Op("ppkt", (), (mine,), (target,), share=(part, self.parts)))
+        for peer, part in tasks:
+            source = Region((rank,), Buffer.SCRATCH, peer, 1)
+            target = Region((rank,), Buffer.OUTPUT, peer, 1)
+            ops.append(Op("upkt", (), (source,), (target,), share=(part, self.parts)))
+        return ops
+
+    def _ops(self, rank: int, number: int, tasks: list[tuple[int, int]]) -> list[Op]:
+        ends = tuple(self.end(rank, peer, part) for peer, part in tasks)
+        nop = Op("nop", ())
+        together = [Op("barrier", (), barrier=0, barrier_blocks=self.workgroups)]
+        begin = [Op("rlxsignal", (), channels=ends), Op("rlxwait", (), channels=ends), nop] if ends else []
+        strong = self.way == "put"
+        over = (
+            [
+                nop,
+                Op("signal" if strong else "rlxsignal", (), channels=ends),
+                Op("wait" if strong else "rlxwait", (), channels=ends),
+                nop,
+            ]
+            if ends
+            else []
+        )
+        if self.sums and self.way == "get":
+            return [*begin, *together, self._sum(rank, number), *together, *over]
+        moved = [self._move(rank, peer, part) for peer, part in tasks]
+        if self.collective == "all-to-all" and number == 0:
+            own = Region((rank,), Buffer.INPUT, rank, 1), Region((rank,), Buffer.OUTPUT, rank, 1)
+            moved.append(Op("copy", (), (own[0],), (own[1],)))
+        if self.sums:
+            return [*begin, *moved, *over, *together, self._sum(rank, number)]
+        return [*begin, *moved, *over]
+
+    def _move(self, rank: int, peer: int, part: int) -> Op:
+        """Return the put or get between *rank* and *peer*."""
+        channel = (self.end(rank, peer, part),)
+        share = (part, self.parts)
+        source, target = (rank, peer) if self.way == "put" else (peer, rank)
+        if self.collective == "all-gather":
+            regions = Region((source,), Buffer.OUTPUT, source, 1), Region((target,), Buffer.OUTPUT, source, 1)
+        elif self.collective == "all-to-all":
+            regions = Region((source,), Buffer.INPUT, target, 1), Region((target,), Buffer.OUTPUT, source, 1)
+        else:
+            regions = Region((source,), Buffer.INPUT, target, 1), Region((target,), Buffer.SCRATCH, source, 1)
+        return Op(self.way, (), (regions[0],), (regions[1],), channel, share=share)
+
+    def _sum(self, rank: int, number: int) -> Op:
+        """Return the reduction of a workgroup's share of what the rank keeps."""
+        mine = Region((rank,), Buffer.INPUT, rank, 1)
+        share = (number, self.workgroups)
+        if self.way == "get":
+            read = tuple(Region((peer,), Buffer.INPUT, rank, 1) for peer in self.peers(rank))
+            return Op("rre", (), (mine, *read), (mine,), share=share)
+        came = tuple(Region((rank,), Buffer.SCRATCH, peer, 1) for peer in self.peers(rank))
+        return Op("re", (), (mine, *came), (mine,), share=share)
