@@ -23,8 +23,8 @@ __all__ = ["algorithm_command"]
 
 _SHOWN_PROBLEMS = 5
 _source = click.argument("source", metavar="PROGRAM")
-_collective = click.option("--collective", help="Of a built-in algorithm, such as all-reduce.")
-_ranks = click.option("--ranks", type=click.IntRange(2), help="Of a built-in algorithm.")
+_collective = click.option("--collective", help="Of a program by its name, such as all-reduce.")
+_ranks = click.option("--ranks", type=click.IntRange(2), help="Of a program by its name.")
 _size = click.option(
     "--size",
     default="1MiB",
@@ -38,8 +38,10 @@ _size = click.option(
 def algorithm_command() -> None:
     """Look at, prove and export collective programs.
 
-    PROGRAM is an MSCCL XML or an MSCCL++ plan (either also as .gz), or a built-in algorithm by its name
-    (ring, direct, halvingDoubling, doubleBinaryTree) with --collective and --ranks.
+    PROGRAM is an MSCCL XML or an MSCCL++ plan (either also as .gz), or a name with --collective and --ranks:
+    a built-in algorithm (ring, direct, halvingDoubling, doubleBinaryTree), NCCL's (nccl, or nccl-ring,
+    nccl-tree and nccl-nvls with protocol and channels, as nccl-ring:LL:8), or all pairs with a number of
+    workgroups (all-pairs-put, all-pairs-get:32, all-pairs-packet).
     """
 
 
@@ -64,7 +66,7 @@ def inspect_command(
 
     from ..runner.programs import inspect_program, prove
 
-    program = _program(source, collective, ranks)
+    program = _program(source, collective, ranks, size)
     found = inspect_program(program, size)
     if view == "traffic":
         print_frame(_traffic(found), output_format, title=f"{program.name}: who sends to whom", limit=60)
@@ -152,7 +154,7 @@ def export_command(
     """
     from ..runner.programs import lower, prove, workload_of, write_msccl
 
-    program = _program(source, collective, ranks)
+    program = _program(source, collective, ranks, size)
     proof = prove(program)
     if not proof.holds:
         raise UsageError(
@@ -194,16 +196,17 @@ def _export_workload(program: Program, prefix: str, memory_bandwidth: float, out
     )
 
 
-def _program(source: str, collective: str | None, ranks: int | None) -> Program:
+def _program(source: str, collective: str | None, ranks: int | None, size: int = 1 << 20) -> Program:
     """Return the program that the arguments mean."""
-    from ..runner.programs import BUILTIN_PROGRAMS, builtin_program, read_program
+    from ..runner.programs import PROGRAM_NAMES, named_program, program_bytes, read_program
 
-    if source in BUILTIN_PROGRAMS and not Path(source).exists():
+    named = source.split(":", maxsplit=1)[0] in PROGRAM_NAMES or collective is not None
+    if named and not Path(source).exists():
         if collective is None or ranks is None:
-            raise UsageError(f"'{source}' is built in: say --collective and --ranks.")
-        return builtin_program(source, collective, ranks)
+            raise UsageError(f"'{source}' is the name of a program: say --collective and --ranks.")
+        return named_program(source, collective, ranks, program_bytes(collective, size, ranks))
     if collective is not None or ranks is not None:
-        raise UsageError("--collective and --ranks go with a built-in algorithm; a file says them itself.")
+        raise UsageError("--collective and --ranks go with a program by its name; a file says them itself.")
     return read_program(source)
 
 

@@ -15,6 +15,7 @@ import yaml
 from ...errors import ConfigError, did_you_mean
 from ...support import new_folder
 from ..engine import ALGORITHMS, COLLECTIVES, WHOLE_ALGORITHMS, is_algorithm
+from ..programs import PROGRAM_NAMES, is_program_name
 from ._system import SystemConfig
 from ._values import read_yaml
 
@@ -41,14 +42,23 @@ def has_algorithms(system: SystemConfig) -> bool:
     return bool(_names(system)) or any(getattr(system, key) for key in _PROGRAMS)
 
 
-def program_files(system: SystemConfig) -> dict[str, list[Path | None]]:
-    """Return the files of collective programs by collective, such as ``all-reduce``; ``builtin`` is None."""
-    files: dict[str, list[Path | None]] = {}
+def program_files(system: SystemConfig) -> dict[str, list[Path | str | None]]:
+    """Return the collective programs by collective, such as ``all-reduce``: files, and names of programs.
+
+    The system's own algorithm, ``builtin``, is None.
+    """
+    files: dict[str, list[Path | str | None]] = {}
     for collective, key in zip(COLLECTIVES, _PROGRAMS, strict=True):
         names = getattr(system, key) or ()
         if names:
-            files[collective] = [None if name == BUILTIN else system.folder / name for name in names]
+            files[collective] = [_program_of(system, name) for name in names]
     return files
+
+
+def _program_of(system: SystemConfig, name: str) -> Path | str | None:
+    if name == BUILTIN:
+        return None
+    return name if is_program_name(name) else system.folder / name
 
 
 def found_from_here(system: SystemConfig) -> SystemConfig:
@@ -65,7 +75,10 @@ def found_from_here(system: SystemConfig) -> SystemConfig:
             changes[key] = found
     for key in _PROGRAMS:
         names = getattr(system, key) or ()
-        found = tuple(str(here / name) if (here / name).is_file() else name for name in names)
+        found = tuple(
+            str(here / name) if not is_program_name(name) and (here / name).is_file() else name
+            for name in names
+        )
         if found != tuple(names):
             changes[key] = found
     per_node = getattr(system, _PER_NODE)
@@ -79,8 +92,8 @@ def with_algorithms(
 ) -> SystemConfig:
     """Return *system* with other algorithms for some collectives, such as ``all-reduce``.
 
-    Each is given as files of programs, of which the first that fits is used, or as a built-in algorithm's
-    name, which is used where none before it fits. Raises `ConfigError` for a name that is neither.
+    Each is given as programs, of which the first that fits is used: files, and names such as ``nccl``. The
+    name of a built-in algorithm is used where none before it fits. Raises `ConfigError` for any other name.
     """
     changes: dict[str, Any] = {}
     for collective, names in algorithms.items():
@@ -110,9 +123,11 @@ def refuse_programs(system: SystemConfig, backend: str) -> None:
 
 
 def _found_program(name: str) -> str:
+    if is_program_name(name):
+        return name
     path = Path(name)
     if not path.is_file():
-        known = (*ALGORITHMS, *WHOLE_ALGORITHMS)
+        known = (*ALGORITHMS, *WHOLE_ALGORITHMS, *PROGRAM_NAMES)
         hint = "" if "/" in name or "." in name else did_you_mean(name, known)
         raise ConfigError(
             f"There is no program and no built-in algorithm '{name}'{hint or '; check the path.'}"
@@ -141,7 +156,8 @@ def digests(system: SystemConfig) -> dict[str, str]:
         found[use] = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     for collective, files in program_files(system).items():
         for place, file in enumerate(files):
-            found[f"{collective}-program-{place}"] = BUILTIN if file is None else _digest(file)
+            named = BUILTIN if file is None else file
+            found[f"{collective}-program-{place}"] = named if isinstance(named, str) else _digest(named)
     return found
 
 
@@ -160,9 +176,13 @@ def copied_into(system: SystemConfig, folder: Path, inside: str = "algorithms") 
         else:
             changes[f"{use}_implementation_custom"] = (f"{lead}{use}",)
     for collective, files in program_files(system).items():
-        copies = [_copy_program(file, folder / inside, f"{collective}-{n}") for n, file in enumerate(files)]
         key = f"{collective.replace('-', '_')}_programs"
-        changes[key] = tuple(BUILTIN if copy is None else f"{lead}{copy}" for copy in copies)
+        changes[key] = tuple(
+            lead + _copy_program(file, folder / inside, f"{collective}-{place}")
+            if isinstance(file, Path)
+            else file or BUILTIN
+            for place, file in enumerate(files)
+        )
     if per_node:
         (folder / inside / "nodes.yml").write_text(yaml.safe_dump(per_node), encoding="utf-8")
         changes[_PER_NODE] = f"{lead}nodes.yml"
@@ -232,10 +252,8 @@ def _copy(system: SystemConfig, name: str, folder: Path, use: str) -> None:
         shutil.copyfile(file, folder / f"{use}.{number}.et")
 
 
-def _copy_program(file: Path | None, folder: Path, name: str) -> str | None:
+def _copy_program(file: Path, folder: Path, name: str) -> str:
     """Copy a program into *folder* and return its name there; the place in the list comes first."""
-    if file is None:
-        return None
     folder.mkdir(parents=True, exist_ok=True)
     try:
         shutil.copyfile(file, folder / f"{name}-{file.name}")

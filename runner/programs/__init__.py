@@ -48,6 +48,11 @@ from ._model import (
     Region,
     ThreadBlock,
 )
+from ._names import (
+    PROGRAM_NAMES,
+    is_program_name,
+    named_program,
+)
 from ._nccl import (
     NCCL_ALGORITHMS,
     NCCL_PROTOCOLS,
@@ -83,6 +88,7 @@ __all__ = [
     "NCCL_ALGORITHMS",
     "NCCL_PROTOCOLS",
     "PACKET_OPS",
+    "PROGRAM_NAMES",
     "Buffer",
     "Channel",
     "ChannelType",
@@ -108,8 +114,10 @@ __all__ = [
     "expand_workload",
     "graphs_of",
     "inspect_program",
+    "is_program_name",
     "lower",
     "misfit",
+    "named_program",
     "nccl_choice",
     "nccl_program",
     "packet_sources",

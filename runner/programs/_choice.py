@@ -12,6 +12,7 @@ from ...converter import CollectiveType
 from ...errors import ConfigError
 from ...support import bytes_text
 from ._model import Program
+from ._names import named_program
 from ._proof import prove
 from ._sizes import divisor_of, program_bytes
 from .readers import parse_program, read_bytes
@@ -70,16 +71,17 @@ def _proved(content: bytes, _digest: bytes, source: str) -> Program:
     return program
 
 
-def choose_programs(files: Mapping[str, Sequence[Path | None]], demands: Iterable[Demand]) -> Choice:
+def choose_programs(files: Mapping[str, Sequence[Path | str | None]], demands: Iterable[Demand]) -> Choice:
     """Return which of *files*, by collective, runs each of *demands*; None is the system's own algorithm.
 
+    A text is the name of a program that is made for each demand, such as ``nccl``.
     Raises `ConfigError` for a size that no file fits, and for files that fit no collective at all.
     """
     programs: dict[Demand, Program] = {}
     remarks: dict[str, None] = {}
     wanted = sorted({demand for demand in demands if demand.size_bytes > 0})
     for collective, paths in files.items():
-        candidates = [None if path is None else _of_kind(path, collective) for path in paths]
+        candidates = [_of_kind(path, collective) if isinstance(path, Path) else path for path in paths]
         asked = [demand for demand in wanted if demand.collective == collective]
         _check_ranks(collective, candidates, asked)
         for demand in asked:
@@ -87,9 +89,13 @@ def choose_programs(files: Mapping[str, Sequence[Path | None]], demands: Iterabl
     return Choice(programs, tuple(remarks))
 
 
-def _check_ranks(collective: str, candidates: Sequence[Program | None], demands: Sequence[Demand]) -> None:
+def _check_ranks(
+    collective: str, candidates: Sequence[Program | str | None], demands: Sequence[Demand]
+) -> None:
     """Raise `ConfigError` if there are collectives, but none among as many ranks as any program has."""
-    programs = [program for program in candidates if program is not None]
+    if any(isinstance(program, str) for program in candidates):
+        return
+    programs = [program for program in candidates if isinstance(program, Program)]
     have = {program.num_ranks for program in programs}
     asked = {demand.ranks for demand in demands}
     if programs and asked and not have & asked:
@@ -109,14 +115,18 @@ def _of_kind(path: Path, collective: str) -> Program:
 
 def _choose(
     demand: Demand,
-    candidates: Sequence[Program | None],
+    candidates: Sequence[Program | str | None],
     programs: dict[Demand, Program],
     remarks: dict[str, None],
 ) -> None:
-    same = [program for program in candidates if program is None or program.num_ranks == demand.ranks]
+    same = [
+        program
+        for program in candidates
+        if not isinstance(program, Program) or program.num_ranks == demand.ranks
+    ]
     words = f"{demand.collective} among {demand.ranks} ranks"
     if not any(program is not None for program in same):
-        sizes = sorted({program.num_ranks for program in candidates if program is not None})
+        sizes = sorted({program.num_ranks for program in candidates if isinstance(program, Program)})
         if sizes:
             remarks[
                 f"Each {words} ran the system's own algorithm: the programs given are for "
@@ -124,7 +134,14 @@ def _choose(
             ] = None
         return
     reasons = []
-    for program in same:
+    for candidate in same:
+        program = candidate
+        if isinstance(program, str):
+            try:
+                program = _made(program, demand)
+            except ConfigError as error:
+                reasons.append(error.message.rstrip("."))
+                continue
         reason = None if program is None else misfit(program, demand)
         if reason is None:
             if program is not None:
@@ -136,6 +153,11 @@ def _choose(
         f"No program fits the {words} of {bytes_text(demand.size_bytes)} ({demand.size_bytes} bytes): "
         f"{'; '.join(reasons)}. Add a program for this size, or 'builtin' as the last one."
     )
+
+
+def _made(name: str, demand: Demand) -> Program:
+    total = program_bytes(demand.collective, demand.size_bytes, demand.ranks)
+    return named_program(name, demand.collective, demand.ranks, total)
 
 
 def misfit(program: Program, demand: Demand) -> str | None:

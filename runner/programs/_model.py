@@ -174,8 +174,9 @@ class Program:
 
     *collective* is all-reduce, all-gather, reduce-scatter, all-to-all, broadcast, send-receive or custom;
     *language* msccl or mscclpp. *chunks* is what the larger buffer of a rank is cut into: the output of an
-    all-gather, else the input. Sizes are of that buffer; *most_bytes* is None without a bound. With
-    *reuses_scratch*, pipelines take turns in the scratch buffer.
+    all-gather, else the input. Sizes are of that buffer; *most_bytes* is None without a bound. Chunks differ
+    by *alignment_bytes* at most; with *uneven*, those of an XML may too. With *reuses_scratch*, pipelines
+    take turns in the scratch buffer.
     """
 
     name: str
@@ -192,6 +193,7 @@ class Program:
     threads_per_block: int = 0
     reuses_scratch: bool = False
     double_scratch: bool = False
+    uneven: bool = False
 
     @property
     def num_ranks(self) -> int:
@@ -204,16 +206,12 @@ class Program:
         return sum(len(tuple(block.walk())) for rank in self.ranks for block in rank.thread_blocks)
 
     def chunk_bytes(self, size_bytes: int) -> list[int]:
-        """Return how large each chunk of a buffer of *size_bytes* is; the first ones are a unit larger."""
-        units = -(-size_bytes // self.alignment_bytes)
-        each, more = divmod(units, self.chunks)
-        sizes = [(each + (chunk < more)) * self.alignment_bytes for chunk in range(self.chunks)]
-        over = units * self.alignment_bytes - size_bytes
-        for chunk in reversed(range(self.chunks)):
-            cut = min(over, sizes[chunk])
-            sizes[chunk] -= cut
-            over -= cut
-        return sizes
+        """Return how large each chunk of a buffer of *size_bytes* is; the first ones are a unit larger.
+
+        Where ranks have a slice of the buffer each and chunks are uneven, it is those of each slice.
+        """
+        slices = self.num_ranks if self.uneven and self.collective in {"all-gather", "reduce-scatter"} else 1
+        return _cut(size_bytes // slices, self.chunks // slices, self.alignment_bytes) * slices
 
     def chunks_of(self, rank: int, buffer: Buffer) -> int:
         """Return how many chunks a buffer of *rank* has; in place, the smaller one is part of the larger."""
@@ -243,3 +241,16 @@ class Program:
         if block is not None:
             words += f", thread block {block}"
         return words if op is None else f"{words}, op {op.place} ({op.name})"
+
+
+def _cut(size_bytes: int, chunks: int, alignment_bytes: int) -> list[int]:
+    """Return the sizes of *chunks* of a buffer, in whole units but the last one."""
+    units = -(-size_bytes // alignment_bytes)
+    each, more = divmod(units, chunks)
+    sizes = [(each + (chunk < more)) * alignment_bytes for chunk in range(chunks)]
+    over = units * alignment_bytes - size_bytes
+    for chunk in reversed(range(chunks)):
+        cut = min(over, sizes[chunk])
+        sizes[chunk] -= cut
+        over -= cut
+    return sizes

@@ -22,6 +22,7 @@ NCCL_ALGORITHMS = {
     "nvls": ("all-reduce",),
 }
 _SLICES = 2
+_ALIGNMENT_BYTES = 16
 _NVLS_UNITS_AHEAD = 8
 _NVLS_UNIT_BYTES = 131_072
 _NVLS_THREADS = 640
@@ -94,7 +95,7 @@ def _ring(name: str, collective: str, ranks: int, protocol: str, channels: int) 
                 first = (part * channels + channel) * slices
                 for piece in range(slices):
                     writer.step(rank, step, first + piece, peers, channel=channel)
-    return writer.program(name, collective, ranks * channels * slices, protocol)
+    return writer.program(name, collective, ranks * channels * slices, protocol, _ALIGNMENT_BYTES, True)
 
 
 # Trees.
@@ -137,7 +138,7 @@ def _tree(name: str, ranks: int, protocol: str, channels: int, per_node: int) ->
         for rank, parent in enumerate(parents):
             children = [child for child, above in enumerate(parents) if above == rank]
             _tree_steps(writer, rank, parent, children, channel)
-    return writer.program(name, "all-reduce", channels, protocol)
+    return writer.program(name, "all-reduce", channels, protocol, _ALIGNMENT_BYTES, True)
 
 
 def _tree_steps(writer: StepWriter, rank: int, parent: int, children: list[int], channel: int) -> None:
@@ -193,7 +194,7 @@ def _nvls(name: str, ranks: int, channels: int, unit_bytes: int) -> Program:
         True,
         ranks * channels,
         tuple(programs),
-        alignment_bytes=16,
+        alignment_bytes=_ALIGNMENT_BYTES,
         threads_per_block=_NVLS_THREADS,
         reuses_scratch=True,
     )

@@ -23,7 +23,7 @@ def program_bytes(collective: str, size_bytes: int, ranks: int) -> int:
 
 def divisor_of(program: Program) -> int:
     """Return what must divide the bytes of the larger buffer; chunks of a plan may differ by a unit."""
-    if program.language == "msccl":
+    if program.language == "msccl" and not program.uneven:
         return program.chunks
     return program.num_ranks if program.collective in {"reduce-scatter", "all-to-all"} else 1
 
@@ -49,7 +49,7 @@ class Sizes:
         total = program_bytes(program.collective, size_bytes, program.num_ranks)
         divisor = divisor_of(program)
         if total <= 0 or total % divisor:
-            cut = program.language == "msccl"
+            cut = divisor == program.chunks
             parts = f"{program.chunks} chunks" if cut else f"{program.num_ranks} ranks"
             raise ConfigError(
                 f"{program.source}: {size_bytes} bytes cannot be divided among its {parts}; choose a "

@@ -75,7 +75,15 @@ class StepWriter:
                 latest[found[0]] = max(latest.get(found[0], -1), found[1])
         return sorted(latest.items())
 
-    def program(self, name: str, collective: str, chunks: int, protocol: str = "Simple") -> Program:
+    def program(  # noqa: PLR0917 - what a program says of itself
+        self,
+        name: str,
+        collective: str,
+        chunks: int,
+        protocol: str = "Simple",
+        alignment_bytes: int = 1,
+        uneven: bool = False,
+    ) -> Program:
         """Return the program of all steps."""
         gathers = collective == "all-gather"
         inputs = 0 if gathers else chunks
@@ -93,7 +101,18 @@ class StepWriter:
             )
             for rank, blocks in enumerate(self.blocks)
         )
-        return Program(name, name, "msccl", collective, protocol, self.in_place, chunks, ranks)
+        return Program(
+            name,
+            name,
+            "msccl",
+            collective,
+            protocol,
+            self.in_place,
+            chunks,
+            ranks,
+            alignment_bytes=alignment_bytes,
+            uneven=uneven,
+        )
 
 
 def _cells(rank: int, regions: tuple[Region, ...]) -> list[tuple[int, Buffer, int]]:

@@ -10,7 +10,14 @@ from program_samples import path_of
 from chakrascope.converter import microbenchmark
 from chakrascope.errors import ConfigError
 from chakrascope.runner import NetworkConfig, Study, SystemConfig, prepare, run_sweep, simulate
-from chakrascope.runner.programs import Demand, builtin_program, choose_programs, write_msccl
+from chakrascope.runner.config import copied_into, digests
+from chakrascope.runner.programs import (
+    Demand,
+    builtin_program,
+    choose_programs,
+    named_program,
+    write_msccl,
+)
 
 NETWORK = NetworkConfig(("Switch",), (4,), (100.0,), (500.0,), name="switch")
 
@@ -119,8 +126,6 @@ def test_a_system_with_programs_is_read_as_written(tmp_path):
 
 
 def test_a_job_takes_its_programs_along(files, tmp_path):
-    from chakrascope.runner.config import copied_into
-
     system = replace(SystemConfig.preset("default"), all_reduce_programs=(str(files["small"]), "builtin"))
     copied = copied_into(system, tmp_path / "job")
     assert copied.all_reduce_programs == ("algorithms/all-reduce-0-small.xml", "builtin")
@@ -148,3 +153,44 @@ def test_the_check_says_what_does_not_fit(files, tmp_path):
     assert not [
         each for each in check_setup(NETWORK, fitting, workload, ["flow"]) if each.severity == "error"
     ]
+
+
+def test_programs_by_name():
+    small, large = Demand("all-reduce", 4, 1 << 12), Demand("all-reduce", 4, 1 << 25)
+    found = choose_programs({"all-reduce": ["nccl"]}, [small, large]).programs
+    assert found[small].name == "nccl_ring_LL_all-reduce_1"
+    assert found[large].name == "nccl_nvls_Simple_all-reduce_16"
+    # What a name does not do is no error while another one fits.
+    gather = Demand("all-gather", 4, 1 << 12)
+    found = choose_programs({"all-gather": ["nccl-tree:LL", "nccl-ring:LL128:3"]}, [gather]).programs
+    assert found[gather].name == "nccl_ring_LL128_all-gather_3"
+    with pytest.raises(ConfigError, match="NCCL's tree has no program here for all-gather"):
+        choose_programs({"all-gather": ["nccl-tree:LL"]}, [gather])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nccl:b100", "did you mean 'h100'"),
+        ("nccl-ring:LL:8:9", "says too much"),
+        ("nccl-ring:LL:none", "must be a whole number"),
+        ("all-pairs-gets", "did you mean 'all-pairs-get'"),
+    ],
+)
+def test_names_that_mean_nothing(name, words):
+    with pytest.raises(ConfigError, match=words):
+        named_program(name, "all-reduce", 8)
+
+
+def test_a_run_with_programs_by_name(tmp_path):
+    workload = microbenchmark("all-reduce", 4, 3_000_000)
+    preset = SystemConfig.preset("default")
+
+    algorithms = {"all-reduce": ["nccl-ring:Simple:24"]}
+    # 24 channels of 4 ranks do not divide the size: chunks differ by 16 bytes.
+    result = simulate(workload, preset, NETWORK, backend="analytical-aware", algorithms=algorithms)
+    # Each rank sends three quarters of the buffer twice.
+    assert result.makespan_ns == pytest.approx(1.5 * 3_000_000 / (100 * (1 << 30) / 1e9), rel=0.05)
+    system = replace(preset, all_reduce_programs=("nccl", "builtin"))
+    assert copied_into(system, tmp_path).all_reduce_programs == ("nccl", "builtin")
+    assert digests(system) == {"all-reduce-program-0": "nccl", "all-reduce-program-1": "builtin"}

@@ -1,0 +1,69 @@
+"""Programs that have a name instead of a file: ``ring``, ``nccl-ring:LL:8``, ``nccl``, ``all-pairs-get:32``.
+
+After the name of NCCL's come its protocol and its number of channels, after all pairs the number of
+workgroups. ``nccl`` is what NCCL chooses for a size, ``nccl:a100`` on that kind of node.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ...errors import ConfigError, did_you_mean
+from ._all_pairs import ALL_PAIRS, all_pairs_program
+from ._builtin import BUILTIN_PROGRAMS, builtin_program
+from ._model import Program
+from ._nccl import NCCL_ALGORITHMS, NCCL_PROTOCOLS, nccl_program
+from ._nccl_choice import nccl_choice
+
+__all__ = ["PROGRAM_NAMES", "is_program_name", "named_program"]
+
+_NCCL = "nccl"
+_NODE = "h100"
+_MADE = (_NCCL, *(f"nccl-{name}" for name in NCCL_ALGORITHMS), *(f"all-pairs-{name}" for name in ALL_PAIRS))
+PROGRAM_NAMES = (*BUILTIN_PROGRAMS, *_MADE)
+_SIMPLE_CHANNELS = 24
+_KEPT = 256
+
+
+def is_program_name(name: str) -> bool:
+    """Return whether *name* is that of a program made here, with or without what may follow it.
+
+    Those of the engine's own algorithms are not: they are algorithms of a system file.
+    """
+    return name.split(":", maxsplit=1)[0] in _MADE
+
+
+@lru_cache(_KEPT)
+def named_program(name: str, collective: str, ranks: int, size_bytes: int = 1 << 20) -> Program:
+    """Return the program called *name* for *collective* among so many *ranks*.
+
+    *size_bytes*, of the larger buffer, matters for ``nccl`` alone. Raises `ConfigError` for a name that there
+    is not, or that does not do the collective.
+    """
+    base, *more = name.split(":")
+    if base in BUILTIN_PROGRAMS and not more:
+        return builtin_program(base, collective, ranks)
+    if base not in _MADE:
+        raise ConfigError(f"There is no program '{name}'{did_you_mean(base, PROGRAM_NAMES)}")
+    if base == _NCCL:
+        _at_most(name, more, 1, "a kind of node, such as nccl:a100")
+        return nccl_choice(collective, ranks, size_bytes, *(more or [_NODE])).program
+    if base.startswith("nccl-"):
+        _at_most(name, more, 2, "a protocol and a number of channels, such as nccl-ring:LL:8")
+        protocol = more[0] if more else NCCL_PROTOCOLS[0]
+        channels = _number(name, more[1]) if len(more) > 1 else _SIMPLE_CHANNELS
+        return nccl_program(base.removeprefix("nccl-"), collective, ranks, protocol, channels)
+    _at_most(name, more, 1, "a number of workgroups, such as all-pairs-get:32")
+    workgroups = _number(name, more[0]) if more else 0
+    return all_pairs_program(base.removeprefix("all-pairs-"), collective, ranks, workgroups)
+
+
+def _at_most(name: str, more: list[str], most: int, words: str) -> None:
+    if len(more) > most:
+        raise ConfigError(f"The program '{name}' says too much: after its name comes {words}.")
+
+
+def _number(name: str, text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 4096:
+        raise ConfigError(f"The program '{name}': '{text}' must be a whole number from 1 to 4096.")
+    return int(text)
