@@ -7,7 +7,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from .config import (
     shown,
     without_paths,
 )
+from .gpu import machine_of_backend
 from .programs import Choice, Demand, Lowered, choose_programs, lower
 
 __all__ = ["Detail", "Experiment", "WorkloadSource"]
@@ -250,13 +251,16 @@ class Experiment:
         }
 
     def options(self) -> dict[str, Any]:
-        """Return what ASTRA-sim takes on its command line, the semantics, and the occasion if any."""
-        options = {
+        """Return what ASTRA-sim takes on its command line, the semantics, and machine and occasion if any."""
+        options: dict[str, Any] = {
             "num_queues_per_dim": self.num_queues_per_dim,
             "injection_scale": self.injection_scale,
             "rendezvous": self.rendezvous,
             "semantics": self.semantics,
         }
+        machine = machine_of_backend(self.backend)
+        if machine is not None:
+            options["machine"] = asdict(machine)
         return options | ({"occasion": self.occasion} if self.occasion else {})
 
 

@@ -1,5 +1,6 @@
 """Simulation backends: one method, `Backend.run`, under a name."""
 
+from ..gpu import GPU_BACKEND as _GPU
 from ._auto import AUTO as _AUTO
 from ._auto import AutoBackend as AutoBackend
 from ._auto import named_error as _named_error
@@ -14,6 +15,7 @@ from ._emulation import FAMILY as _EMULATION
 from ._emulation import EmulationBackend as EmulationBackend
 from ._fake import FakeBackend as FakeBackend
 from ._flow import FlowBackend as FlowBackend
+from ._gpu import GpuBackend as GpuBackend
 from ._native import NativeBackend as NativeBackend
 from ._native import ReplayBackend as ReplayBackend
 from ._native import engine_config as engine_config
@@ -43,6 +45,7 @@ __all__ = [
     "EmulationBackend",
     "FakeBackend",
     "FlowBackend",
+    "GpuBackend",
     "NativeBackend",
     "Ns3Backend",
     "PacketBackend",
@@ -67,6 +70,7 @@ register("analytical-unaware", NativeBackend(congestion_aware=False))
 register("analytical-aware", NativeBackend(congestion_aware=True))
 register(_AUTO, AutoBackend())
 register("flow", FlowBackend())
+register(_GPU, GpuBackend())
 register("packet", PacketBackend())
 register("ns3", Ns3Backend(roce=PacketBackend(notes=(_NS3_ALIAS,))))
 register("replay", ReplayBackend())
@@ -74,6 +78,7 @@ register("fake", FakeBackend())
 for _kind in _ASTRA_SIM_KINDS:
     register(f"astra-sim:{_kind}", AstraSimBackend(_kind))
 register_family(f"{_AUTO}:", lambda name: AutoBackend(_named_error(name)), list)
+register_family(f"{_GPU}:", lambda name: GpuBackend(name.partition(":")[2]), list)
 register_family(_EMULATION, lambda name: EmulationBackend(name.removeprefix(_EMULATION)), list)
 register_family(
     _SERVICE,

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from .._experiment import Experiment
+from ..gpu import machine_of_backend
 
 __all__ = ["has_own_efficiency", "ignored_keys"]
 
 _MEASURED = ("emulation", "replay")
 _WITHOUT_OURS = ("astra-sim", "service")
+_MACHINE = (
+    "Of the network only the number of ranks and the groups have an effect on 'gpu', of the system the "
+    "algorithms, 'peak-perf' and 'local-mem-bw' with a roofline, and how ranks run their nodes: links, "
+    "latencies and delays are those of its machine."
+)
 _WITH_HEADERS = ("auto", "flow", "ns3", "packet")
 
 
@@ -22,6 +28,8 @@ def ignored_keys(experiment: Experiment) -> list[str]:
         sentences.append(
             f"'tcp' has no effect on '{experiment.backend}': only 'ns3' models TCP with its settings."
         )
+    if machine_of_backend(experiment.backend) is not None:
+        sentences.append(_MACHINE)
     return sentences + _efficiency(experiment)
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from ._backend_name import DEFAULT_MACHINE, GPU_BACKEND, machine_of_backend
+from ._collectives import GpuPrograms, chosen_programs, gpu_config
 from ._machine import LINE_BYTES, Compute, Machine, Memory, Mesh, Protocol, ScaleOut, ScaleUp
 from ._machine_files import find_machine, list_machines, load_machine
 from ._run import GpuWorkgroups, ProgramRun, engine_machine, simulate_program, workgroups_of
 
 __all__ = [
+    "DEFAULT_MACHINE",
+    "GPU_BACKEND",
     "LINE_BYTES",
     "Compute",
+    "GpuPrograms",
     "GpuWorkgroups",
     "Machine",
     "Memory",
@@ -17,10 +22,13 @@ __all__ = [
     "Protocol",
     "ScaleOut",
     "ScaleUp",
+    "chosen_programs",
     "engine_machine",
     "find_machine",
+    "gpu_config",
     "list_machines",
     "load_machine",
+    "machine_of_backend",
     "simulate_program",
     "workgroups_of",
 ]

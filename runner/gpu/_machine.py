@@ -224,8 +224,8 @@ def _check_places(machine: Machine) -> None:
     mesh = machine.mesh
     if mesh.buffer_flits * mesh.flit_bytes < max(LINE_BYTES, machine.scale_up.control_bytes):
         raise ConfigError(
-            f"The machine '{machine.name}': {mesh.buffer_flits} flits of {mesh.flit_bytes} bytes have no room "
-            f"for a line of {LINE_BYTES} bytes; raise 'mesh.buffer_flits'."
+            f"The machine '{machine.name}': {mesh.buffer_flits} flits of {mesh.flit_bytes} bytes have no "
+            f"room for a line of {LINE_BYTES} bytes; raise 'mesh.buffer_flits'."
         )
     up = machine.scale_up
     if up.topology == "direct" and up.ports < up.gpus - 1:

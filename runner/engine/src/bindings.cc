@@ -3,6 +3,7 @@
 #include <nanobind/stl/function.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -45,6 +46,7 @@ void bind_config(nb::module_& module) {
         .def_rw("fabric_model", &Config::fabric_model)
         .def_rw("fabric", &Config::fabric)
         .def_rw("packet", &Config::packet)
+        .def_rw("gpu", &Config::gpu)
         .def_rw("shake_packets", &Config::shake_packets)
         .def_rw("pieces_for_bursts", &Config::pieces_for_bursts)
         .def_rw("piece_packets", &Config::piece_packets)
@@ -220,7 +222,13 @@ void bind_output(nb::module_& module) {
         .def_prop_ro("link_busy_ns", [](Output& o) { return of_links(o, &LinkUse::busy); })
         .def_prop_ro("link_queue_ns", [](Output& o) { return of_links(o, &LinkUse::queued); })
         .def_prop_ro("link_messages", [](Output& o) { return of_links(o, &LinkUse::messages); })
-        .def_ro("fabric", &Output::fabric);
+        .def_ro("fabric", &Output::fabric)
+        .def_prop_ro(
+            "gpu_compute_ns",
+            [](Output& o) { return column(o.gpu_use, [](const GpuUse& use) { return use.compute_ns; }); })
+        .def_prop_ro("gpu_alone_ns", [](Output& o) {
+            return column(o.gpu_use, [](const GpuUse& use) { return use.alone_ns; });
+        });
 }
 
 // A collective as Python names it: its number in Chakra's schema, its group and bytes, the dimensions that

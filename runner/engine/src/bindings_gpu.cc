@@ -8,6 +8,7 @@
 
 #include "arrays.h"
 #include "bindings_common.h"
+#include "config.h"
 #include "gpu/replay.h"
 
 namespace nb = nanobind;
@@ -172,10 +173,27 @@ void bind_replay(nb::module_& module) {
         });
 }
 
+// Programs are shared by all collectives of their kind, group and size.
+void bind_config(nb::module_& module) {
+    nb::class_<engine::GpuConfig>(module, "GpuConfig")
+        .def(nb::init<>())
+        .def_rw("machine", &engine::GpuConfig::machine)
+        .def_rw("detailed", &engine::GpuConfig::detailed)
+        .def(
+            "add_collective",
+            [](engine::GpuConfig& config, int kind, std::int64_t group, std::uint64_t bytes,
+               const std::vector<std::int32_t>& members, std::shared_ptr<Program> program) {
+                config.collectives.push_back({kind, group, bytes, members, std::move(program)});
+            },
+            nb::arg("kind"), nb::arg("group"), nb::arg("size_bytes"), nb::arg("members"),
+            nb::arg("program").none());
+}
+
 void bind_functions(nb::module_& module) {
     bind_machine(module);
     bind_program(module);
     bind_replay(module);
+    bind_config(module);
     module.def(
         "replay_gpu_program",
         [](const nb::object& errors, const Machine& machine, const Program& program, bool detailed,

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "fabric/description.h"
+#include "gpu/machine.h"
+#include "gpu/program.h"
 #include "packet/settings.h"
 
 namespace chakrascope::engine {
@@ -54,6 +56,27 @@ struct CollectiveProgram {
     std::vector<std::string> graphs;
 };
 
+// What every collective of that kind, group and size runs on GPUs; nothing where there is no program.
+struct GpuCollective {
+    int kind;  // by Chakra's number
+    std::int64_t group;
+    std::uint64_t bytes;
+    std::vector<std::int32_t> members;
+    std::shared_ptr<const gpu::Program> program;
+};
+
+// How long the computations of a rank took on its GPU, and would have taken with the GPU for themselves.
+struct GpuUse {
+    std::uint64_t compute_ns = 0;
+    std::uint64_t alone_ns = 0;
+};
+
+struct GpuConfig {
+    gpu::Machine machine;
+    bool detailed = false;
+    std::vector<GpuCollective> collectives;
+};
+
 // What carries messages over the links of a fabric; with none the analytical networks do.
 enum class FabricModel { None, Flow, Pieces, Packet };
 
@@ -70,7 +93,8 @@ struct Config {
     NetworkBetween network_between;          // the same; every process has one rank
     FabricModel fabric_model = FabricModel::None;
     FabricDescription fabric;
-    packet::Settings packet;   // of a fabric
+    packet::Settings packet;               // of a fabric
+    std::shared_ptr<const GpuConfig> gpu;  // replaces networks, and compute and collectives run on it
     double shake_packets = 0;  // flows: by how many packets' times messages are early or late, at random
     // Flows: begin again in pieces once most messages are short and compete on several links in a row.
     bool pieces_for_bursts = false;

@@ -14,6 +14,13 @@ std::uint32_t wire_lines(double wire, std::uint32_t lines) {
     return static_cast<std::uint32_t>(std::ceil(wire * lines - 1e-9));
 }
 
+// A number that has nothing to do with that of its neighbours.
+std::uint64_t scatter(std::uint64_t number) {
+    number = (number ^ (number >> 33)) * 0xff51afd7ed558ccdull;
+    number = (number ^ (number >> 33)) * 0xc4ceb9fe1a85ec53ull;
+    return (number ^ (number >> 33)) >> 8;
+}
+
 template <class Function>
 void for_each(const Program& program, std::uint32_t first, std::uint32_t count, Function function) {
     for (std::uint32_t access = first; access < first + count; ++access) function(program.accesses[access]);
@@ -225,6 +232,8 @@ std::uint32_t Worker::batch_lines() const {
 void Worker::move_data() {
     lines_ = (op().bytes + kLineBytes - 1) / kLineBytes;
     next_line_ = 0;
+    // Where the data lie is not known: every operation begins at a channel of its own.
+    first_line_ = scatter(std::uint64_t{op_} << 20 | static_cast<std::uint64_t>(place_.gpu));
     for_each(program_, op().first_target, op().targets, [&](const Access& target) {
         Posting& posting = *postings_.emplace_back(&devices_.new_posting(*this, target));
         if (target.rank != kNone) {
@@ -246,7 +255,7 @@ void Worker::move_data() {
 
 void Worker::next_batch(Batch& batch) {
     if (next_line_ < lines_) {
-        batch.first = next_line_;
+        batch.first = first_line_ + next_line_;
         batch.lines = static_cast<std::uint32_t>(std::min<std::uint64_t>(batch_lines_, lines_ - next_line_));
         batch.storing = op().sources == 0;
         next_line_ += batch.lines;

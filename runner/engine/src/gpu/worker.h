@@ -103,7 +103,7 @@ class Worker {
     std::uint32_t use_ = 0;             // of those that the operation waits for
     std::uint64_t unacknowledged_ = 0;  // lines
     std::uint32_t transfers_ = 0;       // of proxies
-    std::uint64_t next_line_ = 0, lines_ = 0;
+    std::uint64_t first_line_ = 0, next_line_ = 0, lines_ = 0;
     std::uint32_t batch_lines_ = 1;
     std::uint32_t batches_ = 0;       // at work
     std::vector<Posting*> postings_;  // of the operation, by destination

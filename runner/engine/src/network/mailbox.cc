@@ -57,6 +57,8 @@ Mailbox::Mailbox(const Config& config, EventQueue& events)
       apart_(static_cast<bool>(config.network_between)) {
     if (config.network_between) {
         network_ = config.network_between(events, *this);
+    } else if (config.gpu) {
+        network_ = make_gpu_network(config, events, *this);
     } else if (config.external_network) {
         network_ = make_external_network(config, events, *this);
     } else if (config.fabric_model == FabricModel::Flow) {

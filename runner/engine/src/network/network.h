@@ -47,6 +47,8 @@ struct LinkUse {
     std::uint64_t messages = 0;
 };
 
+class Gpus;
+
 // Carries a message from its source to its destination and then tells the mailbox.
 class Network {
   public:
@@ -55,6 +57,8 @@ class Network {
     virtual const std::vector<LinkUse>& links() const = 0;
     // What the models of a fabric tell beside; null for the others.
     virtual const FabricReport* report() const { return nullptr; }
+    // The GPUs whose network it is; null for all other networks.
+    virtual Gpus* gpus() { return nullptr; }
 };
 
 // Matching by arrival, as in ASTRA-sim's packet-level networks: of what arrives between two ranks under one
@@ -157,6 +161,7 @@ std::unique_ptr<Network> make_unaware_network(const Config& config, EventQueue& 
 std::unique_ptr<Network> make_aware_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 std::unique_ptr<Network> make_flow_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 std::unique_ptr<Network> make_piece_network(const Config& config, EventQueue& events, Mailbox& mailbox);
+std::unique_ptr<Network> make_gpu_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 std::unique_ptr<Network> make_external_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 std::unique_ptr<Network> make_packet_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 

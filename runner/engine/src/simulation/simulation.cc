@@ -7,6 +7,7 @@
 #include "../errors.h"
 #include "../network/network.h"
 #include "../network/topology.h"
+#include "../system/gpus.h"
 #include "cluster.h"
 #include "deadlock.h"
 #include "stalls.h"
@@ -188,6 +189,10 @@ Output collect(Cluster& cluster, const Simulated& simulated) {
     if (cluster.config.record_nodes) collect_nodes(output, simulated);
     if (cluster.config.record_links) output.links = cluster.mailbox.network().links();
     if (const FabricReport* report = cluster.mailbox.network().report()) output.fabric = *report;
+    if (const Gpus* gpus = cluster.mailbox.network().gpus()) {
+        output.gpu_use = gpus->use();
+        output.events += gpus->events();
+    }
     output.unfinished = find_stalls(cluster, simulated.ranks());
     if (!output.unfinished.empty() && !may_ease(cluster.config))
         output.deadlock = find_deadlock(cluster, simulated.ranks());

@@ -46,6 +46,7 @@ struct Output {
     std::vector<std::int64_t> node_origin_node;
     std::vector<LinkUse> links;
     FabricReport fabric;
+    std::vector<GpuUse> gpu_use;  // by rank; none without GPUs
     std::vector<Stall> unfinished;
     std::vector<Blocked> deadlock;  // each waits for the next, and the last for the first
     std::int64_t makespan_ns = 0;

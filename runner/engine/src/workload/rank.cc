@@ -5,6 +5,7 @@
 #include "../collective/library.h"
 #include "../errors.h"
 #include "../simulation/cluster.h"
+#include "../system/gpus.h"
 
 namespace chakrascope::engine {
 namespace {
@@ -189,6 +190,8 @@ void Rank::compute(std::uint32_t index) {
     require(node, kHasTensor, "tensor_size");
     if (node.tensor_size == 0) return skip(index);
     const Time time = Roofline::of(node, config).duration;
+    if (Gpus* gpus = cluster_.mailbox.network().gpus())
+        return gpus->compute(id_, time, node.tensor_size, bind<&Rank::computed>(this, index));
     compute_sum_ += time;
     cluster_.events.after(id_, time, bind<&Rank::complete>(this, index));
 }
@@ -196,8 +199,17 @@ void Rank::compute(std::uint32_t index) {
 void Rank::replay(std::uint32_t index) {
     const Node& node = program_.nodes[index];
     const Time time = duration(node);
+    Gpus* gpus = cluster_.mailbox.network().gpus();
+    if (gpus != nullptr && is_compute(node))
+        return gpus->compute(id_, time, 0, bind<&Rank::computed>(this, index));
     if (cluster_.config.semantics == "trace" ? is_compute(node) : !node.is_cpu) compute_sum_ += time;
     cluster_.events.after(id_, time, bind<&Rank::complete>(this, index));
+}
+
+// Computation on a GPU takes as long as it takes there.
+void Rank::computed(std::uint64_t node) {
+    compute_sum_ += cluster_.events.now() - static_cast<Time>(records_[node].start);
+    complete(node);
 }
 
 Time Rank::duration(const Node& node) const {
@@ -267,8 +279,17 @@ void Rank::collective(std::uint32_t index) {
             refuse(node, "has a root (comm_src) that is no member of its group");
         }
     }
+    if (Gpus* gpus = cluster_.mailbox.network().gpus()) {
+        if (request->blocks != nullptr)
+            refuse(node, "has other amounts on other ranks, which the GPU model has no programs for");
+        if (!gpus->collective(node, id_, bind<&Rank::collective_done>(this, index)))
+            cluster_.events.after(id_, 0, bind<&Rank::complete>(this, index));
+        return;
+    }
     if (!scheduler_.launch(*request)) cluster_.events.after(id_, 0, bind<&Rank::complete>(this, index));
 }
+
+void Rank::collective_done(std::uint64_t index) { collective_ended(static_cast<std::uint32_t>(index)); }
 
 // The library's own time comes last: before the messages it could bring the collectives of a group out of
 // order on some of its ranks.

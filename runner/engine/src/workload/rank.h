@@ -70,11 +70,13 @@ class Rank {
     void skip(std::uint32_t node);
     void compute(std::uint32_t node);
     void replay(std::uint32_t node);
+    void computed(std::uint64_t node);
     void access_memory(std::uint32_t node);
     void communicate(std::uint32_t node);
     void send(std::uint32_t node);
     void receive(std::uint32_t node);
     void collective(std::uint32_t node);
+    void collective_done(std::uint64_t node);
     Time duration(const Node& node) const;
     void require(const Node& node, std::uint16_t attribute, const char* name) const;
     [[noreturn]] void refuse(const Node& node, const std::string& problem) const;

@@ -1,0 +1,128 @@
+#include "gpus.h"
+
+#include <algorithm>
+
+#include "../errors.h"
+
+namespace chakrascope::engine {
+namespace {
+
+constexpr std::int64_t kLongestNs = std::int64_t{9'000'000'000'000};
+
+Time whole_ns(gpu::Fs time) { return static_cast<Time>((time + gpu::kFsPerNs - 1) / gpu::kFsPerNs); }
+
+}  // namespace
+
+Gpus::Gpus(const GpuConfig& config, std::int32_t ranks, EventQueue& events)
+    : config_(config),
+      events_(events),
+      devices_(config.machine, ranks, {config.detailed, false}),
+      use_(static_cast<std::size_t>(ranks)) {
+    for (const GpuCollective& collective : config.collectives)
+        collectives_[{collective.kind, collective.group, collective.bytes}] = &collective;
+    events_.set_source([this](std::int64_t limit) { return advance(limit); });
+}
+
+gpu::Fs Gpus::now() const {
+    const auto now = static_cast<std::int64_t>(events_.now());
+    if (now > kLongestNs) {
+        throw ConfigError(
+            "The simulated time exceeds the 2.5 hours that the GPU model can count; simulate fewer steps.");
+    }
+    return now * gpu::kFsPerNs;
+}
+
+bool Gpus::collective(const Node& node, std::int32_t rank, Callback done) {
+    const Key key{static_cast<int>(node.comm_type), node.group, node.comm_size};
+    const auto known = collectives_.find(key);
+    if (known == collectives_.end()) {
+        throw ConfigError("Node " + std::to_string(node.id) + " ('" + node.name + "') of rank " +
+                          std::to_string(rank) +
+                          " is a collective that the GPU model has no program for; give one with "
+                          "--algorithm, or use the backend 'flow'.");
+    }
+    const GpuCollective& collective = *known->second;
+    const auto& members = collective.members;
+    if (collective.program == nullptr) return false;
+    const auto member = std::find(members.begin(), members.end(), rank) - members.begin();
+    const std::uint64_t turn = turns_[{key, rank}]++;
+    auto& meeting = meetings_[{key, turn}];
+    if (meeting == nullptr) {
+        meeting = std::make_shared<Meeting>();
+        meeting->run = std::make_shared<gpu::Run>(collective.program, members);
+        meeting->missing = members.size();
+    }
+    meeting->last = events_.origin();
+    const std::uint64_t id = ids_++;
+    pending_[id] = {done, events_.origin(), meeting, -1, 0, 0};
+    devices_.launch(meeting->run, static_cast<std::int32_t>(member), now(), id);
+    if (--meeting->missing == 0) meetings_.erase({key, turn});
+    return true;
+}
+
+void Gpus::compute(std::int32_t rank, Time duration, std::uint64_t bytes, Callback done) {
+    const double speed = config_.machine.memory_bytes_per_ns;
+    const double share = bytes == 0 || duration == 0
+                             ? config_.machine.compute_memory_share
+                             : static_cast<double>(bytes) / (static_cast<double>(duration) * speed);
+    const std::uint64_t id = ids_++;
+    pending_[id] = {done, events_.origin(), nullptr, rank, events_.now(), duration};
+    devices_.compute(rank, static_cast<gpu::Fs>(duration) * gpu::kFsPerNs, std::min(share, 1.0), now(), id);
+}
+
+void Gpus::transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, Callback done) {
+    const std::uint64_t id = ids_++;
+    pending_[id] = {done, events_.origin(), nullptr, -1, 0, 0};
+    devices_.transfer(from, to, bytes, now(), id);
+}
+
+// Let the GPUs go on up to the limit; returns whether anything has ended.
+bool Gpus::advance(std::int64_t limit) {
+    if (pending_.empty()) return false;
+    bool cancelled = false;
+    const auto keep_going = [&](gpu::Fs reached) {
+        cancelled = !events_.keep_going(whole_ns(reached));
+        return !cancelled;
+    };
+    const gpu::Fs until = limit >= 0 && limit < kLongestNs ? limit * gpu::kFsPerNs : -1;
+    const auto& completions = devices_.advance(until, keep_going);
+    for (const gpu::Completion& completion : completions) end(completion.id, completion.time);
+    if (completions.empty() && until < 0 && !cancelled) {
+        for (const gpu::Stuck& stuck : devices_.stuck()) {
+            const Pending& pending = pending_.at(stuck.kernel);
+            // What waits for a rank that has not come yet is a matter of the workload.
+            if (pending.meeting != nullptr && pending.meeting->missing == 0) refuse_deadlock(stuck);
+        }
+    }
+    return !completions.empty();
+}
+
+void Gpus::end(std::uint64_t id, gpu::Fs time) {
+    const auto entry = pending_.find(id);
+    const Pending pending = std::move(entry->second);
+    pending_.erase(entry);
+    const Time at = std::max(whole_ns(time), events_.now());
+    if (pending.rank >= 0) {
+        GpuUse& use = use_[static_cast<std::size_t>(pending.rank)];
+        use.compute_ns += at - pending.started;
+        use.alone_ns += pending.alone;
+    }
+    events_.set_origin(pending.meeting ? pending.meeting->last : pending.origin);
+    events_.at(at, pending.done);
+}
+
+void Gpus::refuse_deadlock(const gpu::Stuck& stuck) const {
+    const Pending& pending = pending_.at(stuck.kernel);
+    const std::string& name = pending.meeting->run->program->name;
+    const std::string who = "Thread block " + std::to_string(stuck.workgroup) + " of rank " +
+                            std::to_string(pending.meeting->run->gpu(stuck.member)) + " in '" + name + "'";
+    if (stuck.place == gpu::kNone) {
+        throw BackendError(who +
+                           " finds no free compute unit, as all thread blocks that have one wait for "
+                           "others: a deadlock. Use programs with fewer thread blocks, or raise "
+                           "compute.workgroups_per_unit of the machine.");
+    }
+    throw BackendError(who + " waits for ever; 'chakrascope algorithm prove' shows why.");
+}
+
+}  // namespace chakrascope::engine

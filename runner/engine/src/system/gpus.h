@@ -1,0 +1,68 @@
+// The GPUs of a simulation: collectives run as programs on their compute units, computation beside them, and
+// messages go by proxies.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "../config.h"
+#include "../event_queue.h"
+#include "../gpu/devices.h"
+#include "../network/network.h"
+#include "../workload/program.h"
+
+namespace chakrascope::engine {
+
+class Gpus {
+  public:
+    Gpus(const GpuConfig& config, std::int32_t ranks, EventQueue& events);
+
+    // Run a rank's part of a collective; the k-th of a kind, group and size is the same on all ranks. Returns
+    // false where there is nothing to do; raises ConfigError where there is no program.
+    bool collective(const Node& node, std::int32_t rank, Callback done);
+    // Compute for so long, with the GPU alone; the bytes moved are 0 where they are not known.
+    void compute(std::int32_t rank, Time duration, std::uint64_t bytes, Callback done);
+    void transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, Callback done);
+
+    std::vector<gpu::LinkReport> links() const { return devices_.links(); }
+    // How long the computations of a rank took, and would have taken alone.
+    const std::vector<GpuUse>& use() const { return use_; }
+    std::uint64_t events() const { return devices_.events(); }
+
+  private:
+    using Key = std::tuple<int, std::int64_t, std::uint64_t>;  // kind, group, bytes
+    struct Meeting {                                           // of the ranks of one collective
+        std::shared_ptr<gpu::Run> run;
+        std::size_t missing = 0;
+        Origin last;
+    };
+    struct Pending {
+        Callback done;
+        Origin origin;
+        std::shared_ptr<Meeting> meeting;
+        std::int32_t rank = -1;  // of a computation
+        Time started = 0, alone = 0;
+    };
+
+    bool advance(std::int64_t limit);
+    void end(std::uint64_t id, gpu::Fs time);
+    [[noreturn]] void refuse_deadlock(const gpu::Stuck& stuck) const;
+    gpu::Fs now() const;
+
+    const GpuConfig& config_;
+    EventQueue& events_;
+    gpu::Devices devices_;
+    std::map<Key, const GpuCollective*> collectives_;
+    std::map<std::pair<Key, std::uint64_t>, std::shared_ptr<Meeting>> meetings_;
+    std::map<std::pair<Key, std::int32_t>, std::uint64_t> turns_;
+    std::unordered_map<std::uint64_t, Pending> pending_;
+    std::vector<GpuUse> use_;
+    std::uint64_t ids_ = 0;
+};
+
+}  // namespace chakrascope::engine

@@ -1,0 +1,158 @@
+"""What each collective of a workload runs on the GPUs: the program given for it, or a default."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ...converter import CollectiveType
+from ...errors import ConfigError
+from .. import engine
+from ..programs import BUILTIN_PROGRAMS, Demand, Program, builtin_program, nccl_program
+from ._machine import Machine
+from ._rooted import rooted_program
+from ._run import engine_machine, workgroups_of
+
+__all__ = ["GpuPrograms", "chosen_programs", "gpu_config"]
+
+_CHANNELS = 16
+_LL_BYTES = 65_536
+_RINGS = {"all-reduce", "all-gather", "reduce-scatter"}
+_BARRIER_BYTES = 8
+_ROOTED = {
+    CollectiveType.BROADCAST: "broadcast",
+    CollectiveType.REDUCE: "reduce",
+    CollectiveType.GATHER: "gather",
+    CollectiveType.SCATTER: "scatter",
+}
+
+
+@dataclass
+class GpuPrograms:
+    """Chooses programs for the collectives of a workload, and says in *remarks* what was taken for granted.
+
+    *given* are the programs chosen for demands, *algorithms* those of the system file by collective,
+    *substitutes* what a library runs instead of a collective that it lacks. *rooted*: broadcasts, reduces,
+    gathers and scatters run, too.
+    """
+
+    machine: Machine
+    given: Mapping[Demand, Program]
+    algorithms: Mapping[str, str]
+    substitutes: Mapping[int, int]
+    rooted: bool
+    remarks: dict[str, None] = field(default_factory=dict)
+
+    def of(self, comm_type: int, ranks: int, size_bytes: int) -> tuple[Program, int] | None:
+        """Return the program of a collective and its bytes for it; None for one that runs none."""
+        comm_type = self.substitutes.get(comm_type, comm_type)
+        if comm_type == CollectiveType.BARRIER:
+            demand = Demand("all-reduce", ranks, _BARRIER_BYTES)
+        elif self.rooted and comm_type in _ROOTED:
+            return self._rooted(_ROOTED[CollectiveType(comm_type)], ranks), size_bytes
+        else:
+            known = Demand.of(comm_type, ranks, size_bytes)
+            if known is None:
+                return None
+            demand = known
+        if demand in self.given:
+            return self.given[demand], demand.size_bytes
+        program = self._default(demand)
+        return program, self._rounded(program, demand)
+
+    def _rooted(self, collective: str, ranks: int) -> Program:
+        self.remarks[
+            f"Each {collective} ran as messages between its first rank, taken for the root, and all others."
+        ] = None
+        return rooted_program(collective, ranks)
+
+    def _default(self, demand: Demand) -> Program:
+        """Return the system's own algorithm as a program: NCCL's ring, unless it says otherwise."""
+        kind = demand.collective
+        named = self.algorithms.get(kind, "ring" if kind in _RINGS else "direct")
+        usable = named in BUILTIN_PROGRAMS and kind in BUILTIN_PROGRAMS[named]
+        name = named if usable else "ring" if kind in _RINGS else "direct"
+        if not usable:
+            self.remarks[f"The algorithm '{named}' is no program for {kind}: '{name}' ran instead."] = None
+        protocol = "LL" if demand.size_bytes <= _LL_BYTES else "Simple"
+        if name != "ring":
+            self.remarks[f"Each {kind} without a program of its own ran '{name}', protocol {protocol}."] = (
+                None
+            )
+            return replace(builtin_program(name, kind, demand.ranks), protocol=protocol)
+        places = self.machine.compute.units * self.machine.compute.workgroups_per_unit
+        channels = 1 if protocol == "LL" else min(_CHANNELS, places)
+        self.remarks[
+            f"Each {kind} without a program of its own ran NCCL's ring: up to {_LL_BYTES} bytes LL in one "
+            f"channel, above Simple in {min(_CHANNELS, places)}."
+        ] = None
+        return nccl_program("ring", kind, demand.ranks, protocol, channels)
+
+    def _rounded(self, program: Program, demand: Demand) -> int:
+        """Return the bytes of *demand*, rounded up to what the chunks of *program* divide."""
+        divisor = program.chunks
+        if demand.collective == "all-gather":
+            divisor //= math.gcd(divisor, demand.ranks)
+        rounded = -(-demand.size_bytes // divisor) * divisor
+        if rounded != demand.size_bytes:
+            self.remarks["Sizes that default programs cannot divide were rounded up to their chunks."] = None
+        return rounded
+
+
+def chosen_programs(
+    collectives: Sequence[engine.Collective],
+    groups: Mapping[int, Sequence[int]],
+    num_ranks: int,
+    programs: GpuPrograms,
+) -> dict[tuple[int, int, int], tuple[tuple[int, ...], Program | None, int]]:
+    """Return what each kind, group and size of *collectives* runs: members, program and its bytes.
+
+    There is no program where there is nothing to do; a collective that runs none at all is left out.
+    """
+    found: dict[tuple[int, int, int], tuple[tuple[int, ...], Program | None, int]] = {}
+    for each in collectives:
+        members = tuple(groups.get(each.group) or range(num_ranks))
+        key = (each.comm_type, each.group, each.size_bytes)
+        chosen = programs.of(each.comm_type, len(members), each.size_bytes) if len(members) > 1 else None
+        if len(members) < 2 or (chosen is not None and chosen[1] == 0):
+            found[key] = members, None, 0
+        elif chosen is not None:
+            found[key] = members, *chosen
+    return found
+
+
+def gpu_config(
+    collectives: Sequence[engine.Collective],
+    groups: Mapping[int, Sequence[int]],
+    num_ranks: int,
+    dimensions: int,
+    programs: GpuPrograms,
+) -> engine.GpuConfig:
+    """Return what the engine needs to run *collectives* among *num_ranks* GPUs.
+
+    Raises `ConfigError` for collectives over some of the network's *dimensions* alone, and as programs do.
+    """
+    machine = programs.machine
+    config = engine.GpuConfig()
+    config.machine = engine_machine(machine)
+    every = (1 << dimensions) - 1
+    for each in collectives:
+        if each.involved & every != every:
+            raise ConfigError(
+                f"A collective of {each.size_bytes} bytes (node {each.node_id}) runs in some dimensions of "
+                "the network alone (involved_dim), which machines of the GPU model do not have; give it a "
+                "process group instead."
+            )
+    compiled: dict[tuple[int, int, tuple[int, ...]], engine.GpuProgram] = {}
+    found = chosen_programs(collectives, groups, num_ranks, programs)
+    for key, (members, program, size_bytes) in found.items():
+        if program is None:
+            config.add_collective(*key, list(members), None)
+            continue
+        nodes = tuple(rank // machine.scale_up.gpus for rank in members)
+        place = (id(program), size_bytes, nodes)
+        if place not in compiled:
+            compiled[place] = workgroups_of(program, size_bytes, machine, nodes).compiled
+        config.add_collective(*key, list(members), compiled[place])
+    return config
