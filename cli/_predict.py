@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ..errors import UsageError
+from ..runner.prediction import keep_prediction, with_habits
 from ..support import bytes_text, count_text, duration_text, parse_number, share_text
+from ._more_commands import CommandWithMore
 from ._network_options import network_changes
 from ._output import clock, console, print_json, print_next, print_rows, stage
 from ._predict_script import ScriptJob, predict_script
+from ._predict_search import search_command
 from ._quantities import quantity
 from ._run import choose_network
 
 if TYPE_CHECKING:
     from ..converter.generate.models import Plan
-    from ..runner import Study
     from ..runner.chips import Chip
     from ..runner.prediction import Prediction
 
@@ -98,20 +99,10 @@ def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None)
         schedule=schedule, precision=given["precision"] or chip.precision, placement=placement,
     )  # fmt: skip
     chosen = software or software_of(chip, plan)
-    return _with_habits(plan, chip, chosen, given), chosen
+    return with_habits(plan, chip.costs_of(chosen), given), chosen
 
 
-def _with_habits(plan: Plan, chip: Chip, software: str, given: dict[str, Any]) -> Plan:
-    """Return *plan* with what the software does by itself, where the options do not say."""
-    costs = chip.costs_of(software)
-    names = ("sequence_parallel", "fused_attention", "overlap")
-    chosen = {name: getattr(costs, name) if given[name] is None else given[name] for name in names}
-    if plan.tp == 1:
-        chosen["sequence_parallel"] = False
-    return replace(plan, **chosen)
-
-
-@click.command("predict")
+@click.group("predict", cls=CommandWithMore)
 @click.option("--model", metavar="NAME|FILE", help="A name, a YAML or a Hugging Face config.json.")
 @click.option(
     "--script", type=click.Path(path_type=Path), help="Your own training script, its arguments after `--`."
@@ -159,7 +150,8 @@ def predict_command(
     """Predict a training step from the sizes of a model: its time, its memory and what bounds it.
 
     Or from your own script, which is run as it stands with tensors that have no values. Nothing is
-    downloaded. What was measured, and how far off such predictions were, is in docs/predictions.md.
+    downloaded. What was measured, and how far off such predictions were, is in docs/predictions.md. The best
+    parallelism for so many GPUs: `chakrascope predict search`.
     """
     from ..converter.generate.models import find_model
     from ..runner import NetworkConfig, Study
@@ -189,7 +181,7 @@ def predict_command(
         prediction = predict(
             setting, backend=backend, every_rank=every_rank, progress=clock(status, plan.world)
         )
-    run_id = None if study_folder is None else _keep(prediction, Study.create(study_folder))
+    run_id = None if study_folder is None else keep_prediction(prediction, Study.create(study_folder))
     if output_format == "json":
         print_json(prediction.to_json())
         return
@@ -198,12 +190,7 @@ def predict_command(
         print_next("summary", study_folder, "--run", run_id)
 
 
-def _keep(prediction: Prediction, study: Study) -> str:
-    """Add the workload and the run to *study* and return the run's id."""
-    plan, model = prediction.setting.plan, prediction.setting.model
-    name = f"{model.name}-tp{plan.tp}-pp{plan.pp}-dp{plan.dp}"
-    prefix = study.add_workload(prediction.workload, name)
-    return study.add_run(prediction.experiment, prediction.result, workload=prefix.parent.name)
+predict_command.add_command(search_command)
 
 
 def _print(prediction: Prediction) -> None:

@@ -8,9 +8,12 @@ from ._links import reached_network as reached_network
 from ._predict import Prediction as Prediction
 from ._predict import Setting as Setting
 from ._predict import experiment_of as experiment_of
+from ._predict import keep_prediction as keep_prediction
 from ._predict import needed_ns as needed_ns
 from ._predict import predict as predict
 from ._predict import software_of as software_of
+from ._predict import uncertainty as uncertainty
+from ._predict import with_habits as with_habits
 from ._prices import ChipPrices as ChipPrices
 from ._recorded import RecordedPrediction as RecordedPrediction
 from ._recorded import predict_recorded as predict_recorded
@@ -31,11 +34,14 @@ __all__ = [
     "StepWork",
     "coefficients",
     "experiment_of",
+    "keep_prediction",
     "needed_ns",
     "predict",
     "predict_recorded",
     "predicted_system",
     "reached_network",
     "software_of",
+    "uncertainty",
+    "with_habits",
     "work_of",
 ]

@@ -47,22 +47,15 @@ class Links:
 
     def transfer_ns(self, step: Phase, where: Spread) -> tuple[float, float]:
         """Return what a phase takes in a ring: the time of its bytes, and of its hops."""
-        if step.kind is CollectiveType.ALL_TO_ALL:
-            return self._exchange_ns(step.size_bytes, where)
         members = where.inside if step.level == "within" else where.nodes
         if members < 2:
             return 0.0, 0.0
         speed, latency = self.figures(step.level)
+        if step.kind is CollectiveType.ALL_TO_ALL:  # one message after the other
+            return (members - 1) * step.size_bytes / members / speed, (members - 1) * latency
         steps = (members - 1) * (2 if step.kind is CollectiveType.ALL_REDUCE else 1)
         part = step.size_bytes if step.kind is CollectiveType.ALL_GATHER else step.size_bytes / members
         return steps * part / speed, steps * latency
-
-    def _exchange_ns(self, size_bytes: float, where: Spread) -> tuple[float, float]:
-        """Return what an all-to-all takes, one message after the other."""
-        part = size_bytes / (where.inside * where.nodes)
-        near, far = where.inside - 1, where.inside * (where.nodes - 1)
-        transfer = part * (near / self.within_bytes_per_ns + far / self.across_bytes_per_ns)
-        return transfer, near * self.within_latency_ns + far * self.across_latency_ns
 
 
 def reached_network(network: NetworkConfig, costs: Costs) -> NetworkConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,10 +18,22 @@ from ..analysis import critical_path
 from ..backends import Progress, get_backend
 from ..chips import Chip, Costs
 from ..config import NetworkConfig
+from ..study import Study
 from ._links import Links, predicted_system, reached_network
 from ._prices import ChipPrices
 
-__all__ = ["Prediction", "Setting", "experiment_of", "needed_ns", "predict", "software_of", "what_bounds"]
+__all__ = [
+    "Prediction",
+    "Setting",
+    "experiment_of",
+    "keep_prediction",
+    "needed_ns",
+    "predict",
+    "software_of",
+    "uncertainty",
+    "what_bounds",
+    "with_habits",
+]
 
 _ASSUMED = (0.65, 1.5)  # of costs that were fitted on nothing
 _WIDER = 1.5  # per part of the plan that no measured row has
@@ -177,6 +190,14 @@ def predict(
     return Prediction(setting, experiment, result, memory)
 
 
+def keep_prediction(prediction: Prediction, study: Study, label: str = "") -> str:
+    """Add the workload of *prediction* and its run, called *label*, to *study*; return the run's id."""
+    plan, model = prediction.setting.plan, prediction.setting.model
+    name = f"{model.name}-tp{plan.tp}-pp{plan.pp}-dp{plan.dp}"
+    prefix = study.add_workload(prediction.workload, name)
+    return study.add_run(prediction.experiment, prediction.result, label=label, workload=prefix.parent.name)
+
+
 def experiment_of(setting: Setting, *, backend: str, every_rank: bool) -> Experiment:
     """Return the simulation of *setting*: its graphs, on the network as collectives reach it."""
     plan, costs = setting.plan, setting.costs
@@ -198,6 +219,24 @@ def software_of(chip: Chip, plan: Plan) -> str:
     """Return the software whose costs of *chip* suit *plan* best."""
     wanted = ("fsdp", "megatron") if plan.zero >= 2 else ("megatron", "fsdp")
     return next((name for name in (*wanted, "default") if name in chip.costs), next(iter(chip.costs)))
+
+
+def with_habits(plan: Plan, costs: Costs, chosen: Mapping[str, bool | None]) -> Plan:
+    """Return *plan* with what the software of *costs* does by itself, where *chosen* does not say.
+
+    Keys are ``sequence_parallel``, ``fused_attention`` and ``overlap``.
+    """
+
+    def habit(name: str) -> bool:
+        told = chosen.get(name)
+        return bool(getattr(costs, name)) if told is None else told
+
+    return replace(
+        plan,
+        sequence_parallel=plan.tp > 1 and habit("sequence_parallel"),
+        fused_attention=habit("fused_attention"),
+        overlap=habit("overlap"),
+    )
 
 
 def needed_ns(setting: Setting) -> float:

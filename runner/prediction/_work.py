@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -83,13 +83,7 @@ class _UnitPrices:
 def work_of(model: Transformer, plan: Plan, links: Links) -> StepWork:
     """Return the amounts of a step of *model* by *plan*; raises `UsageError` for one that cannot be."""
     plan.check(model)
-    known: dict[tuple[Any, ...], tuple[Floats, ...]] = {}
-    rows = []
-    for stage in range(plan.pp):
-        key = _kind(model, plan, stage)
-        if key not in known:
-            known[key] = _stage_work(model, plan, links, stage)
-        rows.append(known[key])
+    rows = [_stage_work(model, plan, links, stage) for stage in range(plan.pp)]
     stages, beside, data, end = (np.stack([row[place] for row in rows]) for place in range(4))
     message = np.zeros(len(AMOUNTS))
     if plan.pp > 1:
@@ -111,35 +105,69 @@ def work_of(model: Transformer, plan: Plan, links: Links) -> StepWork:
     )
 
 
-def _kind(model: Transformer, plan: Plan, stage: int) -> tuple[Any, ...]:
-    """Return what tells the work of a stage from that of others: its ends, and its layers."""
-    layers = [plan.layers_of(stage, chunk, model.layers) for chunk in range(plan.chunks)]
-    kinds = tuple(model.is_expert_layer(layer) for part in layers for layer in part)
-    return stage == 0, stage == plan.pp - 1, kinds
-
-
 def _message_bytes(model: Transformer, plan: Plan) -> float:
     sequence = plan.sequence or model.sequence
     return plan.micro_batch * sequence / plan.cp / plan.tp * model.hidden * plan.element_bytes
 
 
 def _stage_work(model: Transformer, plan: Plan, links: Links, stage: int) -> tuple[Floats, ...]:
+    """Return what is done once a micro-batch, beside that, once a step beside it, and at its end.
+
+    Layers of a kind are alike, so a stage is one with a layer, and as many more as it has.
+    """
+    layers = [layer for chunk in range(plan.chunks) for layer in plan.layers_of(stage, chunk, model.layers)]
+    experts = sum(map(model.is_expert_layer, layers))
+    counts = {True: experts, False: len(layers) - experts}
+    place = 0 if stage == 0 else plan.pp - 1 if stage == plan.pp - 1 else 1
+    kind = experts > 0
+    total = _sample(model, plan, links, place, kind, 1)
+    counts[kind] -= 1
+    for is_expert, count in counts.items():
+        if count:
+            one, two = (_sample(model, plan, links, 0, is_expert, number) for number in (1, 2))
+            total = total + (two - one) * count
+    return tuple(total)
+
+
+def _sample(  # noqa: PLR0917 - what a sample is of
+    model: Transformer, plan: Plan, links: Links, stage: int, is_expert: bool, layers: int
+) -> Floats:
+    """Return the work of a *stage* of so many *layers* of a kind, a row for each of the four.
+
+    What a micro-batch adds, each sequence of it adds.
+    """
+
+    def sized(micro_batch: int) -> Floats:
+        # All turns that schedules order otherwise do the same.
+        alike = replace(
+            plan, chunks=1, schedule="1f1b", micro_batch=micro_batch, global_batch=plan.dp * micro_batch
+        )
+        return _sample_work(model, alike, links, stage, is_expert, layers)
+
+    first = sized(1)
+    return first if plan.micro_batch == 1 else first + (sized(2) - first) * (plan.micro_batch - 1)
+
+
+@lru_cache(1 << 15)
+def _sample_work(  # noqa: PLR0917 - all of the key
+    model: Transformer, plan: Plan, links: Links, stage: int, is_expert: bool, layers: int
+) -> Floats:
+    """Return the work of a *stage* of so many *layers* of a kind, a row for each of the four."""
+    dense = 0 if is_expert else layers * plan.pp
+    small = replace(model, layers=layers * plan.pp, dense_layers=dense)
     place = Stage(plan, _UnitPrices(), links.node_size, stage)
-    passes = Passes(model, place)
-    line, beside, data = (np.zeros(len(AMOUNTS)) for _ in range(3))
-    for chunk in range(plan.chunks):
-        line += _sum(passes.forward(chunk).nodes, place, links, data=False)
-        block = passes.backward(chunk)
-        line += _sum(block.nodes, place, links, data=False)
-        for nodes in (passes.forward(chunk).nodes, block.nodes):
-            beside += _sum(nodes, place, links, data=True)
-        if plan.zero < 2:
-            for ends in (passes.backward(chunk, reduces=True), passes.forward(chunk, is_first=True)):
-                data += _sum(ends.nodes, place, links, data=True)
-    end = _sum(passes.end().nodes, place, links, data=False) + _sum(
-        passes.end().nodes, place, links, data=True
-    )
-    return line, beside, data, end
+    passes = Passes(small, place)
+    forward, backward = passes.forward(0).nodes, passes.backward(0).nodes
+    line = _sum(forward, place, links, data=False) + _sum(backward, place, links, data=False)
+    beside = _sum(forward, place, links, data=True) + _sum(backward, place, links, data=True)
+    data = np.zeros(len(AMOUNTS))
+    if plan.zero < 2:
+        for ends in (passes.backward(0, reduces=True), passes.forward(0, is_first=True)):
+            data += _sum(ends.nodes, place, links, data=True)
+    end = passes.end().nodes
+    return np.stack([
+        line, beside, data, _sum(end, place, links, data=False) + _sum(end, place, links, data=True)
+    ])  # fmt: skip
 
 
 def _sum(nodes: Iterable[Mapping[str, Any]], stage: Stage, links: Links, *, data: bool) -> Floats:
@@ -240,7 +268,10 @@ class Batch:
         others = (every - slowest) / self._chunks
         others = np.where(self._bubble_free, others * 2 / 3, others)
         first = slowest + others + (self._count - 1) * message
-        data = self._data @ price
+        within, across = (
+            self._data[:, _PLACE[name]] * price[_PLACE[name]] for name in ("within_ns", "across_ns")
+        )
+        data = self._data @ price - np.where(self._hidden, np.minimum(within, across), 0)
         left = np.maximum(data - (self._stages @ price) * _HIDDEN, data / _BUCKETS)
         # The weights of the first layer and the gradients of the last have nothing beside them.
         alone = beside * _PASSES / np.maximum(self._stages[:, _PLACE["passes"]], 1)

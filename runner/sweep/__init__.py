@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from ._objectives import more_is_cheaper as more_is_cheaper
     from ._objectives import objectives as objectives
     from ._objectives import worth_their_cost as worth_their_cost
+    from ._places import Places as Places
+    from ._point import Answer as Answer
+    from ._point import Solver as Solver
+    from ._point import Work as Work
+    from ._point import measure as measure
     from ._prices import Prices as Prices
     from ._prices import check_cost as check_cost
     from ._search import Range as Range
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
     from ._sweep_tables import SWEEP_TABLES as SWEEP_TABLES
     from ._sweep_tables import front_table as front_table
     from ._sweep_tables import pair_table as pair_table
+    from ._table import PointTable as PointTable
     from ._table import points_file as points_file
 else:
     __getattr__ = exports_of(__name__, __file__)
@@ -44,14 +50,19 @@ else:
 __all__ = [
     "FIGURES",
     "SWEEP_TABLES",
+    "Answer",
     "Goal",
+    "Places",
+    "PointTable",
     "Prices",
     "Range",
     "Search",
     "Settings",
+    "Solver",
     "Space",
     "Sweep",
     "SweepProgress",
+    "Work",
     "answered",
     "best_by",
     "best_point",
@@ -60,6 +71,7 @@ __all__ = [
     "frontier",
     "grid",
     "known_goal",
+    "measure",
     "more_is_cheaper",
     "multiply",
     "objectives",

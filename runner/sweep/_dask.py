@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import BackendError, BackendUnavailable
 from ._batch import batch_cluster
-from ._point import Answer, Solver, Task, failure
+from ._point import Answer, Solver, Work, failure
 from ._pool import Answers
 
 __all__ = ["answer_on_dask"]
@@ -24,7 +24,7 @@ _BATCH_FILES = (".yml", ".yaml")
 _GIVEN_UP = ("error", "cancelled")
 
 
-def answer_on_dask(study: Path, tasks: Iterator[Task], cluster: str, jobs: int = 1) -> Answers:
+def answer_on_dask(study: Path, tasks: Iterator[Work], cluster: str, jobs: int = 1) -> Answers:
     """Simulate the *tasks* on the cluster at an address such as ``tcp://host:8786``, or of a scheduler file.
 
     Of a YAML file as dask-jobqueue reads it, so many *jobs* of the batch system become a cluster. The
@@ -39,7 +39,7 @@ def answer_on_dask(study: Path, tasks: Iterator[Task], cluster: str, jobs: int =
         yield from _answers_of(_client(distributed, cluster), study, tasks, [])
 
 
-def _answers_of(client: Any, study: Path, tasks: Iterator[Task], refusals: list[str]) -> Answers:
+def _answers_of(client: Any, study: Path, tasks: Iterator[Work], refusals: list[str]) -> Answers:
     under_way = _Tasks(client, study, tasks, refusals)
     try:
         yield from under_way.answers()
@@ -51,13 +51,13 @@ def _answers_of(client: Any, study: Path, tasks: Iterator[Task], refusals: list[
 class _Tasks:
     """Tasks on their way: some a thread of the cluster, submitted as others are answered."""
 
-    def __init__(self, client: Any, study: Path, tasks: Iterator[Task], refusals: list[str]) -> None:
+    def __init__(self, client: Any, study: Path, tasks: Iterator[Work], refusals: list[str]) -> None:
         self._client = client
         self._refusals = refusals
         self._study = str(study)
         self._tasks = tasks
         self._prefix = f"chakrascope-{uuid.uuid4().hex[:12]}"
-        self._open: dict[str, tuple[Any, Task]] = {}
+        self._open: dict[str, tuple[Any, Work]] = {}
         self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def answers(self) -> Answers:
@@ -119,7 +119,7 @@ def _answer(future: Any) -> Answer | None:
     )
 
 
-def _solve(study: str, task: Task) -> Answer:
+def _solve(study: str, task: Work) -> Answer:
     """Answer one task, on a worker."""
     return _solver(study).solve(task)
 

@@ -13,7 +13,7 @@ __all__ = ["more_is_cheaper", "objectives", "worth_their_cost"]
 def objectives(points: pd.DataFrame) -> list[str]:
     """Return the columns that can be objectives beside the makespan: costs with more than one value."""
     numbers = [name for name in swept_settings(points) if pd.api.types.is_numeric_dtype(points[name])]
-    known = [name for name in ("ranks", "cost", *numbers, "rank_time_ns") if name in points]
+    known = [name for name in ("ranks", "cost", "memory_bytes", *numbers, "rank_time_ns") if name in points]
     return [name for name in dict.fromkeys(known) if points[name].nunique() > 1]
 
 

@@ -6,8 +6,9 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from ..backends import Progress, get_backend
 from ..study import Study
 from ._settings import Base, Builder
 
-__all__ = ["MEASURES", "Answer", "Solver", "Task", "failure", "measure"]
+__all__ = ["MEASURES", "Answer", "Solver", "Task", "Work", "failure", "measure"]
 
 MEASURES = ("makespan_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns")
 """What the table holds of a result: the makespan, the most exposed communication of a rank, and means over
@@ -26,6 +27,17 @@ the ranks. All in ns."""
 
 Answer = Mapping[str, Any]
 """Columns of a point's row: its state, and its figures or its error."""
+
+
+class Work(Protocol):
+    """What a process can be given to do: numbered, and sent to it whole."""
+
+    @property
+    def number(self) -> int:
+        """What tells it from others of the same run."""
+
+    def answer(self, solver: Solver, progress: Progress | None) -> Answer:
+        """Do it and return the answer's columns; *solver* has the study, for what needs one."""
 
 
 @dataclass(frozen=True)
@@ -43,21 +55,30 @@ class Task:
         bare = replace(experiment.workload, programs=(), prefix=None, loaded=None, metadata={})
         return cls(number, experiment.content_hash, workload, replace(experiment, workload=bare))
 
+    def answer(self, solver: Solver, progress: Progress | None) -> Answer:
+        """Simulate the point and return its figures."""
+        return solver.simulate(self, progress)
+
 
 class Solver:
     """Simulates points of one study; what it reads of workloads, it keeps for the next point."""
 
     def __init__(self, study: str | Path) -> None:
-        self._builder = Builder(Study.open(study), Base())
+        self._study = study
 
-    def solve(self, task: Task, progress: Progress | None = None) -> Answer:
-        """Return the columns of the task's row; whatever goes wrong becomes a row too.
+    @cached_property
+    def _builder(self) -> Builder:
+        return Builder(Study.open(self._study), Base())
+
+    def solve(self, work: Work, progress: Progress | None = None) -> Answer:
+        """Return the columns of the answer to *work*; whatever goes wrong becomes an answer too.
 
         Only `Cancelled` is raised.
         """
-        return _guarded(lambda: self._solve(task, progress))
+        return _guarded(lambda: work.answer(self, progress))
 
-    def _solve(self, task: Task, progress: Progress | None) -> Answer:
+    def simulate(self, task: Task, progress: Progress | None) -> Answer:
+        """Return the figures of a point of the study."""
         bare = task.experiment
         source = self._builder.source(task.workload, bare.workload.num_ranks)
         # A table of points has no use for the nodes, whose tables take longer than many a simulation.

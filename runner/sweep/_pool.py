@@ -16,26 +16,27 @@ from collections import deque
 from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 
 from ...errors import BackendError
-from ._point import Answer, Solver, Task, failure
+from ._point import Answer, Solver, Work, failure
 
 __all__ = ["Answers", "answer_here", "answer_in_processes"]
 
-Answers = Iterator["tuple[Task, Answer] | None"]
+Answers = Iterator["tuple[Any, Answer] | None"]
 _TICK_S = 1.0
 _TRIES = 2
 _VAIN_DEATHS = 6
 
 
-def answer_here(study: Path, tasks: Iterator[Task]) -> Answers:
+def answer_here(study: Path, tasks: Iterator[Work]) -> Answers:
     """Simulate the *tasks* one after the other in this process."""
     solver = Solver(study)
     for task in tasks:
         yield task, solver.solve(task)
 
 
-def answer_in_processes(study: Path, tasks: Iterator[Task], workers: int, log: Path) -> Answers:
+def answer_in_processes(study: Path, tasks: Iterator[Work], workers: int, log: Path) -> Answers:
     """Simulate the *tasks* in up to *workers* processes; what these print goes to the file *log*.
 
     A process that dies is replaced. Its task is tried again once, then it has failed.
@@ -53,7 +54,7 @@ class _Worker:
     def __init__(self, study: Path, log: Path) -> None:
         ours, theirs = multiprocessing.Pipe()
         self.connection: Connection[object, object] = ours
-        self.task: Task | None = None
+        self.task: Work | None = None
         with log.open("ab") as output:
             # In a process group of its own: Ctrl-C is for us, and ends whatever it starts with it.
             self._process = subprocess.Popen(
@@ -71,7 +72,7 @@ class _Worker:
     def pid(self) -> int:
         return self._process.pid
 
-    def start(self, task: Task) -> None:
+    def start(self, task: Work) -> None:
         self.task = task
         self._tell(task)
 
@@ -95,11 +96,11 @@ class _Pool:
         self._most = workers
         self._log = log
         self._workers: list[_Worker] = []
-        self._again: deque[Task] = deque()
+        self._again: deque[Work] = deque()
         self._deaths: dict[int, int] = {}
         self._answered = False
 
-    def answers(self, tasks: Iterator[Task]) -> Answers:
+    def answers(self, tasks: Iterator[Work]) -> Answers:
         while self._occupy(tasks):
             busy = {worker.connection: worker for worker in self._workers if worker.task is not None}
             ready = wait(list(busy), _TICK_S)
@@ -110,7 +111,7 @@ class _Pool:
                 if answered is not None:
                     yield answered
 
-    def _occupy(self, tasks: Iterator[Task]) -> bool:
+    def _occupy(self, tasks: Iterator[Work]) -> bool:
         """Give every idle process a task, starting processes as there is work; False if all is done."""
         idle = [worker for worker in self._workers if worker.task is None]
         while idle or len(self._workers) < self._most:
@@ -123,7 +124,7 @@ class _Pool:
             idle.pop().start(task)
         return any(worker.task is not None for worker in self._workers)
 
-    def _collect(self, worker: _Worker) -> tuple[Task, Answer] | None:
+    def _collect(self, worker: _Worker) -> tuple[Work, Answer] | None:
         task = worker.task
         if task is None:
             return None
@@ -135,7 +136,7 @@ class _Pool:
         self._answered = True
         return task, answer  # type: ignore[return-value]  # our own worker answers with columns
 
-    def _replace(self, worker: _Worker, task: Task) -> tuple[Task, Answer] | None:
+    def _replace(self, worker: _Worker, task: Work) -> tuple[Work, Answer] | None:
         self._workers.remove(worker)
         end = worker.close()
         self._deaths[task.number] = self._deaths.get(task.number, 0) + 1

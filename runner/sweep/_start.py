@@ -44,6 +44,8 @@ def sweep_experiment(study: Study, name: str, identity: str) -> Experiment:
 
     Raises `StudyError` if there is no such point, or the sweep was begun again from something else.
     """
+    if study.has_run_id(identity):
+        return study.experiment(identity)
     points = read_table(points_file(study, name))
     found = points.loc[points["id"] == identity, "settings"]
     if not len(found):
@@ -60,6 +62,12 @@ def sweep_experiment(study: Study, name: str, identity: str) -> Experiment:
 def _read_start(folder: Path) -> Base:
     try:
         start: dict[str, Any] = json.loads((folder / _NAME).read_text(encoding="utf-8"))
+        if "model" in start:
+            raise StudyError(
+                f"The points of '{folder.name}' are plans that `predict search` simulated, without a "
+                "workload in the study. Next: run the search again with a larger --keep, "
+                "or the point's own command."
+            )
         system, network, name = start["system"], start["network"], str(start["network_name"])
         return Base(
             start["workload"],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -19,10 +18,9 @@ from .._simulate import load_memory, load_network
 from ..backends import get_backend
 from ..config import MemoryConfig, NetworkConfig, SystemConfig
 from ..study import Study
-from ._dask import answer_on_dask
 from ._goal import Goal
+from ._places import Places
 from ._point import Answer, Task, failure, measure
-from ._pool import Answers, answer_here, answer_in_processes
 from ._prices import Prices, check_cost
 from ._search import Range, Search, Space
 from ._settings import Base, Builder, check_keys
@@ -105,7 +103,7 @@ def run_sweep(
     run = _Run(study, base, points, goal)
     with PointTable(folder, cost) as table:
         write_start(folder, base)
-        places = _Places(cluster, workers, len(points))
+        places = Places(cluster, workers, len(points))
         run.run(table, places, progress or (lambda *_: None))
         kept = run.keep_best(table, keep)
         found = table.frame(run.points, goal)
@@ -129,23 +127,6 @@ def read_sweep(study: Study, name: str) -> Sweep:
     return Sweep(name, path, table, reused=len(table))
 
 
-@dataclass(frozen=True)
-class _Places:
-    """Where to simulate: a Dask *cluster*, or so many *workers* here, but not more than *points*."""
-
-    cluster: str | None
-    workers: int | None
-    points: int
-
-    def answers(self, study: Path, tasks: Iterator[Task], log: Path) -> Answers:
-        if self.cluster is not None:
-            return answer_on_dask(study, tasks, self.cluster, self.workers or 1)
-        if self.workers == 0:
-            return answer_here(study, tasks)
-        workers = self.workers or len(os.sched_getaffinity(0))
-        return answer_in_processes(study, tasks, min(workers, self.points), log)
-
-
 class _Run:
     """One run through the points: what is known is taken, what is the same is simulated once."""
 
@@ -162,7 +143,7 @@ class _Run:
         self._finished = 0
         self._failed = 0
 
-    def run(self, table: PointTable, places: _Places, progress: SweepProgress) -> None:
+    def run(self, table: PointTable, places: Places, progress: SweepProgress) -> None:
         """Answer every point; whatever stops this, what was answered is in the table."""
         tasks = self._tasks(table)
         with closing(

@@ -23,9 +23,9 @@ __all__ = ["PointTable", "points_file", "read_table"]
 
 _POINTS = "points.parquet"
 
-_FIXED = ("id", "state", "error", "ranks", *MEASURES, "cost", "simulation_s", "settings")
+_FIXED = ("id", "state", "error", "ranks", *MEASURES, "memory_bytes", "cost", "simulation_s", "settings")
 _FRACTIONS = ("cost", "simulation_s")
-_INTEGERS = ("ranks", *MEASURES)
+_INTEGERS = ("ranks", *MEASURES, "memory_bytes")
 _PAUSE_S = 1.0
 
 
@@ -104,6 +104,10 @@ class PointTable:
         row = self.rows.get(point_key(settings))
         return row is not None and row["state"] == "done" and row["id"] == identity
 
+    def row(self, settings: Settings) -> Mapping[str, Any] | None:
+        """Return the row of the point with these *settings*, None if there is none."""
+        return self.rows.get(point_key(settings))
+
     def answer_of(self, identity: str) -> Answer | None:
         """Return the figures of any point that was this very experiment."""
         return self._answers.get(identity)
@@ -139,8 +143,8 @@ def read_table(path: Path) -> pd.DataFrame:
 def _stored_rows(path: Path) -> list[dict[str, Any]]:
     try:
         table = pd.read_parquet(path)
-        # Tables of earlier versions have no prices.
-        table = table.assign(cost=table.get("cost"))[list(_FIXED)]
+        # Tables of earlier versions have no prices, and only those of plans have memory.
+        table = table.assign(cost=table.get("cost"), memory_bytes=table.get("memory_bytes"))[list(_FIXED)]
     except (OSError, ValueError, KeyError) as error:
         raise StudyError(
             f"The sweep's table {path} is damaged ({error}); delete it and run the sweep again."
@@ -164,7 +168,7 @@ def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
         if name == MEASURES[-1]:
             columns["rank_time_ns"] = columns["makespan_ns"] * columns["ranks"]
     table: pd.DataFrame = pd.DataFrame(columns)
-    return table
+    return table.drop(columns="memory_bytes") if table["memory_bytes"].isna().all() else table
 
 
 def _setting_column(settings: list[Mapping[str, Any]], name: str) -> Any:

@@ -1,6 +1,6 @@
 """A process of a sweep: ``python -m chakrascope.runner.sweep.worker FD`` answers tasks until FD is closed.
 
-FD is one end of a connection. The first message is the study's folder; then each `Task` is answered with its
+FD is one end of a connection. The first message is the study's folder; then each `Work` is answered with its
 columns. When the other end disappears, the process gives up what it does and leaves.
 """
 
@@ -11,7 +11,7 @@ import sys
 from multiprocessing.connection import Connection
 
 from ...errors import Cancelled
-from ._point import Solver, Task
+from ._point import Solver, Work
 
 __all__ = ["main"]
 
@@ -23,9 +23,8 @@ def main(descriptor: int) -> None:
     try:
         solver = Solver(str(connection.recv()))
         while True:
-            task = connection.recv()
-            if isinstance(task, Task):
-                connection.send(solver.solve(task, lambda *_: os.getppid() == parent))
+            work: Work = connection.recv()  # type: ignore[assignment]  # our own parent sends nothing else
+            connection.send(solver.solve(work, lambda *_: os.getppid() == parent))
     except (EOFError, BrokenPipeError, ConnectionResetError, Cancelled):
         return
 

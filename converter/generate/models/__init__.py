@@ -12,6 +12,7 @@ from ._groups import Spread as Spread
 from ._groups import phases as phases
 from ._groups import spread as spread
 from ._memory import Memory as Memory
+from ._memory import fullest_memory as fullest_memory
 from ._memory import in_flight as in_flight
 from ._memory import rank_memory as rank_memory
 from ._operators import Exchange as Exchange
@@ -47,6 +48,7 @@ __all__ = [
     "Transformer",
     "Turn",
     "find_model",
+    "fullest_memory",
     "in_flight",
     "list_models",
     "optimizer_step",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ...chakra import CollectiveType, EdgeKind, NodeType
+from ...chakra import EdgeKind, NodeType
 from ._groups import WITHIN, Phase, Spread, phases, spread
 from ._operators import Exchange, Item, Operator
 from ._plan import Plan
@@ -149,7 +149,7 @@ class Stage:
     def _phase(  # noqa: PLR0917 - as exchange
         self, block: Block, exchange: Exchange, step: Phase, where: Spread, waits: Sequence[int], lane: int
     ) -> int:
-        split = min(where) > 1 and exchange.kind is not CollectiveType.ALL_TO_ALL
+        split = min(where) > 1
         key: GroupKey = (exchange.axes, step.level if split else "all")
         return block.add(
             waits,

@@ -40,14 +40,16 @@ def spread(members: tuple[int, ...], node_size: int) -> Spread:
 def phases(kind: CollectiveType, size_bytes: float, where: Spread) -> list[Phase]:
     """Return the phases of a collective of *size_bytes* in all: first within the nodes, then between them.
 
-    That is what NCCL's rings over all adapters of a node come to; an all-to-all stays one.
+    That is what NCCL's rings over all adapters of a node come to. Of an all-to-all, each rank keeps a node's
+    part within the node and sends the rest by the adapter of its place.
     """
     inside, nodes = where
     members = inside * nodes
     if members == 1:
         return []
     if kind is CollectiveType.ALL_TO_ALL:
-        return [Phase(kind, WITHIN if nodes == 1 else ACROSS, size_bytes)]
+        levels = [(WITHIN, inside, size_bytes / nodes), (ACROSS, nodes, size_bytes)]
+        return [Phase(kind, level, size) for level, count, size in levels if count > 1]
     step: dict[str, Callable[[str], Phase]] = {
         "gather": lambda level: Phase(
             CollectiveType.ALL_GATHER, level, size_bytes / (inside if level == WITHIN else members)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ._plan import Plan
-from ._schedule import schedule
 from ._transformer import Transformer
 
-__all__ = ["Memory", "activation_bytes", "in_flight", "rank_memory"]
+__all__ = ["Memory", "activation_bytes", "fullest_memory", "in_flight", "rank_memory"]
 
 _MASTER, _ADAM = 4, 8  # bytes a parameter: the weight in single precision, and two moments
 
@@ -34,8 +34,8 @@ class Memory:
 
 def rank_memory(model: Transformer, plan: Plan, stage: int) -> Memory:
     """Return what a rank of *stage* holds when it holds most."""
-    layers = [layer for chunk in range(plan.chunks) for layer in plan.layers_of(stage, chunk, model.layers)]
-    params = sum(_params(model, plan, layer) for layer in layers)
+    kinds = _kinds(model, plan.pp, plan.chunks, stage)
+    params = sum(count * _params(model, plan, layer) for layer, count in kinds)
     ends = 0.0
     if stage == 0:
         ends += model.embedding_params / plan.tp
@@ -54,25 +54,57 @@ def rank_memory(model: Transformer, plan: Plan, stage: int) -> Memory:
     if plan.zero >= 2 and not plan.frozen:
         # Sharded weights are kept in single precision alone; two layers are whole at a time.
         gradients, optimizer = params * 4 / shards, params * (_MASTER + _ADAM) / shards
-        largest = max((_params(model, plan, layer) for layer in layers), default=0)
+        largest = max(_params(model, plan, layer) for layer, _ in kinds)
         weights, working = (0.0, 2 * max(largest, ends) * size) if plan.zero == 3 else (params * size, 0.0)
-    flights = in_flight(plan, stage)
-    each = max((activation_bytes(model, plan, layer) for layer in layers), default=0)
-    kept = sum(activation_bytes(model, plan, layer) for layer in layers) / plan.chunks * flights
+    each = [activation_bytes(model, plan, layer) for layer, _ in kinds]
+    held = sum(size * count for size, (_, count) in zip(each, kinds, strict=True))
+    kept = held / plan.chunks * in_flight(plan, stage)
     if plan.recompute != "none":
-        whole = max((activation_bytes(model, plan, layer, recompute="none") for layer in layers), default=0)
-        working += max(0.0, whole - each)
+        whole = max(activation_bytes(model, plan, layer, recompute="none") for layer, _ in kinds)
+        working += max(0.0, whole - max(each))
     output = _output_bytes(model, plan) if last else 0.0
     return Memory(stage, *(round(part) for part in (weights, gradients, optimizer, kept, output, working)))
 
 
+def fullest_memory(model: Transformer, plan: Plan) -> Memory:
+    """Return what a rank of the stage that holds most holds."""
+    stages = _different_stages(model, plan.pp, plan.chunks)
+    return max((rank_memory(model, plan, stage) for stage in stages), key=lambda memory: memory.total)
+
+
+@lru_cache(1 << 10)
+def _different_stages(model: Transformer, pp: int, chunks: int) -> tuple[int, ...]:
+    """Return the first of all stages with the same layers, which has most micro-batches under way."""
+    first: dict[tuple[object, ...], int] = {}
+    for stage in range(pp):
+        kinds = [(model.is_expert_layer(layer), count) for layer, count in _kinds(model, pp, chunks, stage)]
+        first.setdefault((stage == 0, *kinds), stage)
+    return tuple({*first.values(), pp - 1})
+
+
 def in_flight(plan: Plan, stage: int) -> int:
-    """Return how many forward passes of a part of the model wait for their backward passes at a time."""
-    most = now = 0
-    for turn in schedule(plan, stage):
-        now += {"F": 1, "B": -1, "I": 0, "W": -1}[turn.kind]
-        most = max(most, now)
-    return most
+    """Return how many forward passes of a part of the model wait for their backward passes at a time.
+
+    What `schedule` comes to, without listing its turns.
+    """
+    behind = plan.pp - stage - 1
+    if plan.pp > 1 and plan.schedule == "zero-bubble":
+        return min(plan.pp, plan.micro_batches)
+    if plan.pp > 1 and plan.schedule == "interleaved":
+        return min(behind * 2 + (plan.chunks - 1) * plan.pp + 1, plan.micro_batches * plan.chunks)
+    return min(behind + 1, plan.micro_batches)
+
+
+@lru_cache(1 << 14)
+def _kinds(model: Transformer, pp: int, chunks: int, stage: int) -> tuple[tuple[int, int], ...]:
+    """Return a layer of each kind that *stage* has, with how many of that kind there are."""
+    plan = Plan(pp=pp, chunks=chunks)
+    counts: dict[bool, tuple[int, int]] = {}
+    for chunk in range(chunks):
+        for layer in plan.layers_of(stage, chunk, model.layers):
+            first, count = counts.get(model.is_expert_layer(layer), (layer, 0))
+            counts[model.is_expert_layer(layer)] = first, count + 1
+    return tuple(counts.values())
 
 
 def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str | None = None) -> float:

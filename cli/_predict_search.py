@@ -1,0 +1,336 @@
+"""``chakrascope predict search``: the best way to train a model on so many GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import pandas as pd
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ..converter.generate.models import AXES, find_model
+from ..errors import UsageError, did_you_mean
+from ..runner import NetworkConfig, Study
+from ..runner.chips import Chip, find_chip
+from ..runner.planning import (
+    Cluster,
+    Limits,
+    Plans,
+    Request,
+    SearchProgress,
+    plan_command,
+    search_plans,
+    usual_network,
+)
+from ..runner.prediction import keep_prediction, predict
+from ..support import (
+    bytes_text,
+    count_text,
+    duration_text,
+    parse_duration,
+    parse_number,
+    parse_size,
+    share_text,
+)
+from ._output import console, error_console, format_option, print_frame, print_json, print_next, print_rows
+
+__all__ = ["search_command"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_SHOWN = 20
+_LIMITS: dict[str, tuple[str, Callable[[str], float]]] = {
+    "memory": ("memory_bytes", parse_size),
+    "step": ("step_ns", lambda text: int(parse_duration(text, bare="s"))),
+    "cost": ("cost", lambda text: float(parse_number(text))),
+}
+
+
+def _only(name: str, key: str, help_text: str) -> Callable[[Command], Command]:
+    return click.option(f"--{name}", key, metavar="A,B", callback=_values, help=help_text)
+
+
+def _values(_ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[Any, ...]:
+    """Read ``1,2,4``; names stay as they are."""
+    items = [item.strip() for item in (value or "").split(",") if item.strip()]
+    if any(not item.isdigit() for item in items) and param.name not in ("schedule", "recompute"):
+        raise click.BadParameter(f"'{value}' is no list of whole numbers, such as 1,2,4.")
+    return tuple(int(item) if item.isdigit() else item for item in items)
+
+
+def _choices(command: Command) -> Command:
+    """Add the options that leave only some plans."""
+    for decorate in reversed((
+        _only("tp", "tp", "Only these degrees of tensor parallelism. [default: all]"),
+        _only("pp", "pp", "Only so many pipeline stages."),
+        _only("dp", "dp", "Only these degrees of data parallelism."),
+        _only("cp", "cp", "Only these degrees of context parallelism."),
+        _only("ep", "ep", "Only these degrees of expert parallelism."),
+        _only("zero", "zero", "Only these stages of ZeRO; 3 is FSDP."),
+        _only("micro-batch", "micro_batch", "Only micro-batches of so many sequences."),
+        _only("recompute", "recompute", "Only these of none, selective, full."),
+        _only("schedule", "schedule", "Only these of 1f1b, interleaved, zero-bubble."),
+        _only("interleave", "chunks", "Only so many parts of the model on a stage."),
+    )):  # fmt: skip
+        command = decorate(command)
+    return command
+
+
+@click.command("search")
+@click.option("--model", required=True, metavar="NAME|FILE", help="As `predict` takes it.")
+@click.option("--gpus", callback=_values, metavar="N[,N]", help="How many. [default: the network's]")
+@click.option("--chip", "chips", multiple=True, default=("h100",), show_default=True, metavar="NAME|FILE",
+              help="May be repeated, to compare.")  # fmt: skip
+@click.option("--network", metavar="NAME|FILE", help="[default: nodes as they are sold with the chip]")
+@click.option("--global-batch", type=click.IntRange(1), help="Sequences of a step. [default: one a GPU]")
+@click.option("--sequence", type=click.IntRange(1), help="Tokens of a sequence. [default: the model's]")
+@click.option("--precision", help="Of computation. [default: the chip's]")
+@click.option("--software", metavar="NAME", help="Whose costs. [default: what suits each plan]")
+@_choices
+@click.option("--limit", "limits", multiple=True, metavar="WHAT=MOST",
+              help="memory=80GiB of a rank, step=10s, cost=2.5. May be repeated.")  # fmt: skip
+@click.option("--price", "prices", multiple=True, metavar="[CHIP=]NUMBER", help="Of a chip for an hour.")
+@click.option("--simulate", "most", type=click.IntRange(1), default=16, show_default=True,
+              help="How many plans to simulate at most; all are estimated.")  # fmt: skip
+@click.option("--rows", type=click.IntRange(1), help="How many to print. [default: 20; all as CSV or JSON]")
+@click.option(
+    "--front",
+    "only_front",
+    is_flag=True,
+    help="Print only what none beats in step, memory, cost.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Processes to use.",
+)
+@click.option("--cluster", metavar="ADDRESS", help="A Dask cluster, as `sweep` takes it.")
+@click.option("-o", "--output", "study_folder", metavar="STUDY", type=click.Path(path_type=Path),
+              help="Keep the search there, as a sweep; again, it goes on where it stopped.")  # fmt: skip
+@click.option("--name", help="Name of that sweep. [default: derived from what is searched]")
+@click.option(
+    "--keep",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="How many of the best to keep as runs.",
+)
+@format_option
+def search_command(
+    *,
+    model: str,
+    global_batch: int | None,
+    sequence: int | None,
+    precision: str | None,
+    software: str | None,
+    gpus: tuple[int, ...],
+    chips: tuple[str, ...],
+    network: str | None,
+    limits: tuple[str, ...],
+    prices: tuple[str, ...],
+    most: int,
+    rows: int | None,
+    only_front: bool,
+    workers: int | None,
+    cluster: str | None,
+    study_folder: Path | None,
+    name: str | None,
+    keep: int,
+    output_format: str,
+    **only: tuple[Any, ...],
+) -> None:
+    """Find the best parallelism for a model on so many GPUs: every plan that is possible, best first.
+
+    All plans that fit in memory are estimated, and those that may be the best are simulated. What was not
+    possible, what did not fit and what was only estimated is counted.
+    """
+    if (keep or name) and study_folder is None:
+        raise UsageError("--keep and --name need a study. Next: add -o STUDY.")
+    clusters = _clusters(chips, gpus, network, _prices(prices))
+    request = Request(
+        model=find_model(model),
+        clusters=clusters,
+        global_batch=global_batch or max(each.network.num_ranks for each in clusters),
+        sequence=sequence or 0,
+        precision=precision,
+        software=software,
+        limits=_limits(limits),
+        only={key: values for key, values in only.items() if values},
+        placement=AXES,
+    )
+    study = None if study_folder is None else _study(study_folder)
+    with _progress() as progress:
+        found = search_plans(
+            request, study=study, name=name, workers=workers, cluster=cluster, most=most, progress=progress
+        )
+    kept = (
+        [] if study is None else [_keep(found, place, study) for place in range(min(keep, found.simulated))]
+    )
+    table = found.table[found.table["front"]] if only_front else found.table
+    rows = rows or (_SHOWN if output_format == "table" else len(table))
+    _print(found, table.head(rows), output_format, model, network)
+    if output_format == "table":
+        _tell(found, kept, study_folder)
+
+
+def _clusters(
+    chips: Sequence[str], gpus: Sequence[int], network: str | None, prices: dict[str, float]
+) -> tuple[Cluster, ...]:
+    """Return the clusters that the options name."""
+    clusters = []
+    for name in dict.fromkeys(chips):
+        chip = find_chip(name)
+        price = prices.get(chip.name, prices.get(""))
+        if prices and price is None:
+            raise UsageError(f"There is no price for '{chip.name}'. Next: --price {chip.name}=NUMBER.")
+        clusters += [Cluster(chip, found, price) for found in _networks(chip, gpus, network)]
+    return tuple(clusters)
+
+
+def _networks(chip: Chip, gpus: Sequence[int], network: str | None) -> Iterator[NetworkConfig]:
+    if network is None:
+        if not gpus:
+            raise UsageError("Say on how many GPUs: --gpus 512, or --network hgx-h100-64x8.")
+        yield from (usual_network(chip.name, count) for count in gpus)
+        return
+    found = NetworkConfig.find(network)
+    if gpus and gpus != (found.num_ranks,):
+        raise UsageError(
+            f"The network '{network}' has {found.num_ranks} ranks, and --gpus asks for "
+            f"{', '.join(map(str, gpus))}. Next: leave one of them out."
+        )
+    yield found
+
+
+def _prices(texts: Sequence[str]) -> dict[str, float]:
+    found = {}
+    for text in texts:
+        chip, _, number = text.rpartition("=")
+        try:
+            price = float(parse_number(number))
+        except ValueError:
+            price = -1.0
+        if price < 0:
+            raise UsageError(f"'{text}' is no price. Next: --price 2.5, or --price h100=2.5.")
+        found[chip and find_chip(chip).name] = price
+    return found
+
+
+def _limits(texts: Sequence[str]) -> Limits:
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, _, most = text.partition("=")
+        try:
+            name, read = _LIMITS[key]
+            found[name] = read(most)
+        except KeyError:
+            raise UsageError(f"'{key}' cannot be limited{did_you_mean(key, _LIMITS)}") from None
+        except ValueError as error:
+            raise UsageError(f"--limit {text}: {error} Next: memory=80GiB, step=10s or cost=2.5.") from error
+    return Limits(**found)
+
+
+def _study(folder: Path) -> Study:
+    return Study.open(folder) if (folder / "study.json").is_file() else Study.create(folder)
+
+
+def _keep(found: Plans, place: int, study: Study) -> str:
+    """Simulate the plan at *place* with all its nodes, and keep it as a run."""
+    return keep_prediction(predict(found.settings[place]), study, f"plan {place + 1} of {found.name}")
+
+
+@contextmanager
+def _progress() -> Iterator[SearchProgress]:
+    """Show a bar on standard error while the block runs."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    words = {"estimate": "Estimating degrees", "simulate": "Simulating plans"}
+    with Progress(*columns, console=error_console, transient=True) as bar:
+        shown = bar.add_task(words["estimate"], total=None)
+
+        def update(what: str, done: int, total: int) -> None:
+            bar.update(shown, description=words[what], completed=done, total=total)
+
+        yield update
+
+
+def _print(found: Plans, table: pd.DataFrame, output_format: str, model: str, network: str | None) -> None:
+    if output_format == "table":
+        shown = [_row(found, row) for row in _records(table)]
+        print_rows(shown, title=f"Plans for {found.request.model.name}, best first")
+        return
+    commands = [plan_command(found.request, row, model, network) for row in _records(table)]
+    table = table.assign(command=commands)
+    if output_format == "csv":
+        print_frame(table, "csv")
+        return
+    print_json({
+        "plans": _records(table),
+        "combinations": found.combinations,
+        "refused_combinations": found.refused_degrees,
+        "refused_plans": found.refused,
+        "possible_plans": len(found.table),
+        "simulated": found.simulated,
+        "estimate_error": found.error,
+        "best_is_certain": found.is_certain,
+        "assumptions": found.assumptions,
+    })  # fmt: skip
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+
+
+def _row(found: Plans, row: dict[str, Any]) -> dict[str, Any]:
+    """Return *row* as people read it, without what all plans share."""
+    several = len(found.request.clusters) > 1
+    priced = any(each.price is not None for each in found.request.clusters)
+    return {
+        **({"on": f"{row['gpus']} {row['chip']}"} if several else {}),
+        "plan": _plan_text(row),
+        "recompute": row["recompute"],
+        "step": ("" if row["simulated"] else "~") + duration_text(row["step_ns"]),
+        "MFU": share_text(row["utilisation"]),
+        "memory": bytes_text(row["memory_bytes"]),
+        **({"cost": row["cost"]} if priced else {}),
+        "front": "*" if row["front"] else "",
+    }
+
+
+def _plan_text(row: dict[str, Any]) -> str:
+    """Return what a plan chooses, without degrees of 1."""
+    degrees = [f"{key}{row[key]}" for key in ("tp", "pp", "dp", "cp", "ep") if row[key] > 1]
+    schedules = {"interleaved": f"interleaved {row['chunks']}", "zero-bubble": "zero-bubble", "1f1b": "1f1b"}
+    schedule = [schedules[row["schedule"]]] if row["pp"] > 1 else []
+    zero = [f"zero{row['zero']}"] if row["zero"] else []
+    return " ".join([*degrees, *schedule, *zero, f"mb{row['micro_batch']}"])
+
+
+def _tell(found: Plans, kept: Sequence[str], study_folder: Path | None) -> None:
+    """Say what was left out and why, and how to go on."""
+    possible, refused = len(found.table), found.refused
+    combinations = count_text(found.combinations, "combination")
+    console.print(
+        f"{combinations} of degrees{_because(found.refused_degrees)}; of them "
+        f"{count_text(possible, 'plan')} possible{_because(refused)}.", markup=False, soft_wrap=True,
+    )  # fmt: skip
+    console.print(
+        f"{found.simulated} simulated, the others (~) estimated. The estimate was off by at most "
+        f"{share_text(found.error)}; {found.certainty}.", markup=False, soft_wrap=True,
+    )  # fmt: skip
+    for line in found.assumptions:
+        console.print(f"Assumed: {line.rstrip('.')}.", style="dim", markup=False, soft_wrap=True)
+    best = plan_command(found.request, _records(found.table.head(1))[0])
+    console.print(f"The first in full: {best}", markup=False, soft_wrap=True)
+    if kept:
+        console.print(f"Kept as runs: {', '.join(kept)}.", soft_wrap=True)
+    if study_folder is not None:
+        print_next("view", study_folder, *(("--run", kept[0]) if kept else ()))
+
+
+def _because(counts: dict[str, int] | Any) -> str:
+    told = [f"{count:,} not: {reason}" for reason, count in sorted(counts.items(), key=lambda item: -item[1])]
+    return f" ({'; '.join(told)})" if told else ""

@@ -1,0 +1,73 @@
+"""From a plan to the command that predicts it, and from a chip to the network it is sold with."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import UsageError
+from ..config import NetworkConfig
+from ._request import CHOICES, Request
+
+__all__ = ["plan_command", "usual_network"]
+
+_NODES = {
+    "a100-40": ("dgx-a100", 8),
+    "a100-80": ("dgx-a100", 8),
+    "gb200": ("gb200-nvl72", 72),
+    "h100": ("hgx-h100", 8),
+    "h200": ("hgx-h100", 8),
+    "v100": ("dgx-2", 16),
+}
+_USUAL = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "zero": 0, "schedule": "1f1b", "chunks": 1, "recompute": "none"}
+
+
+def usual_network(chip: str, ranks: int) -> NetworkConfig:
+    """Return the preset of nodes as they are sold with *chip*, of so many *ranks*.
+
+    Raises `UsageError` for a chip without one, and for ranks that are no whole nodes.
+    """
+    if chip not in _NODES:
+        raise UsageError(
+            f"No network is known that goes with the chip '{chip}'. Next: --network NAME or a file, which "
+            "says how many GPUs there are as well."
+        )
+    family, size = _NODES[chip]
+    if ranks < 1 or ranks % size:
+        near = max(1, round(ranks / size)) * size
+        raise UsageError(
+            f"Nodes of '{family}' have {size} GPUs, which {ranks} is no multiple of. Next: --gpus {near}, or "
+            "--network with nodes of another size."
+        )
+    single = {"dgx-2": "dgx-2-16", "gb200-nvl72": "gb200-nvl72"}.get(family, f"{family}-{size}")
+    return NetworkConfig.preset(single if ranks == size else f"{family}-{ranks // size}x{size}")
+
+
+def plan_command(
+    request: Request, row: Mapping[str, Any], model: str | None = None, network: str | None = None
+) -> str:
+    """Return the command that predicts the plan of a *row* of the table.
+
+    *model* and *network* are what the search was asked with, where their own names would not do.
+    """
+    cluster = next(
+        each
+        for each in request.clusters
+        if (each.chip.name, each.network.num_ranks) == (row["chip"], row["gpus"])
+    )
+    words = [
+        "chakrascope", "predict", "--model", model or request.model.name, "--chip", cluster.chip.name,
+        "--network", network or cluster.network.name,
+    ]  # fmt: skip
+    for key in CHOICES:
+        if row[key] != _USUAL.get(key):
+            words += [f"--{'interleave' if key == 'chunks' else key.replace('_', '-')}", str(row[key])]
+    words += ["--global-batch", str(request.global_batch)]
+    if request.sequence:
+        words += ["--sequence", str(request.sequence)]
+    if request.precision:
+        words += ["--precision", request.precision]
+    if request.software:
+        words += ["--software", request.software]
+    return shlex.join(words)

@@ -1,0 +1,109 @@
+"""What all plans of some degrees take and hold, by the closed form: no graph, no simulation."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from ...converter.generate.models import Plan, fullest_memory
+from ..backends import Progress
+from ..prediction import Batch, Links, StepWork, coefficients, work_of
+from ..sweep import Answer, Solver
+from ._degrees import Degrees, possible_plans
+from ._request import CHOICES, Request
+
+__all__ = ["Candidate", "EstimateWork"]
+
+
+class Candidate(NamedTuple):
+    """A possible plan: its *choices* as `CHOICES` has them, the estimated step, and a rank's memory."""
+
+    cluster: int
+    choices: tuple[Any, ...]
+    software: str
+    estimate_ns: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class EstimateWork:
+    """Estimate all plans of some *degrees*; the answer has ``candidates`` and why others are ``refused``."""
+
+    number: int
+    request: Request
+    degrees: Degrees
+
+    def answer(self, solver: Solver, progress: Progress | None) -> Answer:
+        """Return the candidates, as lists that JSON can hold, and the counts."""
+        del solver, progress
+        refused: Counter[str] = Counter()
+        kept: list[tuple[Plan, str, int]] = []
+        limit = self.request.memory_bytes(self.request.clusters[self.degrees.cluster])
+        for plan, software, reason in possible_plans(self.request, self.degrees):
+            if plan is None:
+                refused[reason] += 1
+                continue
+            memory = fullest_memory(self.request.model, plan).total
+            if memory > limit:
+                refused["more memory than a rank has"] += 1
+            else:
+                kept.append((plan, software, memory))
+        candidates = [list(candidate) for candidate in self._estimated(kept)]
+        return {"state": "done", "candidates": candidates, "refused": dict(refused)}
+
+    def _estimated(self, plans: Sequence[tuple[Plan, str, int]]) -> Iterator[Candidate]:
+        """Yield a candidate for each of *plans*; those of one software are computed at once."""
+        request, cluster = self.request, self.request.clusters[self.degrees.cluster]
+        works = _Works(request, Links.of(cluster.network))
+        parts: dict[str, list[tuple[Plan, str, int]]] = defaultdict(list)
+        for each in plans:
+            parts[each[1]].append(each)
+        for software, part in parts.items():
+            costs = cluster.chip.costs_of(software)
+            price = coefficients(cluster.chip, costs, part[0][0].precision)
+            batch = Batch([works.work(plan) for plan, _, _ in part])
+            steps = batch.step_ns(price, costs.host_ns, costs.step_ns, costs.exposed)
+            for (plan, _, memory), step in zip(part, steps.tolist(), strict=True):
+                choices = tuple(getattr(plan, key) for key in CHOICES)
+                yield Candidate(self.degrees.cluster, choices, software, step, memory)
+
+
+class _Works:
+    """The amounts of plans that differ in schedule and micro-batch only are those of two of them."""
+
+    def __init__(self, request: Request, links: Links) -> None:
+        self._request, self._links = request, links
+        self._known: dict[tuple[Any, ...], tuple[StepWork, StepWork]] = {}
+
+    def work(self, plan: Plan) -> StepWork:
+        """Return the amounts of *plan*."""
+        # Which layers a stage has hangs on its parts only where layers differ.
+        chunks = plan.chunks if self._request.model.experts else 1
+        key = plan.zero, plan.recompute, chunks
+        if key not in self._known:
+            self._known[key] = self._sized(plan, chunks, 1), self._sized(plan, chunks, 2)
+        one, two = self._known[key]
+        more = plan.micro_batch - 1
+        grown = {
+            name: getattr(one, name) + (getattr(two, name) - getattr(one, name)) * more
+            for name in ("stages", "beside", "data", "end", "message")
+        }
+        return replace(
+            one,
+            **grown,
+            micro_batches=plan.micro_batches,
+            chunks=plan.chunks,
+            zero_bubble=plan.schedule == "zero-bubble",
+        )
+
+    def _sized(self, plan: Plan, chunks: int, micro_batch: int) -> StepWork:
+        plain = replace(
+            plan,
+            chunks=chunks,
+            schedule="1f1b",
+            micro_batch=micro_batch,
+            global_batch=plan.dp * micro_batch,
+        )
+        return work_of(self._request.model, plain, self._links)

@@ -1,0 +1,101 @@
+"""What is searched: a model, the clusters it may run on, and what every plan has in common."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ...converter.generate.models import AXES, RECOMPUTATIONS, SCHEDULES, Transformer
+from ...errors import UsageError
+from ..chips import Chip
+from ..config import NetworkConfig
+
+__all__ = ["CHOICES", "Cluster", "Limits", "Request"]
+
+CHOICES = ("tp", "pp", "dp", "cp", "ep", "zero", "schedule", "chunks", "micro_batch", "recompute")
+"""What a plan chooses, the names of the fields of `Plan`, in the order of tables."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Chips on a network; *price* is that of a chip for an hour."""
+
+    chip: Chip
+    network: NetworkConfig
+    price: float | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a plan may take at most: bytes of a rank (None: the chip's memory), ns of a step, its cost."""
+
+    memory_bytes: int | None = None
+    step_ns: int | None = None
+    cost: float | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """A search for the best way to train *model* on one of *clusters*.
+
+    *only* restricts `CHOICES` to values; *habits* are ``sequence_parallel``, ``fused_attention`` and
+    ``overlap`` where they differ from what the software does. A step has *global_batch* sequences of
+    *sequence* tokens (0: the model's). Raises `UsageError` for values that no plan can have.
+    """
+
+    model: Transformer
+    clusters: tuple[Cluster, ...]
+    global_batch: int
+    sequence: int = 0
+    precision: str | None = None
+    software: str | None = None
+    limits: Limits = Limits()
+    only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    habits: Mapping[str, bool | None] = field(default_factory=dict)
+    placement: tuple[str, ...] = AXES
+
+    def __post_init__(self) -> None:
+        if self.global_batch < 1:
+            raise UsageError(f"--global-batch must be 1 or more, not {self.global_batch}.")
+        known = {"recompute": RECOMPUTATIONS, "schedule": SCHEDULES, "zero": (0, 1, 2, 3)}
+        for key, values in self.only.items():
+            for value in values:
+                if key in known and value not in known[key]:
+                    allowed = ", ".join(map(str, known[key]))
+                    raise UsageError(f"--{key} can be {allowed}, and not '{value}'.")
+        for cluster in self.clusters:
+            cluster.chip.peak(self.precision or cluster.chip.precision)
+            if self.software is not None:
+                cluster.chip.costs_of(self.software)
+
+    def allows(self, key: str, value: Any) -> bool:
+        """Return whether a plan may have *value* for *key*."""
+        return key not in self.only or value in self.only[key]
+
+    def memory_bytes(self, cluster: Cluster) -> int:
+        """Return what a rank may hold on *cluster*."""
+        limit = self.limits.memory_bytes
+        return cluster.chip.memory_bytes if limit is None else min(limit, cluster.chip.memory_bytes)
+
+    def cost(self, cluster: Cluster, step_ns: float) -> float:
+        """Return the price of a step on *cluster*, or without prices the seconds of all its chips."""
+        seconds = cluster.network.num_ranks * step_ns / 1e9
+        return seconds if cluster.price is None else seconds / 3600 * cluster.price
+
+    def describe(self) -> dict[str, Any]:
+        """Return all that the answers depend on, as JSON has it."""
+        told = asdict(self)
+        told["clusters"] = [
+            {"chip": asdict(cluster.chip), "network": cluster.network.to_dict(), "price": cluster.price}
+            for cluster in self.clusters
+        ]
+        described: dict[str, Any] = json.loads(json.dumps(told, sort_keys=True, default=str))
+        return described
+
+    @property
+    def content_hash(self) -> str:
+        """What tells the request from others: 16 hexadecimal digits."""
+        return hashlib.sha256(json.dumps(self.describe(), sort_keys=True).encode()).hexdigest()[:16]

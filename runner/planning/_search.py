@@ -1,0 +1,289 @@
+"""Search all ways to train a model: estimate every plan, simulate those that may be best."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...errors import BackendError, StudyError, UsageError
+from ...support import bytes_text, write_file, writing
+from ..prediction import Setting
+from ..study import Study
+from ..sweep import Answer, Places, PointTable, Work
+from ._degrees import possible_degrees
+from ._estimate import Candidate, EstimateWork
+from ._request import CHOICES, Request
+from ._simulate import Chooser, SimulateWork, setting_of
+from ._table import search_table
+
+__all__ = ["Plans", "SearchProgress", "search_plans", "settings_of"]
+
+SearchProgress = Callable[[str, int, int], None]
+"""Called with what is done now (``estimate`` or ``simulate``), how many are done, and how many there are."""
+
+_START, _ESTIMATES = "start.json", "estimates.jsonl"
+
+
+@dataclass(frozen=True, eq=False)
+class Plans:
+    """What a search found.
+
+    *table* has a row for each plan that is possible and fits, best first. *combinations* of degrees were
+    possible, *refused_degrees* says why others were not; *refused* says why plans were not, with how many.
+    The first *simulated* rows are, and *reused* of them were known before; *error* is how far off the
+    estimate was at most for these. *is_certain* says whether an estimate as wrong as that could make another
+    plan the best. *settings* has what `predict` takes for each row that was simulated, *name* that of the
+    sweep in the study, ``""`` without one.
+    """
+
+    request: Request
+    table: pd.DataFrame
+    combinations: int
+    refused_degrees: Mapping[str, int]
+    refused: Mapping[str, int]
+    simulated: int
+    reused: int
+    error: float
+    is_certain: bool
+    settings: tuple[Setting, ...]
+    name: str = ""
+
+    @property
+    def certainty(self) -> str:
+        """Whether a plan that was not simulated could be the best one, in words."""
+        if self.is_certain:
+            return "an error like that makes no other plan the best"
+        return "with an error like that, a plan that was not simulated could be the best: simulate more"
+
+    @property
+    def assumptions(self) -> list[str]:
+        """What all plans have in common that nobody asked for, a sentence each."""
+        request = self.request
+        tokens = request.sequence or request.model.sequence
+        said = [f"A step has {request.global_batch} sequences of {tokens} tokens, whatever the plan"]
+        said += [
+            f"Of {cluster.chip.title}, {cluster.network.num_ranks} on the network '{cluster.network.name}', "
+            f"a rank may hold {bytes_text(request.memory_bytes(cluster))}; what libraries and fragments take "
+            "of it is not counted"
+            for cluster in request.clusters
+        ]
+        return [*said, "Plans are compared by what each kind of software that suits them costs on the chip"]
+
+
+def search_plans(
+    request: Request,
+    *,
+    study: Study | None = None,
+    name: str | None = None,
+    workers: int | None = 0,
+    cluster: str | None = None,
+    top: int = 8,
+    most: int = 16,
+    progress: SearchProgress = lambda *_: None,
+) -> Plans:
+    """Estimate every plan of *request* and simulate those that may be best, *top* at least, *most* at most.
+
+    In a *study*, what was simulated becomes a sweep called *name* (by default after the request), which is
+    taken up again where it stopped. *workers* and *cluster* are those of `run_sweep`. Raises `UsageError` if
+    no plan is possible or none fits, `BackendError` if none could be simulated.
+    """
+    degrees, refused_degrees = possible_degrees(request)
+    if not degrees:
+        raise UsageError(f"No way to split the ranks is possible: {_reasons(refused_degrees)}. {_NEXT}")
+    folder = None if study is None else study.sweep_dir(name or f"plans-{request.content_hash[:8]}")
+    with TemporaryDirectory() as scratch, nullcontext() if folder is None else PointTable(folder) as table:
+        where = folder or Path(scratch)
+        _begin(where, request)
+        runner = _Runner(request, where, cluster, workers, progress)
+        works = [EstimateWork(number, request, each) for number, each in enumerate(degrees)]
+        candidates, refused = runner.estimate(works)
+        if not candidates:
+            raise UsageError(f"No plan is possible: {_reasons(refused)}. {_NEXT}")
+        figures = _figures(request, candidates)
+        chooser = Chooser(candidates, figures, top, most)
+        answers, reused = runner.simulate(chooser, table)
+    if not chooser.known:
+        error = next((answer["error"] for answer in answers.values() if answer["state"] == "failed"), "")
+        raise BackendError(f"No plan could be simulated: {error}")
+    found, numbers = search_table(request, candidates, answers)
+    rest = (number for number in range(len(candidates)) if number not in chooser.known)
+    return Plans(
+        request=request,
+        table=found,
+        combinations=len(degrees),
+        refused_degrees=dict(refused_degrees),
+        refused=dict(refused),
+        simulated=len(chooser.known),
+        reused=reused,
+        error=chooser.error,
+        is_certain=not any(map(chooser.may_win, rest)),
+        settings=tuple(
+            setting_of(request, candidates[number]) for number in numbers if number in chooser.known
+        ),
+        name="" if folder is None else folder.name,
+    )
+
+
+_NEXT = (
+    "Next: more --gpus, another --global-batch, a larger --limit memory=, or leave out an option that allows "
+    "only some plans."
+)
+
+
+def _reasons(counts: Mapping[str, int]) -> str:
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    return "; ".join(f"{reason} ({count:,} times)" for reason, count in ordered) or "the options allow none"
+
+
+def settings_of(request: Request, candidate: Candidate) -> dict[str, Any]:
+    """Return the columns of *candidate* in a sweep."""
+    cluster = request.clusters[candidate.cluster]
+    told = dict(zip(CHOICES, candidate.choices, strict=True))
+    several = {"chip": cluster.chip.name, "gpus": cluster.network.num_ranks}
+    return {**(several if len(request.clusters) > 1 else {}), **told}
+
+
+def _figures(request: Request, candidates: list[Candidate]) -> np.ndarray:
+    return np.array([
+        (each.estimate_ns, each.memory_bytes, request.cost(request.clusters[each.cluster], each.estimate_ns))
+        for each in candidates
+    ])  # fmt: skip
+
+
+def _begin(folder: Path, request: Request) -> None:
+    """Write what is searched, or raise `StudyError` if the folder holds another search."""
+    file = folder / _START
+    described = request.describe()
+    if file.is_file() and json.loads(file.read_text(encoding="utf-8")) != described:
+        raise StudyError(
+            f"The study has something else called '{folder.name}'. Next: give the search another --name."
+        )
+    with writing(f"The sweep {folder}", StudyError):
+        write_file(file, json.dumps(described, indent=2) + "\n")
+
+
+class _Runner:
+    """Has works done somewhere, and keeps the answers in *folder*."""
+
+    def __init__(
+        self,
+        request: Request,
+        folder: Path,
+        cluster: str | None,
+        workers: int | None,
+        progress: SearchProgress,
+    ) -> None:
+        self.request, self.folder, self.progress = request, folder, progress
+        self._cluster, self._workers = cluster, workers
+
+    def estimate(self, works: list[EstimateWork]) -> tuple[list[Candidate], Counter[str]]:
+        """Return all candidates within the limits, best first, and why other plans are refused."""
+        file = self.folder / _ESTIMATES
+        known = self._known(file)
+        refused: Counter[str] = Counter()
+        candidates: list[Candidate] = []
+        for done, answer in enumerate(self._estimates(works, known, file), 1):
+            refused.update(answer["refused"])
+            for cluster, choices, software, step, memory in answer["candidates"]:
+                candidate = Candidate(cluster, tuple(choices), software, step, memory)
+                reason = self._excess(candidate)
+                if reason:
+                    refused[reason] += 1
+                else:
+                    candidates.append(candidate)
+            self.progress("estimate", done, len(works))
+        candidates.sort(key=lambda each: (each.estimate_ns, each.memory_bytes))
+        return candidates, refused
+
+    def _estimates(self, works: list[EstimateWork], known: dict[str, Answer], file: Path) -> Iterator[Answer]:
+        yield from known.values()
+        left: Iterator[Work] = iter([work for work in works if _key(work) not in known])
+        with file.open("a", encoding="utf-8") as stream:
+            for work, answer in self._answers(left, len(works)):
+                if answer["state"] == "failed":
+                    raise BackendError(str(answer["error"]))
+                stream.write(json.dumps({"degrees": _key(work), **answer}) + "\n")
+                yield answer
+
+    def _known(self, file: Path) -> dict[str, Answer]:
+        """Return the answers of a search that stopped; a line that was cut off is left out."""
+        found: dict[str, Answer] = {}
+        lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+        for line in lines:
+            try:
+                answer = json.loads(line)
+            except ValueError:
+                continue
+            found[answer["degrees"]] = answer
+        if len(found) < len(lines):
+            write_file(file, "".join(json.dumps(answer) + "\n" for answer in found.values()))
+        return found
+
+    def _excess(self, candidate: Candidate) -> str:
+        limits, cluster = self.request.limits, self.request.clusters[candidate.cluster]
+        if limits.step_ns is not None and candidate.estimate_ns > limits.step_ns:
+            return "a longer step than the limit"
+        if limits.cost is not None and self.request.cost(cluster, candidate.estimate_ns) > limits.cost:
+            return "a higher cost than the limit"
+        return ""
+
+    def simulate(self, chooser: Chooser, table: PointTable | None) -> tuple[dict[int, Answer], int]:
+        """Simulate what *chooser* asks for; what *table* has is taken from there."""
+        answers: dict[int, Answer] = {}
+        reused = 0
+
+        def works() -> Iterator[Work]:
+            nonlocal reused
+            for number in chooser.choose():
+                known = self._row(table, chooser.candidates[number])
+                if known is None:
+                    yield SimulateWork(number, setting_of(self.request, chooser.candidates[number]))
+                else:
+                    reused += 1
+                    answers[number] = known
+                    chooser.known[number] = known["makespan_ns"]
+
+        for work, answer in self._answers(works(), chooser.most):
+            number = work.number
+            answers[number] = answer
+            if answer["state"] == "done":
+                chooser.known[number] = answer["makespan_ns"]
+            if table is not None:
+                self._put(table, chooser.candidates[number], answer)
+            self.progress("simulate", len(answers), len(chooser.asked))
+        return answers, reused
+
+    def _row(self, table: PointTable | None, candidate: Candidate) -> Answer | None:
+        row = None if table is None else table.row(settings_of(self.request, candidate))
+        return row if row is not None and row["state"] == "done" else None
+
+    def _put(self, table: PointTable, candidate: Candidate, answer: Answer) -> None:
+        cluster = self.request.clusters[candidate.cluster]
+        more: dict[str, Any] = {"memory_bytes": candidate.memory_bytes}
+        if cluster.price is not None and answer["state"] == "done":
+            more["cost"] = self.request.cost(cluster, answer["makespan_ns"])
+        identity = str(answer.get("id", ""))
+        table.put(
+            settings_of(self.request, candidate), identity, cluster.network.num_ranks, {**answer, **more}
+        )
+        table.save()
+
+    def _answers(self, works: Iterator[Work], count: int) -> Iterator[tuple[Any, Answer]]:
+        places = Places(self._cluster, self._workers, count)
+        with closing(places.answers(self.folder.resolve(), works, self.folder / "log.txt")) as got:  # type: ignore[type-var]
+            for answered in got:
+                if answered is not None:
+                    yield answered
+
+
+def _key(work: EstimateWork) -> str:
+    return ",".join(map(str, work.degrees))

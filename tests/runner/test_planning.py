@@ -1,0 +1,284 @@
+"""The search for the best plan: all that are possible, none that is not, and an honest order."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from chakrascope.cli._predict import predict_command
+from chakrascope.converter.generate.models import (
+    RECOMPUTATIONS,
+    Plan,
+    find_model,
+    fullest_memory,
+    in_flight,
+    rank_memory,
+    schedule,
+)
+from chakrascope.errors import StudyError, UsageError
+from chakrascope.runner import NetworkConfig, Study, read_sweep
+from chakrascope.runner.chips import find_chip
+from chakrascope.runner.planning import (
+    Cluster,
+    Limits,
+    Request,
+    plan_command,
+    possible_degrees,
+    search_plans,
+    usual_network,
+)
+from chakrascope.runner.prediction import predict
+from chakrascope.runner.sweep import front_table, sweep_experiment
+
+SMALL = replace(find_model("llama3-8b"), layers=8, name="small")
+H100 = Cluster(find_chip("h100"), NetworkConfig.preset("hgx-h100-2x8"))
+REQUEST = Request(SMALL, (H100,), 32)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return search_plans(REQUEST, most=24)
+
+
+def test_every_split_of_the_ranks_that_the_model_allows_is_there():
+    degrees, refused = possible_degrees(REQUEST)
+    numbers = [number for number in range(1, 17) if 16 % number == 0]
+    allowed = {
+        (tp, pp, dp, cp)
+        for tp, pp, dp, cp in itertools.product(numbers, repeat=4)
+        if tp * pp * dp * cp == 16 and SMALL.heads % tp == 0 and pp <= SMALL.layers
+    }
+    assert {(each.tp, each.pp, each.dp, each.cp) for each in degrees} == allowed
+    assert sum(refused.values()) + len(allowed) == math.comb(4 + 3, 3)
+
+
+def test_every_plan_is_one_that_a_prediction_takes(found):
+    table = found.table
+    assert not table.duplicated(
+        ["tp", "pp", "dp", "cp", "zero", "schedule", "chunks", "micro_batch", "recompute"]
+    ).any()
+    assert (table["tp"] * table["pp"] * table["dp"] * table["cp"] == 16).all()
+    assert (table["memory_bytes"] <= H100.chip.memory_bytes).all()
+    assert set(table["recompute"]) == set(RECOMPUTATIONS)
+    assert set(table["schedule"]) == {"1f1b", "interleaved", "zero-bubble"}
+    for setting in found.settings:
+        setting.check()
+
+
+def test_the_best_is_what_its_own_prediction_says(found):
+    best = found.table.iloc[0]
+    alone = predict(found.settings[0])
+    assert best["simulated"]
+    assert (alone.step_ns, alone.memory_bytes) == (best["step_ns"], best["memory_bytes"])
+    assert alone.range_ns == (best["step_low_ns"], best["step_high_ns"])
+    assert alone.tokens_per_s == pytest.approx(best["tokens_per_s"])
+    assert alone.utilisation == pytest.approx(best["utilisation"])
+
+
+def test_no_plan_that_was_left_out_is_faster_than_the_best(found):
+    """Simulate all plans of a small space: the search that simulates few finds the same one."""
+    request = replace(
+        REQUEST, only={"tp": (1, 2), "pp": (1, 2), "cp": (1,), "micro_batch": (1, 2), "zero": (0, 1, 3)}
+    )
+    everything = search_plans(request, most=10_000, top=10_000)
+    assert everything.simulated == len(everything.table)
+    few = search_plans(request, most=16)
+    assert few.is_certain
+    assert few.table["step_ns"].iloc[0] == everything.table["step_ns"].iloc[0]
+    assert few.error <= everything.error < 0.15
+
+
+def test_the_front_is_what_no_plan_beats(found):
+    figures = found.table[["step_ns", "memory_bytes", "cost"]].to_numpy(dtype=float)
+    for row, is_front in zip(figures, found.table["front"], strict=True):
+        beaten = ((figures <= row).all(axis=1) & (figures < row).any(axis=1)).any()
+        first = np.flatnonzero((figures == row).all(axis=1))[0]
+        assert is_front == (not beaten and (figures[first] == row).all() and is_front) or beaten != is_front
+    assert found.table["front"].iloc[0]
+
+
+def test_what_does_not_fit_is_counted():
+    roomy, tight = (
+        search_plans(replace(REQUEST, limits=Limits(memory_bytes=size << 30)), most=1) for size in (80, 20)
+    )
+    assert len(tight.table) < len(roomy.table)
+    assert tight.refused["more memory than a rank has"] > 0
+    assert (tight.table["memory_bytes"] <= 20 << 30).all()
+    same = len(roomy.table) + roomy.refused.get("more memory than a rank has", 0)
+    assert len(tight.table) + tight.refused["more memory than a rank has"] == same
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"limits": Limits(memory_bytes=1 << 20)}, "more memory than a rank has"),
+        ({"limits": Limits(step_ns=1)}, "a longer step than the limit"),
+        ({"only": {"tp": (3,)}}, "options allow none"),
+        ({"global_batch": 31, "only": {"dp": (16,)}}, "global batch of 31"),
+    ],
+)
+def test_a_search_without_an_answer_says_why(change: dict[str, object], words: str):
+    with pytest.raises(UsageError, match=words):
+        search_plans(replace(REQUEST, **change))
+
+
+def test_values_that_no_plan_has_are_told():
+    with pytest.raises(UsageError, match="--recompute can be none, selective, full"):
+        replace(REQUEST, only={"recompute": ("some",)})
+
+
+def test_a_cheaper_chip_is_on_the_front():
+    older = Cluster(find_chip("a100-80"), NetworkConfig.preset("dgx-a100-2x8"), price=0.5)
+    only = {"pp": (1,), "cp": (1,), "zero": (1,), "recompute": ("none",)}
+    both = search_plans(replace(REQUEST, clusters=(replace(H100, price=4.0), older), only=only))
+    assert set(both.table["chip"][both.table["front"]]) == {"h100", "a100-80"}
+    assert both.table["chip"].iloc[0] == "h100"
+    row = both.table.iloc[0]
+    assert row["cost"] == pytest.approx(16 * row["step_ns"] / 3.6e12 * 4.0)
+
+
+def test_a_search_goes_on_where_it_stopped(tmp_path: Path):
+    study = Study.create(tmp_path / "s")
+    request = replace(REQUEST, only={"pp": (1, 2), "cp": (1,), "zero": (1,)})
+    first = search_plans(request, study=study, most=3)
+    assert (first.simulated, first.reused) == (3, 0)
+    again = search_plans(request, study=study, most=5)
+    assert (again.simulated, again.reused) == (5, 3)
+    assert again.table["step_ns"].head(3).tolist() == first.table["step_ns"].head(3).tolist()
+    with pytest.raises(StudyError, match="another --name"):
+        search_plans(replace(request, global_batch=64), study=study, name=first.name)
+
+
+def test_a_search_that_was_cut_off_loses_a_line_at_most(tmp_path: Path):
+    study = Study.create(tmp_path / "s")
+    request = replace(REQUEST, only={"cp": (1,), "zero": (1,)})
+
+    def stop(what: str, done: int, total: int) -> None:
+        if what == "estimate" and done == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search_plans(request, study=study, name="cut", progress=stop)
+    file = study.sweep_dir("cut") / "estimates.jsonl"
+    file.write_text(file.read_text()[:-20])
+    after = search_plans(request, study=study, name="cut", most=4)
+    assert after.table.drop(columns="simulated").equals(
+        search_plans(request, most=4).table.drop(columns="simulated")
+    )
+
+
+def test_processes_answer_as_this_one_does(tmp_path: Path):
+    request = replace(REQUEST, only={"cp": (1,), "zero": (1,), "recompute": ("none",)})
+    here, there = (search_plans(request, most=4, workers=workers) for workers in (0, 1))
+    assert set(here.table["step_ns"]) == set(there.table["step_ns"])
+
+
+def test_what_was_found_is_a_sweep(tmp_path: Path):
+    study = Study.create(tmp_path / "s")
+    made = search_plans(replace(REQUEST, only={"zero": (1,)}), study=study, most=12)
+    sweep = read_sweep(study, made.name)
+    assert len(sweep.points) == 12
+    assert sweep.points["makespan_ns"].iloc[0] == made.table["step_ns"].iloc[0]
+    assert sweep.points["memory_bytes"].max() <= H100.chip.memory_bytes
+    assert len(front_table(sweep.points, "memory_bytes")) > 1
+    with pytest.raises(StudyError, match="--keep"):
+        sweep_experiment(study, made.name, sweep.points["id"].iloc[0])
+
+
+def search(*arguments: str) -> Result:
+    return CliRunner().invoke(predict_command, ["search", *arguments], catch_exceptions=False)
+
+
+COMMAND = ["--model", "mpt-125m", "--chip", "a100-40", "--gpus", "8", "--cp", "1", "--zero", "0,1"]
+
+
+def test_the_command_keeps_the_best_as_a_run(tmp_path: Path):
+    folder = tmp_path / "s"
+    answer = search(*COMMAND, "-o", str(folder), "--keep", "1", "--format", "json", "--rows", "3")
+    told = json.loads(answer.stdout[answer.stdout.index("{") :])
+    study = Study.open(folder)
+    assert study.run_info().makespan_ns == told["plans"][0]["step_ns"]
+    name = next(iter(study.sweeps_dir.glob("plans-*"))).name
+    points = read_sweep(study, name).points  # of plans that take the same, any may be the first
+    assert study.run_info().id in set(points["id"][points["makespan_ns"] == points["makespan_ns"].min()])
+    assert sweep_experiment(study, name, study.run_info().id).backend == "analytical-unaware"
+    assert len(told["plans"]) == 3
+    assert told["possible_plans"] > told["simulated"]
+
+
+def test_the_command_of_a_row_predicts_that_row():
+    answer = search(*COMMAND, "--format", "csv", "--rows", "1")
+    command = answer.stdout.splitlines()[1].rsplit(",", 1)[1].split()
+    again = CliRunner().invoke(predict_command, [*command[2:], "--format", "json"], catch_exceptions=False)
+    step = answer.stdout.splitlines()[1].split(",")[answer.stdout.splitlines()[0].split(",").index("step_ns")]
+    assert json.loads(again.stdout[again.stdout.index("{") :])["step_ns"] == int(step)
+
+
+def test_the_command_says_what_was_left_out():
+    shown = search(*COMMAND, "--simulate", "2").stdout
+    assert "2 simulated, the others (~) estimated" in shown
+    assert "The first in full: chakrascope predict --model mpt-125m" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--gpus", "12"], "--gpus 16"),
+        (["--network", "hgx-h100-2x8", "--gpus", "8"], "leave one of them out"),
+        (["--gpus", "8", "--limit", "memroy=80GiB"], "memory"),
+        (["--gpus", "8", "--limit", "memory=lots"], "memory=80GiB"),
+        (["--gpus", "8", "--keep", "2"], "-o STUDY"),
+        (["--gpus", "8", "--price", "cheap"], "--price 2.5"),
+        (["--gpus", "8", "--price", "a100-80=2"], "--price h100=NUMBER"),
+        ([], "--gpus 512"),
+        (["--gpus", "64", "--chip", "tpu-v2"], "--network NAME"),
+    ],
+)
+def test_a_wrong_search_says_what_to_change(arguments: list[str], words: str):
+    with pytest.raises(UsageError, match=words):
+        search("--model", "mpt-125m", *arguments)
+
+
+def test_predict_has_its_own_help_and_that_of_search():
+    help_text = CliRunner().invoke(predict_command, ["--help"]).stdout
+    assert "Commands:\n  search" in help_text
+    assert "Usage: predict [OPTIONS] [ARGUMENTS]...\n" in help_text
+    assert "predict search [OPTIONS]" in search("--help").stdout
+
+
+def test_presets_have_nodes_as_they_are_sold():
+    assert usual_network("h100", 8).name == "hgx-h100-8"
+    assert usual_network("gb200", 144).npus_count == (72, 2)
+    row = {"chip": "h100", "gpus": 16, "tp": 2, "pp": 2, "dp": 4, "cp": 1, "ep": 1, "zero": 1,
+           "schedule": "interleaved", "chunks": 2, "micro_batch": 1, "recompute": "none"}  # fmt: skip
+    command = plan_command(REQUEST, row)
+    assert "--tp 2 --pp 2 --dp 4 --zero 1 --schedule interleaved --interleave 2" in command
+    assert "--recompute" not in command
+
+
+@pytest.mark.parametrize("pp", range(1, 9))
+@pytest.mark.parametrize(("kind", "chunks"), [("1f1b", 1), ("zero-bubble", 1), ("interleaved", 3)])
+def test_micro_batches_under_way_are_those_of_the_schedule(pp: int, kind: str, chunks: int):
+    for count in (1, 2, 3, 8, 24):
+        if kind == "interleaved" and count % pp:
+            continue
+        plan = Plan(pp=pp, global_batch=count, schedule=kind, chunks=chunks)
+        for stage in range(pp):
+            steps = [{"F": 1, "B": -1, "I": 0, "W": -1}[turn.kind] for turn in schedule(plan, stage)]
+            assert in_flight(plan, stage) == max(itertools.accumulate(steps))
+
+
+@pytest.mark.parametrize("name", ["llama3-405b", "deepseek-v3"])
+def test_the_fullest_rank_is_found_without_looking_at_every_stage(name: str):
+    model = find_model(name)
+    for pp, kind, chunks in ((1, "1f1b", 1), (7, "1f1b", 1), (16, "zero-bubble", 1), (4, "interleaved", 3)):
+        plan = Plan(pp=pp, dp=8, global_batch=8 * 4 * pp, schedule=kind, chunks=chunks)
+        every = max(rank_memory(model, plan, stage).total for stage in range(pp))
+        assert fullest_memory(model, plan).total == every
