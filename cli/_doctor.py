@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from rich.markup import escape
 
+from ..errors import UsageError
+from ._junit import Case, junit_option, write_junit
 from ._output import console, format_option, print_frame
 
 if TYPE_CHECKING:
@@ -21,8 +23,9 @@ FINDING_COLUMNS = ["severity", "place", "cause", "remedy"]
 
 @click.command("doctor")
 @click.argument("target", metavar="STUDY|TRACES|PREFIX|backends")
+@junit_option
 @format_option
-def doctor_command(target: str, output_format: str) -> int:
+def doctor_command(target: str, junit_file: Path | None, output_format: str) -> int:
     """Check a study, traces or a workload before anything runs; exit with 1 if there is an error.
 
     TRACES are a captured trace set, Kineto, host or linked traces from other tools, or production logs: a
@@ -35,6 +38,8 @@ def doctor_command(target: str, output_format: str) -> int:
     from ..runner import Study, backend_report, check_study
 
     if target == "backends" and not Path(target).exists():
+        if junit_file is not None:
+            raise UsageError("--junit tells what is wrong with a study, traces or graphs; name one of these.")
         print_frame(pd.DataFrame(backend_report()), output_format, title="Backends")
         return 0
     findings = check_study(Study(Path(target))) if Study.is_study(target) else doctor(target)
@@ -43,7 +48,22 @@ def doctor_command(target: str, output_format: str) -> int:
     else:
         rows = [finding.to_dict() for finding in findings]
         print_frame(pd.DataFrame(rows, columns=FINDING_COLUMNS), output_format, title=f"Findings in {target}")
+    if junit_file is not None:
+        write_junit(junit_file, f"doctor {target}", _cases(findings, target))
     return int(any(finding.severity == "error" for finding in findings))
+
+
+def _cases(findings: Sequence[Finding], target: str) -> list[Case]:
+    """Return a check for each finding: errors fail, warnings and notes pass and say what they are."""
+    made = [
+        Case(
+            f"{finding.place}: {finding.cause}",
+            "failed" if finding.severity == "error" else "passed",
+            " ".join(filter(None, [f"{finding.severity}: {finding.cause}", finding.remedy])),
+        )
+        for finding in findings
+    ]
+    return made or [Case(f"nothing is wrong with {target}", "passed")]
 
 
 def print_findings(findings: Iterable[Finding], target: str) -> None:

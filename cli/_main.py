@@ -33,6 +33,7 @@ Exit codes
   40   a configuration is wrong
   50   a backend failed (51: not found, 52: too slow, 53: deadlock)
   60   a study folder is missing or lacks what was asked for
+  70   a limit of `diff --fail-if` was passed
   130  cancelled
 A training script that fails hands its own exit code through `trace` and `profile`.
 """
@@ -69,6 +70,7 @@ _SECTIONS = {
     "What would change it": {
         "what-if": "Simulate a run again with something changed.",
         "compare": "Backends, networks or the measurement side by side.",
+        "diff": "Two captures, steps or runs: what changed, beyond the noise?",
         "sweep": "Many clusters, the best first.",
         "rescale": "Of a captured job, make a larger one.",
         "presets": "The clusters that ship with the package.",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .analysis import CriticalPath as CriticalPath
     from .analysis import Divergence as Divergence
     from .analysis import RunAnalysis as RunAnalysis
+    from .analysis import StepDiff as StepDiff
     from .analysis import Summary as Summary
     from .analysis import advice as advice
     from .analysis import analyse_run as analyse_run
@@ -27,12 +28,14 @@ if TYPE_CHECKING:
     from .analysis import communication_of as communication_of
     from .analysis import compare as compare
     from .analysis import critical_path as critical_path
+    from .analysis import diff_steps as diff_steps
     from .analysis import divergence as divergence
     from .analysis import error_distribution as error_distribution
     from .analysis import flow_differences as flow_differences
     from .analysis import measured_result as measured_result
     from .analysis import node_differences as node_differences
     from .analysis import rank_differences as rank_differences
+    from .analysis import read_side as read_side
     from .analysis import slack as slack
     from .analysis import summarize as summarize
     from .backends import Backend as Backend
@@ -87,6 +90,7 @@ __all__ = [
     "Result",
     "RunAnalysis",
     "RunInfo",
+    "StepDiff",
     "Study",
     "StudyInfo",
     "Summary",
@@ -107,6 +111,7 @@ __all__ = [
     "compare",
     "critical_path",
     "describe_study",
+    "diff_steps",
     "divergence",
     "error_distribution",
     "experiment_archive",
@@ -119,6 +124,7 @@ __all__ = [
     "node_differences",
     "prepare",
     "rank_differences",
+    "read_side",
     "read_sweep",
     "register",
     "run_sweep",

@@ -104,6 +104,19 @@ if TYPE_CHECKING:
     from ._what_if import simulate_faster as simulate_faster
     from ._what_if import targets as targets
     from ._what_if import what_if as what_if
+    from .before_after import PARTS as PARTS
+    from .before_after import VERDICTS as VERDICTS
+    from .before_after import Judgement as Judgement
+    from .before_after import Limit as Limit
+    from .before_after import Side as Side
+    from .before_after import Step as Step
+    from .before_after import StepDiff as StepDiff
+    from .before_after import diff_steps as diff_steps
+    from .before_after import judge as judge
+    from .before_after import parse_limit as parse_limit
+    from .before_after import read_side as read_side
+    from .before_after import read_step as read_step
+    from .before_after import side_of as side_of
     from .diagnosis import Anomaly as Anomaly
     from .diagnosis import Diagnosis as Diagnosis
     from .diagnosis import diagnose as diagnose
@@ -121,10 +134,12 @@ __all__ = [
     "MOST_HOPS",
     "NO_NETWORK",
     "OVERVIEWS",
+    "PARTS",
     "RUN_BREAKDOWNS",
     "TABLES",
     "TIME_FORMULA",
     "TRAFFIC",
+    "VERDICTS",
     "Advice",
     "Anomaly",
     "Communication",
@@ -134,12 +149,17 @@ __all__ = [
     "Diagnosis",
     "Divergence",
     "Groups",
+    "Judgement",
     "Lanes",
+    "Limit",
     "Load",
     "Matrix",
     "Neighbour",
     "Neighbourhood",
     "RunAnalysis",
+    "Side",
+    "Step",
+    "StepDiff",
     "Summary",
     "Target",
     "Use",
@@ -161,6 +181,7 @@ __all__ = [
     "critical_path",
     "csv_text",
     "diagnose",
+    "diff_steps",
     "divergence",
     "divergence_text",
     "drops",
@@ -174,6 +195,7 @@ __all__ = [
     "folded",
     "found_nodes",
     "graph_tables",
+    "judge",
     "layer_table",
     "link_dimensions",
     "link_table",
@@ -189,13 +211,17 @@ __all__ = [
     "neighbours",
     "node_differences",
     "packet_facts",
+    "parse_limit",
     "paths_table",
     "rank_differences",
+    "read_side",
+    "read_step",
     "run_overview",
     "same_nodes",
     "search_nodes",
     "segment_table",
     "sensitivity",
+    "side_of",
     "simulate_faster",
     "slack",
     "slack_shares",

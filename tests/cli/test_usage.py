@@ -32,6 +32,7 @@ def test_the_commands_are_a_frozen_surface() -> None:
         "critical-path",
         "demo",
         "diagnose",
+        "diff",
         "doctor",
         "emulate",
         "emulate-agent",

@@ -1,0 +1,180 @@
+"""``chakrascope diff``: what changed between two captures, steps or runs, and whether that is too much."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import pandas as pd
+from rich.markup import escape
+
+from ..errors import UsageError
+from ..runner import StepDiff, diff_steps, read_side
+from ..runner.analysis import PARTS, Judgement, judge, parse_limit
+from ..support import bytes_text, change_text, duration_text, parse_number
+from ._junit import Case, junit_option, write_junit
+from ._output import console, counter, format_option, print_frame, print_json, print_rows, stage
+
+__all__ = ["LIMIT_PASSED", "diff_command"]
+
+LIMIT_PASSED = 70
+VIEWS = ("waterfall", "figures", "operators", "modules", "collectives", "paths")
+_VERDICT = ["verdict", "change"]
+# What of each table fits on a terminal.
+_SHOWN = {
+    "waterfall": ["key", "base_ns", "other_ns", "delta_ns", *_VERDICT],
+    "operators": ["key", "kind", "base_ns", "other_ns", "delta_ns", *_VERDICT],
+    "modules": ["key", "kind", "base_ns", "other_ns", "delta_ns", *_VERDICT],
+    "collectives": ["key", "base_ns", "other_ns", "wait_base_ns", "wait_other_ns", *_VERDICT],
+    "paths": ["part", "base_ns", "other_ns", "delta_ns", "change"],
+}  # fmt: skip
+_TITLES = {
+    "waterfall": "The difference, piece by piece of the critical path",
+    "operators": "Operators, means over the ranks",
+    "modules": "Modules, means over the ranks",
+    "collectives": "Collectives by size and group",
+    "paths": "Where the critical paths differ most",
+}
+_ROWS = 12
+
+
+def _share(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return float(parse_number(text.removesuffix("%")) / 100)
+    except ValueError as error:
+        raise click.BadParameter(f"'{text}' is no share; write e.g. 5%.") from error
+
+
+@click.command("diff")
+@click.argument("base", metavar="STUDY_A[@WHAT]")
+@click.argument("other", metavar="STUDY_B[@WHAT]")
+@click.option("--view", type=click.Choice(VIEWS), help="Print this table only. [default: all of them]")
+@click.option(
+    "--by",
+    type=click.Choice(PARTS),
+    default="part",
+    show_default=True,
+    help="What the waterfall explains the difference by.",
+)
+@click.option(
+    "--between-starts",
+    metavar="PERCENT",
+    callback=_share,
+    help="How much starts of the job are known to differ, where a side has fewer than four.",
+)
+@click.option(
+    "--fail-if",
+    "limits",
+    metavar="LIMIT",
+    multiple=True,
+    help=f"Exit with {LIMIT_PASSED} if e.g. 'step > +3%'; may be repeated.",
+)
+@click.option(
+    "--strict", is_flag=True, help="Let limits fail also within the noise, and where it is unknown."
+)
+@junit_option
+@format_option
+def diff_command(
+    *,
+    base: str,
+    other: str,
+    view: str | None,
+    by: str,
+    between_starts: float | None,
+    limits: tuple[str, ...],
+    strict: bool,
+    junit_file: Path | None,
+    output_format: str,
+) -> int:
+    """Say what changed from STUDY_A to STUDY_B: before and after a change of the code.
+
+    WHAT is a capture (all its steps are compared), CAPTURE/STEP, a workload, the first letters of a run's id,
+    several of these with commas between, or `all` captures. Without it, the newest capture, else the newest
+    run. Steps need not have the same nodes: operators, modules and collectives are matched by name.
+    """
+    asked = [parse_limit(text) for text in limits]
+    if not asked and (strict or junit_file is not None):
+        raise UsageError("--strict and --junit go with --fail-if; give a limit: --fail-if 'step > +3%'.")
+    sides = []
+    for text in (base, other):
+        with stage(f"read {text}") as status:
+            sides.append(read_side(text, counter(status, "steps")))
+    found = diff_steps(*sides, between_starts=between_starts)
+    judgements = judge(found, asked)
+    if output_format == "json" and view is None:
+        print_json(_document(found, by, judgements, strict=strict))
+    elif output_format != "table":
+        print_frame(_table(found, view or "waterfall", by), output_format)
+    else:
+        _print(found, view, by)
+        _print_judgements(judgements, strict=strict)
+    if junit_file is not None:
+        write_junit(junit_file, f"diff {base} {other}", [_case(one, strict=strict) for one in judgements])
+    return LIMIT_PASSED if any(_fails(one, strict=strict) for one in judgements) else 0
+
+
+def _table(found: StepDiff, name: str, by: str) -> pd.DataFrame:
+    table: pd.DataFrame = found.waterfall(by) if name == "waterfall" else getattr(found, name)
+    return table
+
+
+def _document(found: StepDiff, by: str, judgements: Sequence[Judgement], *, strict: bool) -> dict[str, Any]:
+    tables = {
+        name: json.loads(_table(found, name, by).to_json(orient="records", double_precision=15))
+        for name in VIEWS
+    }
+    limits = [one.to_dict() | {"fails": _fails(one, strict=strict)} for one in judgements]
+    return found.to_json() | {"limits": limits} | tables
+
+
+def _print(found: StepDiff, view: str | None, by: str) -> None:
+    for note in (*found.base.notes, *found.other.notes):
+        console.print(f"Note: {note}", style="yellow", markup=False, soft_wrap=True)
+    console.print(f"\n{found.headline}", style="bold", markup=False, soft_wrap=True)
+    console.print(found.noise, markup=False, soft_wrap=True)
+    for name in (view,) if view else VIEWS:
+        table = _table(found, name, by)
+        if name == "figures":
+            _print_figures(table)
+            continue
+        if name == "paths":
+            table = table.iloc[(-table["delta_ns"].abs()).argsort(kind="stable")]
+        print_frame(table[_SHOWN[name]], "table", title=_TITLES[name], limit=_ROWS)
+
+
+def _print_figures(table: pd.DataFrame) -> None:
+    """Print the figures, each in its own unit."""
+    texts = {"ns": duration_text, "bytes": bytes_text, "count": "{:,}".format}
+    rows = []
+    for row in table.to_dict("records"):
+        text = texts[row["unit"]]
+        share = "" if row["relative"] != row["relative"] else change_text(row["relative"])
+        interval = f"{text(row['low'])} to {text(row['high'])}"
+        rows.append(
+            {"quantity": row["quantity"], "base": text(row["base"]), "other": text(row["other"])}
+            | {"change": share, "difference but for noise": interval, "verdict": row["verdict"]}
+        )
+    print_rows(rows, title="Figures; times are means over the ranks, but for the step")
+
+
+def _print_judgements(judgements: Sequence[Judgement], *, strict: bool) -> None:
+    for one in judgements:
+        fails = _fails(one, strict=strict)
+        mark = f"[yellow]{one.outcome}[/]" if one.outcome != "kept" else "[green]✓[/]"
+        mark = "[bold red]failed[/]" if fails else mark
+        console.print(f"{mark} {escape(one.limit)}: {escape(one.text)}", soft_wrap=True)
+
+
+def _fails(one: Judgement, *, strict: bool) -> bool:
+    return one.outcome == "failed" or (strict and one.outcome != "kept")
+
+
+def _case(one: Judgement, *, strict: bool) -> Case:
+    if _fails(one, strict=strict):
+        return Case(one.limit, "failed", one.text)
+    return Case(one.limit, "skipped" if one.outcome == "undecided" else "passed", one.text)

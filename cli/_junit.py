@@ -1,0 +1,56 @@
+"""What a check found as a JUnit file, which CI systems show test by test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from xml.sax.saxutils import escape, quoteattr
+
+import click
+
+from ..errors import UsageError
+from ..support import visible, write_file, writing
+
+__all__ = ["Case", "junit_option", "write_junit"]
+
+junit_option = click.option(
+    "--junit",
+    "junit_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also write what was checked there as JUnit XML, for CI systems.",
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One check: its *name*, what became of it, and that in a sentence."""
+
+    name: str
+    outcome: Literal["passed", "failed", "skipped"]
+    text: str = ""
+
+
+def write_junit(file: Path, suite: str, cases: Sequence[Case]) -> None:
+    """Write *cases* as one test suite; raises `UsageError` where the file cannot be written."""
+    counts = {outcome: sum(case.outcome == outcome for case in cases) for outcome in ("failed", "skipped")}
+    head = f'failures="{counts["failed"]}" skipped="{counts["skipped"]}" tests="{len(cases)}" errors="0"'
+    body = "".join(_case(suite, case) for case in cases)
+    opened = f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuite name={_attribute(suite)} {head}>\n'
+    with writing(file, UsageError):
+        write_file(file, f"{opened}{body}</testsuite>\n")
+
+
+def _case(suite: str, case: Case) -> str:
+    lead = f"  <testcase classname={_attribute(suite)} name={_attribute(case.name)}"
+    text = escape(visible(case.text, keep="\n\t"))
+    if case.outcome == "passed":
+        return f"{lead}><system-out>{text}</system-out></testcase>\n" if text else f"{lead}/>\n"
+    tag = "failure" if case.outcome == "failed" else "skipped"
+    return f"{lead}><{tag} message={_attribute(case.text)}>{text}</{tag}></testcase>\n"
+
+
+def _attribute(text: str) -> str:
+    return quoteattr(visible(text))

@@ -1,0 +1,31 @@
+"""Two sides of one or several steps each: what changed between them, and whether that is more than noise."""
+
+from ._diff import VERDICTS as VERDICTS
+from ._diff import Side as Side
+from ._diff import StepDiff as StepDiff
+from ._diff import diff_steps as diff_steps
+from ._limits import Judgement as Judgement
+from ._limits import Limit as Limit
+from ._limits import judge as judge
+from ._limits import parse_limit as parse_limit
+from ._sides import read_side as read_side
+from ._sides import side_of as side_of
+from ._step import PARTS as PARTS
+from ._step import Step as Step
+from ._step import read_step as read_step
+
+__all__ = [
+    "PARTS",
+    "VERDICTS",
+    "Judgement",
+    "Limit",
+    "Side",
+    "Step",
+    "StepDiff",
+    "diff_steps",
+    "judge",
+    "parse_limit",
+    "read_side",
+    "read_step",
+    "side_of",
+]

@@ -1,0 +1,273 @@
+"""Hold the steps of one side against those of another: where the time came from, to the last nanosecond."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ....errors import ConfigError, did_you_mean
+from ....support import change_text, count_text, duration_text, share_text
+from ._noise import LEAST_STARTS, Differences, Ints, Layout, differences
+from ._paths import path_legs, paths_side_by_side
+from ._step import PARTS, Step
+
+__all__ = ["VERDICTS", "Side", "StepDiff", "diff_steps"]
+
+VERDICTS = ("more", "less", "same", "within noise", "undecided")
+"""What is said of a difference; ``undecided`` where too little is known of the noise."""
+_FIGURES = ("base_ns", "other_ns", "delta_ns", "low_ns", "high_ns")
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """The steps of one side, called *name*; *notes* say what was taken and what was left."""
+
+    name: str
+    steps: tuple[Step, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def starts(self) -> tuple[tuple[int, ...], ...]:
+        """Which steps come from each start of the job."""
+        found: dict[str, list[int]] = {}
+        for place, step in enumerate(self.steps):
+            found.setdefault(step.start, []).append(place)
+        return tuple(map(tuple, found.values()))
+
+    @property
+    def median(self) -> Step:
+        """The step of the (lower) median duration: the one that is explained."""
+        return sorted(self.steps, key=lambda step: step.makespan_ns)[(len(self.steps) - 1) // 2]
+
+
+class StepDiff:
+    """What changed from *base* to *other*; each table is computed when first asked for. Times are ns.
+
+    All tables have ``base_ns`` and ``other_ns`` (medians over the steps), ``delta_ns``, the interval
+    ``low_ns`` to ``high_ns`` that holds the difference but for noise, and a ``verdict``, one of
+    :data:`VERDICTS`; ``change`` says what is new, and what is gone.
+    """
+
+    def __init__(self, base: Side, other: Side, between_starts: float | None = None) -> None:
+        self.base, self.other = base, other
+        both = (*base.steps, *other.steps)
+        exact = all(step.exact for step in both) and len(both) == 2
+        self.layout = Layout(base.starts, other.starts, exact, between_starts)
+
+    @property
+    def delta_ns(self) -> int:
+        """The median step of the other side less that of the base."""
+        return self.other.median.makespan_ns - self.base.median.makespan_ns
+
+    @cached_property
+    def figures(self) -> pd.DataFrame:
+        """A row per figure of the step, such as ``compute``: ``quantity, unit, base, other, delta`` ..."""
+        names = [name for name in self.base.steps[0].figures if name in self.other.steps[0].figures]
+        sides = [
+            np.array([[step.figures.get(name, 0) for step in side.steps] for name in names], dtype=np.int64)
+            for side in (self.base, self.other)
+        ]
+        table = self._compared(pd.DataFrame({"quantity": names}), *sides)
+        # What is counted, and the same in all steps of a side, has no noise.
+        sure = np.array([name in _UNITS for name in names])
+        for side in sides:
+            sure &= np.ptp(side, axis=1) == 0
+        for column in ("low_ns", "high_ns"):
+            table.loc[sure, column] = table.loc[sure, "delta_ns"]
+        told = np.select([table["delta_ns"] > 0, table["delta_ns"] < 0], ["more", "less"], "same")
+        table["verdict"] = table["verdict"].where(~sure, told)
+        table.insert(1, "unit", [_UNITS.get(name, "ns") for name in names])
+        named: pd.DataFrame = table.rename(columns={name: name.removesuffix("_ns") for name in _FIGURES})
+        return named
+
+    @cached_property
+    def operators(self) -> pd.DataFrame:
+        """A row per operator and kind: ``time`` is a mean over the ranks. The greatest difference first."""
+        return self._table("operators", ["key", "kind"], "time_ns")
+
+    @cached_property
+    def modules(self) -> pd.DataFrame:
+        """A row per module and kind, as :attr:`operators`; what its submodules do is theirs."""
+        return self._table("modules", ["key", "kind"], "time_ns")
+
+    @cached_property
+    def collectives(self) -> pd.DataFrame:
+        """A row per operation, size and group: times are with the waiting, ``wait_*`` the waiting alone."""
+        keys = ["key", "operation", "size_bytes", "group"]
+        return self._table("collectives", keys, "wait_ns", "transfer_ns")
+
+    def waterfall(self, by: str = "part") -> pd.DataFrame:
+        """Return the difference of the median steps by one of :data:`PARTS`: ``delta_ns`` sums to it exactly.
+
+        A row is a piece of the critical path; ``from_ns`` to ``to_ns`` is its bar between both steps. The
+        interval is that of all steps, not of both median ones.
+        """
+        if by not in PARTS:
+            raise ConfigError(f"The difference cannot be told by '{by}'{did_you_mean(by, PARTS)}")
+        sides = [[_on_path(step, by) for step in side.steps] for side in (self.base, self.other)]
+        keys = pd.Index(sorted({key for side in sides for sums in side for key in sums.index}, key=str))
+        samples = [np.stack([s.reindex(keys, fill_value=0) for s in side], axis=1) for side in sides]
+        table = self._compared(pd.DataFrame({"key": keys}), *samples)
+        for column, side in (("base_ns", self.base), ("other_ns", self.other)):
+            table[column] = _on_path(side.median, by).reindex(keys, fill_value=0).to_numpy()
+        table["delta_ns"] = table["other_ns"] - table["base_ns"]
+        table = _largest_first(table)
+        table["to_ns"] = self.base.median.makespan_ns + table["delta_ns"].cumsum()
+        table["from_ns"] = table["to_ns"] - table["delta_ns"]
+        lead = ["key", *_FIGURES, "from_ns", "to_ns", "verdict", "change"]
+        ordered: pd.DataFrame = table[lead]
+        return ordered
+
+    @cached_property
+    def paths(self) -> pd.DataFrame:
+        """Both median steps' critical paths side by side, aligned: see :func:`paths_side_by_side`."""
+        return paths_side_by_side(*(path_legs(side.median.segments) for side in (self.base, self.other)))
+
+    def _table(self, name: str, keys: list[str], *times: str) -> pd.DataFrame:
+        """Return the table *name* of the steps compared by the sum of its columns *times*."""
+        sides = [
+            [getattr(step, name).set_index(keys) for step in side.steps] for side in (self.base, self.other)
+        ]
+        rows = sides[0][0].index
+        for table in (*sides[0], *sides[1]):
+            rows = rows.union(table.index)
+        sides = [[table.reindex(rows, fill_value=0) for table in side] for side in sides]
+
+        def samples(columns: Sequence[str]) -> tuple[Ints, Ints]:
+            base, other = (np.stack([t[list(columns)].sum(axis=1) for t in side], axis=1) for side in sides)
+            return base, other
+
+        counts = samples(["count"])
+        found = self._compared(rows.to_frame(index=False), *samples(times), counts=counts)
+        for column in ("count", "on_path_ns", *(times if len(times) > 1 else ())):
+            both = differences(*samples([column]), self.layout)
+            stem, unit = column.removesuffix("_ns"), "_ns" * column.endswith("_ns")
+            found[f"{stem}_base{unit}"], found[f"{stem}_other{unit}"] = both.base, both.other
+        return _largest_first(found)
+
+    def _compared(self, rows: pd.DataFrame, base: Ints, other: Ints, *, counts: Any = None) -> pd.DataFrame:
+        """Return *rows* with the differences of their samples, a column a step, and what is said of them."""
+        found = differences(base, other, self.layout)
+        there = [(side > 0).any(axis=1) for side in (counts or (base, other))]
+        change = np.select([~there[0] & there[1], there[0] & ~there[1]], ["new", "gone"], "")
+        relative = found.delta / np.where(found.base == 0, np.nan, found.base)
+        told: pd.DataFrame = rows.assign(
+            base_ns=found.base, other_ns=found.other, delta_ns=found.delta, relative=relative,
+            low_ns=found.low, high_ns=found.high, verdict=self._verdicts(found), change=change,
+        )  # fmt: skip
+        return told
+
+    def _verdicts(self, found: Differences) -> Any:
+        same = (found.low == 0) & (found.high == 0) & (found.delta == 0)
+        if not self.layout.decides:
+            return np.where(same, "same", "undecided")
+        return np.select([same, found.low > 0, found.high < 0], ["same", "more", "less"], "within noise")
+
+    @property
+    def noise(self) -> str:
+        """How the noise was estimated, in one sentence."""
+        layout = self.layout
+        if layout.exact:
+            return "Both are simulated: the same input gives the same times again, so there is no noise."
+        counts = " and ".join(
+            f"{count_text(len(side.steps), 'step')} of {count_text(len(side.starts), 'start')}"
+            for side in (self.base, self.other)
+        )
+        if layout.by_starts:
+            what = "medians of the starts"
+        else:
+            what = "steps, " + (
+                "between starts unknown"
+                if layout.between_starts is None
+                else f"and {share_text(layout.between_starts)} between starts as given"
+            )
+        surely = share_text(layout.confidence)
+        text = f"The noise is a rank interval ({surely}) of the {what}: {counts}."
+        if layout.decides:
+            return text
+        return (
+            f"{text} That decides nothing: take {LEAST_STARTS} starts of the job on each side, or say by how "
+            "much they differ (--between-starts)."
+        )
+
+    @property
+    def headline(self) -> str:
+        """What changed, in a sentence or two."""
+        step = self.figures.iloc[0]
+        base, other = int(step["base"]), int(step["other"])
+        lead = f"The step takes {duration_text(other)}, before {duration_text(base)}"
+        if base == other:
+            return f"{lead}: no difference."
+        change = f"{_signed(self.delta_ns)} ({change_text(self.delta_ns / max(1, base))})"
+        interval = f"{_signed(int(step['low']))} to {_signed(int(step['high']))}"
+        said = {
+            "within noise": f", within the noise ({interval})",
+            "undecided": ", whether by chance is undecided",
+        }.get(str(step["verdict"]), "" if self.layout.exact else f", beyond the noise ({interval})")
+        return f"{lead}: {change}{said}.{self._largest()}"
+
+    def _largest(self) -> str:
+        """Return the largest piece that is beyond the noise; if none is, the largest of the step's own sign."""
+        rows = self.waterfall()
+        sure = rows[rows["verdict"].isin(["more", "less"])]
+        alike = rows[np.sign(rows["delta_ns"]) == np.sign(self.delta_ns)]
+        chosen = (alike if sure.empty else sure).head(1)
+        if chosen.empty:
+            return ""
+        row = chosen.iloc[0]
+        known = "" if sure.empty or self.layout.exact else " beyond the noise"
+        return (
+            f" The largest piece{known}: {row['key']}, {_signed(int(row['delta_ns']))} on the critical path."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what changed as plain JSON, without the long tables."""
+        return {
+            "headline": self.headline,
+            "noise": self.noise,
+            "delta_ns": self.delta_ns,
+            "sides": [
+                {
+                    "name": side.name,
+                    "steps": [{"name": step.name, "step_ns": step.makespan_ns} for step in side.steps],
+                    "starts": len(side.starts),
+                    "notes": list(side.notes),
+                }
+                for side in (self.base, self.other)
+            ],
+        }
+
+
+_UNITS = {"bytes": "bytes", "memory": "bytes", "collectives": "count", "nodes": "count"}
+
+
+def diff_steps(base: Side, other: Side, *, between_starts: float | None = None) -> StepDiff:
+    """Return what changed from *base* to *other*.
+
+    *between_starts* is the share by which the starts of the job are known to differ, for sides with fewer
+    than four of them. Raises `ConfigError` for a side without steps.
+    """
+    for side in (base, other):
+        if not side.steps:
+            raise ConfigError(f"{side.name} has no step to compare; capture or simulate one.")
+    return StepDiff(base, other, between_starts)
+
+
+def _on_path(step: Step, by: str) -> pd.Series:
+    sums: pd.Series = step.segments.groupby(by)["duration_ns"].sum()
+    return sums
+
+
+def _largest_first(table: pd.DataFrame) -> pd.DataFrame:
+    order = (-table["delta_ns"].abs()).argsort(kind="stable")
+    ordered: pd.DataFrame = table.iloc[order].reset_index(drop=True)
+    return ordered
+
+
+def _signed(duration_ns: int) -> str:
+    return f"{'+' if duration_ns > 0 else ''}{duration_text(duration_ns)}"

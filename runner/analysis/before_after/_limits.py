@@ -1,0 +1,184 @@
+"""Limits that a difference must not pass: ``step > +3%``, read and judged."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+import pandas as pd
+
+from ....errors import UsageError, did_you_mean
+from ....support import bytes_text, change_text, duration_text, parse_duration, parse_number, parse_size
+from ._diff import StepDiff
+
+__all__ = ["Judgement", "Limit", "judge", "parse_limit"]
+
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
+}  # fmt: skip
+_LIMIT = re.compile(r"\s*(?P<quantity>.+?)\s*(?P<sign>>=|<=|>|<)\s*(?P<value>[^<>=]+?)\s*")
+_TABLES = {"operator": "operators", "module": "modules", "collective": "collectives"}
+_OF_THE_PATH = ("kind", "phase")
+_UNSURE = {
+    "within noise": "that is within the noise",
+    "undecided": "whether by chance is undecided",
+}
+_HELP = "write e.g. 'step > +3%', 'exposed > +2ms', 'module:layers.1 > +10%' or 'step > 120ms'"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What must not be: *quantity* *sign* *value*.
+
+    *change* says what *value* bounds: the ``relative`` change, the ``difference``, or the ``value`` of the
+    other side itself. Times are ns, sizes bytes.
+    """
+
+    text: str
+    quantity: str
+    sign: str
+    value: Fraction
+    change: Literal["relative", "difference", "value"]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What became of a limit: it is *passed* by the difference (``failed``), or not.
+
+    *outcome* is ``kept``, ``failed``, ``within noise`` or ``undecided``; the last two mean that the median
+    passes the limit, which may be chance. *text* says so in a sentence.
+    """
+
+    limit: str
+    outcome: Literal["kept", "failed", "within noise", "undecided"]
+    text: str
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the judgement as plain JSON."""
+        return asdict(self)
+
+
+def parse_limit(text: str) -> Limit:
+    """Return the limit that *text* states; raises `UsageError` for one that cannot be read.
+
+    ``QUANTITY SIGN VALUE``: QUANTITY is a figure of the step (``step``, ``compute``, ``exposed`` ...), or
+    ``operator:NAME``, ``module:NAME``, ``collective:NAME``, ``kind:NAME``, ``phase:NAME``; SIGN one of
+    ``> >= < <=``; VALUE a change in per cent (``+3%``), a change (``+5ms``), or a value (``120ms``).
+    """
+    match = _LIMIT.fullmatch(text)
+    if match is None:
+        raise UsageError(f"'{text}' is no limit; {_HELP}.")
+    quantity, sign, value = match["quantity"], match["sign"], match["value"]
+    signed = value[0] in "+-"
+    size, factor = value.lstrip("+-"), -1 if value[0] == "-" else 1
+    if size.endswith("%") and not signed:
+        raise UsageError(f"'{text}': {value} of what? For a change write +{value} or -{value}.")
+    try:
+        if size.endswith("%"):
+            return Limit(text, quantity, sign, factor * parse_number(size[:-1]) / 100, "relative")
+        read = _reader(quantity)
+        change: Literal["difference", "value"] = "difference" if signed else "value"
+        return Limit(text, quantity, sign, factor * Fraction(read(size)), change)
+    except ValueError as error:
+        raise UsageError(f"The limit '{text}' cannot be read: {error} As an example: {_HELP}.") from error
+
+
+def _reader(quantity: str) -> Callable[[str], Fraction | int]:
+    if quantity in ("bytes", "memory"):
+        return parse_size
+    return parse_number if quantity in ("collectives", "nodes") else parse_duration
+
+
+def judge(found: StepDiff, limits: Sequence[Limit]) -> list[Judgement]:
+    """Return what becomes of each of *limits* in the difference *found*.
+
+    A limit fails where the medians pass it and the difference is not within the noise. Raises `UsageError`
+    for a quantity that neither side has.
+    """
+    return [_judged(found, limit) for limit in limits]
+
+
+def _judged(found: StepDiff, limit: Limit) -> Judgement:
+    row = _row(found, limit.quantity)
+    base, other = int(row["base"]), int(row["other"])
+    passes = _COMPARE[limit.sign]
+    measure: Fraction | float
+    if limit.change == "relative":
+        measure = Fraction(other - base, base) if base else float("inf") if other else Fraction(0)
+    else:
+        measure = Fraction(other - base if limit.change == "difference" else other)
+    said = _said(limit.quantity, base, other)
+    if not passes(measure, limit.value):
+        return Judgement(limit.text, "kept", f"{said}.")
+    if limit.change == "value":
+        return _by_value(found, limit, said)
+    verdict = str(row["verdict"])
+    if verdict in _UNSURE:
+        outcome: Literal["within noise", "undecided"] = "within noise"
+        if verdict == "undecided":
+            outcome = "undecided"
+        return Judgement(limit.text, outcome, f"{said}: past the limit, but {_UNSURE[verdict]}.")
+    return Judgement(limit.text, "failed", f"{said}.")
+
+
+def _by_value(found: StepDiff, limit: Limit, said: str) -> Judgement:
+    """Judge a limit on the other side's own value: every step of it must pass, where there are several."""
+    passes = _COMPARE[limit.sign]
+    values = [step.figures[limit.quantity] for step in found.other.steps if limit.quantity in step.figures]
+    if all(passes(value, limit.value) for value in values):
+        return Judgement(limit.text, "failed", f"{said}.")
+    return Judgement(limit.text, "within noise", f"{said}: past the limit, but not in every step.")
+
+
+def _row(found: StepDiff, quantity: str) -> dict[str, Any]:
+    """Return the medians and the verdict of *quantity*."""
+    of, colon, name = quantity.partition(":")
+    if colon and of in _TABLES:
+        return _summed(found, of, name)
+    if colon and of in _OF_THE_PATH:
+        return _named(found.waterfall(of), name, of)
+    table = found.figures
+    rows = table[table["quantity"] == quantity]
+    if rows.empty:
+        known = [*table["quantity"], *(f"{of}:NAME" for of in (*_TABLES, *_OF_THE_PATH))]
+        lacks = " (no capture records it)" if quantity == "memory" else ""
+        raise UsageError(
+            f"There is no quantity '{quantity}' of both sides{lacks}{did_you_mean(quantity, known)}"
+        )
+    return {str(key): value for key, value in rows.iloc[0].items()}
+
+
+def _summed(found: StepDiff, of: str, name: str) -> dict[str, Any]:
+    """Return one row of a table, its kinds together: the greatest decides whether it is chance."""
+    table: pd.DataFrame = getattr(found, _TABLES[of])
+    rows = table[table["key"] == name]
+    if rows.empty:
+        raise UsageError(f"No {of} '{name}' is in either side{did_you_mean(name, set(table['key']))}")
+    first = rows.iloc[0]
+    return {"base": rows["base_ns"].sum(), "other": rows["other_ns"].sum(), "verdict": first["verdict"]}
+
+
+def _named(table: pd.DataFrame, name: str, of: str) -> dict[str, Any]:
+    rows = table[table["key"] == name]
+    if rows.empty:
+        raise UsageError(f"No {of} '{name}' is on either path{did_you_mean(name, set(table['key']))}")
+    row = rows.iloc[0]
+    return {"base": row["base_ns"], "other": row["other_ns"], "verdict": row["verdict"]}
+
+
+def _said(quantity: str, base: int, other: int) -> str:
+    text = _text_of(quantity)
+    if base == other:
+        return f"{quantity}: {text(base)}, as before"
+    change = f" ({change_text((other - base) / base)})" if base else ""
+    return f"{quantity}: {text(other)}, before {text(base)}{change}"
+
+
+def _text_of(quantity: str) -> Callable[[float], str]:
+    if quantity in ("bytes", "memory"):
+        return bytes_text
+    return (lambda value: f"{value:,}") if quantity in ("collectives", "nodes") else duration_text

@@ -1,0 +1,155 @@
+"""How far two groups of figures differ, and whether that is more than chance: an exact rank interval.
+
+The difference of a quantity is between the medians. Its interval is Hodges and Lehmann's: the differences of
+all pairs in order, cut at both ends by the exact distribution of Mann and Whitney's statistic, so that no
+shape of noise is assumed. The units are the starts of the job where each side has four of them, because
+steps of one start are more alike than steps of two; else they are the steps, and what starts differ by must
+be given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["LEAST_CONFIDENCE", "LEAST_STARTS", "Differences", "Ints", "Layout", "differences", "rank_cut"]
+
+Ints = npt.NDArray[np.int64]
+LEAST_STARTS = 4
+"""How many starts each side needs for their noise to be estimated."""
+CONFIDENCE = 0.95
+LEAST_CONFIDENCE = 0.9
+"""Steps whose interval holds the difference less surely than this decide nothing."""
+_MOST_PAIRS, _MOST_EXACT = 40_000, 900
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns of a side's samples belong to which start, and what is known of its noise.
+
+    *between_starts* is the share by which starts may differ, given by the user, or None if it is unknown.
+    """
+
+    base: tuple[tuple[int, ...], ...]
+    other: tuple[tuple[int, ...], ...]
+    exact: bool = False
+    between_starts: float | None = None
+
+    @property
+    def by_starts(self) -> bool:
+        """Whether the units are the starts, not the steps."""
+        return min(len(self.base), len(self.other)) >= LEAST_STARTS
+
+    @property
+    def units(self) -> tuple[int, int]:
+        """How many units each side has."""
+        sides = (self.base, self.other)
+        count = [len(side) if self.by_starts else sum(map(len, side)) for side in sides]
+        return count[0], count[1]
+
+    @property
+    def confidence(self) -> float:
+        """How surely an interval holds the difference."""
+        return 1.0 if self.exact else rank_cut(*self.units)[1]
+
+    @property
+    def decides(self) -> bool:
+        """Whether the noise is known well enough to tell a difference from it."""
+        if self.exact:
+            return True
+        known = self.by_starts or self.between_starts is not None
+        return known and self.confidence >= LEAST_CONFIDENCE
+
+
+@dataclass(frozen=True, eq=False)
+class Differences:
+    """Of each row: both medians, their difference, and the interval that holds it but for noise."""
+
+    base: Ints
+    other: Ints
+    low: Ints
+    high: Ints
+
+    @property
+    def delta(self) -> Ints:
+        """The other's median less the base's."""
+        return self.other - self.base
+
+
+@lru_cache
+def rank_cut(count: int, others: int) -> tuple[int, float]:
+    """Return how many pairs to cut at each end, and how surely what is left holds the difference.
+
+    At 95 %, or as surely as *count* and *others* samples can tell.
+    """
+    pairs = count * others
+    if pairs > _MOST_EXACT:
+        spread = (pairs * (count + others + 1) / 12) ** 0.5
+        cut = int(pairs / 2 - NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * spread)
+        return max(0, cut), CONFIDENCE
+    orders = _orders(count, others)
+    below, cut, confidence = 0, 0, 0.0
+    for place in range((pairs + 1) // 2):
+        below += orders[place]
+        surely = 1 - 2 * below / sum(orders)
+        if place and surely < CONFIDENCE:
+            break
+        cut, confidence = place, max(0.0, surely)
+    return cut, confidence
+
+
+def _orders(count: int, others: int) -> list[int]:
+    """Return in how many orders of the samples Mann and Whitney's statistic has each value."""
+    ways = [1] + [0] * (count * others)
+    for item in range(1, count + 1):  # Gauss' binomial coefficient, factor by factor
+        for value in range(count * others, others + item - 1, -1):
+            ways[value] -= ways[value - others - item]
+        for value in range(item, count * others + 1):
+            ways[value] += ways[value - item]
+    return ways
+
+
+def differences(base: Ints, other: Ints, layout: Layout) -> Differences:
+    """Return how the rows of *other* differ from those of *base*; a column is a sample.
+
+    Medians are the lower ones, so that they are values that were seen.
+    """
+    medians = _median(base), _median(other)
+    if layout.exact:
+        delta = medians[1] - medians[0]
+        return Differences(*medians, delta, delta)
+    units = [base, other]
+    if layout.by_starts:
+        units = [_starts(base, layout.base), _starts(other, layout.other)]
+    low, high = _interval(*map(_at_most, units))
+    allowed = 0.0 if layout.by_starts else layout.between_starts or 0.0
+    slack = np.ceil(medians[0] * allowed).astype(np.int64)
+    return Differences(*medians, low - slack, high + slack)
+
+
+def _median(samples: Ints) -> Ints:
+    ordered = np.sort(samples, axis=1)
+    middle: Ints = ordered[:, (ordered.shape[1] - 1) // 2]
+    return middle
+
+
+def _starts(samples: Ints, starts: tuple[tuple[int, ...], ...]) -> Ints:
+    return np.stack([_median(samples[:, list(columns)]) for columns in starts], axis=1)
+
+
+def _at_most(samples: Ints) -> Ints:
+    """Return evenly chosen columns where all pairs of them would be too many."""
+    most = int(_MOST_PAIRS**0.5)
+    count = samples.shape[1]
+    return samples if count <= most else samples[:, np.linspace(0, count - 1, most).astype(int)]
+
+
+def _interval(base: Ints, other: Ints) -> tuple[Ints, Ints]:
+    count = base.shape[1] * other.shape[1]
+    pairs = np.sort((other[:, :, None] - base[:, None, :]).reshape(len(base), count), axis=1)
+    cut, _ = rank_cut(base.shape[1], other.shape[1])
+    return pairs[:, cut], pairs[:, count - 1 - cut]

@@ -1,0 +1,58 @@
+"""Two critical paths side by side, aligned by what they go through."""
+
+from __future__ import annotations
+
+from difflib import SequenceMatcher
+
+import numpy as np
+import pandas as pd
+
+__all__ = ["path_legs", "paths_side_by_side"]
+
+_BLANKS = {"duration_ns": 0, "start_ns": -1, "rank": -1, "node_id": -1, "segments": 0}
+_MOST_LEGS = 1_000  # the time to align them grows with their square
+
+
+def path_legs(segments: pd.DataFrame) -> pd.DataFrame:
+    """Return the *segments* with those of one part that follow each other as one: ``part, start_ns, ...``."""
+    for by in ("part", "phase", "kind"):
+        names = segments[by]
+        leg = (names != names.shift()).cumsum()
+        if leg.iloc[-1:].le(_MOST_LEGS).all():
+            break
+    table: pd.DataFrame = segments.assign(part=names).groupby(leg, sort=False).agg(
+        part=("part", "first"), rank=("rank", "first"), node_id=("node_id", "first"),
+        start_ns=("start_ns", "min"), duration_ns=("duration_ns", "sum"), segments=("part", "size"),
+    ).reset_index(drop=True)  # fmt: skip
+    return table
+
+
+def paths_side_by_side(base: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per leg of either path, in order: ``part, base_ns, other_ns, delta_ns, change`` and more.
+
+    ``change`` is ``new`` or ``gone`` for a leg of one path only, whose time of the other is 0; so the sums of
+    both columns are the two steps.
+    """
+    matcher = SequenceMatcher(None, base["part"].tolist(), other["part"].tolist(), autojunk=False)
+    pairs: list[tuple[int, int]] = []
+    for tag, a0, a1, b0, b1 in matcher.get_opcodes():
+        if tag == "equal":
+            pairs += zip(range(a0, a1), range(b0, b1), strict=True)
+        else:
+            pairs += [(row, -1) for row in range(a0, a1)] + [(-1, row) for row in range(b0, b1)]
+    places = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    sides = {}
+    for which, (side, legs) in enumerate((("base", base), ("other", other))):
+        sides[side] = legs.reindex(places[:, which]).reset_index(drop=True)
+    missing = [places[:, 0] < 0, places[:, 1] < 0]
+    table = pd.DataFrame({"part": sides["base"]["part"].where(~missing[0], sides["other"]["part"])})
+    for name in ("base", "other"):
+        for column, blank in _BLANKS.items():
+            stem, unit = column.removesuffix("_ns"), "_ns" * column.endswith("_ns")
+            target = f"{name}_ns" if column == "duration_ns" else f"{stem}_{name}{unit}"
+            table[target] = sides[name][column].fillna(blank).astype(np.int64)
+    table["delta_ns"] = table["other_ns"] - table["base_ns"]
+    table["change"] = np.select(missing, ["new", "gone"], "")
+    lead = ["part", "base_ns", "other_ns", "delta_ns", "change"]
+    ordered: pd.DataFrame = table[[*lead, *(name for name in table.columns if name not in lead)]]
+    return ordered

@@ -1,0 +1,142 @@
+"""Read the steps of one side out of a study: captures, single steps of them, workloads, or runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from ....converter import convert
+from ....errors import StudyError, TraceError, UsageError, did_you_mean
+from ....support import count_text
+from ....tracer import TraceSet
+from ..._simulate import is_captured
+from ...backends import get_backend
+from ...study import Study, run_name
+from .._measured import measured_result
+from ._diff import Side
+from ._step import Step, read_step
+
+__all__ = ["read_side", "side_of", "side_parts"]
+
+ALL = "all"
+_MEASURED = "replay"
+Progress = Callable[[int, int], None]
+
+
+def read_side(text: str, progress: Progress | None = None) -> Side:
+    """Return the steps that *text* names: ``STUDY``, or ``STUDY@WHAT``.
+
+    WHAT is the name of a capture (each of its steps as measured), ``CAPTURE/STEP``, a workload, the first
+    letters of a run's id, several of these with commas between, or ``all`` captures. Without it, the newest
+    capture, else the newest run. *progress* is called with the number of steps read, and of all. Raises
+    `StudyError` for what is not there.
+    """
+    folder, what = _split(text)
+    return side_of(Study.open(folder), what, name=text, progress=progress)
+
+
+def _split(text: str) -> tuple[Path, str]:
+    """Return the folder and what is asked of it: a folder's own name may hold an @."""
+    folder, at, what = text.rpartition("@")
+    return (Path(folder), what) if at and not Path(text).exists() else (Path(text), "")
+
+
+def side_of(study: Study, what: str = "", *, name: str = "", progress: Progress | None = None) -> Side:
+    """Return the steps *what* of *study*, as :func:`read_side` does; the side is called *name*."""
+    chosen, notes = side_parts(study, what)
+    makers = [maker for part in chosen for maker in _makers(study, part)]
+    steps = []
+    for done, make in enumerate(makers):
+        steps.append(make())
+        if progress is not None:
+            progress(done + 1, len(makers))
+    kinds = {step.exact for step in steps}
+    if len(kinds) > 1:
+        notes.append("Some are simulated and some measured: their differences are the simulation's, too.")
+    return Side(name or study.path.name, tuple(steps), tuple(notes))
+
+
+def side_parts(study: Study, what: str = "") -> tuple[list[str], list[str]]:
+    """Return the parts of *study* that *what* names, and what to know about the choice."""
+    sets = study.trace_sets()
+    if what == ALL:
+        if not sets:
+            raise StudyError(f"The study {study.path} has no capture; make one with 'chakrascope trace'.")
+        return sets, []
+    if what:
+        parts = [part.strip() for part in what.split(",") if part.strip()]
+        return parts, []
+    if sets:
+        older = len(sets) - 1
+        notes = [f"{study.path}: the newest of {len(sets)} captures; '@all' takes all."] if older else []
+        return [sets[-1]], notes
+    if study.runs():
+        return [study.run_info().id], []
+    return study.workloads()[-1:], []
+
+
+def _makers(study: Study, part: str) -> Iterator[Callable[[], Step]]:
+    """Yield what makes each step that *part* of the study stands for."""
+    capture, slash, number = part.partition("/")
+    if capture in study.trace_sets():
+        folder = study.trace_dir(capture)
+        for step in _step_numbers(folder, number if slash else ""):
+            yield partial(_captured, folder, capture, step)
+    elif part in study.workloads():
+        yield partial(_measured, study, part)
+    else:
+        yield partial(_run, study, _run_id(study, part))
+
+
+def _run_id(study: Study, part: str) -> str:
+    ids = [info.id for info in study.runs()]
+    found = [run_id for run_id in ids if run_id.startswith(part)]
+    if len(found) == 1:
+        return found[0]
+    known = [*study.trace_sets(), *study.workloads(), *(run_id[:8] for run_id in ids)]
+    raise StudyError(
+        f"The study {study.path} has {len(found) or 'no'} capture, workload or run '{part}'"
+        f"{did_you_mean(part, known)}"
+    )
+
+
+def _step_numbers(folder: Path, number: str) -> list[int | Literal["median"]]:
+    """Return the steps of a capture that every rank has; where there is one alone, the one to convert."""
+    ranks = TraceSet.load(folder).ranks
+    common = set.intersection(*({step.index for step in entry.steps} for entry in ranks)) if ranks else set()
+    if number:
+        if not number.isdigit() or int(number) not in common:
+            known = ", ".join(map(str, sorted(common)))
+            raise UsageError(f"{folder} has no step '{number}'; it has {known or 'none of its own'}.")
+        return [int(number)]
+    return sorted(common) if len(common) > 1 else ["median"]
+
+
+def _captured(folder: Path, capture: str, step: int | Literal["median"]) -> Step:
+    workload = convert(folder, step=step)
+    result = measured_result(workload)
+    label = f"{capture}/{step}" if step != "median" else capture
+    start = str(folder.resolve())
+    return read_step(result, workload, name=label, start=start, exact=False)
+
+
+def _measured(study: Study, name: str) -> Step:
+    workload = study.workload(name)
+    if not is_captured(workload.metadata):
+        raise TraceError(
+            f"The workload '{name}' of {study.path} does not come from a measurement; simulate it with "
+            "'chakrascope run', and compare the runs."
+        )
+    start = str(workload.metadata.get("trace_set") or name)
+    return read_step(measured_result(workload), workload, name=name, start=start, exact=False)
+
+
+def _run(study: Study, run_id: str) -> Step:
+    info = study.run_info(run_id)
+    workload = study.run_workload(run_id)
+    measured = info.backend == _MEASURED or getattr(get_backend(info.backend), "measures", False)
+    name = f"{run_name(info)}, {count_text(info.num_ranks, 'rank')} ({run_id[:6]})"
+    start = run_id if info.backend != _MEASURED else str(workload.metadata.get("trace_set") or run_id)
+    return read_step(study.result(run_id), workload, name=name, start=start, exact=not measured)

@@ -1,0 +1,173 @@
+"""One step as it is held against others: what took how long, in small tables without node ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ....converter import NodeType, Workload
+from ....support import bytes_text, ranks_text
+from ..._result import Result
+from .._collective_overview import operation_name
+from .._critical_path import CriticalPath, critical_path
+from .._summary import rank_times
+
+__all__ = ["PARTS", "Step", "read_step"]
+
+PARTS = ("part", "kind", "operator", "module", "collective", "phase", "rank")
+"""What the step's difference can be explained by; ``part`` is the most telling name of each piece."""
+_NOTHING = "(none)"
+_TIMES = ["count", "time_ns", "on_path_ns"]
+_ON_HOST = ("launch", "comm_call")
+_NODE = ["rank", "node_id"]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One simulated or measured step. Times are ns.
+
+    *start* names the start of the job that it comes from: steps of one start are more alike than steps of
+    two. *exact* says that the same input gives the same times again, as a simulation does.
+
+    *figures* has totals by name. *operators* and *modules* have ``key, kind, count, time_ns, on_path_ns``,
+    where counts and times are means over the ranks; *collectives* have ``key, operation, size_bytes, group,
+    count, wait_ns, transfer_ns, on_path_ns``. *segments* are the critical path, with a column for each of
+    :data:`PARTS`.
+    """
+
+    name: str
+    start: str
+    exact: bool
+    makespan_ns: int
+    figures: Mapping[str, int]
+    operators: pd.DataFrame
+    modules: pd.DataFrame
+    collectives: pd.DataFrame
+    segments: pd.DataFrame
+
+
+def read_step(result: Result, workload: Workload, *, name: str, start: str, exact: bool) -> Step:
+    """Return what *result*, whose programs are *workload*'s, took, as a step called *name*."""
+    nodes = result.nodes.merge(_facts(workload), on=_NODE, how="left", validate="1:1")
+    path = critical_path(result, workload)
+    calls = _calls(result)
+    segments = _segments(path, calls)
+    nodes["time_ns"] = (nodes["end_ns"] - nodes["start_ns"]).astype(np.int64)
+    on_path = segments.groupby(_NODE)["duration_ns"].sum().rename("on_path_ns").reset_index()
+    nodes = nodes.merge(on_path, on=_NODE, how="left").fillna({"on_path_ns": 0})
+    ranks = max(1, len(result.ranks))
+    return Step(
+        name=name,
+        start=start,
+        exact=exact,
+        makespan_ns=int(result.makespan_ns),
+        figures=_figures(result, workload, nodes, calls),
+        operators=_by(
+            nodes.assign(key=nodes["operator"].where(nodes["operator"] != "", nodes["name"])), ranks
+        ),
+        modules=_by(nodes.assign(key=nodes["module"].where(nodes["module"] != "", _NOTHING)), ranks),
+        collectives=_collectives(calls, on_path, ranks),
+        segments=segments,
+    )
+
+
+def _facts(workload: Workload) -> pd.DataFrame:
+    columns = [*_NODE, "name", "type", "kind", "operator", "module", "comm_size_bytes", "tensor_size_bytes"]
+    table: pd.DataFrame = workload.node_table()[columns]
+    return table
+
+
+def _calls(result: Result) -> pd.DataFrame:
+    """Return every call of a collective with its ``key``, which means the same in another capture.
+
+    A group's number does not: it is named by its members. ``wait_ns`` is until the last of them came.
+    """
+    calls = result.collectives
+    members = calls.groupby("collective")["rank"].agg(tuple)
+    last = calls.groupby("collective")["start_ns"].transform("max")
+    every = len(result.ranks)
+    names = {
+        ranks: "all ranks" if len(ranks) == every else f"ranks {ranks_text(ranks)}" for ranks in set(members)
+    }
+    table = calls.assign(
+        operation=calls["comm_type"].map(operation_name).astype(object),
+        group=calls["collective"].map(members.map(names)).astype(object),
+        size_bytes=calls["size_bytes"].clip(lower=0),
+        wait_ns=np.minimum(last, calls["end_ns"]) - calls["start_ns"],
+    )
+    table["transfer_ns"] = table["end_ns"] - table["start_ns"] - table["wait_ns"]
+    sizes = table["size_bytes"].map(bytes_text).astype(object)
+    keyed: pd.DataFrame = table.assign(key=table["operation"] + " of " + sizes + ", " + table["group"])
+    return keyed
+
+
+def _segments(path: CriticalPath, calls: pd.DataFrame) -> pd.DataFrame:
+    """Return the segments of *path* with what each belongs to, in names that hold in any capture."""
+    segments = path.segments.merge(calls[[*_NODE, "key"]], on=_NODE, how="left")
+    named = segments["key"].where(segments["key"].notna(), segments["collective"])
+    segments["collective"] = named
+    for by in ("operator", "module", "collective", "phase"):
+        segments[by] = segments[by].where(segments[by] != "", _NOTHING)
+    inside = segments["module"].where(segments["module"] != _NOTHING, segments["operator"])
+    on_host = segments["kind"].isin(_ON_HOST)
+    inside = inside.where(~on_host, segments["module"].where(segments["module"] != _NOTHING, "no module"))
+    of = segments["collective"].where(segments["collective"] != _NOTHING, inside)
+    idle = segments["kind"] == "idle"
+    segments["part"] = segments["kind"].where(idle, segments["kind"] + ": " + of)
+    segments["rank"] = segments["rank"].astype(np.int64)
+    kept: pd.DataFrame = segments[["segment", "node_id", "name", "start_ns", "end_ns", "duration_ns", *PARTS]]
+    return kept
+
+
+def _by(nodes: pd.DataFrame, ranks: int) -> pd.DataFrame:
+    """Return a row per key and kind of *nodes*, means over the *ranks*."""
+    kinds = nodes["kind"].where(nodes["type"] < int(NodeType.COMM_SEND), "communication")
+    table = nodes.assign(kind=kinds).groupby(["key", "kind"], as_index=False).agg(
+        count=("time_ns", "size"), time_ns=("time_ns", "sum"), on_path_ns=("on_path_ns", "sum")
+    )  # fmt: skip
+    table[["count", "time_ns"]] = (table[["count", "time_ns"]] / ranks).round()
+    typed: pd.DataFrame = table.astype(dict.fromkeys(_TIMES, np.int64))
+    return typed
+
+
+def _collectives(calls: pd.DataFrame, on_path: pd.DataFrame, ranks: int) -> pd.DataFrame:
+    """Return a row per operation, size and group: times are means over the calls' ranks, summed up."""
+    keys = ["key", "operation", "size_bytes", "group"]
+    table = calls.merge(on_path, on=_NODE, how="left").fillna({"on_path_ns": 0})
+    grouped = table.groupby(keys, as_index=False).agg(
+        count=("collective", "nunique"),
+        members=("rank", "nunique"),
+        wait_ns=("wait_ns", "sum"),
+        transfer_ns=("transfer_ns", "sum"),
+        on_path_ns=("on_path_ns", "sum"),
+    )
+    for column in ("wait_ns", "transfer_ns"):
+        grouped[column] = (grouped[column] / grouped["members"].clip(lower=1)).round().astype(np.int64)
+    typed: pd.DataFrame = grouped.drop(columns="members").astype({"on_path_ns": np.int64, "count": np.int64})
+    return typed
+
+
+def _figures(result: Result, workload: Workload, nodes: pd.DataFrame, calls: pd.DataFrame) -> dict[str, int]:
+    """Return the totals of a step; times are means over the ranks, but for the step itself."""
+    times, ranks = rank_times(result), max(1, len(result.ranks))
+    found = {
+        "step": int(result.makespan_ns),
+        "compute": round(times["compute_ns"].mean()),
+        "communication": round(result.ranks["comm_ns"].mean()),
+        "exposed": round(times["exposed_comm_ns"].mean()),
+        "overlap": round(times["overlap_ns"].mean()),
+        "idle": round(times["idle_ns"].mean()),
+        "wait": round(int(calls["wait_ns"].sum()) / ranks),
+        "transfer": round(int(calls["transfer_ns"].sum()) / ranks),
+        "bytes": round(int(calls["size_bytes"].sum()) / ranks),
+        "collectives": int(calls["collective"].nunique()),
+        "nodes": len(nodes),
+    }
+    memory: Any = workload.metadata.get("memory_bytes")
+    if isinstance(memory, Mapping) and memory:
+        found["memory"] = max(int(most) for most in memory.values())
+    return found

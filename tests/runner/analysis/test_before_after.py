@@ -1,0 +1,225 @@
+"""Two sides of steps: the difference told to the nanosecond, its noise, and limits on it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from studies import make_study
+
+from chakrascope.converter import CollectiveType, Graph, NodeType, Workload
+from chakrascope.errors import StudyError, UsageError
+from chakrascope.runner import measured_result
+from chakrascope.runner.analysis import (
+    PARTS,
+    Side,
+    diff_steps,
+    judge,
+    parse_limit,
+    read_side,
+    read_step,
+    side_of,
+)
+from chakrascope.runner.analysis.before_after._noise import Layout, differences, rank_cut
+
+MODULES = ("", "layers.0", "layers.1", "head")
+
+
+def step_of(ranks, *, name="step", start="start", exact=False):
+    """Make a measured step; *ranks* hold pairs of a module, or "all_reduce", and its ns."""
+    graphs = []
+    for rank, pieces in enumerate(ranks):
+        rows, now = [], 0
+        for node, (module, duration) in enumerate(pieces):
+            row = {
+                "node_id": node,
+                "name": f"aten::op{len(module)}",
+                "type": NodeType.COMP,
+                "kind": "compute",
+            }
+            row |= {"module": module, "operator": f"aten::op{len(module)}", "phase": "forward"}
+            if module == "all_reduce":
+                row |= {"type": NodeType.COMM_COLL, "kind": "communication", "module": "", "stream": 1}
+                row |= {"comm_type": CollectiveType.ALL_REDUCE, "comm_size_bytes": 1 << 20}
+            rows.append(row | {"duration_ns": duration, "measured_start_ns": now, "step": 0})
+            now += duration
+        edges = [(node, node + 1, 1) for node in range(len(rows) - 1)]
+        graphs.append(Graph.build(rank, rows, edges))
+    told = {"captured": True, "measured_step_ns": {str(rank): 1 for rank in range(len(graphs))}}
+    workload = Workload(tuple(graphs), np.arange(len(graphs), dtype=np.int32), metadata=told)
+    return read_step(measured_result(workload), workload, name=name, start=start, exact=exact)
+
+
+def side(*steps, name="side"):
+    return Side(name, tuple(steps))
+
+
+def plain(layer, *, start="start", exact=False):
+    """Make a step of two ranks whose module layers.1 takes *layer* ns."""
+    pieces = [("layers.0", 1_000), ("layers.1", layer), ("all_reduce", 500), ("head", 200)]
+    return step_of([pieces, pieces], start=start, exact=exact)
+
+
+pieces = st.lists(st.tuples(st.sampled_from(MODULES), st.integers(0, 10**6)), min_size=1, max_size=6)
+programs = st.tuples(pieces, pieces, pieces, pieces)
+
+
+@settings(max_examples=12)
+@given(first=programs, second=programs, meets=st.booleans())
+def test_every_waterfall_sums_to_the_difference_exactly(first, second, meets):
+    tail = [("all_reduce", 700), ("head", 3)] if meets else []
+    base, other = ([p + tail for p in ranks[:2]] for ranks in (first, second))
+    found = diff_steps(side(step_of(base), step_of(first[2:])), side(step_of(other)))
+    assert found.delta_ns == found.other.median.makespan_ns - found.base.median.makespan_ns
+    for by in PARTS:
+        rows = found.waterfall(by)
+        assert rows["delta_ns"].sum() == found.delta_ns
+        assert rows["base_ns"].sum() == found.base.median.makespan_ns
+        assert rows["other_ns"].sum() == found.other.median.makespan_ns
+        if len(rows):
+            assert rows["from_ns"].iloc[0] == found.base.median.makespan_ns
+            assert rows["to_ns"].iloc[-1] == found.other.median.makespan_ns
+    assert found.paths["delta_ns"].sum() == found.delta_ns
+    assert found.paths["base_ns"].sum() == found.base.median.makespan_ns
+
+
+def test_what_is_new_gone_and_longer_is_named():
+    base = step_of([[("layers.0", 1_000), ("head", 400), ("all_reduce", 500)]] * 2, exact=True)
+    other = step_of([[("layers.0", 1_000), ("layers.1", 250), ("all_reduce", 900)]] * 2, exact=True)
+    found = diff_steps(side(base), side(other))
+    modules = found.modules.set_index("key")
+    assert modules.loc["layers.1", ["change", "delta_ns", "verdict"]].tolist() == ["new", 250, "more"]
+    assert modules.loc["head", ["change", "delta_ns", "verdict"]].tolist() == ["gone", -400, "less"]
+    assert modules.loc["layers.0", ["change", "verdict"]].tolist() == ["", "same"]
+    rows = found.waterfall().set_index("key")["delta_ns"].to_dict()
+    assert rows["communication: all_reduce of 1.00 MiB, all ranks"] == 400
+    assert rows["compute: layers.1"] == 250
+    figures = found.figures.set_index("quantity")
+    assert figures.loc["step", ["base", "other", "delta"]].tolist() == [1_900, 2_150, 250]
+    assert figures.loc["bytes", "verdict"] == "same"
+    collective = found.collectives.iloc[0]
+    assert (collective["size_bytes"], collective["group"]) == (1 << 20, "all ranks")
+    assert (collective["transfer_base_ns"], collective["transfer_other_ns"]) == (500, 900)
+
+
+def test_waiting_for_the_last_rank_is_not_transfer():
+    late = [[("layers.0", 100), ("all_reduce", 500)], [("layers.0", 400), ("all_reduce", 200)]]
+    even = [[("layers.0", 400), ("all_reduce", 200)]] * 2
+    row = diff_steps(side(step_of(even)), side(step_of(late))).collectives.iloc[0]
+    assert (row["wait_base_ns"], row["wait_other_ns"]) == (0, 150)
+    assert (row["transfer_base_ns"], row["transfer_other_ns"]) == (200, 200)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cut", "confidence"),
+    [
+        ((3, 3), 0, 0.9),
+        ((4, 4), 0, 1 - 2 / 70),
+        ((5, 5), 2, 1 - 2 * 4 / 252),
+        ((1, 1), 0, 0.0),
+        ((10, 10), 23, 0.956743),
+    ],
+)
+def test_the_rank_interval_is_as_published(sizes, cut, confidence):
+    """Critical values of Mann and Whitney's U: 0, 2 and 23 for 4, 5 and 10 samples each, two-sided, 5 %."""
+    assert rank_cut(*sizes) == (cut, pytest.approx(confidence, abs=1e-6))
+
+
+@pytest.mark.parametrize("count", [4, 6, 10])
+def test_no_change_is_told_from_noise_as_seldom_as_promised(count):
+    """Starts differ by a third, steps of one by a tenth; of 4,000 comparisons without a change few alarm."""
+    draw = np.random.default_rng(count)
+    starts = draw.lognormal(0, 0.3, (4_000, 2 * count, 1))
+    steps = (1e7 * starts * draw.lognormal(0, 0.1, (4_000, 2 * count, 5))).astype(np.int64)
+    base, other = (steps[:, half].reshape(4_000, -1) for half in (slice(count), slice(count, None)))
+    places = tuple(tuple(range(5 * start, 5 * start + 5)) for start in range(count))
+    layout = Layout(places, places)
+    assert layout.by_starts
+    assert layout.decides
+    found = differences(base, other, layout)
+    wrong = np.mean((found.low > 0) | (found.high < 0))
+    assert wrong <= 0.05 + 0.01
+    # Held step against step, as if starts were alike, the same steps would alarm again and again.
+    alike = Layout((tuple(range(5 * count)),), (tuple(range(5 * count)),), between_starts=0.0)
+    found = differences(base, other, alike)
+    assert np.mean((found.low > 0) | (found.high < 0)) > 0.2
+
+
+def test_a_change_beyond_the_noise_is_found():
+    base = side(*(plain(1_000 + 7 * i, start=f"a{i}") for i in range(4)))
+    other = side(*(plain(1_500 + 9 * i, start=f"b{i}") for i in range(4)))
+    found = diff_steps(base, other)
+    assert found.modules.set_index("key").loc["layers.1", "verdict"] == "more"
+    assert found.modules.set_index("key").loc["head", "verdict"] == "same"
+    assert [one.outcome for one in judge(found, [parse_limit("step > +3%"), parse_limit("step > +60%")])] == [
+        "failed",
+        "kept",
+    ]
+
+
+def test_one_start_decides_nothing_until_one_says_what_starts_differ_by():
+    sides = [side(*(plain(layer + i) for i in range(5))) for layer in (1_000, 1_300)]
+    limit = [parse_limit("step > +3%")]
+    unknown = diff_steps(*sides)
+    assert set(unknown.waterfall()["verdict"]) <= {"undecided", "same"}
+    assert "--between-starts" in unknown.noise
+    assert judge(unknown, limit)[0].outcome == "undecided"
+    assert judge(diff_steps(*sides, between_starts=0.05), limit)[0].outcome == "failed"
+    assert judge(diff_steps(*sides, between_starts=0.5), limit)[0].outcome == "within noise"
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        ("step > +3%", "failed"),
+        ("step >= +250ns", "failed"),
+        ("step > +250ns", "kept"),
+        ("step > 2.1us", "failed"),
+        ("step > 1ms", "kept"),
+        ("step < -1%", "kept"),
+        ("bytes > +0", "kept"),
+        ("nodes > +0", "kept"),
+        ("module:layers.1 > +10%", "failed"),
+        ("operator:aten::op8 > +100ns", "failed"),
+        ("collective:all_reduce of 1.00 MiB, all ranks > +1%", "kept"),
+        ("kind:compute > +10%", "failed"),
+    ],
+)
+def test_limits(text, outcome):
+    found = diff_steps(side(plain(250, exact=True)), side(plain(500, exact=True)))
+    assert judge(found, [parse_limit(text)])[0].outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("step", "no limit"),
+        ("step > 3%", "+3%"),
+        ("step > +3 miles", "cannot be read"),
+        ("bytes > +3ms", "cannot be read"),
+        ("steps > +3%", "did you mean 'step'"),
+        ("memory > +1GiB", "no capture records it"),
+        ("module:layers.7 > +1%", "layers.1"),
+    ],
+)
+def test_limits_that_cannot_be_say_so(text, hint):
+    found = diff_steps(side(plain(250, exact=True)), side(plain(500, exact=True)))
+    with pytest.raises(UsageError) as error:
+        judge(found, [parse_limit(text)])
+    assert hint in error.value.message
+
+
+def test_sides_are_read_from_studies(tmp_path):
+    made = make_study(tmp_path / "study")
+    name = str(made.study.path)
+    newest = read_side(name)
+    assert [step.exact for step in newest.steps] == [True]
+    assert newest.median.makespan_ns == made.study.run_info(made.run_b).makespan_ns
+    measured = read_side(f"{name}@{made.run_a[:8]}")
+    assert not measured.steps[0].exact
+    assert len(side_of(made.study, f"{made.run_a},{made.run_b}").steps) == 2
+    for what, hint in (("capture-1", "hand-made"), ("all", "chakrascope trace")):
+        with pytest.raises(StudyError) as error:
+            read_side(f"{name}@{what}")
+        assert hint in error.value.message
