@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .analysis import CriticalPath as CriticalPath
     from .analysis import Divergence as Divergence
     from .analysis import RunAnalysis as RunAnalysis
+    from .analysis import Side as Side
     from .analysis import StepDiff as StepDiff
     from .analysis import Summary as Summary
     from .analysis import advice as advice
@@ -90,6 +91,7 @@ __all__ = [
     "Result",
     "RunAnalysis",
     "RunInfo",
+    "Side",
     "StepDiff",
     "Study",
     "StudyInfo",

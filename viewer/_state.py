@@ -23,10 +23,13 @@ __all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView", "Surroundings"]
 # Settings of single pages that an address may hold: the run compared against, the breakdown, what might
 # change and how many times as fast, the graph's edges, folding and hops, the filter of the runs, what is
 # imported, what a sweep goes over and what it is to find, what is set against the time, the form of a new
-# run, the sweep; of the timeline, whether the measured lanes are shown, and the window in ns.
+# run, the sweep, the sides of a difference and what starts of a job differ by; of the timeline, whether the
+# measured lanes are shown, and the window in ns.
 OPTIONS = (
+    "after",
     "against",
     "aim",
+    "before",
     "by",
     "change",
     "edges",
@@ -38,6 +41,7 @@ OPTIONS = (
     "over",
     "pareto",
     "setup",
+    "starts",
     "sweep",
     "t0",
     "t1",

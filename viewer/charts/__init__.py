@@ -13,6 +13,8 @@ from ._comparison import difference_histogram as difference_histogram
 from ._comparison import difference_scatter as difference_scatter
 from ._comparison import paths_bars as paths_bars
 from ._comparison import runs_bar as runs_bar
+from ._diff import steps_strip as steps_strip
+from ._diff import waterfall_bars as waterfall_bars
 from ._network import link_map as link_map
 from ._network import loads_bar as loads_bar
 from ._network import use_map as use_map
@@ -36,6 +38,8 @@ __all__ = [
     "paths_bars",
     "ranks_bar",
     "runs_bar",
+    "steps_strip",
     "topology_sketch",
     "use_map",
+    "waterfall_bars",
 ]

@@ -10,6 +10,7 @@ from typing import Any
 from . import _compare as compare
 from . import _configure as configure
 from . import _critical_path as critical_path
+from . import _diff as diff
 from . import _graph as graph
 from . import _imports as imports
 from . import _jobs as jobs
@@ -48,6 +49,7 @@ PAGES: tuple[Any, ...] = (
     graph,
     network,
     compare,
+    diff,
     sweep,
     runs,
     configure,

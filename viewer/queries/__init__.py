@@ -35,6 +35,8 @@ from ._network import LinkMap as LinkMap
 from ._network import link_map as link_map
 from ._path import paths_strip as paths_strip
 from ._path import strip as strip
+from ._sides import DIFF_TABLES as DIFF_TABLES
+from ._sides import Sides as Sides
 from ._sweep_aim import LEAST as LEAST
 from ._sweep_aim import Aim as Aim
 from ._sweep_aim import aim_goal as aim_goal
@@ -54,6 +56,7 @@ from ._sweeps import figure_text as figure_text
 from ._sweeps import setting_title as setting_title
 
 __all__ = [
+    "DIFF_TABLES",
     "DIMENSION_FIELDS",
     "KEPT",
     "LEAST",
@@ -71,6 +74,7 @@ __all__ = [
     "NumberField",
     "Plan",
     "Setup",
+    "Sides",
     "aim_goal",
     "axis_names",
     "axis_reading",

@@ -212,7 +212,7 @@ class StepDiff:
         return f"{lead}: {change}{said}.{self._largest()}"
 
     def _largest(self) -> str:
-        """Return the largest piece that is beyond the noise; if none is, the largest of the step's own sign."""
+        """Return the largest piece beyond the noise; if none is, the largest of the step's own sign."""
         rows = self.waterfall()
         sure = rows[rows["verdict"].isin(["more", "less"])]
         alike = rows[np.sign(rows["delta_ns"]) == np.sign(self.delta_ns)]

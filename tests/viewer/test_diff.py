@@ -1,0 +1,48 @@
+"""The page Diff in a real browser: what is chosen is in the address, and nothing leaves this machine."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from .conftest import watched
+
+pytestmark = pytest.mark.browser
+
+
+def test_two_runs_are_explained_to_the_nanosecond(visit, made):
+    page = visit("/diff", "")
+    page.wait_for_selector("#diff-go")
+    assert page.locator("#diff-headline").count() == 0, "nothing is read before one asks"
+    page.locator("#diff-go").click()
+    page.wait_for_selector("#diff-headline:has-text('The step takes')")
+    page.wait_for_url("**after=%40**before=%40**")
+    page.wait_for_selector("#diff-operators-table .ag-row", state="attached")
+    with page.expect_download() as caught:
+        page.locator(".exports a[href*='diff-waterfall']").first.click()
+    rows = list(csv.DictReader(io.StringIO(caught.value.path().read_text())))
+    steps = [made.study.run_info(run).makespan_ns for run in (made.run_a, made.run_b)]
+    assert sum(int(row["delta_ns"]) for row in rows) == steps[1] - steps[0]
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_is_quiet_in_both_schemes_and_follows_its_address(browser, served, made, scheme):
+    context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 720})
+    page = watched(context)
+    page.goto(f"{served}/diff?before=%40{made.run_b}&after=%40{made.run_b}&by=module")
+    page.wait_for_selector("#diff-headline:has-text('no difference')")
+    assert page.get_by_label("Told by").input_value() == "module"
+    wide = page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert wide, "the page is wider than the window"
+    assert page.complaints == []
+    assert page.foreign == []
+    context.close()
+
+
+def test_a_side_that_is_not_there_is_told(visit):
+    page = visit("/diff", "?before=%40nonsense&after=elsewhere%40all")
+    page.wait_for_selector("#diff-error:has-text('nonsense')")
+    assert page.complaints == []

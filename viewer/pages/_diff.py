@@ -1,0 +1,241 @@
+"""Diff: what changed between two captures, steps or runs, piece by piece, and whether beyond the noise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, dcc, html, no_update
+from flask import Response, abort, request
+
+from ...errors import ChakrascopeError
+from ...runner import StepDiff
+from ...runner.analysis import PARTS
+from ...support import parse_number
+from .._routes import table_file
+from .._state import Selection, StudyView
+from ..charts import graph, steps_strip, waterfall_bars
+from ..queries import DIFF_TABLES, Sides
+from ._parts import card, column, empty, export_links, kind_column, table_card, text_column
+
+__all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
+
+PATH, TITLE, NEEDS_RUN = "/diff", "Diff", False
+_BY = {
+    "part": "what it is",
+    "kind": "kind of work",
+    "operator": "operator",
+    "module": "module",
+    "collective": "collective",
+    "phase": "phase",
+    "rank": "rank",
+}
+_TOLD = [
+    {"field": "verdict", "headerName": "Verdict", "minWidth": 116, "maxWidth": 130},
+    {"field": "change", "headerName": "New, gone", "minWidth": 84, "maxWidth": 96},
+]
+_TIMES = [
+    column("base_ns", "Before (ms)", "ms"),
+    column("other_ns", "After (ms)", "ms"),
+    column("delta_ns", "Difference (ms)", "±ms", minWidth=104),
+    column("relative", "Relative", "±%", minWidth=96),
+    *_TOLD,
+]
+_PIECES = [
+    text_column("key", "Name", flex=4, minWidth=200),
+    kind_column(),
+    column("count_base", "Count, before", "count"),
+    column("count_other", "after", "count"),
+    *_TIMES,
+    column("on_path_base_ns", "On path, before (ms)", "ms", minWidth=100),
+    column("on_path_other_ns", "after (ms)", "ms"),
+]
+_COLLECTIVES = [
+    text_column("operation", "Operation", minWidth=130),
+    column("size_bytes", "Size", "bytes"),
+    text_column("group", "Group", minWidth=100),
+    *_TIMES,
+    column("wait_base_ns", "Wait, before (ms)", "ms", minWidth=100),
+    column("wait_other_ns", "after (ms)", "ms"),
+    column("transfer_base_ns", "Transfer, before (ms)", "ms", minWidth=100),
+    column("transfer_other_ns", "after (ms)", "ms"),
+]
+_FIGURES = [
+    text_column("quantity", "Figure", minWidth=130),
+    column("base_ns", "Before (ms)", "ms"),
+    column("other_ns", "After (ms)", "ms"),
+    column("delta_ns", "Difference (ms)", "±ms", minWidth=104),
+    column("relative", "Relative", "±%", minWidth=96),
+    column("low_ns", "But for noise: from (ms)", "±ms", minWidth=110),
+    column("high_ns", "to (ms)", "±ms"),
+    *_TOLD[:1],
+]
+_PATHS = [
+    text_column("part", "Piece of the path", flex=4, minWidth=220),
+    column("base_ns", "Before (ms)", "ms"),
+    column("other_ns", "After (ms)", "ms"),
+    column("delta_ns", "Difference (ms)", "±ms", minWidth=104),
+    _TOLD[1],
+    column("start_base_ns", "From, before (ms)", "ms", minWidth=100),
+    column("start_other_ns", "after (ms)", "ms"),
+    column("rank_base", "Rank, before", maxWidth=96),
+    column("rank_other", "after", maxWidth=80),
+]
+_WATERFALL_NOTE = (
+    "The critical path of one median step against the other's; the pieces add up to the difference exactly. "
+    "Red: more, green: less, grey: may be noise. The axis does not begin at 0."
+)
+_NOTHING = "This study has nothing to compare yet: capture a job twice (chakrascope trace), or make two runs."
+_CHOOSE = "Choose two sides and press Compare. Captures are read step by step, which takes a while."
+_STARTS_NOTE = "needed where a side has fewer than four captures"
+
+
+def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
+    """Return the page: what is compared is chosen there and kept in the address."""
+    sides = Sides(view)
+    options = sides.options()
+    known = {item["value"] for group in options for item in group["items"]}
+    proposed = sides.defaults()
+    names = ("before", "after")
+    chosen = [selection.option(name, default) for name, default in zip(names, proposed, strict=True)]
+    if not known:
+        return dmc.Stack([dmc.Title(TITLE, order=2), empty(_NOTHING)])
+    picks = [
+        dmc.Select(
+            id=f"diff-{name}", label=name.capitalize(), data=options, searchable=True, maxDropdownHeight=420,
+            value=value if value in known else None, style={"flex": 1}, placeholder="a capture or a run",
+        )
+        for name, value in zip(names, chosen, strict=True)
+    ]  # fmt: skip
+    by = dmc.Select(
+        id="diff-by",
+        label="Told by",
+        data=[{"value": part, "label": _BY[part]} for part in PARTS],
+        value=selection.option("by") if selection.option("by") in PARTS else "part",
+        allowDeselect=False,
+        w=150,
+    )
+    starts = dmc.TextInput(
+        id="diff-starts", label="Starts differ by (%)", value=selection.option("starts"), w=170,
+        placeholder="unknown", **{"aria-description": _STARTS_NOTE},
+    )  # fmt: skip
+    go = dmc.Button("Compare", id="diff-go")
+    return dmc.Stack(
+        [
+            dmc.Title(TITLE, order=2),
+            dmc.Group([*picks, by, starts, go], align="end", wrap="nowrap"),
+            dcc.Store(id="diff-shown"),
+            html.Div(id="diff-result", **{"aria-live": "polite"}),
+        ],
+        gap="md",
+    )
+
+
+def _share(text: str) -> float | None:
+    """Return the share that *text* gives in per cent, or None; what is no number is none either."""
+    try:
+        return float(parse_number(text.strip().removesuffix("%")) / 100) if text.strip() else None
+    except ValueError:
+        return None
+
+
+def _result(sides: Sides, asked: dict[str, str], scheme: str) -> Any:
+    found = sides.diff(asked["before"], asked["after"], _share(asked["starts"]))
+    waterfall = sides.table(found, "waterfall", asked["by"])
+    notes = [*found.base.notes, *found.other.notes]
+    return dmc.Stack(
+        [
+            card(
+                "What changed",
+                dmc.Text(found.headline, id="diff-headline", fw=600),
+                dmc.Text(found.noise, size="sm", c="dimmed"),
+                *(dmc.Text(note, size="sm", c="dimmed") for note in notes),
+                graph(steps_strip(found.base, found.other, scheme), id="diff-steps"),
+            ),
+            card(
+                "The difference, piece by piece",
+                graph(waterfall_bars(waterfall, scheme), id="diff-waterfall"),
+                note=_WATERFALL_NOTE,
+                exports=export_links("diff-waterfall", **asked),
+            ),
+            *_tables(sides, found, asked, scheme),
+        ],
+        gap="md",
+    )
+
+
+def _tables(sides: Sides, found: StepDiff, asked: dict[str, str], scheme: str) -> list[Any]:
+    figures = found.figures[found.figures["unit"] == "ns"]
+    figures = figures.rename(
+        columns={name: f"{name}_ns" for name in ("base", "other", "delta", "low", "high")}
+    )
+    means = "Means over the ranks of one step; the median over the steps."
+    return [
+        table_card("Figures", "diff-figures", figures, _FIGURES, scheme, query=asked, note=means, most=320),
+        table_card("Operators", "diff-operators", found.operators, _PIECES, scheme, query=asked, note=means),
+        table_card("Modules", "diff-modules", found.modules, _PIECES, scheme, query=asked, note=means),
+        table_card("Collectives", "diff-collectives", found.collectives, _COLLECTIVES, scheme, query=asked,
+                   note="Wait: until the last rank came; transfer: after that."),
+        table_card("Critical paths side by side", "diff-paths", found.paths, _PATHS, scheme, query=asked,
+                   note="In order, aligned by what they go through."),
+    ]  # fmt: skip
+
+
+def _asked(selection: Selection) -> dict[str, str]:
+    """Return what the address asks for; nothing is compared before it says so."""
+    by = selection.option("by")
+    return {
+        "before": selection.option("before"),
+        "after": selection.option("after"),
+        "by": by if by in PARTS else "part",
+        "starts": selection.option("starts"),
+    }
+
+
+def register(app: Dash, view: StudyView) -> None:
+    """Wire the choice, and the exports of what is compared."""
+    sides = Sides(view)
+
+    @app.callback(
+        Output("url", "search", allow_duplicate=True),
+        Input("diff-go", "n_clicks"),
+        Input("diff-by", "value"),
+        *(State(f"diff-{name}", "value") for name in ("before", "after", "starts")),
+        State("url", "search"),
+        prevent_initial_call=True,
+    )
+    def ask(clicks: int | None, by: Any, *states: Any) -> Any:
+        *typed, search = states
+        selection = Selection.parse(search)
+        if not clicks and not selection.option("before"):
+            return no_update
+        for name, value in zip(("before", "after", "starts", "by"), (*typed, by), strict=True):
+            selection = selection.with_option(name, str(value or ""))
+        return no_update if selection.search == (search or "") else selection.search
+
+    @app.callback(
+        Output("diff-result", "children"), Output("diff-shown", "data"), Input("url", "search"),
+        State("diff-shown", "data"), State("dark", "checked"),
+        running=[(Output("diff-go", "loading"), True, False)],
+    )  # fmt: skip
+    def show(search: str | None, shown: Any, dark: bool) -> tuple[Any, Any]:
+        asked = _asked(Selection.parse(search))
+        if asked == shown:
+            return no_update, no_update
+        if not asked["before"] or not asked["after"]:
+            return empty(_CHOOSE), asked
+        try:
+            return _result(sides, asked, "dark" if dark else "light"), asked
+        except ChakrascopeError as error:
+            return dmc.Alert(error.message, color="red", variant="light", id="diff-error"), asked
+
+    @app.server.get("/export/diff-<part>.<extension>")
+    def export_diff(part: str, extension: str) -> Response:
+        if part not in DIFF_TABLES:
+            abort(404)
+        asked = _asked(Selection.parse(request.query_string.decode()))
+        try:
+            found = sides.diff(asked["before"], asked["after"], _share(asked["starts"]))
+        except ChakrascopeError:
+            abort(404)
+        return table_file(sides.table(found, part, asked["by"]), f"diff-{part}", extension)
