@@ -86,7 +86,7 @@ def timeline_command(
     chosen = lanes.table.index[lanes.table["rank"].between(first, last)]
     if chosen.empty:
         raise UsageError(f"There are no ranks {first}-{last}: the run has 0 to {run.info.num_ranks - 1}.")
-    inside = lanes.area(*window, (int(chosen[0]), int(chosen[-1]) + 1))
+    inside = lanes.area(*window, chosen.tolist())
     table = area_table(run.nodes, inside)
     if output_format != "table":
         print_frame(table, output_format)

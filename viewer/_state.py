@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
+import numpy as np
+import numpy.typing as npt
+
 from ..converter import Workload
 from ..errors import ChakrascopeError, StudyError
 from ..runner import Result, RunInfo, Study, Workspace
-from ..runner.analysis import ComputedOnce, RunAnalysis
+from ..runner.analysis import ComputedOnce, RunAnalysis, named_nodes
 from .timeline import SliceIndex
 
 __all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView", "Surroundings"]
@@ -24,22 +27,33 @@ __all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView", "Surroundings"]
 # change and how many times as fast, the graph's edges, folding and hops, the filter of the runs, what is
 # imported, what a sweep goes over and what it is to find, what is set against the time, the form of a new
 # run, the sweep, the sides of a difference and what starts of a job differ by; of the timeline, whether the
-# measured lanes are shown, and the window in ns.
+# measured lanes are shown, the window in ns, the rows, their colours, the order of the ranks, which of them are
+# shown, pinned and hidden, whether equal ones are folded, what is searched for, and what is beside it.
 OPTIONS = (
     "after",
     "against",
     "aim",
     "before",
+    "align",
+    "beside",
     "by",
     "change",
+    "colour",
     "edges",
     "find",
     "fold",
+    "hidden",
     "hops",
     "item",
     "measured",
+    "order",
     "over",
     "pareto",
+    "pinned",
+    "ranks",
+    "rows",
+    "same",
+    "seek",
     "setup",
     "starts",
     "sweep",
@@ -49,8 +63,10 @@ OPTIONS = (
 )
 _OPTION_LENGTH = 200
 _LONG_OPTIONS = {"aim": 1_200, "over": 2_000, "setup": 6_000}
-_OPEN_RUNS = 4
+_OPEN_RUNS, _KEPT_TEXTS = 4, 8
 _NOBODY_COMES_S, _FETCHED_S = 30.0, 3.0
+
+Sought = tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -114,6 +130,7 @@ class OpenRun(RunAnalysis):
     def __init__(self, view: StudyView, info: RunInfo, result: Result, workload: Workload) -> None:
         super().__init__(view.study, info, result, workload)
         self.view = view
+        self._sought: OrderedDict[str, Sought] = OrderedDict()
 
     @ComputedOnce
     def slices(self) -> SliceIndex:
@@ -124,6 +141,38 @@ class OpenRun(RunAnalysis):
     def measured_slices(self) -> SliceIndex:
         """Return the timeline's index of :attr:`nodes`, each as measured above each as simulated."""
         return SliceIndex(self.nodes, measured=True)
+
+    @ComputedOnce
+    def nested_slices(self) -> SliceIndex:
+        """Return :attr:`slices` below their phases, modules and operators."""
+        return SliceIndex(self.nodes, nested=True)
+
+    @ComputedOnce
+    def measured_nested_slices(self) -> SliceIndex:
+        """Return :attr:`measured_slices` below their phases, modules and operators."""
+        return SliceIndex(self.nodes, measured=True, nested=True)
+
+    def rows(self, *, measured: bool, nested: bool) -> SliceIndex:
+        """Return the timeline's index that has the rows asked for."""
+        if nested:
+            return self.measured_nested_slices if measured else self.nested_slices
+        return self.measured_slices if measured else self.slices
+
+    def sought(self, text: str) -> Sought:
+        """Return which of :attr:`nodes` *text* finds, as a flag of each and as places in order of time.
+
+        The texts asked for last are kept.
+        """
+        key = text.strip().lower()
+        with self.lock:
+            if key not in self._sought:
+                flags = named_nodes(self.words, key)
+                places = np.flatnonzero(flags)
+                order = np.lexsort((places, self.nodes["start_ns"].to_numpy(np.int64)[places]))
+                self._sought[key] = flags, places[order]
+                while len(self._sought) > _KEPT_TEXTS:
+                    self._sought.popitem(last=False)
+            return self._sought[key]
 
 
 @dataclass(frozen=True)

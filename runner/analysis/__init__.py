@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from ._advice import Advice as Advice
     from ._advice import advice as advice
     from ._advice import advice_table as advice_table
+    from ._area import area_names as area_names
     from ._area import area_overview as area_overview
     from ._area import area_table as area_table
+    from ._arrivals import collective_arrivals as collective_arrivals
     from ._changes import changes as changes
     from ._changes import drops as drops
     from ._checks import Communication as Communication
@@ -82,11 +84,13 @@ if TYPE_CHECKING:
     from ._path_tables import longest_segment as longest_segment
     from ._path_tables import nameless_text as nameless_text
     from ._path_tables import segment_table as segment_table
+    from ._rank_table import rank_standings as rank_standings
     from ._run import ComputedOnce as ComputedOnce
     from ._run import RunAnalysis as RunAnalysis
     from ._run import analyse_run as analyse_run
     from ._search import Words as Words
     from ._search import found_nodes as found_nodes
+    from ._search import named_nodes as named_nodes
     from ._search import search_nodes as search_nodes
     from ._slack import slack as slack
     from ._slack_tables import longest_with_slack as longest_with_slack
@@ -167,12 +171,14 @@ __all__ = [
     "advice",
     "advice_table",
     "analyse_run",
+    "area_names",
     "area_overview",
     "area_table",
     "causes",
     "changes",
     "check_setup",
     "chrome_trace",
+    "collective_arrivals",
     "collective_differences",
     "collective_overview",
     "communication_of",
@@ -206,6 +212,7 @@ __all__ = [
     "longest_segment",
     "longest_with_slack",
     "measured_result",
+    "named_nodes",
     "nameless_text",
     "neighbourhood",
     "neighbours",
@@ -214,6 +221,7 @@ __all__ = [
     "parse_limit",
     "paths_table",
     "rank_differences",
+    "rank_standings",
     "read_side",
     "read_step",
     "run_overview",

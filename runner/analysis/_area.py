@@ -6,8 +6,9 @@ import pandas as pd
 
 from ...support import count_text, duration_text
 from ._labels import KIND_LABELS
+from ._lane_rows import SLICES
 
-__all__ = ["area_overview", "area_table"]
+__all__ = ["area_names", "area_overview", "area_table"]
 
 
 def area_overview(nodes: pd.DataFrame, inside: pd.DataFrame, span_ns: int) -> list[tuple[str, str]]:
@@ -15,7 +16,7 @@ def area_overview(nodes: pd.DataFrame, inside: pd.DataFrame, span_ns: int) -> li
 
     *inside* is what `Lanes.area` returns for it, *nodes* what the lanes were made of.
     """
-    shown = inside[~inside["measured"]] if len(inside) else inside
+    shown = inside[~inside["measured"] & (inside["level"] == SLICES)] if len(inside) else inside
     facts = nodes[["kind", "rank"]].iloc[shown["row"]].assign(inside_ns=shown["inside_ns"].to_numpy())
     pairs = [
         ("Width", duration_text(span_ns)),
@@ -33,10 +34,26 @@ def area_table(nodes: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
     Columns ``operator``, ``kind``, ``slices``, ``total_ns``, ``mean_ns``, ``longest_ns`` and, as measured,
     ``measured_ns``; times are those inside the area.
     """
+    inside = inside[inside["level"] == SLICES] if len(inside) else inside
     facts = nodes[["operator", "name", "kind"]].iloc[inside["row"]].reset_index(drop=True)
     named = facts["operator"].where(facts["operator"] != "", facts["name"])
-    table = inside.reset_index(drop=True).assign(operator=named, kind=facts["kind"])
-    keys = ["operator", "kind"]
+    return _summed(
+        inside.reset_index(drop=True).assign(operator=named, kind=facts["kind"]), ["operator", "kind"]
+    )
+
+
+def area_names(nodes: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per name and sort of row in an area: what :func:`area_table` has, of nested rows.
+
+    Columns ``name``, ``row`` (phase, module, operator or slice), then those from ``slices`` on.
+    """
+    names = nodes["name"].iloc[inside["row"]].reset_index(drop=True)
+    table = inside.reset_index(drop=True)
+    named = names.where(table["level"] == SLICES, table["label"])
+    return _summed(table.assign(name=named, row=table["level"]), ["name", "row"])
+
+
+def _summed(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     found = table[~table["measured"]].groupby(keys)["inside_ns"].agg(
         slices="size", total_ns="sum", mean_ns="mean", longest_ns="max"
     )  # fmt: skip

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from ...converter import NodeType
+from ._lane_rows import SLICES, Groups, nested_groups, tracks
 
 __all__ = ["Lanes", "is_communication", "lane_table"]
 
@@ -51,15 +54,19 @@ class Lanes:
 
     A slice is an element of each of *row* (of the nodes), *lane*, *start_ns*, *end_ns* and *node_id*. With
     *measured*, each rank has its lanes twice: first as the trace has them, then as simulated; both begin at
-    time 0, where the captured step began on that rank.
+    time 0, where the captured step began on that rank. Slices of a stream that overlap lie in lanes beside
+    each other.
+
+    With *nested*, the phase, modules and operators of a lane lie above it, in lanes of their own whose
+    ``level`` in *table* says which; *label* has the place in *labels* of what a slice of these is called, and
+    -1 for nodes. The row and the node of such a slice are those of its longest node.
     """
 
-    def __init__(self, nodes: pd.DataFrame, *, measured: bool = False) -> None:
+    def __init__(self, nodes: pd.DataFrame, *, measured: bool = False, nested: bool = False) -> None:
         row, start, end, simulated = _bands(nodes, measured=measured)
         is_comm = is_communication(nodes["type"]).to_numpy()[row]
         rank, stream = nodes["rank"].to_numpy(np.int64)[row], nodes["stream"].to_numpy(np.int64)[row]
         order = np.lexsort((start, stream, is_comm, simulated, rank))
-        self.row: Ints = row[order]
         keys = pd.DataFrame(
             {
                 "rank": rank[order],
@@ -69,13 +76,44 @@ class Lanes:
             }
         )
         changed = (keys != keys.shift()).any(axis=1).to_numpy()
-        self.lane: Ints = np.cumsum(changed) - 1 if len(keys) else np.zeros(0, np.int64)
+        streams = np.cumsum(changed) - 1 if len(keys) else np.zeros(0, np.int64)
+        track = tracks(streams, start[order], end[order])
+        again = np.lexsort((start[order], track, streams))
+        order, track = order[again], track[again]
+        lane = np.append(True, (np.diff(streams) != 0) | (np.diff(track) != 0))[: len(streams)]
+        self.row: Ints = row[order]
+        self.lane: Ints = np.cumsum(lane) - 1 if len(lane) else np.zeros(0, np.int64)
         self.start_ns, self.end_ns = start[order], end[order]
+        self.label, self.labels = np.full(len(self.row), -1, np.int64), list[str]()
+        lanes = lane_table(keys.loc[changed])
+        self.table = _with_tracks(lanes.iloc[streams[lane]], track[lane])
+        if nested:
+            alone = keys.loc[changed, "comm"].to_numpy(bool)[streams[lane]] | (track[lane] > 0)
+            self._nest(nested_groups(nodes, self, alone))
         self.node_id: Ints = nodes["node_id"].to_numpy(np.int64)[self.row]
-        self.table = lane_table(keys.loc[changed])
         self.makespan_ns = int(self.end_ns.max()) if len(self.end_ns) else 0
-        self._first = np.append(np.flatnonzero(changed), len(keys))
+        self._first = np.searchsorted(self.lane, np.arange(len(self.table) + 1))
         self._reach = self._running_end()
+
+    @property
+    def is_node(self) -> npt.NDArray[np.bool_]:
+        """Whether each slice is a node, and not what several of them have in common."""
+        of_nodes: npt.NDArray[np.bool_] = self.label < 0
+        return of_nodes
+
+    def _nest(self, groups: Groups) -> None:
+        """Put the slices of *groups* into lanes above those of their nodes."""
+        lane = np.append(self.lane * 2**8 + 2**8 - 1, groups.lane * 2**8 + groups.depth)
+        start = np.append(self.start_ns, groups.start_ns)
+        order = np.lexsort((start, lane))
+        kept, self.lane = np.unique(lane[order], return_inverse=True)
+        self.row = np.append(self.row, groups.row)[order]
+        self.start_ns, self.end_ns = start[order], np.append(self.end_ns, groups.end_ns)[order]
+        self.label = np.append(self.label, groups.label)[order]
+        self.labels = groups.labels
+        base, depth = kept // 2**8, kept % 2**8
+        level = [SLICES if place == 2**8 - 1 else groups.levels[place] for place in depth.tolist()]
+        self.table = self.table.iloc[base].reset_index(drop=True).assign(level=level)
 
     def _running_end(self) -> Ints:
         """Return the latest end so far along each lane; ends alone may go back where slices overlap."""
@@ -84,10 +122,10 @@ class Lanes:
             np.maximum.accumulate(reach[low:high], out=reach[low:high])
         return reach
 
-    def inside(self, t0_ns: int, t1_ns: int, lanes: tuple[int, int]) -> Ints:
-        """Return which slices touch [*t0_ns*, *t1_ns*) in lanes [first, last)."""
-        first, last = max(0, lanes[0]), min(len(self.table), lanes[1])
-        parts = [self._touching(lane, t0_ns, t1_ns) for lane in range(first, last)]
+    def inside(self, t0_ns: int, t1_ns: int, lanes: Iterable[int]) -> Ints:
+        """Return which slices touch [*t0_ns*, *t1_ns*) in *lanes*; those that there are not hold none."""
+        wanted = (lane for lane in lanes if 0 <= lane < len(self.table))
+        parts = [self._touching(lane, t0_ns, t1_ns) for lane in wanted]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
     def _touching(self, lane: int, t0_ns: int, t1_ns: int) -> Ints:
@@ -96,14 +134,24 @@ class Lanes:
         end = low + np.searchsorted(self.start_ns[low:high], t1_ns, side="left")
         return np.arange(begin, max(begin, end))
 
-    def area(self, t0_ns: int, t1_ns: int, lanes: tuple[int, int]) -> pd.DataFrame:
-        """Return the slices that touch an area: ``row`` of the nodes, ``inside_ns`` and ``measured``."""
+    def area(self, t0_ns: int, t1_ns: int, lanes: Iterable[int]) -> pd.DataFrame:
+        """Return the slices that touch an area: ``row`` of the nodes, ``inside_ns`` and ``measured``.
+
+        ``level`` and ``label`` say what the slice stands for: :data:`SLICES` and "" of a node itself.
+        """
         index = self.inside(t0_ns, t1_ns, lanes)
         inside = np.minimum(self.end_ns[index], t1_ns) - np.maximum(self.start_ns[index], t0_ns)
         index, inside = index[inside > 0], inside[inside > 0]
-        measured = self.table["measured"].to_numpy(bool)[self.lane[index]]
+        lane = self.table[["measured", "level"]].iloc[self.lane[index]]
+        named = np.array([*self.labels, ""], dtype=object)[self.label[index]]
         table: pd.DataFrame = pd.DataFrame(
-            {"row": self.row[index], "inside_ns": inside, "measured": measured}
+            {
+                "row": self.row[index],
+                "inside_ns": inside,
+                "measured": lane["measured"].to_numpy(bool),
+                "level": lane["level"].to_numpy(),
+                "label": named,
+            }
         )
         return table
 
@@ -114,7 +162,7 @@ class Lanes:
         if len(lanes) == 0:
             return -1, 0, 0
         low, high = self._first[lanes[0]], self._first[lanes[-1] + 1]
-        found = np.flatnonzero(self.node_id[low:high] == node_id)
+        found = np.flatnonzero((self.node_id[low:high] == node_id) & self.is_node[low:high])
         if len(found) == 0:
             return -1, 0, 0
         at = int(low + found[0])
@@ -122,13 +170,21 @@ class Lanes:
 
     def lanes_of(self, ranks: Ints, node_ids: Ints) -> Ints:
         """Return the lane of each (rank, node) pair as simulated; -1 for pairs that were not executed."""
-        simulated = ~self.table["measured"].to_numpy(bool)[self.lane]
+        simulated = ~self.table["measured"].to_numpy(bool)[self.lane] & self.is_node
         lane = self.lane[simulated]
         lane_rank = self.table["rank"].to_numpy(np.int64)[lane]
         table = pd.Series(lane, index=pd.MultiIndex.from_arrays([lane_rank, self.node_id[simulated]]))
         wanted = pd.MultiIndex.from_arrays([ranks, node_ids])
         lanes: Ints = table.reindex(wanted).fillna(-1).to_numpy(np.int64)
         return lanes
+
+
+def _with_tracks(lanes: pd.DataFrame, track: Ints) -> pd.DataFrame:
+    """Return *lanes* with the number of the *track* of those beside another one of their stream."""
+    beside = [f" · {number + 1}" if number else "" for number in track.tolist()]
+    table: pd.DataFrame = lanes.reset_index(drop=True).assign(level=SLICES)
+    table["label"] = table["label"].astype(str) + beside
+    return table
 
 
 def _bands(nodes: pd.DataFrame, *, measured: bool) -> tuple[Ints, Ints, Ints, npt.NDArray[np.bool_]]:

@@ -24,6 +24,7 @@ from ._layers import layer_table
 from ._link_path import link_breakdown
 from ._messages import messages_on_path
 from ._network_path import network_breakdown
+from ._rank_table import rank_standings
 from ._search import Words
 from ._slack import slack
 from ._summary import Summary, summarize
@@ -150,6 +151,11 @@ class RunAnalysis:
     def words(self) -> Words:
         """Return the words that :attr:`nodes` are found by."""
         return Words.of(self.nodes)
+
+    @ComputedOnce
+    def standings(self) -> pd.DataFrame:
+        """Return when each rank finished, how long it waited, and whom it equals; see `rank_standings`."""
+        return rank_standings(self.result, self.workload)
 
     @ComputedOnce
     def slack_ns(self) -> pd.Series:

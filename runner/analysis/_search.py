@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-__all__ = ["Words", "found_nodes", "search_nodes"]
+__all__ = ["Words", "found_nodes", "named_nodes", "search_nodes"]
 
 _COLUMNS = ("name", "operator", "module")
 _FACTS = ["rank", "node_id", "name", "kind", "module", "start_ns"]
@@ -34,17 +34,29 @@ def search_nodes(nodes: pd.DataFrame, words: Words, text: str, count: int = 20) 
 
     *words* are those of *nodes*. Nodes with that id come first.
     """
-    wanted = text.strip().lower()
-    named = np.zeros(len(nodes), bool)
-    for texts, codes in zip(words.texts, words.codes, strict=True):
-        named |= texts.str.contains(wanted, regex=False).to_numpy(bool)[codes]
-    numbered = np.zeros(len(nodes), bool)
-    if wanted.isascii() and wanted.isdigit() and len(wanted) <= 18:
-        numbered = nodes["node_id"].to_numpy() == int(wanted)
-    rows = np.flatnonzero((named | numbered) if wanted else numbered)
+    named, numbered = named_nodes(words, text), _numbered(nodes, text)
+    rows = np.flatnonzero(named | numbered)
     length = (nodes["end_ns"].to_numpy() - nodes["start_ns"].to_numpy())[rows]
     best: pd.DataFrame = nodes.iloc[rows[np.lexsort((-length, ~numbered[rows]))[:count]]]
     return best
+
+
+def named_nodes(words: Words, text: str) -> npt.NDArray[np.bool_]:
+    """Return of each row *words* were made of whether its name, operator or module contains *text*."""
+    wanted = text.strip().lower()
+    named = np.zeros(len(words.codes[0]), bool)
+    for texts, codes in zip(words.texts, words.codes, strict=True):
+        if wanted:
+            named |= texts.str.contains(wanted, regex=False).to_numpy(bool)[codes]
+    return named
+
+
+def _numbered(nodes: pd.DataFrame, text: str) -> npt.NDArray[np.bool_]:
+    wanted = text.strip()
+    numbered: npt.NDArray[np.bool_] = np.zeros(len(nodes), bool)
+    if wanted.isascii() and wanted.isdigit() and len(wanted) <= 18:
+        numbered = nodes["node_id"].to_numpy() == int(wanted)
+    return numbered
 
 
 def found_nodes(nodes: pd.DataFrame, words: Words, text: str, count: int = 20) -> pd.DataFrame:

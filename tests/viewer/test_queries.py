@@ -37,7 +37,7 @@ def test_encoded_batch_has_the_layout_the_script_reads(run):
     batch = slices.SliceIndex(nodes).window(0, 10**9, 2000)
     data = batch.encode()
     count, _ = struct.unpack_from("<II", data)
-    columns = 8 + count * (3 * 8 + 3 * 4 + 1)
+    columns = 8 + count * (3 * 8 + 3 * 4 + 2)
     assert json.loads(data[columns:]) == batch.names
     assert np.frombuffer(data, "<f8", count, 8).tolist() == batch.start_ns.tolist()
 

@@ -33,7 +33,7 @@ def test_port_in_use_says_what_to_do_and_prints_nothing(study, capfd):
 
 
 @pytest.mark.parametrize(
-    "query", ["run=../../etc", "run=run-a&t0=x", "run=run-a&px=1e400", "run=run-a&lane1=1e25", "t0=-1e30"]
+    "query", ["run=../../etc", "run=run-a&t0=x", "run=run-a&px=1e400", "run=run-a&lanes=0-1e25", "t0=-1e30"]
 )
 def test_hostile_window_is_refused_or_answered_quietly(study, made, query):
     client = create_app(study).server.test_client()
@@ -277,8 +277,8 @@ def test_lanes_say_whose_ranks_others_stand_in_for(tmp_path):
     experiment = prepare(prefix, "default", "cpu-cluster-8", backend="analytical-unaware")
     study.add_run(experiment, get_backend("analytical-unaware").run(experiment))
     client = create_app(study).server.test_client()
-    lanes = client.get("/api/lanes").json["lanes"]
-    assert {lane["rank"] for lane in lanes if lane["stood_in"]} == {3}
+    ranks = client.get("/api/lanes").json["ranks"]
+    assert {rank["rank"] for rank in ranks if rank["stood_in"]} == {3}
     run = StudyView(study).open(study.runs()[0].id)
     page = str(timeline_page.layout(run, Selection(), "light"))
     assert "another rank stands in: rank 1 for rank 3." in page

@@ -1,8 +1,10 @@
 "use strict";
-/* The timeline's state: which window of which run is shown, and what of it has come from the server. */
+/* The timeline's state: which window of which runs is shown, and what of it has come from the server. */
 (function () {
-  const LABEL_WIDTH = 168, OVERVIEW_HEIGHT = 22, TOP = OVERVIEW_HEIGHT + 26, FETCH_DELAY_MS = 90, NOTE_DELAY_MS = 400;
-  const LANE_HEIGHTS = [22, 30], ROOM_BELOW = 190, LEAST_HEIGHT = 220;
+  const LABEL_WIDTH = 204, OVERVIEW_HEIGHT = 22, TOP = OVERVIEW_HEIGHT + 26, FETCH_DELAY_MS = 90, NOTE_DELAY_MS = 400;
+  const ROWS_OF_MARGIN = 4;
+  // What the timeline keeps in the address, and what each is when it is not there.
+  const SETTINGS = { rows: "", colour: "kind", order: "rank", same: "", ranks: "", pinned: "", hidden: "", seek: "", beside: "", align: "" };
 
   /* Read what SliceBatch.encode wrote. */
   function decode(buffer) {
@@ -11,9 +13,19 @@
     const take = (Type) => { const column = new Type(buffer, at, count); at += column.byteLength; return column; };
     const columns = {
       count, start: take(Float64Array), end: take(Float64Array), node: take(Float64Array),
-      lane: take(Int32Array), merged: take(Int32Array), name: take(Int32Array), kind: take(Uint8Array),
+      lane: take(Int32Array), merged: take(Int32Array), name: take(Int32Array), colour: take(Uint8Array), found: take(Uint8Array),
     };
     return Object.assign(columns, { names: JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, at))) });
+  }
+
+  /* Write whole numbers as ranges, such as 0-3,7. */
+  function rangesText(numbers) {
+    const parts = [];
+    for (const number of [...numbers].sort((a, b) => a - b)) {
+      const last = parts[parts.length - 1];
+      if (last && number <= last[1] + 1) { last[1] = number; } else { parts.push([number, number]); }
+    }
+    return parts.map(([a, b]) => (a === b ? `${a}` : `${a}-${b}`)).join(",");
   }
 
   class TimelineState {
@@ -21,41 +33,55 @@
       this.holder = holder;
       this.canvas = holder.querySelector("canvas");
       this.context = this.canvas.getContext("2d");
-      this.t0 = 0; this.t1 = 1; this.scroll = 0; this.sequence = 0; this.showPath = true;
-      this.lanes = []; this.batch = null; this.selected = null; this.wanted = null; this.area = null;
+      this.t0 = 0; this.t1 = 1; this.makespan = 1; this.scroll = 0; this.sequence = 0; this.showPath = true;
+      this.sources = []; this.rows = []; this.selected = null; this.wanted = null; this.area = null;
+      const query = new URLSearchParams(window.location.search);
+      this.settings = {};
+      for (const [name, usual] of Object.entries(SETTINGS)) { this.settings[name] = query.get(name) || usual; }
     }
 
+    get isLoaded() { return this.sources.length > 0 && this.sources[0].run === this.run; }
+    get main() { return this.sources[0]; }
+
     async load(run, measured) {
-      this.run = run; this.measured = measured; this.holder.dataset.selected = "";
-      const reply = await fetch(`./api/lanes?${this.query({})}`);
-      if (!reply.ok || run !== this.run || measured !== this.measured) { return; }
-      const data = await reply.json(), again = this.kinds && this.loaded === run;
-      Object.assign(this, { lanes: data.lanes, kinds: data.kinds, path: data.path, makespan: data.makespan_ns, loaded: run });
-      Object.assign(this, { batch: null, overview: null, area: null });
-      this.fitHeight();
+      const again = this.isLoaded && this.run === run, asked = {};
+      this.run = run; this.measured = measured; this.asked = asked; this.holder.dataset.selected = "";
+      const rows = { nested: 1, flat: 0 }[this.settings.rows], first = await this.source(run, rows === undefined ? "auto" : rows);
+      const second = first && this.settings.beside ? await this.source(this.settings.beside, first.nested ? 1 : 0) : null;
+      if (asked !== this.asked || !first) { return; }
+      this.nested = first.nested;
+      this.sources = [first, second].filter(Boolean);
+      this.makespan = Math.max(...this.sources.map((source) => source.makespan));
+      Object.assign(this, { overview: null, area: null });
+      this.arrange();
       if (again) { this.refresh(); } else { this.firstWindow(); }
+      this.shown();
       if (this.wanted) { this.select(this.wanted); }
     }
 
-    query(more) { return new URLSearchParams({ run: this.run, measured: this.measured ? 1 : 0, ...more }); }
+    async source(run, nested) {
+      const reply = await fetch(`./api/lanes?${this.query({ run, nested, colour: this.settings.colour })}`);
+      if (!reply.ok) { return null; }
+      const data = await reply.json(), lanesOf = new Map();
+      data.lanes.forEach((lane, i) => { if (!lanesOf.has(lane.rank)) { lanesOf.set(lane.rank, []); } lanesOf.get(lane.rank).push(i); });
+      return { run, ...data, makespan: data.makespan_ns, lanesOf, batch: null, shift: 0, rowOf: new Int32Array(data.lanes.length).fill(-1) };
+    }
 
-    /* Take as much of the screen as the lanes need, and leave room for the details below. */
-    fitHeight() {
-      const top = this.holder.getBoundingClientRect().top + window.scrollY;
-      const most = Math.max(LEAST_HEIGHT, window.innerHeight - top - ROOM_BELOW);
-      const height = (lane) => TOP + this.lanes.length * lane + 10;
-      this.laneHeight = height(LANE_HEIGHTS[1]) <= most ? LANE_HEIGHTS[1] : LANE_HEIGHTS[0];
-      this.holder.style.height = `${Math.min(most, height(this.laneHeight))}px`;
-      this.scroll = Math.min(this.scroll, this.mostScroll);
+    query(more) { return new URLSearchParams({ run: this.run, measured: this.measured ? 1 : 0, nested: this.nested ? 1 : 0, ...more }); }
+
+    /* Change a setting of the address; those that the server knows of are asked for anew. */
+    set(name, value) {
+      if (this.settings[name] === value) { return; }
+      this.settings[name] = value;
+      if (["rows", "colour", "beside"].includes(name)) { this.load(this.run, this.measured); }
+      else { this.arrange(); this.refresh(); this.shown(); }
+      this.note();
     }
 
     get width() { return Math.max(50, this.canvas.clientWidth - LABEL_WIDTH); }
     get height() { return this.canvas.clientHeight; }
-    get mostScroll() { return Math.max(0, this.lanes.length * this.laneHeight + TOP + 8 - this.height); }
     x(t) { return LABEL_WIDTH + ((t - this.t0) / (this.t1 - this.t0)) * this.width; }
     t(x) { return this.t0 + ((x - LABEL_WIDTH) / this.width) * (this.t1 - this.t0); }
-    y(lane) { return TOP + lane * this.laneHeight - this.scroll; }
-    laneAt(y) { return Math.floor((y - TOP + this.scroll) / this.laneHeight); }
 
     fit() { this.window(-0.01 * this.makespan, 1.01 * this.makespan); }
 
@@ -68,7 +94,7 @@
     }
 
     zoom(factor, x) {
-      const at = this.t(x === undefined ? LABEL_WIDTH + this.width / 2 : x);
+      const at = this.t(x === undefined ? LABEL_WIDTH + this.width / 2 : Math.max(x, LABEL_WIDTH));
       this.window(at - (at - this.t0) * factor, at + (this.t1 - at) * factor);
     }
 
@@ -86,17 +112,24 @@
       this.draw();
       clearTimeout(this.timer);
       this.timer = setTimeout(() => this.fetch(), FETCH_DELAY_MS);
-      clearTimeout(this.noting);
-      this.noting = setTimeout(() => this.noteWindow(), NOTE_DELAY_MS);
+      this.note();
     }
 
-    /* Write the window into the address without a step in the browser's history, so that it can be shared. Dash
+    note() {
+      clearTimeout(this.noting);
+      this.noting = setTimeout(() => this.noteNow(), NOTE_DELAY_MS);
+    }
+
+    /* Write what is shown into the address without a step in the browser's history, so that it can be shared. Dash
        reads the address again only when told that it changed; unaware, it would put its own back at the next click. */
-    noteWindow() {
+    noteNow() {
       if (!this.holder.isConnected) { return; }
       const query = new URLSearchParams(window.location.search);
       query.set("t0", Math.round(this.t0));
       query.set("t1", Math.round(this.t1));
+      for (const [name, usual] of Object.entries(SETTINGS)) {
+        if (this.settings[name] === usual) { query.delete(name); } else { query.set(name, this.settings[name]); }
+      }
       if (`?${query}` === window.location.search) { return; }
       window.history.replaceState(window.history.state, "", `?${query}`);
       window.dispatchEvent(new PopStateEvent("popstate", { state: window.history.state }));
@@ -111,19 +144,23 @@
 
     async fetch() {
       const sequence = ++this.sequence, span = this.t1 - this.t0;
-      const first = Math.max(0, Math.floor(this.scroll / this.laneHeight) - 4);
-      const query = this.query({
-        t0: Math.floor(this.t0 - span / 2), t1: Math.ceil(this.t1 + span / 2), px: 2 * this.width,
-        lane0: first, lane1: first + Math.ceil(this.height / this.laneHeight) + 8,
-      });
-      const reply = await fetch(`./api/slices?${query}`);
-      if (!reply.ok) { return; }
-      const buffer = await reply.arrayBuffer();
-      if (sequence === this.sequence) { this.batch = decode(buffer); this.draw(); this.ready(); }
+      const batches = await Promise.all(this.sources.map(async (source) => {
+        const lanes = this.lanesInSight(source, ROWS_OF_MARGIN);
+        if (!lanes.length) { return null; }
+        const query = this.query({
+          run: source.run, colour: this.settings.colour, lanes: rangesText(lanes), px: Math.round(2 * this.width),
+          t0: Math.floor(this.t0 - source.shift - span / 2), t1: Math.ceil(this.t1 - source.shift + span / 2),
+        });
+        if (this.settings.seek) { query.set("seek", this.settings.seek); }
+        const reply = await fetch(`./api/slices?${query}`);
+        return reply.ok ? decode(await reply.arrayBuffer()) : null;
+      }));
+      if (sequence !== this.sequence) { return; }
+      this.sources.forEach((source, i) => { source.batch = batches[i] || source.batch; });
+      this.draw();
+      this.holder.dataset.slices = batches.reduce((sum, batch) => sum + (batch ? batch.count : 0), 0);
     }
-
-    ready() { this.holder.dataset.slices = this.batch.count; }
   }
 
-  window.chakrascopeTimeline = { TimelineState, LABEL_WIDTH, OVERVIEW_HEIGHT, TOP };
+  window.chakrascopeTimeline = { TimelineState, LABEL_WIDTH, OVERVIEW_HEIGHT, TOP, rangesText };
 })();

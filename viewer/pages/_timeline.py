@@ -11,39 +11,40 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 from .. import _perfetto as perfetto
 from .._state import OpenRun, Selection, StudyView
 from ..queries import stand_ins_note
-from ._parts import kind_legend, option_address, page_address
+from ._parts import option_address, page_address
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/timeline", "Timeline"
-_HELP = (
-    "W/S or Ctrl+wheel zoom · A/D or drag pan · wheel scrolls · click selects · Shift+drag sums up an area · "
-    ", . step along a lane · [ ] walk to the cause and back · F all · P path on, off"
-)
+# The parts of the panel, which assets/15_timeline_panel.js fills.
+_TABS = ("details", "ranks", "arrivals", "notes")
+_HELP = "W A S D move and zoom, F fits, / searches, ? shows all keys."
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
-    """Return the page; the canvas fetches its own data for *run*."""
-    return dmc.Stack(
+    """Return the page; the scripts fetch their own data for *run*, and fill in the tools and the panel."""
+    canvas = html.Canvas(
+        id="timeline-canvas", tabIndex="0", role="application",
+        **{"aria-label": "Timeline of all ranks", "aria-describedby": "timeline-help"},
+    )  # fmt: skip
+    parts = [html.Div(id=f"timeline-{name}", role="tabpanel") for name in _TABS]
+    parts[0] = html.Div(
+        id="timeline-details", className="node-details", role="tabpanel", **{"aria-live": "polite"}
+    )
+    return html.Div(
         [
             dmc.Group([dmc.Title("Timeline", order=2), _controls(run, selection)], justify="space-between"),
-            html.Div([kind_legend(), dmc.Text(_HELP, size="xs", c="dimmed", id="timeline-help")],
-                     className="legends"),
+            html.Div(id="timeline-tools", className="timeline-tools"),
+            html.Div([html.Div(id="timeline-legend", className="legend"),
+                      dmc.Text(_HELP, size="xs", c="dimmed", id="timeline-help")], className="legends"),
             *_stand_ins(run),
-            html.Div(
-                html.Canvas(
-                    id="timeline-canvas", tabIndex="0", role="application",
-                    **{"aria-label": "Timeline of all ranks", "aria-describedby": "timeline-help"},
-                ),
-                id="timeline",
-                className="timeline",
-                **{"data-run": run.info.id, "data-scheme": scheme},
-            ),
+            html.Div(canvas, id="timeline", className="timeline",
+                     **{"data-run": run.info.id, "data-scheme": scheme}),
             dcc.Store(id="timeline-sink"),
-            html.Div("Select a slice to see what it is.", id="timeline-details", className="node-details",
-                     **{"aria-live": "polite"}),
+            html.Div([html.Div(id="timeline-tabs", className="timeline-tabs"), *parts], id="timeline-panel",
+                     className="timeline-panel"),
         ],
-        gap="xs",
+        className="timeline-page",
     )  # fmt: skip
 
 

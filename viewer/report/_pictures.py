@@ -50,10 +50,10 @@ def timeline_picture(run: OpenRun) -> Markup:
     scale = (_WIDTH - _LANE_LABEL) / until
     parts = [_lane_labels(lanes)]
     for lane, row in row_of.items():
-        batch = index.window(0, until, _COLUMNS, (lane, lane + 1))
+        batch = index.window(0, until, _COLUMNS, [lane])
         faint = ' opacity=".55"' if bool(lanes.loc[lane, "measured"]) else ""
-        for code in np.unique(batch.kind):
-            own = batch.kind == code
+        for code in np.unique(batch.colour):
+            own = batch.colour == code
             shape = _boxes(batch.start_ns[own] * scale, batch.end_ns[own] * scale, row)
             parts.append(f'<path d="{shape}" fill="{kind_colour(KINDS[code])}"{faint}/>')
     parts.append(_path_line(run, index, row_of, scale))

@@ -1,9 +1,11 @@
-"""Find what a window of the timeline shows, merged where a pixel holds several slices."""
+"""Find what a window of the timeline shows, merged where a pixel holds several."""
 
 from __future__ import annotations
 
+from ._colours import COLOURED_BY as COLOURED_BY
 from ._slices import SliceIndex as SliceIndex
 
 __all__ = [
+    "COLOURED_BY",
     "SliceIndex",
 ]

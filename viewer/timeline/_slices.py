@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,19 +13,22 @@ import pandas as pd
 
 from ...runner.analysis import Lanes
 from .._theme import KINDS
+from ._colours import Colours, coloured
 
 __all__ = ["SliceBatch", "SliceIndex"]
 
 Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 # A slice narrower than this has no room for its name.
 _NAMED_PIXELS, _NAME_LENGTH = 30, 120
 
 
 @dataclass(frozen=True)
 class SliceBatch:
-    """Slices of one window as columns: times in ns, lane and kind as indices, node id of the longest.
+    """Slices of one window as columns: times in ns, lane and colour as indices, node id of the longest.
 
-    ``name`` is an index into *names*, or -1 for a slice too narrow to show one.
+    ``name`` is an index into *names*, or -1 for a slice too narrow to show one; ``found`` is whether a slice,
+    or one merged into it, is searched for.
     """
 
     start_ns: Ints
@@ -33,11 +37,12 @@ class SliceBatch:
     lane: npt.NDArray[np.int32]
     count: npt.NDArray[np.int32]
     name: npt.NDArray[np.int32]
-    kind: npt.NDArray[np.uint8]
+    colour: npt.NDArray[np.uint8]
+    found: Flags
     names: list[str]
 
     def encode(self) -> bytes:
-        """Return u32 length, u32 zero, the columns, little-endian (3 x f64, 3 x i32, u8), and JSON names."""
+        """Return u32 length, u32 zero, the columns, little-endian (3 x f64, 3 x i32, 2 x u8), JSON names."""
         columns = (
             self.start_ns.astype("<f8"),
             self.end_ns.astype("<f8"),
@@ -45,34 +50,55 @@ class SliceBatch:
             self.lane.astype("<i4"),
             self.count.astype("<i4"),
             self.name.astype("<i4"),
-            self.kind.astype("u1"),
+            self.colour.astype("u1"),
+            self.found.astype("u1"),
         )
         head = struct.pack("<II", len(self.start_ns), 0)
         return head + b"".join(column.tobytes() for column in columns) + json.dumps(self.names).encode()
 
 
 class SliceIndex(Lanes):
-    """The lanes of a run with what a picture of them needs: the kind and the name of each slice."""
+    """The lanes of a run with what a picture of them needs: the colours and the names of the slices."""
 
-    def __init__(self, nodes: pd.DataFrame, *, measured: bool = False) -> None:
-        super().__init__(nodes, measured=measured)
-        codes = {kind: code for code, kind in enumerate(KINDS)}
-        self._kind = nodes["kind"].map(codes).fillna(codes["idle"]).to_numpy(np.uint8)[self.row]
+    def __init__(self, nodes: pd.DataFrame, *, measured: bool = False, nested: bool = False) -> None:
+        super().__init__(nodes, measured=measured, nested=nested)
+        self._nodes = nodes
         name, names = pd.factorize(nodes["name"])
-        self._name, self._names = name.astype(np.int32)[self.row], names
+        # Labels of what lies above nodes come first among the names.
+        self._name = np.where(self.is_node, name[self.row] + len(self.labels), self.label).astype(np.int32)
+        self._names = [*self.labels, *names]
+        self._colours: dict[str, Colours] = {}
 
-    def window(self, t0_ns: int, t1_ns: int, pixels: int, lanes: tuple[int, int] | None = None) -> SliceBatch:
-        """Return the slices that touch [*t0_ns*, *t1_ns*) in lanes [first, last), about two a pixel at most.
+    def colours(self, by: str) -> Colours:
+        """Return the colour of every slice *by* ``kind``, ``operator``, ``module`` or ``stream``."""
+        if by not in self._colours:
+            self._colours[by] = coloured(self._nodes, self, by, KINDS)
+        return self._colours[by]
+
+    def window(
+        self,
+        t0_ns: int,
+        t1_ns: int,
+        pixels: int,
+        lanes: Iterable[int] | None = None,
+        *,
+        colour: str = "kind",
+        found: Flags | None = None,
+    ) -> SliceBatch:
+        """Return the slices that touch [*t0_ns*, *t1_ns*) in *lanes*, about two a pixel at most.
 
         Slices shorter than a pixel are merged with their neighbours in the same pixel; the merged slice takes
-        the kind and node of the longest in it.
+        the colour and node of the longest in it. *found* says of each row of the nodes whether it is searched
+        for.
         """
-        index = self.inside(t0_ns, t1_ns, lanes or (0, len(self.table)))
+        index = self.inside(t0_ns, t1_ns, range(len(self.table)) if lanes is None else lanes)
         pixel_ns = max(1.0, (t1_ns - t0_ns) / max(1, pixels))
         long = self.end_ns[index] - self.start_ns[index] >= pixel_ns
-        return self._merged(index[~long], index[long], pixel_ns)
+        return self._merged(index[~long], index[long], pixel_ns, self.colours(colour).code, found)
 
-    def _merged(self, short: Ints, long: Ints, pixel_ns: float) -> SliceBatch:
+    def _merged(
+        self, short: Ints, long: Ints, pixel_ns: float, colour: npt.NDArray[np.uint8], found: Flags | None
+    ) -> SliceBatch:
         pixel = (self.start_ns[short] / pixel_ns).astype(np.int64)
         group_starts = np.flatnonzero(
             np.append(True, (np.diff(pixel) != 0) | (np.diff(self.lane[short]) != 0))[: len(short)]
@@ -84,6 +110,9 @@ class SliceIndex(Lanes):
         ends = np.maximum.reduceat(self.end_ns[short], group_starts) if len(sizes) else short
         starts = self.start_ns[short[group_starts]] if len(sizes) else short
         named, names = self._names_of(long, pixel_ns)
+        of_short, of_long = self._found(short, found), self._found(long, found)
+        if len(sizes):
+            of_short = np.logical_or.reduceat(of_short, group_starts)
         return SliceBatch(
             start_ns=np.concatenate([starts, self.start_ns[long]]),
             end_ns=np.concatenate([ends, self.end_ns[long]]),
@@ -91,9 +120,16 @@ class SliceIndex(Lanes):
             lane=np.concatenate([self.lane[longest], self.lane[long]]).astype(np.int32),
             count=np.concatenate([sizes, np.ones(len(long), np.int64)]).astype(np.int32),
             name=np.concatenate([np.full(len(longest), -1, np.int32), named]),
-            kind=np.concatenate([self._kind[longest], self._kind[long]]),
+            colour=np.concatenate([colour[longest], colour[long]]),
+            found=np.concatenate([of_short, of_long]),
             names=names,
         )
+
+    def _found(self, index: Ints, found: Flags | None) -> Flags:
+        if found is None:
+            return np.zeros(len(index), bool)
+        searched: Flags = found[self.row[index]] & self.is_node[index]
+        return searched
 
     def _names_of(self, index: Ints, pixel_ns: float) -> tuple[npt.NDArray[np.int32], list[str]]:
         """Return for each slice the place of its name in a list, which is as short as can be, or -1."""

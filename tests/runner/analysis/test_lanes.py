@@ -8,13 +8,13 @@ from chakrascope.runner.analysis import area_overview, area_table, chrome_trace
 
 
 def test_area_of_everything_holds_every_nanosecond(run):
-    found = run.lanes.area(-5, run.lanes.makespan_ns + 5, (0, len(run.lanes.table)))
+    found = run.lanes.area(-5, run.lanes.makespan_ns + 5, range(len(run.lanes.table)))
     assert sorted(found["row"]) == list(range(len(run.nodes)))
     assert found["inside_ns"].sum() == (run.nodes["end_ns"] - run.nodes["start_ns"]).sum()
 
 
 def test_area_cuts_the_slices_at_its_edges(run):
-    inside = run.lanes.area(100_000, 200_000, (0, 1))
+    inside = run.lanes.area(100_000, 200_000, range(1))
     assert run.nodes["name"].iloc[inside["row"]].tolist() == ["aten::mm"]
     assert inside["inside_ns"].tolist() == [100_000]
     assert dict(area_overview(run.nodes, inside, 100_000))["Compute"] == "100 µs in 1 slice"
@@ -25,7 +25,7 @@ def test_area_cuts_the_slices_at_its_edges(run):
 
 
 def test_empty_area_has_no_operators(run):
-    inside = run.lanes.area(-10, -5, (0, 1))
+    inside = run.lanes.area(-10, -5, range(1))
     assert area_table(run.nodes, inside).empty
     assert dict(area_overview(run.nodes, inside, 5))["Slices"] == "0 of 0 ranks"
 
@@ -35,11 +35,11 @@ def test_measured_lanes_lie_above_the_simulated_ones_of_their_rank(run):
     lanes = both.table
     assert lanes["measured"].tolist() == [True, True, False, False] * 2
     assert lanes.loc[~lanes["measured"], "label"].tolist() == ["compute", "communication"] * 2
-    inside = both.area(-5, both.makespan_ns + 5, (0, 2))
+    inside = both.area(-5, both.makespan_ns + 5, range(2))
     own = run.nodes[run.nodes["rank"] == 0]
     assert inside["inside_ns"].sum() == own["duration_ns"].sum()
     assert inside["measured"].all()
-    table = area_table(run.nodes, both.area(-5, both.makespan_ns + 5, (0, 4)))
+    table = area_table(run.nodes, both.area(-5, both.makespan_ns + 5, range(4)))
     assert (table["total_ns"] == table["measured_ns"]).all()
     # The run replays what was measured, so that both bands show a node at the same time.
     lane, start, end = both.lane_of(1, 4)

@@ -1,0 +1,32 @@
+"""Say when every rank came to every collective, and how much later than the first."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from .._result import Result
+from ._collective_overview import operation_name
+
+__all__ = ["collective_arrivals"]
+
+
+def collective_arrivals(result: Result, nodes: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per collective and rank in order: who came when to it.
+
+    Columns ``collective, operation, module, rank, node_id, start_ns, late_ns`` and ``end_ns``; ``late_ns`` is
+    the time from the first rank's arrival, *nodes* has the modules. Collectives of one rank are left out.
+    """
+    calls = result.collectives[
+        ["collective", "comm_type", "rank", "node_id", "start_ns", "end_ns"]
+    ].reset_index(drop=True)
+    of_one = calls.groupby("collective")["start_ns"]
+    calls = calls.assign(late_ns=calls["start_ns"] - of_one.transform("min"), ranks=of_one.transform("size"))
+    calls = calls[calls["ranks"] > 1].assign(operation=calls["comm_type"].map(operation_name))
+    table = calls.merge(nodes[["rank", "node_id", "module"]], on=["rank", "node_id"], how="left")
+    table["module"] = table["module"].fillna("").astype(str)
+    names = ["collective", "operation", "module", "rank", "node_id", "start_ns", "late_ns", "end_ns"]
+    ordered: pd.DataFrame = table[names].sort_values(["collective", "rank"], ignore_index=True)
+    numbers = ["collective", "rank", "node_id", "start_ns", "late_ns", "end_ns"]
+    typed: pd.DataFrame = ordered.astype(dict.fromkeys(numbers, np.int64))
+    return typed

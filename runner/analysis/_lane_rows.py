@@ -1,0 +1,170 @@
+"""Find what lies above and beside the slices of a lane: phases, modules and operators, and what overlaps."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+__all__ = ["SLICES", "Groups", "nested_groups", "tracks"]
+
+Ints = npt.NDArray[np.int64]
+Names = Any  # an index or an array of texts
+SLICES = "slice"
+"""The level of a lane that holds nodes; those above it have another one: phase, module, operator."""
+_MOST_TRACKS = 8
+# Traces round: what overlaps by less, and by less than half of itself, follows.
+_ROUNDING_NS = 2_000
+_MOST_MODULE_LEVELS = 4
+# Host time between operators; it belongs to no module, but does not end the one it lies in either.
+_BETWEEN = ("launch", "idle")
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Slices above those of nodes: lane of the nodes, depth above it, row of the longest node, times, label.
+
+    *levels* says what each depth holds; *label* is a place in *labels*.
+    """
+
+    lane: Ints
+    depth: Ints
+    row: Ints
+    start_ns: Ints
+    end_ns: Ints
+    label: Ints
+    labels: list[str]
+    levels: list[str]
+
+
+def tracks(stream: Ints, start_ns: Ints, end_ns: Ints) -> Ints:
+    """Return for each slice, sorted by *stream* and start, the first track free of those that overlap it.
+
+    Of more than eight at a time the last ones share a track.
+    """
+    track = np.zeros(len(stream), np.int64)
+    if not len(stream):
+        return track
+    edges = np.append(np.flatnonzero(np.append(True, np.diff(stream) != 0)), len(stream))
+    for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        reach = np.maximum.accumulate(end_ns[low:high])
+        if (start_ns[low + 1 : high] < reach[:-1]).any():
+            track[low:high] = _tracks_of_one(start_ns[low:high].tolist(), end_ns[low:high].tolist())
+    return track
+
+
+def _tracks_of_one(starts: list[int], ends: list[int]) -> list[int]:
+    busy: list[tuple[int, int]] = []
+    free = list(range(_MOST_TRACKS))
+    found = []
+    for start, end in zip(starts, ends, strict=True):
+        follows = start + min(_ROUNDING_NS, (end - start) // 2)
+        while busy and (busy[0][0] <= follows or not free):
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        track = heapq.heappop(free)
+        heapq.heappush(busy, (end, track))
+        found.append(track)
+    return found
+
+
+def nested_groups(nodes: pd.DataFrame, lanes: Any, alone: npt.NDArray[np.bool_]) -> Groups:
+    """Return what lies above *lanes*, the nodes of which are *nodes*: neighbours that have it in common.
+
+    Nothing lies above lanes that are *alone*. An operator that is all its node's name says is left out.
+    """
+    row, lane = lanes.row, lanes.lane
+    kept = ~alone[lane]
+    kept &= ~nodes["kind"].isin(_BETWEEN).to_numpy()[row]
+    of = _Column(lane[kept], row[kept], lanes.start_ns[kept], lanes.end_ns[kept])
+    broken = np.append(True, np.diff(of.lane) != 0)[: len(of.lane)]
+    found: list[tuple[str, Ints, Ints, Ints, Names]] = []
+    words = nodes["phase"].fillna("").astype(str)
+    codes, names = pd.factorize(words.where(words != "other", ""))
+    broken = broken | _changes(codes[of.row])
+    found.append(("phase", *of.runs(codes, names, broken), names))
+    module, modules = pd.factorize(nodes["module"].fillna("").astype(str))
+    for depth in range(1, _MOST_MODULE_LEVELS + 1):
+        place, names = pd.factorize(np.array([_cut(str(name), depth) for name in modules], dtype=object))
+        codes = place[module]
+        broken = broken | _changes(codes[of.row])
+        found.append(("module", *of.runs(codes, names, broken), names))
+    codes, names = pd.factorize(nodes["operator"].fillna("").astype(str))
+    own = (nodes["operator"] != nodes["name"]).to_numpy() & (codes >= 0)
+    starts, ends, labels = of.runs(codes, names, broken | _changes(codes[of.row]))
+    useful = np.unique(of.lane[own[of.row] & (names[codes[of.row]] != "")])
+    wanted = np.isin(of.lane[starts], useful)
+    found.append(("operator", starts[wanted], ends[wanted], labels[wanted], names))
+    return of.gathered(found)
+
+
+@dataclass(frozen=True)
+class _Column:
+    """The nodes that have something above them, by lane and time."""
+
+    lane: Ints
+    row: Ints
+    start_ns: Ints
+    end_ns: Ints
+
+    def runs(self, codes: Ints, names: Names, broken: npt.NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
+        """Return the first and last place and the code of each stretch between breaks that has a name."""
+        first = np.flatnonzero(broken)
+        last = np.append(first[1:], len(self.row)) - 1
+        code = codes[self.row[first]]
+        named = (np.asarray(names, dtype=object)[code] != "") if len(names) else np.zeros(len(code), bool)
+        return first[named], last[named], code[named]
+
+    def gathered(self, found: list[tuple[str, Ints, Ints, Ints, Names]]) -> Groups:
+        """Return all stretches as slices; those of module levels that repeat the one above are left out."""
+        length = self.end_ns - self.start_ns + 1
+        parts, labels, levels, before = [], list[str](), list[str](), None
+        for level, first, last, code, names in found:
+            same = before is not None and np.array_equal(before[0], first) and np.array_equal(before[1], last)
+            before = (first, last) if level == "module" else None
+            if not len(first) or (level == "module" and same):
+                continue
+            depth = np.full(len(first), len(levels))
+            longest, ends = self.row[_longest(length, first, last)], _most(self.end_ns, first, last)
+            parts.append((self.lane[first], depth, longest, self.start_ns[first], ends, code + len(labels)))
+            labels += [str(name) for name in names]
+            levels.append(level)
+        none = (np.zeros(0, np.int64),) * 6
+        lane, depth, row, start, end, label = (
+            np.concatenate(column).astype(np.int64) for column in zip(none, *parts, strict=True)
+        )
+        return Groups(lane, depth, row, start, end, label, labels, levels)
+
+
+def _most(values: Ints, first: Ints, last: Ints) -> Ints:
+    """Return the largest of *values* from each of *first* to its *last*, which follow each other."""
+    edges = np.column_stack([first, last + 1]).ravel()
+    most: Ints = np.maximum.reduceat(np.append(values, 0), edges)[::2]
+    return most
+
+
+def _longest(length: Ints, first: Ints, last: Ints) -> Ints:
+    """Return the place of the largest *length*, all positive, of each stretch: the first such."""
+    places = np.arange(len(length))
+    stretch = np.maximum(np.searchsorted(first, places, side="right") - 1, 0)
+    is_most = (length == _most(length, first, last)[stretch]) & (places >= first[stretch])
+    is_most &= places <= last[stretch]
+    _, where = np.unique(stretch[is_most], return_index=True)
+    longest: Ints = places[is_most][where]
+    return longest
+
+
+def _changes(codes: Ints) -> npt.NDArray[np.bool_]:
+    changed: npt.NDArray[np.bool_] = np.append(True, np.diff(codes) != 0)[: len(codes)]
+    return changed
+
+
+def _cut(name: str, depth: int) -> str:
+    """Return the module *name* down to *depth*, or "" if it does not reach so deep; whole at the last."""
+    parts = name.split(".")
+    if depth == _MOST_MODULE_LEVELS:
+        return name if len(parts) >= depth else ""
+    return ".".join(parts[:depth]) if name and len(parts) >= depth else ""

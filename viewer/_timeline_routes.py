@@ -1,0 +1,257 @@
+"""Answer what the timeline asks for: its lanes, windows, areas, nodes, and what a search finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from flask import Flask, Response, abort, jsonify, request
+
+from ..converter.building import stand_in_of
+from ..errors import ChakrascopeError
+from ..runner.analysis import area_names, area_overview, area_table, chrome_trace, collective_arrivals
+from ._state import OpenRun, StudyView
+from ._theme import ON_KIND_INK, PATH_COLOUR, kind_colour
+from .queries import flows, node_details
+from .timeline import COLOURED_BY, SliceIndex
+
+__all__ = ["area_asked_for", "open_asked_for", "register_timeline"]
+
+_LARGEST = 1 << 62  # of lanes and ns, which are counted in 64 bits
+_MAX_PIXELS = 8192
+_MAX_PATH_BARS = 20_000
+_AREA_ROWS = 12
+_MOST_RANGES, _LARGEST_RANGE, _MOST_TEXT = 4_096, 1_000_000, 200
+_MOST_ARRIVALS, _FEW_RANKS = 400, 4
+
+
+def register_timeline(server: Flask, view: StudyView) -> None:
+    """Add the routes that the timeline of *view* draws from to *server*; all of them only read."""
+
+    @server.get("/api/lanes")
+    def lanes() -> Response:
+        run = open_asked_for(view)
+        return jsonify(_lanes(run, _index(run)))
+
+    @server.get("/api/slices")
+    def slices() -> Response:
+        run = open_asked_for(view)
+        index, text = _index(run), request.args.get("seek", "")[:_MOST_TEXT]
+        pixels = min(_MAX_PIXELS, max(1, _integer("px", 1000)))
+        batch = index.window(
+            _integer("t0", 0), _integer("t1", index.makespan_ns), pixels, _ids("lanes", len(index.table)),
+            colour=_colour(), found=run.sought(text)[0] if text.strip() else None,
+        )  # fmt: skip
+        return Response(batch.encode(), mimetype="application/octet-stream")
+
+    @server.get("/api/seek")
+    def seek() -> Response:
+        run = open_asked_for(view)
+        return jsonify(_sought(run, request.args.get("seek", "")[:_MOST_TEXT]))
+
+    @server.get("/api/node")
+    def node() -> Response:
+        run = open_asked_for(view)
+        rank, node_id = _integer("rank", -1), _integer("node", -1)
+        found = run.node(rank, node_id)
+        if found is None:
+            abort(404)
+        return jsonify(_node(run, rank, node_id, found, with_flows=_integer("flows", 0) == 1))
+
+    @server.get("/api/area")
+    def area() -> Response:
+        run = open_asked_for(view)
+        inside, span_ns = _area(run)
+        table = area_asked_for(run)
+        return jsonify(
+            {
+                "details": area_overview(run.nodes, inside, span_ns),
+                "columns": list(table.columns),
+                "rows": table.head(_AREA_ROWS).to_dict("records"),
+                "more": max(0, len(table) - _AREA_ROWS),
+            }
+        )
+
+    @server.get("/api/arrivals")
+    def arrivals() -> Response:
+        run = open_asked_for(view)
+        table = collective_arrivals(run.result, run.nodes)
+        shown = table[table["collective"].isin(_widest(table))]
+        return jsonify({name: shown[name].tolist() for name in shown.columns})
+
+    @server.get("/export/timeline.json")
+    def timeline() -> Response:
+        run = open_asked_for(view)
+        headers = {"Content-Disposition": 'attachment; filename="timeline.json"'}
+        pieces = chrome_trace(run.nodes, run.slices, run.path)
+        return Response(pieces, mimetype="application/json", headers=headers)
+
+
+def open_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
+    """Return the run that the *argument* names, the newest without one; an unknown one is not found."""
+    try:
+        return view.open(view.resolve(request.args.get(argument, "")))
+    except ChakrascopeError:
+        abort(404)
+
+
+def area_asked_for(run: OpenRun) -> pd.DataFrame:
+    """Return what lies in the area asked for, summed up: by name where rows are nested, else by operator."""
+    return (area_names if _is_nested(run) else area_table)(run.nodes, _area(run)[0])
+
+
+def _area(run: OpenRun) -> tuple[pd.DataFrame, int]:
+    """Return what lies in the area asked for, and how many ns wide it is."""
+    t0, t1 = _integer("t0", 0), _integer("t1", 0)
+    return _index(run).area(t0, t1, _ids("lanes", 0)), max(0, t1 - t0)
+
+
+def _index(run: OpenRun) -> SliceIndex:
+    """Return the lanes asked for: as simulated or with the measured ones above, nested or not."""
+    return run.rows(measured=request.args.get("measured") == "1" and run.is_measured, nested=_is_nested(run))
+
+
+def _is_nested(run: OpenRun) -> bool:
+    """Return whether rows are to be nested; where that is left open, if few ranks leave the room for it."""
+    asked = request.args.get("nested", "")
+    return asked == "1" or (asked == "auto" and run.standings["same_as"].nunique() <= _FEW_RANKS)
+
+
+def _colour() -> str:
+    by = request.args.get("colour", COLOURED_BY[0])
+    return by if by in COLOURED_BY else COLOURED_BY[0]
+
+
+def _widest(table: pd.DataFrame) -> pd.Series:
+    """Return the collectives that ranks come to furthest apart."""
+    skew = table.groupby("collective")["late_ns"].max()
+    found: pd.Series = skew.nlargest(_MOST_ARRIVALS).index.to_series()
+    return found
+
+
+def _sought(run: OpenRun, text: str) -> dict[str, Any]:
+    """Return how many nodes of the ranks asked for *text* finds, and the one asked for by its number.
+
+    Without a number, the first that begins at or after a time, or else the first.
+    """
+    places = run.sought(text)[1] if text.strip() else np.zeros(0, np.int64)
+    wanted = _ids("ranks", run.info.num_ranks)
+    ranks = run.nodes["rank"].to_numpy(np.int64)[places]
+    places = places[np.isin(ranks, wanted)]
+    if not len(places):
+        return {"count": 0}
+    at = _integer("at", -1)
+    if at < 0:
+        start = run.nodes["start_ns"].to_numpy(np.int64)[places]
+        at = int(np.searchsorted(start, _integer("t0", 0)))
+    at %= len(places)
+    found = run.nodes.iloc[int(places[at])]
+    return {"count": len(places), "at": at, "rank": int(found["rank"]), "node": int(found["node_id"])}
+
+
+def _node(
+    run: OpenRun, rank: int, node_id: int, found: dict[str, Any], *, with_flows: bool
+) -> dict[str, Any]:
+    index = _index(run)
+    lane, start, end = index.lane_of(rank, node_id)
+    edges = run.workload.graphs[int(run.workload.program_of_rank[rank])].edges
+    # The slack of a large run takes a while to find, which a node that is only hovered over is not worth.
+    slack = run.slack_of(rank, node_id) if with_flows else None
+    return {
+        "rank": rank,
+        "node": node_id,
+        "lane": lane,
+        "start_ns": start,
+        "end_ns": end,
+        "cause": int(found["cause_node"]),
+        "details": node_details(
+            found, slack, run.measured_among(rank, node_id), stand_in_of(run.workload.metadata, rank)
+        ),
+        "flows": flows(edges, index, found) if with_flows else [],
+    }
+
+
+def _lanes(run: OpenRun, index: SliceIndex) -> dict[str, Any]:
+    colours = index.colours(_colour())
+    return {
+        "makespan_ns": max(1, int(run.result.makespan_ns), index.makespan_ns),
+        "nested": _is_nested(run),
+        "lanes": index.table.to_dict("records"),
+        "ranks": _ranks(run),
+        "palette": colours.palette,
+        "legend": colours.legend,
+        "more": colours.more,
+        "ink": ON_KIND_INK,
+        "path": _path(run, index),
+        "steps": _steps(run),
+    }
+
+
+def _ranks(run: OpenRun) -> list[dict[str, Any]]:
+    """Return what ranks are folded, sorted and marked by."""
+    return [
+        {
+            **{str(key): value for key, value in row.items()},
+            "stood_in": stand_in_of(run.workload.metadata, int(row["rank"])) is not None,
+        }
+        for row in run.standings.to_dict("records")
+    ]
+
+
+def _path(run: OpenRun, index: SliceIndex) -> dict[str, Any]:
+    segments = run.path.segments
+    shown = segments.nlargest(_MAX_PATH_BARS, "duration_ns").sort_values("start_ns")
+    lanes = index.lanes_of(shown["rank"].to_numpy(np.int64), shown["node_id"].to_numpy(np.int64))
+    of_nodes = index.table[~index.table["measured"] & (index.table["level"] == "slice")]
+    first = of_nodes.groupby("rank").head(1)
+    lane_of_rank = dict(zip(first["rank"].tolist(), first.index.tolist(), strict=True))
+    lanes = np.where(lanes < 0, [lane_of_rank.get(int(r), 0) for r in shown["rank"]], lanes)
+    return {
+        "colour": PATH_COLOUR,
+        "lane": lanes.tolist(),
+        "kind": [kind_colour(str(kind)) for kind in shown["kind"]],
+        "start_ns": shown["start_ns"].tolist(),
+        "end_ns": shown["end_ns"].tolist(),
+    }
+
+
+def _steps(run: OpenRun) -> list[dict[str, int]]:
+    """Return where each captured step of the run begins and ends, if there are several."""
+    known = run.nodes[run.nodes["step"] >= 0]
+    if known["step"].nunique() < 2:
+        return []
+    spans = known.groupby("step").agg(start_ns=("start_ns", "min"), end_ns=("end_ns", "max"))
+    return [
+        {str(key): int(value) for key, value in row.items()} for row in spans.reset_index().to_dict("records")
+    ]
+
+
+def _ids(name: str, count: int) -> list[int]:
+    """Return the numbers written as ``0-3,7`` in an argument, all below *count* without it."""
+    text = request.args.get(name, "")
+    if not text:
+        return list(range(count))
+    found: list[int] = []
+    for part in text.split(",")[:_MOST_RANGES]:
+        first, _, last = part.partition("-")
+        if not (first.isascii() and first.isdigit() and len(first) <= 9):
+            abort(400)
+        if last and not (last.isascii() and last.isdigit() and len(last) <= 9):
+            abort(400)
+        low, high = int(first), int(last or first)
+        if high - low > _LARGEST_RANGE:
+            abort(400)
+        found += range(low, high + 1)
+    return found
+
+
+def _integer(name: str, default: int) -> int:
+    text = request.args.get(name, "")
+    try:
+        number = int(float(text)) if text else default
+    except (ValueError, OverflowError):
+        abort(400)
+    if abs(number) > _LARGEST:
+        abort(400)
+    return number
