@@ -4,7 +4,8 @@
 Prints, for the newest run of STUDY, how long the first page takes to say that the run is being read and to
 show it, how long each page takes to its content in a fresh browser and in one
 that has the scripts already, what the first load carries over the wire, how long a window of the timeline
-takes, and the server's memory. Needs Debian's chromium.
+takes, how many frames a second it draws while it moves and how soon it answers keys, with nested rows of every
+rank on, and the server's memory. Needs Debian's chromium.
 """
 
 from __future__ import annotations
@@ -33,6 +34,31 @@ PAGES = {
     "/new-run": "#findings .finding",
 }
 PEEK = 5
+# Every rank with its own rows, those of phases, modules and operators on.
+NESTED = "/timeline?rows=nested&same=apart"
+# Moves the window by a few pixels a frame for as long as asked, and counts the frames.
+FRAMES = """([zoom, seconds]) => new Promise((resolve) => {
+  const timeline = document.getElementById("timeline").timeline, middle = timeline.makespan / 2;
+  timeline.window(middle - timeline.makespan / zoom / 2, middle + timeline.makespan / zoom / 2);
+  setTimeout(() => {
+    const begin = performance.now();
+    let count = 0;
+    const frame = () => {
+      timeline.pan(count % 2 ? -7 : 7);
+      count += 1;
+      const passed = performance.now() - begin;
+      if (passed < 1000 * seconds) { requestAnimationFrame(frame); } else { resolve(1000 * count / passed); }
+    };
+    requestAnimationFrame(frame);
+  }, 1500);
+})"""
+# From a key to the frame that shows what it did.
+ANSWER = """(key) => new Promise((resolve) => {
+  const begin = performance.now();
+  document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+  requestAnimationFrame(() => setTimeout(() => resolve(performance.now() - begin), 0));
+})"""
+KEYS = ("w", "s", "a", "d", "ArrowDown", "ArrowUp", "p", "f")
 
 
 def first_load(browser: Browser, address: str) -> tuple[float, float, int]:
@@ -68,13 +94,34 @@ def timed(page: Any, address: str, path: str) -> float:
     return time.perf_counter() - start
 
 
+def timeline_figures(page: Any, address: str) -> dict[str, Any]:
+    """Return frames a second at several zooms, and the ms until keys and a walk to a hit are answered."""
+    page.goto(address + NESTED)
+    page.wait_for_selector("#timeline[data-slices]")
+    page.wait_for_timeout(1000)
+    frames = {f"x{zoom}": round(page.evaluate(FRAMES, [zoom, 2]), 1) for zoom in (1, 10, 100, 1000)}
+    keys = {key: round(max(page.evaluate(ANSWER, key) for _ in range(PEEK)), 1) for key in KEYS}
+    page.keyboard.press("/")
+    page.keyboard.type("aten::mm", delay=40)
+    page.wait_for_selector("#timeline[data-found]")
+    steps = []
+    for _ in range(PEEK):
+        before = page.get_attribute("#timeline", "data-selected")
+        start = time.perf_counter()
+        page.keyboard.press("Enter")
+        page.wait_for_selector(f"#timeline[data-selected]:not([data-selected='{before}'])")
+        steps.append(1000 * (time.perf_counter() - start))
+    return {"rows": int(page.get_attribute("#timeline", "data-rows") or 0), "frames_per_s": frames,
+            "keys_ms": keys, "next_hit_ms": [round(step, 1) for step in steps]}  # fmt: skip
+
+
 def window_times(address: str) -> list[float]:
     """Return the seconds the server takes for windows of the timeline, from all of it to 1/4096."""
     with urllib.request.urlopen(f"{address}/api/lanes") as reply:
         makespan = json.load(reply)["makespan_ns"]
-    times = []
+    times: list[float] = []
     for zoom in (1, 8, 64, 512, 4096):
-        query = f"t0={makespan // 3}&t1={makespan // 3 + makespan // zoom}&px=3600&lane0=0&lane1=40"
+        query = f"t0={makespan // 3}&t1={makespan // 3 + makespan // zoom}&px=3600&lanes=0-40&nested=1"
         start = time.perf_counter()
         with urllib.request.urlopen(f"{address}/api/slices?{query}") as reply:
             reply.read()
@@ -102,12 +149,14 @@ def measure(address: str, pid: int) -> dict[str, Any]:
         page = browser.new_context().new_page()
         timed(page, address, "/")
         pages = {path: min(timed(page, address, path) for _ in range(PEEK)) for path in PAGES}
+        timeline = timeline_figures(page, address)
         browser.close()
     return {
         "first_frame_s": round(frame, 2),
         "first_load_s": round(seconds, 2),
         "first_load_wire_bytes": received,
         "pages_s": {path: round(value, 2) for path, value in pages.items()},
+        "timeline": timeline,
         "timeline_window_ms": [round(1000 * value, 1) for value in window_times(address)],
         "server_memory": memory(pid),
     }

@@ -16,6 +16,7 @@ from ..runner.analysis import (
 )
 from ..runner.study import item_table, run_table
 from ..runner.sweep import SWEEP_TABLES
+from ._note_routes import register_notes
 from ._state import OpenRun, Selection, StudyView
 from ._timeline_routes import area_asked_for, open_asked_for, register_timeline
 from .queries import edge_kinds, focus_of, fold_of, has_selected, hops_of
@@ -24,8 +25,9 @@ __all__ = ["register", "table_file"]
 
 
 def register(server: Flask, view: StudyView) -> None:
-    """Add the data routes of *view* to *server*; all of them only read."""
+    """Add the data routes of *view* to *server*; but for the notes, all of them only read."""
     register_timeline(server, view)
+    register_notes(server, view)
     _register_exports(server, view)
 
 

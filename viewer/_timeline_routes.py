@@ -10,13 +10,20 @@ from flask import Flask, Response, abort, jsonify, request
 
 from ..converter.building import stand_in_of
 from ..errors import ChakrascopeError
-from ..runner.analysis import area_names, area_overview, area_table, chrome_trace, collective_arrivals
+from ..runner.analysis import (
+    area_names,
+    area_overview,
+    area_table,
+    chrome_trace,
+    collective_arrivals,
+    counterpart,
+)
 from ._state import OpenRun, StudyView
 from ._theme import ON_KIND_INK, PATH_COLOUR, kind_colour
 from .queries import flows, node_details
 from .timeline import COLOURED_BY, SliceIndex
 
-__all__ = ["area_asked_for", "open_asked_for", "register_timeline"]
+__all__ = ["area_asked_for", "index_asked_for", "open_asked_for", "register_timeline"]
 
 _LARGEST = 1 << 62  # of lanes and ns, which are counted in 64 bits
 _MAX_PIXELS = 8192
@@ -32,12 +39,12 @@ def register_timeline(server: Flask, view: StudyView) -> None:
     @server.get("/api/lanes")
     def lanes() -> Response:
         run = open_asked_for(view)
-        return jsonify(_lanes(run, _index(run)))
+        return jsonify(_lanes(run, index_asked_for(run)))
 
     @server.get("/api/slices")
     def slices() -> Response:
         run = open_asked_for(view)
-        index, text = _index(run), request.args.get("seek", "")[:_MOST_TEXT]
+        index, text = index_asked_for(run), request.args.get("seek", "")[:_MOST_TEXT]
         pixels = min(_MAX_PIXELS, max(1, _integer("px", 1000)))
         batch = index.window(
             _integer("t0", 0), _integer("t1", index.makespan_ns), pixels, _ids("lanes", len(index.table)),
@@ -58,6 +65,17 @@ def register_timeline(server: Flask, view: StudyView) -> None:
         if found is None:
             abort(404)
         return jsonify(_node(run, rank, node_id, found, with_flows=_integer("flows", 0) == 1))
+
+    @server.get("/api/counterpart")
+    def like() -> Response:
+        run, other = open_asked_for(view), open_asked_for(view, "beside")
+        row = run.row(_integer("rank", -1), _integer("node", -1))
+        if row < 0:
+            abort(404)
+        step = _integer("step", -1)
+        return jsonify(
+            _counterpart(other, counterpart(run.nodes, row, other.nodes, step if step >= 0 else None))
+        )
 
     @server.get("/api/area")
     def area() -> Response:
@@ -104,10 +122,10 @@ def area_asked_for(run: OpenRun) -> pd.DataFrame:
 def _area(run: OpenRun) -> tuple[pd.DataFrame, int]:
     """Return what lies in the area asked for, and how many ns wide it is."""
     t0, t1 = _integer("t0", 0), _integer("t1", 0)
-    return _index(run).area(t0, t1, _ids("lanes", 0)), max(0, t1 - t0)
+    return index_asked_for(run).area(t0, t1, _ids("lanes", 0)), max(0, t1 - t0)
 
 
-def _index(run: OpenRun) -> SliceIndex:
+def index_asked_for(run: OpenRun) -> SliceIndex:
     """Return the lanes asked for: as simulated or with the measured ones above, nested or not."""
     return run.rows(measured=request.args.get("measured") == "1" and run.is_measured, nested=_is_nested(run))
 
@@ -150,10 +168,19 @@ def _sought(run: OpenRun, text: str) -> dict[str, Any]:
     return {"count": len(places), "at": at, "rank": int(found["rank"]), "node": int(found["node_id"])}
 
 
+def _counterpart(run: OpenRun, row: int) -> dict[str, int]:
+    """Return where a row of the nodes lies, or that there is none."""
+    if row < 0:
+        return {"rank": -1, "node": -1, "lane": -1, "start_ns": 0, "end_ns": 0}
+    rank, node = int(run.nodes["rank"].iloc[row]), int(run.nodes["node_id"].iloc[row])
+    lane, start, end = index_asked_for(run).lane_of(rank, node)
+    return {"rank": rank, "node": node, "lane": lane, "start_ns": start, "end_ns": end}
+
+
 def _node(
     run: OpenRun, rank: int, node_id: int, found: dict[str, Any], *, with_flows: bool
 ) -> dict[str, Any]:
-    index = _index(run)
+    index = index_asked_for(run)
     lane, start, end = index.lane_of(rank, node_id)
     edges = run.workload.graphs[int(run.workload.program_of_rank[rank])].edges
     # The slack of a large run takes a while to find, which a node that is only hovered over is not worth.

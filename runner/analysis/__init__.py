@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ._compare import compare as compare
     from ._compare_runs import run_overview as run_overview
     from ._compare_runs import same_nodes as same_nodes
+    from ._counterpart import counterpart as counterpart
     from ._critical_path import CriticalPath as CriticalPath
     from ._critical_path import critical_path as critical_path
     from ._differences import collective_differences as collective_differences
@@ -184,6 +185,7 @@ __all__ = [
     "communication_of",
     "compare",
     "contributors",
+    "counterpart",
     "critical_path",
     "csv_text",
     "diagnose",

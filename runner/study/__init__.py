@@ -9,6 +9,10 @@ from ...support import exports_of
 if TYPE_CHECKING:
     from ._archive import experiment_archive as experiment_archive
     from ._check import check_study as check_study
+    from ._marks import TimelineNote as TimelineNote
+    from ._marks import add_timeline_note as add_timeline_note
+    from ._marks import remove_timeline_note as remove_timeline_note
+    from ._marks import timeline_notes as timeline_notes
     from ._names import check_name as check_name
     from ._networks import add_network as add_network
     from ._networks import network_names as network_names
@@ -36,8 +40,10 @@ __all__ = [
     "RunInfo",
     "Study",
     "StudyInfo",
+    "TimelineNote",
     "Workspace",
     "add_network",
+    "add_timeline_note",
     "check_item",
     "check_name",
     "check_study",
@@ -50,7 +56,9 @@ __all__ = [
     "network_names",
     "proposed_name",
     "read_network_file",
+    "remove_timeline_note",
     "run_name",
     "run_rows",
     "run_table",
+    "timeline_notes",
 ]

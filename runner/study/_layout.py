@@ -9,8 +9,9 @@ from pathlib import Path
 from ...support import remove_leftover_of
 from ...tracer import MANIFEST_NAME
 
-__all__ = ["NOTE_FILE", "RUN_FILE", "StudyLayout"]
+__all__ = ["MARKS_FILE", "NOTE_FILE", "RUN_FILE", "StudyLayout"]
 
+MARKS_FILE = "timeline-notes.json"  # beside a run
 NOTE_FILE = "note.json"  # beside a run, or a study
 RUN_FILE = "run.json"  # the last that is written of a run
 

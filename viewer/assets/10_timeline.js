@@ -47,24 +47,35 @@
       const again = this.isLoaded && this.run === run, asked = {};
       this.run = run; this.measured = measured; this.asked = asked; this.holder.dataset.selected = "";
       const rows = { nested: 1, flat: 0 }[this.settings.rows], first = await this.source(run, rows === undefined ? "auto" : rows);
-      const second = first && this.settings.beside ? await this.source(this.settings.beside, first.nested ? 1 : 0) : null;
+      const second = first && this.settings.beside ? await this.source(this.besideRun(), first.nested ? 1 : 0) : null;
       if (asked !== this.asked || !first) { return; }
       this.nested = first.nested;
       this.sources = [first, second].filter(Boolean);
       this.makespan = Math.max(...this.sources.map((source) => source.makespan));
       Object.assign(this, { overview: null, area: null });
+      this.place();
       this.arrange();
-      if (again) { this.refresh(); } else { this.firstWindow(); }
       this.shown();
+      this.fitHeight();
+      if (again) { this.refresh(); } else { this.firstWindow(); }
       if (this.wanted) { this.select(this.wanted); }
     }
 
     async source(run, nested) {
       const reply = await fetch(`./api/lanes?${this.query({ run, nested, colour: this.settings.colour })}`);
-      if (!reply.ok) { return null; }
+      if (!reply.ok) { this.say(`The timeline of ${run} cannot be read: the server answered ${reply.status}. Reload the page, or choose another run.`); return null; }
+      this.say("");
       const data = await reply.json(), lanesOf = new Map();
       data.lanes.forEach((lane, i) => { if (!lanesOf.has(lane.rank)) { lanesOf.set(lane.rank, []); } lanesOf.get(lane.rank).push(i); });
       return { run, ...data, makespan: data.makespan_ns, lanesOf, batch: null, shift: 0, rowOf: new Int32Array(data.lanes.length).fill(-1) };
+    }
+
+    /* Say what went wrong where the slices would be. */
+    say(text) {
+      this.problem = this.problem || Object.assign(document.createElement("p"), { className: "timeline-problem" });
+      this.problem.textContent = text;
+      this.problem.setAttribute("role", "alert");
+      if (text) { this.holder.appendChild(this.problem); } else { this.problem.remove(); }
     }
 
     query(more) { return new URLSearchParams({ run: this.run, measured: this.measured ? 1 : 0, nested: this.nested ? 1 : 0, ...more }); }
@@ -74,7 +85,7 @@
       if (this.settings[name] === value) { return; }
       this.settings[name] = value;
       if (["rows", "colour", "beside"].includes(name)) { this.load(this.run, this.measured); }
-      else { this.arrange(); this.refresh(); this.shown(); }
+      else { this.arrange(); this.shown(); this.refresh(); }
       this.note();
     }
 

@@ -29,7 +29,7 @@
 
     /* Return what stands at the left of a rank's rows, one text a row. */
     rankFacts(row) {
-      const { ranks, facts, stood_in: star } = row.group, many = ranks.length > 1, pin = row.pinned ? "📌 " : "";
+      const { ranks, facts, stood_in: star } = row.group, many = ranks.length > 1, pin = row.pinned ? "▲ " : "";
       const texts = [`${pin}rank${many ? "s" : ""} ${ranksText(ranks)}${star ? "*" : ""}`];
       if (many) { texts.push(`${ranks.length} did the same`); }
       const column = ORDERS[this.settings.order];

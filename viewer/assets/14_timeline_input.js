@@ -94,7 +94,7 @@
       const actions = {
         w: () => this.zoom(0.7, pointed), s: () => this.zoom(1 / 0.7, pointed), a: () => this.pan(-shift), d: () => this.pan(shift),
         "[": then(() => this.walk(-1)), "]": then(() => this.walk(1)), ",": then(() => this.step(-1)), ".": then(() => this.step(1)),
-        f: () => this.fitSelected(), m: () => this.markSelected(), p: () => { this.showPath = !this.showPath; this.draw(); },
+        f: () => this.fitSelected(), t: () => this.writeNote(), m: () => this.markSelected(), p: () => { this.showPath = !this.showPath; this.draw(); },
         n: then(() => this.seekNext(event.shiftKey ? -1 : 1)), "/": () => this.focusFind(), "?": () => this.toggleHelp(), Escape: () => this.escape(),
         ArrowLeft: () => this.pan(-shift), ArrowRight: () => this.pan(shift),
         ArrowUp: () => this.scrollBy(-3 * this.laneHeight), ArrowDown: () => this.scrollBy(3 * this.laneHeight),
@@ -134,6 +134,7 @@
       if (found) { this.showDetails(found.details); this.reveal(found); }
       this.holder.dataset.selected = found ? key : "";
       this.draw();
+      await this.findCounterpart(found);
     }
 
     /* Bring the selected slice into sight: a rank that is hidden or filtered out is shown again. */

@@ -13,7 +13,7 @@
     ["F", "fit what is selected or marked; again: the whole step"], ["M", "mark the time of the selected slice, and sum up what is in it"],
     ["Shift and drag", "mark an area, and sum up its slices by name"], ["/", "search; Enter and Shift+Enter, or N and Shift+N, step through what is found"],
     [", and .", "the slice before and after in its row"], ["[ and ]", "walk to the node that let the selected one start, and back"],
-    ["P", "critical path on, off"], ["Click on a rank's name", "pin it on top; with Shift: hide it"], ["Esc", "close, unmark, stop searching"], ["?", "this help"],
+    ["T", "write a note on what is marked or selected"], ["P", "critical path on, off"], ["Click on a rank's name", "pin it on top; with Shift: hide it"], ["Esc", "close, unmark, stop searching"], ["?", "this help"],
   ];
 
   class TimelineTools extends TimelinePanel {
@@ -23,7 +23,9 @@
       if (!out) { return; }
       this.controls = {};
       const choices = Object.entries(CHOICES).map(([name, [title, options]]) => this.choice(name, title, options));
-      out.replaceChildren(this.finder(), ...choices, this.rankFilter(), this.folding(), element("button", "Keys", "timeline-button", { type: "button", id: "timeline-help-open", title: "Keys (?)", onclick: () => this.toggleHelp() }));
+      out.replaceChildren(this.finder(), ...choices, this.rankFilter(), this.folding());
+      const help = document.getElementById("timeline-help-open");
+      if (help) { help.onclick = () => this.toggleHelp(); }
       this.showTools();
     }
 

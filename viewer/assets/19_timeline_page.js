@@ -1,7 +1,7 @@
 "use strict";
 /* Joins the timeline to its page: Dash hands over the run, the scheme and the selection. */
 (function () {
-  const { TimelineTools } = window.chakrascopeTimeline;
+  const { TimelineBeside } = window.chakrascopeTimeline;
 
   /* The address may be ahead of a selection that is still on its way from the server; then this one is old. */
   function isOld(selection) {
@@ -14,7 +14,7 @@
     timeline(run, scheme, measured, selection) {
       const holder = document.getElementById("timeline");
       if (!holder || !run) { return window.dash_clientside.no_update; }
-      if (!holder.timeline) { holder.timeline = new TimelineTools(holder); }
+      if (!holder.timeline) { holder.timeline = new TimelineBeside(holder); }
       const timeline = holder.timeline, wanted = measured === true;
       if (timeline.run !== run || timeline.measured !== wanted) { timeline.load(run, wanted); } else { timeline.draw(); }
       if (!isOld(selection)) { timeline.select(selection); }

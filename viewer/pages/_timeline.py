@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from urllib.parse import urlencode
 
@@ -10,6 +11,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 
 from .. import _perfetto as perfetto
 from .._state import OpenRun, Selection, StudyView
+from .._theme import run_options
 from ..queries import stand_ins_note
 from ._parts import option_address, page_address
 
@@ -18,14 +20,13 @@ __all__ = ["PATH", "TITLE", "layout", "register"]
 PATH, TITLE = "/timeline", "Timeline"
 # The parts of the panel, which assets/15_timeline_panel.js fills.
 _TABS = ("details", "ranks", "arrivals", "notes")
-_HELP = "W A S D move and zoom, F fits, / searches, ? shows all keys."
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     """Return the page; the scripts fetch their own data for *run*, and fill in the tools and the panel."""
     canvas = html.Canvas(
         id="timeline-canvas", tabIndex="0", role="application",
-        **{"aria-label": "Timeline of all ranks", "aria-describedby": "timeline-help"},
+        **{"aria-label": "Timeline of all ranks", "aria-describedby": "timeline-help-open"},
     )  # fmt: skip
     parts = [html.Div(id=f"timeline-{name}", role="tabpanel") for name in _TABS]
     parts[0] = html.Div(
@@ -35,17 +36,21 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
         [
             dmc.Group([dmc.Title("Timeline", order=2), _controls(run, selection)], justify="space-between"),
             html.Div(id="timeline-tools", className="timeline-tools"),
-            html.Div([html.Div(id="timeline-legend", className="legend"),
-                      dmc.Text(_HELP, size="xs", c="dimmed", id="timeline-help")], className="legends"),
+            html.Div(id="timeline-legend", className="legend"),
             *_stand_ins(run),
             html.Div(canvas, id="timeline", className="timeline",
-                     **{"data-run": run.info.id, "data-scheme": scheme}),
+                     **{"data-run": run.info.id, "data-scheme": scheme, "data-runs": _runs(run)}),
             dcc.Store(id="timeline-sink"),
             html.Div([html.Div(id="timeline-tabs", className="timeline-tabs"), *parts], id="timeline-panel",
                      className="timeline-panel"),
         ],
         className="timeline-page",
     )  # fmt: skip
+
+
+def _runs(run: OpenRun) -> str:
+    """Return the runs of the study that this one can be compared with, as the script reads them."""
+    return json.dumps(run_options(run.view.runs()))
 
 
 def _stand_ins(run: OpenRun) -> list[Any]:
@@ -68,7 +73,10 @@ def _controls(run: OpenRun, selection: Selection) -> dmc.Group:
         checked=run.is_measured and selection.option("measured") == "1",
         description=None if run.is_measured else "this workload was not captured",
     )  # fmt: skip
-    return dmc.Group([measured, *links], gap="lg")
+    keys = html.Button("Keys ( ? )", id="timeline-help-open", type="button", className="timeline-button")
+    return dmc.Group(
+        [html.Div(id="timeline-beside", className="timeline-tools"), measured, *links, keys], gap="lg"
+    )
 
 
 def register(app: Dash, view: StudyView) -> None:

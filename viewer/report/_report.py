@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ...errors import StudyError
 from ...runner import BREAKDOWNS, Study
 from ...runner.analysis import link_table, packet_facts, segment_table
-from ...support import bytes_text, count_text, duration_text, share_text, write_file, writing
+from ...runner.study import timeline_notes
+from ...support import bytes_text, count_text, duration_text, instant_text, share_text, write_file, writing
 from .._state import OpenRun, StudyView
 from .._theme import run_name
 from ._parts import Lines, Meters, Part, Picture, Section, Stack, Table
@@ -62,6 +64,7 @@ def _sections(run: OpenRun) -> list[Section]:
                 "may bound the step."),
         Section("The critical path across ranks", [Picture(path_picture(run))]),
         Section("Timeline", [Picture(timeline_picture(run))], timeline_note(run)),
+        *_notes(run),
         *(Section(f"By {by}", Meters.of(run.path.breakdown(by), f"(no {by})", _MOST_KEYS))
           for by in sorted(BREAKDOWNS) if by != "kind"),
         Section("Longest segments of the critical path", _segments(run), _segments_note(run)),
@@ -85,6 +88,24 @@ def _advice(run: OpenRun) -> Sequence[Part]:
             "how": ("What helps", str),
         },
     )
+
+
+def _notes(run: OpenRun) -> Sequence[Section]:
+    """Return what people wrote on the timeline, if anything."""
+    notes = pd.DataFrame(timeline_notes(run.study, run.info.id))
+    if notes.empty:
+        return []
+    named = [_noted(run, int(note.rank), int(note.node)) for note in notes.itertuples()]
+    titles: dict[str, tuple[str, Callable[[Any], str]]] = {
+        "t0_ns": ("From", instant_text), "t1_ns": ("To", instant_text), "about": ("About", _short),
+        "text": ("Note", str), "created": ("Written", str),
+    }  # fmt: skip
+    return [Section("Notes on the timeline", Table.of(notes.assign(about=named), titles))]
+
+
+def _noted(run: OpenRun, rank: int, node: int) -> str:
+    found = run.node(rank, node) if node >= 0 else None
+    return "the range" if found is None else f"{found['name']} (node {node} of rank {rank})"
 
 
 def _segments(run: OpenRun) -> Sequence[Part]:

@@ -1,0 +1,115 @@
+"""Keep notes on slices and ranges of a run's timeline, beside the result, which never changes."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from ...errors import StudyError
+from ...support import count_text, write_file, writing
+from ._layout import MARKS_FILE
+from ._notes import checked_note
+from ._study import Study
+
+__all__ = ["TimelineNote", "add_timeline_note", "remove_timeline_note", "timeline_notes"]
+
+_MOST_NOTES = 1_000
+_LARGEST = 1 << 62
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class TimelineNote:
+    """What somebody wrote about a slice, *node* of *rank*, or a range of a timeline, where both are -1.
+
+    Times are in ns; *created* is an ISO time (UTC), *id* names the note among those of its run.
+    """
+
+    id: str
+    text: str
+    t0_ns: int
+    t1_ns: int
+    rank: int = -1
+    node: int = -1
+    created: str = ""
+
+
+def timeline_notes(study: Study, run_id: str) -> tuple[TimelineNote, ...]:
+    """Return the notes on the timeline of the run *run_id*, in order of their time.
+
+    Raises `StudyError` if there is no such run, or what was kept is damaged.
+    """
+    return _read(_folder(study, run_id))
+
+
+def add_timeline_note(
+    study: Study, run_id: str, text: str, span_ns: tuple[int, int], node: tuple[int, int] = (-1, -1)
+) -> TimelineNote:
+    """Keep *text* about *span_ns* of a run's timeline, or about a *node* (rank, node id), and return it so.
+
+    Raises `StudyError` if there is no such run, the text is empty or too long, or there are 1,000 notes.
+    """
+    checked = checked_note(text)
+    if not checked:
+        raise StudyError("The note is empty; write what it is about.")
+    t0, t1 = span_ns
+    if not -_LARGEST < t0 <= t1 < _LARGEST:
+        raise StudyError(f"A note on {t0} to {t1} ns covers no time; give its begin before its end.")
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    note = TimelineNote(secrets.token_hex(6), checked, int(t0), int(t1), int(node[0]), int(node[1]), now)
+    folder = _folder(study, run_id)
+    with _lock:
+        kept = _read(folder)
+        if len(kept) >= _MOST_NOTES:
+            raise StudyError(f"The run has {count_text(len(kept), 'note')} on its timeline; remove some.")
+        _write(folder, (*kept, note))
+    return note
+
+
+def remove_timeline_note(study: Study, run_id: str, note_id: str) -> None:
+    """Remove one note from a run's timeline. Raises `StudyError` if there is no such run or note."""
+    folder = _folder(study, run_id)
+    with _lock:
+        kept = _read(folder)
+        left = tuple(note for note in kept if note.id != note_id)
+        if len(left) == len(kept):
+            raise StudyError(f"The run has no note '{note_id[:40]}' on its timeline; reload the page.")
+        _write(folder, left)
+
+
+def _folder(study: Study, run_id: str) -> Path:
+    return study.run_dir(study.run_info(run_id).id)
+
+
+def _read(folder: Path) -> tuple[TimelineNote, ...]:
+    try:
+        rows = json.loads((folder / MARKS_FILE).read_text(encoding="utf-8"))
+        notes = [_note(row) for row in rows]
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, StudyError) as error:
+        raise StudyError(
+            f"{folder / MARKS_FILE} is damaged ({error}); restore it, or delete it and write the notes again."
+        ) from error
+    return tuple(sorted(notes, key=lambda note: (note.t0_ns, note.created, note.id)))
+
+
+def _note(row: dict[str, Any]) -> TimelineNote:
+    numbers = {name: row[name] for name in ("t0_ns", "t1_ns", "rank", "node")}
+    for name, number in numbers.items():
+        if type(number) is not int or not -_LARGEST < number < _LARGEST:
+            raise ValueError(f"{name} is {number!r}, no whole number")
+    return TimelineNote(
+        id=str(row["id"]), text=checked_note(str(row["text"])), created=str(row["created"]), **numbers
+    )
+
+
+def _write(folder: Path, notes: tuple[TimelineNote, ...]) -> None:
+    rows = [asdict(note) for note in notes]
+    with writing(f"A note on the timeline of {folder.name}", StudyError, "may you write to the study?"):
+        write_file(folder / MARKS_FILE, json.dumps(rows, indent=1) + "\n")
