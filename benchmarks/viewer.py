@@ -4,8 +4,8 @@
 Prints, for the newest run of STUDY, how long the first page takes to say that the run is being read and to
 show it, how long each page takes to its content in a fresh browser and in one
 that has the scripts already, what the first load carries over the wire, how long a window of the timeline
-takes, how many frames a second it draws while it moves and how soon it answers keys, with nested rows of every
-rank on, and the server's memory. Needs Debian's chromium.
+takes, how many frames a second it draws while it moves and how soon it answers keys, with nested rows of all
+ranks on, and the server's memory. Needs Debian's chromium.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ OPTIONS = (
 )
 _OPTION_LENGTH = 200
 _LONG_OPTIONS = {"aim": 1_200, "over": 2_000, "setup": 6_000}
-_OPEN_RUNS, _KEPT_TEXTS = 4, 8
+_OPEN_RUNS, _KEPT_TEXTS, _FEW_RANKS = 4, 8, 4
 _NOBODY_COMES_S, _FETCHED_S = 30.0, 3.0
 
 Sought = tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]
@@ -152,6 +152,11 @@ class OpenRun(RunAnalysis):
         """Return :attr:`measured_slices` below their phases, modules and operators."""
         return SliceIndex(self.nodes, measured=True, nested=True)
 
+    @property
+    def has_few_ranks(self) -> bool:
+        """Whether so few ranks did something of their own that their rows may be nested unasked."""
+        return bool(self.standings["same_as"].nunique() <= _FEW_RANKS)
+
     def rows(self, *, measured: bool, nested: bool) -> SliceIndex:
         """Return the timeline's index that has the rows asked for."""
         if nested:
@@ -218,7 +223,8 @@ class StudyView:
                 run.collectives, run.layers  # noqa: B018 - asked for only to have them made, as below
                 if self.shown.wait(_NOBODY_COMES_S):
                     time.sleep(_FETCHED_S)
-                run.slices, run.slack_ns  # noqa: B018
+                run.rows(measured=False, nested=run.has_few_ranks).colours("kind")
+                run.slack_ns  # noqa: B018
 
     def resolve(self, run_id: str) -> str:
         """Return *run_id*; without one the newest run, or an empty string if there is none.

@@ -30,7 +30,7 @@ _MAX_PIXELS = 8192
 _MAX_PATH_BARS = 20_000
 _AREA_ROWS = 12
 _MOST_RANGES, _LARGEST_RANGE, _MOST_TEXT = 4_096, 1_000_000, 200
-_MOST_ARRIVALS, _FEW_RANKS = 400, 4
+_MOST_ARRIVALS = 400
 
 
 def register_timeline(server: Flask, view: StudyView) -> None:
@@ -133,7 +133,7 @@ def index_asked_for(run: OpenRun) -> SliceIndex:
 def _is_nested(run: OpenRun) -> bool:
     """Return whether rows are to be nested; where that is left open, if few ranks leave the room for it."""
     asked = request.args.get("nested", "")
-    return asked == "1" or (asked == "auto" and run.standings["same_as"].nunique() <= _FEW_RANKS)
+    return asked == "1" or (asked == "auto" and run.has_few_ranks)
 
 
 def _colour() -> str:

@@ -82,18 +82,18 @@ def nested_groups(nodes: pd.DataFrame, lanes: Any, alone: npt.NDArray[np.bool_])
     of = _Column(lane[kept], row[kept], lanes.start_ns[kept], lanes.end_ns[kept])
     broken = np.append(True, np.diff(of.lane) != 0)[: len(of.lane)]
     found: list[tuple[str, Ints, Ints, Ints, Names]] = []
-    words = nodes["phase"].fillna("").astype(str)
-    codes, names = pd.factorize(words.where(words != "other", ""))
+    codes, names = _words(nodes["phase"])
+    names = np.where(names == "other", "", names)
     broken = broken | _changes(codes[of.row])
     found.append(("phase", *of.runs(codes, names, broken), names))
-    module, modules = pd.factorize(nodes["module"].fillna("").astype(str))
+    module, modules = _words(nodes["module"])
     for depth in range(1, _MOST_MODULE_LEVELS + 1):
         place, names = pd.factorize(np.array([_cut(str(name), depth) for name in modules], dtype=object))
         codes = place[module]
         broken = broken | _changes(codes[of.row])
         found.append(("module", *of.runs(codes, names, broken), names))
-    codes, names = pd.factorize(nodes["operator"].fillna("").astype(str))
-    own = (nodes["operator"] != nodes["name"]).to_numpy() & (codes >= 0)
+    codes, names = _words(nodes["operator"])
+    own = (nodes["operator"] != nodes["name"]).to_numpy(bool)
     starts, ends, labels = of.runs(codes, names, broken | _changes(codes[of.row]))
     useful = np.unique(of.lane[own[of.row] & (names[codes[of.row]] != "")])
     wanted = np.isin(of.lane[starts], useful)
@@ -119,13 +119,17 @@ class _Column:
         return first[named], last[named], code[named]
 
     def gathered(self, found: list[tuple[str, Ints, Ints, Ints, Names]]) -> Groups:
-        """Return all stretches as slices; those of module levels that repeat the one above are left out."""
+        """Return all stretches as slices; a level of modules that the one below repeats is left out."""
         length = self.end_ns - self.start_ns + 1
-        parts, labels, levels, before = [], list[str](), list[str](), None
-        for level, first, last, code, names in found:
-            same = before is not None and np.array_equal(before[0], first) and np.array_equal(before[1], last)
-            before = (first, last) if level == "module" else None
-            if not len(first) or (level == "module" and same):
+        parts, labels, levels = [], list[str](), list[str]()
+        for (level, first, last, code, names), below in zip(found, [*found[1:], None], strict=True):
+            repeated = (
+                below is not None
+                and (level, below[0]) == ("module", "module")
+                and np.array_equal(below[1], first)
+                and np.array_equal(below[2], last)
+            )
+            if not len(first) or repeated:
                 continue
             depth = np.full(len(first), len(levels))
             longest, ends = self.row[_longest(length, first, last)], _most(self.end_ns, first, last)
@@ -137,6 +141,13 @@ class _Column:
             np.concatenate(column).astype(np.int64) for column in zip(none, *parts, strict=True)
         )
         return Groups(lane, depth, row, start, end, label, labels, levels)
+
+
+def _words(texts: pd.Series) -> tuple[Ints, Names]:
+    """Return the place of each text among those that there are, the last of which is empty and for none."""
+    codes, names = pd.factorize(texts)
+    every = np.array([*(str(name) for name in names), ""], dtype=object)
+    return np.where(codes < 0, len(names), codes), every
 
 
 def _most(values: Ints, first: Ints, last: Ints) -> Ints:

@@ -67,28 +67,26 @@ class Lanes:
         is_comm = is_communication(nodes["type"]).to_numpy()[row]
         rank, stream = nodes["rank"].to_numpy(np.int64)[row], nodes["stream"].to_numpy(np.int64)[row]
         order = np.lexsort((start, stream, is_comm, simulated, rank))
-        keys = pd.DataFrame(
-            {
-                "rank": rank[order],
-                "measured": ~simulated[order],
-                "comm": is_comm[order],
-                "stream": stream[order],
-            }
-        )
-        changed = (keys != keys.shift()).any(axis=1).to_numpy()
-        streams = np.cumsum(changed) - 1 if len(keys) else np.zeros(0, np.int64)
+        columns = {"rank": rank[order], "measured": ~simulated[order], "comm": is_comm[order]}
+        columns["stream"] = stream[order]
+        changed = np.append(True, np.zeros(len(row), bool))[: len(row)]
+        for column in columns.values():
+            changed[1:] |= column[1:] != column[:-1]
+        keys = pd.DataFrame({name: column[changed] for name, column in columns.items()})
+        streams = np.cumsum(changed) - 1
         track = tracks(streams, start[order], end[order])
-        again = np.lexsort((start[order], track, streams))
-        order, track = order[again], track[again]
+        if track.any():
+            again = np.lexsort((start[order], track, streams))
+            order, track = order[again], track[again]
         lane = np.append(True, (np.diff(streams) != 0) | (np.diff(track) != 0))[: len(streams)]
         self.row: Ints = row[order]
-        self.lane: Ints = np.cumsum(lane) - 1 if len(lane) else np.zeros(0, np.int64)
+        self.lane: Ints = np.cumsum(lane) - 1
         self.start_ns, self.end_ns = start[order], end[order]
         self.label, self.labels = np.full(len(self.row), -1, np.int64), list[str]()
-        lanes = lane_table(keys.loc[changed])
+        lanes = lane_table(keys)
         self.table = _with_tracks(lanes.iloc[streams[lane]], track[lane])
         if nested:
-            alone = keys.loc[changed, "comm"].to_numpy(bool)[streams[lane]] | (track[lane] > 0)
+            alone = keys["comm"].to_numpy(bool)[streams[lane]] | (track[lane] > 0)
             self._nest(nested_groups(nodes, self, alone))
         self.node_id: Ints = nodes["node_id"].to_numpy(np.int64)[self.row]
         self.makespan_ns = int(self.end_ns.max()) if len(self.end_ns) else 0

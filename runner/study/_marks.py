@@ -89,7 +89,7 @@ def _folder(study: Study, run_id: str) -> Path:
 def _read(folder: Path) -> tuple[TimelineNote, ...]:
     try:
         rows = json.loads((folder / MARKS_FILE).read_text(encoding="utf-8"))
-        notes = [_note(row) for row in rows]
+        notes = [_note(row) for row in _listed(rows)]
     except FileNotFoundError:
         return ()
     except (OSError, ValueError, TypeError, KeyError, RecursionError, StudyError) as error:
@@ -97,6 +97,12 @@ def _read(folder: Path) -> tuple[TimelineNote, ...]:
             f"{folder / MARKS_FILE} is damaged ({error}); restore it, or delete it and write the notes again."
         ) from error
     return tuple(sorted(notes, key=lambda note: (note.t0_ns, note.created, note.id)))
+
+
+def _listed(rows: Any) -> list[Any]:
+    if not isinstance(rows, list):
+        raise TypeError("it holds no list")
+    return rows
 
 
 def _note(row: dict[str, Any]) -> TimelineNote:

@@ -62,3 +62,266 @@ def test_measured_lanes_are_in_the_address(visit, made):
     assert page.complaints == []
 
 
+@pytest.fixture
+def timeline(visit, made):
+    """Open the timeline of a run, the first unless said otherwise, and return its page."""
+
+    def opened(search="", run=None):
+        page = visit("/timeline", f"?run={run or made.run_a}{search}")
+        page.wait_for_selector("#timeline[data-slices]")
+        return page
+
+    return opened
+
+
+TIMELINE = "const t = document.getElementById('timeline').timeline;"
+
+
+def state(page, expression):
+    """Return what *expression* says of the timeline ``t``."""
+    return page.evaluate(f"() => {{ {TIMELINE} return {expression}; }}")
+
+
+def wait_until(page, expression):
+    page.wait_for_function(f"() => {{ {TIMELINE} return {expression}; }}")
+
+
+def texts(page):
+    """Return what is written on the canvas, and at which height."""
+    return page.evaluate(
+        f"""() => {{
+          {TIMELINE}
+          const write = t.context.fillText, found = [];
+          t.context.fillText = function (text, x, y, ...more) {{
+            found.push([text, y]);
+            write.call(this, text, x, y, ...more);
+          }};
+          t.draw();
+          delete t.context.fillText;
+          return found;
+        }}"""
+    )
+
+
+def slice_at(page, level="slice"):
+    """Return a point of the page on the widest slice in sight of the first row of a *level*."""
+    found = page.evaluate(
+        f"""() => {{
+          {TIMELINE}
+          const row = t.rows.find((row) => row.source.lanes[row.lane].level === '{level}');
+          const batch = row.source.batch;
+          const own = [...batch.lane.keys()].filter((i) => batch.lane[i] === row.lane);
+          const from = (i) => Math.max(batch.start[i], t.t0), to = (i) => Math.min(batch.end[i], t.t1);
+          const i = own.sort((a, b) => (to(b) - from(b)) - (to(a) - from(a)))[0];
+          return {{ x: t.x((from(i) + to(i)) / 2), y: t.y(row) + row.height / 2 }};
+        }}"""
+    )
+    box = page.locator("#timeline-canvas").bounding_box()
+    return box["x"] + found["x"], box["y"] + found["y"]
+
+
+def test_keys_work_without_a_click_at_typing_speed(timeline):
+    page = timeline("&t0=1000000&t1=3000000")
+    page.keyboard.type("wwdsa", delay=TYPED_MS)
+    span = state(page, "t.t1 - t.t0")
+    assert span == pytest.approx(2_000_000 * 0.7, rel=1e-6)
+    assert page.locator("#node-search").input_value() == ""
+
+
+def test_zoom_stays_where_the_pointer_is(timeline):
+    page = timeline("&t0=1000000&t1=3000000")
+    x, y = slice_at(page)
+    page.mouse.move(x, y)
+    box = page.locator("#timeline-canvas").bounding_box()
+    before = state(page, f"t.t({x - box['x']})")
+    page.keyboard.type("ww", delay=TYPED_MS)
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -120)
+    page.keyboard.up("Control")
+    wait_until(page, "t.t1 - t.t0 < 900000")
+    assert state(page, f"t.t({x - box['x']})") == pytest.approx(before, abs=1_500)  # a pixel
+
+
+def test_f_fits_the_selection_then_everything(timeline):
+    page = timeline("&rank=1&node=4")
+    page.wait_for_selector("#timeline[data-selected='1:4']")
+    page.keyboard.press("f")
+    assert state(page, "[t.t0 < t.selected.start_ns, t.t1 > t.selected.end_ns]") == [True, True]
+    assert state(page, "(t.t1 - t.t0) / (t.selected.end_ns - t.selected.start_ns)") == pytest.approx(1.2)
+    page.keyboard.press("f")
+    assert state(page, "(t.t1 - t.t0) / t.makespan") == pytest.approx(1.02)
+
+
+@pytest.mark.parametrize("after", ["click", "[", "Escape", "wheel"])
+def test_tooltip_goes_away(timeline, after):
+    page = timeline("&rank=1&node=4&rows=flat")
+    page.wait_for_selector("#timeline[data-selected='1:4']")
+    x, y = slice_at(page)
+    page.mouse.move(x, y)
+    page.wait_for_selector(".timeline-tip", state="visible")
+    if after == "click":
+        page.mouse.click(x, y)
+    elif after == "wheel":
+        page.mouse.wheel(0, 40)
+    else:
+        page.keyboard.press(after)
+    page.wait_for_selector(".timeline-tip", state="hidden")
+    page.wait_for_timeout(300)
+    assert not page.locator(".timeline-tip").is_visible()
+    page.mouse.move(5, 5)
+
+
+def test_area_and_its_label_move_with_the_rows(timeline, made):
+    page = timeline("&rows=nested&same=apart", made.run_b)
+    state(page, "t.markRows(0, 2e6, t.rows.slice(4, 6))")
+    label = dict(texts(page))["2.00 ms"]
+    page.keyboard.press("ArrowDown")
+    moved = state(page, "t.scroll")
+    assert moved > 0
+    assert dict(texts(page)).get("2.00 ms") in (None, max(label - moved, state(page, "t.scrollTop") + 8))
+    page.keyboard.press("Escape")
+    assert state(page, "t.area") is None
+
+
+def test_axis_has_three_digits_at_any_zoom(timeline):
+    page = timeline()
+    for _ in range(4):
+        ticks = [text for text, y in texts(page) if y == 34]
+        assert len({*ticks}) == len(ticks) > 2
+        assert all(len(re.sub(r"\D", "", text).strip("0")) <= 3 for text in ticks if not text.endswith("+"))
+        page.keyboard.type("wwwwwwww", delay=5)
+
+
+@pytest.mark.parametrize("rows", ["flat", "nested"])
+def test_nothing_stays_empty_below(timeline, rows):
+    page = timeline(f"&rows={rows}")
+    bottom = page.evaluate("() => document.getElementById('timeline-panel').getBoundingClientRect().bottom")
+    assert 0 <= 800 - bottom < 40
+    between = page.evaluate(
+        "() => document.getElementById('timeline-panel').getBoundingClientRect().top"
+        " - document.getElementById('timeline').getBoundingClientRect().bottom"
+    )
+    assert between < 20
+
+
+def test_rows_and_colours_are_chosen_and_in_the_address(timeline):
+    page = timeline()
+    levels = "[...new Set(t.rows.map((row) => row.source.lanes[row.lane].level))]"
+    assert state(page, levels) == ["phase", "module", "slice"]
+    page.select_option("#timeline-colour", "operator")
+    page.wait_for_selector("#timeline-legend :text('aten::mm')")
+    page.select_option("#timeline-rows", "flat")
+    page.wait_for_function("() => document.getElementById('timeline').dataset.rows === '4'")
+    page.wait_for_url(re.compile("rows=flat.*colour=operator|colour=operator.*rows=flat"))
+    page.reload()
+    page.wait_for_selector("#timeline[data-slices][data-rows='4']")
+    assert page.locator("#timeline-colour").input_value() == "operator"
+    page.wait_for_selector("#timeline-legend :text('aten::mm')")
+
+
+def test_search_marks_all_hits_and_steps_through_them(timeline):
+    page = timeline()
+    page.keyboard.press("/")
+    page.keyboard.type("allreduce", delay=TYPED_MS)
+    assert page.locator("#timeline-find").input_value() == "allreduce"
+    page.wait_for_selector("#timeline-found:text-is('12 found')")
+    page.wait_for_function(
+        "() => document.getElementById('timeline').timeline.main.batch.found.some(Boolean)"
+    )
+    for key, shown in (
+        ("Enter", "1 of 12"),
+        ("Enter", "2 of 12"),
+        ("Shift+Enter", "1 of 12"),
+        ("Shift+Enter", "12 of 12"),
+    ):
+        page.keyboard.press(key)
+        page.wait_for_selector(f"#timeline-found:text-is('{shown}')")
+        page.wait_for_selector("#timeline-details :text('c10d::allreduce_')")
+    page.wait_for_url("**seek=allreduce*")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#timeline-found:text-is('')", state="attached")
+    assert page.complaints == []
+
+
+def test_a_module_sums_up_what_is_in_it(timeline):
+    page = timeline("&rows=nested")
+    page.mouse.click(*slice_at(page, "module"))
+    page.wait_for_selector("#timeline-details .area-table td:text-is('aten::mm')")
+    rows = page.locator("#timeline-details .area-table td:nth-child(2)").all_inner_texts()
+    assert {"phase", "module", "slice"} <= set(rows)
+    page.keyboard.press("Escape")
+
+
+def test_help_names_the_keys(timeline):
+    page = timeline()
+    page.keyboard.press("?")
+    page.wait_for_selector("#timeline-keys:has-text('fit what is selected')")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#timeline-keys", state="detached")
+    page.keyboard.press("w")
+    assert state(page, "(t.t1 - t.t0) / t.makespan") < 0.8
+
+
+def test_equal_ranks_are_one_until_taken_apart(timeline, made):
+    page = timeline("&rows=flat", made.run_b)
+    assert state(page, "t.rows.length") == 4
+    assert "ranks 0, 2 … 6" in dict(texts(page))
+    page.locator("#timeline-same").click()
+    page.wait_for_selector("#timeline[data-rows='16']")
+    page.locator("#timeline-filter").type("1-2, 5", delay=TYPED_MS)
+    page.wait_for_selector("#timeline[data-rows='6']")
+    page.select_option("#timeline-order", "waiting")
+    order = "[...new Set(t.rows.map((row) => row.group.facts.waiting_ns))]"
+    assert state(page, order) == sorted(state(page, order), reverse=True)
+    page.get_by_role("button", name="Pin rank 5").click()
+    assert state(page, "[t.rows[0].group.rank, t.rows[0].pinned, t.pinnedRows]") == [5, True, 2]
+    page.get_by_role("button", name="Hide rank 2").click()
+    page.wait_for_selector("#timeline[data-rows='4']")
+    page.wait_for_url(re.compile("(?=.*hidden=2)(?=.*pinned=5)(?=.*same=apart)(?=.*order=waiting)"))
+    assert page.complaints == []
+
+
+def test_who_came_when_is_drawn_and_leads_to_the_slice(timeline):
+    page = timeline()
+    page.get_by_role("tab", name="Who came when").click()
+    page.wait_for_selector("#timeline-arrivals svg")
+    assert page.locator("#timeline-arrivals circle").count() == 12
+    page.locator("#timeline-arrivals circle.last").first.click()
+    page.wait_for_selector("#timeline-details :text('all_reduce')")
+
+
+def test_notes_are_kept_with_the_run_and_lead_back(timeline, made):
+    page = timeline("&rank=1&node=4")
+    page.wait_for_selector("#timeline[data-selected='1:4']")
+    folder = made.study.run_dir(made.run_a)
+    before = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+    page.keyboard.press("t")
+    page.keyboard.type("why so late?", delay=TYPED_MS)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#timeline[data-notes='1']")
+    page.keyboard.type("ffw", delay=TYPED_MS)
+    assert {name: (folder / name).read_bytes() for name in before} == before
+    page.reload()
+    page.get_by_role("tab", name="Notes").click()
+    link = page.locator("#timeline-notes a")
+    assert re.search(r"rank=1&node=4", link.get_attribute("href"))
+    link.click()
+    wait_until(page, "t.t1 - t.t0 < t.makespan / 2")
+    page.get_by_role("button", name="Remove the note").click()
+    page.wait_for_selector("#timeline[data-notes='0']")
+    assert page.complaints == []
+
+
+def test_another_run_lies_beside_on_the_same_clock(timeline, made):
+    page = timeline("&rank=1&node=13&rows=flat")
+    page.wait_for_selector("#timeline[data-selected='1:13']")
+    page.select_option("#timeline-beside-run", made.run_b)
+    wait_until(page, "t.sources.length === 2")
+    page.wait_for_selector("#timeline-details dt:text-is('Beside')")
+    page.locator("#timeline-align").click()
+    assert state(page, "t.counter.start_ns + t.sources[1].shift") == state(page, "t.selected.start_ns")
+    page.wait_for_url(re.compile("beside="))
+    page.locator("#timeline-starts").click()
+    assert state(page, "t.sources[1].shift") == 0
+    assert page.complaints == []

@@ -108,24 +108,24 @@
       context.fillText(name.length <= most ? name : `${name.slice(0, most - 1)}…`, left + 3, y, room);
     }
 
+    /* Segments that follow each other in a row are one line. */
     drawPath(context, source, pinned) {
-      const path = source.path;
-      context.fillStyle = context.strokeStyle = path.colour;
-      context.lineWidth = 1.2;
-      let before = null;
+      const path = source.path, scale = this.width / (this.t1 - this.t0), zero = LABEL_WIDTH + (source.shift - this.t0) * scale, right = LABEL_WIDTH + this.width;
+      context.fillStyle = path.colour;
+      let row = null, from = 0, to = 0;
+      const flush = () => { if (row) { context.fillRect(from, this.y(row) + row.height - 4, Math.max(to - from, 0.6), 3); } };
       for (let i = 0; i < path.lane.length; i++) {
-        const start = path.start_ns[i] + source.shift, end = path.end_ns[i] + source.shift, row = this.rowOf(source, path.lane[i]);
-        if (end < this.t0 || start > this.t1 || !row || row.pinned !== pinned) { before = null; continue; }
-        const x = this.x(start), y = this.y(row) + row.height - 4;
-        context.fillRect(x, y, Math.max(this.x(end) - x, 0.6), 3);
-        if (before !== null && before !== row) {
-          context.beginPath();
-          context.moveTo(x, this.y(before) + before.height - 3);
-          context.lineTo(x, y + 1);
-          context.stroke();
+        const x = zero + path.start_ns[i] * scale, end = zero + path.end_ns[i] * scale, place = source.rowOf[path.lane[i]];
+        const next = end < LABEL_WIDTH || x > right || place < 0 || this.rows[place].pinned !== pinned ? null : this.rows[place];
+        if (next && next === row && x - to < 1) { to = end; continue; }
+        flush();
+        if (next && row && next !== row) {
+          const above = Math.min(this.y(row) + row.height - 3, this.y(next) + next.height - 3), below = Math.max(this.y(row) + row.height - 3, this.y(next) + next.height - 3);
+          context.fillRect(x - 0.6, above, 1.2, below - above);
         }
-        before = row;
+        row = next; from = x; to = end;
       }
+      flush();
     }
 
     drawSelected(context) {

@@ -53,26 +53,31 @@ def coloured(nodes: pd.DataFrame, lanes: Lanes, by: str, kinds: Sequence[str]) -
         number, names = pd.factorize(lanes.table["label"].str.split(" · ").str[0])
         return _named(lanes, number[lanes.lane], [str(name) for name in names], set())
     codes = {kind: code for code, kind in enumerate(kinds)}
-    of_row = nodes["kind"].map(codes).fillna(codes["idle"]).to_numpy(np.uint8)
-    code: Codes = np.where(lanes.is_node, of_row[lanes.row], len(kinds)).astype(np.uint8)
+    which, found = pd.factorize(nodes["kind"])
+    of_kind = np.array([*(codes.get(str(kind), codes["idle"]) for kind in found), codes["idle"]], np.uint8)
+    code: Codes = np.where(lanes.is_node, of_kind[which][lanes.row], np.uint8(len(kinds)))
     palette = [KIND_COLOURS[kind] for kind in kinds]
-    shown = np.unique(code[lanes.is_node])
+    shown = np.flatnonzero(np.bincount(code, minlength=len(kinds))[: len(kinds)])
     legend = [(KIND_LABELS[kinds[place]], palette[place]) for place in shown.tolist()]
     return Colours(code, [*palette, _ABOVE], legend)
 
 
 def _operators(nodes: pd.DataFrame, lanes: Lanes) -> tuple[npt.NDArray[np.int64], list[str]]:
-    words = nodes["operator"].fillna("").astype(str)
-    code, names = pd.factorize(
-        words.where(words != "", nodes["name"].astype(str).str.split(" before ").str[0])
-    )
-    return code[lanes.row], [str(name) for name in names]
+    """Return the operator of each slice; of a node without one, such as host time, how its name begins."""
+    code, names = pd.factorize(nodes["operator"])
+    other, others = pd.factorize(nodes["name"])
+    every = {name: number for number, name in enumerate(str(name) for name in names if name)}
+    of_name = [every.setdefault(str(name).split(" before ")[0], len(every)) for name in others]
+    of_operator = [every.get(str(name), -1) for name in names]
+    found = np.array([*of_operator, -1], np.int64)[code]
+    found = np.where(found < 0, np.array([*of_name, 0], np.int64)[other], found)
+    return found[lanes.row], list(every)
 
 
 def _modules(nodes: pd.DataFrame, lanes: Lanes) -> tuple[npt.NDArray[np.int64], list[str]]:
-    code, names = pd.factorize(nodes["module"].fillna("").astype(str))
-    texts = [str(name)[:_MOST_MODULE_LENGTH] or "(no module)" for name in names]
-    return code[lanes.row], texts
+    code, names = pd.factorize(nodes["module"])
+    texts = [*(str(name)[:_MOST_MODULE_LENGTH] or "(no module)" for name in names), "(no module)"]
+    return np.where(code < 0, len(names), code)[lanes.row], texts
 
 
 def _named(lanes: Lanes, code: npt.NDArray[np.int64], names: list[str], levels: set[str]) -> Colours:

@@ -1,0 +1,53 @@
+"""Which ranks did the same, who came when to a collective, and what does the same in another run."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from chakrascope.runner.analysis import collective_arrivals, counterpart, rank_standings
+
+
+def test_ranks_of_one_program_that_did_the_same_are_one(simulated):
+    table = rank_standings(simulated.result, simulated.workload)
+    programs = np.asarray(simulated.workload.program_of_rank)
+    for program in np.unique(programs):
+        members = table[programs[table["rank"]] == program]
+        assert members["same_as"].nunique() == 1
+        assert members["same_as"].iloc[0] == members["rank"].min()
+    assert (table["apart_ns"] <= 0.001 * simulated.result.makespan_ns).all()
+
+
+def test_a_rank_that_is_late_stays_apart(simulated):
+    nodes = simulated.result.nodes.copy()
+    late = nodes["rank"] == 2
+    nodes.loc[late, "end_ns"] += simulated.result.makespan_ns // 100
+    table = rank_standings(replace(simulated.result, nodes=nodes), simulated.workload).set_index("rank")
+    assert table.loc[2, "same_as"] == 2
+    assert table.loc[4, "same_as"] == 0
+
+
+def test_waiting_is_what_collectives_say(run):
+    table = rank_standings(run.result, run.workload).set_index("rank")
+    waits = run.result.collectives.groupby("rank")["wait_ns"].sum()
+    assert table["waiting_ns"].to_dict() == waits.to_dict()
+
+
+def test_arrivals_are_counted_from_the_first(run):
+    table = collective_arrivals(run.result, run.nodes)
+    skew = table.groupby("collective")["late_ns"].max()
+    assert skew.tolist() == run.collectives.set_index("collective").loc[skew.index, "skew_ns"].tolist()
+    assert (table.groupby("collective")["late_ns"].min() == 0).all()
+    assert set(table["operation"]) == {"all_reduce"}
+
+
+def test_the_fifth_of_one_run_is_the_fifth_of_the_other(run, simulated):
+    row = run.row(1, 13)
+    found = counterpart(run.nodes, row, simulated.nodes)
+    assert (simulated.nodes["rank"].iloc[found], simulated.nodes["node_id"].iloc[found]) == (1, 13)
+
+
+@pytest.mark.parametrize(("step", "expected"), [(0, 13), (7, None)])
+def test_only_nodes_of_the_step_asked_for_are_alike(run, step, expected):
+    found = counterpart(run.nodes, run.row(1, 13), run.nodes, step)
+    assert found == (-1 if expected is None else run.row(1, expected))
