@@ -5,15 +5,39 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import secrets
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 from dash import Dash
-from flask import Flask, Response, abort, redirect, request
+from flask import Flask, Response, abort, jsonify, redirect, render_template_string, request
 from werkzeug.wrappers import Response as AnyResponse
 
 __all__ = ["is_loopback", "new_token", "protect", "require_token", "serve_only"]
 
 _MAX_REQUEST_BYTES = 1 << 20
+_TOKEN_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Token needed · Chakrascope</title>
+<style>
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 40rem; margin: 12vh auto; padding: 0 1rem; }
+input { font: inherit; width: 100%; box-sizing: border-box; margin: 4px 0 12px; padding: 6px 8px; }
+button { font: inherit; padding: 6px 16px; }
+</style></head>
+<body>
+<h1>This viewer asks for its token</h1>
+<p>{% if wrong %}<strong>That is not this viewer's token: it has a new one whenever it is started.</strong>
+{% endif %}It answers only browsers that once opened its whole address, which ends in <code>?token=...</code>.
+A link copied from the address bar of somebody's browser has no token in it.</p>
+<p>Next: ask whoever sent the link to press <em>Link</em> at the top of the page and send you what it says, or
+whoever started the viewer for the address that it printed. If you have the token, put it here:</p>
+<form method="get" action="{{ action }}">
+{% for key, value in kept %}<input type="hidden" name="{{ key }}" value="{{ value }}">
+{% endfor %}<label for="token">Token, or the whole address that the viewer printed</label>
+<input id="token" name="token" type="password" autocomplete="off" required autofocus>
+<button>Open</button>
+</form>
+</body></html>
+"""
 
 
 def is_loopback(host: str) -> bool:
@@ -73,9 +97,14 @@ def require_token(server: Flask, token: str) -> None:
     # Browsers share cookies between the ports of a machine, on each of which may be a viewer.
     cookie = f"chakrascope_{hashlib.sha256(token.encode()).hexdigest()[:12]}"
 
+    @server.get("/api/token")
+    def own_token() -> Response:
+        """Tell whoever has it anyway, for a link to hand on; only this server's own pages can read it."""
+        return jsonify({"token": token})
+
     @server.before_request
     def check() -> AnyResponse | None:
-        given = request.args.get("token", "")
+        given = _token_in(request.args.get("token", ""))
         if secrets.compare_digest(given.encode(), token.encode()):
             rest = urlencode(
                 [(key, value) for key, value in request.args.items(multi=True) if key != "token"]
@@ -84,5 +113,19 @@ def require_token(server: Flask, token: str) -> None:
             reply.set_cookie(cookie, token, httponly=True, samesite="Strict")
             return reply
         if not secrets.compare_digest(request.cookies.get(cookie, "").encode(), token.encode()):
-            abort(403, "Open the whole address that the viewer printed when it started, with its token.")
+            return _ask_for_token(wrong=bool(given))
         return None
+
+
+def _token_in(given: str) -> str:
+    """Return the token that was *given*, also inside of a whole address."""
+    return parse_qs(urlsplit(given).query).get("token", [given])[0] if "token=" in given else given
+
+
+def _ask_for_token(*, wrong: bool) -> Response:
+    """Return the page for who comes without the token: why, and where it goes; it needs no script."""
+    kept = [(key, value) for key, value in request.args.items(multi=True) if key != "token"]
+    page = render_template_string(
+        _TOKEN_PAGE, wrong=wrong, kept=kept, action=request.script_root + request.path
+    )
+    return Response(page, 403, mimetype="text/html")

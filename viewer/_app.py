@@ -16,10 +16,10 @@ from . import _downloads as downloads
 from . import _perfetto as perfetto
 from . import _routes as routes
 from . import pages
-from ._shell import frame, new_dash
+from ._shell import frame, new_dash, register_share, share_link
 from ._state import Selection, StudyView, Surroundings
 from ._theme import run_options
-from .pages import card, link_to, no_workload, node_search, page_address, register_search
+from .pages import card, link_to, no_workload, node_search, page_address
 from .queries import rank_text
 
 __all__ = ["create_app"]
@@ -58,9 +58,10 @@ def _shell(view: StudyView) -> dmc.MantineProvider:
         className="run-select",
         **{"aria-label": "Run shown"},
     )
-    stores = [dcc.Store(id="selection"), dcc.Store(id="run")]
+    name = view.near.name or view.study.path.resolve().name
+    stores = [dcc.Store(id="selection"), dcc.Store(id="run"), dcc.Store(id="study-name", data=name[:80])]
     navigation = [html.Nav(id="nav", **{"aria-label": "Pages"}), html.Div(id="selected")]
-    return frame(_studies(view), [node_search(), runs], stores, navigation)
+    return frame(_studies(view), [node_search(), runs, *share_link()], stores, navigation)
 
 
 def _studies(view: StudyView) -> list[Any]:
@@ -118,7 +119,6 @@ def _register_address(app: Dash, view: StudyView) -> None:
 
 def _register_shell(app: Dash, view: StudyView) -> None:
     """Draw what surrounds the pages, and the page itself."""
-    register_search(app, view)
 
     @app.callback(Output("nav", "children"), Input("url", "pathname"), Input("url", "search"))
     def navigation(pathname: str | None, search: str | None) -> list[Any]:
@@ -147,6 +147,15 @@ def _register_shell(app: Dash, view: StudyView) -> None:
         """Name the selected node beside every page."""
         return _selected(view, selection or {})
 
+    app.clientside_callback(
+        ClientsideFunction("chakrascope", "title"),
+        Output("nav", "data-titled"),
+        Input("nav", "children"),
+        Input("run-select", "value"),
+        Input("run-select", "data"),
+        State("study-name", "data"),
+    )
+    register_share(app)
     if view.near.workspace is not None:
         app.clientside_callback(
             ClientsideFunction("chakrascope", "openStudy"),

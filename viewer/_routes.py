@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pandas as pd
-from flask import Flask, Response, abort, request
+from flask import Flask, Response, abort, jsonify, request
 
 from ..errors import ChakrascopeError
 from ..runner import find_items, read_sweep
@@ -13,6 +13,7 @@ from ..runner.analysis import (
     TABLES,
     csv_text,
     graph_tables,
+    search_hits,
 )
 from ..runner.study import item_table, run_table
 from ..runner.sweep import SWEEP_TABLES
@@ -23,12 +24,25 @@ from .queries import edge_kinds, focus_of, fold_of, has_selected, hops_of
 
 __all__ = ["register", "table_file"]
 
+_LONGEST_SEARCH = 200
+
 
 def register(server: Flask, view: StudyView) -> None:
     """Add the data routes of *view* to *server*; but for the notes, all of them only read."""
     register_timeline(server, view)
     register_notes(server, view)
+    _register_search(server, view)
     _register_exports(server, view)
+
+
+def _register_search(server: Flask, view: StudyView) -> None:
+    @server.get("/api/find")
+    def find() -> Response:
+        run, text = open_asked_for(view), request.args.get("q", "")[:_LONGEST_SEARCH]
+        rank = request.args.get("rank", -1, type=int)
+        hits = search_hits(run.nodes, run.words, run.workload.program_of_rank, text, rank=rank)
+        rows = hits.assign(name=hits["name"].str.slice(0, _LONGEST_SEARCH)).to_dict("records")
+        return jsonify({"run": run.info.id, "hits": rows})
 
 
 def _register_exports(server: Flask, view: StudyView) -> None:

@@ -52,8 +52,7 @@ def serve(
     with _listen(host, port) as listener:
         server = make_server(host, port, application, threaded=True, fd=listener.fileno())
         if ready is not None:
-            shown = f"[{host}]" if ":" in host else host
-            ready(f"http://{shown}:{listener.getsockname()[1]}/{secret}")
+            ready(f"http://{_reachable(host)}:{listener.getsockname()[1]}/{secret}")
         with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()
         server.server_close()
@@ -75,6 +74,22 @@ def _guard(server: Flask, host: str, token: str) -> None:
         serve_only(server, (host, "localhost", "127.0.0.1", "::1"))
     if token:
         require_token(server, token)
+
+
+def _reachable(host: str) -> str:
+    """Return *host* as it stands in an address that browsers can open: 0.0.0.0 and :: are none."""
+    if host in {"0.0.0.0", "::"}:
+        host = _own_address(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    return f"[{host}]" if ":" in host else host
+
+
+def _own_address(family: socket.AddressFamily) -> str:
+    """Return the address that this machine has towards others; nothing is sent to find out."""
+    documentation = "2001:db8::1" if family == socket.AF_INET6 else "192.0.2.1"
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((documentation, 9))
+        return str(probe.getsockname()[0])
+    return socket.gethostname()
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -13,10 +13,28 @@ from ..errors import ChakrascopeError
 from ._access import protect
 from ._requests import refuse_malformed
 
-__all__ = ["frame", "new_dash"]
+__all__ = ["frame", "new_dash", "register_share", "share_link"]
 
 _log = logging.getLogger(__name__)
 _PATIENCE_MS = 300
+# Dash's own, with a language.
+_INDEX = """<!DOCTYPE html>
+<html lang="en">
+    <head>
+        {%metas%}
+        <title>{%title%}</title>
+        {%favicon%}
+        {%css%}
+    </head>
+    <body>
+        {%app_entry%}
+        <footer>
+            {%config%}
+            {%scripts%}
+            {%renderer%}
+        </footer>
+    </body>
+</html>"""
 
 
 def new_dash(prefix: str = "/") -> Dash:
@@ -32,7 +50,13 @@ def new_dash(prefix: str = "/") -> Dash:
         routes_pathname_prefix="/",
         requests_pathname_prefix=prefix,
         on_error=_report_error,
+        index_string=_INDEX,
     )
+
+    @app.server.get("/api/alive")
+    def alive() -> str:
+        return "yes"
+
     # Flask-Compress leaves the files it streams open; they are our own few assets, a few kB each.
     app.server.config["COMPRESS_STREAMS"] = False
     app.clientside_callback(
@@ -46,6 +70,27 @@ def new_dash(prefix: str = "/") -> Dash:
     protect(app)
     refuse_malformed(app)
     return app
+
+
+def share_link() -> list[Any]:
+    """Return the button that hands out a link to what is shown, and what it opens."""
+    field = dmc.TextInput(id="share-link", label="Opens what you see, with the token it needs", readOnly=True)
+    told = [html.Div(id="share-done", role="status"), dmc.Text(id="share-note", size="sm")]
+    shown = dmc.Modal([field, *told], id="share-shown", title="A link for others", opened=False, size="lg")
+    return [dmc.Button("Link", id="share", variant="default", size="compact-sm",
+                       **{"aria-label": "Copy a link to what is shown"}), shown]  # fmt: skip
+
+
+def register_share(app: Dash) -> None:
+    """Wire the button of :func:`share_link`."""
+    app.clientside_callback(
+        ClientsideFunction("chakrascope", "share"),
+        Output("share-shown", "opened"),
+        Output("share-link", "value"),
+        Output("share-note", "children"),
+        Input("share", "n_clicks"),
+        prevent_initial_call=True,
+    )
 
 
 def frame(

@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from ._search import Words as Words
     from ._search import found_nodes as found_nodes
     from ._search import named_nodes as named_nodes
+    from ._search import search_hits as search_hits
     from ._search import search_nodes as search_nodes
     from ._slack import slack as slack
     from ._slack_tables import longest_with_slack as longest_with_slack
@@ -228,6 +229,7 @@ __all__ = [
     "read_step",
     "run_overview",
     "same_nodes",
+    "search_hits",
     "search_nodes",
     "segment_table",
     "sensitivity",

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-__all__ = ["Words", "found_nodes", "named_nodes", "search_nodes"]
+__all__ = ["Words", "found_nodes", "named_nodes", "search_hits", "search_nodes"]
 
 _COLUMNS = ("name", "operator", "module")
+# What a search may find as a whole, and the words it is found by.
+_WHOLE = {"module": 2, "operator": 1}
+_MOST_WHOLE = 6
+_PLACE = re.compile(r"(\d{1,9})[:/](\d{1,18})")
+_HIT = {
+    "what": "str", "name": "str", "nodes": "int64", "ranks": "int64", "rank": "int64", "node_id": "int64",
+    "duration_ns": "int64",
+}  # fmt: skip
 _FACTS = ["rank", "node_id", "name", "kind", "module", "start_ns"]
 
 
@@ -64,3 +73,86 @@ def found_nodes(nodes: pd.DataFrame, words: Words, text: str, count: int = 20) -
     found = search_nodes(nodes, words, text, count).reset_index(drop=True)
     table: pd.DataFrame = found[_FACTS].assign(duration_ns=found["end_ns"] - found["start_ns"])
     return table
+
+
+def search_hits(
+    nodes: pd.DataFrame,
+    words: Words,
+    programs: npt.NDArray[np.int32],
+    text: str,
+    *,
+    rank: int = -1,
+    count: int = 20,
+) -> pd.DataFrame:
+    """Return what *text* finds for somebody who types: modules and operators as a whole, then single nodes.
+
+    *programs* is which program each rank runs. Ranks that run one program are a single hit, of *rank* if it
+    is among them, else of the lowest; ``ranks`` says of how many. ``rank`` and ``node_id`` are the longest
+    node of a module or an operator, ``nodes`` how many it has there, ``duration_ns`` what they take together.
+    ``7:12`` is node 12 of rank 7.
+    """
+    place = _PLACE.fullmatch(text.strip())
+    if place is not None:
+        own = (nodes["rank"] == int(place[1])) & (nodes["node_id"] == int(place[2]))
+        return _node_hits(nodes[own], np.ones(len(programs), np.int64))
+    chosen = _one_of_each(programs, rank)
+    some = nodes["rank"].isin(chosen).to_numpy()
+    known = Words(words.texts, tuple(codes[some] for codes in words.codes))
+    few = nodes[some]
+    alike = np.bincount(programs, minlength=1)[programs]
+    found = _node_hits(search_nodes(few, known, text, count), alike)
+    hits: pd.DataFrame = pd.concat([*_wholes(few, known, alike, text), found], ignore_index=True)
+    return hits.astype(_HIT)
+
+
+def _one_of_each(programs: npt.NDArray[np.int32], rank: int) -> list[int]:
+    """Return a rank for each of *programs*: *rank* for its own, the lowest for the others."""
+    _, lowest = np.unique(programs, return_index=True)
+    chosen = {int(programs[other]): int(other) for other in lowest}
+    if 0 <= rank < len(programs):
+        chosen[int(programs[rank])] = rank
+    return sorted(chosen.values())
+
+
+def _node_hits(found: pd.DataFrame, alike: npt.NDArray[np.int64]) -> pd.DataFrame:
+    hits: pd.DataFrame = found[["name", "rank", "node_id"]].assign(
+        what="node",
+        nodes=1,
+        ranks=alike[found["rank"].to_numpy()],
+        duration_ns=found["end_ns"] - found["start_ns"],
+    )
+    return hits[list(_HIT)].astype(_HIT)
+
+
+def _wholes(nodes: pd.DataFrame, words: Words, alike: npt.NDArray[np.int64], text: str) -> list[pd.DataFrame]:
+    """Return the modules and operators that *text* finds, those that take longest first."""
+    wanted, parts = text.strip().lower(), []
+    length = (nodes["end_ns"] - nodes["start_ns"]).to_numpy()
+    for what, column in _WHOLE.items():
+        texts, codes = words.texts[column], words.codes[column]
+        hit = texts.str.contains(wanted, regex=False).to_numpy(bool) & (texts != "").to_numpy()
+        rows = np.flatnonzero(hit[codes]) if wanted else np.zeros(0, np.int64)
+        if not len(rows):
+            continue
+        mine = nodes.iloc[rows].assign(duration_ns=length[rows])
+        longest = mine.loc[mine.groupby(what)["duration_ns"].idxmax()].set_index(what)
+        sums = mine.groupby(what)["duration_ns"].agg(["sum", "size"])
+        largest = sums.nlargest(_MOST_WHOLE, "sum")
+        at = longest.loc[largest.index]
+        # A module that several programs have is named once; its nodes are those of the rank shown.
+        own = mine.groupby([what, "rank"])["duration_ns"].agg(["sum", "size"])
+        here = own.loc[list(zip(at.index, at["rank"], strict=True))]
+        parts.append(
+            pd.DataFrame(
+                {
+                    "what": what,
+                    "name": at.index,
+                    "nodes": here["size"].to_numpy(),
+                    "ranks": alike[at["rank"].to_numpy()],
+                    "rank": at["rank"].to_numpy(),
+                    "node_id": at["node_id"].to_numpy(),
+                    "duration_ns": here["sum"].to_numpy(),
+                }
+            )
+        )
+    return parts

@@ -25,7 +25,6 @@ from ._parts import link_to as link_to
 from ._parts import no_workload as no_workload
 from ._parts import page_address as page_address
 from ._search import node_search as node_search
-from ._search import register_search as register_search
 
 __all__ = [
     "NEW_RUN_PATH",
@@ -37,7 +36,6 @@ __all__ = [
     "no_workload",
     "node_search",
     "page_address",
-    "register_search",
 ]
 
 NEW_RUN_PATH: str = configure.PATH
