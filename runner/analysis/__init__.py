@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from ._estimate import duration_estimate as duration_estimate
     from ._estimate import estimate_s as estimate_s
     from ._estimate import load_of as load_of
+    from ._explain import backend_reasons as backend_reasons
+    from ._explain import configuration_table as configuration_table
+    from ._explain import explained_collectives as explained_collectives
     from ._graph import causes as causes
     from ._graph import edges_of as edges_of
     from ._graph import folded as folded
@@ -176,6 +179,7 @@ __all__ = [
     "area_names",
     "area_overview",
     "area_table",
+    "backend_reasons",
     "causes",
     "changes",
     "check_setup",
@@ -185,6 +189,7 @@ __all__ = [
     "collective_overview",
     "communication_of",
     "compare",
+    "configuration_table",
     "contributors",
     "counterpart",
     "critical_path",
@@ -199,6 +204,7 @@ __all__ = [
     "end_names",
     "error_distribution",
     "estimate_s",
+    "explained_collectives",
     "failures_of",
     "flow_differences",
     "folded",

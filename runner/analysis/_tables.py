@@ -11,8 +11,9 @@ import pandas as pd
 from ...support import spreadsheet_text
 from ._choices import RUN_BREAKDOWNS
 from ._compare_runs import run_kinds, run_overview
-from ._differences import collective_differences, error_distribution, node_differences, rank_differences
+from ._differences import error_distribution, node_differences, rank_differences
 from ._divergence import paths_table
+from ._explain import configuration_table, explained_collectives
 from ._links import TRAFFIC, link_dimensions, link_table, load_table, traffic_table
 from ._packets import packet_table
 from ._path_tables import segment_table
@@ -56,9 +57,7 @@ TABLES: Mapping[str, Callable[[RunAnalysis], pd.DataFrame]] = {
 """The tables of a run by name."""
 COMPARISONS: Mapping[str, Callable[[RunAnalysis, RunAnalysis], pd.DataFrame]] = {
     "rank-differences": lambda base, other: rank_differences(base.result, other.result),
-    "collective-differences": lambda base, other: collective_differences(
-        base.result, other.result, base.collectives
-    ),
+    "collective-differences": explained_collectives,
     "node-differences": _nodes,
     "paths": lambda base, other: paths_table(base.path, other.path),
     "error-distribution": lambda base, other: error_distribution(_nodes(base, other), "kind"),
@@ -67,6 +66,7 @@ COMPARISONS: Mapping[str, Callable[[RunAnalysis, RunAnalysis], pd.DataFrame]] = 
 OVERVIEWS: Mapping[str, Callable[[Sequence[RunAnalysis]], pd.DataFrame]] = {
     "overview": run_overview,
     "kinds": run_kinds,
+    "configurations": configuration_table,
 }
 """The tables of several runs, against the first of them."""
 

@@ -10,15 +10,17 @@ from dash import Dash, Input, Output, State, html, no_update
 from ...errors import ChakrascopeError
 from ...runner import error_distribution
 from ...runner.analysis import (
-    collective_differences,
+    backend_reasons,
+    configuration_table,
     divergence_text,
+    explained_collectives,
     node_differences,
     rank_differences,
     run_overview,
     same_nodes,
     why_not_comparable,
 )
-from ...support import duration_text
+from ...support import count_text, duration_text
 from .._state import OpenRun, Selection, StudyView
 from .._theme import run_name, run_text
 from ..charts import difference_histogram, difference_scatter, graph, paths_bars, runs_bar
@@ -65,15 +67,14 @@ _NODES = [
     *_DELTAS,
 ]
 _COLLECTIVES = [
-    column("collective", "#", maxWidth=70),
-    {"field": "operation", "headerName": "Operation", "minWidth": 130},
-    text_column("module", "Issued in"),
-    column("size_bytes", "Size", "bytes", minWidth=100),
-    column("base_ns", "This run (ms)", "ms"),
-    column("other_ns", "Other (ms)", "ms"),
-    *_DELTAS,
-    column("transfer_base_ns", "Transfer, this (ms)", "ms", minWidth=96),
-    column("transfer_other_ns", "Transfer, other (ms)", "ms", minWidth=96),
+    column("collective", "#", maxWidth=60),
+    {"field": "operation", "headerName": "Operation", "minWidth": 104, "maxWidth": 140},
+    column("size_bytes", "Size", "bytes", minWidth=88, maxWidth=110),
+    column("base_ns", "This run (ms)", "ms", maxWidth=110),
+    column("other_ns", "Other (ms)", "ms", maxWidth=110),
+    column("delta_ns", "Difference (ms)", "±ms", minWidth=96, maxWidth=120),
+    column("relative", "Relative", "±%", maxWidth=100),
+    text_column("why", "Why", width=900, minWidth=430, wrapText=True, autoHeight=True),
 ]
 _RANKS = [
     column("rank", "Rank", maxWidth=80),
@@ -99,6 +100,11 @@ _ERRORS = [
         )
     ),
 ]  # fmt: skip
+_COLLECTIVES_NOTE = (
+    "Aligned by node id; means over the common ranks; greatest difference first. Transfer: from when all "
+    "ranks it "
+    "needed had come; waiting: before that. The export has both of each run."
+)
 _ERRORS_NOTE = (
     "How much longer nodes take in the other run, relative to the measurement where one of both is measured, "
     "else to this one; every node counted once."
@@ -123,10 +129,15 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 placeholder="choose one or more runs",
                 searchable=True,
             ),
-            html.Div(_comparison(run, chosen, scheme), id="comparison"),
+            # Filled when the page stands: reading other runs and their critical paths takes a while.
+            html.Div(_working("Reading the other runs…") if chosen else None, id="comparison"),
         ],
         gap="md",
     )
+
+
+def _working(text: str) -> html.Div:
+    return html.Div([html.I(className="spinner"), text], className="working", role="status")
 
 
 def _asked(selection: Selection) -> list[str]:
@@ -158,8 +169,40 @@ def _comparison(run: OpenRun, against: list[str], scheme: str) -> Any:
             "This study has no other run, or none is chosen. Make one on the page New run, or on the command "
         )
         return empty(text + "line: chakrascope run STUDY --backend replay --backend analytical-unaware ...")
-    others = [run.view.open(name) for name in against]
-    return dmc.Stack([_totals([run, *others], scheme), *_against_first(run, others[0], scheme)], gap="md")
+    runs = [run, *(run.view.open(name) for name in against)]
+    details = html.Div(_working("Aligning nodes and critical paths…"), id="comparison-details")
+    return dmc.Stack([_totals(runs, scheme), _configurations(runs), details], gap="md")
+
+
+def _configurations(runs: list[OpenRun]) -> dmc.Paper:
+    """Return what the runs were configured with, side by side: what differs, and the rest to unfold."""
+    table_ = configuration_table(runs)
+    names = [name for name in table_.columns if name not in {"setting", "differs"}]
+    head = ["Setting", *names]
+    body = {
+        differs: [
+            [row["setting"], *(row[name] or "not given" for name in names)] for row in rows.to_dict("records")
+        ]
+        for differs, rows in table_.groupby("differs")
+    }
+    unlike, alike = body.get(True, []), body.get(False, [])
+    shown: list[Any] = [
+        dmc.Table(data={"head": head, "body": unlike}, id="configurations", className="sides")
+        if unlike
+        else empty("Nothing differs.")
+    ]
+    if alike:
+        rest = dmc.Table(data={"head": head, "body": alike}, className="sides")
+        shown.append(html.Details([html.Summary(f"{count_text(len(alike), 'setting')} alike"), rest]))
+    query = {"run": runs[0].info.id, "against": ",".join(run.info.id for run in runs[1:])}
+    return card("Configurations", *shown, exports=export_links("configurations", **query))
+
+
+def _reasons(run: OpenRun, other: OpenRun) -> list[Any]:
+    """Return why the two runs differ, where that is known of their backends."""
+    said = backend_reasons(run, other)
+    lines = dmc.List([dmc.ListItem(text) for text in said], size="sm")
+    return [card("Why these backends differ", lines, id="backend-reasons")] if said else []
 
 
 def _totals(runs: list[OpenRun], scheme: str) -> dmc.Stack:
@@ -191,15 +234,15 @@ def _against_first(run: OpenRun, other: OpenRun, scheme: str) -> list[Any]:
         )
         return [*parts, dmc.Alert(text, color="yellow", variant="light")]
     nodes = node_differences(run.result, other.result, run.nodes)
-    collectives = collective_differences(run.result, other.result, run.collectives)
+    collectives = explained_collectives(run, other)
     ranks = rank_differences(run.result, other.result)
     return [
         *parts,
+        *_reasons(run, other),
+        table_card("Collectives", "collective-differences", collectives, _COLLECTIVES, scheme,
+                   query=query, selects=True, most=420, tall=64, note=_COLLECTIVES_NOTE),
         _paths_card(run, other, scheme),
         _nodes_card(run, other, nodes, scheme),
-        table_card("Collectives", "collective-differences", collectives, _COLLECTIVES, scheme,
-                   query=query, selects=True, most=320,
-                   note="Aligned by node id; means over the common ranks; greatest difference first."),
         table_card("Errors", "error-distribution", error_distribution(nodes, "kind"), _ERRORS, scheme,
                    query=query, note=_ERRORS_NOTE),
         table_card("Worst nodes", "node-differences", nodes[nodes["delta_ns"] != 0].head(500), _NODES, scheme,
@@ -262,7 +305,7 @@ def register(app: Dash, view: StudyView) -> None:
     @app.callback(
         Output("comparison", "children"), Output("url", "search", allow_duplicate=True),
         Input("compare-against", "value"), State("run", "data"), State("dark", "checked"),
-        State("url", "search"), prevent_initial_call=True,
+        State("url", "search"), prevent_initial_call="initial_duplicate",
     )  # fmt: skip
     def compare(against: list[str] | None, run: str, dark: bool, search: str | None) -> tuple[Any, Any]:
         known = {info.id for info in view.runs()}
@@ -274,3 +317,13 @@ def register(app: Dash, view: StudyView) -> None:
             return _comparison(shown, chosen, "dark" if dark else "light"), address
         except ChakrascopeError as error:
             return dmc.Alert(error.message, color="red", variant="light"), no_update
+
+    @app.callback(
+        Output("comparison-details", "children"), Input("comparison-details", "id"),
+        State("compare-against", "value"), State("run", "data"), State("dark", "checked"),
+    )  # fmt: skip
+    def detail(_id: str, against: list[str] | None, run: str, dark: bool) -> Any:
+        if not against:
+            return None
+        parts = _against_first(view.open(run), view.open(against[0]), "dark" if dark else "light")
+        return dmc.Stack(parts, gap="md")

@@ -195,13 +195,15 @@ def table_card(
     most: int = 420,
     selects: bool = False,
     row_id: str = "",
+    tall: int = 32,
 ) -> dmc.Paper:
     """Return a panel with the table *name* of queries.tables and links that export it whole.
 
-    It is as high as its rows, at most *most* pixels. With *selects*, a row can be chosen;
-    :func:`select_rows` wires that to the node it stands for; *row_id* is the column that identifies rows.
+    It is as high as its rows, of *tall* pixels each, at most *most* pixels. With *selects*, a row can be
+    chosen; :func:`select_rows` wires that to the node it stands for; *row_id* is the column that identifies
+    rows.
     """
-    options: dict[str, Any] = {"height": fitting(len(rows), most)}
+    options: dict[str, Any] = {"height": fitting(len(rows), most, tall)}
     if selects:
         options["rowSelection"] = SINGLE_ROW
     if row_id:
@@ -216,9 +218,9 @@ def table_card(
     return dmc.Paper(parts, withBorder=True, p="md", radius="md")
 
 
-def fitting(rows: int, most: int) -> str:
-    """Return the height that shows *rows* rows of a table, at most *most* pixels."""
-    return f"{min(most, 48 + 32 * max(1, rows))}px"
+def fitting(rows: int, most: int, tall: int = 32) -> str:
+    """Return the height that shows *rows* rows of a table, each *tall* pixels high, at most *most* pixels."""
+    return f"{min(most, 48 + tall * max(1, rows))}px"
 
 
 def select_rows(app: Dash, name: str) -> None:

@@ -1,0 +1,181 @@
+"""Why two runs differ: their configurations, how backends count time, each collective in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from ...support import duration_text
+from ..study import run_name
+from ._differences import collective_differences
+from ._run import RunAnalysis
+
+__all__ = ["backend_reasons", "configuration_table", "explained_collectives"]
+
+# What each backend charges a message for, in the words in which two of them are held against each other.
+_CHARGES = {
+    "analytical-unaware": "charges a message for its bytes once and for the latency of every hop, and lets no "
+    "message wait for another",
+    "analytical-aware": "sends a message whole over one hop after the other, so that it pays for its bytes at each "
+    "hop, and lets messages queue for links",
+    "flow": "lets messages share links as fluids: hops overlap, and nobody queues",
+    "packet": "sends packets: hops overlap, links queue packets, headers and acknowledgements count, and senders may "
+    "be slowed down by congestion control",
+    "ns3": "sends TCP segments: hops overlap, buffers queue and drop, and senders wait for acknowledgements",
+    "replay": "takes every node's measured time",
+}
+_HOPS = {"analytical-unaware": 1, "analytical-aware": 2}
+# Algorithms by which every rank sends what a ring sends.
+_LIKE_RING = {"ring", "direct", "oneRing", "oneDirect", "halvingDoubling", "oneHalvingDoubling"}
+_SENT = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1}
+_SWITCH = "Switch"
+_TINY = 0.02
+
+
+def configuration_table(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
+    """Return what *runs* were configured with, a row a setting: ``setting``, ``differs`` and a column a run.
+
+    Settings that differ come first. A run without a setting has an empty text there.
+    """
+    told = [_settings(run) for run in runs]
+    names = [f"{number}. {run_name(run.info)}" for number, run in enumerate(runs, 1)]
+    keys = list(dict.fromkeys(key for each in told for key in each))
+    rows = [
+        {"setting": key, "differs": len({each.get(key, "") for each in told}) > 1}
+        | {name: each.get(key, "") for name, each in zip(names, told, strict=True)}
+        for key in keys
+    ]
+    table = pd.DataFrame(rows, columns=["setting", "differs", *names])
+    ordered: pd.DataFrame = table.sort_values("differs", ascending=False, kind="stable", ignore_index=True)
+    return ordered
+
+
+def _settings(run: RunAnalysis) -> dict[str, str]:
+    """Return every setting of *run* by its name, as text."""
+    made = run.result.provenance
+    found = {"backend": run.info.backend, "workload": run.info.workload, "network": run.info.network}
+    found["ranks"] = f"{run.info.num_ranks:,}"
+    network = dict(made.get("network", {}))
+    units = {"npus_count": "", "topology": "", "bandwidth": " GiB/s", "latency": " ns"}
+    for key, unit in units.items():
+        for place, value in enumerate(network.pop(key, []), 1):
+            found[f"dimension {place}: {key}"] = f"{_plain(value)}{unit}"
+    for part, values in (
+        ("network", network),
+        *((name, made.get(name, {})) for name in ("system", "memory")),
+    ):
+        found |= {f"{part}: {key}": _plain(value) for key, value in values.items()}
+    found |= {f"option: {key}": _plain(value) for key, value in made.get("options", {}).items()}
+    return found
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_plain, value)) if len(value) <= 8 else f"{len(value):,} entries"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_plain(each)}" for key, each in value.items())
+    return str(value)
+
+
+def backend_reasons(base: RunAnalysis, other: RunAnalysis) -> list[str]:
+    """Return why the two backends may answer differently, one sentence each; nothing for one backend."""
+    names = [base.info.backend, other.info.backend]
+    if names[0] == names[1]:
+        return []
+    said = [f"'{name}' {_CHARGES[name]}." for name in names if name in _CHARGES]
+    queued = _queued(base, other)
+    if queued is not None:
+        total, worst = queued
+        said.append(
+            "No message waited for a link in this run: what differs is no congestion."
+            if not total
+            else f"Messages waited for links {duration_text(total)} in sum over all messages of the run, at "
+            f"most "
+            f"{duration_text(worst)} on one link: that is all its congestion."
+        )
+    return said
+
+
+def _queued(base: RunAnalysis, other: RunAnalysis) -> tuple[int, int] | None:
+    """Return how long messages queued in all, and most on one link, in the run that records it."""
+    for run in (other, base):
+        links = run.result.links
+        if run.info.backend == "analytical-aware" and len(links):
+            return int(links["queue_ns"].sum()), int(links["queue_ns"].max())
+    return None
+
+
+def explained_collectives(base: RunAnalysis, other: RunAnalysis) -> pd.DataFrame:
+    """Return :func:`collective_differences` of the two runs with ``why``, one sentence a collective."""
+    table = collective_differences(base.result, other.result, base.collectives)
+    why = [_why(row, base, other) for row in table.to_dict("records")]
+    explained: pd.DataFrame = table.assign(why=pd.Series(why, index=table.index, dtype="str"))
+    return explained
+
+
+def _why(row: Mapping[Any, Any], base: RunAnalysis, other: RunAnalysis) -> str:
+    delta = int(row["delta_ns"])
+    if not delta:
+        return "As long in both."
+    transfer = int(row["transfer_other_ns"] - row["transfer_base_ns"])
+    waiting = delta - transfer
+    said = f"{_change(delta)} in the other run"
+    if abs(waiting) <= _TINY * abs(delta):
+        parts = "all of it in the transfer"
+    elif abs(transfer) <= _TINY * abs(delta):
+        return f"{said}, all of it waiting for ranks that come {'later' if delta > 0 else 'sooner'} there."
+    else:
+        parts = f"{_signed(transfer)} in the transfer, {_signed(waiting)} in waiting for the last rank"
+    sentence = f"{said}, {parts}{_network_part(row, transfer, base, other)}."
+    return sentence[0].upper() + sentence[1:]
+
+
+def _network_part(row: Mapping[Any, Any], transfer: int, base: RunAnalysis, other: RunAnalysis) -> str:
+    """Return what of a different *transfer* time hops in series make, and what is left for queueing."""
+    names = (base.info.backend, other.info.backend)
+    if set(names) != set(_HOPS):
+        return ""
+    hops = _one_more_hop_ns(row, base)
+    if hops is None:
+        return (
+            "; 'analytical-aware' sends each message whole over one hop after the other, and "
+            "'analytical-unaware' "
+            "charges it once"
+        )
+    hops *= 1 if names[1] == "analytical-aware" else -1
+    left = transfer - hops
+    said = (
+        f"; {_signed(hops)} because 'analytical-aware' sends each message whole over both hops of the "
+        f"switch, one "
+        "after the other"
+    )
+    if abs(left) <= _TINY * abs(transfer):
+        return f"{said}: none is congestion"
+    return f"{said}, and {_signed(left)} from messages that queue or go in another order"
+
+
+def _one_more_hop_ns(row: Mapping[Any, Any], run: RunAnalysis) -> int | None:
+    """Return what sending all bytes of a collective over a second hop takes, on one switch; else None."""
+    network = run.result.provenance.get("network", {})
+    system = run.result.provenance.get("system", {})
+    operation, count = str(row["operation"]), int(row["ranks"])
+    key = f"{operation.replace('_', '-')}-implementation"
+    chosen = system.get(key) or []
+    simple = list(network.get("topology", [])) == [_SWITCH] and not network.get("links")
+    if not simple or operation not in _SENT or len(chosen) != 1 or chosen[0] not in _LIKE_RING or count < 2:
+        return None
+    whole = int(row["size_bytes"]) * (count if operation == "all_gather" else 1)
+    sent = _SENT[operation] * whole * (count - 1) / count
+    return round(sent / (float(network["bandwidth"][0]) * 2**30 / 1e9))
+
+
+def _signed(nanoseconds: int) -> str:
+    return f"{'+' if nanoseconds > 0 else '-' if nanoseconds < 0 else ''}{duration_text(abs(nanoseconds))}"
+
+
+def _change(nanoseconds: int) -> str:
+    return f"{duration_text(abs(nanoseconds))} {'longer' if nanoseconds > 0 else 'less'}"

@@ -1,0 +1,55 @@
+"""The page Compare: what the runs were configured with, and why their answers differ."""
+
+from __future__ import annotations
+
+import pytest
+from studies import make_workload
+
+from chakrascope.runner import Study, get_backend, prepare
+from chakrascope.viewer import StudyView, create_app
+from chakrascope.viewer._state import Selection
+from chakrascope.viewer.pages import _compare as page_compare
+
+from .conftest import serving
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """A study of one workload on one network, by both analytical backends."""
+    study = Study.create(tmp_path_factory.mktemp("pair") / "study")
+    prefix = study.add_workload(make_workload(8), "job")
+    ids = []
+    for backend in ("analytical-unaware", "analytical-aware"):
+        experiment = prepare(prefix, "default", "cpu-cluster-8", backend=backend)
+        ids.append(study.add_run(experiment, get_backend(backend).run(experiment), workload="job"))
+    return study, ids
+
+
+def test_the_page_stands_before_any_other_run_is_read(pair, monkeypatch):
+    study, (base, other) = pair
+    view = StudyView(study)
+    run = view.open(base)
+    opened = []
+    monkeypatch.setattr(StudyView, "open", lambda _view, run_id: opened.append(run_id))
+    laid_out = str(page_compare.layout(run, Selection.parse(f"?against={other}"), "light"))
+    assert "Reading the other runs" in laid_out
+    assert opened == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_both_analytical_backends_differ_by_hops_and_the_page_says_so(context, pair, page, scheme):
+    study, (base, other) = pair
+    page.emulate_media(color_scheme=scheme)
+    with serving(create_app(study)) as address:
+        page.goto(f"{address}/compare?run={base}&against={other}")
+        differing = page.locator("#configurations tbody tr")
+        differing.first.wait_for()
+        assert differing.all_inner_texts() == ["backend\tanalytical-unaware\tanalytical-aware"]
+        page.get_by_text("settings alike").click()
+        page.get_by_role("cell", name="dimension 1: bandwidth").wait_for()
+        page.wait_for_selector("#backend-reasons:has-text('whole over one hop after the other')")
+        page.wait_for_selector(
+            "#collective-differences-table [col-id=why]:has-text('both hops of the switch')"
+        )
+    assert page.complaints == []
