@@ -7,7 +7,7 @@ from flask import Flask, Response, abort, request
 from ..errors import ChakrascopeError, ConfigError
 from ..runner import Experiment, experiment_archive, sweep_experiment, sweep_names
 from ._state import StudyView
-from .queries import Networks, command_line, decode_form, experiment_of
+from .queries import Networks, begun_from, command_line, decode_form, experiment_of
 
 __all__ = ["register"]
 
@@ -20,7 +20,9 @@ def register(server: Flask, view: StudyView) -> None:
         workloads = view.study.workloads()
         if not workloads:
             abort(404)
-        form = decode_form(request.args.get("setup", ""), workloads, Networks(view.study))
+        networks = Networks(view.study)
+        begun = begun_from(view.study, request.args.get("run", ""), networks)
+        form = decode_form(request.args.get("setup", ""), workloads, networks, begun.form)
         if form.ignored:
             return _refusal(ConfigError(" ".join(form.ignored)))
         backend = form.backends[0] if form.backends else "analytical-unaware"

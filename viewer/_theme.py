@@ -38,6 +38,8 @@ ON_KIND_INK = "#0b1016"
 PATH_COLOUR = "#d6264f"
 KINDS: tuple[str, ...] = tuple(KIND_COLOURS)
 
+_NAME_IN_LIST = 36
+
 _EDGE_LINES: dict[int, tuple[str, str]] = {
     0: ("#3b82c4", "solid"),
     1: ("#9aa3ad", "solid"),
@@ -60,11 +62,23 @@ def kind_colour(kind: str) -> str:
     return KIND_COLOURS.get(kind, KIND_COLOURS["idle"])
 
 
-def run_text(info: RunInfo) -> str:
-    """Return one line that tells a run from the others of its study."""
-    return f"{run_name(info)} · {count_text(info.num_ranks, 'rank')} · {duration_text(info.makespan_ns)}"
+def run_text(info: RunInfo, *, longest: int = 200, workload: bool = False) -> str:
+    """Return one line that tells a run from the others of its study.
+
+    Its name is cut in the middle to *longest* characters, so that what follows is seen; with *workload*, that
+    is named too.
+    """
+    name = run_name(info)
+    if len(name) > longest:
+        name = f"{name[: longest // 2]}…{name[-(longest // 2 - 1) :]}"
+    facts = [name, duration_text(info.makespan_ns), count_text(info.num_ranks, "rank")]
+    return " · ".join([*facts, info.workload] if workload else facts)
 
 
 def run_options(runs: Sequence[RunInfo]) -> list[dict[str, str]]:
     """Return *runs*, oldest first, as the run selector lists them: the newest first."""
-    return [{"value": info.id, "label": run_text(info)} for info in reversed(runs)]
+    several = len({info.workload for info in runs}) > 1
+    return [
+        {"value": info.id, "label": run_text(info, longest=_NAME_IN_LIST, workload=several)}
+        for info in reversed(runs)
+    ]

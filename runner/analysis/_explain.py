@@ -16,13 +16,13 @@ __all__ = ["backend_reasons", "configuration_table", "explained_collectives"]
 
 # What each backend charges a message for, in the words in which two of them are held against each other.
 _CHARGES = {
-    "analytical-unaware": "charges a message for its bytes once and for the latency of every hop, and lets no "
-    "message wait for another",
-    "analytical-aware": "sends a message whole over one hop after the other, so that it pays for its bytes at each "
-    "hop, and lets messages queue for links",
+    "analytical-unaware": "charges a message for its bytes once and for the latency of every hop, "
+    "and lets no message wait for another",
+    "analytical-aware": "sends a message whole over one hop after the other, so that it pays for its "
+    "bytes at each hop, and lets messages queue for links",
     "flow": "lets messages share links as fluids: hops overlap, and nobody queues",
-    "packet": "sends packets: hops overlap, links queue packets, headers and acknowledgements count, and senders may "
-    "be slowed down by congestion control",
+    "packet": "sends packets: hops overlap, links queue packets, headers and acknowledgements count, and "
+    "senders may be slowed down by congestion control",
     "ns3": "sends TCP segments: hops overlap, buffers queue and drop, and senders wait for acknowledgements",
     "replay": "takes every node's measured time",
 }

@@ -102,7 +102,8 @@ def search_hits(
     alike = np.bincount(programs, minlength=1)[programs]
     found = _node_hits(search_nodes(few, known, text, count), alike)
     hits: pd.DataFrame = pd.concat([*_wholes(few, known, alike, text), found], ignore_index=True)
-    return hits.astype(_HIT)
+    typed: pd.DataFrame = hits.astype(_HIT)
+    return typed
 
 
 def _one_of_each(programs: npt.NDArray[np.int32], rank: int) -> list[int]:
@@ -121,7 +122,8 @@ def _node_hits(found: pd.DataFrame, alike: npt.NDArray[np.int64]) -> pd.DataFram
         ranks=alike[found["rank"].to_numpy()],
         duration_ns=found["end_ns"] - found["start_ns"],
     )
-    return hits[list(_HIT)].astype(_HIT)
+    typed: pd.DataFrame = hits[list(_HIT)].astype(_HIT)
+    return typed
 
 
 def _wholes(nodes: pd.DataFrame, words: Words, alike: npt.NDArray[np.int64], text: str) -> list[pd.DataFrame]:

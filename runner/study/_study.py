@@ -272,6 +272,11 @@ class Study(StudyLayout):
                 f"{folder / 'experiment.json'} is damaged ({error!r}); delete the folder and run it again."
             ) from error
 
+    def run_configs(self, run_id: str | None = None) -> tuple[NetworkConfig, SystemConfig]:
+        """Return the network and the system of a run, without its workload; raises like `experiment`."""
+        folder = self.run_dir(self.run_info(run_id).id)
+        return NetworkConfig.load(folder / "network.yml"), SystemConfig.load(folder / "system.json")
+
     def has_run(self, experiment: Experiment) -> bool:
         """Return whether the study already holds the result of *experiment*."""
         return self.has_run_id(experiment.content_hash)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ._space import parse_axis as parse_axis
     from ._space import read_points as read_points
     from ._start import sweep_experiment as sweep_experiment
+    from ._start import sweep_workload as sweep_workload
     from ._sweep import Sweep as Sweep
     from ._sweep import SweepProgress as SweepProgress
     from ._sweep import read_sweep as read_sweep
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from ._sweep_tables import pair_table as pair_table
     from ._table import PointTable as PointTable
     from ._table import points_file as points_file
+    from ._titles import point_label as point_label
+    from ._titles import setting_title as setting_title
 else:
     __getattr__ = exports_of(__name__, __file__)
 
@@ -78,12 +81,15 @@ __all__ = [
     "pair_table",
     "parse_axis",
     "parse_limits",
+    "point_label",
     "points_file",
     "read_points",
     "read_sweep",
     "run_sweep",
+    "setting_title",
     "sweep_experiment",
     "sweep_names",
+    "sweep_workload",
     "swept_settings",
     "value_text",
     "worth_their_cost",

@@ -1,21 +1,26 @@
 """Keep what a sweep started from beside its points, so that any of them can be made again."""
 
 from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
-
-from ...errors import ConfigError, StudyError
-from ...support import write_file, writing
+from ...errors import ConfigError
+from ...errors import StudyError
+from ...support import write_file
+from ...support import writing
 from .._experiment import Experiment
 from .._simulate import load_memory
-from ..config import MemoryConfig, NetworkConfig, SystemConfig, list_presets
+from ..config import MemoryConfig
+from ..config import NetworkConfig
+from ..config import SystemConfig
+from ..config import list_presets
 from ..study import Study
-from ._settings import Base, Builder
-from ._table import points_file, read_table
+from ._settings import Base
+from ._settings import Builder
+from ._table import points_file
+from ._table import read_table
 
-__all__ = ["sweep_experiment", "write_start"]
+__all__ = ["sweep_experiment", "sweep_workload", "write_start"]
 
 _NAME = "start.json"
 
@@ -46,17 +51,31 @@ def sweep_experiment(study: Study, name: str, identity: str) -> Experiment:
     """
     if study.has_run_id(identity):
         return study.experiment(identity)
-    points = read_table(points_file(study, name))
-    found = points.loc[points["id"] == identity, "settings"]
-    if not len(found):
-        raise StudyError(f"The sweep '{name}' has no point '{identity}'; choose one of its table.")
-    experiment = Builder(study, _read_start(study.sweep_dir(name))).experiment(json.loads(found.iloc[0]))
+    settings = _settings_of(study, name, identity)
+    experiment = Builder(study, _read_start(study.sweep_dir(name))).experiment(settings)
     if experiment.content_hash != identity:
         raise StudyError(
             f"The sweep '{name}' or its workload has changed since the point {identity} was simulated; "
             "run the sweep again."
         )
     return experiment
+
+
+def sweep_workload(study: Study, name: str, identity: str) -> str:
+    """Return which workload of *study* a point of a sweep runs; raises like `sweep_experiment`."""
+    if study.has_run_id(identity):
+        return study.run_info(identity).workload
+    settings = _settings_of(study, name, identity)
+    return Builder(study, _read_start(study.sweep_dir(name))).workload_name(settings)
+
+
+def _settings_of(study: Study, name: str, identity: str) -> dict[str, Any]:
+    points = read_table(points_file(study, name))
+    found = points.loc[points["id"] == identity, "settings"]
+    if not len(found):
+        raise StudyError(f"The sweep '{name}' has no point '{identity}'; choose one of its table.")
+    settings: dict[str, Any] = json.loads(found.iloc[0])
+    return settings
 
 
 def _read_start(folder: Path) -> Base:

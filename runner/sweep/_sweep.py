@@ -27,6 +27,7 @@ from ._settings import Base, Builder, check_keys
 from ._space import Settings, grid, point_key
 from ._start import write_start
 from ._table import PointTable, points_file, read_table
+from ._titles import point_label
 
 __all__ = ["Sweep", "SweepProgress", "read_sweep", "run_sweep", "sweep_names"]
 
@@ -229,7 +230,7 @@ class _Run:
         if self.study.has_run(experiment):
             return experiment.content_hash
         result = get_backend(experiment.backend).run(experiment)
-        label = ", ".join(f"{key}={value}" for key, value in settings.items())
+        label = point_label(settings)
         return self.study.add_run(
             experiment, result, label=label, workload=self._builder.workload_name(settings)
         )

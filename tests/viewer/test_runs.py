@@ -20,7 +20,7 @@ def own(tmp_path):
 
 def test_label_cannot_turn_its_neighbours_round(own):
     own.study.annotate(own.run_b, label="\u202etxet \u2069")
-    assert run_text(own.study.run_info(own.run_b)).startswith("\ufffdtxet \ufffd · 8 ranks")
+    assert run_text(own.study.run_info(own.run_b)).startswith("\ufffdtxet \ufffd · 68.2 ms · 8 ranks")
 
 
 def test_runs_held_open_follow_what_is_done_to_them(own):

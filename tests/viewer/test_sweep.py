@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from studies import make_study
 
 from chakrascope.runner import NetworkConfig, run_sweep
-from chakrascope.runner.sweep import answered, best_by
-from chakrascope.viewer import create_app
+from chakrascope.runner.sweep import answered, best_by, point_label, setting_title
+from chakrascope.viewer import StudyView, create_app
+from chakrascope.viewer._state import Selection
 from chakrascope.viewer.charts import best_heat_map, frontier_scatter, parallel_coordinates
-from chakrascope.viewer.queries import setting_title
+from chakrascope.viewer.pages import _sweep as page_sweep
 
 from .conftest import serving
 
@@ -37,16 +38,48 @@ def test_sweep_is_shown_and_its_best_run_opens(page, swept):
         page.get_by_role("option", name="bandwidth").click()
         page.wait_for_url("**pareto=network.bandwidth*")
         page.reload()
-        page.wait_for_selector("#sweep-pareto[value='bandwidth']")
+        page.wait_for_selector("#sweep-pareto[value='bandwidth (GiB/s)']")
         page.get_by_role("link", name="Open this run").click()
         page.wait_for_selector("#headline")
         assert page.complaints == []
         assert page.foreign == []
 
 
+@pytest.mark.browser
+def test_a_point_is_opened_as_a_run(page, tmp_path):
+    study = make_study(tmp_path / "study").study
+    run_sweep(study, {"network.bandwidth": [1.0, 5.0]}, network="cpu-cluster-2", workers=0, name="s")
+    with serving(create_app(study)) as address:
+        page.goto(f"{address}/sweep?sweep=s")
+        page.locator("#sweep-table .ag-row[row-index='1'] [col-id='ranks']").click()
+        page.get_by_role("button", name="Simulate it as a run").click()
+        page.get_by_role("link", name="Open the result").click()
+        page.wait_for_selector("#headline")
+        page.wait_for_function("() => document.title.includes('bandwidth 1 GiB/s')")
+        page.go_back()
+        page.locator("#sweep-table .ag-row[row-index='1'] [col-id='ranks']").click()
+        page.locator("#sweep-point").get_by_role("link", name="Open this run").click()
+        page.wait_for_selector("#headline")
+    assert page.complaints == []
+
+
+def test_ties_are_not_called_the_shortest_alone(tmp_path):
+    study = make_study(tmp_path / "study").study
+    over = {"network.bandwidth": [1.0, 5.0], "system.peak-perf": [1, 2]}
+    run_sweep(study, over, network="cpu-cluster-2", workers=0, name="s")
+    drawn = str(page_sweep.layout(StudyView(study), Selection.parse("?sweep=s"), "light"))
+    assert "with bandwidth 5 GiB/s, peak-perf 1 TFLOP/s; 1 other point is just as good" in drawn
+    assert "just as good (differing in peak-perf)" in drawn
+    assert "bandwidth (GiB/s)" in drawn
+
+
 def test_settings_are_called_by_their_key():
     assert setting_title("system.all-reduce-implementation") == "all-reduce"
     assert setting_title("network.bandwidth[1]") == "bandwidth of dimension 2"
+    assert setting_title("network.latency", unit=True) == "latency (ns)"
+    assert point_label({"network.bandwidth": 1.5, "network": "x", "network.npus_count": 2}) == (
+        "bandwidth 1.5 GiB/s, network x, size 2 ranks"
+    )
 
 
 def test_best_point_is_given_as_files(swept, tmp_path):

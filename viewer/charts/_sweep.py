@@ -11,8 +11,8 @@ import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
 from ...runner.analysis import Matrix
+from ...runner.sweep import setting_title
 from ...support import duration_text
-from ..queries import setting_title
 from ._charts import literal, short, styled
 
 __all__ = ["best_heat_map", "frontier_scatter", "parallel_coordinates"]
@@ -33,8 +33,11 @@ _SCALE = {
 }
 
 
-def best_heat_map(matrix: Matrix, scheme: str) -> go.Figure:
-    """Return *matrix* of makespans (ns) as a heat map; twice the time is always as far in colour."""
+def best_heat_map(matrix: Matrix, scheme: str, row: str = "", column: str = "") -> go.Figure:
+    """Return *matrix* of makespans (ns) as a heat map; twice the time is always as far in colour.
+
+    *row* and *column* are the settings along its sides.
+    """
     texts = np.vectorize(_time_text, otypes=[object])(matrix.values)
     figure = go.Figure(
         go.Heatmap(
@@ -50,9 +53,14 @@ def best_heat_map(matrix: Matrix, scheme: str) -> go.Figure:
             hovertemplate="%{y}, %{x}: %{text}<extra></extra>",
         )
     )
-    figure.update_layout(height=100 + 26 * min(30, max(5, len(matrix.rows))))
-    figure.update_yaxes(autorange="reversed", automargin=True, type="category")
-    figure.update_xaxes(side="top", automargin=True, type="category", showgrid=False)
+    figure.update_layout(height=140 + 26 * min(30, max(5, len(matrix.rows))))
+    figure.update_yaxes(
+        autorange="reversed", automargin=True, type="category", title=literal(setting_title(row, unit=True))
+    )
+    figure.update_xaxes(
+        side="top", automargin=True, type="category", showgrid=False,
+        title=literal(setting_title(column, unit=True)),
+    )  # fmt: skip
     return styled(figure, scheme, margin={"l": 8, "r": 8, "t": 8, "b": 8})
 
 
@@ -66,7 +74,7 @@ def frontier_scatter(points: pd.DataFrame, settings: Sequence[str], objective: s
     best = points[points["best"]].sort_values(objective)
     marked = {"size": 12, "color": "#e08214", "symbol": "diamond"}
     others = {"size": 8, "color": "#3b82c4", "opacity": 0.7}
-    title = literal(setting_title(objective))
+    title = literal(setting_title(objective, unit=True))
     for part, name, mode, marker in (
         (points, "points", "markers", others),
         (best, "none better", "lines+markers", marked),
@@ -103,7 +111,7 @@ def parallel_coordinates(points: pd.DataFrame, settings: Sequence[str], scheme: 
     colours = sample_colorscale(_SCALE[scheme], np.linspace(1, 0, len(bands)))
     for band, colour in zip(bands, colours, strict=True):
         _add_lines(figure, heights[band], shown.iloc[band], settings, colour)
-    titles = [*(short(setting_title(name), 26) for name in settings), "step (ms)"]
+    titles = [*(short(setting_title(name, unit=True), 30) for name in settings), "step (ms)"]
     for place, ((_, ticks), title) in enumerate(zip(axes, titles, strict=True)):
         figure.add_vline(x=place, line={"color": "#9aa3ad", "width": 1})
         figure.add_annotation(x=place, y=1.13, text=f"<b>{literal(title)}</b>", showarrow=False)
@@ -139,7 +147,9 @@ def _add_lines(
 
 
 def _told(row: dict[Any, Any], settings: Sequence[str]) -> str:
-    parts = [f"{literal(setting_title(key))} = {literal(short(str(row[key]), 60))}" for key in settings]
+    parts = [
+        f"{literal(setting_title(key, unit=True))} = {literal(short(str(row[key]), 60))}" for key in settings
+    ]
     return "<br>".join([duration_text(row["makespan_ns"]), *parts])
 
 

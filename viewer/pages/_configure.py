@@ -21,6 +21,7 @@ from ..queries import (
     Form,
     Networks,
     Setup,
+    begun_from,
     check,
     command_line,
     decode_form,
@@ -39,7 +40,16 @@ from ._configure_form import (
 )
 from ._configure_start import register_start
 from ._jobs import jobs_card
-from ._parts import card, empty, ignored_notice, link_to, no_workload, option_address, page_address
+from ._parts import (
+    begun_notice,
+    card,
+    empty,
+    ignored_notice,
+    link_to,
+    no_workload,
+    option_address,
+    page_address,
+)
 
 __all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
 
@@ -71,10 +81,12 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     if not names:
         return no_workload(selection.search)
     networks = Networks(view.study)
-    form = decode_form(selection.option("setup"), names, networks)
+    begun = begun_from(view.study, view.resolve(selection.run), networks)
+    form = decode_form(selection.option("setup"), names, networks, begun.form)
     return dmc.Stack(
         [
             dmc.Title(TITLE, order=2),
+            None if selection.option("setup") else begun_notice(begun),
             dcc.Store(id="new-written", data=selection.option("setup")),
             html.Div(ignored_notice(form.ignored), id="new-ignored"),
             html.Div(_form(form, names, networks, scheme), id="new-form"),
@@ -378,10 +390,11 @@ def _register_address(app: Dash, view: StudyView) -> None:
             form = _read(view, workload, backends, failures, network, system, label)
         except ConfigError:
             return no_update, no_update, empty(_CORRECT), ""
-        text = encode_form(form, view.study.workloads())
-        address = page_address("/export/new-run.zip", f"?{urlencode({'setup': text})}" if text else "")
+        begun = begun_from(view.study, run or "", Networks(view.study))
+        text = encode_form(form, view.study.workloads(), begun.form)
+        address = page_address("/export/new-run.zip", f"?{urlencode({'run': run or '', 'setup': text})}")
         link = html.A("All files as a zip", href=address, className="text-link", download="new-run.zip")
-        onward = Selection.parse(search).with_option("setup", text).search
+        onward = Selection.parse(search).with_run(run or "").with_option("setup", text).search
         sweep = link_to("Sweep over its settings", "/sweep", onward)
         return option_address(search, run or "", "setup", text, ""), text, link, sweep
 
@@ -397,5 +410,6 @@ def _register_address(app: Dash, view: StudyView) -> None:
             return no_update, no_update, no_update
         names = view.study.workloads()
         networks = Networks(view.study)
-        form = decode_form(text, names, networks)
+        begun = begun_from(view.study, view.resolve(Selection.parse(search).run), networks)
+        form = decode_form(text, names, networks, begun.form)
         return _form(form, names, networks, "dark" if dark else "light"), text, ignored_notice(form.ignored)

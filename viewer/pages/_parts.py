@@ -14,10 +14,12 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 from ...support import count_text
 from .._state import Selection
 from .._theme import KIND_LABELS, KINDS, kind_colour
+from ..queries import Begun
 
 __all__ = [
     "MOST_ROWS",
     "SINGLE_ROW",
+    "begun_notice",
     "card",
     "column",
     "details_list",
@@ -55,6 +57,7 @@ _FORMATS = {
 }
 MOST_ROWS = 5_000
 _MOST_TEXT = 300
+_MOST_NAME = 120
 
 
 def card(
@@ -75,6 +78,17 @@ def ignored_notice(ignored: Sequence[str]) -> Any:
         return None
     text = " ".join(ignored) + " What is shown has the presets' values there, not those of the link."
     return dmc.Alert(text, title="Part of the address could not be read", color="yellow", variant="light")
+
+
+def begun_notice(begun: Begun) -> Any:
+    """Return what says which run a form begins from, and what of it a form cannot hold."""
+    if not begun.of:
+        return None
+    return dmc.Text(
+        ["It begins from the run on screen, "
+        "", html.B(begun.of[:_MOST_NAME]), *(f" {note}" for note in begun.notes)],
+        size="sm", className="begun",
+    )  # fmt: skip
 
 
 def empty(text: str) -> dmc.Text:

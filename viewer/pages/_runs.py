@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
-import pandas as pd
 from dash import Dash, Input, Output, Patch, State, ctx, html, no_update
 
 from ...runner import RunInfo
@@ -35,10 +34,12 @@ PATH, TITLE = "/runs", "Runs"
 NEEDS_RUN = False
 _MOST_NAMED = 8
 _TABLE_HEIGHT = 620
+_TWO_LINES = 54  # pixels of a row whose label needs them
 _COLUMNS = [
-    text_column("label", "Label", flex=4, minWidth=200, cellRenderer="RunLink"),
-    {"field": "backend", "headerName": "Backend", "minWidth": 162, "maxWidth": 170},
-    text_column("network", "Network", minWidth=124, maxWidth=170),
+    text_column("label", "Label", flex=4, minWidth=200, cellRenderer="RunLink", wrapText=True,
+                autoHeight=True),
+    {"field": "backend", "headerName": "Backend", "minWidth": 144, "maxWidth": 170},
+    text_column("network", "Network", minWidth=116, maxWidth=170),
     column("ranks", "Ranks", maxWidth=76),
     column("makespan_ns", "Step (ms)", "ms", minWidth=84, maxWidth=120),
     {"field": "created", "headerName": "Created (UTC)", "minWidth": 148, "maxWidth": 156,
@@ -56,8 +57,8 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
         return _nothing(view)
     rows = run_table(runs)
     grid = table(
-        "runs-table", rows, _columns(rows), scheme,
-        height=fitting(len(rows), _TABLE_HEIGHT), getRowId="params.data.id",
+        "runs-table", rows, _COLUMNS, scheme,
+        height=fitting(len(rows), _TABLE_HEIGHT, _TWO_LINES), getRowId="params.data.id",
         quickFilterText=selection.option("find"),
         # Selecting all selects what the filter shows: nobody deletes what they do not see.
         rowSelection={"mode": "multiRow", "selectAll": "filtered", "enableClickSelection": True},
@@ -70,12 +71,6 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
          note_editor("runs", "Label, tags and note of the run", labelled=True), _question()],
         gap="md",
     )  # fmt: skip
-
-
-def _columns(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the columns; that of the workload only where runs differ in it, to leave room for labels."""
-    alike = rows["workload"].nunique() < 2
-    return [each for each in _COLUMNS if not (alike and each["field"] == "workload")]
 
 
 def _nothing(view: StudyView) -> Any:

@@ -10,7 +10,7 @@ import pandas as pd
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from ...errors import ChakrascopeError
-from ...runner import Sweep, read_sweep, sweep_names
+from ...runner import JobStore, Sweep, read_sweep, sweep_names
 from ...runner.sweep import (
     Goal,
     answered,
@@ -19,17 +19,21 @@ from ...runner.sweep import (
     known_goal,
     more_is_cheaper,
     objectives,
+    point_label,
     points_file,
+    setting_title,
+    sweep_experiment,
+    sweep_workload,
     swept_settings,
-    value_text,
     worth_their_cost,
 )
 from ...support import count_text, duration_text
 from .._state import Selection, StudyView
 from ..charts import best_heat_map, frontier_scatter, graph, parallel_coordinates
-from ..queries import LEAST, aim_goal, decode_aim, figure_text, setting_title
+from ..queries import LEAST, aim_goal, decode_aim, figure_text
 from ._jobs import jobs_card
 from ._parts import (
+    SINGLE_ROW,
     card,
     column,
     empty,
@@ -47,6 +51,7 @@ __all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/sweep", "Sweep"
 NEEDS_RUN = False
+_NO_POINT = dmc.Text("No point is selected.", size="sm", mb="xs")
 _RANKS_NOTE = (
     " Where a captured workload is scaled out, each rank brings its own batch: more ranks then do more work "
     "in the same step."
@@ -126,18 +131,16 @@ def _sweep(view: StudyView, name: str, scheme: str, selection: Selection) -> Any
 
 def _best(view: StudyView, name: str, points: pd.DataFrame, settings: list[str], goal: Goal) -> Any:
     best, within = best_point(points, goal)
-    chosen = (
-        ", ".join(f"{setting_title(each)} = {value_text(best[each])}" for each in settings)
-        or "its only point"
-    )
+    chosen = point_label({each: best[each] for each in settings}) or "its only point"
     value = figure_text(goal.least, best[goal.least])
     limits = " within the limits" if goal.at_most else ""
     text = f"{LEAST[goal.least].capitalize()}{limits} is {value}, with {chosen}"
     if not within:
         text = f"No point keeps to the limits; next to them is {value}, with {chosen}"
+    text += _ties(points, best, goal, settings)
     if goal.least == "makespan_ns":
         longest = int(points["makespan_ns"].max()) / max(1, int(best["makespan_ns"]))
-        text += f"; the longest is {longest:.2f} times it."
+        text += f"; the slowest point takes {longest:.3g} times as long." if longest > 1 else "."
     else:
         text += f"; the step takes {duration_text(int(best['makespan_ns']))}."
     query = urlencode({"sweep": name, "point": best["id"]})
@@ -153,12 +156,26 @@ def _best(view: StudyView, name: str, points: pd.DataFrame, settings: list[str],
     )
 
 
+def _ties(points: pd.DataFrame, best: pd.Series, goal: Goal, settings: list[str]) -> str:
+    """Return which other points are as good as the *best*: what they have in common, as far as it helps."""
+    excess = goal.excess(points)
+    alike = points[(points[goal.least] == best[goal.least]) & (excess == excess.min())]
+    if len(alike) < 2:
+        return ""
+    free = [setting_title(each) for each in settings if alike[each].nunique() > 1]
+    others = count_text(len(alike) - 1, "other point")
+    as_good = f"; {others} {'is' if len(alike) == 2 else 'are'} just as good"
+    return as_good + (f" (differing in {' and '.join(free)})" if free else "")
+
+
 def _heat(name: str, points: pd.DataFrame, settings: list[str], scheme: str) -> dmc.Paper:
     row, column_ = settings[1], settings[0]
     matrix = best_by(points, row, column_)
     note = f"The shortest step for each {setting_title(row)} (rows) and {setting_title(column_)} (columns)."
     exports = export_links("sweep-pairs", sweep=name)
-    return card("Two settings", graph(best_heat_map(matrix, scheme)), note=note, exports=exports)
+    return card(
+        "Two settings", graph(best_heat_map(matrix, scheme, row, column_)), note=note, exports=exports
+    )
 
 
 def _pareto(name: str, points: pd.DataFrame, settings: list[str], objective: str, scheme: str) -> dmc.Paper:
@@ -173,7 +190,7 @@ def _pareto(name: str, points: pd.DataFrame, settings: list[str], objective: str
     )
     choice = dmc.Select(
         id="sweep-pareto", value=against, allowDeselect=False, w=220, size="xs",
-        data=[{"value": each, "label": setting_title(each)} for each in names],
+        data=[{"value": each, "label": setting_title(each, unit=True)} for each in names],
         **{"aria-label": "Second objective"},
     )  # fmt: skip
     exports = export_links("sweep-front", sweep=name, against=against)
@@ -181,7 +198,7 @@ def _pareto(name: str, points: pd.DataFrame, settings: list[str], objective: str
 
 
 def _points(found: Sweep, goal: Goal, scheme: str) -> dmc.Paper:
-    settings = [text_column(name, setting_title(name)) for name in swept_settings(found.points)]
+    settings = [text_column(name, setting_title(name, unit=True)) for name in swept_settings(found.points)]
     # Columns of settings have dots in their names, which the table would take for nested fields.
     renamed = {name: name.replace(".", " ") for name in found.points.columns}
     for made in settings:
@@ -192,8 +209,25 @@ def _points(found: Sweep, goal: Goal, scheme: str) -> dmc.Paper:
     head = dmc.Group([dmc.Text(f"{found.failed:,} failed", size="sm", c="dimmed"),
                       export_links("sweep", sweep=found.name)], justify="space-between", mb=4)  # fmt: skip
     columns = [*settings, *_figures(found.points)]
-    grid = table("sweep-table", rows, columns, scheme, height=height)
-    return card(f"All {count_text(len(rows), 'point')}, best first", head, grid)
+    grid = table("sweep-table", rows, columns, scheme, height=height, rowSelection=SINGLE_ROW)
+    opened = html.Div(_NO_POINT, id="sweep-point", **{"aria-live": "polite"})
+    note = "Select a point to open it as a run."
+    return card(f"All {count_text(len(rows), 'point')}, best first", head, opened, grid, note=note)
+
+
+def _point(view: StudyView, name: str, row: dict[str, Any]) -> Any:
+    """Return what can be done with the point in *row* of the table."""
+    identity = str(row.get("id") or "")
+    if row.get("state") != "done" or not identity:
+        return empty("This point has no answer, so that there is no run of it.")
+    query = urlencode({"sweep": name, "point": identity})
+    zipped = html.A("Its files as a zip", href=page_address("/export/point.zip", f"?{query}"),
+                    className="text-link", download="point.zip")  # fmt: skip
+    if identity in {info.id for info in view.runs()}:
+        address = page_address("/", Selection(identity).search)
+        return dmc.Group([dcc.Link("Open this run", href=address, className="text-link"), zipped], mb="xs")
+    keep = dmc.Button("Simulate it as a run", id="sweep-point-go", size="compact-sm")
+    return dmc.Group([keep, zipped, html.Div(id="sweep-point-told")], mb="xs")
 
 
 def _figures(points: pd.DataFrame) -> list[dict[str, Any]]:
@@ -206,6 +240,37 @@ def register(app: Dash, view: StudyView) -> None:
     register_start(app, view)
     _register_choice(app, view)
     _register_growth(app, view)
+    _register_point(app, view)
+
+
+def _register_point(app: Dash, view: StudyView) -> None:
+    jobs = JobStore(view.study)
+
+    @app.callback(
+        Output("sweep-point", "children"), Input("sweep-table", "selectedRows"),
+        State("sweep-name", "value"), prevent_initial_call=True,
+    )  # fmt: skip
+    def choose(rows: Any, name: str | None) -> Any:
+        """Offer what can be done with the selected point."""
+        chosen = rows[0] if isinstance(rows, list) and rows and isinstance(rows[0], dict) else None
+        return _point(view, name or "", chosen) if chosen else _NO_POINT
+
+    @app.callback(
+        Output("sweep-point-told", "children"), Input("sweep-point-go", "n_clicks"),
+        State("sweep-table", "selectedRows"), State("sweep-name", "value"), prevent_initial_call=True,
+    )  # fmt: skip
+    def simulate(clicks: int | None, rows: Any, name: str | None) -> Any:
+        """Make a run of the selected point, by a job."""
+        if not clicks or not rows:
+            return no_update
+        identity = str(rows[0].get("id"))
+        experiment = sweep_experiment(view.study, name or "", identity)
+        workload = sweep_workload(view.study, name or "", identity)
+        points = read_sweep(view.study, name or "").points
+        row = points[points["id"] == identity].iloc[0]
+        label = point_label({each: row[each] for each in swept_settings(points) if row[each] is not None})
+        jobs.submit(experiment, label=label[: view.study.LABEL_LENGTH], workload=workload)
+        return dmc.Text("Started; the list of jobs above opens it.", size="sm")
 
 
 def _register_choice(app: Dash, view: StudyView) -> None:

@@ -19,11 +19,13 @@ from ..queries import (
     MOST_AXES,
     TRIALS,
     Aim,
+    Begun,
     Form,
     Networks,
     Plan,
     axis_names,
     axis_reading,
+    begun_from,
     decode_aim,
     decode_axes,
     decode_form,
@@ -44,7 +46,7 @@ _NAME_LENGTH = 80
 
 def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
     """Return the form of a new sweep as the address has it; the study has a workload."""
-    form = decode_form(selection.option("setup"), view.study.workloads(), Networks(view.study))
+    form = _form(view, selection.search)
     names = axis_names(form.setup)
     axes = decode_axes(selection.option("over"), names)
     rows = [_axis(number, axes, names) for number in range(MOST_AXES)]
@@ -60,7 +62,12 @@ def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
         align="end", mt="sm",
     )  # fmt: skip
     change = link_to("Change that on the page New run", "/new-run", selection.search)
-    begins = dmc.Text(["It begins from ", html.B(_begins(form)), ". ", change], size="sm")
+    begun = None if selection.option("setup") else _begun(view, selection)
+    of = f", the setup of the run on screen ({begun.of[:_NAME_LENGTH]})" if begun and begun.of else ""
+    notes = " ".join(begun.notes) if begun else ""
+    begins = dmc.Text(
+        ["It begins from ", html.B(_begins(form)), f"{of}. {notes} ", change], size="sm", id="sweep-begins"
+    )
     return card(
         "New sweep",
         ignored_notice(form.ignored),
@@ -136,7 +143,13 @@ def register_start(app: Dash, view: StudyView) -> None:
 
 
 def _form(view: StudyView, search: str | None) -> Form:
-    return decode_form(Selection.parse(search).option("setup"), view.study.workloads(), Networks(view.study))
+    selection, networks = Selection.parse(search), Networks(view.study)
+    begun = _begun(view, selection)
+    return decode_form(selection.option("setup"), view.study.workloads(), networks, begun.form)
+
+
+def _begun(view: StudyView, selection: Selection) -> Begun:
+    return begun_from(view.study, view.resolve(selection.run), Networks(view.study))
 
 
 def _register_axes(app: Dash, view: StudyView) -> None:

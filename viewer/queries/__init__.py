@@ -24,6 +24,8 @@ from ._form import SYSTEM_FIELDS as SYSTEM_FIELDS
 from ._form import Form as Form
 from ._form import decode_form as decode_form
 from ._form import encode_form as encode_form
+from ._form_run import Begun as Begun
+from ._form_run import begun_from as begun_from
 from ._graph import edge_kinds as edge_kinds
 from ._graph import focus_of as focus_of
 from ._graph import fold_of as fold_of
@@ -53,7 +55,6 @@ from ._sweep_form import plan_of as plan_of
 from ._sweep_form import request_of as request_of
 from ._sweep_form import suggested as suggested
 from ._sweeps import figure_text as figure_text
-from ._sweeps import setting_title as setting_title
 
 __all__ = [
     "DIFF_TABLES",
@@ -67,6 +68,7 @@ __all__ = [
     "TIMES",
     "TRIALS",
     "Aim",
+    "Begun",
     "Dimension",
     "Form",
     "LinkMap",
@@ -78,6 +80,7 @@ __all__ = [
     "aim_goal",
     "axis_names",
     "axis_reading",
+    "begun_from",
     "check",
     "command_line",
     "decode_aim",
@@ -105,7 +108,6 @@ __all__ = [
     "plan_of",
     "rank_text",
     "request_of",
-    "setting_title",
     "stand_ins_note",
     "strip",
     "suggested",

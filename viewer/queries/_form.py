@@ -58,12 +58,17 @@ def first_form(workloads: Sequence[str]) -> Form:
     return Form(workloads[-1], Setup.of_presets(network, _FIRST_SYSTEM))
 
 
-def encode_form(form: Form, workloads: Sequence[str]) -> str:
-    """Return *form* as text, ``""`` if nobody changed it."""
+def encode_form(form: Form, workloads: Sequence[str], begun: Form | None = None) -> str:
+    """Return *form* as text, ``""`` if nobody changed it since it was *begun*, by default the first form.
+
+    The text does not depend on what it was begun as, nor on which workload is the newest.
+    """
     first, start = first_form(workloads), form.setup.start()
+    if form == (begun or first):
+        return ""
     setup = form.setup
     changes = {
-        "workload": form.workload != first.workload and form.workload,
+        "workload": form.workload,
         "network": setup.network_preset != first.setup.network_preset and setup.network_preset,
         "system": setup.system_preset != first.setup.system_preset and setup.system_preset,
         "dimensions": setup.dimensions != start.dimensions and [_row(each) for each in setup.dimensions],
@@ -80,14 +85,20 @@ def encode_form(form: Form, workloads: Sequence[str]) -> str:
     return json.dumps(told, separators=(",", ":"), ensure_ascii=False) if told else ""
 
 
-def decode_form(text: str, workloads: Sequence[str], networks: Networks = PRESETS) -> Form:
+def decode_form(
+    text: str, workloads: Sequence[str], networks: Networks = PRESETS, begun: Form | None = None
+) -> Form:
     """Return the form that :func:`encode_form` wrote; what is missing is as at first.
+
+    No text is the form that was *begun*.
 
     What makes no sense is as at first, too, and named in what the form *ignored*.
     """
     first, ignored = first_form(workloads), _Ignored()
+    if not text:
+        return begun or first
     try:
-        told = json.loads(text) if text else {}
+        told = json.loads(text)
     except (ValueError, RecursionError):
         told = None
     if not isinstance(told, dict):
