@@ -35,6 +35,8 @@ RECORDED = [
 TABLE = ROOT / "runner/backends/flow_errors.json"
 NO_CONTROL, CONTROLS = 12, (1, 3)
 QUANTILES = (0.5, 0.9, 0.99)
+# What `auto` promises by default.
+NOTABLE = 0.02
 # Ring collectives, those of ever the same partners, all pairs, and a shift.
 DRAWN = (
     ("all-reduce", "ring"),
@@ -83,6 +85,8 @@ def main() -> None:
     }
     for name, items in sets.items():
         print_row(name, items)
+    for name, items in (("the fidelity page", page), ("drawn", drawn)):
+        print_flags(name, items)
     if options.write:
         write(page + drawn + cases)
 
@@ -162,6 +166,14 @@ def print_row(name: str, items: list[Measured]) -> None:
     print(f"{name}: {len(items)} cases  {shown}  (flow {seconds[0]:.1f} s, packet {seconds[1]:.1f} s)")
     for item in sorted(items, key=lambda item: -abs(item.error))[:5]:
         print(f"    {item.error:+.2%} {item.case} {' '.join(item.flags)}")
+
+
+def print_flags(name: str, items: list[Measured]) -> None:
+    """Print how many of those with a flag needed it, and how many of those that needed one have it."""
+    flagged = [item for item in items if item.flags]
+    off = [item for item in items if abs(item.error) > NOTABLE]
+    found = sum(abs(item.error) > NOTABLE for item in flagged)
+    print(f"{name}: {len(flagged)} flagged, {len(off)} off by more than {NOTABLE:.0%}, {found} both")
 
 
 def write(items: list[Measured]) -> None:
