@@ -159,6 +159,8 @@ std::uint32_t PieceNetwork::cut(std::uint32_t number) {
     const std::uint64_t room = flow.packets.count - flow.sent;
     Piece piece;
     piece.flow = number;
+    piece.next = flow.forward.data();
+    piece.left = static_cast<std::uint16_t>(flow.forward.size());
     piece.packets = static_cast<std::uint32_t>(std::min(room, flow.piece));
     piece.tail = now_;
     flow.sent += piece.packets;
@@ -182,11 +184,6 @@ std::uint32_t PieceNetwork::keep(const Piece& piece) {
     free_pieces_.pop_back();
     pieces_[place] = piece;
     return place;
-}
-
-const std::vector<std::uint32_t>& PieceNetwork::path(const Piece& piece) const {
-    const Flow& flow = flows_[piece.flow];
-    return piece.answered > 0 ? flow.back : flow.forward;
 }
 
 // How long its last packet takes.
@@ -218,8 +215,8 @@ void PieceNetwork::pass(std::uint32_t number, std::uint32_t place) {
     report_.links[place].queued += piece.packets * (start - now_);
     count(place, piece.packets, bytes_of(piece), duration);
     piece.tail = std::max(link.free, piece.tail + last) + link.delay;
-    ++piece.step;
-    const bool there = piece.step == path(piece).size();
+    ++piece.next;
+    const bool there = --piece.left == 0;
     courses_.add(place, there ? piece.tail : start + each + link.delay, number);
 }
 
@@ -232,9 +229,8 @@ void PieceNetwork::count(std::uint32_t link, std::uint64_t packets, std::uint64_
 }
 
 void PieceNetwork::arrive(std::uint32_t number) {
+    if (pieces_[number].left > 0) return pass(number, *pieces_[number].next);
     const Piece piece = pieces_[number];
-    const std::vector<std::uint32_t>& way = path(piece);
-    if (piece.step < way.size()) return pass(number, way[piece.step]);
     free_pieces_.push_back(number);
     piece.answered > 0 ? take_answer(piece) : take_data(piece);
 }
@@ -264,6 +260,8 @@ void PieceNetwork::answer(std::uint32_t number, std::uint64_t answers, std::uint
     }
     Piece answer;
     answer.flow = number;
+    answer.next = flow.back.data();
+    answer.left = static_cast<std::uint16_t>(flow.back.size());
     answer.packets = static_cast<std::uint32_t>(answers);
     answer.answered = static_cast<std::uint32_t>(packets);
     answer.ends = all;

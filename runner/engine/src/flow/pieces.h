@@ -44,10 +44,11 @@ class PieceNetwork final : public Network {
     struct Piece {
         std::uint32_t flow = 0;
         std::uint32_t packets = 0;
-        std::uint32_t answered = 0;  // packets of data that an answer speaks for; 0: data
-        std::uint16_t step = 0;      // links that it has passed
-        bool ends = false;           // with the last packet of the message
-        Ticks tail = 0;              // when all of it is there
+        std::uint32_t answered = 0;           // packets of data that an answer speaks for; 0: data
+        const std::uint32_t* next = nullptr;  // of the links of its way
+        std::uint16_t left = 0;               // of these
+        bool ends = false;                    // with the last packet of the message
+        Ticks tail = 0;                       // when all of it is there
     };
     // A link, and for one that leaves a host what waits in it.
     struct Link {
@@ -74,7 +75,6 @@ class PieceNetwork final : public Network {
     void pass(std::uint32_t piece, std::uint32_t link);
     void count(std::uint32_t link, std::uint64_t packets, std::uint64_t bytes, Ticks time);
     void finish(Flow& flow);
-    const std::vector<std::uint32_t>& path(const Piece& piece) const;
     Ticks last_time(const Piece& piece, std::uint32_t link) const;
     std::uint64_t bytes_of(const Piece& piece) const;
     std::uint32_t keep(const Piece& piece);
