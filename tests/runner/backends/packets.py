@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 
-from workloads import workload
+from workloads import comp, workload
 
 from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.runner import NetworkConfig, SystemConfig
@@ -106,3 +106,17 @@ def messages(case):
     order = sorted(range(len(case["fct"])), key=lambda index: case["fct"][index][3])
     sent = [(index, *case["fct"][index][:4]) for index in order]
     return sent, {index: flow[4] for index, flow in enumerate(case["fct"])}
+
+
+def sends(ranks, messages):
+    """Return the workload in which each of the messages (source, destination, bytes) leaves at time 0."""
+    nodes = [[] for _ in range(ranks)]
+    for tag, (source, destination, size) in enumerate(messages):
+        common = {"comm_tag": tag, "comm_size_bytes": size}
+        nodes[source].append(
+            comp(len(nodes[source]), 0, type=NodeType.COMM_SEND, comm_dst=destination, **common)
+        )
+        nodes[destination].append(
+            comp(len(nodes[destination]), 0, type=NodeType.COMM_RECV, comm_src=source, **common)
+        )
+    return workload(*[rank or [comp(0, 0)] for rank in nodes])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packets import case_network, case_system, case_workload, network, read_cases, star
+from packets import case_network, case_system, case_workload, network, read_cases, sends, star
 from workloads import coll, comp, workload
 
 from chakrascope.converter import CollectiveType, NodeType
@@ -17,20 +17,6 @@ from chakrascope.runner.config import PacketPart
 HEADER, ACK, PAYLOAD, DELAY_PS = 36, 48, 1000, 500_000
 PS_PER_BYTE = 20  # 400 Gb/s
 SIZES = [1, 64, 1000, 1024, 32768, 1 << 20, 1 << 24]
-
-
-def sends(ranks, messages):
-    """Return the workload in which each of the messages (source, destination, bytes) leaves at time 0."""
-    nodes = [[] for _ in range(ranks)]
-    for tag, (source, destination, size) in enumerate(messages):
-        common = {"comm_tag": tag, "comm_size_bytes": size}
-        nodes[source].append(
-            comp(len(nodes[source]), 0, type=NodeType.COMM_SEND, comm_dst=destination, **common)
-        )
-        nodes[destination].append(
-            comp(len(nodes[destination]), 0, type=NodeType.COMM_RECV, comm_src=source, **common)
-        )
-    return workload(*[rank or [comp(0, 0)] for rank in nodes])
 
 
 def carry(fabric, messages, backend="flow"):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packets import star
-from workloads import coll, comp, workload
+from packets import sends, star
+from workloads import coll, workload
 
-from chakrascope.converter import CollectiveType, NodeType, microbenchmark
+from chakrascope.converter import CollectiveType, microbenchmark
 from chakrascope.errors import Cancelled
 from chakrascope.runner import Experiment, NetworkConfig, SystemConfig, WorkloadSource, simulate
 from chakrascope.runner.backends._flow import FlowBackend
@@ -26,20 +26,6 @@ def clos(ranks=16, latency=500.0, **packet):
 
 def all_ranks(kind, size, ranks):
     return workload(*[[coll(0, size, comm_type=kind)] for _ in range(ranks)])
-
-
-def sends(ranks, messages):
-    """Return the workload in which each of the messages (source, destination, bytes) leaves at time 0."""
-    nodes = [[] for _ in range(ranks)]
-    for tag, (source, destination, size) in enumerate(messages):
-        common = {"comm_tag": tag, "comm_size_bytes": size}
-        nodes[source].append(
-            comp(len(nodes[source]), 0, type=NodeType.COMM_SEND, comm_dst=destination, **common)
-        )
-        nodes[destination].append(
-            comp(len(nodes[destination]), 0, type=NodeType.COMM_RECV, comm_src=source, **common)
-        )
-    return workload(*[rank or [comp(0, 0)] for rank in nodes])
 
 
 def in_pieces(fabric, messages, packets):
