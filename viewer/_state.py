@@ -27,8 +27,8 @@ __all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView", "Surroundings"]
 # change and how many times as fast, the graph's edges, folding and hops, the filter of the runs, what is
 # imported, what a sweep goes over and what it is to find, what is set against the time, the form of a new
 # run, the sweep, the sides of a difference and what starts of a job differ by; of the timeline, whether the
-# measured lanes are shown, the window in ns, the rows, their colours, the order of the ranks, which of them are
-# shown, pinned and hidden, whether equal ones are folded, what is searched for, and what is beside it.
+# measured lanes are shown, the window in ns, the rows, their colours, the order of the ranks, which of them
+# are shown, pinned and hidden, whether equal ones are folded, what is searched for, and what is beside it.
 OPTIONS = (
     "after",
     "against",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ...converter import Workload
     from .._experiment import Experiment
     from .._result import Result
+    from ..config import NetworkConfig, SystemConfig
 
 __all__ = ["RunInfo", "Study"]
 
@@ -274,6 +275,8 @@ class Study(StudyLayout):
 
     def run_configs(self, run_id: str | None = None) -> tuple[NetworkConfig, SystemConfig]:
         """Return the network and the system of a run, without its workload; raises like `experiment`."""
+        from ..config import NetworkConfig, SystemConfig  # noqa: PLC0415 - listing runs does without
+
         folder = self.run_dir(self.run_info(run_id).id)
         return NetworkConfig.load(folder / "network.yml"), SystemConfig.load(folder / "system.json")
 

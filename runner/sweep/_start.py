@@ -1,24 +1,19 @@
 """Keep what a sweep started from beside its points, so that any of them can be made again."""
 
 from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any
-from ...errors import ConfigError
-from ...errors import StudyError
-from ...support import write_file
-from ...support import writing
+
+from ...errors import ConfigError, StudyError
+from ...support import write_file, writing
 from .._experiment import Experiment
 from .._simulate import load_memory
-from ..config import MemoryConfig
-from ..config import NetworkConfig
-from ..config import SystemConfig
-from ..config import list_presets
+from ..config import MemoryConfig, NetworkConfig, SystemConfig, list_presets
 from ..study import Study
-from ._settings import Base
-from ._settings import Builder
-from ._table import points_file
-from ._table import read_table
+from ._settings import Base, Builder
+from ._table import points_file, read_table
 
 __all__ = ["sweep_experiment", "sweep_workload", "write_start"]
 

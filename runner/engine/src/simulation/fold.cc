@@ -71,8 +71,9 @@ bool foldable(const Config& config) {
                         !config.per_node_custom_implementation.empty() || !config.collective_programs.empty();
     const bool shared_memory =
         config.memory_type != "NO_MEMORY_EXPANSION" && config.memory_type != "PER_NPU_MEMORY_EXPANSION";
-    return config.fold && !config.gpu && !config.has_clock_of_its_own() && !config.congestion_aware && !config.rendezvous &&
-           !config.model_shared_bus && !custom && !shared_memory && config.message_cost_ns == 0;
+    return config.fold && !config.gpu && !config.has_clock_of_its_own() && !config.congestion_aware &&
+           !config.rendezvous && !config.model_shared_bus && !custom && !shared_memory &&
+           config.message_cost_ns == 0;
 }
 
 }  // namespace
