@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
-from ..runner import Study, summarize
 from ..support import new_folder
 from ._convert import convert_latest, print_accounting
 from ._output import print_next
@@ -42,6 +41,8 @@ def demo_command(study_folder: Path, port: int, no_view: bool) -> None:
     Two ranks of a transformer with DistributedDataParallel become Chakra graphs, which are simulated on
     sixteen nodes with two network models. Needs no torch, no compiler and no network.
     """
+    from ..runner import Study, summarize
+
     if study_folder.exists():
         raise UsageError(
             f"{study_folder} exists already. Next: chakrascope view {study_folder}, or -o with another name."
