@@ -23,10 +23,11 @@ __all__ = ["critical_path_command", "print_critical_path"]
 
 def print_critical_path(result: Result, workload: Workload, *, segments: int = 8) -> None:
     """Print the one-sentence answer, the breakdown by kind and the longest segments."""
-    from ..runner import critical_path, summarize
+    from ..runner import summarize
 
-    path = critical_path(result, workload)
-    print_headline(summarize(result, workload))
+    summary = summarize(result, workload)
+    path = summary.path
+    print_headline(summary)
     print_frame(path.breakdown("kind"), "table", title="Critical path by kind")
     columns = ["rank", "name", "start_ns", "duration_ns", "module"]
     longest = path.segments.sort_values("duration_ns", ascending=False, kind="stable")[columns]

@@ -1,26 +1,44 @@
 """From captured traces to Chakra graphs: readers, linking, dependencies and the ``.et`` codec."""
 
-from .building import convert, convert_files, convert_logs, script_workload
-from .chakra import (
-    EDGE_COLUMNS,
-    NODE_COLUMNS,
-    CollectiveType,
-    EdgeKind,
-    Graph,
-    NodeType,
-    Replay,
-    Workload,
-    decode_graph,
-    encode_graph,
-    read_et,
-    replay,
-)
-from .checks import Finding, doctor, inspect_node, inspect_workload, load_workload, worst_first
-from .export import EXPORT_FORMATS, export_graph
-from .generate import MICROBENCHMARKS, microbenchmark
-from .linking import match_logs
-from .readers import read_text_workload
-from .readers.logs import read_logs
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..support import exports_of
+
+if TYPE_CHECKING:
+    from .building import convert as convert
+    from .building import convert_files as convert_files
+    from .building import convert_logs as convert_logs
+    from .building import script_workload as script_workload
+    from .chakra import EDGE_COLUMNS as EDGE_COLUMNS
+    from .chakra import NODE_COLUMNS as NODE_COLUMNS
+    from .chakra import CollectiveType as CollectiveType
+    from .chakra import EdgeKind as EdgeKind
+    from .chakra import Graph as Graph
+    from .chakra import NodeType as NodeType
+    from .chakra import Replay as Replay
+    from .chakra import Workload as Workload
+    from .chakra import decode_graph as decode_graph
+    from .chakra import encode_graph as encode_graph
+    from .chakra import read_et as read_et
+    from .chakra import replay as replay
+    from .checks import Finding as Finding
+    from .checks import doctor as doctor
+    from .checks import inspect_node as inspect_node
+    from .checks import inspect_workload as inspect_workload
+    from .checks import load_workload as load_workload
+    from .checks import worst_first as worst_first
+    from .export import EXPORT_FORMATS as EXPORT_FORMATS
+    from .export import export_graph as export_graph
+    from .generate import MICROBENCHMARKS as MICROBENCHMARKS
+    from .generate import microbenchmark as microbenchmark
+    from .linking import match_logs as match_logs
+    from .readers import read_text_workload as read_text_workload
+    from .readers.logs import read_logs as read_logs
+else:
+    __getattr__ = exports_of(__name__, __file__)
+
 
 __all__ = [
     "EDGE_COLUMNS",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..converter import Workload
 from ..errors import ConfigError, WorkloadError
+from ._captured import has_lanes, is_captured
 from ._experiment import Experiment, WorkloadSource
 from ._result import Result
 from .backends import EmulationBackend, Progress, get_backend
@@ -24,7 +25,6 @@ from .config import (
 
 __all__ = [
     "choose_groups",
-    "is_captured",
     "load_memory",
     "load_network",
     "load_source",
@@ -222,14 +222,3 @@ def load_workload_head(prefix: str | Path) -> tuple[int, bool]:
     metadata = _metadata(prefix)
     expected = metadata.get("num_ranks")
     return expected if isinstance(expected, int) else _count_files(prefix), is_captured(metadata)
-
-
-def has_lanes(metadata: Mapping[str, object]) -> bool:
-    """Return whether the streams of a workload are lanes: of a captured one, and of some that were made."""
-    return is_captured(metadata) or metadata.get("lanes") == "streams"
-
-
-def is_captured(metadata: Mapping[str, object]) -> bool:
-    """Return whether the metadata of a workload say that it comes from measured traces."""
-    inner = metadata.get("metadata", metadata)
-    return isinstance(inner, Mapping) and any(key in inner for key in ("measured_step_ns", "trace_set"))

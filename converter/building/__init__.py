@@ -5,31 +5,39 @@ Before that, tell whether the traces belong together.
 
 from __future__ import annotations
 
-from ._belonging import Doubt as Doubt
-from ._belonging import Identity as Identity
-from ._belonging import apart as apart
-from ._belonging import doubts_of_pair as doubts_of_pair
-from ._belonging import doubts_of_ranks as doubts_of_ranks
-from ._belonging import settle as settle
-from ._convert import UNMARKED as UNMARKED
-from ._convert import Progress as Progress
-from ._convert import convert as convert
-from ._convert import convert_files as convert_files
-from ._device_nodes import DEVICE_LANE as DEVICE_LANE
-from ._log_troubles import LogTrouble as LogTrouble
-from ._log_troubles import has_times as has_times
-from ._log_troubles import troubles_of as troubles_of
-from ._logs import GAP as GAP
-from ._logs import convert_logs as convert_logs
-from ._origin import computed_on_host as computed_on_host
-from ._origin import stand_in_of as stand_in_of
-from ._origin import stood_in as stood_in
-from ._overhead import ProfilerOverhead as ProfilerOverhead
-from ._overhead import profiler_overhead as profiler_overhead
-from ._rank import LEFT_OUT as LEFT_OUT
-from ._rank import read_rank as read_rank
-from ._script import script_workload as script_workload
-from ._steps import annotated_steps as annotated_steps
+from typing import TYPE_CHECKING
+
+from ...support import exports_of
+
+if TYPE_CHECKING:
+    from ._belonging import Doubt as Doubt
+    from ._belonging import Identity as Identity
+    from ._belonging import apart as apart
+    from ._belonging import doubts_of_pair as doubts_of_pair
+    from ._belonging import doubts_of_ranks as doubts_of_ranks
+    from ._belonging import settle as settle
+    from ._convert import UNMARKED as UNMARKED
+    from ._convert import Progress as Progress
+    from ._convert import convert as convert
+    from ._convert import convert_files as convert_files
+    from ._device_nodes import DEVICE_LANE as DEVICE_LANE
+    from ._gap_name import GAP as GAP
+    from ._log_troubles import LogTrouble as LogTrouble
+    from ._log_troubles import has_times as has_times
+    from ._log_troubles import troubles_of as troubles_of
+    from ._logs import convert_logs as convert_logs
+    from ._origin import computed_on_host as computed_on_host
+    from ._origin import stand_in_of as stand_in_of
+    from ._origin import stood_in as stood_in
+    from ._overhead import ProfilerOverhead as ProfilerOverhead
+    from ._overhead import profiler_overhead as profiler_overhead
+    from ._rank import LEFT_OUT as LEFT_OUT
+    from ._rank import read_rank as read_rank
+    from ._script import script_workload as script_workload
+    from ._steps import annotated_steps as annotated_steps
+else:
+    __getattr__ = exports_of(__name__, __file__)
+
 
 __all__ = [
     "DEVICE_LANE",

@@ -20,13 +20,13 @@ from ..chakra import EdgeKind, Graph, NodeType, Workload, unreachable
 from ..linking import LoggedMessage, MatchedCollective, MatchedLogs, match_logs
 from ..readers.logs import UNKNOWN, LoggedOp, Logs, ranks_text, read_logs
 from ._assemble import COMM_LANE, MESSAGE_LANE
+from ._gap_name import GAP
 from ._log_troubles import has_times, troubles_of
 from ._origin import FROM_LOGS, STAND_INS
 from ._uneven import tell_uneven
 
-__all__ = ["GAP", "convert_logs"]
+__all__ = ["convert_logs"]
 
-GAP = "gap between collectives, not profiled"
 _WAITS = (
     "logs do not tell what waits for what: an operation waits for those that had ended before it began, and "
     "the collectives of a group for each other"

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from ._doctor import doctor as doctor
-from ._findings import Finding as Finding
-from ._findings import worst_first as worst_first
-from ._inspection import inspect_node as inspect_node
-from ._inspection import inspect_workload as inspect_workload
-from ._inspection import load_workload as load_workload
-from ._log_checks import check_logs as check_logs
-from ._log_checks import check_matched as check_matched
+from typing import TYPE_CHECKING
+
+from ...support import exports_of
+
+if TYPE_CHECKING:
+    from ._doctor import doctor as doctor
+    from ._findings import Finding as Finding
+    from ._findings import worst_first as worst_first
+    from ._inspection import inspect_node as inspect_node
+    from ._inspection import inspect_workload as inspect_workload
+    from ._inspection import load_workload as load_workload
+    from ._log_checks import check_logs as check_logs
+    from ._log_checks import check_matched as check_matched
+else:
+    __getattr__ = exports_of(__name__, __file__)
+
 
 __all__ = [
     "Finding",

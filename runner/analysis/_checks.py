@@ -18,8 +18,9 @@ from ...converter.checks import worst_first
 from ...errors import ChakrascopeError, ConfigError, WorkloadError
 from ...support import bandwidth_text
 from .. import engine
+from .._captured import is_captured
 from .._experiment import Experiment, WorkloadSource
-from .._simulate import choose_groups, is_captured, load_source, load_workload_head
+from .._simulate import choose_groups, load_source, load_workload_head
 from ..backends import engine_config, refuse_linkless
 from ..config import NetworkConfig, PacketNetwork, SystemConfig, program_files, read_per_node
 from ..programs import Demand, choose_programs

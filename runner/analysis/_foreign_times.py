@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...converter import Finding, Workload
-from ..config import accelerators_of
 
 __all__ = ["cpu_times", "measured_ranks"]
 
@@ -16,6 +15,8 @@ def cpu_times(network: Mapping[str, Any], system: Mapping[str, Any]) -> Finding 
 
     None unless these are a machine of accelerators.
     """
+    from ..config import accelerators_of  # noqa: PLC0415 - all of networks, and few runs ask for it
+
     chips = accelerators_of(network, system)
     if not chips:
         return None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ...converter import Workload
 from ...errors import ConfigError
+from .._captured import is_captured
 from .._result import Result
-from .._simulate import is_captured, prepare
+from .._simulate import prepare
 from ..backends import get_backend
 from ._differences import of_measured_ranks
 from ._foreign_times import measured_ranks

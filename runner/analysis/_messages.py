@@ -11,6 +11,10 @@ from ._critical_path import CriticalPath
 __all__ = ["messages_on_path"]
 
 _KEYS = ["rank", "node_id"]
+_COLUMNS = {
+    "name": "object", "size_bytes": "int64", "count": "int64", "transfer_ns": "float64",
+    "waited_ns": "float64", "bytes_per_ns": "float64",
+}  # fmt: skip
 
 
 def messages_on_path(result: Result, nodes: pd.DataFrame, path: CriticalPath) -> pd.DataFrame:
@@ -25,6 +29,9 @@ def messages_on_path(result: Result, nodes: pd.DataFrame, path: CriticalPath) ->
     facts = nodes.loc[
         nodes["type"].isin([NodeType.COMM_SEND, NodeType.COMM_RECV]), [*_KEYS, "comm_size_bytes"]
     ]
+    if facts.empty:
+        nothing: pd.DataFrame = pd.DataFrame(columns=[*_COLUMNS]).astype(_COLUMNS)
+        return nothing
     own = result.nodes[[*_KEYS, "start_ns", "end_ns", "origin_rank", "origin_node"]]
     peers = own.rename(columns={"start_ns": "peer_ns"})[[*_KEYS, "peer_ns"]]
     calls = names.merge(facts, on=_KEYS).merge(own, on=_KEYS)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import pandas as pd
 
-from ...converter import Workload
+from ...converter import NODE_COLUMNS, Workload
 from ...errors import ChakrascopeError
-from .._experiment import Experiment
 from .._result import Result
 from ..study import RunInfo, Study
 from ._advice import advice_table
@@ -24,12 +23,15 @@ from ._layers import layer_table
 from ._link_path import link_breakdown
 from ._messages import messages_on_path
 from ._network_path import network_breakdown
+from ._path_facts import NodeFacts
 from ._rank_table import rank_standings
 from ._search import Words
 from ._slack import slack
 from ._summary import Summary, summarize
-from ._what_if import sensitivity, targets
 from .diagnosis import Diagnosis, diagnose
+
+if TYPE_CHECKING:
+    from .._experiment import Experiment
 
 __all__ = ["ComputedOnce", "RunAnalysis", "analyse_run"]
 
@@ -77,6 +79,15 @@ class RunAnalysis:
         joined: pd.DataFrame = self.result.nodes.merge(described, on=keys, how="left", validate="1:1")
         return joined
 
+    def _said_of(self, places: pd.DataFrame, *names: str) -> pd.DataFrame:
+        """Return ``rank, node_id`` of *places* and what the workload says of these nodes in some columns."""
+        table: pd.DataFrame = places[["rank", "node_id"]].reset_index(drop=True)
+        facts = NodeFacts(self.workload, table["rank"].to_numpy(np.int64), table["node_id"].to_numpy())
+        for name in names:
+            is_text = NODE_COLUMNS[name][0] == "str"
+            table[name] = facts.texts(name) if is_text else facts.numbers(name)
+        return table
+
     @ComputedOnce
     def summary(self) -> Summary:
         """Return what bounds the run's step."""
@@ -102,13 +113,15 @@ class RunAnalysis:
     @ComputedOnce
     def collectives(self) -> pd.DataFrame:
         """Return every collective of the run, as :func:`collective_overview` returns them."""
-        return collective_overview(self.result, self.nodes, self.path)
+        return collective_overview(self.result, self._said_of(self.result.collectives, "module"), self.path)
 
     @property
     def advice(self) -> pd.DataFrame:
         """Return what would help, as :func:`advice_table` does."""
         network = {} if self.info.backend in _WITHOUT_NETWORK else self.result.provenance.get("network")
-        messages = messages_on_path(self.result, self.nodes, self.path)
+        on_path = self.path.segments.loc[self.path.segments["node_id"] >= 0, ["rank", "node_id"]]
+        said = self._said_of(on_path.drop_duplicates(), "type", "comm_size_bytes")
+        messages = messages_on_path(self.result, said, self.path)
         return advice_table(self.path, self.collectives, network, messages)
 
     @ComputedOnce
@@ -133,6 +146,8 @@ class RunAnalysis:
 
     def each_faster(self, times: float) -> pd.DataFrame:
         """Return what the step takes when each large contributor alone is *times* as fast; simulates each."""
+        from ._what_if import sensitivity, targets  # noqa: PLC0415 - what simulates; the other answers do without
+
         dimensions = len(self.result.provenance.get("network", {}).get("topology", []))
         chosen = targets(self.path, self.info.backend, dimensions)
         return sensitivity(self.experiment(), self.result.makespan_ns, chosen, times)

@@ -11,8 +11,8 @@ import pandas as pd
 from ...converter import Workload
 from ...converter.building import ProfilerOverhead, computed_on_host, profiler_overhead, stood_in
 from ...support import count_text, duration_text, share_text
+from .._captured import is_captured
 from .._result import Result
-from .._simulate import is_captured
 from ._critical_path import CriticalPath, critical_path
 from ._foreign_times import cpu_times, measured_ranks
 

@@ -52,10 +52,10 @@ def _facts(workload: Workload) -> dict[str, _Integers]:
     """Return program, node id and facts of every collective node of every program."""
     rows: dict[str, list[_Integers]] = {name: [] for name in ("program", *_FACTS.values())}
     for index, graph in enumerate(workload.graphs):
-        chosen = graph.nodes["type"].to_numpy() == NodeType.COMM_COLL
+        chosen = np.asarray(graph.node_columns["type"]) == NodeType.COMM_COLL
         rows["program"].append(np.full(np.count_nonzero(chosen), index))
         for column, name in _FACTS.items():
-            rows[name].append(graph.nodes[column].to_numpy()[chosen])
+            rows[name].append(np.asarray(graph.node_columns[column])[chosen])
     return {name: np.concatenate(parts) for name, parts in rows.items()}
 
 

@@ -321,10 +321,11 @@ def _nodes(output: Any, *, one_of_each: bool = False) -> pd.DataFrame:
             "start_ns": output.node_start_ns,
             "end_ns": output.node_end_ns,
             "cause_node": output.node_cause,
-            "cause_is_dependency": np.asarray(output.node_cause_is_dependency, dtype=bool),
+            "cause_is_dependency": output.node_cause_is_dependency.view(bool),
             "origin_rank": output.node_origin_rank,
             "origin_node": output.node_origin_node,
-        }
+        },
+        copy=False,
     )
     if not output.folded or one_of_each or int(output.nodes_executed) > _MOST_NODE_ROWS:
         return simulated

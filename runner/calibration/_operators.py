@@ -7,7 +7,7 @@ import pandas as pd
 
 from ...converter import NodeType, Workload
 from ...errors import ConfigError
-from .._simulate import is_captured
+from .._captured import is_captured
 
 __all__ = ["CLASSES", "class_of", "operator_table"]
 

@@ -10,7 +10,7 @@ import pandas as pd
 from ...converter import CollectiveType, Graph, NodeType, Workload, replay
 from ...errors import ConfigError
 from ...support import count_text
-from .._simulate import is_captured
+from .._captured import is_captured
 from ._records import MUTUAL, Call, Records, Transfer
 
 __all__ = ["workload_records"]

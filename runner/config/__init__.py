@@ -1,48 +1,58 @@
 """Configurations: ASTRA-sim's own files as validated models, written back unchanged in meaning."""
 
-from ._accelerators import accelerators_of as accelerators_of
-from ._algorithms import copied_into as copied_into
-from ._algorithms import digests as digests
-from ._algorithms import found_from_here as found_from_here
-from ._algorithms import kept_in as kept_in
-from ._algorithms import program_files as program_files
-from ._algorithms import read_per_node as read_per_node
-from ._algorithms import refuse_programs as refuse_programs
-from ._algorithms import with_algorithms as with_algorithms
-from ._algorithms import without_paths as without_paths
-from ._efficiency import EfficiencyPart as EfficiencyPart
-from ._fabric import Clos as Clos
-from ._facts import NetworkFacts as NetworkFacts
-from ._facts import network_facts as network_facts
-from ._facts import network_wires as network_wires
-from ._failures import Failure as Failure
-from ._failures import check_failures as check_failures
-from ._failures import failure_of_text as failure_of_text
-from ._failures import read_failures as read_failures
-from ._groups import load_groups as load_groups
-from ._limits import BANDWIDTH as BANDWIDTH
-from ._limits import CHIP as CHIP
-from ._limits import DELAY_NS as DELAY_NS
-from ._limits import INTEGER as INTEGER
-from ._limits import MOST_CHUNKS as MOST_CHUNKS
-from ._links import Link as Link
-from ._memory import MemoryConfig as MemoryConfig
-from ._network import DIMENSION_KEYS as DIMENSION_KEYS
-from ._network import EXTENSIONS as EXTENSIONS
-from ._network import GIB as GIB
-from ._network import NetworkConfig as NetworkConfig
-from ._packet import PacketPart as PacketPart
-from ._packet_network import NO_CONTROL as NO_CONTROL
-from ._packet_network import OUTPUTS as OUTPUTS
-from ._packet_network import PacketNetwork as PacketNetwork
-from ._packet_values import SETTINGS as SETTINGS
-from ._packet_values import parse_rate_bps as parse_rate_bps
-from ._presets import list_presets as list_presets
-from ._presets import preset_path as preset_path
-from ._system import SystemConfig as SystemConfig
-from ._tcp import TcpPart as TcpPart
-from ._values import read_yaml as read_yaml
-from ._values import shown as shown
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...support import exports_of
+
+if TYPE_CHECKING:
+    from ._accelerators import accelerators_of as accelerators_of
+    from ._algorithms import copied_into as copied_into
+    from ._algorithms import digests as digests
+    from ._algorithms import found_from_here as found_from_here
+    from ._algorithms import kept_in as kept_in
+    from ._algorithms import program_files as program_files
+    from ._algorithms import read_per_node as read_per_node
+    from ._algorithms import refuse_programs as refuse_programs
+    from ._algorithms import with_algorithms as with_algorithms
+    from ._algorithms import without_paths as without_paths
+    from ._efficiency import EfficiencyPart as EfficiencyPart
+    from ._fabric import Clos as Clos
+    from ._facts import NetworkFacts as NetworkFacts
+    from ._facts import network_facts as network_facts
+    from ._facts import network_wires as network_wires
+    from ._failures import Failure as Failure
+    from ._failures import check_failures as check_failures
+    from ._failures import failure_of_text as failure_of_text
+    from ._failures import read_failures as read_failures
+    from ._groups import load_groups as load_groups
+    from ._limits import BANDWIDTH as BANDWIDTH
+    from ._limits import CHIP as CHIP
+    from ._limits import DELAY_NS as DELAY_NS
+    from ._limits import INTEGER as INTEGER
+    from ._limits import MOST_CHUNKS as MOST_CHUNKS
+    from ._links import Link as Link
+    from ._memory import MemoryConfig as MemoryConfig
+    from ._network import DIMENSION_KEYS as DIMENSION_KEYS
+    from ._network import EXTENSIONS as EXTENSIONS
+    from ._network import GIB as GIB
+    from ._network import NetworkConfig as NetworkConfig
+    from ._packet import PacketPart as PacketPart
+    from ._packet_network import NO_CONTROL as NO_CONTROL
+    from ._packet_network import OUTPUTS as OUTPUTS
+    from ._packet_network import PacketNetwork as PacketNetwork
+    from ._packet_values import SETTINGS as SETTINGS
+    from ._packet_values import parse_rate_bps as parse_rate_bps
+    from ._presets import list_presets as list_presets
+    from ._presets import preset_path as preset_path
+    from ._system import SystemConfig as SystemConfig
+    from ._tcp import TcpPart as TcpPart
+    from ._values import read_yaml as read_yaml
+    from ._values import shown as shown
+else:
+    __getattr__ = exports_of(__name__, __file__)
+
 
 __all__ = [
     "BANDWIDTH",

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import networkx as nx
-
 from ._network import NetworkConfig
 from ._packet_network import PacketNetwork
 from ._symmetry import Wire, distances
@@ -104,6 +102,8 @@ def _between_halves(ranks: int, wires: Sequence[Wire]) -> float | None:
     """Return the most bytes per ns from the first half of the ranks to the second, all links used at best."""
     if ranks < 2 or len(wires) > _MOST_CUT_LINKS:
         return None
+    import networkx as nx  # noqa: PLC0415 - slow to import, and no simulation needs it
+
     graph = nx.DiGraph()
     for wire in wires:
         for a, b in ((wire.a, wire.b), (wire.b, wire.a)):

@@ -2,83 +2,9 @@
 
 from __future__ import annotations
 
-from ._all_pairs import (
-    ALL_PAIRS,
-    all_pairs_program,
-)
-from ._builtin import (
-    BUILTIN_PROGRAMS,
-    builtin_program,
-)
-from ._choice import (
-    Choice,
-    Demand,
-    choose_programs,
-    misfit,
-    read_proved,
-)
-from ._expand import (
-    demands_of,
-    expand_workload,
-)
-from ._graphs import (
-    graphs_of,
-    workload_of,
-)
-from ._inspection import (
-    Inspection,
-    Traffic,
-    inspect_program,
-)
-from ._lower import (
-    Lowered,
-    Message,
-    lower,
-)
-from ._model import (
-    CONTROL_OPS,
-    MESSAGE_OPS,
-    PACKET_OPS,
-    Buffer,
-    Channel,
-    ChannelType,
-    Op,
-    Program,
-    RankProgram,
-    Region,
-    ThreadBlock,
-)
-from ._names import (
-    PROGRAM_NAMES,
-    is_program_name,
-    named_program,
-)
-from ._nccl import (
-    NCCL_ALGORITHMS,
-    NCCL_PROTOCOLS,
-    nccl_program,
-)
-from ._nccl_choice import (
-    NcclChoice,
-    nccl_choice,
-)
-from ._proof import (
-    Problem,
-    Proof,
-    prove,
-)
-from ._sizes import (
-    Sizes,
-    packet_sources,
-    program_bytes,
-)
-from ._writer import (
-    write_msccl,
-)
-from .readers import (
-    parse_program,
-    read_program,
-)
+from typing import TYPE_CHECKING
+
+
 
 __all__ = [
     "ALL_PAIRS",

@@ -180,7 +180,14 @@ nb::object of_links(const Output& output, Field field) {
     });
 }
 
-// Each column is copied into an array that outlives the output.
+// A column of the output as an array that keeps the output: a result of many nodes is not copied.
+template <class T>
+nb::object shared(nb::handle self, std::vector<T> Output::*column) {
+    std::vector<T>& values = nb::cast<Output&>(self).*column;
+    return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(values.data(), {values.size()}, self));
+}
+
+// Each of the other columns is copied into an array that outlives the output.
 void bind_output(nb::module_& module) {
     nb::class_<Output>(module, "Output")
         .def_ro("makespan_ns", &Output::makespan_ns)
@@ -207,15 +214,17 @@ void bind_output(nb::module_& module) {
                      [](Output& o) { return of_ranks(o, &Statistics::memory_utilization); })
         .def_prop_ro("rank_operation_intensity",
                      [](Output& o) { return of_ranks(o, &Statistics::operation_intensity); })
-        .def_prop_ro("node_rank", [](Output& o) { return to_array(std::vector(o.node_rank)); })
-        .def_prop_ro("node_id", [](Output& o) { return to_array(std::vector(o.node_id)); })
-        .def_prop_ro("node_start_ns", [](Output& o) { return to_array(std::vector(o.node_start_ns)); })
-        .def_prop_ro("node_end_ns", [](Output& o) { return to_array(std::vector(o.node_end_ns)); })
-        .def_prop_ro("node_cause", [](Output& o) { return to_array(std::vector(o.node_cause)); })
+        .def_prop_ro("node_rank", [](nb::handle self) { return shared(self, &Output::node_rank); })
+        .def_prop_ro("node_id", [](nb::handle self) { return shared(self, &Output::node_id); })
+        .def_prop_ro("node_start_ns", [](nb::handle self) { return shared(self, &Output::node_start_ns); })
+        .def_prop_ro("node_end_ns", [](nb::handle self) { return shared(self, &Output::node_end_ns); })
+        .def_prop_ro("node_cause", [](nb::handle self) { return shared(self, &Output::node_cause); })
         .def_prop_ro("node_cause_is_dependency",
-                     [](Output& o) { return to_array(std::vector(o.node_cause_is_dependency)); })
-        .def_prop_ro("node_origin_rank", [](Output& o) { return to_array(std::vector(o.node_origin_rank)); })
-        .def_prop_ro("node_origin_node", [](Output& o) { return to_array(std::vector(o.node_origin_node)); })
+                     [](nb::handle self) { return shared(self, &Output::node_cause_is_dependency); })
+        .def_prop_ro("node_origin_rank",
+                     [](nb::handle self) { return shared(self, &Output::node_origin_rank); })
+        .def_prop_ro("node_origin_node",
+                     [](nb::handle self) { return shared(self, &Output::node_origin_node); })
         .def_prop_ro("link_src", [](Output& o) { return of_links(o, &LinkUse::source); })
         .def_prop_ro("link_dst", [](Output& o) { return of_links(o, &LinkUse::destination); })
         .def_prop_ro("link_bytes", [](Output& o) { return of_links(o, &LinkUse::bytes); })

@@ -133,6 +133,11 @@ Origin settle(const Rank& rank, std::uint32_t node, const Simulated& simulated) 
 }
 
 void collect_nodes(Output& output, const Simulated& simulated) {
+    std::size_t count = 0;
+    for (const Rank& rank : simulated.ranks()) count += rank.executed();
+    const auto reserve = [count](auto&... columns) { (columns.reserve(count), ...); };
+    reserve(output.node_rank, output.node_id, output.node_start_ns, output.node_end_ns, output.node_cause,
+            output.node_cause_is_dependency, output.node_origin_rank, output.node_origin_node);
     for (const Rank& rank : simulated.ranks()) {
         const auto id_of = [&](std::int32_t node) {
             return node < 0 ? -1 : static_cast<std::int64_t>(rank.program().nodes[node].id);
