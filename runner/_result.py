@@ -13,6 +13,7 @@ import pyarrow.parquet
 
 from ..errors import StudyError
 from ..support import new_folder, writing
+from ._saved_nodes import SavedNodes, write_nodes
 
 __all__ = ["COLUMNS", "Result", "empty_table"]
 
@@ -60,6 +61,8 @@ COLUMNS: dict[str, dict[str, str]] = {
 }
 _KINDS = "iub"  # of numpy: signed and unsigned integers, and truth values
 _NS_BEYOND = 1 << 63
+# Of so many nodes a result holds no table until somebody asks for it: 50 bytes each.
+_MANY_NODES = 1 << 18
 # Tables that only some backends fill; empty ones are not written.
 _OPTIONAL = ("flows", "link_use")
 
@@ -100,6 +103,31 @@ class Result:
     link_use: pd.DataFrame = field(default_factory=lambda: empty_table("link_use"))
     provenance: dict[str, Any] = field(default_factory=dict)
 
+    def __getattr__(self, name: str) -> Any:
+        """Read the nodes of a saved result, all of them, when somebody asks for the table."""
+        saved = vars(self).get("saved_nodes")
+        if name != "nodes" or saved is None:
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        try:
+            table = _read_table(saved.path.parent, "nodes")
+        except (OSError, ValueError) as error:
+            raise StudyError(
+                f"{saved.path} is missing or damaged ({error}); delete the folder and run it again."
+            ) from error
+        object.__setattr__(self, "nodes", table)
+        return table
+
+    @property
+    def nodes_by_rank(self) -> SavedNodes | None:
+        """The nodes to be read by rank and column: of a large saved result whose table nobody asked for."""
+        return None if "nodes" in vars(self) else vars(self).get("saved_nodes")
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes were executed."""
+        saved = self.nodes_by_rank
+        return len(self.nodes) if saved is None else saved.num_rows
+
     def to_json(self) -> dict[str, Any]:
         """Return the figures as plain JSON: makespan and one entry per rank, with the provenance."""
         columns = ["rank", "finish_ns", "exposed_comm_ns"]
@@ -130,7 +158,9 @@ class Result:
         folder.mkdir(parents=True, exist_ok=True)
         for name in COLUMNS:
             table = getattr(self, name)
-            if name not in _OPTIONAL or len(table):
+            if name == "nodes":
+                write_nodes(table, folder / "nodes.parquet")
+            elif name not in _OPTIONAL or len(table):
                 table.to_parquet(folder / f"{name}.parquet", index=False)
         head = {"backend": self.backend, "makespan_ns": self.makespan_ns, "provenance": self.provenance}
         (folder / "result.json").write_text(json.dumps(head, indent=2, default=str) + "\n", encoding="utf-8")
@@ -148,17 +178,28 @@ class Result:
 
     @classmethod
     def load(cls, folder: str | Path) -> Result:
-        """Read a saved result; raises `StudyError` if a file is missing or damaged."""
+        """Read a saved result, the table of many nodes when it is asked for.
+
+        Raises `StudyError` if a file is missing or damaged; that of many nodes, as far as its end tells.
+        """
         source = Path(folder)
         try:
             head = json.loads((source / "result.json").read_text(encoding="utf-8"))
-            tables = {name: _read_table(source, name) for name in COLUMNS}
+            tables = {name: _read_table(source, name) for name in COLUMNS if name != "nodes"}
+            backend, provenance = head["backend"], head["provenance"]
             makespan_ns = _makespan_ns(head["makespan_ns"])
-            return cls(head["backend"], makespan_ns, **tables, provenance=head["provenance"])
+            saved = _saved_nodes(source)
+            if saved.num_rows < _MANY_NODES:
+                tables["nodes"] = _read_table(source, "nodes")
         except (ArithmeticError, OSError, ValueError, KeyError, RecursionError, TypeError) as error:
             raise StudyError(
                 f"The result in {source} is missing or damaged ({error}); delete the folder and run it again."
             ) from error
+        result = cls(backend, makespan_ns, **tables, provenance=provenance)
+        if saved.num_rows >= _MANY_NODES:
+            del vars(result)["nodes"]
+            vars(result)["saved_nodes"] = saved
+        return result
 
 
 def _makespan_ns(stored: Any) -> int:
@@ -166,6 +207,15 @@ def _makespan_ns(stored: Any) -> int:
     if not 0 <= makespan_ns < _NS_BEYOND:
         raise ValueError(f"a makespan of {makespan_ns:.3g} ns")
     return makespan_ns
+
+
+def _saved_nodes(source: Path) -> SavedNodes:
+    """Return the nodes saved in *source*; raises `ValueError` for columns that are not those of nodes."""
+    saved = SavedNodes(source / "nodes.parquet")
+    for column in COLUMNS["nodes"]:
+        if saved.kinds.get(column, "") not in _KINDS or not saved.kinds.get(column):
+            raise ValueError(f"nodes.parquet has no column {column} of whole numbers")
+    return saved
 
 
 def _read_table(source: Path, name: str) -> pd.DataFrame:

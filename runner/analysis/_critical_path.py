@@ -85,12 +85,12 @@ def critical_path(result: Result, workload: Workload) -> CriticalPath:
     straggler's), then to the node whose end let that one start, until time 0. Raises `BackendError` if the
     result has no nodes or its records contradict each other.
     """
-    if result.nodes.empty:
+    if not result.num_nodes:
         raise BackendError(
             f"The result of '{result.backend}' has no node times, so there is no critical path to walk; "
             "use another backend, such as 'analytical-unaware'."
         )
-    steps = path_steps(result.nodes, result.makespan_ns)
+    steps = path_steps(result)
     lasting = steps["end_ns"] > steps["start_ns"]
     segments = _segments({name: column[lasting] for name, column in steps.items()}, workload)
     programs = np.asarray(workload.program_of_rank, dtype=np.int32)

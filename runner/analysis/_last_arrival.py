@@ -19,11 +19,11 @@ def with_replicas_folded(result: Result, workload: Workload) -> Result:
     Replicas run the same program and arrive together, so that any of them came last. A node that arrived with
     them waited for nobody; for others it is the lowest rank. No time changes.
     """
-    calls, nodes = result.collectives, result.nodes
-    if calls.empty or nodes.empty or "origin_rank" not in nodes:
+    calls, programs = result.collectives, np.asarray(workload.program_of_rank)
+    if calls.empty or len(programs) <= int(calls["rank"].max()) or len(np.unique(programs)) == len(programs):
         return result
-    programs = np.asarray(workload.program_of_rank)
-    if len(programs) <= int(calls["rank"].max()) or len(np.unique(programs)) == len(programs):
+    nodes = result.nodes
+    if nodes.empty or "origin_rank" not in nodes:
         return result
     named = calls[["rank", "node_id", "collective", "start_ns"]].astype(np.int64)
     named = named.assign(program=programs[named["rank"].to_numpy()])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -53,10 +53,11 @@ class NodeFacts:
         for graph, places, rows in self._parts:
             if graph is not None:
                 column: TextColumn = graph.node_columns[name]
-                # Of the texts only those that occur: a graph has as many names as nodes at worst.
-                distinct, which = np.unique(column.numbers[rows], return_inverse=True)
-                own = np.array([column.texts[number] for number in distinct.tolist()], dtype=object)
-                found[places] = own[which] if len(rows) else own
+                numbers = column.numbers[rows]
+                own = np.empty(len(column.texts), object)
+                for number in set(numbers.tolist()):
+                    own[number] = column.texts[number]
+                found[places] = own[numbers]
         return found
 
 
@@ -71,21 +72,15 @@ def _rows(graph: Graph | None, node_ids: Ints) -> tuple[Ints, npt.NDArray[np.boo
 
 def describe_collectives(types: Ints, comm_types: Ints, sizes: Ints, groups: Ints) -> npt.NDArray[np.object_]:
     """Return e.g. ``all_reduce of 12.3 MiB, all ranks`` of each node, or "" for those that are no message."""
-    facts = np.stack([types, comm_types, sizes, groups])
-    facts[1:, types < NodeType.COMM_SEND] = 0
-    facts[0, types < NodeType.COMM_SEND] = 0
-    facts[1, types != NodeType.COMM_COLL] = 0
-    facts[3, types != NodeType.COMM_COLL] = 0
-    distinct, which = np.unique(facts, axis=1, return_inverse=True)
-    labels = np.array([_label(column) for column in distinct.T.tolist()], dtype=object)
-    found: npt.NDArray[np.object_] = labels[which.ravel()] if len(types) else np.empty(0, object)
+    found = np.full(len(types), "", object)
+    rows = np.flatnonzero(types >= NodeType.COMM_SEND)
+    label = cache(_label)
+    facts = (column[rows].tolist() for column in (types, comm_types, sizes, groups))
+    found[rows] = [label(*fact) for fact in zip(*facts, strict=True)]
     return found
 
 
-def _label(facts: Sequence[int]) -> str:
-    node_type, comm_type, size, group = facts
-    if node_type < NodeType.COMM_SEND:
-        return ""
+def _label(node_type: int, comm_type: int, size: int, group: int) -> str:
     if node_type == NodeType.COMM_COLL:
         return collective_label(CollectiveType(comm_type).name.lower(), size, group)
     return f"{'send' if node_type == NodeType.COMM_SEND else 'recv'} of {bytes_text(max(size, 0))}"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from ... import errors
+from .._result import Result
+from .._saved_nodes import SavedNodes
 from ..engine import PathWalk
 
 __all__ = ["Steps", "path_steps"]
@@ -27,6 +31,10 @@ _COLUMNS = {
     "origin_node": np.int64,
 }
 _KEPT_RANKS = 64
+_KEPT_PIECES = 4
+
+
+Columns = tuple[npt.NDArray[Any], ...]
 
 
 class _Records:
@@ -40,11 +48,6 @@ class _Records:
             ranks = ranks[order]
             self._columns = {name: column[order] for name, column in self._columns.items()}
         self._ranks = ranks
-        self._bounds = np.searchsorted(ranks, np.arange(int(ranks[-1]) + 2))
-        self.of = lru_cache(_KEPT_RANKS)(self._of)
-
-    def __len__(self) -> int:
-        return len(self._ranks)
 
     def last(self) -> tuple[int, int]:
         """Return rank and node of the one that ends last: of several the first rank's that starts last."""
@@ -54,10 +57,9 @@ class _Records:
         row = tied[np.lexsort((ids[tied], -starts[tied], self._ranks[tied]))[0]]
         return int(self._ranks[row]), int(ids[row])
 
-    def _of(self, rank: int) -> tuple[np.ndarray, ...]:
+    def of(self, rank: int) -> Columns:
         """Return the columns of *rank*, with no row for a rank that the result does not have."""
-        known = 0 <= rank < len(self._bounds) - 1
-        own = slice(self._bounds[rank], self._bounds[rank + 1]) if known else slice(0, 0)
+        own = slice(*np.searchsorted(self._ranks, [rank, rank + 1]))
         ids = self._columns["node_id"][own]
         order = slice(None) if (ids[1:] > ids[:-1]).all() else np.argsort(ids, kind="stable")
         return tuple(
@@ -65,13 +67,50 @@ class _Records:
         )
 
 
-def path_steps(nodes: pd.DataFrame, makespan_ns: int) -> Steps:
-    """Return the pieces of the path through *nodes*, from 0 to *makespan_ns* without a gap.
+class _SavedRecords:
+    """The same of a saved result, of which only the ranks are read that the path crosses."""
+
+    def __init__(self, saved: SavedNodes, ranks: Sequence[tuple[int, int]]) -> None:
+        self._saved = saved
+        self._ranks = ranks
+        self._piece = lru_cache(_KEPT_PIECES)(self._read)
+
+    def last(self) -> tuple[int, int]:
+        """Return the node that ends last, as `_Records.last` does."""
+        ends = self._saved.bounds("end_ns") or []
+        latest = max(most for _, most in ends)
+        first = next(piece for piece, (_, most) in enumerate(ends) if most == latest)
+        rank, _ = self._piece((first,)).last()
+        return self._piece(self._pieces_of(rank)).last()
+
+    def of(self, rank: int) -> Columns:
+        """Return the columns of *rank*."""
+        return self._piece(self._pieces_of(rank)).of(rank)
+
+    def _pieces_of(self, rank: int) -> tuple[int, ...]:
+        return tuple(piece for piece, (least, most) in enumerate(self._ranks) if least <= rank <= most)
+
+    def _read(self, pieces: tuple[int, ...]) -> _Records:
+        return _Records(pd.DataFrame(self._saved.read(pieces, ["rank", *_COLUMNS]), copy=False))
+
+
+def _records(result: Result) -> _Records | _SavedRecords:
+    """Return the records of *result*; of a saved one those of its file, if its ranks stand in order."""
+    saved = result.nodes_by_rank
+    ranks = saved.bounds("rank") if saved is not None else None
+    if saved is None or ranks is None or saved.bounds("end_ns") is None or sorted(ranks) != ranks:
+        return _Records(result.nodes)
+    return _SavedRecords(saved, ranks)
+
+
+def path_steps(result: Result) -> Steps:
+    """Return the pieces of the path through the nodes of *result*, from 0 to the makespan without a gap.
 
     Raises `BackendError` if the records refer to nodes they lack, or form a cycle.
     """
-    records = _Records(nodes)
-    walk = PathWalk(*records.last(), makespan_ns, 4 * len(records) + 4)
+    records = _records(result)
+    walk = PathWalk(*records.last(), result.makespan_ns, 4 * result.num_nodes + 4)
+    columns = lru_cache(_KEPT_RANKS)(records.of)
     while not walk.done:
-        walk.advance(errors, *records.of(walk.rank))
+        walk.advance(errors, *columns(walk.rank))
     return walk.steps()

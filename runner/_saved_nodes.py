@@ -1,0 +1,73 @@
+"""The nodes of a saved result, read by rank and column: never more of them than is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+
+from ..errors import StudyError
+
+__all__ = ["SavedNodes", "write_nodes"]
+
+# Ranks share a piece of the file up to so many rows: pieces of a few rows would cost more than they spare.
+_LEAST_ROWS = 1 << 16
+
+
+def write_nodes(nodes: pd.DataFrame, path: Path) -> None:
+    """Write *nodes* to *path* in pieces (row groups) of whole ranks, if they stand in order."""
+    ranks = nodes["rank"].to_numpy()
+    if len(ranks) <= _LEAST_ROWS or (ranks[1:] < ranks[:-1]).any():
+        nodes.to_parquet(path, index=False)
+        return
+    ends = [*(np.flatnonzero(ranks[1:] != ranks[:-1]) + 1).tolist(), len(ranks)]
+    schema = pa.Schema.from_pandas(nodes, preserve_index=False)
+    with pyarrow.parquet.ParquetWriter(path, schema) as writer:
+        start = 0
+        for end in ends:
+            if end - start >= _LEAST_ROWS or end == len(ranks):
+                piece = pa.Table.from_pandas(nodes.iloc[start:end], schema=schema, preserve_index=False)
+                writer.write_table(piece, row_group_size=end - start)
+                start = end
+
+
+class SavedNodes:
+    """The file of nodes at *path*; made, it raises what pyarrow raises where that is missing or damaged."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with pyarrow.parquet.ParquetFile(path) as file:
+            head = file.metadata
+            kinds = file.schema_arrow
+            self.kinds = {
+                name: np.dtype(kinds.field(name).type.to_pandas_dtype()).kind for name in kinds.names
+            }
+            self._place = {name: place for place, name in enumerate(kinds.names)}
+            self.num_rows = int(head.num_rows)
+            self._groups = [head.row_group(number) for number in range(head.num_row_groups)]
+
+    def bounds(self, name: str) -> list[tuple[int, int]] | None:
+        """Return the least and the greatest value of a column in each piece; None if that is not known."""
+        found = []
+        for group in self._groups:
+            statistics = group.column(self._place[name]).statistics
+            if statistics is None or not statistics.has_min_max:
+                return None
+            found.append((int(statistics.min), int(statistics.max)))
+        return found
+
+    def read(self, pieces: Sequence[int], names: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
+        """Return some columns of some pieces, one behind the other."""
+        try:
+            with pyarrow.parquet.ParquetFile(self.path) as file:
+                table = file.read_row_groups([*pieces], columns=[*names], use_threads=False)
+        except (OSError, ValueError) as error:
+            raise StudyError(
+                f"{self.path} is missing or damaged ({error}); delete the folder and run it again."
+            ) from error
+        return {name: table.column(name).to_numpy() for name in names}

@@ -1,0 +1,101 @@
+"""Large results are written and read by rank and column, and answer as the same tables in memory do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet
+import pytest
+
+from chakrascope.converter import CollectiveType, Graph, NodeType, Workload
+from chakrascope.errors import BackendError, StudyError
+from chakrascope.runner import NetworkConfig, Result, critical_path, simulate, summarize
+from chakrascope.runner import _result as results
+from chakrascope.runner import _saved_nodes as saved_nodes
+
+RANKS, LAYERS = 4, 30
+
+
+@pytest.fixture(scope="module")
+def workload():
+    def nodes(rank):
+        for layer in range(LAYERS):
+            duration = 1000 * (1 + (7 * rank + 3 * layer) % 11)
+            yield {"node_id": 2 * layer, "name": f"mm {layer % 5}", "type": NodeType.COMP,
+                   "duration_ns": duration, "module": f"layers.{layer}", "stream": 7}  # fmt: skip
+            yield {"node_id": 2 * layer + 1, "name": "all_reduce", "type": NodeType.COMM_COLL, "stream": 20,
+                   "comm_type": CollectiveType.ALL_REDUCE, "comm_size_bytes": 1 << 16}  # fmt: skip
+
+    edges = [(number, number + 1, 0) for number in range(2 * LAYERS - 1)]
+    graphs = tuple(Graph.build(rank, [*nodes(rank)], edges) for rank in range(RANKS))
+    return Workload(graphs, np.arange(RANKS, dtype=np.int32), {}, {"lanes": "streams"})
+
+
+@pytest.fixture(scope="module")
+def result(workload):
+    return simulate(workload, "default", NetworkConfig(("Switch",), (RANKS,), (100.0,), (500.0,)))
+
+
+@pytest.fixture
+def by_rank(monkeypatch):
+    """Treat every result as a large one, and every rank as a piece of its file."""
+    monkeypatch.setattr(results, "_MANY_NODES", 1)
+    monkeypatch.setattr(saved_nodes, "_LEAST_ROWS", LAYERS)
+
+
+def test_each_rank_is_a_piece_of_the_file_and_all_are_the_table(result, by_rank, tmp_path):
+    result.save(tmp_path / "r")
+    assert pyarrow.parquet.ParquetFile(tmp_path / "r" / "nodes.parquet").num_row_groups == RANKS
+    loaded = Result.load(tmp_path / "r")
+    assert loaded.num_nodes == len(result.nodes)
+    assert loaded.nodes_by_rank is not None
+    pd.testing.assert_frame_equal(loaded.nodes, result.nodes)
+    assert loaded.nodes_by_rank is None
+
+
+def test_the_answers_are_those_of_the_table_which_nobody_reads(result, workload, by_rank, tmp_path):
+    result.save(tmp_path / "r")
+    loaded = Result.load(tmp_path / "r")
+    pd.testing.assert_frame_equal(
+        critical_path(loaded, workload).segments, critical_path(result, workload).segments
+    )
+    assert summarize(loaded, workload).headline == summarize(result, workload).headline
+    assert "nodes" not in vars(loaded)
+
+
+def test_rows_in_any_order_give_the_same_path(result, workload):
+    shuffled = result.nodes.sample(frac=1, random_state=3, ignore_index=True)
+    mixed = Result(result.backend, result.makespan_ns, result.ranks, nodes=shuffled)
+    pd.testing.assert_frame_equal(
+        critical_path(mixed, workload).segments, critical_path(result, workload).segments
+    )
+
+
+def test_records_that_contradict_each_other_are_refused(result, workload):
+    last = result.nodes["end_ns"].idxmax()
+    for column, value, said in (
+        ("cause_node", 999, "node 999 of rank"),
+        ("origin_rank", 77, "of rank 77, which it does not hold"),
+    ):
+        nodes = result.nodes.copy()
+        nodes.loc[nodes["rank"] == nodes.loc[last, "rank"], column] = value
+        broken = Result(result.backend, result.makespan_ns, result.ranks, nodes=nodes)
+        with pytest.raises(BackendError, match=said):
+            critical_path(broken, workload)
+    nodes = result.nodes.assign(cause_node=result.nodes["node_id"])
+    circular = Result(result.backend, result.makespan_ns, result.ranks, nodes=nodes)
+    with pytest.raises(BackendError, match="form a cycle"):
+        critical_path(circular, workload)
+
+
+def test_damage_in_the_middle_of_a_large_file_is_named(result, workload, by_rank, tmp_path):
+    result.save(tmp_path / "r")
+    path = tmp_path / "r" / "nodes.parquet"
+    loaded = Result.load(tmp_path / "r")
+    data = bytearray(path.read_bytes())
+    data[4 : len(data) // 2] = b"\xff" * (len(data) // 2 - 4)
+    path.write_bytes(data)
+    with pytest.raises(StudyError, match=r"nodes\.parquet is missing or damaged"):
+        critical_path(loaded, workload)
+    with pytest.raises(StudyError, match=r"nodes\.parquet is missing or damaged"):
+        len(loaded.nodes)
