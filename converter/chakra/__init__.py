@@ -23,6 +23,7 @@ from ._replay import Replay as Replay
 from ._replay import replay as replay
 from ._splits import with_splits as with_splits
 from ._tables import saved_columns as saved_columns
+from ._tables import saved_node_count as saved_node_count
 from ._tables import unchanged_files as unchanged_files
 from ._workload import Workload as Workload
 
@@ -46,6 +47,7 @@ __all__ = [
     "recognise",
     "replay",
     "saved_columns",
+    "saved_node_count",
     "shortest_cycle",
     "unchanged_files",
     "unreachable",

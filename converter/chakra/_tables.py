@@ -19,7 +19,15 @@ from ...support import new_file
 from ._archive import DAMAGES, Archive, SavedColumns
 from ._graph import EDGE_COLUMNS, NODE_COLUMNS, Graph, TextColumn, byte_table
 
-__all__ = ["Tables", "load_tables", "save_tables", "saved_columns", "tables_path", "unchanged_files"]
+__all__ = [
+    "Tables",
+    "load_tables",
+    "save_tables",
+    "saved_columns",
+    "saved_node_count",
+    "tables_path",
+    "unchanged_files",
+]
 
 _KINDS = (np.int8, np.int16, np.int32, np.int64)
 
@@ -140,6 +148,15 @@ def saved_columns(prefix: Path, names: Sequence[str]) -> dict[str, np.ndarray] |
         return {"rank": ranks, **{name: archive.integers(name, slice(0, len(ranks))) for name in names}}
     except DAMAGES:
         return None
+
+
+def saved_node_count(prefix: Path) -> int | None:
+    """Return how many nodes the programs of a workload have together; None if it has no such tables."""
+    try:
+        ends = Archive(tables_path(prefix)).whole("node_ends")
+    except DAMAGES:
+        return None
+    return int(ends[-1]) if len(ends) else None
 
 
 def unchanged_files(prefix: Path, ranks: Iterable[int]) -> dict[int, str]:

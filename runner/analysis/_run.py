@@ -11,6 +11,7 @@ import pandas as pd
 
 from ...converter import NODE_COLUMNS, Workload
 from ...errors import ChakrascopeError
+from .._memory import check_table
 from .._result import Result
 from ..study import RunInfo, Study
 from ._advice import advice_table
@@ -74,6 +75,7 @@ class RunAnalysis:
     @ComputedOnce
     def nodes(self) -> pd.DataFrame:
         """Return every executed node: simulated interval and causes beside what the workload says of it."""
+        check_table(self.result.num_nodes)
         described = self.workload.node_table()
         keys = ["rank", "node_id"]
         joined: pd.DataFrame = self.result.nodes.merge(described, on=keys, how="left", validate="1:1")

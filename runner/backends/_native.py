@@ -16,6 +16,7 @@ from ...converter import encode_graph
 from ...errors import BackendError, ConfigError
 from .. import engine
 from .._experiment import Detail, Experiment
+from .._memory import check_simulation
 from .._result import Result
 from ..config import NetworkConfig, PacketNetwork, check_failures, read_per_node
 from ..gpu import machine_of_backend
@@ -73,6 +74,8 @@ class NativeBackend:
         networks raise it by themselves where a captured job would stall without; with a *network*, the
         caller does, because that has to begin again.
         """
+        once = not self.congestion_aware and network is None
+        check_simulation(experiment.workload, alike_once=once)
         with _within_memory(experiment):
             output = self._output(experiment, progress, network, overtaking)
             return self._complete(_result(experiment, output), experiment, output)

@@ -1,0 +1,90 @@
+"""What a simulation or a table will need of memory, and the limit that refuses it before it is needed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..converter.chakra import saved_node_count
+from ..errors import BackendError, ConfigError, StudyError
+from ..support import bytes_text, parse_size
+from ._experiment import WorkloadSource
+
+__all__ = ["check_simulation", "check_table", "memory_limit"]
+
+_VARIABLE = "CHAKRASCOPE_MEMORY"
+# Measured on a million nodes: what a process has before it begins, a node of a program, what is recorded of a
+# node that runs and becomes a row of the result, and a row of the table of all that is known of it.
+_START_BYTES = 150_000_000
+_PROGRAM_NODE_BYTES = 170
+_RECORD_BYTES = 130
+_TABLE_ROW_BYTES = 420
+_ENCODED_BYTES = 100  # of a node in a file that has no tables beside it
+
+
+def memory_limit() -> int:
+    """Return how many bytes may be used: ``CHAKRASCOPE_MEMORY``, such as 4GB, else what the machine has.
+
+    Raises `ConfigError` for what is no size.
+    """
+    text = os.environ.get(_VARIABLE, "").strip()
+    if not text:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = int(parse_size(text))
+    except ValueError as error:
+        raise ConfigError(f"{_VARIABLE} is '{text}', which is no size; write it as in 4GB.") from error
+    if limit < 1:
+        raise ConfigError(f"{_VARIABLE} is '{text}', which leaves nothing; write it as in 4GB.")
+    return limit
+
+
+def check_simulation(source: WorkloadSource, *, alike_once: bool) -> None:
+    """Raise `BackendError` if simulating *source* would need more memory than there is.
+
+    With *alike_once* ranks of one program are simulated once.
+    """
+    programs = _program_nodes(source)
+    ranks = 1.0 if alike_once else source.num_ranks / max(1, len(source.programs))
+    needed = _START_BYTES + int(programs * (_PROGRAM_NODE_BYTES + _RECORD_BYTES * ranks))
+    limit = memory_limit()
+    if needed > limit:
+        raise BackendError(
+            f"Simulating {int(programs * ranks):,} nodes needs about {bytes_text(needed)} of memory, and "
+            f"{_whose(limit)}; simulate fewer ranks (those that do the same are simulated once on "
+            f"'analytical-unaware') or fewer steps, or use a larger machine{_or_raise()}."
+        )
+
+
+def check_table(rows: int) -> None:
+    """Raise `StudyError` if the table of *rows* nodes with all that is known of them would not fit."""
+    needed, limit = _START_BYTES + rows * _TABLE_ROW_BYTES, memory_limit()
+    if needed > limit:
+        raise StudyError(
+            f"The table of the run's {rows:,} nodes needs about {bytes_text(needed)} of memory, and "
+            f"{_whose(limit)}. 'summary' and 'critical-path' read what they need of it; for the rest use a "
+            f"larger machine{_or_raise()}."
+        )
+
+
+def _program_nodes(source: WorkloadSource) -> int:
+    """Return how many nodes the programs of *source* have together, from files about."""
+    if source.loaded is not None:
+        return sum(graph.num_nodes for graph in source.loaded.graphs)
+    saved = saved_node_count(source.prefix) if source.prefix is not None else None
+    if saved is not None:
+        return saved
+    sizes = [
+        Path(program).stat().st_size if isinstance(program, str) else len(program)
+        for program in source.programs
+    ]
+    return sum(sizes) // _ENCODED_BYTES
+
+
+def _whose(limit: int) -> str:
+    named = bool(os.environ.get(_VARIABLE, "").strip())
+    return f"{_VARIABLE} allows {bytes_text(limit)}" if named else f"this machine has {bytes_text(limit)}"
+
+
+def _or_raise() -> str:
+    return f", or raise {_VARIABLE}" if os.environ.get(_VARIABLE, "").strip() else ""
