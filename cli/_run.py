@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from rich.markup import escape
 
-from ..errors import UsageError
+from ..errors import ChakrascopeError, UsageError
 from ..support import count_text, duration_text
 from ._check import print_check
 from ._network_options import failed_links, link_defaults, network_changes
-from ._output import clock, console, format_option, print_frame, print_json, print_next, stage
+from ._output import clock, console, error_console, format_option, print_frame, print_json, print_next, stage
 from ._study import new_study
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Target", "choose_network", "default_backends", "run_command", "simulate_study", "target_options"]
 
+# From so many different programs on, a run says why it takes long.
+_MANY_PROGRAMS = 256
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -148,12 +150,33 @@ def simulate(
     for number, experiment in enumerate(experiments):
         if number == 0:
             warm_up(backends[1:], experiment.network)
+        _tell_why_long(experiment)
         ranks = count_text(experiment.workload.num_ranks, "rank")
         with stage(f"{experiment.backend}: {ranks} on {experiment.network.title}") as status:
             backend = get_backend(experiment.backend)
             word = "measured" if getattr(backend, "measures", False) else "simulated"
             result = backend.run(experiment, clock(status, experiment.workload.num_ranks, word))
         yield experiment, result
+
+
+def _tell_why_long(experiment: Experiment) -> None:
+    """Say of many different ranks that each is simulated by itself, and about how long that takes."""
+    from ..runner.analysis import duration_estimate, estimate_s, load_of
+
+    source = experiment.workload
+    if len(source.programs) < _MANY_PROGRAMS or source.prefix is None:
+        return
+    try:
+        load = load_of(source.prefix)
+    except (OSError, ChakrascopeError):  # bare files, of which nothing is known before they are decoded
+        return
+    seconds = estimate_s(experiment.network, experiment.system, load, experiment.backend)
+    error_console.print(
+        f"{len(source.programs):,} of {source.num_ranks:,} ranks have a program of their own, so each is "
+        f"simulated by itself, with every message it sends: {duration_estimate([seconds])}.",
+        style="dim",
+        soft_wrap=True,
+    )
 
 
 def simulate_study(study: Study, target: Target, workload: Path | None = None) -> list[tuple[str, Result]]:

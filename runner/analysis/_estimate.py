@@ -19,10 +19,10 @@ from ..config import NetworkConfig, SystemConfig
 
 __all__ = ["Load", "duration_estimate", "estimate_s", "load_of"]
 
-# Measured on one core of a busy 2-core machine: what a process takes to begin, to read a node, an event of
+# Measured on a busy 2-core machine: what a process takes to begin, to read a node, an event of
 # our engine, a row of its result, and a packet over one link on ns-3.
 _START_S = 2.0
-_NODE_S = 1e-4
+_NODE_S = 2e-6
 _EVENT_S = 1 / 5e6
 _ROW_S = 4e-6
 _PACKET_S = 4e-6

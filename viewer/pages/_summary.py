@@ -99,7 +99,7 @@ def _figures(run: OpenRun) -> dmc.SimpleGrid:
         (
             "Ranks",
             f"{info.num_ranks:,}",
-            f"{count_text(len(run.result.nodes), 'node')}, {info.network or info.backend}",
+            f"{count_text(run.result.num_nodes, 'node')}, {info.network or info.backend}",
         ),
     ]
     tiles = [
