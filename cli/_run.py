@@ -262,6 +262,12 @@ def _print_remarks(results: list[Result]) -> None:
 @click.option(
     "--error", "error", metavar="SHARE", help="How far off --backend auto may be, such as 2%. [default: 2%]"
 )
+@click.option(
+    "--machine",
+    metavar="NAME",
+    help="The machine of --backend gpu: a shipped one (a100, generic, h100, mi300x) or a YAML file. "
+    "[default: h100]",
+)
 @click.option("--queue", is_flag=True, help="Do not wait: run in the background, see `chakrascope jobs`.")
 @click.option(
     "--check",
@@ -285,6 +291,7 @@ def run_command(
     rendezvous_protocol: bool,
     algorithms: tuple[str, ...],
     error: str | None,
+    machine: str | None,
     queue: bool,
     only_check: bool,
     link_default: tuple[str, ...],
@@ -302,7 +309,7 @@ def run_command(
         system=system,
         network=cluster,
         memory=memory,
-        backends=_within(error, backends or default_backends(cluster)),
+        backends=_on_machine(machine, _within(error, backends or default_backends(cluster))),
         options={
             "num_queues_per_dim": num_queues_per_dim,
             "injection_scale": injection_scale,
@@ -339,6 +346,20 @@ def _within(error: str | None, backends: tuple[str, ...]) -> tuple[str, ...]:
     if "auto" not in backends:
         raise UsageError("--error says how far off --backend auto may be. Next: add --backend auto.")
     return tuple(f"auto:{error}" if backend == "auto" else backend for backend in backends)
+
+
+def _on_machine(machine: str | None, backends: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the *backends* with the machine of ``gpu``; raises `UsageError` if none of them is that.
+
+    A file is named by its whole path, as runs may begin elsewhere.
+    """
+    if machine is None:
+        return backends
+    if "gpu" not in backends:
+        raise UsageError("--machine says what --backend gpu runs on. Next: add --backend gpu.")
+    file = Path(machine)
+    named = str(file.resolve()) if file.is_file() else machine
+    return tuple(f"gpu:{named}" if backend == "gpu" else backend for backend in backends)
 
 
 def _only_check(study_folder: Path | None, workload: str | None, target: Target, output_format: str) -> int:

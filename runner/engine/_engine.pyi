@@ -45,6 +45,97 @@ class PacketSettings:
     seed: int
     def __init__(self) -> None: ...
 
+class GpuMachine:
+    units: int
+    workgroups_per_unit: int
+    unroll: int
+    requests_per_unit: int
+    unit_bytes_per_ns: float
+    reduce_bytes_per_ns: float
+    launch_ns: float
+    op_ns: float
+    sync_ns: float
+    poll_ns: float
+    fence_ns: float
+    compute_waves: int
+    compute_memory_share: float
+    columns: int
+    rows: int
+    mesh_bytes_per_ns: float
+    hop_ns: float
+    virtual_channels: int
+    buffer_flits: int
+    flit_bytes: int
+    priority: bool
+    channels: int
+    memory_bytes_per_ns: float
+    memory_ns: float
+    gpus: int
+    ports: int
+    port_bytes_per_ns: float
+    link_ns: float
+    direct: bool
+    header_bytes: int
+    control_bytes: int
+    acknowledge_bytes: int
+    multicast: bool
+    switch_reduce_ns: float
+    switch_reduce_bytes_per_ns: float
+    nic_bytes_per_ns: float
+    nic_ns: float
+    proxy_ns: float
+    fair: bool
+    def __init__(self) -> None: ...
+
+class GpuOp(enum.Enum):
+    DATA = 0
+    SIGNAL = 1
+    TAKE = 2
+    AWAIT = 3
+    SYNC = 4
+    BARRIER = 5
+    FENCE = 6
+    PROXY = 7
+    FLUSH = 8
+    PAUSE = 9
+
+class GpuProgram:
+    name: str
+    groups: Sequence[Sequence[int]]
+    counters: Sequence[Sequence[int]]
+    def __init__(self) -> None: ...
+    def add_rank(self) -> None: ...
+    def add_workgroup(
+        self,
+        wavefronts: int,
+        ops: Sequence[
+            tuple[
+                int,
+                int,
+                int,
+                float,
+                Sequence[tuple[int, int, float, int]],
+                Sequence[tuple[int, int, float, int]],
+                Sequence[tuple[int, int, int]],
+            ]
+        ],
+    ) -> None: ...
+
+class GpuReplay:
+    rank_ns: npt.NDArray[np.int64]
+    stamps: dict[str, npt.NDArray[np.int64]]
+    links: dict[str, npt.NDArray[np.int64]]
+    counts: dict[str, float]
+    stuck: list[tuple[int, int, int, int]]
+
+class GpuConfig:
+    machine: GpuMachine
+    detailed: bool
+    def __init__(self) -> None: ...
+    def add_collective(
+        self, kind: int, group: int, size_bytes: int, members: Sequence[int], program: GpuProgram | None
+    ) -> None: ...
+
 class FabricModel(enum.Enum):
     NONE = 0
     FLOW = 1
@@ -114,6 +205,7 @@ class Config:
     shake_packets: float
     pieces_for_bursts: bool
     piece_packets: int
+    gpu: GpuConfig | None
     num_queues_per_dim: int
     rendezvous: bool
     semantics: str
@@ -197,6 +289,8 @@ class Output:
     link_queue_ns: npt.NDArray[np.int64]
     fabric: FabricReport
     link_messages: npt.NDArray[np.int64]
+    gpu_compute_ns: npt.NDArray[np.uint64]
+    gpu_alone_ns: npt.NDArray[np.uint64]
 
 class EmulationOutput:
     finish_ns: int
@@ -258,6 +352,14 @@ def collectives(
 def refusals(
     errors: ModuleType, config: Config, collectives: Sequence[tuple[int, int, int, int, int]]
 ) -> list[str]: ...
+def replay_gpu_program(
+    errors: ModuleType,
+    machine: GpuMachine,
+    program: GpuProgram,
+    detailed: bool,
+    stamps: bool,
+    progress: Callable[[int, int], bool] | None,
+) -> GpuReplay: ...
 def is_algorithm(name: str) -> bool: ...
 
 FRAME_BYTES: int

@@ -65,8 +65,8 @@ class Mesh:
     """The on-chip network: *columns* x *rows* routers, compute units spread evenly over them.
 
     Memory channels are at the top and bottom rows, I/O ports at the left and right columns. Each directed
-    link carries *link_bytes_per_ns* and takes *hop_ns*, the router included. *buffer_flits* (of
-    *flit_bytes*) are for each virtual channel of each link; *arbitration* between the inputs of a router is
+    link carries *link_bytes_per_ns* and takes *hop_ns*, the router included. Each kind of traffic that may
+    not wait for another has *virtual_channels* of each link, with *buffer_flits* of *flit_bytes* each; *arbitration* between the inputs of a router is
     ``round-robin``, or ``priority`` for requests without data.
     """
 
@@ -74,6 +74,7 @@ class Mesh:
     rows: int
     link_bytes_per_ns: float
     hop_ns: float = 0.0
+    virtual_channels: int = 16
     buffer_flits: int = 64
     flit_bytes: int = 32
     arbitration: str = "round-robin"

@@ -129,6 +129,7 @@ def engine_machine(machine: Machine) -> engine.GpuMachine:
         "rows": mesh.rows,
         "mesh_bytes_per_ns": mesh.link_bytes_per_ns,
         "hop_ns": mesh.hop_ns,
+        "virtual_channels": mesh.virtual_channels,
         "buffer_flits": mesh.buffer_flits,
         "flit_bytes": mesh.flit_bytes,
         "priority": mesh.arbitration == "priority",

@@ -40,6 +40,7 @@ void bind_machine(nb::module_& module) {
         .def_rw("rows", &Machine::rows)
         .def_rw("mesh_bytes_per_ns", &Machine::mesh_bytes_per_ns)
         .def_rw("hop_ns", &Machine::hop_ns)
+        .def_rw("virtual_channels", &Machine::virtual_channels)
         .def_rw("buffer_flits", &Machine::buffer_flits)
         .def_rw("flit_bytes", &Machine::flit_bytes)
         .def_rw("priority", &Machine::priority)

@@ -85,6 +85,9 @@ Parcel& DetailedFabric::parcel(ParcelKind kind, bool data, Way way, std::uint32_
     parcel.data = data;
     parcel.way = std::move(way);
     parcel.entered = entered;
+    // Those that leave by one port, or end at one place, share a channel: whoever waits holds up few others.
+    const std::int32_t aim = entered > 1 ? parcel.way[entered - 1] : parcel.way.back();
+    parcel.lane = aim % machine_.virtual_channels;
     return parcel;
 }
 

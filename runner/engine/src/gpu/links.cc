@@ -7,11 +7,11 @@ namespace chakrascope::gpu {
 std::int32_t Links::add(const LinkSettings& settings) {
     Link& link = links_.emplace_back();
     link.settings = settings;
-    link.credits.assign(kVirtualChannels, settings.buffer_flits);
-    link.ends.resize(kVirtualChannels);
+    link.credits.assign(static_cast<std::size_t>(channels()), settings.buffer_flits);
+    link.ends.resize(static_cast<std::size_t>(channels()));
     link.sources.resize(kParcelKinds);
     const auto number = static_cast<std::int32_t>(links_.size()) - 1;
-    for (std::int32_t channel = 0; channel < kVirtualChannels; ++channel) {
+    for (std::int32_t channel = 0; channel < channels(); ++channel) {
         link.ends[static_cast<std::size_t>(channel)].link = number;
         link.ends[static_cast<std::size_t>(channel)].channel = channel;
     }
@@ -37,7 +37,8 @@ void Links::send(Parcel& parcel) {
 }
 
 std::int32_t Links::channel(const Parcel& parcel) const {
-    return parcel.kind + (parcel.at >= parcel.entered ? kParcelKinds : 0);
+    const std::int32_t kind = parcel.kind + (parcel.at >= parcel.entered ? kParcelKinds : 0);
+    return kind * machine_.virtual_channels + parcel.lane;
 }
 
 std::uint32_t Links::bytes(const Parcel& parcel, const Link& link) const {

@@ -17,6 +17,7 @@ struct Parcel {
     std::uint32_t at = 0;           // the next of them
     std::uint32_t entered = 0;      // from this place of the way on it is inside the GPU that it goes to
     std::uint8_t kind = 0;          // a class of virtual channels
+    std::int32_t lane = 0;          // which of the channels of its class
     bool data = false;
     Fs came = 0;  // where it is now
     std::uint64_t number = 0;
@@ -25,12 +26,11 @@ struct Parcel {
     std::function<void()> left, arrived;
 };
 
-// The kinds of parcels that may not wait for each other; each has a channel on the way out and one on the way
-// in. What goes out never waits for what comes in to go on, the mesh is crossed in the order of its
+// The kinds of parcels that may not wait for each other; each has channels on the way out and others on the
+// way in. What goes out never waits for what comes in to go on, the mesh is crossed in the order of its
 // dimensions, and whatever ends at a memory or a unit is taken: so that nothing waits in a cycle.
 enum ParcelKind : std::uint8_t { kRequest, kWrite, kAnswer };
 constexpr std::int32_t kParcelKinds = 3;
-constexpr std::int32_t kVirtualChannels = 2 * kParcelKinds;
 
 enum class Arbitration : std::uint8_t { InTurn, RequestsFirst, FirstCome };
 
@@ -89,6 +89,7 @@ class Links {
 
     Link& link_at(std::int32_t link) { return links_[static_cast<std::size_t>(link)]; }
     const Link& link_at(std::int32_t link) const { return links_[static_cast<std::size_t>(link)]; }
+    std::int32_t channels() const { return 2 * kParcelKinds * machine_.virtual_channels; }
     std::int32_t channel(const Parcel& parcel) const;
     std::uint32_t bytes(const Parcel& parcel, const Link& link) const;
     std::int32_t flits(const Parcel& parcel) const;

@@ -29,7 +29,8 @@ struct Machine {
     std::int32_t columns = 1, rows = 1;
     double mesh_bytes_per_ns = 1;  // of a directed link
     double hop_ns = 0;
-    std::int32_t buffer_flits = 64;  // per virtual channel of a link
+    std::int32_t virtual_channels = 4;  // for each kind of traffic that may not wait for another
+    std::int32_t buffer_flits = 64;     // per virtual channel of a link
     std::int32_t flit_bytes = 32;
     bool priority = false;  // of requests without data in routers, else in turn
     // Memory.

@@ -10,8 +10,9 @@ namespace {
 // Into how many batches under way the fast fabric cuts what the wavefronts of a workgroup ask for.
 constexpr std::uint32_t kBatches = 4;
 
-std::uint32_t wire_lines(double wire, std::uint32_t lines) {
-    return static_cast<std::uint32_t>(std::ceil(wire * lines - 1e-9));
+// How many lines are moved for so many lines of data, from the first on.
+std::uint64_t wire_lines(double wire, std::uint64_t lines) {
+    return static_cast<std::uint64_t>(std::ceil(wire * static_cast<double>(lines) - 1e-9));
 }
 
 // A number that has nothing to do with that of its neighbours.
@@ -268,11 +269,18 @@ void Worker::next_batch(Batch& batch) {
     next_op();
 }
 
+// Rounded up once an operation, not once a batch.
+std::uint32_t Worker::lines_of(const Access& access, const Batch& batch) const {
+    const std::uint64_t begin = batch.first - first_line_;
+    const std::uint64_t end = wire_lines(access.wire, begin + batch.lines);
+    return static_cast<std::uint32_t>(end - wire_lines(access.wire, begin));
+}
+
 std::uint32_t Worker::lines_of(const Batch& batch) const {
     std::uint32_t lines = 0;
     const std::uint32_t first = batch.storing ? op().first_target : op().first_source;
     for_each(program_, first, batch.storing ? op().targets : op().sources,
-             [&](const Access& access) { lines += wire_lines(access.wire, batch.lines); });
+             [&](const Access& access) { lines += lines_of(access, batch); });
     return lines;
 }
 
@@ -280,7 +288,7 @@ void Worker::ask(Batch& batch) {
     if (batch.storing) return store(batch);
     batch.loads_left = lines_of(batch);
     for_each(program_, op().first_source, op().sources, [&](const Access& source) {
-        const std::uint32_t lines = wire_lines(source.wire, batch.lines);
+        const std::uint32_t lines = lines_of(source, batch);
         devices_.counts().asked_lines += lines;
         if (source.rank != kNone) {
             devices_.fabric().load(place_, run().gpu(source.rank), batch.first, lines, batch);
@@ -309,7 +317,7 @@ void Worker::store(Batch& batch) {
     for (std::uint32_t number = 0; number < op().targets; ++number) {
         const Access& target = program_.accesses[op().first_target + number];
         Posting& posting = *postings_[number];
-        const std::uint32_t lines = wire_lines(target.wire, batch.lines);
+        const std::uint32_t lines = lines_of(target, batch);
         posting.unacknowledged += lines;
         unacknowledged_ += lines;
         for (auto& entry : posting.to_come) entry.second += lines;

@@ -73,6 +73,7 @@ class Worker {
     std::uint32_t lines_of(const Batch& batch) const;
 
   private:
+    std::uint32_t lines_of(const Access& access, const Batch& batch) const;
     const Op& op() const { return program_.ops[op_]; }
     void begin_op();
     void next_op();

@@ -1,0 +1,125 @@
+"""The backend gpu: collectives and computation on the same compute units."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from workloads import coll, comp, workload
+
+from chakrascope.converter import CollectiveType, NodeType
+from chakrascope.errors import ConfigError
+from chakrascope.runner import gpu, prepare, simulate
+from chakrascope.runner.gpu import find_machine, machine_of_backend, simulate_program
+from chakrascope.runner.programs import all_pairs_program, nccl_program
+
+NETWORK = "hgx-h100-8"
+SIZE = 1 << 20
+
+
+def run(*nodes, backend="gpu", **options):
+    return simulate(workload(*[list(nodes)] * 8), "default", NETWORK, backend=backend, **options)
+
+
+def times(result, node):
+    rows = result.nodes[result.nodes["node_id"] == node]
+    return int(rows["start_ns"].min()), int(rows["end_ns"].max())
+
+
+@pytest.mark.parametrize(
+    ("name", "program"),
+    [
+        ("nccl-ring:Simple:4", nccl_program("ring", "reduce-scatter", 8, "Simple", 4)),
+        ("all-pairs-get:8", all_pairs_program("get", "reduce-scatter", 8, 8)),
+    ],
+)
+def test_a_collective_takes_as_long_as_its_program_by_itself(name, program):
+    alone = simulate_program(program, SIZE, find_machine("h100"), record_ops=False)
+    result = run(
+        coll(0, SIZE, comm_type=CollectiveType.REDUCE_SCATTER), algorithms={"reduce-scatter": [name]}
+    )
+    assert result.makespan_ns == alone.time_ns
+
+
+def test_computation_alone_takes_its_own_time():
+    result = run(comp(0, 12_000), comp(1, 1000, (0,)), comp(2, 54_000, (1,)))
+    assert result.makespan_ns == 12_000 + 1000 + 54_000
+    assert result.provenance["gpu"] == {"machine": "h100", "compute_slowdown": 1.0}
+
+
+def test_computation_beside_a_collective_slows_down():
+    together = run(comp(0, 300_000), coll(1, 32 << 20))
+    alone = run(coll(1, 32 << 20))
+    slowdown = together.provenance["gpu"]["compute_slowdown"]
+    start, end = times(together, 0)
+    assert slowdown == pytest.approx((end - start) / 300_000, rel=1e-3)
+    # 16 of 132 units are taken by the ring while it runs.
+    assert 1.02 < slowdown < 1.5
+    assert (together.ranks["compute_slowdown"] > 1).all()
+    assert times(together, 1)[1] >= times(alone, 1)[1]
+
+
+def test_what_was_taken_for_granted_is_named():
+    result = run(coll(0, SIZE), coll(1, 1000, (0,), CollectiveType.ALL_TO_ALL), backend="gpu:generic")
+    told = " ".join(result.provenance["assumptions"])
+    for words in ("machine is 'generic'", "NCCL's ring", "ran 'direct'", "compute_waves", "proxies"):
+        assert words in told
+    assert any("number of ranks" in line for line in result.provenance["ignored_keys"])
+    assert result.provenance["options"]["machine"]["compute"]["units"] == 128
+
+
+def test_each_process_group_runs_its_own_program():
+    half = [[coll(0, SIZE, group=1 + rank // 4)] for rank in range(8)]
+    groups = {1: (0, 1, 2, 3), 2: (4, 5, 6, 7)}
+    result = simulate(workload(*half, groups=groups), "default", NETWORK, backend="gpu")
+    assert set(result.collectives["group"]) == {1, 2}
+    assert result.nodes.groupby("rank")["end_ns"].max().nunique() == 1
+
+
+def test_a_message_goes_over_the_links_between_two_ranks():
+    message = {"comm_size_bytes": SIZE, "comm_tag": 7, "comm_src": 0, "comm_dst": 1, "kind": "communication"}
+    nodes = [
+        [{"node_id": 0, "name": "send", "type": NodeType.COMM_SEND, "after": ()} | message],
+        [{"node_id": 0, "name": "receive", "type": NodeType.COMM_RECV, "after": ()} | message],
+        *[[comp(0, 1)] for _ in range(6)],
+    ]
+    result = simulate(workload(*nodes), "default", NETWORK, backend="gpu")
+    up = find_machine("h100").scale_up
+    wire = SIZE / up.bytes_per_ns
+    assert wire + up.latency_ns < result.makespan_ns < 2 * wire + 20_000
+    links = result.links.set_index(["src", "dst"])["bytes"]
+    assert links[0, 8] >= SIZE
+    assert links[8, 1] >= SIZE
+
+
+def test_nodes_of_a_machine_are_joined_by_nics():
+    nodes = [[coll(0, SIZE), coll(1, SIZE, (0,), CollectiveType.ALL_TO_ALL)] for _ in range(16)]
+    result = simulate(workload(*nodes), "default", "hgx-h100-2x8", backend="gpu")
+    outside = result.links[result.links["dst"] == 18]  # after 16 ranks and the switches of both nodes
+    assert outside["bytes"].sum() >= SIZE
+
+
+def test_a_machine_is_a_file_too_and_decides_the_hash(tmp_path):
+    shipped = Path(gpu.__file__).parent / "machines" / "h100.yml"
+    data = yaml.safe_load(shipped.read_text(encoding="utf-8"))
+    mine = tmp_path / "mine.yml"
+    hashes = set()
+    for latency in (700, 9000):
+        data["scale_up"]["latency_ns"] = latency
+        mine.write_text(yaml.safe_dump(data), encoding="utf-8")
+        model = workload(*[[coll(0, SIZE)] for _ in range(8)])
+        hashes.add(prepare(model, "default", NETWORK, backend=f"gpu:{mine}").content_hash)
+    assert len(hashes) == 2
+    assert run(coll(0, SIZE), backend=f"gpu:{mine}").makespan_ns > run(coll(0, SIZE)).makespan_ns
+    assert machine_of_backend("flow") is None
+
+
+def test_machines_that_there_are_not_are_named():
+    with pytest.raises(ConfigError, match=r"h1000.*h100"):
+        run(coll(0, SIZE), backend="gpu:h1000")
+
+
+def test_a_program_that_the_machine_cannot_run_says_where():
+    with pytest.raises(ConfigError, match=r"rank 0, thread block \d+, op .*multicast"):
+        run(coll(0, 1 << 24), backend="gpu:generic", algorithms={"all-reduce": ["nccl-nvls"]})

@@ -1,0 +1,251 @@
+"""The GPU model by itself: against formulas, its slow fabric against its fast one, and bad input."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from gpu_machines import machine, one_link, put
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chakrascope.errors import Cancelled, ConfigError
+from chakrascope.runner.gpu import LINE_BYTES, simulate_program
+from chakrascope.runner.programs import (
+    ChannelType,
+    Op,
+    ThreadBlock,
+    all_pairs_program,
+    builtin_program,
+    nccl_program,
+    read_program,
+)
+
+FABRICS = pytest.mark.parametrize("detailed", [False, True], ids=["fast", "detailed"])
+# Programs of every kind of operation, with sizes that fill the links for a while.
+PROGRAMS = {
+    "ring": (nccl_program("ring", "all-reduce", 4, "Simple", 4), 1 << 18),
+    "LL ring": (nccl_program("ring", "all-gather", 4, "LL", 2), 1 << 15),
+    "tree": (nccl_program("tree", "all-reduce", 4, "LL128", 2), 1 << 18),
+    "nvls": (nccl_program("nvls", "all-reduce", 4, "Simple", 2, unit_bytes=1 << 14), 1 << 18),
+    "direct": (builtin_program("direct", "all-to-all", 4), 1 << 18),
+    "put": (all_pairs_program("put", "all-gather", 4, 8), 1 << 16),
+    "get": (all_pairs_program("get", "reduce-scatter", 4, 8), 1 << 18),
+    "packet": (all_pairs_program("packet", "all-gather", 4, 4), 1 << 14),
+}
+
+
+def slow_and_fast(program, size, on):
+    return [simulate_program(program, size, on, detailed=detailed) for detailed in (True, False)]
+
+
+# Formulas.
+
+
+@FABRICS
+@given(
+    lines=st.integers(1, 64),
+    bandwidth=st.floats(1.0, 500.0),
+    link=st.integers(0, 5000),
+    memory=st.integers(0, 900),
+)
+@settings(max_examples=15, deadline=None)
+def test_one_put_takes_its_bytes_over_the_link_and_the_latencies(detailed, lines, bandwidth, link, memory):
+    size = lines * LINE_BYTES
+    run = simulate_program(put(), size, one_link(bandwidth, float(link), float(memory)), detailed=detailed)
+    # Read, cross the link (into the switch and, a line later, out of it), and the acknowledgement.
+    formula = memory + (size + LINE_BYTES) / bandwidth + 2 * link
+    assert run.time_ns == pytest.approx(formula, abs=1.01)
+
+
+@FABRICS
+@given(lines=st.integers(1, 64), link=st.integers(0, 5000), memory=st.integers(0, 900))
+@settings(max_examples=10, deadline=None)
+def test_one_get_is_a_request_and_an_answer(detailed, lines, link, memory):
+    size, bandwidth = lines * LINE_BYTES, 64.0
+    run = simulate_program(
+        put("get"), size, one_link(bandwidth, float(link), float(memory)), detailed=detailed
+    )
+    request = 2 * 16 / bandwidth  # into the switch and out of it; the others follow while the data come back
+    formula = memory + request + (size + LINE_BYTES) / bandwidth + 2 * link
+    assert run.time_ns == pytest.approx(formula, abs=1.01)
+
+
+def test_a_port_channel_between_nodes_takes_the_nic():
+    apart = replace(one_link(64.0, 100.0, 0.0), scale_up=replace(one_link(64.0, 100.0, 0.0).scale_up, gpus=1))
+    apart = replace(
+        apart, scale_out=replace(apart.scale_out, bytes_per_ns=10.0, latency_ns=3000.0, proxy_ns=500.0)
+    )
+    size = 100 * LINE_BYTES
+    run = simulate_program(put(channel=ChannelType.PORT), size, apart)
+    assert run.time_ns == pytest.approx(500 + (size + LINE_BYTES) / 10.0 + 3000, abs=1.01)
+
+
+# The two fabrics.
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_both_fabrics_agree_where_the_mesh_is_no_bottleneck(name):
+    program, size = PROGRAMS[name]
+    slow, fast = slow_and_fast(program, size, machine())
+    assert fast.time_ns == pytest.approx(slow.time_ns, rel=0.15)
+    for key in ("asked_lines", "stored_lines", "controls"):
+        assert fast.counters[key] == slow.counters[key]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_both_fabrics_agree_roughly_where_it_is_one(name):
+    program, size = PROGRAMS[name]
+    slow, fast = slow_and_fast(program, size, machine(mesh={"link_bytes_per_ns": 32.0}))
+    assert fast.time_ns == pytest.approx(slow.time_ns, rel=0.25)
+
+
+@given(
+    name=st.sampled_from(sorted(PROGRAMS)),
+    columns=st.integers(1, 5),
+    rows=st.integers(1, 4),
+    flits=st.integers(4, 12),
+    channels=st.integers(1, 4),
+    topology=st.sampled_from(["switch", "direct"]),
+    routers=st.sampled_from(["round-robin", "priority"]),
+    ends=st.sampled_from(["first-come", "fair"]),
+    requests=st.integers(1, 64),
+    detailed=st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_nothing_is_lost_and_nothing_waits_for_ever(  # noqa: PLR0917 - one machine
+    name, columns, rows, flits, channels, topology, routers, ends, requests, detailed
+):
+    program, _ = PROGRAMS[name]
+    if name == "nvls":
+        topology = "switch"
+    on = machine(
+        mesh={
+            "columns": columns,
+            "rows": rows,
+            "buffer_flits": flits,
+            "virtual_channels": channels,
+            "arbitration": routers,
+        },
+        scale_up={"topology": topology},
+        compute={"requests_per_unit": requests},
+        arbitration=ends,
+    )
+    runs = [simulate_program(program, 12288, on, detailed=detailed) for _ in range(2)]
+    counters = runs[0].counters
+    assert counters["loaded_lines"] == counters["asked_lines"] > 0
+    assert counters["delivered_lines"] == counters["stored_lines"] > 0
+    assert 0 <= counters["least_credit"] <= counters["most_credit"] == 1
+    assert runs[0].ops.equals(runs[1].ops)
+    assert counters == runs[1].counters
+
+
+def test_ops_are_stamped_in_their_order():
+    run = simulate_program(*PROGRAMS["ring"], machine())
+    assert set(run.ops["rank"]) == {0, 1, 2, 3}
+    for _, ops in run.ops.groupby(["rank", "block"]):
+        assert (ops["start_ns"].iloc[1:].to_numpy() >= ops["end_ns"].iloc[:-1].to_numpy() - 1).all()
+    assert run.ops["end_ns"].max() <= run.time_ns
+
+
+def test_all_programs_of_the_reference_run(shared):
+    for file in sorted((shared / "reference" / "collectives").glob("msc*/*.gz")):
+        program = read_program(file)
+        size = program.chunks * 1024 // (program.num_ranks if program.collective == "all-gather" else 1)
+        nodes = 4 if "multi_node" in file.name else 64
+        run = simulate_program(program, max(size, 1024), machine(scale_up={"gpus": nodes}), record_ops=False)
+        assert run.time_ns > 0, file.name
+        assert run.counters["delivered_lines"] == run.counters["stored_lines"], file.name
+
+
+# What machines do.
+
+
+def test_flags_in_the_data_win_where_little_is_sent_and_lose_where_much_is():
+    times = {
+        (protocol, size): simulate_program(
+            nccl_program("ring", "all-reduce", 4, protocol, 4), size, machine(scale_up={"latency_ns": 1000.0})
+        ).time_ns
+        for protocol in ("LL", "Simple")
+        for size in (1 << 12, 1 << 24)
+    }
+    assert times["LL", 1 << 12] < times["Simple", 1 << 12]
+    assert times["LL", 1 << 24] > times["Simple", 1 << 24]
+
+
+def test_more_requests_in_flight_help_until_the_link_is_full():
+    program = all_pairs_program("put", "all-gather", 4, 8)
+    times = [
+        simulate_program(program, 1 << 18, machine(compute={"unroll": 8, "requests_per_unit": cap})).time_ns
+        for cap in (16, 64, 256, 1024, 4096)
+    ]
+    assert times[0] > 1.2 * times[1]
+    assert times[1] >= 0.99 * times[2]
+    assert times[2] >= 0.99 * times[3]
+    assert times[4] == pytest.approx(times[3], rel=0.02)
+
+
+def test_workgroups_wait_for_a_free_unit():
+    program = all_pairs_program("put", "all-to-all", 2, 4)
+    alone = machine(compute={"units": 8, "workgroups_per_unit": 1})
+    crowded = machine(compute={"units": 1, "workgroups_per_unit": 1})
+    assert (
+        simulate_program(program, 1 << 16, crowded).time_ns
+        > 2 * simulate_program(program, 1 << 16, alone).time_ns
+    )
+
+
+# Bad input.
+
+
+def test_thread_blocks_that_find_no_unit_are_named():
+    meets = ThreadBlock(0, (Op("barrier", (0,), barrier=0, barrier_blocks=2),))
+    blocks = (meets, replace(meets, id=1))
+    program = replace(put(), ranks=tuple(replace(rank, thread_blocks=blocks) for rank in put().ranks))
+    assert (
+        simulate_program(program, 128, machine(compute={"units": 2, "workgroups_per_unit": 1})).time_ns == 0
+    )
+    with pytest.raises(ConfigError, match=r"rank 0: thread block 1 finds no free compute unit"):
+        simulate_program(program, 128, machine(compute={"units": 1, "workgroups_per_unit": 1}))
+
+
+def test_a_switch_that_cannot_multicast_is_named():
+    program, size = PROGRAMS["nvls"]
+    with pytest.raises(ConfigError, match=r"rank 0, thread block \d+, op .*multicast"):
+        simulate_program(program, size, machine(scale_up={"multicast": False}))
+
+
+def test_loads_and_stores_do_not_leave_the_node():
+    program, size = PROGRAMS["put"]
+    with pytest.raises(ConfigError, match=r"rank 0, thread block 1, op .*only within a node.*2 GPUs"):
+        simulate_program(program, size, machine(scale_up={"gpus": 2}))
+
+
+def test_sizes_that_chunks_do_not_divide_are_refused():
+    with pytest.raises(ConfigError, match="multiple of 4"):
+        simulate_program(builtin_program("ring", "all-reduce", 4), 4097, machine())
+
+
+def test_a_signal_that_never_comes_is_a_deadlock():
+    program, size = PROGRAMS["put"]
+    rank = program.ranks[1]
+    blocks = tuple(
+        replace(block, ops=tuple(op for op in block.ops if "signal" not in op.name))
+        for block in rank.thread_blocks
+    )
+    broken = replace(
+        program, ranks=(program.ranks[0], replace(rank, thread_blocks=blocks), *program.ranks[2:])
+    )
+    with pytest.raises(ConfigError, match=r"thread block \d+, op .*waits for a signal or flag for ever"):
+        simulate_program(broken, size, machine())
+
+
+def test_buffers_hold_a_line():
+    with pytest.raises(ConfigError, match="buffer_flits"):
+        machine(mesh={"buffer_flits": 3})
+
+
+def test_a_run_can_be_cancelled():
+    program, size = nccl_program("ring", "all-reduce", 4, "Simple", 4), 1 << 27
+    with pytest.raises(Cancelled):
+        simulate_program(program, size, machine(), progress=lambda _now, _done: False)
