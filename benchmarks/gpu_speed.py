@@ -1,0 +1,87 @@
+"""Measure how fast the GPU model is: all-gathers on the generic GPU, of 448 endpoints.
+
+Example: ``python benchmarks/gpu_speed.py``. Each case runs in a process of its own; counted are processor
+time and the most memory that was in use. ``--detailed`` adds small cases on the slow fabric, with what the
+fast one answers for the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import time
+from typing import NamedTuple
+
+from chakrascope.runner.gpu import find_machine, simulate_program
+from chakrascope.runner.programs import Program, all_pairs_program, builtin_program
+from chakrascope.support import bytes_text
+
+ENDPOINTS = 448  # of the generic GPU: 128 compute units, 256 memory channels, 64 ports
+
+
+class Case(NamedTuple):
+    """An all-gather of so many bytes in all among so many GPUs."""
+
+    way: str
+    gpus: int
+    size_bytes: int
+    detailed: bool = False
+
+
+CASES = (
+    Case("direct", 8, 256 << 20),
+    Case("put:60", 8, 256 << 20),
+    Case("ring", 8, 256 << 20),
+    Case("direct", 128, 1 << 20),
+    Case("put:60", 128, 1 << 20),
+)
+DETAILED = (Case("put:60", 8, 1 << 20, detailed=True), Case("direct", 8, 1 << 20, detailed=True))
+
+
+def program_of(case: Case) -> Program:
+    """Return the program that a case runs."""
+    name, _, workgroups = case.way.partition(":")
+    if workgroups:
+        return all_pairs_program(name, "all-gather", case.gpus, int(workgroups))
+    return builtin_program(name, "all-gather", case.gpus)
+
+
+def measure(case: Case) -> str:
+    """Run *case* and return its row."""
+    program, machine = program_of(case), find_machine("generic")
+    began = time.process_time()
+    run = simulate_program(
+        program, case.size_bytes // case.gpus, machine, detailed=case.detailed, record_ops=False
+    )
+    took = time.process_time() - began
+    lines = run.counters["asked_lines"] + run.counters["stored_lines"]
+    memory = bytes_text(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
+    size = bytes_text(case.size_bytes)
+    fabric = "detailed" if case.detailed else "fast"
+    return (
+        f"| {case.way} | {case.gpus} | {case.gpus * ENDPOINTS:,} | {size} | {fabric} | "
+        f"{run.time_ns / 1000:,.1f} us | {lines:,.0f} | {run.counters['events']:,.0f} | {took:.1f} s | "
+        f"{memory} |"
+    )
+
+
+def main() -> None:
+    """Print a table of all cases."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--detailed", action="store_true", help="also small cases on the slow fabric")
+    options = parser.parse_args()
+    cases = [*CASES, *DETAILED, *(case._replace(detailed=False) for case in DETAILED)]
+    print(
+        "| program | GPUs | endpoints | bytes | fabric | simulated | requests | events | processor | memory |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for case in cases if options.detailed else CASES:
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            print(pool.apply(measure, (case,)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
