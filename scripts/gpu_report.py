@@ -1,0 +1,509 @@
+#!/usr/bin/env python3
+"""Write docs/gpu-validation.md: the GPU model against measured collectives and ASTRA-sim 3.0's findings.
+
+``python scripts/gpu_report.py [-o FOLDER] [-j PROCESSES]`` simulates everything and draws it; minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from chakrascope.runner.gpu import Machine, find_machine, simulate_program
+from chakrascope.runner.programs import (
+    Program,
+    all_pairs_program,
+    nccl_choice,
+    nccl_program,
+    read_program,
+)
+from chakrascope.support import bytes_text
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+MEASURED = ROOT / "tests" / "data" / "runner" / "gpu" / "measured.yml"
+PLANS = ROOT / "tests" / "data" / "runner" / "programs"
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+GPUS = 8
+SLOW_NCCL = {"algorithms": ("ring", "tree"), "protocols": ("LL", "Simple")}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A size, how long it took there and here."""
+
+    size_bytes: int
+    measured_ns: float
+    predicted_ns: float
+    way: str
+
+    @property
+    def error(self) -> float:
+        """How much longer it takes here, as a share."""
+        return self.predicted_ns / self.measured_ns - 1
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve: its name and its points."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+    dots: bool = False
+
+
+def main() -> None:
+    """Simulate, and write the page and its pictures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("-o", "--output", type=Path, default=DOCS)
+    parser.add_argument("-j", "--processes", type=int, default=2)
+    arguments = parser.parse_args()
+    began = time.monotonic()
+    (arguments.output / "images").mkdir(parents=True, exist_ok=True)
+    lines: list[str] = []
+    with ProcessPoolExecutor(arguments.processes) as pool:
+        for part, pictures in pool.map(_made, range(len(PARTS))):
+            lines += part
+            for name, svg in pictures.items():
+                (arguments.output / "images" / f"{name}.svg").write_text(svg, encoding="utf-8")
+    (arguments.output / "gpu-validation.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"Written in {time.monotonic() - began:.0f} s: {arguments.output / 'gpu-validation.md'}")
+
+
+def _made(number: int) -> tuple[list[str], dict[str, str]]:
+    """Return the lines of a part of the page, and its pictures."""
+    pictures: dict[str, str] = {}
+    return list(PARTS[number](pictures)), pictures
+
+
+def time_ns(program: Program, size_bytes: int, machine: Machine) -> float:
+    """Return how long *program* takes for *size_bytes* of the larger buffer."""
+    shard = size_bytes // program.num_ranks if program.collective == "all-gather" else size_bytes
+    return float(simulate_program(program, shard, machine, record_ops=False).time_ns)
+
+
+# Against measured hardware.
+
+
+@functools.cache
+def measured() -> dict[str, Any]:
+    """Return what was measured, by name."""
+    found: dict[str, Any] = yaml.safe_load(MEASURED.read_text(encoding="utf-8"))
+    return found
+
+
+@functools.cache
+def plan(name: str) -> Program:
+    """Return a published plan."""
+    return read_program(PLANS / f"{name}.json.gz")
+
+
+def times_of(name: str) -> dict[int, float]:
+    """Return the measured times of a curve by size, in ns."""
+    curve = measured()[name]
+    found = {size: us * 1e3 for size, us in curve.get("latency_us", {}).items()}
+    found |= {size: size / rate for size, rate in curve.get("algorithm_bandwidth", {}).items()}
+    return found | {size: us * 1e3 for size, us in curve.get("time_us", {}).items()}
+
+
+def mscclpp_points(machine: Machine, sizes: Sequence[int] | None = None) -> list[Point]:
+    """Predict MSCCL++'s all-reduce: packets or NVLS, whichever is faster, as its tuner chooses."""
+    plans = {"packets": "single_node_allreduce_pkt", "NVLS": "single_node_allreduce_nvls_zero_copy"}
+    points = []
+    for size, expected in times_of("mscclpp_allreduce").items():
+        if sizes is not None and size not in sizes:
+            continue
+        ways = {name: time_ns(plan(file), size, machine) for name, file in plans.items()}
+        best = min(ways, key=ways.__getitem__)
+        points.append(Point(size, expected, ways[best], best))
+    return points
+
+
+def nccl_points(
+    machine: Machine, sizes: Sequence[int] | None = None, allowed: Mapping[str, Any] | None = None
+) -> list[Point]:
+    """Predict NCCL's all-reduce with what its tuner chooses of what is *allowed*."""
+    points = []
+    for size, expected in times_of("nccl_allreduce").items():
+        if sizes is not None and size not in sizes:
+            continue
+        choice = nccl_choice("all-reduce", GPUS, size, **(allowed or {}))
+        way = f"{choice.algorithm} {choice.protocol}"
+        points.append(Point(size, expected, time_ns(choice.program, size, machine), way))
+    return points
+
+
+def other_points(machine: Machine) -> list[tuple[str, float, float]]:
+    """Predict what else was measured: words, GB/s measured, GB/s predicted."""
+    rows = []
+    ring = nccl_program("ring", "reduce-scatter", GPUS, "Simple", 24)
+    for size, expected in times_of("nccl_reduce_scatter_ring").items():
+        words = f"reduce-scatter, NCCL ring, {bytes_text(size)}, algorithm bandwidth"
+        rows.append((words, size / expected, size / time_ns(ring, size, machine)))
+    for gpus, rate in measured()["nvls_allreduce_by_gpus"]["algorithm_bandwidth_by_gpus"].items():
+        program = nccl_program("nvls", "all-reduce", gpus, "Simple", 16)
+        words = f"all-reduce, NCCL NVLS on {gpus} GPUs, 1 GiB, algorithm bandwidth"
+        rows.append((words, rate, GIB / time_ns(program, GIB, machine)))
+    factors = {"all-reduce": 2 * (GPUS - 1) / GPUS, "all-gather": (GPUS - 1) / GPUS}
+    for collective, name in (("all-reduce", "ring_allreduce"), ("all-gather", "ring_all_gather")):
+        program = nccl_program("ring", collective, GPUS, "Simple", 24)
+        rate = GIB / time_ns(program, GIB, machine) * factors[collective]
+        words = f"{collective}, NCCL ring, 1 GiB, bus bandwidth"
+        rows.append((words, measured()[name]["bus_bandwidth"], rate))
+    return rows
+
+
+def mean_error(points: Sequence[Point]) -> float:
+    """Return the mean of absolute relative errors."""
+    return sum(abs(point.error) for point in points) / len(points)
+
+
+def _measured(pictures: dict[str, str]) -> Iterator[str]:
+    machine = find_machine("h100")
+    curves = {
+        "MSCCL++: packets or NVLS": mscclpp_points(machine),
+        "NCCL: ring, tree or NVLS": nccl_points(machine),
+        "NCCL without the switch: ring or tree, Simple or LL": nccl_points(machine, None, SLOW_NCCL),
+    }
+    yield "# The GPU model against measurements and against ASTRA-sim 3.0"
+    yield ""
+    yield "Written by `scripts/gpu_report.py`. The model and its limits: [GPU model](gpu-model.md)."
+    yield ""
+    yield "## All-reduce on 8 H100"
+    yield ""
+    yield (
+        "One set of parameters, `runner/gpu/machines/h100.yml`, each with its source. One is fitted "
+        f"on a point here: `compute.launch_ns` = {machine.compute.launch_ns:g}, MSCCL++ at 1 KiB. Measured: "
+        f"{measured()['mscclpp_allreduce']['source']}"
+    )
+    yield ""
+    yield "| curve | mean error | worst | at |"
+    yield "|---|---|---|---|"
+    for name, points in curves.items():
+        worst = max(points, key=lambda point: abs(point.error))
+        yield (
+            f"| {name} | {mean_error(points):.1%} | {worst.error:+.1%} | {bytes_text(worst.size_bytes)}, "
+            f"{worst.way} |"
+        )
+    lines = []
+    for name, points in list(curves.items())[:2]:
+        short = name.split(":", maxsplit=1)[0]
+        lines.append(
+            Line(f"{short}, measured", tuple((p.size_bytes, p.measured_ns / 1e3) for p in points), True)
+        )
+        lines.append(Line(f"{short}, predicted", tuple((p.size_bytes, p.predicted_ns / 1e3) for p in points)))
+    pictures["gpu-h100"] = chart("All-reduce on 8 H100", "us", lines)
+    yield ""
+    yield "![Time of an all-reduce against its size](images/gpu-h100.svg)"
+    yield ""
+    yield from _points_table(curves)
+
+
+def _points_table(curves: Mapping[str, Sequence[Point]]) -> Iterator[str]:
+    yield (
+        "| size | "
+        + " | ".join(f"{name.split(':')[0]} | measured us | predicted us | error" for name in curves)
+        + " |"
+    )
+    yield "|" + "---|" * (1 + 4 * len(curves))
+    for row in zip(*curves.values(), strict=True):
+        cells = [
+            f"{point.way} | {point.measured_ns / 1e3:.2f} | {point.predicted_ns / 1e3:.2f} | "
+            f"{point.error:+.1%}"
+            for point in row
+        ]
+        yield f"| {bytes_text(row[0].size_bytes)} | " + " | ".join(cells) + " |"
+    yield ""
+
+
+def _others(pictures: dict[str, str]) -> Iterator[str]:
+    yield "Other published points, on which nothing was fitted:"
+    yield ""
+    yield "| what | measured GB/s | predicted GB/s | error |"
+    yield "|---|---|---|---|"
+    for words, there, here in other_points(find_machine("h100")):
+        yield f"| {words} | {there:.0f} | {here:.0f} | {here / there - 1:+.1%} |"
+    yield ""
+    for name in ("nccl_reduce_scatter_ring", "nvls_allreduce_by_gpus", "ring_allreduce", "ring_all_gather"):
+        yield f"* {name.replace('_', ' ')}: {measured()[name]['source']}"
+    yield ""
+
+
+# ASTRA-sim 3.0's findings.
+
+
+def generic(**changes: Any) -> Machine:
+    """Return the generic GPU with *changes*, such as ``scale_up__latency_ns``."""
+    machine = find_machine("generic")
+    for key, value in changes.items():
+        part, _, name = key.partition("__")
+        machine = replace(
+            machine, **{part: replace(getattr(machine, part), **{name: value}) if name else value}
+        )
+    return machine
+
+
+def crossing(latency_ns: float, bandwidth: float, gpus: int = 8) -> float:
+    """Return from which size on an all-gather with the simple protocol is faster than with packets."""
+    machine = generic(scale_up__latency_ns=latency_ns, scale_up__bytes_per_ns=bandwidth)
+    packet = all_pairs_program("packet", "all-gather", gpus, 4 * (gpus - 1))
+    simple = all_pairs_program("put", "all-gather", gpus, 4 * (gpus - 1))
+
+    def gap(size: float) -> float:
+        return time_ns(packet, int(size), machine) - time_ns(simple, int(size), machine)
+
+    low = 16 * KIB
+    if gap(low) > 0:
+        return math.nan
+    while gap(4 * low) < 0:
+        low *= 4
+        if low >= 256 * MIB:
+            return math.nan
+    high = 4 * low
+    while high / low > 1.1:
+        middle = 16 * gpus * round(math.sqrt(low * high) / (16 * gpus))
+        low, high = (low, middle) if gap(middle) > 0 else (middle, high)
+    return math.sqrt(low * high)
+
+
+def curve(name: str, program: Program, sizes: Sequence[int], machine: Machine) -> Line:
+    """Return the times of *program* by size, in us."""
+    return Line(name, tuple((size, time_ns(program, size, machine) / 1e3) for size in sizes))
+
+
+def get_against_put(collective: str, gpus: int, workgroups: int, sizes: Sequence[int]) -> dict[str, Line]:
+    """Return the curves of puts and gets, with both arbitrations."""
+    found = {}
+    for arbitration in ("first-come", "fair"):
+        machine = generic(arbitration=arbitration)
+        for way in ("put", "get"):
+            program = all_pairs_program(way, collective, gpus, workgroups)
+            found[f"{way}, {arbitration}"] = curve(f"{way}, {arbitration}", program, sizes, machine)
+    return found
+
+
+def by_figure(
+    program: Program, key: str, values: Sequence[int], sizes: Sequence[int], **more: Any
+) -> dict[int, Line]:
+    """Return the curves of *program* for values of one figure of the machine."""
+    name = key.rpartition("__")[2].replace("_", " ")
+    return {
+        value: curve(f"{name} {value}", program, sizes, generic(**{key: value}, **more)) for value in values
+    }
+
+
+def sizes_of(first: int, last: int, step: int = 4) -> list[int]:
+    """Return sizes from *first* to *last*, each *step* times the one before."""
+    found = [first]
+    while found[-1] * step <= last:
+        found.append(found[-1] * step)
+    return found
+
+
+def _findings(pictures: dict[str, str]) -> Iterator[str]:
+    yield "## ASTRA-sim 3.0's findings"
+    yield ""
+    yield (
+        "The generic GPU of the paper (arXiv 2606.10440; `runner/gpu/machines/generic.yml`, guesses say "
+        "so), programs by puts, gets and packets (`all-pairs-put` and so on). The paper's curves are not "
+        "tabulated, so its statements are compared."
+    )
+    yield ""
+
+
+def _crossings(pictures: dict[str, str]) -> Iterator[str]:
+    rates = {"256 GiB/s": 256 * GIB / 1e9, "1 TiB/s": 1024 * GIB / 1e9}
+    paper = {("256 GiB/s", 500): "512 KiB", ("256 GiB/s", 5000): "2 MiB"}
+    paper |= {("1 TiB/s", 500): "4 MiB", ("1 TiB/s", 5000): "16 MiB"}
+    yield "### Packets against the simple protocol"
+    yield ""
+    yield "From this size on the simple protocol is faster: an all-gather among 8 GPUs, sizes of its output."
+    yield ""
+    yield "| link latency | " + " | ".join(f"{name}, paper | here" for name in rates) + " |"
+    yield "|---|---|---|---|---|"
+    lines: dict[str, list[tuple[float, float]]] = {name: [] for name in rates}
+    for latency in (500, 1000, 2000, 5000):
+        cells = []
+        for name, rate in rates.items():
+            size = crossing(latency, rate)
+            lines[name].append((latency * 1024, size / KIB))
+            found = "none" if math.isnan(size) else bytes_text(int(size))
+            cells.append(f"{paper.get((name, latency), '')} | {found}")
+        yield f"| {latency / 1e3:g} us | " + " | ".join(cells) + " |"
+    yield ""
+
+
+def _reduce_scatter(pictures: dict[str, str]) -> Iterator[str]:
+    lines = get_against_put("reduce-scatter", 32, 32, sizes_of(MIB, 64 * MIB))
+    pictures["gpu-reduce-scatter"] = chart(
+        "Reduce-scatter, 32 GPUs, 32 workgroups", "us", list(lines.values())
+    )
+    yield "### Reduce-scatter: gets against puts"
+    yield ""
+    yield "Paper (32 GPUs, 32 workgroups): gets are faster for large buffers, as puts need semaphores and"
+    yield "cannot overlap the reduction."
+    yield ""
+    yield from _ratio_table(lines, "put", "get")
+    yield "![Reduce-scatter by puts and gets](images/gpu-reduce-scatter.svg)"
+    yield ""
+
+
+def _all_gather(pictures: dict[str, str]) -> Iterator[str]:
+    lines = get_against_put("all-gather", 16, 60, sizes_of(MIB, 64 * MIB))
+    pictures["gpu-all-gather"] = chart("All-gather, 16 GPUs, 60 workgroups", "us", list(lines.values()))
+    yield "### All-gather: puts against gets"
+    yield ""
+    yield "Paper (16 GPUs, 60 workgroups): puts are faster, as requests of gets are stuck behind responses;"
+    yield "fair arbitration between control and data narrows the gap."
+    yield ""
+    yield from _ratio_table(lines, "get", "put")
+    yield "![All-gather by puts and gets](images/gpu-all-gather.svg)"
+    yield ""
+
+
+def _ratio_table(lines: Mapping[str, Line], slow: str, fast: str) -> Iterator[str]:
+    first = next(iter(lines.values()))
+    yield f"| size | {slow} us | {fast} us | {slow} / {fast} | with fair arbitration |"
+    yield "|---|---|---|---|---|"
+    for place, (size, _) in enumerate(first.points):
+        value = {name: line.points[place][1] for name, line in lines.items()}
+        come = value[f"{slow}, first-come"], value[f"{fast}, first-come"]
+        fair = value[f"{slow}, fair"] / value[f"{fast}, fair"]
+        cells = f"{come[0]:.1f} | {come[1]:.1f} | {come[0] / come[1]:.2f} | {fair:.2f}"
+        yield f"| {bytes_text(int(size))} | {cells} |"
+    yield ""
+
+
+def _figure_table(lines: Mapping[int, Line], words: str) -> Iterator[str]:
+    first = next(iter(lines.values()))
+    yield f"| {words} | " + " | ".join(bytes_text(int(size)) for size, _ in first.points) + " |"
+    yield "|---|" + "---|" * len(first.points)
+    for value, line in lines.items():
+        yield f"| {value} | " + " | ".join(f"{us:.1f} us" for _, us in line.points) + " |"
+    yield ""
+
+
+_CAP = {"compute__requests_per_unit": 256}
+
+
+def _unrolling(pictures: dict[str, str]) -> Iterator[str]:
+    program = all_pairs_program("put", "all-to-all", 16, 60)
+    sizes = (64 * KIB, 4 * MIB, 64 * MIB)
+    lines = by_figure(program, "compute__unroll", (1, 2, 4, 8, 16, 32, 64), sizes, **_CAP)
+    yield "### Loop unrolling"
+    yield ""
+    yield "Paper (all-to-all, 16 GPUs, 60 workgroups): it helps large buffers until the cap of requests per"
+    yield f"unit, and small ones not at all. The cap here is {_CAP['compute__requests_per_unit']}."
+    yield ""
+    yield from _figure_table(lines, "lines under way per wavefront")
+
+
+def _outstanding(pictures: dict[str, str]) -> Iterator[str]:
+    program = all_pairs_program("get", "all-gather", 32, 31)
+    values = (16, 64, 256, 1024, 4096)
+    lines = by_figure(program, "compute__requests_per_unit", values, (MIB, 16 * MIB))
+    yield "### Outstanding requests"
+    yield ""
+    yield "Paper (all-gather, 32 GPUs): more requests under way help, and then no more."
+    yield ""
+    yield from _figure_table(lines, "requests per unit")
+
+
+def _scale(pictures: dict[str, str]) -> Iterator[str]:
+    machine = generic()
+    lines = []
+    for gpus in (2, 8, 32, 128):
+        sizes = sizes_of(MIB, 256 * MIB) if gpus < 128 else sizes_of(MIB, 16 * MIB)
+        program = all_pairs_program("put", "all-gather", gpus, max(32, gpus - 1))
+        lines.append(curve(f"{gpus} GPUs", program, sizes, machine))
+    pictures["gpu-scale"] = chart("All-gather of the generic GPU", "us", lines)
+    yield "### Scale"
+    yield ""
+    yield "Paper (all-gather, 1 to 256 MiB, 2 to 128 GPUs, 57,344 endpoints): time is linear in the buffer."
+    yield ""
+    yield "| GPUs | endpoints | from | to | times the bytes | times the time |"
+    yield "|---|---|---|---|---|---|"
+    for line, gpus in zip(lines, (2, 8, 32, 128), strict=True):
+        (small, first), (large, last) = line.points[0], line.points[-1]
+        yield (
+            f"| {gpus} | {448 * gpus:,} | {bytes_text(int(small))} in {first:.1f} us | "
+            f"{bytes_text(int(large))} in {last:.1f} us | {large / small:.0f} | {last / first:.1f} |"
+        )
+    yield ""
+    yield "![All-gather by size and number of GPUs](images/gpu-scale.svg)"
+
+
+# Pictures.
+
+_COLOURS = ("#1f6feb", "#d1572b", "#2a9d50", "#8250df", "#b08800", "#57606a")
+
+
+def chart(title: str, unit: str, lines: Sequence[Line]) -> str:
+    """Return a picture of curves over sizes, both axes logarithmic."""
+    width, height, left, top, right, bottom = 720, 400, 70, 40, 190, 45
+    points = [point for line in lines for point in line.points]
+    axes = [
+        (math.log2(min(p[axis] for p in points)), math.log2(max(p[axis] for p in points))) for axis in (0, 1)
+    ]
+
+    def across(x: float) -> float:
+        return left + (math.log2(x) - axes[0][0]) / ((axes[0][1] - axes[0][0]) or 1) * (width - left - right)
+
+    def up(y: float) -> float:
+        share = (math.log2(y) - axes[1][0]) / ((axes[1][1] - axes[1][0]) or 1)
+        return height - bottom - share * (height - top - bottom)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
+        'font-size="11">',
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+        f'<text x="{left}" y="22" font-size="14">{title}</text>',
+    ]
+    for exponent in range(math.ceil(axes[0][0]), math.floor(axes[0][1]) + 1, 2):
+        x = across(2**exponent)
+        parts.append(f'<line x1="{x:.1f}" y1="{top}" x2="{x:.1f}" y2="{height - bottom}" stroke="#eaeef2"/>')
+        label = bytes_text(2**exponent).replace(".00", "").replace(".0", "")
+        parts.append(f'<text x="{x:.1f}" y="{height - bottom + 16}" text-anchor="middle">{label}</text>')
+    for exponent in range(math.ceil(axes[1][0]), math.floor(axes[1][1]) + 1):
+        y = up(2**exponent)
+        parts.append(f'<line x1="{left}" y1="{y:.1f}" x2="{width - right}" y2="{y:.1f}" stroke="#eaeef2"/>')
+        parts.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{2**exponent:g} {unit}</text>')
+    for number, line in enumerate(lines):
+        colour = _COLOURS[
+            number // 2 % len(_COLOURS) if any(each.dots for each in lines) else number % len(_COLOURS)
+        ]
+        where = [(across(x), up(y)) for x, y in line.points]
+        if line.dots:
+            parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in where]
+        else:
+            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in where)
+            parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
+        y = top + 16 * number + 8
+        parts.append(f'<rect x="{width - right + 12}" y="{y - 8}" width="10" height="10" fill="{colour}"/>')
+        parts.append(f'<text x="{width - right + 28}" y="{y + 1}">{line.name}</text>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+PARTS = (
+    _measured,
+    _others,
+    _findings,
+    _crossings,
+    _reduce_scatter,
+    _all_gather,
+    _unrolling,
+    _outstanding,
+    _scale,
+)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""The GPU model against measured collectives and ASTRA-sim 3.0's findings: a selection of the report's."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chakrascope.runner.gpu import find_machine
+from chakrascope.runner.programs import all_pairs_program, nccl_program
+
+SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "gpu_report.py"
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@pytest.fixture(scope="module")
+def report():
+    spec = importlib.util.spec_from_file_location("gpu_report", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["gpu_report"] = module  # where dataclasses look for their module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def h100():
+    return find_machine("h100")
+
+
+def test_mscclpp_on_8_h100(report, h100):
+    points = report.mscclpp_points(h100, [KIB, 32 * KIB, 128 * KIB, 512 * KIB, 2 * MIB, 16 * MIB])
+    assert [point.way for point in points] == ["packets"] * 2 + ["NVLS"] * 4
+    assert report.mean_error(points) < 0.15
+    assert max(abs(point.error) for point in points) < 0.3
+    golden = [6_501, 6_941, 7_582, 9_766, 15_693, 68_769]
+    assert [point.predicted_ns for point in points] == pytest.approx(golden, rel=0.01)
+
+
+def test_nccl_on_8_h100(report, h100):
+    points = report.nccl_points(h100, [KIB, 64 * KIB, 512 * KIB, 4 * MIB])
+    assert [point.way for point in points] == ["ring LL"] * 3 + ["nvls Simple"]
+    assert max(abs(point.error) for point in points) < 0.3
+    golden = [16_085, 18_267, 18_795, 36_091]
+    assert [point.predicted_ns for point in points] == pytest.approx(golden, rel=0.01)
+    slow = report.nccl_points(h100, [16 * MIB], report.SLOW_NCCL)
+    assert (slow[0].way, abs(slow[0].error) < 0.3) == ("ring Simple", True)
+
+
+def test_what_the_links_of_h100_carry(report, h100):
+    # A ring reaches 365 to 370 GB/s of bus bandwidth, NVLS 275 GB/s of algorithm bandwidth; here at 64 MiB.
+    ring = nccl_program("ring", "reduce-scatter", 8, "Simple", 24)
+    rate = 64 * MIB / report.time_ns(ring, 64 * MIB, h100) * 7 / 8
+    assert 300 < rate < 370
+    nvls = report.plan("single_node_allreduce_nvls_zero_copy")
+    assert 64 * MIB / report.time_ns(nvls, 64 * MIB, h100) == pytest.approx(266, rel=0.03)
+
+
+def test_the_simple_protocol_wins_later_where_links_are_slower_and_wider(report):
+    narrow = [report.crossing(latency, 275, gpus=4) for latency in (500, 5000)]
+    assert 4 < narrow[1] / narrow[0] < 16
+    assert report.crossing(500, 1100, gpus=4) > 1.3 * narrow[0]
+
+
+def test_unrolling_helps_large_buffers_until_the_cap(report):
+    program = all_pairs_program("put", "all-to-all", 8, 28)
+    lines = report.by_figure(program, "compute__unroll", (1, 4, 16, 64), (64 * KIB, 8 * MIB))
+    small, large = ([line.points[place][1] for line in lines.values()] for place in (0, 1))
+    assert max(small) / min(small) < 1.05
+    assert large[0] > 1.5 * large[1] > 1.5 * large[2]
+    assert large[3] > 0.85 * large[2]
+
+
+def test_outstanding_requests_help_and_saturate(report):
+    program = all_pairs_program("get", "all-gather", 8, 7)
+    values = (16, 64, 256, 1024, 4096)
+    lines = report.by_figure(program, "compute__requests_per_unit", values, (16 * MIB,), compute__unroll=64)
+    times = [line.points[0][1] for line in lines.values()]
+    assert times[0] > 2 * times[1] > 3 * times[2]
+    assert times[4] == pytest.approx(times[3], rel=0.15)
+
+
+def test_time_is_linear_in_the_buffer(report):
+    program = all_pairs_program("put", "all-gather", 8, 32)
+    machine = report.generic()
+    first, second, third = (report.time_ns(program, size, machine) for size in (16 * MIB, 32 * MIB, 64 * MIB))
+    assert third - second == pytest.approx(2 * (second - first), rel=0.05)
+
+
+def test_one_message_on_one_link_takes_what_the_formula_says(report):
+    """Latency and bytes over bandwidth, where nothing else is in the way."""
+    machine = report.generic()
+    fast = replace(machine.compute, bytes_per_ns=1e5, unroll=64, requests_per_unit=1 << 20)
+    machine = replace(machine, compute=fast, mesh=replace(machine.mesh, hop_ns=0, link_bytes_per_ns=1e6))
+    program = all_pairs_program("put", "all-gather", 2, 1)
+    small, large = (report.time_ns(program, size, machine) for size in (8 * MIB, 16 * MIB))
+    # A rank puts half of the buffer to the other.
+    assert large - small == pytest.approx(4 * MIB / machine.scale_up.bytes_per_ns, rel=0.001)
+
+
+def test_the_page_is_made_of_what_was_simulated(report):
+    points = [report.Point(KIB, 100.0, 110.0, "ring LL"), report.Point(MIB, 1000.0, 900.0, "ring LL")]
+    assert report.mean_error(points) == pytest.approx(0.1)
+    rows = list(report._points_table({"NCCL: all": points}))
+    assert "| 1.00 KiB | ring LL | 0.10 | 0.11 | +10.0% |" in rows
+    picture = report.chart("A", "us", [report.Line("measured", ((KIB, 1.0), (MIB, 8.0)), True)])
+    assert picture.count("<circle") == 2
