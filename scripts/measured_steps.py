@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -128,13 +129,15 @@ def mpt_steps(folder: Path = TRAINING) -> Iterator[Step]:
 
 _DEGREES = re.compile(r"TP=(\d+), PP=(\d+), CP=(\d+), VP=(\w+)")
 # What the rows of NVIDIA's recipes do not say is taken to be what these recipes use by default: the sequence,
-# the micro-batch, and an optimizer that NeMo shards.
+# the micro-batch, an optimizer that NeMo shards, and gradients that it reduces in half precision.
 _RECIPES: dict[str, dict[str, object]] = {
-    "Llama3 70b Finetuning SFT": {"model": "llama3-70b", "sequence": 4096, "tp": 4, "pp": 4, "chunks": 5},
+    "Llama3 70b Finetuning SFT": {
+        "model": "llama3-70b", "sequence": 4096, "tp": 4, "pp": 4, "chunks": 5, "grad_bytes": 2,
+    },
     "Llama3 70b Finetuning LORA": {
         "model": "llama3-70b", "sequence": 4096, "tp": 2, "pp": 4, "chunks": 20, "frozen": True,
     },
-    "Llama3 8b Finetuning SFT": {"model": "llama3-8b", "sequence": 4096},
+    "Llama3 8b Finetuning SFT": {"model": "llama3-8b", "sequence": 4096, "grad_bytes": 2},
     "Llama3 8b Finetuning LORA": {"model": "llama3-8b", "sequence": 4096, "frozen": True},
     "Maxtext Llama3 70b": {"model": "llama3-70b", "sequence": 8192, "micro_batch": 2, "zero": 3},
     "Maxtext LLama2 70b": {"model": "llama2-70b", "sequence": 4096, "micro_batch": 2, "zero": 3},
@@ -192,7 +195,7 @@ _MEGATRON_LM = (
 )
 
 
-def unfitted_steps() -> Iterator[Step]:
+def unfitted_steps(folder: Path = TRAINING) -> Iterator[Step]:
     """Yield steps of other labs, on which nothing was fitted."""
     for name, ranks, pp, chunks, batch, micro, full, selective in _MEGATRON_LM:
         for recompute, seconds in (("full", full), ("selective", selective)):
@@ -221,21 +224,62 @@ def unfitted_steps() -> Iterator[Step]:
     model = find_model("llama3-8b")
     measured_ns = 2 * 8192 / 5762 * 1e9
     yield Step("H100 torchtitan", label, "llama3-8b", "h100", "fsdp", "h100", model, plan, measured_ns)
+    # Experts, which the fit for this chip has not seen.
+    yield from (step for step in other_recipe_steps(folder) if step.chip != "gb200")
+
+
+# What the launch scripts of the release (support/25.05) start, with NeMo's defaults as above.
+_OTHER_RECIPES: dict[tuple[str, str], dict[str, object]] = {
+    ("Nemotron 340b", "GB200"): {
+        "model": "nemotron4-340b", "sequence": 4096, "tp": 8, "pp": 4, "chunks": 12,
+        "schedule": "interleaved",
+    },
+    ("Grok1 314b", "GB200"): {"model": "grok1", "sequence": 8192, "tp": 4, "ep": 8},
+    ("Grok1 314b", "H100"): {
+        "model": "grok1", "sequence": 8192, "tp": 4, "pp": 8, "cp": 2, "ep": 8, "chunks": 8,
+        "schedule": "interleaved",
+    },
+}  # fmt: skip
+
+
+def other_recipe_steps(folder: Path = TRAINING) -> Iterator[Step]:
+    """Yield NVIDIA's recipes of other models than Llama and GPT, and on GB200."""
+    for row in _rows(folder / "dgxc_benchmarking.csv"):
+        key = next(
+            (key for key in _OTHER_RECIPES if row["model"].startswith(key[0]) and row["hw"] == key[1]), None
+        )
+        if key is None:
+            continue
+        recipe, ranks, chip = dict(_OTHER_RECIPES[key]), int(row["gpus"]), row["hw"].lower()
+        model = find_model(str(recipe.pop("model")))
+        model_ranks = math.prod(int(str(recipe.get(axis, 1))) for axis in ("tp", "pp", "cp"))
+        plan = Plan(
+            dp=ranks // model_ranks,
+            global_batch=int(row["gbs"] or 2 * ranks),
+            precision="fp8" if "FP8" in row["model"] else "bf16",
+            sequence_parallel=True,
+            zero=1,
+            grad_bytes=2,
+            **recipe,  # type: ignore[arg-type]
+        )
+        yield Step(f"{row['hw']} NeMo", f"{row['model']} on {ranks}, batch {plan.global_batch}", key[0], chip,
+                   "megatron", chip, model, plan, float(row["step_s"]) * 1e9)  # fmt: skip
 
 
 def left_out(folder: Path = TRAINING) -> dict[str, int]:
     """Return the recipes that are not predicted, with how many rows they have."""
     counts: dict[str, int] = {}
     for row in _rows(folder / "dgxc_benchmarking.csv"):
-        if not row["model"].startswith(tuple(_RECIPES)):
+        if not row["model"].startswith((*_RECIPES, *(name for name, _ in _OTHER_RECIPES))):
             name = " ".join(row["model"].split()[:2])
             counts[name] = counts.get(name, 0) + 1
     return counts
 
 
 def every_step(folder: Path = TRAINING) -> list[Step]:
-    """Return all of them."""
-    return [*megatron_steps(folder), *mpt_steps(folder), *recipe_steps(folder)]
+    """Return all that costs are fitted on."""
+    fitted = [step for step in other_recipe_steps(folder) if step.chip == "gb200"]
+    return [*megatron_steps(folder), *mpt_steps(folder), *recipe_steps(folder), *fitted]
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, str]]:

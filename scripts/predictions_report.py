@@ -106,7 +106,10 @@ def _overview(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _never(rows: Sequence[Row]) -> Iterator[str]:
-    yield "Steps that no fit has seen: table 5 of Korthikanti et al. (2022), and what torchtitan publishes."
+    yield (
+        "Steps that no fit has seen: table 5 of Korthikanti et al. (2022), what torchtitan publishes, and "
+        "NVIDIA's recipe for Grok-1 on H100, as the fit for that has no experts."
+    )
     yield ""
     yield "| steps | row | measured | predicted | error |"
     yield "|---|---|---|---|---|"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from ._links import Links as Links
 from ._links import predicted_system as predicted_system
 from ._links import reached_network as reached_network
+from ._memory_curve import MemoryCurve as MemoryCurve
+from ._memory_curve import memory_curves as memory_curves
 from ._predict import Prediction as Prediction
 from ._predict import Setting as Setting
 from ._predict import experiment_of as experiment_of
@@ -28,6 +30,7 @@ __all__ = [
     "Batch",
     "ChipPrices",
     "Links",
+    "MemoryCurve",
     "Prediction",
     "RecordedPrediction",
     "Setting",
@@ -35,6 +38,7 @@ __all__ = [
     "coefficients",
     "experiment_of",
     "keep_prediction",
+    "memory_curves",
     "needed_ns",
     "predict",
     "predict_recorded",

@@ -20,6 +20,7 @@ from ..chips import Chip, Costs
 from ..config import NetworkConfig
 from ..study import Study
 from ._links import Links, predicted_system, reached_network
+from ._memory_curve import MemoryCurve, memory_curves
 from ._prices import ChipPrices
 
 __all__ = [
@@ -137,6 +138,25 @@ class Prediction:
         """What takes most of the critical path, in words."""
         return what_bounds(self.result, self.workload)
 
+    @cached_property
+    def memory_over_time(self) -> tuple[MemoryCurve, ...]:
+        """What a rank of each pipeline stage holds over the step."""
+        setting = self.setting
+        return memory_curves(
+            setting.model, setting.plan, self.prices, self.links, workload=self.workload, result=self.result
+        )
+
+    @property
+    def links(self) -> Links:
+        """The links that operators and collectives were priced with."""
+        return Links.of(self.setting.network)
+
+    @property
+    def prices(self) -> ChipPrices:
+        """What operators and collectives were priced with."""
+        setting = self.setting
+        return ChipPrices(setting.chip, setting.costs, setting.plan.precision, self.links)
+
     def to_json(self) -> dict[str, Any]:
         """Return what programs read: step and range, speed, memory, what bounds it, and assumptions."""
         low, high = self.range_ns
@@ -147,6 +167,7 @@ class Prediction:
             "tokens_per_s": self.tokens_per_s,
             "memory_bytes_per_rank": self.memory_bytes,
             "fits": self.fits,
+            "memory_over_time": [curve.to_json() for curve in self.memory_over_time],
             "bound_by": self.bound_by,
             "assumptions": self.assumptions,
         }
@@ -195,7 +216,10 @@ def keep_prediction(prediction: Prediction, study: Study, label: str = "") -> st
     plan, model = prediction.setting.plan, prediction.setting.model
     name = f"{model.name}-tp{plan.tp}-pp{plan.pp}-dp{plan.dp}"
     prefix = study.add_workload(prediction.workload, name)
-    return study.add_run(prediction.experiment, prediction.result, label=label, workload=prefix.parent.name)
+    curves = [curve.to_json() for curve in prediction.memory_over_time]
+    told = {**prediction.result.provenance, "memory_over_time": curves}
+    result = replace(prediction.result, provenance=told)
+    return study.add_run(prediction.experiment, result, label=label, workload=prefix.parent.name)
 
 
 def experiment_of(setting: Setting, *, backend: str, every_rank: bool) -> Experiment:

@@ -154,7 +154,7 @@ def _sample_work(  # noqa: PLR0917 - all of the key
 ) -> Floats:
     """Return the work of a *stage* of so many *layers* of a kind, a row for each of the four."""
     dense = 0 if is_expert else layers * plan.pp
-    small = replace(model, layers=layers * plan.pp, dense_layers=dense)
+    small = replace(model, layers=layers * plan.pp, dense_layers=dense, expert_every=1)
     place = Stage(plan, _UnitPrices(), links.node_size, stage)
     passes = Passes(small, place)
     forward, backward = passes.forward(0).nodes, passes.backward(0).nodes

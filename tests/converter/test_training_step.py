@@ -65,7 +65,10 @@ class Prices:
         ("mixtral-8x7b", 46.7, 12.9),
         ("deepseek-v3", 671, 37.6),
         ("mpt-7b", 6.66, 6.66),
-        ("grok1", 316, 86),
+        ("grok1", 314, 84),
+        ("llama4-maverick", 400, 17.2),
+        ("llama4-scout", 108, 17.2),
+        ("nemotron4-340b", 341, 341),
         ("vit-b16", 0.0866, 0.0866),
     ],
 )
@@ -92,6 +95,46 @@ def test_a_hugging_face_config_gives_the_sizes(tmp_path: Path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
     assert replace(read_model(path), name="llama3-8b") == find_model("llama3-8b")
+
+
+def test_a_hugging_face_config_with_experts_in_every_other_layer(tmp_path: Path):
+    text = {
+        "model_type": "llama4_text", "num_hidden_layers": 48, "hidden_size": 5120, "num_attention_heads": 40,
+        "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 8192, "intermediate_size_mlp": 16384,
+        "interleave_moe_layer_step": 2, "num_local_experts": 128, "num_experts_per_tok": 1,
+        "vocab_size": 202048, "max_position_embeddings": 8192,
+    }  # fmt: skip
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "llama4", "text_config": text}))
+    assert replace(read_model(path), name="llama4-maverick") == find_model("llama4-maverick")
+    assert [find_model("llama4-maverick").is_expert_layer(layer) for layer in range(4)] == [False, True] * 2
+
+
+def test_an_all_to_all_across_nodes_uses_the_links_of_both():
+    """Each of 32 ranks in 4 nodes keeps a 4th of its bytes in the node, and sends 3 of 4 by its adapter."""
+    near, far = phases(CollectiveType.ALL_TO_ALL, 3200.0, Spread(8, 4))
+    assert (near.level, near.size_bytes, far.level, far.size_bytes) == ("within", 800.0, "across", 3200.0)
+    # What leaves a rank: to 7 peers of its node and to 24 elsewhere, 100 bytes each.
+    assert near.size_bytes * 7 / 8 + far.size_bytes * 3 / 4 == 31 * 100.0
+    model = replace(TINY, experts=32, top_k=1, expert_ffn=64, layers=1)
+    workload = training_step(model, Plan(dp=32, global_batch=32, ep=32), Prices(), 8)
+    nodes = workload.graphs[0].nodes
+    exchanged = {
+        int(size): len(workload.groups[group])
+        for kind, size, group in zip(
+            nodes["comm_type"], nodes["comm_size_bytes"], nodes["group"], strict=True
+        )
+        if kind == CollectiveType.ALL_TO_ALL
+    }
+    assert exchanged == {1024: 8, 4096: 4}  # 32 tokens of 64 numbers of two bytes
+
+
+def test_adapters_gather_their_own_input():
+    plan = Plan(tp=2, sequence_parallel=True, frozen=True)
+    counts = Counter(training_step(TINY, plan, Prices(), 8).graphs[0].nodes["name"])
+    trained = Counter(training_step(TINY, replace(plan, frozen=False), Prices(), 8).graphs[0].nodes["name"])
+    assert counts["adapter all_gather"] == counts["adapter all_gather gradient"] == TINY.layers
+    assert not trained["adapter all_gather"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import statistics
 import sys
@@ -105,6 +106,33 @@ def test_a_prediction_says_how_sure_it_is():
     assert any("zero bubble" in line for line in wider.assumptions)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"tp": 1, "pp": 4, "schedule": "zero-bubble"},
+        {"schedule": "interleaved", "chunks": 2},
+        {"tp": 1, "pp": 1, "dp": 16, "zero": 3, "recompute": "full"},
+    ],
+)
+def test_memory_over_time_has_the_peak_of_the_verdict(change: dict[str, object]):
+    found = predict(replace(SMALL, plan=replace(SMALL.plan, **change)))
+    assert len(found.memory_over_time) == found.setting.plan.pp
+    for curve, memory in zip(found.memory_over_time, found.memory, strict=True):
+        assert curve.peak == memory.total
+        assert list(curve.times_ns) == sorted(curve.times_ns)
+        assert curve.times_ns[-1] == found.step_ns
+        assert curve.activations[0] == curve.activations[-1] == 0
+        # As many forward passes add as backward passes take away.
+        rises = sum(later > before for before, later in itertools.pairwise(curve.activations))
+        assert rises == found.setting.plan.micro_batches * found.setting.plan.chunks
+        told = curve.to_json()
+        assert max(map(sum, zip(told["activations_bytes"], told["workspace_bytes"], strict=True))) == (
+            curve.peak - curve.weights - curve.gradients - curve.optimizer
+        )
+        assert len(told["times_ns"]) <= 400
+
+
 def test_what_is_too_large_does_not_fit():
     setting = replace(SMALL, model=find_model("llama3-70b"))
     assert not predict(setting).fits
@@ -157,7 +185,7 @@ def test_the_command_answers_in_json():
     answer = json.loads(found.stdout[found.stdout.index("{") :])
     assert set(answer) == {
         "step_ns", "step_low_ns", "step_high_ns", "tokens_per_s", "memory_bytes_per_rank", "fits", "bound_by",
-        "assumptions",
+        "assumptions", "memory_over_time",
     }  # fmt: skip
     assert answer["step_low_ns"] < answer["step_ns"] < answer["step_high_ns"]
     assert answer["tokens_per_s"] == pytest.approx(8 * 4 * 2048 / answer["step_ns"] * 1e9)
@@ -171,6 +199,8 @@ def test_the_outcome_is_an_ordinary_run(tmp_path: Path):
     )
     study = Study.open(tmp_path / "s")
     info = study.run_info()
+    curves = study.result(info.id).provenance["memory_over_time"]
+    assert [curve["stage"] for curve in curves] == [0, 1]
     again = get_backend(info.backend).run(study.experiment(info.id))
     assert again.makespan_ns == study.result(info.id).makespan_ns
 

@@ -15,6 +15,7 @@ from ._comparison import paths_bars as paths_bars
 from ._comparison import runs_bar as runs_bar
 from ._diff import steps_strip as steps_strip
 from ._diff import waterfall_bars as waterfall_bars
+from ._memory import memory_area as memory_area
 from ._network import link_map as link_map
 from ._network import loads_bar as loads_bar
 from ._network import use_map as use_map
@@ -33,6 +34,7 @@ __all__ = [
     "heat_map",
     "link_map",
     "loads_bar",
+    "memory_area",
     "parallel_coordinates",
     "path_strip",
     "paths_bars",

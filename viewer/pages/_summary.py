@@ -8,10 +8,10 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html
 
 from ...runner.analysis import TABLES, contributors, nameless_text
-from ...support import count_text, duration_text, share_text
+from ...support import bytes_text, count_text, duration_text, share_text
 from .._state import OpenRun, Selection, StudyView
 from .._theme import run_name
-from ..charts import breakdown_bar, contributors_bar, graph, ranks_bar
+from ..charts import breakdown_bar, contributors_bar, graph, memory_area, ranks_bar
 from ._parts import card, column, empty, export_links, kind_legend, link_to, table_card, text_column
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
@@ -74,12 +74,28 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             ),
             _advice(run, search),
             *_contributors(run, scheme),
+            *_memory(run, scheme),
             # Filled when the page stands: what is below the first screen need not hold it up.
             html.Div(id="summary-tables"),
             *_ignored(run),
         ],
         gap="md",
     )
+
+
+def _memory(run: OpenRun, scheme: str) -> list[dmc.Paper]:
+    """Return what the fullest rank holds over the step, of a prediction that says so."""
+    curves = run.result.provenance.get("memory_over_time") or []
+    if not curves:
+        return []
+    fullest = max(curves, key=lambda curve: curve["peak_bytes"])
+    of = (
+        f" of the {len(curves)} pipeline stages, stage {fullest['stage']} holds most"
+        if len(curves) > 1
+        else ""
+    )
+    note = f"Predicted; at most {bytes_text(fullest['peak_bytes'])}" + (f";{of}" if of else "") + "."
+    return [card("Memory of a rank", graph(memory_area(fullest, scheme), id="memory-area"), note=note)]
 
 
 def _figures(run: OpenRun) -> dmc.SimpleGrid:

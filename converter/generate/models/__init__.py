@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ._blocks import LANES as LANES
 from ._blocks import Prices as Prices
 from ._blocks import Stage as Stage
 from ._catalog import find_model as find_model
@@ -28,11 +29,14 @@ from ._plan import SCHEDULES as SCHEDULES
 from ._plan import Plan as Plan
 from ._schedule import Turn as Turn
 from ._schedule import schedule as schedule
+from ._training import Span as Span
 from ._training import training_step as training_step
+from ._training import turn_spans as turn_spans
 from ._transformer import Transformer as Transformer
 
 __all__ = [
     "AXES",
+    "LANES",
     "RECOMPUTATIONS",
     "SCHEDULES",
     "Exchange",
@@ -43,6 +47,7 @@ __all__ = [
     "Phase",
     "Plan",
     "Prices",
+    "Span",
     "Spread",
     "Stage",
     "Transformer",
@@ -60,4 +65,5 @@ __all__ = [
     "schedule",
     "spread",
     "training_step",
+    "turn_spans",
 ]

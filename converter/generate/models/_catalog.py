@@ -80,10 +80,15 @@ _MODELS: dict[str, dict[str, Any]] = {
         48, 5120, 40, 8, 16384, 202048, sequence=8192, head_size=128,
         experts=16, top_k=1, expert_ffn=8192, shared_experts=1,
     ),
+    "llama4-maverick": _llama(
+        48, 5120, 40, 8, 16384, 202048, sequence=8192, head_size=128,
+        experts=128, top_k=1, expert_ffn=8192, shared_experts=1, expert_every=2,
+    ),
     "mixtral-8x7b": _llama(32, 4096, 32, 8, 14336, 32000, experts=8, top_k=2, expert_ffn=14336),
     "mixtral-8x22b": _llama(56, 6144, 48, 8, 16384, 32768, experts=8, top_k=2, expert_ffn=16384),
     "grok1": _llama(
-        64, 6144, 48, 8, 32768, 131072, sequence=8192, head_size=128, experts=8, top_k=2, expert_ffn=32768
+        64, 6144, 48, 8, 32768, 131072, sequence=8192, head_size=128, experts=8, top_k=2, expert_ffn=32768,
+        tied=True,
     ),
     "deepseek-v3": _llama(
         61, 7168, 128, 128, 18432, 129280, head_size=128, experts=256, top_k=8, expert_ffn=2048,
@@ -115,6 +120,7 @@ _HUGGING_FACE = {
     "expert_ffn": ("moe_intermediate_size",),
     "shared_experts": ("n_shared_experts",),
     "dense_layers": ("first_k_dense_replace",),
+    "expert_every": ("interleave_moe_layer_step",),
     "kv_rank": ("kv_lora_rank",),
     "query_rank": ("q_lora_rank",),
     "rope_size": ("qk_rope_head_dim",),
@@ -191,6 +197,8 @@ def _of_hugging_face(data: Mapping[str, Any], file: Path) -> dict[str, Any]:
     kind = str(data.get("model_type", "")).lower()
     found["gated"] = kind.startswith(_GATED)
     found["learned_positions"] = kind.startswith(("gpt2", "opt"))
+    if "intermediate_size_mlp" in data:  # Llama 4, whose experts have the plain name
+        found |= {"expert_ffn": found["ffn"], "ffn": data["intermediate_size_mlp"], "shared_experts": 1}
     if found.get("experts") and "expert_ffn" not in found and "ffn" in found:
         found["expert_ffn"] = found["ffn"]
     return {"name": str(data.get("_name_or_path") or file.parent.name or file.stem), **found}

@@ -129,6 +129,9 @@ def _attention(sizes: _Sizes, module: str) -> Iterator[Item]:
     tokens, hidden = sizes.tokens, model.hidden
     yield sizes.pointwise("norm", sizes.kept_tokens * hidden, 2, module)
     yield from sizes.joined("attention", module, gather=True)
+    if plan.frozen:
+        # The adapter of queries, keys and values has an input of its own: the rows before the gather.
+        yield from sizes.joined("adapter", module, gather=True)
     inner = model.query_size / plan.tp
     inputs = (model.attention_params - model.query_size * hidden) / hidden / plan.tp
     yield sizes.gemm("qkv", tokens, hidden, inputs, module)

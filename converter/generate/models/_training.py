@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ._plan import Plan
 from ._schedule import Turn, schedule
 from ._transformer import Transformer
 
-__all__ = ["training_step"]
+__all__ = ["Span", "training_step", "turn_spans"]
 
 
 def training_step(
@@ -37,6 +37,19 @@ def training_step(
     if every_rank:
         return Workload(graphs, np.arange(plan.world, dtype=np.int32), groups.members, metadata)
     return Workload(graphs, stage_of, groups.members, metadata, np.array(first, dtype=np.int32)[stage_of])
+
+
+class Span(NamedTuple):
+    """The nodes of a *turn*: *length* of them from the node *first* on."""
+
+    turn: Turn
+    first: int
+    length: int
+
+
+def turn_spans(model: Transformer, stage: Stage) -> tuple[Span, ...]:
+    """Return which nodes of a rank of *stage* each of its turns has, in order."""
+    return _program(model, stage).spans
 
 
 class _Groups:
@@ -74,6 +87,7 @@ class _Program:
     edges: np.ndarray
     keys: tuple[GroupKey, ...]
     peer: np.ndarray
+    spans: tuple[Span, ...]
 
     def graph(self, rank: int, plan: Plan, groups: _Groups) -> Graph:
         """Return the graph of *rank*."""
@@ -101,6 +115,7 @@ class _Assembly:
         self.between: list[tuple[int, int, int]] = []
         self.open: list[int] = []
         self.count = 0
+        self.spans: list[Span] = []
         self._last, self._late, self._begin = -1, -1, -1
 
     def append(self, block: Block, start: int, edges: np.ndarray, tags: tuple[int, int] = (0, 0)) -> None:
@@ -144,6 +159,7 @@ def _program(model: Transformer, stage: Stage) -> _Program:
         key = (turn.kind, turn.chunk, is_end)
         if key not in pool.blocks:
             pool.add(key, _block(passes, turn, is_end=is_end))
+        assembly.spans.append(Span(turn, assembly.count, len(pool.blocks[key][0].nodes)))
         assembly.append(*pool.blocks[key], tags=_tags(stage, turn))
     pool.add("end", passes.end())
     end = assembly.count
@@ -195,7 +211,8 @@ class _Pool:
         columns["comm_tag"] = np.where(peer != 0, tags, -1)
         columns["step"] = np.zeros(len(rows), dtype=np.int64)
         between = np.array(assembly.between, dtype=np.int64).reshape(-1, 3)
-        return _Program(columns, np.concatenate([*assembly.edges, between]), keys, peer)
+        edges = np.concatenate([*assembly.edges, between])
+        return _Program(columns, edges, keys, peer, tuple(assembly.spans))
 
 
 def _tags(stage: Stage, turn: Turn) -> tuple[int, int]:

@@ -13,13 +13,14 @@ __all__ = ["Transformer"]
 class Transformer:
     """A decoder of identical layers, or an encoder if it is not *causal*.
 
-    Heads have *head_size* (by default hidden / heads); *kv_heads* fewer keys and values. A *gated* feed-
-    forward part has three matrices instead of two. With *experts*, layers after the first *dense_layers*
-    have that many feed-forward parts of *expert_ffn*, *top_k* of which each token uses beside
-    *shared_experts*. With *kv_rank*, attention is latent (DeepSeek): keys and values come from so many
-    numbers a token, queries from *query_rank*, with *rope_size* more per head. *classes* replaces the
-    vocabulary at the end of a vision transformer, which has none at the front. *loss_bytes* is what the
-    loss keeps of each logit. Raises `UsageError` for sizes that cannot be.
+    Heads have *head_size* (by default hidden / heads); *kv_heads* fewer keys and values. A *gated*
+    feed-forward part has three matrices instead of two. With *experts*, layers after the first
+    *dense_layers* (of these, the last of each *expert_every*) have that many feed-forward parts of
+    *expert_ffn*, *top_k* of which each token uses beside *shared_experts*. With *kv_rank*, attention is
+    latent (DeepSeek): keys and values come from so many numbers a token, queries from *query_rank*, with
+    *rope_size* more per head. *classes* replaces the vocabulary at the end of a vision transformer, which
+    has none at the front. *loss_bytes* is what the loss keeps of each logit. Raises `UsageError` for
+    sizes that cannot be.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Transformer:
     expert_ffn: int = 0
     shared_experts: int = 0
     dense_layers: int = 0
+    expert_every: int = 1
     kv_rank: int = 0
     query_rank: int = 0
     rope_size: int = 0
@@ -118,7 +120,7 @@ class Transformer:
 
     def is_expert_layer(self, layer: int) -> bool:
         """Return whether *layer* has experts."""
-        return self.experts > 0 and layer >= self.dense_layers
+        return self.experts > 0 and layer >= self.dense_layers and (layer + 1) % self.expert_every == 0
 
     def layer_params(self, layer: int, *, active: bool = False) -> int:
         """Return the parameters of *layer*, of experts only those a token uses if *active*."""

@@ -1,0 +1,138 @@
+"""What a rank holds in memory over the step, from its schedule and the times of its turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...converter import Workload
+from ...converter.generate.models import (
+    LANES,
+    Memory,
+    Plan,
+    Prices,
+    Span,
+    Stage,
+    Transformer,
+    Turn,
+    in_flight,
+    rank_memory,
+    turn_spans,
+)
+from .._result import Result
+from ._links import Links
+
+__all__ = ["MemoryCurve", "memory_curves"]
+
+_POINTS = 400  # that a curve has at most when it is written
+
+
+@dataclass(frozen=True)
+class MemoryCurve:
+    """What a rank of *stage* holds; bytes at *times_ns*, between which it changes evenly.
+
+    *weights*, *gradients* and *optimizer* stay; *activations* grow with each forward pass and go with its
+    backward pass; *workspace* is the logits, or whole layers of sharded weights and what is computed again.
+    """
+
+    stage: int
+    weights: int
+    gradients: int
+    optimizer: int
+    times_ns: tuple[int, ...]
+    activations: tuple[int, ...]
+    workspace: tuple[int, ...]
+
+    @property
+    def total(self) -> tuple[int, ...]:
+        """All of it, at each of the times."""
+        fixed = self.weights + self.gradients + self.optimizer
+        return tuple(fixed + kept + work for kept, work in zip(self.activations, self.workspace, strict=True))
+
+    @property
+    def peak(self) -> int:
+        """The most that is held at a time."""
+        return max(self.total)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the curve as JSON has it, of long ones the highest point of each part."""
+        chosen = self._highest()
+        return {
+            "stage": self.stage,
+            "weights_bytes": self.weights,
+            "gradients_bytes": self.gradients,
+            "optimizer_bytes": self.optimizer,
+            "peak_bytes": self.peak,
+            "times_ns": [self.times_ns[place] for place in chosen],
+            "activations_bytes": [self.activations[place] for place in chosen],
+            "workspace_bytes": [self.workspace[place] for place in chosen],
+        }
+
+    def _highest(self) -> list[int]:
+        count = len(self.times_ns)
+        if count <= _POINTS:
+            return list(range(count))
+        total = np.array(self.total)
+        parts = np.array_split(np.arange(1, count - 1), _POINTS - 2)
+        return [0, *(int(part[np.argmax(total[part])]) for part in parts), count - 1]
+
+
+def memory_curves(
+    model: Transformer, plan: Plan, prices: Prices, links: Links, *, workload: Workload, result: Result
+) -> tuple[MemoryCurve, ...]:
+    """Return the curve of a rank of each pipeline stage in *result*, the simulated *workload* of *plan*."""
+    nodes = result.nodes.sort_values(["rank", "node_id"])
+    rank_of = nodes["rank"].to_numpy()
+    starts, ends = nodes["start_ns"].to_numpy(), nodes["end_ns"].to_numpy()
+    graphs = {graph.rank: graph for graph in workload.graphs}
+    curves = []
+    for number in range(plan.pp):
+        stage = Stage(plan, prices, links.node_size, number)
+        first, last = np.searchsorted(rank_of, [stage.rank, stage.rank + 1])
+        computes = np.asarray(graphs[stage.rank].nodes["stream"]) == LANES["compute"]
+        times = _Times(starts[first:last], ends[first:last], computes)
+        turns = [(span.turn, *times.of(span)) for span in turn_spans(model, stage)]
+        curves.append(_curve(plan, rank_memory(model, plan, number), turns, result.makespan_ns))
+    return tuple(curves)
+
+
+@dataclass(frozen=True)
+class _Times:
+    """When the nodes of a rank start and end, and which of them compute."""
+
+    starts: np.ndarray
+    ends: np.ndarray
+    computes: np.ndarray
+
+    def of(self, span: Span) -> tuple[int, int]:
+        """Return when the computation of *span* starts and ends."""
+        part = slice(span.first, span.first + span.length)
+        computes = self.computes[part]
+        return int(self.starts[part][computes].min()), int(self.ends[part][computes].max())
+
+
+def _curve(plan: Plan, memory: Memory, turns: Sequence[tuple[Turn, int, int]], end_ns: int) -> MemoryCurve:
+    each = memory.activations / in_flight(plan, memory.stage)
+    waiting = 0
+    points = [(0, 0, 0)]
+    for turn, start, end in turns:
+        is_last = memory.stage == plan.pp - 1 and turn.chunk == plan.chunks - 1
+        output = memory.output if is_last else 0
+        before = round(waiting * each)
+        waiting += {"F": 1, "B": -1, "I": 0, "W": -1}[turn.kind]
+        after = round(waiting * each)
+        if turn.kind == "F":
+            points += [(start, before, 0), (end, after, output)]
+        elif turn.kind == "W":
+            points += [(start, before, 0), (end, after, 0)]
+        else:
+            points += [(start, before, max(output, memory.working)), (end, after, memory.working)]
+            points.append((end, after, 0))
+    points.append((end_ns, 0, 0))
+    times, activations, workspace = zip(*points, strict=True)
+    return MemoryCurve(
+        memory.stage, memory.weights, memory.gradients, memory.optimizer, times, activations, workspace
+    )
