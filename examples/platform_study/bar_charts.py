@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from html import escape
@@ -14,12 +15,14 @@ __all__ = ["write_all"]
 
 _COMPUTE, _COMMUNICATION = "#4477aa", "#ee6677"
 _PARALLELISMS = {"data": "#66ccee", "model": "#aa3377", "hybrid": "#228833"}
+_PLATFORMS = "#4477aa", "#ee7733"
 _PLACE = 160
 _LEFT, _TOP, _HEIGHT = 90, 60, 260
 
 
 def write_all(layers: pd.DataFrame, summary: pd.DataFrame, folder: Path, titles: dict[str, str]) -> None:
-    """Write ``communication.svg``, ``step.svg`` and a ``layers-MODEL.svg`` for each model."""
+    """Write ``communication.svg``, ``step.svg``, ``compute.svg``, and ``layers-MODEL.svg`` for each model."""
+    _write(folder / "compute.svg", _compute(layers, titles))
     _write(folder / "communication.svg", _communication(summary, titles))
     _write(folder / "step.svg", _steps(summary, titles))
     for model, rows in layers.groupby("model", sort=False):
@@ -131,6 +134,45 @@ def _steps(summary: pd.DataFrame, titles: dict[str, str]) -> _Drawing:
         )
     drawing.key(_TOP - 14, {"computation": _COMPUTE, "communication not covered by it": _COMMUNICATION})
     return drawing
+
+
+def _compute(layers: pd.DataFrame, titles: dict[str, str]) -> _Drawing:
+    """Draw the computation of each layer on all platforms, a panel for each model, logarithmic."""
+    drawing = _Drawing("Computation of each layer in a training step (logarithmic)")
+    rows = layers[(layers["parallelism"] == "data") & (layers["compute_ns"] > 0)]
+    platforms = dict(zip(rows["platform"].unique(), _PLATFORMS, strict=False))
+    drawing.key(_TOP - 14, platforms)
+    top = float(_TOP)
+    for model, panel in rows.groupby("model", sort=False):
+        drawing.text(_LEFT, top + 14, titles[str(model)], size=13)
+        top = _compute_panel(drawing, panel, platforms, top + 24)
+    drawing.height = top
+    return drawing
+
+
+def _compute_panel(drawing: _Drawing, panel: pd.DataFrame, platforms: dict[str, str], top: float) -> float:
+    """Draw a dot a layer and platform, those of a platform joined; return where the next panel begins."""
+    low = math.floor(math.log10(panel["compute_ns"].min()))
+    high = math.ceil(math.log10(panel["compute_ns"].max()))
+    scale = 150 / (high - low)
+    names = list(panel["layer"].unique())
+    for power in range(low, high + 1):
+        y = top + 150 - (power - low) * scale
+        drawing.line(_LEFT, y, _LEFT + 18 * len(names), y, "#ddd")
+        drawing.text(_LEFT - 6, y + 4, _time(10.0**power / 1000), anchor="end")
+    for platform, colour in platforms.items():
+        times = panel[panel["platform"] == platform].set_index("layer")["compute_ns"]
+        places = [
+            (_LEFT + 18 * column + 9, top + 150 - (math.log10(times[name]) - low) * scale, name)
+            for column, name in enumerate(names)
+        ]
+        for (x1, y1, _), (x2, y2, _) in itertools.pairwise(places):
+            drawing.line(x1, y1, x2, y2, colour)
+        for x, y, name in places:
+            drawing.bar(x - 3, y - 3, 6, 6, colour, tip=f"{name}, {platform}: {_time(times[name] / 1000)}")
+    for column, name in enumerate(names):
+        drawing.text(_LEFT + 18 * column + 12, top + 164, str(name), size=9, anchor="end", turn=-60)
+    return top + 174 + 5 * max(map(len, names))
 
 
 def _layers(rows: pd.DataFrame, title: str) -> _Drawing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +49,10 @@ class Layer:
         return 2 * self.inputs * self.outputs * self.kernel**2 * self.output_positions
 
 
+Passes = Callable[[Layer, int], tuple[int, int, int]]
+"""From a layer and the samples of a rank to the ns of its forward pass, and of both gradients."""
+
+
 def read_layers(model: str) -> list[Layer]:
     """Return the layers of *model* (``vgg16``, ``resnet50`` or ``gpt3``), first to last."""
     with (TABLES / f"{model}.csv").open(newline="", encoding="utf-8") as table:
@@ -70,26 +75,29 @@ def _layer(row: dict[str, str]) -> Layer:
 
 
 def text_workload(
-    layers: list[Layer], parallelism: str, group: int, samples_per_rank: int, operations_per_ns: float
+    layers: list[Layer], parallelism: str, group: int, samples_per_rank: int, passes: Passes
 ) -> str:
     """Return the text workload of a training step, times in ns.
 
-    Each rank has *samples_per_rank* samples in ``data`` parallelism. In ``model`` parallelism the ranks of a
-    *group* share those of all of them, and each layer is divided by them, so that a rank computes as much; so
-    they do in ``hybrid`` parallelism, whose groups also add up the gradients of their shares.
+    *passes* tells what the three passes of a layer take. Each rank has *samples_per_rank* samples in
+    ``data`` parallelism. In ``model`` parallelism the ranks of a *group* share those of all of them, and
+    each layer is divided by them, so that a rank computes as much; so they do in ``hybrid`` parallelism,
+    whose groups also add up the gradients of their shares.
     """
-    rows = [_row(layer, parallelism, group, samples_per_rank, operations_per_ns) for layer in layers]
+    rows = [_row(layer, parallelism, group, samples_per_rank, passes) for layer in layers]
     return "\n".join([_POLICIES[parallelism], str(len(rows)), *rows]) + "\n"
 
 
-def _row(layer: Layer, parallelism: str, group: int, samples: int, operations_per_ns: float) -> str:
-    time_ns = round(layer.operations * samples / operations_per_ns)
+def _row(layer: Layer, parallelism: str, group: int, samples: int, passes: Passes) -> str:
+    times_ns = passes(layer, samples)
     shared = _activations(layer, group, samples * group) if parallelism != "data" else ["NONE 0", "NONE 0"]
     held = group if parallelism == "hybrid" and layer.split != "replicated" else 1
     size = -(-layer.parameters * BYTES_PER_ELEMENT // held) if parallelism != "model" else 0
     communications = [*shared, f"ALLREDUCE {size}" if size else "NONE 0"]
-    passes = " ".join(f"{time_ns} {communication}" for communication in communications)
-    return f"{layer.name} -1 {passes} 0"
+    told = " ".join(
+        f"{time_ns} {communication}" for time_ns, communication in zip(times_ns, communications, strict=True)
+    )
+    return f"{layer.name} -1 {told} 0"
 
 
 def _activations(layer: Layer, ranks: int, samples: int) -> list[str]:

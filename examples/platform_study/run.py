@@ -8,6 +8,7 @@ from pathlib import Path
 
 import bar_charts
 import pandas as pd
+from layer_costs import Costs
 from layer_tables import PARALLELISMS, read_layers, text_workload
 
 from chakrascope.converter import NodeType, Workload, read_text_workload
@@ -16,7 +17,7 @@ from chakrascope.runner import Result, simulate
 
 @dataclass(frozen=True)
 class Platform:
-    """A cluster of 256: presets of network and system, and the peak of an accelerator in operations per ns.
+    """A cluster of 256: presets of network and system, and the chip whose file has the costs of operators.
 
     Of two *queues* per dimension, collectives use one in each direction of a ring.
     """
@@ -24,21 +25,18 @@ class Platform:
     network: str
     system: str
     queues: int
-    peak_operations_per_ns: float
+    chip: str
 
 
 PLATFORMS = {
-    # V100: 125e12 operations per second on tensor cores (white paper).
-    "dgx-2": Platform("dgx-2-16x16", "halving-doubling", 1, 125_000.0),
-    # TPU v2: 46e12 a chip (TPU v2 publication, Communications of the ACM 2020).
-    "tpu-v2": Platform("tpu-v2-16x16", "default", 2, 46_000.0),
+    "dgx-2": Platform("dgx-2-16x16", "halving-doubling", 1, "v100"),
+    "tpu-v2": Platform("tpu-v2-16x16", "default", 2, "tpu-v2"),
 }
 SAMPLES_PER_RANK = {"vgg16": 32, "resnet50": 32, "gpt3": 1}
 TITLES = {"vgg16": "VGG16", "resnet50": "ResNet-50", "gpt3": "GPT-3, three layers"}
 RANKS = 256
 # Ranks that share a layer in hybrid parallelism: a DGX-2, or a row of the torus.
 MODEL_GROUP = 16
-EFFICIENCY = 0.4  # of the peak, reached by the computations
 # Communication times in microseconds of the study reproduced here.
 PUBLISHED_US = {
     ("vgg16", "data", "dgx-2"): 48_600,
@@ -91,9 +89,10 @@ def study(models: list[str], samples: int | None, output: Path) -> tuple[pd.Data
 def build(model: str, parallelism: str, platform: str, samples: int, folder: Path) -> Workload:
     """Write the text workload of one training step and read it for all ranks."""
     path = folder / f"{model}-{parallelism}-{platform}.txt"
-    speed = PLATFORMS[platform].peak_operations_per_ns * EFFICIENCY
+    costs = Costs(PLATFORMS[platform].chip, PLATFORMS[platform].network)
     group = MODEL_GROUP if parallelism == "hybrid" else RANKS
-    path.write_text(text_workload(read_layers(model), parallelism, group, samples, speed), encoding="utf-8")
+    text = text_workload(read_layers(model), parallelism, group, samples, costs.passes)
+    path.write_text(text, encoding="utf-8")
     return read_text_workload(path, RANKS, model_group=group)
 
 

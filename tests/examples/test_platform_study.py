@@ -11,6 +11,10 @@ FOLDER = Path(__file__).resolve().parents[2] / "examples" / "platform_study"
 HIDDEN = 12_288
 
 
+def evenly(layer, samples):
+    return (layer.operations * samples // 50,) * 3
+
+
 @pytest.fixture
 def tables(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
@@ -48,14 +52,14 @@ def test_layer_tables_have_the_known_totals(tables, model, parameters, operation
 def test_each_rank_computes_as_much_in_every_parallelism(tables):
     layers = tables.read_layers("resnet50")
     times = [
-        [row.split()[2::3][:3] for row in tables.text_workload(layers, kind, 256, 2, 50.0).splitlines()[2:]]
+        [row.split()[2::3][:3] for row in tables.text_workload(layers, kind, 256, 2, evenly).splitlines()[2:]]
         for kind in tables.PARALLELISMS
     ]
     assert times[0] == times[1] == times[2]
 
 
 def test_model_parallel_attention_adds_up_twice_a_layer_and_pass(tables):
-    text = tables.text_workload(tables.read_layers("gpt3"), "model", 256, 1, 50.0)
+    text = tables.text_workload(tables.read_layers("gpt3"), "model", 256, 1, evenly)
     rows = [line.split() for line in text.splitlines()[2:]]
     assert [row[3] for row in rows].count("ALLREDUCE") == 3 * 2
     assert [row[6] for row in rows].count("ALLREDUCE") == 3 * 2
@@ -66,7 +70,7 @@ def test_hybrid_groups_add_up_the_gradients_of_their_shares(tables):
     layers = tables.read_layers("vgg16")
     sizes = {}
     for kind, group in (("data", 256), ("hybrid", 16)):
-        text = tables.text_workload(layers, kind, group, 2, 50.0)
+        text = tables.text_workload(layers, kind, group, 2, evenly)
         sizes[kind] = sum(int(line.split()[10]) for line in text.splitlines()[2:])
     assert text.startswith("HYBRID_DATA_MODEL")
     assert sizes["hybrid"] == pytest.approx(sizes["data"] / 16, rel=1e-6)
@@ -88,6 +92,17 @@ def test_the_study_writes_figures_that_agree_with_each_other(written):
 
 def test_the_study_draws_every_bar(written):
     names = {path.name for path in written.glob("*.svg")}
-    assert names == {"communication.svg", "step.svg", "layers-vgg16.svg"}
+    assert names == {"communication.svg", "compute.svg", "step.svg", "layers-vgg16.svg"}
     bars = ET.parse(written / "layers-vgg16.svg").getroot().findall("{*}rect")
     assert len(bars) == 1 + 2 + 6 * 16 * 2
+    dots = ET.parse(written / "compute.svg").getroot().findall("{*}rect")
+    assert len(dots) == 1 + 2 + 16 * 2
+
+
+def test_resnet50_trains_about_as_fast_as_it_was_measured(monkeypatch, tables):
+    """1,492 images a second on a V100 of a DGX-2, 21,484 on 16 (DeepLearningExamples, MXNet)."""
+    monkeypatch.delitem(sys.modules, "layer_costs", raising=False)
+    costs = importlib.import_module("layer_costs").Costs("v100", "dgx-2-16")
+    step_ns = sum(sum(costs.passes(layer, 256)) for layer in tables.read_layers("resnet50"))
+    assert 256e9 / step_ns == pytest.approx(1492, rel=0.2)
+    assert 256e9 / step_ns == pytest.approx(21484 / 16, rel=0.1)

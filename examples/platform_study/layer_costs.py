@@ -1,0 +1,53 @@
+"""What a layer takes on a chip, by the costs that `chakrascope predict` has for it."""
+
+from __future__ import annotations
+
+from layer_tables import BYTES_PER_ELEMENT, Layer
+
+from chakrascope.converter.generate.models import Operator
+from chakrascope.runner import NetworkConfig
+from chakrascope.runner.chips import find_chip
+from chakrascope.runner.prediction import ChipPrices, Links
+
+__all__ = ["Costs"]
+
+# How often a number of the output is read or written beside the product. Forward: a normalisation reads for
+# its mean and once more, and writes; the activation reads and writes. Backward: the gradient as well.
+_TOUCHES = {True: 5, False: 2}
+_BACKWARD = 2
+
+
+class Costs:
+    """The prices of a *chip*: the shares of its peaks that each class of operator reaches, by its file."""
+
+    def __init__(self, chip: str, network: str) -> None:
+        found = find_chip(chip)
+        software, costs = next(iter(found.costs.items()))
+        links = Links.of(NetworkConfig.preset(network))
+        self._prices = ChipPrices(found, costs, found.precision, links)
+        self.name, self.software = chip, software
+
+    def passes(self, layer: Layer, samples: int) -> tuple[int, int, int]:
+        """Return what *layer* takes for so many samples, in ns: forward, gradient of inputs, of weights."""
+        product = sum(self._prices.operator_ns(each) for each in _products(layer, samples))
+        touched = self._prices.operator_ns(_pointwise(layer, samples))
+        weights = product if layer.kind in {"conv", "linear"} else 0.0
+        # The gradients of attention are both of inputs.
+        inputs = product if weights else _BACKWARD * product
+        return round(product + touched), round(inputs + _BACKWARD * touched), round(weights)
+
+
+def _products(layer: Layer, samples: int) -> list[Operator]:
+    if layer.kind == "norm":
+        return []
+    moved = layer.parameters
+    moved += (layer.inputs * layer.input_positions + layer.outputs * layer.output_positions) * samples
+    kind = "attention" if layer.kind == "attention" else "gemm"
+    return [Operator(layer.name, kind, layer.operations * samples, moved * BYTES_PER_ELEMENT)]
+
+
+def _pointwise(layer: Layer, samples: int) -> Operator:
+    elements = layer.outputs * layer.output_positions * samples
+    # The scores of attention are in the share that it reaches.
+    touches = 0 if layer.kind == "attention" else _TOUCHES[layer.norm]
+    return Operator(layer.name, "pointwise", elements, touches * elements * BYTES_PER_ELEMENT)
