@@ -63,6 +63,7 @@ _SECTIONS = {
         "timeline": "What fills a window of it; or all of it, for Perfetto.",
         "graph": "What a node waits for, and what waits for it.",
         "find": "Nodes by name, operator, module or number.",
+        "query": "Free questions in SQL.",
     },
     "A job that was never run": {
         "predict": "Its step, its memory and what bounds it, from the model's sizes.",

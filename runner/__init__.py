@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .analysis import flow_differences as flow_differences
     from .analysis import measured_result as measured_result
     from .analysis import node_differences as node_differences
+    from .analysis import query_run as query_run
     from .analysis import rank_differences as rank_differences
     from .analysis import read_side as read_side
     from .analysis import slack as slack
@@ -125,6 +126,7 @@ __all__ = [
     "measured_result",
     "node_differences",
     "prepare",
+    "query_run",
     "rank_differences",
     "read_side",
     "read_sweep",

@@ -12,7 +12,8 @@ import pandas as pd
 import pyarrow.parquet
 
 from ..errors import StudyError
-from ..support import new_folder, writing
+from ..support import count_text, duration_text, new_folder, writing
+from ._notebook import block, html_table
 from ._saved_nodes import SavedNodes, write_nodes
 
 __all__ = ["COLUMNS", "Result", "empty_table"]
@@ -63,6 +64,7 @@ _KINDS = "iub"  # of numpy: signed and unsigned integers, and truth values
 _NS_BEYOND = 1 << 63
 # Of so many nodes a result holds no table until somebody asks for it: 50 bytes each.
 _MANY_NODES = 1 << 18
+_MOST_NOTES = 4
 # Tables that only some backends fill; empty ones are not written.
 _OPTIONAL = ("flows", "link_use")
 
@@ -141,6 +143,12 @@ class Result:
             "ranks": ranks,
             "provenance": self.provenance,
         }
+
+    def _repr_html_(self) -> str:
+        counts = f"{count_text(len(self.ranks), 'rank')}, {count_text(len(self.nodes), 'node')}"
+        title = f"{duration_text(self.makespan_ns)} on {self.backend}, {counts}"
+        said = [str(line) for key in ("warnings", "assumptions") for line in self.provenance.get(key, [])]
+        return block(title, html_table(self.ranks, "Ranks"), notes=said[:_MOST_NOTES])
 
     def save(self, folder: str | Path) -> None:
         """Write the result to the new *folder*, which appears whole or not at all.

@@ -129,6 +129,12 @@ if TYPE_CHECKING:
     from .diagnosis import Anomaly as Anomaly
     from .diagnosis import Diagnosis as Diagnosis
     from .diagnosis import diagnose as diagnose
+    from .sql import SQL_EXAMPLES as SQL_EXAMPLES
+    from .sql import SQL_TABLES as SQL_TABLES
+    from .sql import Answer as Answer
+    from .sql import SqlTable as SqlTable
+    from .sql import query_run as query_run
+    from .sql import sql_columns as sql_columns
 else:
     __getattr__ = exports_of(__name__, __file__)
 
@@ -145,12 +151,15 @@ __all__ = [
     "OVERVIEWS",
     "PARTS",
     "RUN_BREAKDOWNS",
+    "SQL_EXAMPLES",
+    "SQL_TABLES",
     "TABLES",
     "TIME_FORMULA",
     "TRAFFIC",
     "VERDICTS",
     "Advice",
     "Anomaly",
+    "Answer",
     "Communication",
     "Comparison",
     "ComputedOnce",
@@ -167,6 +176,7 @@ __all__ = [
     "Neighbourhood",
     "RunAnalysis",
     "Side",
+    "SqlTable",
     "Step",
     "StepDiff",
     "Summary",
@@ -229,6 +239,7 @@ __all__ = [
     "packet_facts",
     "parse_limit",
     "paths_table",
+    "query_run",
     "rank_differences",
     "rank_standings",
     "read_side",
@@ -244,6 +255,7 @@ __all__ = [
     "slack",
     "slack_shares",
     "slack_table",
+    "sql_columns",
     "straggler_texts",
     "summarize",
     "switch_loads",

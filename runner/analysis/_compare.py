@@ -10,6 +10,8 @@ import pandas as pd
 
 from ...converter import Workload
 from ...errors import ConfigError
+from ...support import duration_text
+from .._notebook import Bar, Figure, bars, block, html_table
 from .._result import Result
 from ._collective_overview import collective_overview
 from ._critical_path import CriticalPath, critical_path
@@ -132,6 +134,22 @@ class Comparison:
             rows.append({"result": name} | renamed | found)
         table: pd.DataFrame = pd.DataFrame(rows)
         return table
+
+    def figure(self) -> Figure:
+        """Return the makespans as bars, the base's first."""
+        rows = [
+            Bar(name, 0, result.makespan_ns, duration_text(result.makespan_ns))
+            for name, result in zip(self.labels, self.results, strict=True)
+        ]
+        return bars(rows, "Makespan")
+
+    def _repr_html_(self) -> str:
+        title = f"{self.labels[0]} against {', '.join(self.labels[1:])}"
+        worst = self.nodes.head(5)[
+            ["result", "rank", "name", "kind", "base_ns", "other_ns", "delta_ns", "relative"]
+        ]
+        parts = [html_table(self.overview), html_table(worst, "The nodes that differ most")]
+        return block(title, *parts, notes=self.notes)
 
     @cached_property
     def _facts(self) -> pd.DataFrame:

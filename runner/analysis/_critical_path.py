@@ -11,7 +11,8 @@ import pandas as pd
 
 from ...converter import NodeType, Workload
 from ...errors import BackendError, ConfigError, did_you_mean
-from ...support import duration_text
+from ...support import count_text, duration_text, share_text
+from .._notebook import Bar, Figure, bars, block, html_table
 from .._result import Result
 from ._choices import BREAKDOWNS
 from ._path_facts import NodeFacts, describe_collectives
@@ -66,6 +67,27 @@ class CriticalPath:
         keys = self.segments[by].astype(str) if by != "rank" else self.segments[by]
         sums = self.segments.groupby(keys.replace("", "(none)"))["duration_ns"].sum()
         return breakdown_of(sums, self.makespan_ns)
+
+    def figure(self, by: str = "kind", most: int = 15) -> Figure:
+        """Return the breakdown *by* one of `BREAKDOWNS` as bars, the *most* largest."""
+        rows = [
+            Bar(
+                str(row["key"]),
+                0,
+                row["duration_ns"],
+                f"{duration_text(row['duration_ns'])}, {share_text(row['share'])}",
+            )
+            for row in self.breakdown(by).head(most).to_dict("records")
+        ]
+        return bars(rows, f"The critical path of {duration_text(self.makespan_ns)} by {by}")
+
+    def _repr_html_(self) -> str:
+        title = (
+            f"Critical path: {duration_text(self.makespan_ns)} in {count_text(len(self.segments), 'segment')}"
+        )
+        longest = self.segments.nlargest(5, "duration_ns")
+        shown = longest[["rank", "node_id", "name", "kind", "start_ns", "duration_ns", "reason"]]
+        return block(title, html_table(self.breakdown("kind")), html_table(shown, "The longest segments"))
 
 
 def breakdown_of(sums: pd.Series, makespan_ns: int) -> pd.DataFrame:

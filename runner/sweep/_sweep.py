@@ -12,12 +12,15 @@ from typing import Any
 import pandas as pd
 
 from ...errors import ChakrascopeError, ConfigError, StudyError, did_you_mean
+from ...support import count_text, duration_text
 from .._experiment import Experiment
+from .._notebook import Bar, Figure, bars, block, html_table
 from .._result import Result
 from .._simulate import load_memory, load_network
 from ..backends import get_backend
 from ..config import MemoryConfig, NetworkConfig, SystemConfig
 from ..study import Study
+from ._answers import swept_settings
 from ._goal import Goal
 from ._places import Places
 from ._point import Answer, Task, failure, measure
@@ -55,6 +58,26 @@ class Sweep:
     def failed(self) -> int:
         """How many points have an error instead of figures."""
         return int((self.points["state"] == "failed").sum())
+
+    def figure(self, most: int = 20) -> Figure:
+        """Return the makespans of the *most* best points as bars."""
+        done = self.points[self.points["state"] == "done"].head(most)
+        settings = swept_settings(self.points)
+        rows = [
+            Bar(
+                ", ".join(f"{name}={row[name]}" for name in settings),
+                0,
+                row["makespan_ns"],
+                duration_text(row["makespan_ns"]),
+            )
+            for row in done.to_dict("records")
+        ]
+        return bars(rows, f"{self.name}: the best points")
+
+    def _repr_html_(self) -> str:
+        title = f"Sweep {self.name}: {count_text(len(self.points), 'point')}, {self.failed} failed"
+        shown = self.points[[*swept_settings(self.points), "state", "makespan_ns"]]
+        return block(title, html_table(shown, "The best first"))
 
 
 def run_sweep(

@@ -49,6 +49,7 @@ def test_the_commands_are_a_frozen_surface() -> None:
         "predict",
         "presets",
         "profile",
+        "query",
         "report",
         "rescale",
         "run",

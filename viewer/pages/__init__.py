@@ -15,6 +15,7 @@ from . import _graph as graph
 from . import _imports as imports
 from . import _jobs as jobs
 from . import _network as network
+from . import _query as query
 from . import _runs as runs
 from . import _studies as studies
 from . import _summary as summary
@@ -49,6 +50,7 @@ PAGES: tuple[Any, ...] = (
     compare,
     diff,
     sweep,
+    query,
     runs,
     configure,
     imports,

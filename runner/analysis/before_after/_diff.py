@@ -12,6 +12,7 @@ import pandas as pd
 
 from ....errors import ConfigError, did_you_mean
 from ....support import change_text, count_text, duration_text, share_text
+from ..._notebook import Bar, Figure, bars, block, html_table
 from ._noise import LEAST_STARTS, Differences, Ints, Layout, differences
 from ._paths import path_legs, paths_side_by_side
 from ._step import PARTS, Step
@@ -174,6 +175,8 @@ class StepDiff:
         layout = self.layout
         if layout.exact:
             return "Both are simulated: the same input gives the same times again, so there is no noise."
+        if layout.units == (1, 1):
+            return "One step on each side tells nothing of the noise; capture several, of several starts."
         counts = " and ".join(
             f"{count_text(len(side.steps), 'step')} of {count_text(len(side.starts), 'start')}"
             for side in (self.base, self.other)
@@ -225,6 +228,39 @@ class StepDiff:
             f" The largest piece{known}: {row['key']}, {_signed(int(row['delta_ns']))} on the critical path."
         )
 
+    def figure(self, by: str = "part", most: int = 12) -> Figure:
+        """Return the :meth:`waterfall` by one of :data:`PARTS` as bars between both median steps."""
+        before, after = self.base.median.makespan_ns, self.other.median.makespan_ns
+        table = self.waterfall(by)
+        rows = [
+            Bar(
+                str(row["key"]),
+                row["from_ns"],
+                row["to_ns"],
+                _signed(row["delta_ns"]),
+                _COLOURS[row["verdict"]],
+            )
+            for row in table[table["delta_ns"] != 0].head(most).to_dict("records")
+        ]
+        rest = int(table[table["delta_ns"] != 0]["delta_ns"].iloc[most:].sum())
+        if rest:
+            rows.append(Bar("everything else", after - rest, after, _signed(rest), _COLOURS["undecided"]))
+        between = [value for row in rows for value in (row.start, row.end)] or [before, after]
+        low = max(0.0, min(between) - 0.15 * (max(between) - min(between)))
+        ends = [Bar("before", 0, before, duration_text(before)), Bar("after", 0, after, duration_text(after))]
+        title = f"{self.base.name} to {self.other.name}; the axis begins at {duration_text(round(low))}"
+        return bars([ends[0], *rows, ends[1]], title, low=low)
+
+    def _repr_html_(self) -> str:
+        shown = ["key", "base_ns", "other_ns", "delta_ns", "verdict", "change"]
+        parts = [
+            html_table(
+                self.waterfall()[shown], "By piece of the critical path; the differences add up exactly"
+            ),
+            html_table(self.modules[["kind", *shown]], "Modules, means over the ranks"),
+        ]
+        return block(self.headline, *parts, notes=[self.noise, *self.base.notes, *self.other.notes])
+
     def to_json(self) -> dict[str, Any]:
         """Return what changed as plain JSON, without the long tables."""
         return {
@@ -243,6 +279,7 @@ class StepDiff:
         }
 
 
+_COLOURS = dict.fromkeys(VERDICTS, "#a9b1ba") | {"more": "#d1495b", "less": "#1b9e77"}
 _UNITS = {"bytes": "bytes", "memory": "bytes", "collectives": "count", "nodes": "count"}
 
 

@@ -1,0 +1,65 @@
+"""``chakrascope query``: free questions to a run, in SQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..errors import UsageError
+from ..runner.analysis import SQL_EXAMPLES, query_run, sql_columns
+from ..support import parse_duration
+from ._output import console, error_console, format_option, print_frame
+from ._quantities import quantity
+from ._studies import of_a_run, open_run
+
+__all__ = ["query_command"]
+
+
+@click.command("query")
+@of_a_run
+@click.argument("sql", required=False)
+@click.option("--tables", is_flag=True, help="List the tables with their columns and units.")
+@click.option("--examples", is_flag=True, help="Print queries to begin with.")
+@click.option(
+    "--rows", default=1_000, show_default=True, type=click.IntRange(1, 10_000_000), help="At most so many."
+)
+@click.option(
+    "--timeout",
+    "timeout_ns",
+    default="30s",
+    show_default=True,
+    callback=quantity(lambda text: float(parse_duration(text, bare="s"))),
+    help="End the query after this time.",
+)
+@format_option
+def query_command(
+    *,
+    study_folder: Path,
+    run_id: str | None,
+    sql: str | None,
+    tables: bool,
+    examples: bool,
+    rows: int,
+    timeout_ns: float,
+    output_format: str,
+) -> None:
+    """Ask a run of STUDY in SQL: one SELECT over its nodes, ranks, collectives, links and more.
+
+    Nothing is written, and a query reaches neither files nor the network. It needs the extra [query]
+    (DuckDB).
+    """
+    if examples:
+        for title, text in SQL_EXAMPLES.items():
+            console.print(f"-- {title}\n{text};\n", markup=False, soft_wrap=True)
+        return
+    run = open_run(study_folder, run_id)
+    if tables:
+        print_frame(sql_columns(run), output_format)
+        return
+    if not sql:
+        raise UsageError("What is asked? Give a SELECT, or --tables or --examples to see what there is.")
+    answer = query_run(run, sql, rows=rows, timeout_s=timeout_ns / 1e9)
+    print_frame(answer.table, output_format)
+    if answer.more:
+        error_console.print(f"[yellow]There are more rows; --rows {10 * rows} prints up to so many.[/]")

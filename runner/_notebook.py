@@ -1,0 +1,136 @@
+"""How results show themselves in notebooks: plain HTML and SVG in the page's own colours, nothing to load.
+
+Every text is escaped, as names come from traces of others. Colours are those of the notebook, light or dark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ..support import bytes_text, change_text, count_text, duration_text, share_text, visible, write_file
+
+__all__ = ["Bar", "Figure", "bars", "block", "html_table"]
+
+_STYLE = "font-family:system-ui,sans-serif;font-size:13px;color:inherit;background:transparent;"
+_LINE = "border-bottom:1px solid rgba(128,128,128,.35);padding:3px 10px;"
+_MOST_TEXT = 160
+_MOST_LABEL = 44
+_LABELS, _BARS, _ROW, _TEXTS = 300, 420, 22, 110
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar of a figure: from *start* to *end*, in any unit, with *text* behind it."""
+
+    label: str
+    start: float
+    end: float
+    text: str
+    colour: str = "#3b82c4"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture as SVG, which a notebook shows, and :meth:`save` writes."""
+
+    svg: str
+
+    def _repr_html_(self) -> str:
+        return self.svg
+
+    def save(self, file: str | Path) -> None:
+        """Write the picture as an SVG file."""
+        write_file(file, self.svg)
+
+
+def block(title: str, *parts: str, notes: Sequence[str] = ()) -> str:
+    """Return *parts*, which are HTML already, below a *title* and its *notes*, which are text."""
+    told = "".join(f'<div style="opacity:.75;margin:2px 0">{_text(note)}</div>' for note in notes)
+    head = f'<div style="font-weight:600;margin:4px 0">{_text(title)}</div>'
+    return f'<div class="chakrascope" style="{_STYLE}">{head}{told}{"".join(parts)}</div>'
+
+
+def html_table(table: pd.DataFrame, title: str = "", *, most: int = 10) -> str:
+    """Return the first rows of *table*; columns are shown in the unit that their names end in."""
+    shown = table.head(most)
+    numeric = [dtype.kind in "iuf" for dtype in shown.dtypes]
+    sides = ["right" if number else "left" for number in numeric]
+    head = "".join(
+        f'<th style="{_LINE}text-align:{side}">{_text(_head(str(name)))}</th>'
+        for name, side in zip(shown.columns, sides, strict=True)
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f'<td style="{_LINE}text-align:{side}">{_text(_cell(str(name), value))}</td>'
+            for name, value, side in zip(shown.columns, row, sides, strict=True)
+        )
+        + "</tr>"
+        for row in shown.itertuples(index=False)
+    )
+    lead = f'<div style="margin-top:8px;opacity:.75">{_text(title)}</div>' if title else ""
+    rest = len(table) - len(shown)
+    more = f'<div style="opacity:.75">{count_text(rest, "more row")}</div>' if rest else ""
+    opened = f'<table style="border-collapse:collapse;{_STYLE}"><thead><tr>{head}</tr></thead>'
+    return f"{lead}{opened}<tbody>{body}</tbody></table>{more}"
+
+
+def bars(rows: Sequence[Bar], title: str, *, low: float = 0.0) -> Figure:
+    """Return *rows* as horizontal bars on one scale that begins at *low*, the first on top."""
+    high = max((value for row in rows for value in (row.start, row.end)), default=low)
+    scale = _BARS / ((high - low) or 1.0)
+    height = 28 + _ROW * len(rows)
+    drawn = [_bar(row, 24 + _ROW * place, low, scale) for place, row in enumerate(rows)]
+    width = _LABELS + _BARS + _TEXTS
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{_text(title)}" '
+        f'viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'style="max-width:100%;font-family:system-ui,sans-serif;font-size:12px" fill="currentColor">'
+        f'<text x="0" y="14" font-weight="600">{_text(title)}</text>{"".join(drawn)}</svg>'
+    )
+    return Figure(svg)
+
+
+def _bar(row: Bar, top: int, low: float, scale: float) -> str:
+    start, end = sorted((max(low, row.start), max(low, row.end)))
+    left = _LABELS + (start - low) * scale
+    width = max(1.0, (end - start) * scale)
+    label = row.label if len(row.label) <= _MOST_LABEL else f"{row.label[: _MOST_LABEL - 1]}…"
+    return (
+        f'<text x="{_LABELS - 8}" y="{top + 13}" text-anchor="end">{_text(label)}'
+        f"<title>{_text(row.label[:_MOST_TEXT])}</title></text>"
+        f'<rect x="{left:.1f}" y="{top + 2}" width="{width:.1f}" height="{_ROW - 6}" '
+        f'fill="{_text(row.colour)}"/>'
+        f'<text x="{left + width + 5:.1f}" y="{top + 13}">{_text(row.text)}</text>'
+    )
+
+
+def _head(name: str) -> str:
+    return name.removesuffix("_ns").removesuffix("_bytes").replace("_", " ")
+
+
+def _cell(name: str, value: Any) -> str:
+    if not isinstance(value, str) and pd.isna(value):
+        return ""
+    if name.endswith("_ns"):
+        return duration_text(float(value))
+    if name in {"bytes", "size_bytes"}:
+        return bytes_text(float(value))
+    if name == "relative":
+        return change_text(float(value))
+    if name == "share":
+        return share_text(float(value))
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    text = str(value)
+    return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…"
+
+
+def _text(text: str) -> str:
+    return escape(visible(text), quote=True)

@@ -1,0 +1,10 @@
+"""Free questions: read-only SQL over the tables of a run."""
+
+from ._examples import SQL_EXAMPLES as SQL_EXAMPLES
+from ._query import Answer as Answer
+from ._query import query_run as query_run
+from ._tables import SQL_TABLES as SQL_TABLES
+from ._tables import SqlTable as SqlTable
+from ._tables import sql_columns as sql_columns
+
+__all__ = ["SQL_EXAMPLES", "SQL_TABLES", "Answer", "SqlTable", "query_run", "sql_columns"]

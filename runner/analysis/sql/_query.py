@@ -1,0 +1,132 @@
+"""Ask a run's tables in SQL: read-only, within time and memory, in a process that can be ended."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from ....errors import BackendTimeout, BackendUnavailable, Cancelled, UsageError, did_you_mean
+from ....support import bytes_text
+from .._run import RunAnalysis
+from ._tables import SQL_TABLES
+
+__all__ = ["Answer", "query_run"]
+
+_WORKER = Path(__file__).with_name("_worker.py")
+_WORD = re.compile(r"[A-Za-z_]+")
+_UNKNOWN = re.compile(r"Table with name (\w+) does not exist")
+Watch = Callable[["subprocess.Popen[bytes]"], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """The rows found, at most as many as asked for; *more* says that there are others."""
+
+    table: pd.DataFrame
+    more: bool
+
+
+def query_run(
+    run: RunAnalysis,
+    sql: str,
+    *,
+    rows: int = 1_000,
+    timeout_s: float = 30.0,
+    memory_bytes: int = 1 << 30,
+    watch: Watch | None = None,
+) -> Answer:
+    """Return what *sql*, one SELECT over the tables of *run* in `SQL_TABLES`, finds: at most so many *rows*.
+
+    It runs in a process without files and network; *watch* is called with that, so that others can end it.
+    Raises `UsageError` for SQL that is wrong or would change anything, `BackendTimeout` where it takes longer
+    or more memory beside the tables than allowed, `BackendUnavailable` without DuckDB, and `Cancelled`.
+    """
+    if find_spec("duckdb") is None:
+        raise BackendUnavailable("SQL needs DuckDB; install it with 'pip install chakrascope[query]'.")
+    words = {word.lower() for word in _WORD.findall(sql)}
+    names = list(SQL_TABLES) if words & {"show", "duckdb_tables", "information_schema"} else words
+    tables = {name: _arrow(SQL_TABLES[name].make(run)) for name in SQL_TABLES if name in names}
+    head = {"sql": sql, "rows": rows, "memory_bytes": memory_bytes}
+    head["tables"] = [(name, len(data)) for name, data in tables.items()]
+    message = [json.dumps(head).encode() + b"\n", *tables.values()]
+    answer = _asked(b"".join(message), timeout_s, watch, memory_bytes)
+    if "refused" in answer:
+        raise UsageError(f"Nothing was asked: {answer['refused']}. Tables: {', '.join(SQL_TABLES)}.")
+    if answer.get("memory"):
+        raise BackendTimeout(_too_much(memory_bytes))
+    if "error" in answer:
+        raise UsageError(_explained(str(answer["error"])))
+    found = answer["rows"]
+    table = pd.DataFrame(found[:rows], columns=_distinct(answer["columns"]))
+    return Answer(table, len(found) > rows)
+
+
+def _arrow(table: pd.DataFrame) -> bytes:
+    """Return *table* as an Arrow stream."""
+    texts = {str(name): table[name].astype("str") for name in table if table[name].dtype.kind == "O"}
+    arrow = pa.Table.from_pandas(table.assign(**texts), preserve_index=False)
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, arrow.schema) as writer:
+        writer.write_table(arrow)
+    return sink.getvalue()
+
+
+def _asked(message: bytes, timeout_s: float, watch: Watch | None, memory_bytes: int) -> dict[str, Any]:
+    """Return what the worker answers to *message*."""
+    command = [sys.executable, "-I", str(_WORKER)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env={}, stdin=pipe, stdout=pipe, stderr=pipe) as worker:
+        if watch is not None:
+            watch(worker)
+        try:
+            out, err = worker.communicate(message, timeout=timeout_s)
+        except subprocess.TimeoutExpired as error:
+            worker.kill()
+            raise BackendTimeout(
+                f"The query took longer than {timeout_s:g} s and was ended; ask for less, or allow more time."
+            ) from error
+        except BaseException:
+            worker.kill()
+            raise
+    if worker.returncode == 0:
+        answer: dict[str, Any] = json.loads(out)
+        return answer
+    if worker.returncode == -9:
+        raise Cancelled("The query was cancelled.")
+    last = err.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    if worker.returncode < 0 or "alloc" in last or "MemoryError" in last:
+        raise BackendTimeout(_too_much(memory_bytes))
+    raise UsageError(f"The query failed: {last[:500]}")
+
+
+def _too_much(memory_bytes: int) -> str:
+    return f"The query needed more than {bytes_text(memory_bytes)} beside the tables; ask for less at a time."
+
+
+def _explained(error: str) -> str:
+    """Return DuckDB's *error* in a paragraph; it guesses at its own tables, not at those of a run."""
+    unknown = _UNKNOWN.search(error)
+    if unknown is not None:
+        return f"There is no table '{unknown[1]}'{did_you_mean(unknown[1], SQL_TABLES)}"
+    return f"DuckDB says: {error.strip()}"
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Return *names* with a number behind those that come again."""
+    seen: dict[str, int] = {}
+    found = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    return found

@@ -1,0 +1,136 @@
+"""SQL over a run: right answers, nothing written, no file and no network, bounded time and memory."""
+
+from __future__ import annotations
+
+import threading
+from importlib.util import find_spec
+
+import pytest
+from studies import make_study
+
+from chakrascope.cli import main
+from chakrascope.errors import BackendTimeout, BackendUnavailable, Cancelled, UsageError
+from chakrascope.runner.analysis import SQL_EXAMPLES, SQL_TABLES, analyse_run, query_run, sql_columns
+from chakrascope.runner.analysis.sql import _query
+
+# Looked for, not imported: only the process that answers needs it.
+pytestmark = pytest.mark.skipif(find_spec("duckdb") is None, reason="SQL is an extra")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    made = make_study(tmp_path_factory.mktemp("sql") / "study")
+    return analyse_run(made.study, made.run_a)
+
+
+def test_answers_are_those_of_the_tables(run):
+    answer = query_run(run, "SELECT sum(duration_ns) AS total_ns FROM critical_path")
+    assert answer.table["total_ns"].tolist() == [run.result.makespan_ns]
+    joined = query_run(
+        run,
+        "SELECT r.rank, count(*) AS edges FROM edges e JOIN ranks r ON r.program = e.program GROUP BY ALL "
+        "ORDER BY r.rank",
+    ).table
+    assert joined.to_dict("list") == {"rank": [0, 1], "edges": [len(g.edges) for g in run.workload.graphs]}
+    assert query_run(run, "SELECT 1 AS a, 2 AS a").table.columns.tolist() == ["a", "a_2"]
+    assert query_run(run, "SELECT 9223372036854775807::HUGEINT * 4 AS big").table["big"][0] == 4 * (2**63 - 1)
+
+
+@pytest.mark.parametrize("title", SQL_EXAMPLES)
+def test_every_example_works(run, title):
+    assert len(query_run(run, SQL_EXAMPLES[title]).table.columns)
+
+
+def test_rows_are_bounded_and_said_to_be(run):
+    some = query_run(run, "SELECT * FROM nodes", rows=5)
+    assert (len(some.table), some.more) == (5, True)
+    every = query_run(run, "SELECT * FROM nodes", rows=len(run.nodes))
+    assert (len(every.table), every.more) == (len(run.nodes), False)
+
+
+def test_every_column_has_its_type_and_times_their_unit(run):
+    told = sql_columns(run)
+    assert set(told["table"]) <= set(SQL_TABLES)
+    assert set(told.loc[told["column"].str.endswith("_ns"), "unit"]) == {"ns", "bytes/ns (GB/s)"}
+    for name in ("nodes", "groups", "runs"):
+        columns = told[told["table"] == name]
+        found = query_run(run, f"SELECT * FROM {name}", rows=1)
+        assert found.table.columns.tolist() == columns["column"].tolist()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT * FROM '/etc/passwd'",
+        "SELECT * FROM read_parquet('https://example.org/x.parquet')",
+        "SELECT getenv('PATH')",
+        "SELECT * FROM run",
+        "COPY nodes TO '/tmp/nodes.csv'",
+        "ATTACH '/tmp/x.db'",
+        "SET enable_external_access = true",
+        "CREATE TABLE t AS SELECT 1",
+        "UPDATE nodes SET rank = 1",
+        "SELECT 1; SELECT 2",
+    ],
+)
+def test_what_reads_files_or_changes_anything_is_refused(run, sql):
+    with pytest.raises(UsageError):
+        query_run(run, sql)
+
+
+def test_wrong_names_lead_to_right_ones(run):
+    with pytest.raises(UsageError, match="did you mean 'nodes'"):
+        query_run(run, "SELECT * FROM noods")
+    with pytest.raises(UsageError, match='"name"'):
+        query_run(run, "SELECT nam FROM nodes")
+
+
+def test_time_is_bounded(run):
+    with pytest.raises(BackendTimeout, match=r"longer than 0\.5 s"):
+        query_run(run, "SELECT count(*) FROM range(10000000000) a, range(1000) b", timeout_s=0.5)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT length(repeat(repeat('x', 100000), 10000))",  # DuckDB's own limit does not count it
+        "SELECT string_agg(i::VARCHAR || repeat('x', 1000), ',') FROM range(3000000) t(i)",
+    ],
+)
+def test_memory_is_bounded(run, sql):
+    with pytest.raises(BackendTimeout, match="MiB"):
+        query_run(run, sql, memory_bytes=200 << 20)
+
+
+def test_a_query_can_be_cancelled(run):
+    def soon(worker):
+        threading.Timer(0.3, worker.kill).start()
+
+    with pytest.raises(Cancelled):
+        query_run(run, "SELECT count(*) FROM range(10000000000) a, range(1000) b", watch=soon)
+
+
+def test_without_duckdb_it_says_what_to_install(run, monkeypatch):
+    monkeypatch.setattr(_query, "find_spec", lambda name: None)
+    with pytest.raises(BackendUnavailable, match=r"chakrascope\[query\]"):
+        query_run(run, "SELECT 1")
+
+
+def run_main(*arguments):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    return stop.value.code
+
+
+def test_the_command(run, capsys):
+    study = str(run.study.path)
+    sql = "SELECT kind, sum(duration_ns) AS total_ns FROM critical_path GROUP BY ALL ORDER BY kind"
+    assert run_main("query", study, "--run", run.info.id, sql, "--format", "csv") == 0
+    assert capsys.readouterr().out.splitlines()[0] == "kind,total_ns"
+    assert run_main("query", study, "--tables", "--format", "json") == 0
+    assert '"unit": "ns"' in capsys.readouterr().out.replace('":"', '": "')
+    assert run_main("query", study, "--examples") == 0
+    assert run_main("query", study) == 2
+    assert run_main("query", study, "DELETE FROM nodes") == 2
+    assert "DELETE" in capsys.readouterr().err

@@ -1,0 +1,179 @@
+"""Query: free questions to the run shown, in SQL, with examples to begin with."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import dash_mantine_components as dmc
+import pandas as pd
+from dash import Dash, Input, Output, State, dcc, html, no_update
+from flask import Response, abort, request
+
+from ...errors import BackendTimeout, Cancelled, ChakrascopeError
+from ...runner.analysis import SQL_EXAMPLES, SQL_TABLES, query_run, sql_columns
+from ...support import count_text
+from .._routes import table_file
+from .._state import OpenRun, Selection, StudyView
+from ._parts import card, column, empty, export_links, option_address, table, text_column
+
+__all__ = ["PATH", "TITLE", "layout", "register"]
+
+PATH, TITLE = "/query", "Query"
+_MOST_ROWS = 1_000
+_MOST_EXPORTED = 100_000
+_TIMEOUT_S = 30.0
+_AT_ONCE = 2
+_NOTE = (
+    "One SELECT over the tables below (DuckDB's SQL). Nothing is written, and a query reaches neither files "
+    "nor the network. It is ended after 30 s or 1 GiB; at most 1,000 rows are shown, the export has more."
+)
+
+
+def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
+    """Return the page for *run*; the query is kept in the address."""
+    asked = selection.option("sql")
+    examples = [{"value": title, "label": title} for title in SQL_EXAMPLES]
+    return dmc.Stack(
+        [
+            dmc.Title(TITLE, order=2),
+            card(
+                "Ask in SQL",
+                dmc.Select(id="query-example", label="Examples", data=examples, placeholder="choose one",
+                           searchable=True, w=460, mb="xs"),
+                dmc.Textarea(id="query-sql", label="Query", autosize=True, minRows=4, maxRows=16,
+                             value=asked or next(iter(SQL_EXAMPLES.values())), className="query-sql",
+                             styles={"input": {"fontFamily": "monospace"}}),
+                dmc.Group([
+                    dmc.Button("Run", id="query-go"),
+                    dmc.Button("Cancel", id="query-cancel", variant="default", disabled=True),
+                ], mt="sm"),
+                note=_NOTE,
+            ),
+            # Tells the queries of one open page from those of another, so that Cancel ends its own.
+            dcc.Store(id="query-page", data=uuid.uuid4().hex),
+            html.Div(id="query-answer", **{"aria-live": "polite"}),
+            _tables(run, scheme),
+        ],
+        gap="md",
+    )  # fmt: skip
+
+
+def _tables(run: OpenRun, scheme: str) -> dmc.Paper:
+    known = sql_columns(run)
+    columns = [text_column("table", "Table"), text_column("column", "Column"),
+               text_column("type", "Type", maxWidth=130), text_column("unit", "Unit", maxWidth=170),
+               text_column("holds", "The table holds", flex=5)]  # fmt: skip
+    title = f"{count_text(len(SQL_TABLES), 'table')} of this run"
+    return card(title, table("query-tables", known, columns, scheme, height="360px"))
+
+
+class _Queries:
+    """The queries that run now, by the page that asked; few at once, so that nobody fills the machine."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._lock = threading.Lock()
+        self._places = threading.BoundedSemaphore(_AT_ONCE)
+
+    def ask(self, run: OpenRun, page: str, sql: str, rows: int) -> tuple[pd.DataFrame, bool]:
+        """Return what *sql* finds, and whether there is more; raises what `query_run` raises."""
+        if not self._places.acquire(blocking=False):
+            raise BackendTimeout(f"{_AT_ONCE} queries run already; cancel one, or wait for it.")
+        try:
+            answer = query_run(run, sql, rows=rows, timeout_s=_TIMEOUT_S, watch=self._watching(page))
+            return answer.table, answer.more
+        finally:
+            self._places.release()
+            with self._lock:
+                self._running.pop(page, None)
+
+    def _watching(self, page: str) -> Callable[[subprocess.Popen[bytes]], None]:
+        def watch(worker: subprocess.Popen[bytes]) -> None:
+            with self._lock:
+                self._running[page] = worker
+
+        return watch
+
+    def cancel(self, page: str) -> None:
+        """End the query of *page*, if one runs."""
+        with self._lock:
+            worker = self._running.get(page)
+            if worker is not None and worker.poll() is None:
+                worker.kill()
+
+
+def _answer(found: pd.DataFrame, more: bool, query: dict[str, str], scheme: str) -> Any:
+    rows = count_text(len(found), "row")
+    text = f"The first {rows}; there are more." if more else rows
+    shown = table("query-table", found, [_column(str(name), found) for name in found], scheme, height="420px")
+    return card(
+        "Answer",
+        dmc.Text(text, size="sm", c="dimmed", id="query-count", mb=4),
+        shown if len(found) else empty("No rows."),
+        exports=export_links("query", **query),
+    )
+
+
+def _column(name: str, found: pd.DataFrame) -> dict[str, Any]:
+    """Return the column *name* with the unit that its name tells; times are shown in ms."""
+    if found[name].dtype.kind not in "iuf":
+        return text_column(name, name)
+    if name.endswith("_ns"):
+        return column(name, f"{name.removesuffix('_ns')} (ms)", "ms", minWidth=110)
+    units = {"bytes": "bytes", "size_bytes": "bytes", "share": "%", "relative": "±%"}
+    return column(name, name, units.get(name, ""))
+
+
+def register(app: Dash, view: StudyView) -> None:
+    """Wire the examples, the query, its end, and its export."""
+    queries = _Queries()
+
+    @app.callback(Output("query-sql", "value"), Input("query-example", "value"), prevent_initial_call=True)
+    def choose(example: str | None) -> Any:
+        return SQL_EXAMPLES.get(example or "", no_update)
+
+    @app.callback(
+        Output("query-answer", "children"), Output("url", "search", allow_duplicate=True),
+        Input("query-go", "n_clicks"), State("query-sql", "value"), State("query-page", "data"),
+        State("run", "data"), State("dark", "checked"), State("url", "search"), prevent_initial_call=True,
+        running=[
+            (Output("query-go", "loading"), True, False), (Output("query-cancel", "disabled"), False, True),
+        ],
+    )  # fmt: skip
+    def ask(clicks: int | None, *states: Any) -> tuple[Any, Any]:
+        sql, page, run, dark, search = states
+        if not clicks or not str(sql or "").strip():
+            return no_update, no_update
+        try:
+            found, more = queries.ask(view.open(run), str(page), str(sql), _MOST_ROWS)
+        except Cancelled as stopped:
+            return empty(stopped.message), no_update
+        except ChakrascopeError as error:
+            text = dmc.Text(error.message, style={"whiteSpace": "pre-wrap"}, size="sm")
+            return dmc.Alert(text, id="query-error", color="red", variant="light"), no_update
+        address = option_address(search, run, "sql", str(sql), "")
+        query = {"run": run, "sql": str(sql)}
+        return _answer(found, more, query, "dark" if dark else "light"), address
+
+    @app.callback(
+        Output("query-cancel", "data-asked"), Input("query-cancel", "n_clicks"), State("query-page", "data"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def cancel(clicks: int | None, page: Any) -> Any:
+        if clicks:
+            queries.cancel(str(page))
+        return no_update
+
+    @app.server.get("/export/query.<extension>")
+    def export_query(extension: str) -> Response:
+        selection = Selection.parse(request.query_string.decode())
+        try:
+            run = view.open(view.resolve(selection.run))
+            found, _ = queries.ask(run, uuid.uuid4().hex, selection.option("sql"), _MOST_EXPORTED)
+        except ChakrascopeError:
+            abort(404)
+        return table_file(found, "query", extension)
