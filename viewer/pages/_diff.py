@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 from flask import Response, abort, request
 
 from ...errors import ChakrascopeError
@@ -207,7 +207,11 @@ def register(app: Dash, view: StudyView) -> None:
     def ask(clicks: int | None, by: Any, *states: Any) -> Any:
         *typed, search = states
         selection = Selection.parse(search)
-        if not clicks and not selection.option("before"):
+        if ctx.triggered_id != "diff-go":
+            # Drawing the page sets this off, too: the address's sides stay, also those that are not there.
+            known = selection.option("before") and selection.option("by", "part") != by
+            return selection.with_option("by", str(by)).search if known else no_update
+        if not clicks:
             return no_update
         for name, value in zip(("before", "after", "starts", "by"), (*typed, by), strict=True):
             selection = selection.with_option(name, str(value or ""))
