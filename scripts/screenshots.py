@@ -36,10 +36,14 @@ SHOTS: dict[str, tuple[str, str, bool, int]] = {
     "graph": ("/graph", "#graph canvas", True, 900),
     "network": ("/network", "#collectives-table .ag-row", False, 1340),
     "compare": ("/compare", "#node-differences-table .ag-row", False, 1260),
+    "diff": ("/diff", "#diff-go", False, 1180),
+    "query": ("/query", "#query-go", True, 900),
     "sweep": ("/sweep", "#sweep-table .ag-row, #page code", False, 1000),
     "runs": ("/runs", "#runs-table .ag-row, #page code", False, 620),
     "new-run": ("/new-run", "#new-start:not([disabled])", False, 1240),
 }
+# What is there once a page that has to be asked has answered.
+ASKED = {"diff": "#diff-operators-table .ag-row", "query": "#query-table .ag-row"}
 # Those of several studies served together, with a folder to import from.
 OF_SEVERAL: dict[str, tuple[str, str, bool, int]] = {
     "studies": ("/", "#studies-table .ag-row", False, 420),
@@ -109,6 +113,9 @@ def take(page: Page, address: str, query: str, name: str) -> None:
     page.wait_for_selector(ready, state="attached")
     if name == "import":
         page.locator("#imports-table .ag-row").first.click()
+    if name in ASKED:
+        page.locator(ready).click()
+        page.wait_for_selector(ASKED[name], state="attached")
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(1000)
     page.screenshot(path=IMAGES / f"{name}.png")

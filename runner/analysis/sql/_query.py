@@ -123,10 +123,5 @@ def _explained(error: str) -> str:
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Return *names* with a number behind those that come again."""
-    seen: dict[str, int] = {}
-    found = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
-    return found
+    """Return *names*, with its place behind one that was there before."""
+    return [name if name not in names[:place] else f"{name}_{place + 1}" for place, name in enumerate(names)]
