@@ -175,6 +175,8 @@ class StepDiff:
         layout = self.layout
         if layout.exact:
             return "Both are simulated: the same input gives the same times again, so there is no noise."
+        if self.base.steps[0].exact != self.other.steps[0].exact:
+            return "One side is simulated, the other measured: the difference is the simulation's error, too."
         if layout.units == (1, 1):
             return "One step on each side tells nothing of the noise; capture several, of several starts."
         counts = " and ".join(

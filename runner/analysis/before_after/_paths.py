@@ -7,23 +7,41 @@ from difflib import SequenceMatcher
 import numpy as np
 import pandas as pd
 
-__all__ = ["path_legs", "paths_side_by_side"]
+__all__ = ["SHORT", "path_legs", "paths_side_by_side"]
 
 _BLANKS = {"duration_ns": 0, "start_ns": -1, "rank": -1, "node_id": -1, "segments": 0}
-_MOST_LEGS = 1_000  # the time to align them grows with their square
+SHORT = "short pieces"
+_MOST_LEGS = 800  # the time to align them grows with their square
 
 
 def path_legs(segments: pd.DataFrame) -> pd.DataFrame:
-    """Return the *segments* with those of one part that follow each other as one: ``part, start_ns, ...``."""
-    for by in ("part", "phase", "kind"):
-        names = segments[by]
-        leg = (names != names.shift()).cumsum()
-        if leg.iloc[-1:].le(_MOST_LEGS).all():
-            break
-    table: pd.DataFrame = segments.assign(part=names).groupby(leg, sort=False).agg(
-        part=("part", "first"), rank=("rank", "first"), node_id=("node_id", "first"),
-        start_ns=("start_ns", "min"), duration_ns=("duration_ns", "sum"), segments=("part", "size"),
-    ).reset_index(drop=True)  # fmt: skip
+    """Return the *segments* with those of one part that follow each other as one: ``part, start_ns, ...``.
+
+    Of a path with very many, the short ones between two long ones are one leg, too.
+    """
+    legs = _joined(segments.assign(segments=1), segments["part"])
+    if len(legs) > _MOST_LEGS:
+        longest = legs["duration_ns"].nlargest(_MOST_LEGS // 2).index
+        legs = _joined(legs, legs["part"].where(legs.index.isin(longest), SHORT))
+    return legs
+
+
+def _joined(rows: pd.DataFrame, parts: pd.Series) -> pd.DataFrame:
+    """Return *rows* with neighbours whose *parts* are the same as one."""
+    leg = (parts != parts.shift()).cumsum()
+    table: pd.DataFrame = (
+        rows.assign(part=parts)
+        .groupby(leg, sort=False)
+        .agg(
+            part=("part", "first"),
+            rank=("rank", "first"),
+            node_id=("node_id", "first"),
+            start_ns=("start_ns", "min"),
+            duration_ns=("duration_ns", "sum"),
+            segments=("segments", "sum"),
+        )
+        .reset_index(drop=True)
+    )
     return table
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from chakrascope.runner.analysis import (
     side_of,
 )
 from chakrascope.runner.analysis.before_after._noise import Layout, differences, rank_cut
+from chakrascope.runner.analysis.before_after._paths import path_legs, paths_side_by_side
 
 MODULES = ("", "layers.0", "layers.1", "head")
 
@@ -223,3 +225,18 @@ def test_sides_are_read_from_studies(tmp_path):
         with pytest.raises(StudyError) as error:
             read_side(f"{name}@{what}")
         assert hint in error.value.message
+
+
+def test_a_path_of_very_many_pieces_stays_readable_and_whole():
+    names = [f"compute: m{i % 977}" for i in range(20_000)]
+    durations = np.arange(20_000) % 5_003
+    segments = pd.DataFrame({"part": names, "rank": 0, "node_id": range(20_000), "duration_ns": durations})
+    segments["start_ns"] = segments["duration_ns"].cumsum() - segments["duration_ns"]
+    legs = path_legs(segments)
+    assert len(legs) <= 801
+    assert legs["duration_ns"].sum() == durations.sum()
+    assert legs["segments"].sum() == 20_000
+    assert (legs["start_ns"].diff().iloc[1:] == legs["duration_ns"].iloc[:-1].to_numpy()).all()
+    same = paths_side_by_side(legs, legs)
+    assert set(same["change"]) == {""}
+    assert (same["delta_ns"] == 0).all()
