@@ -114,6 +114,7 @@ if TYPE_CHECKING:
     from ._what_if import targets as targets
     from ._what_if import what_if as what_if
     from .before_after import PARTS as PARTS
+    from .before_after import VERDICT_COLOURS as VERDICT_COLOURS
     from .before_after import VERDICTS as VERDICTS
     from .before_after import Judgement as Judgement
     from .before_after import Limit as Limit
@@ -157,6 +158,7 @@ __all__ = [
     "TIME_FORMULA",
     "TRAFFIC",
     "VERDICTS",
+    "VERDICT_COLOURS",
     "Advice",
     "Anomaly",
     "Answer",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from chakrascope.viewer._theme import KIND_COLOURS, ON_KIND_INK, PATH_COLOUR
+from chakrascope.viewer.charts._diff import COLOURS
 
 # Machado, Oliveira and Fernandes (2009), severity 1: linear RGB as seen without one sort of cone.
 VISIONS = {
@@ -20,6 +21,7 @@ VISIONS = {
         [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]
     ),
 }
+DISTINCT_VERDICTS = {name: COLOURS[name] for name in ("more", "less", "undecided", "step")}
 PAPER = {"light": "#ffffff", "dark": "#242424"}
 
 
@@ -41,17 +43,16 @@ def contrast(one, other):
     return (bright[1] + 0.05) / (bright[0] + 0.05)
 
 
+@pytest.mark.parametrize("colours", [KIND_COLOURS, DISTINCT_VERDICTS], ids=["kinds", "verdicts"])
 @pytest.mark.parametrize("vision", VISIONS)
-def test_kinds_stay_apart(vision):
-    seen = {
-        kind: lab(np.clip(VISIONS[vision] @ linear(colour), 0, 1)) for kind, colour in KIND_COLOURS.items()
-    }
+def test_colours_stay_apart(vision, colours):
+    seen = {name: lab(np.clip(VISIONS[vision] @ linear(colour), 0, 1)) for name, colour in colours.items()}
     apart = {pair: np.linalg.norm(seen[pair[0]] - seen[pair[1]]) for pair in combinations(seen, 2)}
     assert min(apart.values()) >= 13, min(apart, key=apart.get)
 
 
 @pytest.mark.parametrize("scheme", PAPER)
-@pytest.mark.parametrize("colour", [*KIND_COLOURS.values(), PATH_COLOUR])
+@pytest.mark.parametrize("colour", [*KIND_COLOURS.values(), *DISTINCT_VERDICTS.values(), PATH_COLOUR])
 def test_colours_stand_out_from_the_page(scheme, colour):
     assert contrast(colour, PAPER[scheme]) >= 1.9
 

@@ -8,14 +8,16 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ...runner import Side
+from ...runner.analysis import VERDICT_COLOURS
 from ...support import duration_text
 from ._charts import literal, short, styled
 
-__all__ = ["steps_strip", "waterfall_bars"]
+__all__ = ["COLOURS", "steps_strip", "waterfall_bars"]
 
 _MOST_BARS = 14
-_COLOURS = {"more": "#d1495b", "less": "#1b9e77", "step": "#3b82c4"}
-_UNSURE = "#a9b1ba"
+_STEP = "step"
+COLOURS = VERDICT_COLOURS | {_STEP: "#3b82c4"}
+"""Of the bars: the verdicts', and that of the two steps."""
 
 
 def waterfall_bars(table: pd.DataFrame, scheme: str) -> go.Figure:
@@ -30,7 +32,7 @@ def waterfall_bars(table: pd.DataFrame, scheme: str) -> go.Figure:
             base=[bar["from_ns"] / 1e6 for bar in bars],
             y=list(range(len(bars))),
             orientation="h",
-            marker_color=[_COLOURS.get(bar["verdict"], _UNSURE) for bar in bars],
+            marker_color=[COLOURS[bar["verdict"]] for bar in bars],
             text=[bar["text"] for bar in bars],
             textposition="outside",
             cliponaxis=False,
@@ -57,7 +59,7 @@ def _bars(table: pd.DataFrame) -> list[dict[str, Any]]:
     rows = table[table["delta_ns"] != 0]
     before = int(table["base_ns"].sum())
     after = int(table["other_ns"].sum())
-    bars = [_bar("before", 0, before, "step", duration_text(before))]
+    bars = [_bar("before", 0, before, _STEP, duration_text(before))]
     bars += [
         _bar(str(row["key"]), row["from_ns"], row["to_ns"], str(row["verdict"]), _signed(row["delta_ns"]))
         for row in rows.head(_MOST_BARS).to_dict("records")
@@ -67,7 +69,7 @@ def _bars(table: pd.DataFrame) -> list[dict[str, Any]]:
         delta = int(rest["delta_ns"].sum())
         key = f"{len(rest)} more"
         bars.append(_bar(key, after - delta, after, "within noise", _signed(delta)))
-    return [*bars, _bar("after", 0, after, "step", duration_text(after))]
+    return [*bars, _bar("after", 0, after, _STEP, duration_text(after))]
 
 
 def _bar(key: str, start: int, end: int, verdict: str, text: str) -> dict[str, Any]:

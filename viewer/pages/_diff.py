@@ -83,7 +83,7 @@ _PATHS = [
 ]
 _WATERFALL_NOTE = (
     "The critical path of one median step against the other's; the pieces add up to the difference exactly. "
-    "Red: more, green: less, grey: may be noise. The axis does not begin at 0."
+    "Orange: more, green: less, grey: may be noise. The axis does not begin at 0."
 )
 _NOTHING = "This study has nothing to compare yet: capture a job twice (chakrascope trace), or make two runs."
 _CHOOSE = "Choose two sides and press Compare. Captures are read step by step, which takes a while."

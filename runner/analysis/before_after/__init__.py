@@ -1,5 +1,6 @@
 """Two sides of one or several steps each: what changed between them, and whether that is more than noise."""
 
+from ._diff import VERDICT_COLOURS as VERDICT_COLOURS
 from ._diff import VERDICTS as VERDICTS
 from ._diff import Side as Side
 from ._diff import StepDiff as StepDiff
@@ -17,6 +18,7 @@ from ._step import read_step as read_step
 __all__ = [
     "PARTS",
     "VERDICTS",
+    "VERDICT_COLOURS",
     "Judgement",
     "Limit",
     "Side",

@@ -17,10 +17,12 @@ from ._noise import LEAST_STARTS, Differences, Ints, Layout, differences
 from ._paths import path_legs, paths_side_by_side
 from ._step import PARTS, Step
 
-__all__ = ["VERDICTS", "Side", "StepDiff", "diff_steps"]
+__all__ = ["VERDICTS", "VERDICT_COLOURS", "Side", "StepDiff", "diff_steps"]
 
 VERDICTS = ("more", "less", "same", "within noise", "undecided")
 """What is said of a difference; ``undecided`` where too little is known of the noise."""
+VERDICT_COLOURS = dict.fromkeys(VERDICTS, "#a9b1ba") | {"more": "#d55e00", "less": "#1b9e77"}
+"""How each verdict is drawn: grey is what may be noise."""
 _FIGURES = ("base_ns", "other_ns", "delta_ns", "low_ns", "high_ns")
 
 
@@ -240,13 +242,15 @@ class StepDiff:
                 row["from_ns"],
                 row["to_ns"],
                 _signed(row["delta_ns"]),
-                _COLOURS[row["verdict"]],
+                VERDICT_COLOURS[row["verdict"]],
             )
             for row in table[table["delta_ns"] != 0].head(most).to_dict("records")
         ]
         rest = int(table[table["delta_ns"] != 0]["delta_ns"].iloc[most:].sum())
         if rest:
-            rows.append(Bar("everything else", after - rest, after, _signed(rest), _COLOURS["undecided"]))
+            rows.append(
+                Bar("everything else", after - rest, after, _signed(rest), VERDICT_COLOURS["undecided"])
+            )
         between = [value for row in rows for value in (row.start, row.end)] or [before, after]
         low = max(0.0, min(between) - 0.15 * (max(between) - min(between)))
         ends = [Bar("before", 0, before, duration_text(before)), Bar("after", 0, after, duration_text(after))]
@@ -281,7 +285,6 @@ class StepDiff:
         }
 
 
-_COLOURS = dict.fromkeys(VERDICTS, "#a9b1ba") | {"more": "#d1495b", "less": "#1b9e77"}
 _UNITS = {"bytes": "bytes", "memory": "bytes", "collectives": "count", "nodes": "count"}
 
 
