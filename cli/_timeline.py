@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import UsageError
+from ..runner.analysis import Lanes, area_names
 from ..support import new_file, parse_duration, writing
 from ._output import console, format_option, print_frame
 from ._quantities import quantity
@@ -51,6 +52,7 @@ def parse_ranks(_ctx: click.Context, _param: click.Parameter, value: str | None)
     help="Where to end, such as 2ms. [default: the end of the step]",
 )
 @click.option("--ranks", callback=parse_ranks, metavar="FIRST[-LAST]", help="Only these. [default: all]")
+@click.option("--nested", is_flag=True, help="Sum up phases, modules and operators too, by name.")
 @click.option("--measured", is_flag=True, help="Show measured times beside simulated ones.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Also write the whole timeline as a Chrome trace."
@@ -63,6 +65,7 @@ def timeline_command(
     from_ms: float,
     to_ms: float | None,
     ranks: tuple[int, int] | None,
+    nested: bool,
     measured: bool,
     output: Path | None,
     output_format: str,
@@ -76,7 +79,7 @@ def timeline_command(
     run = open_run(study_folder, run_id)
     if measured and not run.is_measured:
         raise UsageError("The workload of this run was not captured, so nothing was measured.")
-    lanes = run.measured_lanes if measured else run.lanes
+    lanes = _lanes(run, nested=nested, measured=measured)
     window = round(1e6 * from_ms), lanes.makespan_ns if to_ms is None else round(1e6 * to_ms)
     if not 0 <= window[0] < window[1]:
         raise UsageError(
@@ -87,7 +90,7 @@ def timeline_command(
     if chosen.empty:
         raise UsageError(f"There are no ranks {first}-{last}: the run has 0 to {run.info.num_ranks - 1}.")
     inside = lanes.area(*window, chosen.tolist())
-    table = area_table(run.nodes, inside)
+    table = (area_names if nested else area_table)(run.nodes, inside)
     if output_format != "table":
         print_frame(table, output_format)
     else:
@@ -97,6 +100,12 @@ def timeline_command(
         console.print("[dim]" + "; ".join(f"{label}: {text}" for label, text in facts) + "[/]")
     if output is not None:
         _write(run, output)
+
+
+def _lanes(run: RunAnalysis, *, nested: bool, measured: bool) -> Lanes:
+    if nested:
+        return Lanes(run.nodes, measured=measured, nested=True)
+    return run.measured_lanes if measured else run.lanes
 
 
 def _write(run: RunAnalysis, file: Path) -> None:

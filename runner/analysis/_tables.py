@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ...support import spreadsheet_text
+from ._arrivals import collective_arrivals
 from ._choices import RUN_BREAKDOWNS
 from ._compare_runs import run_kinds, run_overview
 from ._differences import error_distribution, node_differences, rank_differences
@@ -39,6 +40,8 @@ TABLES: Mapping[str, Callable[[RunAnalysis], pd.DataFrame]] = {
     "advice": lambda run: run.advice,
     "anomalies": lambda run: run.diagnosis.table,
     "ranks": lambda run: run.summary.ranks,
+    "standings": lambda run: run.standings,
+    "arrivals": lambda run: collective_arrivals(run.result, run.nodes),
     "segments": lambda run: segment_table(run.path),
     "collectives": lambda run: run.collectives,
     "links": lambda run: link_table(run.result),

@@ -81,6 +81,7 @@ def answer(capfd, *arguments: str | Path) -> str:
         ["links", "--view", "loads"],
         ["layers"],
         ["timeline"],
+        ["timeline", "--nested"],
         ["timeline", "--from", "0.1", "--to", "0.4", "--ranks", "1-2"],
         ["graph"],
         ["graph", "--rank", "2", "--node", "1", "--hops", "1", "--edge", "data"],

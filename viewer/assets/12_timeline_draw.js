@@ -87,7 +87,7 @@
         context.fillRect(x, y + 1, Math.max(width > 3 ? width - 0.5 : width, 0.6), tall - (row.isGroup ? 2 : 5));
         if (found) {
           context.fillStyle = FOUND[this.scheme];
-          context.fillRect(x, y + tall - 4, Math.max(width, 2), 2.5);
+          context.fillRect(x, y, Math.max(width, 2), 2.5);
         }
         if (batch.name[i] >= 0) {
           const faint = dark && (row.measured || (seeks && !found));

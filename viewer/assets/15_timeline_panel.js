@@ -54,6 +54,16 @@
     return table;
   }
 
+  function exportLinks(name, query) {
+    const links = element("span", "Export ", "exports");
+    ["csv", "parquet"].forEach((extension, i) => {
+      const link = element("a", extension === "csv" ? "CSV" : "Parquet", "text-link");
+      link.href = `./export/${name}.${extension}?${query}`; link.download = `${name}.${extension}`;
+      links.append(i ? " · " : "", link);
+    });
+    return links;
+  }
+
   class TimelinePanel extends TimelineInput {
     constructor(holder) {
       super(holder);
@@ -118,12 +128,7 @@
 
     /* Return what fills an area: totals, and its slices by name as a table that can be had whole as a file. */
     areaParts(found, query, source) {
-      const links = element("span", "Export ", "exports");
-      ["csv", "parquet"].forEach((extension, i) => {
-        const link = element("a", extension === "csv" ? "CSV" : "Parquet", "text-link");
-        link.href = `./export/area.${extension}?${query}`; link.download = `area.${extension}`;
-        links.append(i ? " · " : "", link);
-      });
+      const links = exportLinks("area", query);
       const shown = found.columns.filter((column) => column !== "measured_ns" || found.rows.some((row) => row.measured_ns > 0));
       const isTime = (column) => column.endsWith("_ns"), number = (column) => isTime(column) || column === "slices";
       const table = tableOf(shown.map((column) => ({ number: number(column) })), shown.map((column) => TITLES[column] || column), found.rows,
@@ -148,7 +153,7 @@
         return made;
       };
       const table = tableOf(
-        [{}, { number: true }, { number: true }, { number: true }, {}], ["Ranks", "Finish", "Exposed communication", "Waiting for others", ""], groups.slice(0, MOST_GROUPS),
+        [{}, { number: true }, { number: true }, { number: true }, {}], ["Ranks", "Finish", "Exposed communication", "Waiting for others", "Pin or hide"], groups.slice(0, MOST_GROUPS),
         ({ rank, ranks, facts, apart }) => {
           const what = element("span");
           what.append(button("pinned", rank, ["Pin", "Unpin"]), " ", button("hidden", rank, ["Hide", "Show"]));
@@ -156,7 +161,7 @@
           return [`${ranksText(ranks)}${same}`, durationText(facts.finish_ns), durationText(facts.exposed_comm_ns), durationText(facts.waiting_ns), what];
         });
       const more = groups.length > MOST_GROUPS ? [element("p", `and ${groups.length - MOST_GROUPS} more; choose which with "Ranks"`)] : [];
-      out.replaceChildren(table, ...more);
+      out.replaceChildren(exportLinks("standings", new URLSearchParams({ run: this.run })), table, ...more);
       const again = kept && out.querySelector(`[data-key="${kept}"]`);
       if (again) { again.focus(); }
     }
@@ -181,7 +186,7 @@
       if (!rows.length) { out.replaceChildren(element("p", "No collective of several ranks is shown.")); return; }
       const note = `Each dot is a rank, placed by how much later than the first it came; the last one is named.`
         + (calls.size > rows.length ? ` The ${rows.length} of ${calls.size} collectives that ranks came to furthest apart.` : "");
-      out.replaceChildren(element("p", note, "figure-note"), this.arrivalPicture(rows, Math.max(1, late(rows[0]))));
+      out.replaceChildren(exportLinks("arrivals", new URLSearchParams({ run: this.run })), element("p", note, "figure-note"), this.arrivalPicture(rows, Math.max(1, late(rows[0]))));
     }
 
     arrivalPicture(rows, most) {
