@@ -182,7 +182,10 @@ def _selected(view: StudyView, selection: dict[str, Any]) -> Any:
             dmc.Text(duration_text(int(node["end_ns"] - node["start_ns"])), size="xs"),
         ]
     clear = dmc.Button("Clear", id="clear-selection", size="compact-xs", variant="default", mt=4)
-    return html.Div([*facts, clear], className="selected-card")
+    search = Selection(str(run), rank, node_id).search
+    seen = [link_to(name, path, search) for name, path in (("Timeline", "/timeline"), ("Graph", "/graph"))]
+    onward = [html.Div(seen, className="selected-links")] if node is not None else []
+    return html.Div([*facts, *onward, clear], className="selected-card")
 
 
 def _path(pathname: str | None) -> str:

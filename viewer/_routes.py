@@ -7,20 +7,13 @@ from flask import Flask, Response, abort, jsonify, request
 
 from ..errors import ChakrascopeError
 from ..runner import find_items, read_sweep
-from ..runner.analysis import (
-    COMPARISONS,
-    OVERVIEWS,
-    TABLES,
-    csv_text,
-    graph_tables,
-    search_hits,
-)
+from ..runner.analysis import COMPARISONS, OVERVIEWS, TABLES, csv_text, graph_tables, search_hits
 from ..runner.study import item_table, run_table
 from ..runner.sweep import SWEEP_TABLES
 from ._note_routes import register_notes
 from ._state import OpenRun, Selection, StudyView
 from ._timeline_routes import area_asked_for, open_asked_for, register_timeline
-from .queries import edge_kinds, focus_of, fold_of, has_selected, hops_of
+from .queries import edge_kinds, focus_of, fold_of, has_selected, hops_of, opened_nodes
 
 __all__ = ["register", "table_file"]
 
@@ -62,6 +55,7 @@ def _register_exports(server: Flask, view: StudyView) -> None:
             fold=fold_of(selection.option("fold")),
             hops=hops_of(selection.option("hops")),
             kinds=edge_kinds(selection.option("edges")),
+            opened=opened_nodes(selection.option("open")),
         )
         return table_file(tables[part], f"graph-{part}", extension)
 

@@ -114,7 +114,8 @@ def frame(
     bar = {} if navigation is None else {"navbar": {"width": 190, "breakpoint": 0}}
     return dmc.MantineProvider(
         id="mantine",
-        theme={"primaryColor": "blue", "fontFamily": "system-ui, sans-serif"},
+        # The shades on which white can be read: 4.5 to 1 and more.
+        theme={"primaryColor": "blue", "primaryShade": 8, "fontFamily": "system-ui, sans-serif"},
         defaultColorScheme="auto",
         children=[
             dcc.Location(id="url", refresh=False),

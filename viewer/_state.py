@@ -24,11 +24,12 @@ from .timeline import SliceIndex
 __all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView", "Surroundings"]
 
 # Settings of single pages that an address may hold: the run compared against, the breakdown, what might
-# change and how many times as fast, the graph's edges, folding and hops, the filter of the runs, what is
-# imported, what a sweep goes over and what it is to find, what is set against the time, the form of a new
-# run, a query, the sweep, the sides of a difference, what starts of a job differ by; of the timeline: whether
-# measured lanes are shown, the window in ns, the rows, their colours, the order of the ranks, which of them
-# are shown, pinned and hidden, whether equal ones are folded, what is searched for, and what is beside it.
+# change and how many times as fast, the graph's edges, folding, hops and opened nodes, the filter of the
+# runs, what is imported, what a sweep goes over and what it is to find, what is set against the time, the
+# form of a new run, a query, the sweep, the sides of a difference, what starts of a job differ by; of the
+# timeline: whether measured lanes are shown, the window in ns, the rows, their colours, the order of the
+# ranks, which of them are shown, pinned and hidden, whether equal ones are folded, what is searched for, and
+# what is beside it.
 OPTIONS = (
     "after",
     "against",
@@ -47,6 +48,7 @@ OPTIONS = (
     "item",
     "measured",
     "order",
+    "open",
     "over",
     "pareto",
     "pinned",

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ._advice import Advice as Advice
     from ._advice import advice as advice
     from ._advice import advice_table as advice_table
+    from ._advice import cause_place as cause_place
     from ._area import area_names as area_names
     from ._area import area_overview as area_overview
     from ._area import area_table as area_table
@@ -192,6 +193,7 @@ __all__ = [
     "area_overview",
     "area_table",
     "backend_reasons",
+    "cause_place",
     "causes",
     "changes",
     "check_setup",

@@ -13,7 +13,7 @@ from ...converter.building import GAP
 from ._critical_path import CriticalPath
 from ._path_facts import collective_label
 
-__all__ = ["Advice", "advice", "advice_table"]
+__all__ = ["Advice", "advice", "advice_table", "cause_place"]
 
 _LEAST_SHARE = 0.01
 _HINTS = {
@@ -128,6 +128,22 @@ def advice_table(
     rows = [asdict(item) for item in advice(path, collectives, link_bytes_per_ns=link, messages=messages)]
     table: pd.DataFrame = pd.DataFrame(rows, columns=[field.name for field in fields(Advice)])
     return table
+
+
+def cause_place(path: CriticalPath, collectives: pd.DataFrame, what: str) -> tuple[int, int]:
+    """Return (rank, node) to look at for a cause of :func:`advice`, called *what*: its longest piece.
+
+    (-1, -1) if no node stands for it.
+    """
+    segments = path.segments[path.segments["node_id"] >= 0]
+    kinds = {name: kind for kind, name in (_WHOLE | _NAMELESS).items()}
+    chosen = (segments["operator"] == what) | (segments["collective"] == what)
+    if what in kinds:
+        chosen = segments["kind"] == kinds[what]
+    longest = segments[chosen].nlargest(1, "duration_ns")
+    if longest.empty and what.startswith("Rank "):
+        longest = collectives[collectives["on_path_ns"] > 0].nlargest(1, "skew_ns")
+    return (-1, -1) if longest.empty else (int(longest["rank"].iloc[0]), int(longest["node_id"].iloc[0]))
 
 
 def _largest(kind: str, part: pd.DataFrame) -> list[tuple[str, int]]:

@@ -8,14 +8,17 @@ from ._what_if import Target, targets
 
 __all__ = ["changes", "drops"]
 
-_LINKS, _EDGES = 5, 12
+_LINKS, _EDGES, _CONTRIBUTORS = 5, 12, 40
 _SINGLE_LINKS = ("flow", "packet", "ns3", "astra-sim:ns3")
 
 
 def changes(run: RunAnalysis) -> list[Target]:
-    """Return what of *run* could be faster: the path's contributors, the network and, if known, its links."""
+    """Return what of *run* could be faster: the path's contributors, the network and, if known, its links.
+
+    Of operators, modules and collectives they are the 40 largest each.
+    """
     network = run.result.provenance.get("network", {})
-    found = targets(run.path, run.info.backend, len(network.get("topology", [])))
+    found = targets(run.path, run.info.backend, len(network.get("topology", [])), _CONTRIBUTORS)
     if network.get("links") or run.info.backend in _SINGLE_LINKS:
         busiest = link_table(run.result).drop_duplicates(["src", "dst"]).head(_LINKS)
         found += [Target("link", f"{row['src']}-{row['dst']}") for row in busiest.to_dict("records")]

@@ -41,19 +41,27 @@ def folded(run: RunAnalysis, rank: int, fold: str, edges: pd.DataFrame) -> Group
 
 
 def graph_tables(
-    run: RunAnalysis, rank: int, node: int, *, fold: str, hops: int, kinds: Sequence[int]
+    run: RunAnalysis,
+    rank: int,
+    node: int,
+    *,
+    fold: str,
+    hops: int,
+    kinds: Sequence[int],
+    opened: Sequence[int] = (),
 ) -> dict[str, pd.DataFrame]:
     """Return the ``nodes`` and the ``edges`` of the graph around *node* of *rank*, or of one folded.
 
     Nodes have ``duration_ns`` and ``on_path``, their part of the critical path in ns; ``why`` says what an
-    edge stands for, ``on_path`` whether the path runs along it. Groups have a number instead of an id.
+    edge stands for, ``on_path`` whether the path runs along it. Groups have a number instead of an id. The
+    neighbours of nodes *opened* are there as well.
     """
     edges = edges_of(run, rank, kinds)
     if fold != "nodes":
         groups = folded(run, rank, fold, edges)
         renamed = groups.edges.rename(columns={"label": "why"})[["src", "dst", "why"]]
         return {"nodes": groups.nodes[_GROUP_FACTS], "edges": renamed}
-    cut = neighbourhood(edges, node, hops)
+    cut = neighbourhood(edges, node, hops, opened=opened)
     own = run.nodes[run.nodes["rank"] == rank]
     nodes = cut.nodes[["node_id", "hops"]].merge(own, on="node_id", how="inner")
     on_path = run.path.segments[run.path.segments["rank"] == rank].groupby("node_id")["duration_ns"].sum()

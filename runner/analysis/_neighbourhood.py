@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,10 +28,21 @@ class Neighbourhood:
     cut: bool
 
 
-def neighbourhood(edges: pd.DataFrame, focus: int, hops: int, limit: int = 300) -> Neighbourhood:
-    """Return the nodes at most *hops* edges from *focus*, at most *limit*, in layers."""
+def neighbourhood(
+    edges: pd.DataFrame, focus: int, hops: int, limit: int = 300, opened: Sequence[int] = ()
+) -> Neighbourhood:
+    """Return the nodes at most *hops* edges from *focus*, at most *limit*, in layers.
+
+    Neighbours of those *opened* are among them as well, wherever these are drawn.
+    """
     src, dst = edges["src"].to_numpy(np.int64), edges["dst"].to_numpy(np.int64)
     distance, cut = _reach(src, dst, focus, hops, limit)
+    for node in opened:
+        if node in distance:
+            near, more = _reach(src, dst, node, 1, limit)
+            fresh = [each for each in near if each not in distance][: max(0, limit - len(distance))]
+            distance |= dict.fromkeys(fresh, distance[node] + 1)
+            cut = cut or more
     ids = np.array(list(distance), dtype=np.int64)
     inside = np.isin(src, ids) & np.isin(dst, ids)
     kept = edges[inside].reset_index(drop=True)

@@ -2,6 +2,8 @@
 
 import pytest
 
+from chakrascope.runner.analysis import changes
+
 
 @pytest.mark.browser
 def test_question_is_answered_on_the_page(visit, made):
@@ -13,11 +15,16 @@ def test_question_is_answered_on_the_page(visit, made):
     assert "change=operator" in page.url
     for text in ("0", "-1", "1e9", "fast", ""):
         page.locator("#what-if-times").fill(text)
+        page.wait_for_selector("#what-if-answer:has-text('No answer: Times as fast')")
         page.wait_for_selector("#what-if-go[disabled]")
         page.wait_for_selector("#what-if-times[aria-invalid=true]")
         assert page.locator("#what-if-times").input_value() == text
     page.locator("#what-if-times").fill("0.5")
     page.wait_for_selector("#what-if-go:not([disabled])")
+    page.wait_for_url("**times=0.5*")
+    assert not page.locator("#what-if-answer").inner_text()
+    page.reload()
+    page.wait_for_selector("#what-if-times[value='0.5']")
     assert page.complaints == []
 
 
@@ -28,3 +35,8 @@ def test_selected_node_offers_its_waits(visit, made):
     page.wait_for_selector("#what-if-answer:has-text('node 4 of rank 1 without waiting for node 3')")
     page.wait_for_selector("#slack-table .ag-row")
     assert page.complaints == []
+
+
+def test_more_than_the_five_largest_can_be_asked(run):
+    names = [f"layers.{layer}" for layer in range(6)]
+    assert {target.name for target in changes(run) if target.what == "module"} == set(names)

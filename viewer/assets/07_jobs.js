@@ -1,5 +1,5 @@
 "use strict";
-/* The buttons of jobs. Their list is drawn anew as a job goes on, so what is pressed may be gone when it is let go: the
+/* The buttons of jobs. Their list is drawn anew when a job begins or ends, so what is pressed may be gone when it is let go: the
    browser makes no click of that, and Dash forgets what was asked of components that are gone. */
 (function () {
   let pressed = "";
@@ -18,6 +18,16 @@
     if (button && nameOf(button) === pressed) { ask(button); }
     pressed = "";
   });
+  /* The button that had the focus has it again when the list was drawn anew. */
+  let focused = "";
+  document.addEventListener("focusin", (event) => { focused = nameOf(buttonOf(event)); });
+  document.addEventListener("keydown", (event) => { if (event.key === "Tab") { focused = ""; } });
+  new MutationObserver(() => {
+    if (!focused || document.activeElement !== document.body) { return; }
+    const again = [...document.querySelectorAll("#job-list [data-job-action]")].find((button) => nameOf(button) === focused);
+    if (again) { again.focus({ preventScroll: true }); }
+  }).observe(document.documentElement, { childList: true, subtree: true });
+
   /* Without a pointer: from the keyboard. */
   document.addEventListener("click", (event) => {
     const button = buttonOf(event);

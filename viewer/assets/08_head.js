@@ -16,6 +16,14 @@
     try { return document.execCommand("copy"); } catch (_error) { return false; }
   }
 
+  /* The chooser of a file is made by a component that cannot be told its name. */
+  new MutationObserver(() => {
+    for (const box of document.querySelectorAll("input[type=file]:not([aria-label])")) {
+      const holder = box.closest("[id]"), button = box.parentElement && box.parentElement.querySelector("button");
+      box.setAttribute("aria-label", (button && button.textContent) || (holder && holder.textContent) || "Choose a file");
+    }
+  }).observe(document.documentElement, { childList: true, subtree: true });
+
   window.dash_clientside = window.dash_clientside || {};
   window.dash_clientside.chakrascope = Object.assign(window.dash_clientside.chakrascope || {}, {
     title(navigation, run, runs, study) {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-from dash import dcc
+from dash import dcc, html
 
 from ...runner.analysis import Matrix
 from ...support import duration_text, share_text
@@ -20,6 +20,7 @@ __all__ = [
     "contributors_bar",
     "graph",
     "heat_map",
+    "listed",
     "literal",
     "path_strip",
     "ranks_bar",
@@ -39,14 +40,21 @@ _PRIVATE_CONFIG: dict[str, Any] = {
 }
 _FEW_RANKS = 8
 _MOST_LABELS = 80
+_MOST_WORDS = 600
 _INK = {"light": "#1f2933", "dark": "#d5dbe1"}
 _GRID = {"light": "#e4e8ec", "dark": "#3a4148"}
 
 
-def graph(figure: go.Figure, **properties: Any) -> dcc.Graph:
-    """Return the only kind of chart component the pages use: nothing in it reaches another host."""
+def graph(figure: go.Figure, **properties: Any) -> html.Div:
+    """Return the only kind of chart component the pages use: nothing in it reaches another host.
+
+    What it shows is told to those who do not see it: in the words of :func:`styled`, else by its series.
+    """
     config = {**_PRIVATE_CONFIG, "displayModeBar": properties.pop("mode_bar", False)}
-    return dcc.Graph(figure=figure, config=config, style={"height": figure.layout.height}, **properties)
+    drawn = dcc.Graph(figure=figure, config=config, style={"height": figure.layout.height}, **properties)
+    names = ", ".join(str(trace.name) for trace in figure.data if trace.name)
+    told = str(figure.layout.meta or f"Chart{f' of {names}' if names else ''}")
+    return html.Div(drawn, role="figure", **{"aria-label": told[:_MOST_WORDS]})
 
 
 def breakdown_bar(breakdown: pd.DataFrame, scheme: str) -> go.Figure:
@@ -70,7 +78,16 @@ def breakdown_bar(breakdown: pd.DataFrame, scheme: str) -> go.Figure:
     figure.update_layout(barmode="stack", height=96, showlegend=False)
     figure.update_xaxes(visible=False, range=[0, max(1, int(breakdown["duration_ns"].sum()))])
     figure.update_yaxes(visible=False)
-    return styled(figure, scheme, margin={"l": 0, "r": 0, "t": 4, "b": 4})
+    return styled(
+        figure,
+        scheme,
+        margin={"l": 0, "r": 0, "t": 4, "b": 4},
+        told="Critical path by kind: "
+        + listed(
+            (KIND_LABELS.get(str(k), k), share_text(float(s)))
+            for k, s in zip(breakdown["key"], breakdown["share"], strict=True)
+        ),
+    )
 
 
 def contributors_bar(
@@ -109,7 +126,12 @@ def contributors_bar(
         autorange="reversed",
         automargin=True,
     )
-    return styled(figure, scheme, margin={"l": 8, "r": 8, "t": 8, "b": 8})
+    return styled(
+        figure,
+        scheme,
+        margin={"l": 8, "r": 8, "t": 8, "b": 8},
+        told="Shares of the critical path: " + listed(zip(names, figure.data[0].text, strict=True), 15),
+    )
 
 
 def _bar_colour(row: dict[Any, Any], otherwise: str) -> str:
@@ -144,7 +166,19 @@ def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
         title="rank", dtick=max(1, len(ranks) // 16), range=[-0.5, max(_FEW_RANKS, len(ranks)) - 0.5]
     )
     figure.update_yaxes(ticksuffix=" ms", showgrid=True)
-    return styled(figure, scheme, margin={"l": 8, "r": 8, "t": 30, "b": 40})
+    return styled(
+        figure,
+        scheme,
+        margin={"l": 8, "r": 8, "t": 30, "b": 40},
+        told=f"Compute, exposed communication and idle time of {len(ranks):,} ranks; most exposed "
+        f"communication: "
+        + listed(
+            (f"rank {r}", duration_text(v))
+            for r, v in ranks.nlargest(3, "exposed_comm_ns")[["rank", "exposed_comm_ns"]].itertuples(
+                index=False
+            )
+        ),
+    )
 
 
 def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
@@ -172,7 +206,12 @@ def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
         categoryorder="array", categoryarray=[f"rank {r}" for r in reversed(ranks)], automargin=True
     )
     figure.update_xaxes(ticksuffix=" ms")
-    return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 36, "b": 40})
+    return styled(
+        figure,
+        scheme,
+        margin={"l": 8, "r": 12, "t": 36, "b": 40},
+        told=f"The critical path over time, on {len(ranks):,} ranks; the table Segments below has all of it",
+    )
 
 
 def topology_sketch(dimensions: Sequence[Dimension], scheme: str) -> go.Figure:
@@ -200,7 +239,12 @@ def topology_sketch(dimensions: Sequence[Dimension], scheme: str) -> go.Figure:
     figure.update_layout(height=230, showlegend=False)
     figure.update_xaxes(visible=False, range=[-1.6, 3 * len(dimensions) - 1.4])
     figure.update_yaxes(visible=False, range=[-1.7, 1.2], scaleanchor="x")
-    return styled(figure, scheme, margin={"l": 0, "r": 0, "t": 0, "b": 0})
+    return styled(
+        figure,
+        scheme,
+        margin={"l": 0, "r": 0, "t": 0, "b": 0},
+        told="Topology: " + listed((d.topology, f"of {d.size}") for d in dimensions),
+    )
 
 
 def _links(topology: str, count: int) -> list[tuple[int, int]]:
@@ -232,7 +276,13 @@ def heat_map(matrix: Matrix, texts: Any, scheme: str) -> go.Figure:
     figure.update_layout(height=120 + 18 * min(40, max(10, len(matrix.rows))))
     figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_xaxes(side="top", automargin=True, tickangle=-45)
-    return styled(figure, scheme, margin={"l": 8, "r": 8, "t": 8, "b": 8})
+    return styled(
+        figure,
+        scheme,
+        margin={"l": 8, "r": 8, "t": 8, "b": 8},
+        told=f"Heat map of {len(matrix.rows):,} rows and {len(matrix.columns):,} columns; the export has its "
+        f"figures",
+    )
 
 
 def shades(scheme: str) -> list[list[Any]]:
@@ -242,9 +292,17 @@ def shades(scheme: str) -> list[list[Any]]:
     return [[0, "rgba(59,130,196,0.06)"], [0.001, "#cfe3f4"], [1, "#08488a"]]
 
 
-def styled(figure: go.Figure, scheme: str, margin: dict[str, int]) -> go.Figure:
-    """Return *figure* with the ink, grid and margins of all charts."""
+def listed(pairs: Iterable[tuple[Any, Any]], most: int = 8) -> str:
+    """Return (name, text) pairs in a sentence: the first *most* of them, and how many there are more."""
+    told = [f"{name} {text}" for name, text in pairs]
+    more = f" and {len(told) - most:,} more" if len(told) > most else ""
+    return ", ".join(told[:most]) + more
+
+
+def styled(figure: go.Figure, scheme: str, margin: dict[str, int], told: str = "") -> go.Figure:
+    """Return *figure* with the ink, grid and margins of all charts, and what it shows in words, *told*."""
     figure.update_layout(
+        meta=told or None,
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"color": _INK[scheme], "size": 13, "family": "system-ui, sans-serif"},

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from ...support import duration_text
 from .._theme import KIND_LABELS, PATH_COLOUR, kind_colour
-from ._charts import literal, short, styled
+from ._charts import listed, literal, short, styled
 
 __all__ = ["difference_histogram", "difference_scatter", "paths_bars", "runs_bar"]
 
@@ -34,7 +34,20 @@ def runs_bar(runs: list[tuple[str, pd.DataFrame]], scheme: str) -> go.Figure:
     figure.update_layout(legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left"})
     figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_xaxes(ticksuffix=" ms")
-    return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 36})
+    return styled(
+        figure,
+        scheme,
+        margin={"l": 8, "r": 12, "t": 30, "b": 36},
+        told="Critical paths by kind: "
+        + "; ".join(
+            f"{label}: "
+            + listed(
+                (KIND_LABELS.get(str(k), k), duration_text(int(d)))
+                for k, d in zip(kinds["key"], kinds["duration_ns"], strict=True)
+            )
+            for label, kinds in runs
+        ),
+    )
 
 
 def paths_bars(strip: pd.DataFrame, labels: tuple[str, str], scheme: str) -> go.Figure:
@@ -68,7 +81,12 @@ def paths_bars(strip: pd.DataFrame, labels: tuple[str, str], scheme: str) -> go.
     names = [literal(short(label, 40)) for label in labels]
     figure.update_yaxes(categoryorder="array", categoryarray=names[::-1], automargin=True)
     figure.update_xaxes(ticksuffix=" ms")
-    return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 30})
+    return styled(
+        figure,
+        scheme,
+        margin={"l": 8, "r": 12, "t": 30, "b": 30},
+        told=f"Two critical paths over time, {labels[0]} and {labels[1]}: where they go over different nodes",
+    )
 
 
 def difference_scatter(nodes: pd.DataFrame, scheme: str, most: int = 3000) -> go.Figure:
@@ -102,7 +120,13 @@ def difference_scatter(nodes: pd.DataFrame, scheme: str, most: int = 3000) -> go
     figure.update_layout(height=340, legend={"orientation": "h", "y": 1, "yanchor": "bottom"})
     figure.update_xaxes(type="log", title="this run (µs)", dtick=1)
     figure.update_yaxes(type="log", title="other run (µs)", dtick=1)
-    return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 40})
+    return styled(
+        figure,
+        scheme,
+        margin={"l": 8, "r": 12, "t": 30, "b": 40},
+        told=f"Durations of {len(shown):,} nodes in this run against the other; those that differ most are "
+        f"in the table Worst nodes",
+    )
 
 
 def difference_histogram(nodes: pd.DataFrame, scheme: str) -> go.Figure:
@@ -127,4 +151,12 @@ def difference_histogram(nodes: pd.DataFrame, scheme: str) -> go.Figure:
     )
     figure.update_xaxes(title="other run takes longer by", tickangle=-35, type="category")
     figure.update_yaxes(title="nodes", showgrid=True)
-    return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 40})
+    return styled(
+        figure,
+        scheme,
+        margin={"l": 8, "r": 12, "t": 30, "b": 40},
+        told="Nodes by how much longer they take in the other run: "
+        + listed(
+            (label, f"{int(n):,}") for label, n in place.value_counts().reindex(labels).fillna(0).items() if n
+        ),
+    )

@@ -51,7 +51,12 @@ def loads_bar(loads: pd.DataFrame, shown: str, scheme: str) -> go.Figure:
     figure.update_xaxes(title="rank", dtick=max(1, loads["rank"].nunique() // 16))
     unit, title = (" %", "busy, of the step") if shown == "busy_ns" else (" MiB", "carried")
     figure.update_yaxes(ticksuffix=unit, title=title, showgrid=True, rangemode="tozero")
-    return styled(figure, scheme, margin={"l": 8, "r": 8, "t": 30, "b": 40})
+    return styled(
+        figure,
+        scheme,
+        margin={"l": 8, "r": 8, "t": 30, "b": 40},
+        told="How busy each link is; the table of links has the figures",
+    )
 
 
 def use_map(use: Use, scheme: str) -> go.Figure:
@@ -73,7 +78,12 @@ def use_map(use: Use, scheme: str) -> go.Figure:
     figure.update_layout(height=110 + 18 * max(6, len(use.rows)))
     figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_xaxes(ticksuffix=" ms")
-    return styled(figure, scheme, margin={"l": 8, "r": 8, "t": 8, "b": 36})
+    return styled(
+        figure,
+        scheme,
+        margin={"l": 8, "r": 8, "t": 8, "b": 36},
+        told="How busy links are over time, the busiest on top",
+    )
 
 
 def link_map(drawn: LinkMap, scheme: str) -> go.Figure:
@@ -115,7 +125,13 @@ def link_map(drawn: LinkMap, scheme: str) -> go.Figure:
     figure.update_layout(height=460, legend={"title": "Busy, of the step", "y": 1, "yanchor": "top"})
     figure.update_xaxes(visible=False, range=[-1.25, 1.25])
     figure.update_yaxes(visible=False, range=[-1.2, 1.25], scaleanchor="x")
-    return styled(figure, scheme, margin={"l": 0, "r": 0, "t": 0, "b": 0})
+    return styled(
+        figure,
+        scheme,
+        margin={"l": 0, "r": 0, "t": 0, "b": 0},
+        told="Map of the links between ranks and switches, coloured by how busy they are; the table of links "
+        "has the figures",
+    )
 
 
 def _gapped(links: pd.DataFrame, axis: str) -> list[Any]:

@@ -61,7 +61,15 @@ def best_heat_map(matrix: Matrix, scheme: str, row: str = "", column: str = "") 
         side="top", automargin=True, type="category", showgrid=False,
         title=literal(setting_title(column, unit=True)),
     )  # fmt: skip
-    return styled(figure, scheme, margin={"l": 8, "r": 8, "t": 8, "b": 8})
+    return styled(
+        figure,
+        scheme,
+        margin={"l": 8, "r": 8, "t": 8, "b": 8},
+        told=f"Shortest step for each {setting_title(row)} and {setting_title(column)}: from "
+        f"{_time_text(np.nanmin(matrix.values))} to {_time_text(np.nanmax(matrix.values))}"
+        if np.isfinite(matrix.values).any()
+        else "No point has an answer",
+    )
 
 
 def _time_text(nanoseconds: float) -> str:
@@ -92,7 +100,12 @@ def frontier_scatter(points: pd.DataFrame, settings: Sequence[str], objective: s
     figure.update_layout(height=320, legend={"orientation": "h", "y": 1, "yanchor": "bottom"})
     figure.update_xaxes(title=title, rangemode="tozero")
     figure.update_yaxes(title="step", ticksuffix=" ms", showgrid=True)
-    return styled(figure, scheme, margin={"l": 8, "r": 12, "t": 30, "b": 40})
+    return styled(
+        figure,
+        scheme,
+        margin={"l": 8, "r": 12, "t": 30, "b": 40},
+        told=f"Step time of {len(points):,} points against {title}; {len(best):,} are on the Pareto front",
+    )
 
 
 def parallel_coordinates(points: pd.DataFrame, settings: Sequence[str], scheme: str) -> go.Figure:
@@ -128,7 +141,13 @@ def parallel_coordinates(points: pd.DataFrame, settings: Sequence[str], scheme: 
     figure.update_layout(height=360, showlegend=False, hovermode="closest")
     figure.update_xaxes(visible=False, range=[-0.3, len(axes) - 0.5])
     figure.update_yaxes(visible=False, range=[-0.08, 1.2])
-    return styled(figure, scheme, margin={"l": 8, "r": 8, "t": 8, "b": 8})
+    return styled(
+        figure,
+        scheme,
+        margin={"l": 8, "r": 8, "t": 8, "b": 8},
+        told=f"A line for each of {len(shown):,} points through {', '.join(titles)}; the table below has "
+        f"them all",
+    )
 
 
 def _add_lines(

@@ -11,7 +11,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 from ...runner.analysis import FEW_HOPS, FOLDS, MOST_HOPS
 from .._state import OpenRun, Selection, StudyView
 from .._theme import EDGE_KINDS
-from ..queries import edge_kinds, focus_of, fold_of, has_selected, hops_of
+from ..queries import edge_kinds, focus_of, fold_of, has_selected, hops_of, opened_nodes
 from ._graph_drawing import Drawing, draw, stylesheet
 from ._parts import card, details_list, export_links, kind_legend, link_to, node_address, option_address
 
@@ -19,6 +19,11 @@ __all__ = ["PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/graph", "Graph"
 _DRAWN = ("nodes", "edges")
+_HELP = (
+    "Click selects · right click, or expand on the right, draws a node's neighbours too · wheel zooms · "
+    "where names "
+    "have no room, the longest nodes keep theirs"
+)
 _FITTED = {"name": "preset", "fit": True, "padding": 30}
 
 
@@ -37,6 +42,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             *_unknown(run, selection),
             _controls(selection),
             html.Div([kind_legend(), _edge_legend()], className="legends"),
+            dmc.Text(_HELP, size="xs", c="dimmed", id="graph-help"),
             html.Div(
                 [
                     html.Div([drawn, dcc.Store(id="graph-sink")], className="graph-holder", role="group",
@@ -71,17 +77,26 @@ def _side(run: OpenRun, selection: Selection, drawing: Drawing) -> list[Any]:
         for found in near:
             search = selection.with_run(run.info.id).with_node(rank, found.node_id).search
             text = f"{found.name[:60]}, node {found.node_id}"
-            links.append(html.Li([link_to(text, PATH, search), f" ({found.why})"]))
+            links.append(html.Li([link_to(text, PATH, search), f" ({found.why}), ",
+                                  _opener(selection.with_run(run.info.id), found.node_id)]))  # fmt: skip
         if links:
             parts += [html.H4(title, className="side-title"), html.Ul(links, className="side-list")]
     return [*parts, *_exports(run, selection)] if drawing.elements else parts
+
+
+def _opener(selection: Selection, node: int) -> Any:
+    """Return a link that draws the neighbours of *node* as well, or no longer."""
+    opened = opened_nodes(selection.option("open"))
+    rest = [each for each in opened if each != node] if node in opened else [*opened, node]
+    search = selection.with_option("open", ",".join(map(str, rest))).search
+    return link_to("fold" if node in opened else "expand", PATH, search)
 
 
 def _exports(run: OpenRun, selection: Selection) -> list[Any]:
     """Return links that export what is drawn."""
     rank, node = focus_of(run, selection)
     asked = {"run": run.info.id, "rank": str(rank), "node": str(node)}
-    asked |= {name: value for name in ("fold", "hops", "edges") if (value := selection.option(name))}
+    asked |= {name: value for name in ("fold", "hops", "edges", "open") if (value := selection.option(name))}
     links = [html.Li([part.capitalize(), ": ", export_links(f"graph-{part}", **asked)]) for part in _DRAWN]
     return [html.H4("What is drawn", className="side-title"), html.Ul(links, className="side-list")]
 

@@ -12,7 +12,16 @@ from ...runner.analysis import Groups, Neighbour, causes, edges_of, folded, neig
 from ...support import duration_text, share_text
 from .._state import OpenRun, Selection
 from .._theme import EDGE_KINDS, KIND_LABELS, PATH_COLOUR, kind_colour
-from ..queries import edge_kinds, focus_of, fold_of, hops_of, node_details, placed_groups, placed_nodes
+from ..queries import (
+    edge_kinds,
+    focus_of,
+    fold_of,
+    hops_of,
+    node_details,
+    opened_nodes,
+    placed_groups,
+    placed_nodes,
+)
 
 __all__ = ["Drawing", "draw", "stylesheet"]
 
@@ -22,8 +31,8 @@ _TITLES = {
     "streams": "Streams of rank {}",
     "ranks": "Ranks, and whom they waited for",
 }
-_COLUMN, _ROW = 150, 84
-_GROUP_COLUMN, _GROUP_ROW = 150, 110
+_COLUMN, _ROW = 130, 96
+_GROUP_COLUMN, _GROUP_ROW = 140, 130
 _FEW_EDGES = 30
 
 
@@ -47,20 +56,30 @@ def draw(run: OpenRun, selection: Selection) -> Drawing:
     fold = fold_of(selection.option("fold"))
     if fold != "nodes":
         return _folded(run, rank, focus, edges, fold)
-    return _around(run, node, edges, hops_of(selection.option("hops")))
+    opened = opened_nodes(selection.option("open"))
+    return _around(run, node, edges, hops_of(selection.option("hops")), opened)
 
 
-def _around(run: OpenRun, node: dict[str, Any], edges: pd.DataFrame, hops: int) -> Drawing:
+def _around(run: OpenRun, node: dict[str, Any], edges: pd.DataFrame, hops: int, opened: list[int]) -> Drawing:
     rank, focus = int(node["rank"]), int(node["node_id"])
-    cut = neighbourhood(edges, focus, hops)
+    cut = neighbourhood(edges, focus, hops, opened=opened)
     described = run.workload.graphs[int(run.workload.program_of_rank[rank])].nodes.set_index("node_id")
     on_path = set(run.path.segments.loc[run.path.segments["rank"] == rank, "node_id"])
     along = causes(run, rank)
     nodes = placed_nodes(cut)
     middle = nodes.groupby("layer")["row"].transform("max") / 2
+    own = run.nodes[(run.nodes["rank"] == rank) & run.nodes["node_id"].isin(nodes["node_id"])]
+    lasting = dict(zip(own["node_id"].tolist(), (own["end_ns"] - own["start_ns"]).tolist(), strict=True))
+    longest = max([1, *lasting.values()])
+    drawn = nodes.assign(
+        row=nodes["row"] - middle,
+        focus=nodes["node_id"] == focus,
+        on_path=nodes["node_id"].isin(on_path),
+        opened=nodes["node_id"].isin(opened),
+        duration_ns=nodes["node_id"].map(lasting).fillna(-1).astype("int64"),
+    )
     elements = [
-        _node_element(row, described.loc[row["node_id"]], rank, focus, on_path)
-        for row in nodes.assign(row=nodes["row"] - middle).to_dict("records")
+        _node_element(row, described.loc[row["node_id"]], rank, longest) for row in drawn.to_dict("records")
     ]
     elements += [_edge_element(row, along) for row in cut.edges.to_dict("records")]
     elements += _late_peer(run, node, nodes, middle)
@@ -86,7 +105,7 @@ def _late_peer(
     return [
         {
             "data": {"id": f"{other}:{its_node}", "rank": other, "node": its_node, "label": label,
-                     "colour": kind_colour(str(peer["kind"]))},
+                     "colour": kind_colour(str(peer["kind"])), "size": 30, "weight": 0},
             "position": {"x": (int(here["layer"]) - 1) * _COLUMN, "y": round(top * _ROW)},
             "classes": "peer",
         },
@@ -111,7 +130,8 @@ def _folded(run: OpenRun, rank: int, focus: int, edges: pd.DataFrame, fold: str)
 
 
 def _group_element(row: dict[Any, Any], chosen: int, largest: int) -> dict[str, Any]:
-    marks = (("group", True), ("focus", row["group"] == chosen), ("path", row["on_path_ns"] > 0))
+    marks = (("group", True), ("focus", row["group"] == chosen), ("path", row["on_path_ns"] > 0),
+             ("above", float(row["column"]) % 2 == 1))  # fmt: skip
     share = (row["duration_ns"] / largest) ** 0.5
     return {
         "data": {
@@ -119,6 +139,7 @@ def _group_element(row: dict[Any, Any], chosen: int, largest: int) -> dict[str, 
             "rank": int(row["rank"]),
             "node": int(row["node_id"]),
             "label": f"{_short(str(row['name']), 22)}\n{_band(row)}{duration_text(row['duration_ns'])}",
+            "weight": int(row["duration_ns"]),
             "colour": kind_colour(str(row["kind"])),
             "size": round(16 + 44 * share),
         },
@@ -153,16 +174,20 @@ def _short(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-(limit // 2 - 1) :]}"
 
 
-def _node_element(row: dict[Any, Any], node: Any, rank: int, focus: int, on_path: set[int]) -> dict[str, Any]:
-    number = int(row["node_id"])
-    marks = (("focus", number == focus), ("path", number in on_path))
+def _node_element(row: dict[Any, Any], node: Any, rank: int, longest: int) -> dict[str, Any]:
+    number, lasts = int(row["node_id"]), int(row["duration_ns"])
+    marks = (("focus", row["focus"]), ("path", row["on_path"]), ("opened", row["opened"]),
+             ("above", row["layer"] % 2))  # fmt: skip
+    told = f"\n{duration_text(lasts)}" if lasts >= 0 else ""
     return {
         "data": {
             "id": str(number),
             "rank": rank,
             "node": number,
-            "label": _short(str(node["name"]), 20),
+            "label": f"{_short(str(node['name']), 24)}{told}",
+            "weight": max(0, lasts),
             "colour": kind_colour(str(node["kind"])),
+            "size": round(18 + 26 * (max(0, lasts) / longest) ** 0.5),
         },
         "position": {"x": int(row["layer"]) * _COLUMN, "y": round(float(row["row"]) * _ROW)},
         "classes": " ".join(name for name, on in marks if on),
@@ -203,8 +228,8 @@ def stylesheet(scheme: str) -> list[dict[str, Any]]:
         "font-size": 12,
         "text-wrap": "wrap",
         "text-max-width": 128,
-        "width": 26,
-        "height": 26,
+        "width": "data(size)",
+        "height": "data(size)",
         "text-valign": "bottom",
         "text-margin-y": 4,
         "text-background-color": paper,
@@ -226,10 +251,9 @@ def stylesheet(scheme: str) -> list[dict[str, Any]]:
                 "text-background-opacity": 0.85,
             },
         },
-        {
-            "selector": ".group",
-            "style": {"width": "data(size)", "height": "data(size)", "font-size": 13},
-        },
+        # Every second column has its names above, so that each has room for two.
+        {"selector": ".above", "style": {"text-valign": "top", "text-margin-y": -4}},
+        {"selector": ".opened", "style": {"shape": "round-octagon"}},
         {"selector": "node.path", "style": {"border-width": 3, "border-color": PATH_COLOUR}},
         {"selector": "edge.path", "style": {"width": 4, "underlay-color": PATH_COLOUR,
                                             "underlay-opacity": 0.35, "underlay-padding": 2}},
@@ -237,6 +261,7 @@ def stylesheet(scheme: str) -> list[dict[str, Any]]:
         {"selector": ".peer", "style": {"border-width": 2, "border-style": "dashed",
                                         "border-color": PATH_COLOUR}},
         {"selector": ".focus", "style": focus},
-        {"selector": ".focus[!size]", "style": {"width": 34, "height": 34}},
+        # What of a name is drawn, and how large, depends on the zoom: assets/20_graph.js.
+        {"selector": ".quiet", "style": {"text-opacity": 0, "text-background-opacity": 0}},
         {"selector": ".focus.path", "style": {"border-color": PATH_COLOUR}},
     ]  # fmt: skip

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import Dash, Input, Output, State, ctx, dcc, html, no_update, set_props
 
 from ...errors import ChakrascopeError
-from ...runner import Job, JobStore
+from ...runner import Job, JobStore, RunInfo
 from ...support import duration_text
 from .._state import Selection, StudyView
 from .._theme import run_options
@@ -22,6 +22,7 @@ __all__ = ["job_list", "jobs_card", "register"]
 _POLL_MS = 700
 _COLOURS = {"queued": "gray", "running": "blue", "done": "green", "failed": "red", "cancelled": "yellow"}
 _MOST_SHOWN = 30
+_NEARLY = 0.98  # of a bar, while nobody knows how much is left
 _WHOLE = {
     "simulation": "ranks finished",
     "sweep": "points done",
@@ -62,11 +63,20 @@ def register(app: Dash, view: StudyView) -> None:
         except ChakrascopeError as error:
             # Told in its place: this is asked again and again, and would be a notification each time.
             return dmc.Alert(error.message, color="red", variant="light"), no_update, no_update
-        state = [[job.id, job.state, job.done, job.simulated_ns] for job in listed]
-        if state == seen:
+        state = [[job.id, job.state] for job in listed]
+        moved = {str(job.id): [job.done, job.simulated_ns] for job in listed if job.is_active}
+        now = {"state": state, "moved": moved}
+        if now == seen:
             return no_update, no_update, no_update
         runs = view.runs()
-        return job_list(listed, {info.id for info in runs}), run_options(runs), state
+        lengths = _lengths(runs)
+        if isinstance(seen, dict) and state == seen.get("state"):
+            # Only what moved is drawn anew: who is about to press a button keeps it, and the focus.
+            for job in listed[:_MOST_SHOWN]:
+                if job.is_active and moved[str(job.id)] != seen["moved"].get(str(job.id)):
+                    _show_progress(job, lengths.get(job.workload, 0))
+            return no_update, no_update, now
+        return job_list(listed, {info.id for info in runs}, lengths), run_options(runs), now
 
     @app.callback(
         Output("job-log", "children"), Output("job-log-shown", "opened"), Output("job-log-shown", "title"),
@@ -80,16 +90,32 @@ def register(app: Dash, view: StudyView) -> None:
         return jobs.log(number) or "Its log is empty.", True, f"Log of job {number}"
 
 
-def job_list(jobs: Sequence[Job], known_runs: set[str]) -> Any:
-    """Return one panel per job, the newest first; *known_runs* are the ids of the runs that still exist."""
+def _lengths(runs: Sequence[RunInfo]) -> dict[str, int]:
+    """Return about how long (ns) the step of each workload is: that of its newest run."""
+    return {info.workload: info.makespan_ns for info in runs}
+
+
+def _show_progress(job: Job, length_ns: int) -> None:
+    share, text = _progress(job, length_ns)
+    set_props({"job": job.id, "part": "bar"}, {"value": 100 * share})
+    set_props({"job": job.id, "part": "told"}, {"children": text})
+
+
+def job_list(jobs: Sequence[Job], known_runs: set[str], lengths: Mapping[str, int] | None = None) -> Any:
+    """Return one panel per job, the newest first.
+
+    *known_runs* are the ids of the runs that still exist, *lengths* about how long the step of a workload is.
+    """
     if not jobs:
         return empty("None yet. Jobs go on when this page is closed, and are listed here when you come back.")
     more = len(jobs) - _MOST_SHOWN
     older = [empty(f"{more:,} older ones: chakrascope jobs STUDY")] if more > 0 else []
-    return dmc.Stack([*(_job(job, known_runs) for job in jobs[:_MOST_SHOWN]), *older], gap="xs")
+    known = lengths or {}
+    panels = [_job(job, known_runs, known.get(job.workload, 0)) for job in jobs[:_MOST_SHOWN]]
+    return dmc.Stack([*panels, *older], gap="xs")
 
 
-def _job(job: Job, known_runs: set[str]) -> dmc.Paper:
+def _job(job: Job, known_runs: set[str], length_ns: int) -> dmc.Paper:
     started = datetime.fromtimestamp(job.created, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
     head: list[Any] = [
         dmc.Badge(job.state, color=_COLOURS.get(job.state, "gray"), variant="light"),
@@ -103,9 +129,11 @@ def _job(job: Job, known_runs: set[str]) -> dmc.Paper:
         head += _result(job, known_runs)
     parts: list[Any] = [dmc.Group(head, gap="sm")]
     if job.is_active:
-        done = 100 * job.done / max(1, job.total)
-        parts += [dmc.Progress(value=done, size="sm", mt=6, animated=job.state == "running"),
-                  dmc.Text(_progress(job), size="xs", c="dimmed")]  # fmt: skip
+        share, told = _progress(job, length_ns)
+        named = {"aria-label": f"Progress of job {job.id}"}
+        parts += [dmc.Progress(value=100 * share, size="sm", mt=6, animated=job.state == "running",
+                               id={"job": job.id, "part": "bar"}, **named),
+                  dmc.Text(told, size="xs", c="dimmed", id={"job": job.id, "part": "told"})]  # fmt: skip
     if job.message:
         parts.append(dmc.Text(job.message, size="sm", mt=4, className="finding"))
     return dmc.Paper(parts, withBorder=True, p="xs", radius="sm", className="job")
@@ -140,11 +168,21 @@ def _result(job: Job, known_runs: set[str]) -> list[Any]:
     return []
 
 
-def _progress(job: Job) -> str:
+def _progress(job: Job, length_ns: int) -> tuple[float, str]:
+    """Return how much of *job* is done, from 0 to 1, and that in words, in the unit that moves.
+
+    Ranks finish together at the end of a simulation, so it is measured by the time it has simulated, where a
+    run of the workload says about how long its step is: *length_ns*, or 0.
+    """
     if job.state == "queued":
-        return "Waits for its turn: a study runs one job at a time."
+        return 0.0, "Waits for its turn: a study runs one job at a time."
     if not job.total:
-        return "Starting."
-    done = f"{job.done:,} of {job.total:,} {_WHOLE.get(job.kind, 'done')}"
-    simulated = f", {duration_text(job.simulated_ns)} simulated so far" if job.kind == "simulation" else ""
-    return done + simulated
+        return 0.0, "Starting."
+    share, whole = job.done / job.total, f"{job.done:,} of {job.total:,} {_WHOLE.get(job.kind, 'done')}"
+    if job.kind != "simulation":
+        return share, whole
+    told = f"{duration_text(job.simulated_ns)} simulated"
+    if length_ns:
+        share = max(share, min(_NEARLY, job.simulated_ns / length_ns))
+        told += f" (the workload's newest run takes {duration_text(length_ns)})"
+    return share, f"{told}, {whole}"

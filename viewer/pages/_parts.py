@@ -34,6 +34,7 @@ __all__ = [
     "option_address",
     "page_address",
     "records",
+    "rows_table",
     "select_rows",
     "table",
     "table_card",
@@ -228,8 +229,25 @@ def table_card(
     parts: list[Any] = [dmc.Group([head, export_links(name, **query)], justify="space-between", mb=4)]
     if note:
         parts.append(dmc.Text(note, size="sm", c="dimmed", mb=8))
-    parts.append(table(f"{name}-table", rows, columns, scheme, **options) if len(rows) else empty("No rows."))
+    parts.append(
+        table(f"{name}-table", rows, _told(columns, rows), scheme, **options)
+        if len(rows)
+        else empty("No rows.")
+    )
     return dmc.Paper(parts, withBorder=True, p="md", radius="md")
+
+
+def _told(columns: list[dict[str, Any]], rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return those *columns* that say something: a text that is empty in all *rows* only takes room."""
+    said = [column["field"] not in rows or any(rows[column["field"]].astype(str) != "") for column in columns]
+    return [column for column, told in zip(columns, said, strict=True) if told]
+
+
+def rows_table(head: Sequence[str], rows: Sequence[Sequence[Any]], **properties: Any) -> dmc.Table:
+    """Return a plain table of *rows*, whose cells may be links."""
+    titles = dmc.TableThead(dmc.TableTr([dmc.TableTh(title) for title in head]))
+    body = dmc.TableTbody([dmc.TableTr([dmc.TableTd(cell) for cell in row]) for row in rows])
+    return dmc.Table([titles, body], **properties)
 
 
 def fitting(rows: int, most: int, tall: int = 32) -> str:

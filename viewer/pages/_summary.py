@@ -5,14 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, html
+from dash import Dash, Input, Output, State, html, no_update
 
-from ...runner.analysis import TABLES, contributors, nameless_text
+from ...runner.analysis import TABLES, cause_place, contributors, nameless_text
 from ...support import bytes_text, count_text, duration_text, share_text
 from .._state import OpenRun, Selection, StudyView
 from .._theme import run_name
 from ..charts import breakdown_bar, contributors_bar, graph, memory_area, ranks_bar
-from ._parts import card, column, empty, export_links, kind_legend, link_to, table_card, text_column
+from ._parts import (
+    card,
+    column,
+    empty,
+    export_links,
+    kind_legend,
+    link_to,
+    page_address,
+    rows_table,
+    select_rows,
+    table_card,
+    text_column,
+)
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
@@ -53,7 +65,12 @@ _LAYERS = [
     column("on_path_ns", "On critical path (ms)", "ms", minWidth=110),
     column("share", "Share", "%", minWidth=76),
 ]
-_LAYERS_NOTE = "In the order in which they run; means over all ranks, and their part of the critical path."
+_LAYERS_NOTE = (
+    "In the order in which they run; means over all ranks, and their part of the critical path. Select one "
+    "to "
+    "find its longest node on the other pages."
+)
+_CLICK = "Select a bar to see its longest piece on the timeline."
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
@@ -69,11 +86,15 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 "Where the step's time goes",
                 graph(breakdown_bar(kinds, scheme), id="kind-bar"),
                 kind_legend(kinds["key"]),
+                html.Div(
+                    link_to("The chain, segment by segment", "/critical-path", _with_by(search, "kind")),
+                    className="link-row",
+                ),
                 note="The critical path by kind: the chain of work that must shrink for the step to shrink.",
                 exports=export_links("by-kind", run=run.info.id),
             ),
             _advice(run, search),
-            *_contributors(run, scheme),
+            *_contributors(run, scheme, search),
             *_memory(run, scheme),
             # Filled when the page stands: what is below the first screen need not hold it up.
             html.Div(id="summary-tables"),
@@ -129,14 +150,14 @@ def _figures(run: OpenRun) -> dmc.SimpleGrid:
     return dmc.SimpleGrid(tiles, cols=4, spacing="md", id="figures")
 
 
-def _contributors(run: OpenRun, scheme: str) -> list[Any]:
+def _contributors(run: OpenRun, scheme: str, search: str) -> list[Any]:
     """Return what bounds the step by operator and module beside each other, and every rank's time."""
     bars = graph(ranks_bar(run.summary.ranks, scheme), id="ranks-bar")
     ranks = card("Every rank", bars, exports=export_links("ranks", run=run.info.id))
-    operators = _bars(run, "operator", scheme)
+    operators = _bars(run, "operator", scheme, search)
     if contributors(run.path, "module").empty:
         return [dmc.SimpleGrid([operators, ranks], cols=2)]
-    modules = _bars(run, "module", scheme)
+    modules = _bars(run, "module", scheme, search)
     return [dmc.SimpleGrid([operators, modules], cols=2), ranks]
 
 
@@ -144,8 +165,25 @@ def _layers(run: OpenRun, scheme: str) -> list[Any]:
     layers = run.layers
     if layers.empty:
         return []
-    return [table_card("Layers", "layers", layers, _LAYERS, scheme, query={"run": run.info.id},
-                       note=_LAYERS_NOTE, most=360)]  # fmt: skip
+    places = [_longest(run, "module", name) for name in layers["module"]]
+    shown = layers.assign(rank=[rank for rank, _ in places], node_id=[node for _, node in places])
+    return [table_card("Layers", "layers", shown, _LAYERS, scheme, query={"run": run.info.id},
+                       note=_LAYERS_NOTE, most=360, selects=True)]  # fmt: skip
+
+
+def _longest(run: OpenRun, by: str, name: str) -> tuple[int, int]:
+    """Return (rank, node) of the longest piece of the critical path of a module (or below it) or operator.
+
+    Without one there, the longest node of the run.
+    """
+    for nodes, length in ((run.path.segments, "duration_ns"), (run.nodes, "")):
+        own = nodes[(nodes[by] == name) | ((by == "module") & nodes[by].str.startswith(f"{name}."))]
+        own = own[own["node_id"] >= 0]
+        if len(own):
+            lasting = own[length] if length else own["end_ns"] - own["start_ns"]
+            row = own.loc[lasting.idxmax()]
+            return int(row["rank"]), int(row["node_id"])
+    return -1, -1
 
 
 def _collectives(run: OpenRun, scheme: str) -> list[Any]:
@@ -177,9 +215,10 @@ def _anomalies(run: OpenRun) -> list[Any]:
 
 def _advice(run: OpenRun, search: str) -> dmc.Paper:
     rows = [
-        [row["what"], f"{duration_text(row['gain_ns'])} ({share_text(row['share'])})", row["how"]]
+        [_cause(run, row["what"], search), f"{duration_text(row['gain_ns'])} ({share_text(row['share'])})",
+         row["how"]]
         for row in TABLES["advice"](run).to_dict("records")
-    ]
+    ]  # fmt: skip
     links = [
         link_to("See the chain, and simulate what would help, on the critical path", "/critical-path", search)
     ]
@@ -187,7 +226,7 @@ def _advice(run: OpenRun, search: str) -> dmc.Paper:
         links.append(link_to("See every collective", "/network", search))
     return card(
         "What would help",
-        dmc.Table(data={"head": ["Cause", "Gains at most", "What helps"], "body": rows}, id="advice")
+        rows_table(["Cause", "Gains at most", "What helps"], rows, id="advice")
         if rows
         else empty("No single cause takes more than 1 % of the critical path."),
         html.Div(links, className="link-row"),
@@ -197,13 +236,26 @@ def _advice(run: OpenRun, search: str) -> dmc.Paper:
     )
 
 
-def _bars(run: OpenRun, by: str, scheme: str) -> dmc.Paper:
+def _cause(run: OpenRun, what: str, search: str) -> Any:
+    """Return the cause called *what* as a link to the node that shows it, on the timeline."""
+    rank, node = cause_place(run.path, run.collectives, what)
+    if node < 0:
+        return what
+    return link_to(what, "/timeline", Selection.parse(search).with_node(rank, node).search)
+
+
+def _bars(run: OpenRun, by: str, scheme: str, search: str = "") -> dmc.Paper:
     table_ = contributors(run.path, by)
     none = empty(f"The critical path names no {by}.")
-    bars = none if table_.empty else graph(contributors_bar(table_, scheme, narrow=True))
-    exports = export_links(f"by-{by}", run=run.info.id)
-    return card(f"{by.capitalize()}s that bound it", bars, exports=exports,
-                note=nameless_text(run.path.breakdown(by), by))  # fmt: skip
+    bars = none if table_.empty else graph(contributors_bar(table_, scheme, narrow=True), id=f"{by}-bars")
+    more = link_to(f"All {by}s on the critical path", "/critical-path", _with_by(search, by))
+    return card(f"{by.capitalize()}s that bound it", bars, html.Div(more, className="link-row"),
+                exports=export_links(f"by-{by}", run=run.info.id),
+                note=f"{nameless_text(run.path.breakdown(by), by)} {_CLICK}".strip())  # fmt: skip
+
+
+def _with_by(search: str, by: str) -> str:
+    return Selection.parse(search).with_option("by", by).search
 
 
 def _ranks(run: OpenRun, scheme: str) -> dmc.Paper:
@@ -241,8 +293,48 @@ def _ignored(run: OpenRun) -> list[Any]:
     return [card("Settings without effect", items)] if said else []
 
 
+def _on_timeline(run: str, search: str | None, rank: int, node: int) -> tuple[str, str]:
+    selection = Selection.parse(search).with_run(run).with_node(rank, node)
+    return page_address("/timeline", ""), selection.search
+
+
+def _register_bars(app: Dash, view: StudyView, by: str) -> None:
+    @app.callback(
+        Output("url", "pathname", allow_duplicate=True), Output("url", "search", allow_duplicate=True),
+        Input(f"{by}-bars", "clickData"), State("run", "data"), State("url", "search"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def open_bar(click: dict[str, Any] | None, run: str, search: str | None) -> tuple[Any, Any]:
+        """Show the longest piece of a bar on the timeline."""
+        if not click:
+            return no_update, no_update
+        shown = view.open(run)
+        name = str(contributors(shown.path, by)["key"].iloc[int(click["points"][0]["pointIndex"])])
+        rank, node = _longest(shown, by, name)
+        return _on_timeline(run, search, rank, node) if node >= 0 else (no_update, no_update)
+
+
 def register(app: Dash, view: StudyView) -> None:
-    """Fill in the tables; the selection of a collective is wired by the page Network."""
+    """Fill in the tables, and lead from bars to nodes; collectives are wired by the page Network."""
+    select_rows(app, "layers")
+    for by in ("operator", "module"):
+        _register_bars(app, view, by)
+
+    @app.callback(
+        Output("url", "pathname", allow_duplicate=True), Output("url", "search", allow_duplicate=True),
+        Input("ranks-bar", "clickData"), State("run", "data"), State("url", "search"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def open_rank(click: dict[str, Any] | None, run: str, search: str | None) -> tuple[Any, Any]:
+        """Show the rank of a bar on the timeline, at its longest node."""
+        if not click:
+            return no_update, no_update
+        rank, nodes = int(click["points"][0]["x"]), view.open(run).nodes
+        own = nodes[nodes["rank"] == rank]
+        if own.empty:
+            return no_update, no_update
+        node = own["node_id"].loc[(own["end_ns"] - own["start_ns"]).idxmax()]
+        return _on_timeline(run, search, rank, int(node))
 
     @app.callback(
         Output("summary-tables", "children"), Input("summary-tables", "id"), State("run", "data"),

@@ -11,7 +11,7 @@ from ...runner.analysis import Target, changes, drops, simulate_faster
 from ...support import duration_text, share_text
 from .._state import OpenRun, Selection, StudyView
 from ..queries import TIMES
-from ._parts import card, column, empty, option_address, table_card, text_column
+from ._parts import card, column, empty, table_card, text_column
 
 __all__ = ["register_what_if", "what_if_card"]
 
@@ -84,17 +84,30 @@ def _answer(run: OpenRun, target: Target, times: float) -> Any:
     return dmc.Text(text, mt="sm", fw=600)
 
 
+def _asked(search: str | None, run: str, key: str | None, times: float) -> Any:
+    """Return the address *search* with the question in it, or no update if it has it already."""
+    before = Selection.parse(search)
+    asked = before.with_run(run).with_option("change", key or "").with_option("times", f"{times:g}")
+    return no_update if asked == before else asked.search
+
+
 def register_what_if(app: Dash, view: StudyView) -> None:
     """Wire the two buttons, each out of use while it simulates, and keep the question in the address."""
 
     @app.callback(
-        Output("what-if-times", "error"), Output("what-if-go", "disabled"), Input("what-if-times", "value"),
+        Output("what-if-times", "error"), Output("what-if-go", "disabled"),
+        Output("what-if-answer", "children", allow_duplicate=True),
+        Output("url", "search", allow_duplicate=True), Input("what-if-times", "value"),
+        Input("what-if-target", "value"), State("run", "data"), State("url", "search"),
         prevent_initial_call=True,
     )  # fmt: skip
-    def examine(times: Any) -> tuple[str, bool]:
-        """Say at the field what is wrong with it."""
+    def examine(times: Any, key: str | None, run: str, search: str | None) -> tuple[str, bool, Any, Any]:
+        """Say at the field what is wrong with it; an answer to another question does not stay."""
         reading = TIMES.read(times)
-        return reading.short, bool(reading.problem)
+        if reading.problem:
+            told = dmc.Text(f"No answer: {reading.problem}", size="sm", mt="sm")
+            return reading.short, True, told, no_update
+        return "", False, None, _asked(search, run, key, float(reading.value or 0))
 
     @app.callback(
         Output("what-if-answer", "children"), Output("url", "search", allow_duplicate=True),
@@ -106,9 +119,7 @@ def register_what_if(app: Dash, view: StudyView) -> None:
         if not clicks or not key:
             return no_update, no_update
         factor = float(TIMES.value(times) or 0)
-        answer = _answer(view.open(run), Target.parse(key), factor)
-        asked = Selection.parse(search).with_option("times", f"{factor:g}").search
-        return answer, option_address(asked, run, "change", key, "")
+        return _answer(view.open(run), Target.parse(key), factor), _asked(search, run, key, factor)
 
     @app.callback(
         Output("what-if-table", "children"), Input("what-if-all", "n_clicks"), State("run", "data"),

@@ -31,6 +31,7 @@ from ._graph import focus_of as focus_of
 from ._graph import fold_of as fold_of
 from ._graph import has_selected as has_selected
 from ._graph import hops_of as hops_of
+from ._graph import opened_nodes as opened_nodes
 from ._layout import placed_groups as placed_groups
 from ._layout import placed_nodes as placed_nodes
 from ._network import LinkMap as LinkMap
@@ -102,6 +103,7 @@ __all__ = [
     "link_map",
     "made_aim",
     "node_details",
+    "opened_nodes",
     "paths_strip",
     "placed_groups",
     "placed_nodes",

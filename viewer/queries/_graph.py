@@ -8,7 +8,9 @@ from ...runner.analysis import FEW_HOPS, FOLDS, MOST_HOPS, longest_segment
 from .._state import OpenRun, Selection
 from .._theme import EDGE_KINDS
 
-__all__ = ["edge_kinds", "focus_of", "fold_of", "has_selected", "hops_of"]
+__all__ = ["edge_kinds", "focus_of", "fold_of", "has_selected", "hops_of", "opened_nodes"]
+
+_MOST_OPENED = 24
 
 
 def hops_of(asked: Any) -> int:
@@ -23,6 +25,12 @@ def edge_kinds(asked: str) -> list[int]:
     """Return the kinds of edges written as "0,3"; all kinds if none is."""
     wanted = [int(text) for text in asked.split(",") if text.isascii() and text.isdigit()]
     return [kind for kind in wanted if kind in EDGE_KINDS] or list(EDGE_KINDS)
+
+
+def opened_nodes(asked: str) -> list[int]:
+    """Return the nodes whose neighbours are drawn as well, written as "12,45"; at most 24."""
+    texts = [text for text in asked.split(",") if text.isascii() and text.isdigit() and len(text) <= 18]
+    return list(dict.fromkeys(map(int, texts)))[:_MOST_OPENED]
 
 
 def fold_of(asked: str) -> str:

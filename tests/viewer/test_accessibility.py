@@ -1,0 +1,102 @@
+"""No page has a serious violation of axe-core's rules, in light and dark, and all is done without a mouse."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from studies import make_study
+
+from chakrascope.runner import run_sweep
+from chakrascope.viewer import create_app
+
+from .conftest import READY, serving, watched
+
+pytestmark = pytest.mark.browser
+
+AXE = Path(__file__).parent.parent / "vendor" / "axe-core" / "axe.min.js"
+PAGES = READY | {
+    "/sweep": "#sweep-table .ag-row",
+    "/new-run": "#new-start:not([disabled])",
+    "/import": "#page h2",
+    "/nonsense": "#notice",
+}
+KEY_MS = 40
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    """A study with a sweep as well, so that every page has something to show."""
+    made = make_study(tmp_path_factory.mktemp("axe") / "study")
+    run_sweep(made.study, {"network.bandwidth": [1.0, 5.0], "network.latency": [5, 50]},
+              network="cpu-cluster-2", workers=0, keep=0, name="s")  # fmt: skip
+    with serving(create_app(made.study)) as address:
+        yield address, made
+
+
+def serious(page):
+    """Return the serious and critical violations on *page*, one line for each element."""
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")["violations"]
+    return [
+        f"{rule['id']}: {node['target']} {node['failureSummary'][:200]}"
+        for rule in found
+        if rule["impact"] in {"serious", "critical"}
+        for node in rule["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_has_a_serious_violation(browser, everything, scheme):
+    address, made = everything
+    context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 720})
+    page = watched(context)
+    page.goto(f"{address}/runs")
+    page.wait_for_selector("#runs-table .ag-row")
+    violations = {}
+    for path, ready in PAGES.items():
+        where = {"pathname": path, "search": f"?run={made.run_b}&rank=1&node=4"}
+        page.evaluate("where => window.dash_clientside.set_props('url', where)", where)
+        page.wait_for_selector(ready, state="attached")
+        page.wait_for_load_state("networkidle")
+        # Tables that are still being drawn have no headings yet.
+        page.wait_for_selector(".ag-delay-render", state="detached")
+        violations |= {path: found} if (found := serious(page)) else {}
+        # A chart says in words what it shows.
+        charts = page.locator(".js-plotly-plot").count()
+        named = page.locator("[role=figure][aria-label] .js-plotly-plot").count()
+        assert named == charts, path
+    assert violations == {}
+    assert page.complaints == []
+    context.close()
+
+
+def test_a_node_is_found_and_followed_by_keyboard_alone(everything, page):
+    address, made = everything
+    page.goto(f"{address}/?run={made.run_b}")
+    page.wait_for_selector("#ranks-table .ag-row")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.innerText") == "To the content"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "node-search"
+    page.keyboard.type("aten::mm", delay=KEY_MS)
+    page.wait_for_selector("#search-hits [role=option]")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"node=\d+"))
+    page.locator("#selected").get_by_role("link", name="Graph").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#graph-title:has-text('aten::mm')")
+    page.locator(".graph-side .side-list a").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#graph-title:not(:has-text('aten::mm'))")
+    assert page.complaints == []
+
+
+def test_charts_say_their_figures(everything, page):
+    address, made = everything
+    page.goto(f"{address}/?run={made.run_b}")
+    shown = page.get_by_role("figure", name=re.compile("Critical path by kind: .*Communication .* %"))
+    shown.wait_for()
+    page.get_by_role("figure", name=re.compile(r"most exposed communication: rank \d")).wait_for()

@@ -1,0 +1,86 @@
+"""The graph can be read: names keep their size, nodes have their time, and more is drawn where asked for."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from chakrascope.runner.analysis import edges_of, neighbourhood
+from chakrascope.viewer._state import Selection
+from chakrascope.viewer.pages._graph_drawing import draw
+from chakrascope.viewer.queries import opened_nodes
+
+NAMES = """() => {
+  const cy = document.getElementById('graph')._cyreg.cy, zoom = cy.zoom();
+  return cy.nodes().map(node => ({
+    id: node.id(), size: parseFloat(node.style('font-size')) * zoom, quiet: node.hasClass('quiet'),
+    box: node.boundingBox({includeNodes: false, includeEdges: false, includeOverlays: false}),
+  }));
+}"""
+
+
+def test_nodes_say_what_they_take_and_are_as_large(run):
+    drawing = draw(run, Selection.parse("?rank=1&node=4&hops=2"))
+    nodes = [element["data"] for element in drawing.elements if "node" in element["data"]]
+    labels = {data["node"]: data["label"] for data in nodes}
+    assert labels[4].endswith("\n500 µs")
+    sizes = {data["weight"]: data["size"] for data in nodes}
+    assert [sizes[weight] for weight in sorted(sizes)] == sorted(sizes.values())
+    assert len(set(sizes.values())) > 1
+
+
+def test_an_opened_node_brings_its_neighbours_and_no_others(run):
+    edges = edges_of(run, 1, range(9))
+    near = neighbourhood(edges, 4, 1)
+    more = neighbourhood(edges, 4, 1, opened=[5, 17])
+    assert set(near.nodes["node_id"]) == {3, 4, 5}
+    assert set(more.nodes["node_id"]) == {3, 4, 5, 6}
+    assert len(neighbourhood(edges, 4, 1, 4, [5, 6, 3]).nodes) == 4
+
+
+@pytest.mark.parametrize("text", ["", "x", "1,,2", "9" * 30, "-1", "1," * 500])
+def test_an_address_opens_only_nodes(text):
+    assert set(opened_nodes(text)) <= {1, 2}
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("address", ["hops=1", "hops=8", "fold=ranks", "fold=modules"])
+@pytest.mark.parametrize("size", [(1280, 720), (1920, 1080)])
+def test_names_are_readable_at_any_zoom_and_never_on_each_other(visit, made, address, size):
+    page = visit("/graph", f"?run={made.run_b}&rank=1&node=7&{address}")
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    page.wait_for_selector("#graph[data-named]")
+    page.wait_for_timeout(300)
+    shown = [name for name in page.evaluate(NAMES) if not name["quiet"]]
+    assert shown
+    assert all(name["size"] >= 11 for name in shown)
+    page.evaluate("document.getElementById('graph')._cyreg.cy.zoom(0.3)")
+    page.wait_for_timeout(200)
+    assert all(name["size"] >= 11 for name in page.evaluate(NAMES) if not name["quiet"])
+    page.set_viewport_size({"width": 1280, "height": 800})
+    assert page.complaints == []
+
+
+@pytest.mark.browser
+def test_a_node_is_expanded_in_place(visit, made):
+    page = visit("/graph", f"?run={made.run_a}&rank=1&node=4&hops=1")
+    page.get_by_role("link", name="expand").last.press("Enter")
+    page.wait_for_url(re.compile(r"open=5"))
+    page.wait_for_function("() => document.getElementById('graph')._cyreg.cy.nodes().length === 4")
+    page.wait_for_selector("#graph-title:has-text('node 4 of rank 1')")
+    exported = page.locator("a[download='graph-nodes.csv']").get_attribute("href")
+    assert "open=5" in exported
+    page.get_by_role("link", name="fold", exact=True).press("Enter")
+    page.wait_for_function("() => document.getElementById('graph')._cyreg.cy.nodes().length === 3")
+    where = page.evaluate(
+        """() => {
+          const cy = document.getElementById('graph')._cyreg.cy;
+          const at = cy.getElementById('5').renderedPosition();
+          const box = cy.container().getBoundingClientRect();
+          return [box.left + at.x, box.top + at.y];
+        }"""
+    )
+    page.mouse.click(*where, button="right")
+    page.wait_for_url(re.compile(r"open=5"))
+    assert page.complaints == []
