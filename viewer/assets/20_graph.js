@@ -43,7 +43,8 @@
         if (free) { taken.push(box); }
       }
     });
-    document.getElementById("graph").dataset.named = String(taken.length);
+    const box = document.getElementById("graph");
+    if (box) { box.dataset.named = String(taken.length); }
   }
 
   function expand(node) {

@@ -34,6 +34,7 @@ from ._configure_form import (
     field_states,
     meanings,
     read_setup,
+    read_system,
     rows_of,
     setup_rows,
     system_fields,
@@ -141,6 +142,8 @@ def _choices(form: Form, names: Sequence[str], networks: Networks) -> dmc.Paper:
                               value="; ".join(form.setup.failed)),
                 dcc.Upload(dmc.Button("Add a network file", variant="default"), id="new-upload",
                            max_size=_LARGEST_UPLOAD, accept=".yml,.yaml,.json,.xml"),
+                dcc.Upload(dmc.Button("Fill in a system file", variant="default"), id="new-system-upload",
+                           max_size=_LARGEST_UPLOAD, accept=".json"),
                 dmc.Text(id="new-uploaded", size="sm", className="finding", **{"aria-live": "polite"}),
             ],
             align="end", mt="xs",
@@ -216,6 +219,7 @@ def register(app: Dash, view: StudyView) -> None:
     """Wire the form, its address, its checks and starting."""
     _register_fields(app, view)
     _register_upload(app, view)
+    _register_system_upload(app)
     _register_examination(app, view)
     _register_address(app, view)
     register_start(app, view)
@@ -268,6 +272,29 @@ def _register_upload(app: Dash, view: StudyView) -> None:
         except ValueError:
             return no_update, no_update, "The file did not arrive whole; add it again."
         return _platforms(Networks(view.study)), name, f"The study keeps it as {name}."
+
+
+def _register_system_upload(app: Dash) -> None:
+    @app.callback(
+        Output("dimension-rows", "children", allow_duplicate=True),
+        Output("system-fields", "children", allow_duplicate=True),
+        Output("new-uploaded", "children", allow_duplicate=True), Input("new-system-upload", "contents"),
+        State("new-system-upload", "filename"),
+        State({"form": "dimension", "field": ALL, "number": ALL}, "value"), prevent_initial_call=True,
+    )  # fmt: skip
+    def fill(contents: str | None, filename: str | None, _fields: Any) -> tuple[Any, Any, str]:
+        """Fill the form in from a system file of ASTRA-sim's, and say what of it the form does not show."""
+        if not contents:
+            return no_update, no_update, ""
+        name = str(filename or "The system file")[:_LABEL_LENGTH]
+        try:
+            text = base64.b64decode(contents.partition(",")[2], validate=True).decode("utf-8")
+            found = read_system(text, name, rows_of(ctx.states_list[1]))
+        except ConfigError as error:
+            return no_update, no_update, error.message
+        except ValueError:
+            return no_update, no_update, f"{name} is no text; choose a system file, such as system.json."
+        return dimension_rows(found.rows), system_fields(found.system), found.told
 
 
 def _register_states(app: Dash, form: str, path: dict[str, Any]) -> None:

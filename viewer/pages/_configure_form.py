@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dash_mantine_components as dmc
 from dash import html
 
 from ...errors import ConfigError
+from ...runner import SystemConfig
 from ...runner.config import failure_of_text
 from ...runner.engine import ALGORITHMS, COLLECTIVES, TOPOLOGIES
 from ..queries import (
@@ -28,6 +30,7 @@ __all__ = [
     "field_states",
     "meanings",
     "read_setup",
+    "read_system",
     "rows_of",
     "setup_rows",
     "system_fields",
@@ -218,6 +221,46 @@ def read_setup(  # noqa: PLR0917 - what the fields hold, one after the other
         if key in SYSTEM_FIELDS:
             _put(system, key, NUMBER_FIELDS[key].value(value) if key in NUMBER_FIELDS else value)
     return replace(start, dimensions=dimensions, system=system, failed=_failed(failures or ""))
+
+
+@dataclass(frozen=True)
+class SystemFile:
+    """What a system file says of a form: the *rows* of dimensions, the *system*, and what is to be *told*."""
+
+    rows: list[Row]
+    system: dict[str, Any]
+    told: str
+
+
+def read_system(text: str, name: str, rows: Sequence[Row]) -> SystemFile:
+    """Return what the system file *text*, called *name*, fills into a form with *rows* of dimensions.
+
+    Raises `ConfigError` for what is no system file.
+    """
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"{name} is no JSON ({str(error)[:80]}); choose a system file of ASTRA-sim's."
+        ) from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{name} is no system file: it holds no object of keys.")
+    system = SystemConfig.from_mapping(data, name).to_dict()
+    chosen = {key: value for key, value in system.items() if key in SYSTEM_FIELDS}
+    algorithms = {each: f"{each}-implementation" for each in COLLECTIVES}
+    filled = [
+        row
+        | {each: system[key][number] for each, key in algorithms.items() if len(system.get(key, [])) > number}
+        for number, row in enumerate(rows)
+    ]
+    told = [f"Filled in from {name}."]
+    counts = {len(system[key]) for key in algorithms.values() if key in system}
+    if counts - {len(rows)}:
+        told.append(f"It is for {max(counts)} dimensions, the network has {len(rows)}.")
+    lost = sorted(key for key in data if key not in SYSTEM_FIELDS and key not in algorithms.values())
+    if lost:
+        told.append(f"Not taken over, as the form does not show them: {', '.join(lost)[:200]}.")
+    return SystemFile(filled, chosen, " ".join(told))
 
 
 def _failed(text: str) -> tuple[str, ...]:
