@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..runner.prediction import kept_result
 from ..support import bytes_text, duration_text, share_text
 from ._output import clock, console, print_json, print_next, stage
 
@@ -71,7 +72,7 @@ def predict_script(
     run_id = None
     if study is not None:
         prefix = study.add_workload(prediction.workload, script)
-        run_id = study.add_run(prediction.experiment, prediction.result, workload=prefix.parent.name)
+        run_id = study.add_run(prediction.experiment, kept_result(prediction), workload=prefix.parent.name)
     if output_format == "json":
         print_json(prediction.to_json())
         return

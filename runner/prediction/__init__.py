@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ._kept import keep_prediction as keep_prediction
+from ._kept import kept_result as kept_result
 from ._links import Links as Links
 from ._links import predicted_system as predicted_system
 from ._links import reached_network as reached_network
@@ -10,7 +12,6 @@ from ._memory_curve import memory_curves as memory_curves
 from ._predict import Prediction as Prediction
 from ._predict import Setting as Setting
 from ._predict import experiment_of as experiment_of
-from ._predict import keep_prediction as keep_prediction
 from ._predict import needed_ns as needed_ns
 from ._predict import predict as predict
 from ._predict import software_of as software_of
@@ -38,6 +39,7 @@ __all__ = [
     "coefficients",
     "experiment_of",
     "keep_prediction",
+    "kept_result",
     "memory_curves",
     "needed_ns",
     "predict",

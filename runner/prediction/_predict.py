@@ -18,7 +18,6 @@ from ..analysis import critical_path
 from ..backends import Progress, get_backend
 from ..chips import Chip, Costs
 from ..config import NetworkConfig
-from ..study import Study
 from ._links import Links, predicted_system, reached_network
 from ._memory_curve import MemoryCurve, memory_curves
 from ._prices import ChipPrices
@@ -27,7 +26,6 @@ __all__ = [
     "Prediction",
     "Setting",
     "experiment_of",
-    "keep_prediction",
     "needed_ns",
     "predict",
     "software_of",
@@ -209,17 +207,6 @@ def predict(
     stages = range(setting.plan.pp)
     memory = tuple(rank_memory(setting.model, setting.plan, stage) for stage in stages)
     return Prediction(setting, experiment, result, memory)
-
-
-def keep_prediction(prediction: Prediction, study: Study, label: str = "") -> str:
-    """Add the workload of *prediction* and its run, called *label*, to *study*; return the run's id."""
-    plan, model = prediction.setting.plan, prediction.setting.model
-    name = f"{model.name}-tp{plan.tp}-pp{plan.pp}-dp{plan.dp}"
-    prefix = study.add_workload(prediction.workload, name)
-    curves = [curve.to_json() for curve in prediction.memory_over_time]
-    told = {**prediction.result.provenance, "memory_over_time": curves}
-    result = replace(prediction.result, provenance=told)
-    return study.add_run(prediction.experiment, result, label=label, workload=prefix.parent.name)
 
 
 def experiment_of(setting: Setting, *, backend: str, every_rank: bool) -> Experiment:

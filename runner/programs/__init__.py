@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 
-
 __all__ = [
     "ALL_PAIRS",
     "BUILTIN_PROGRAMS",

@@ -15,6 +15,7 @@ from ..charts import breakdown_bar, contributors_bar, graph, memory_area, ranks_
 from ._parts import (
     card,
     column,
+    details_list,
     empty,
     export_links,
     kind_legend,
@@ -82,6 +83,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             *_qualifiers(run),
             dmc.Title(run.summary.headline, order=2, size="h3", id="headline"),
             _figures(run),
+            *_prediction(run),
             card(
                 "Where the step's time goes",
                 graph(breakdown_bar(kinds, scheme), id="kind-bar"),
@@ -148,6 +150,26 @@ def _figures(run: OpenRun) -> dmc.SimpleGrid:
         for label, value, about in shown
     ]  # fmt: skip
     return dmc.SimpleGrid(tiles, cols=4, spacing="md", id="figures")
+
+
+def _prediction(run: OpenRun) -> list[Any]:
+    """Return what makes a prediction of a run: how sure it is, and whether the job fits; else nothing."""
+    said = run.result.provenance.get("prediction")
+    if not isinstance(said, dict):
+        return []
+    room, holds = int(said.get("chip_memory_bytes", 0)), int(said["memory_bytes_per_rank"])
+    verdict = "fits" if said["fits"] else "does NOT fit"
+    facts = [
+        ("Step", f"{duration_text(int(said['step_ns']))}; nine of ten steps like it are between "
+         f"{duration_text(int(said['step_low_ns']))} and {duration_text(int(said['step_high_ns']))}"),
+        ("Memory", f"{verdict}: the fullest rank holds {bytes_text(holds)} of the {bytes_text(room)} of "
+         f"{said.get('chip', 'its chip')}"),
+        ("Bound by", str(said["bound_by"])),
+    ]  # fmt: skip
+    if said.get("tokens_per_s"):
+        facts.insert(1, ("Tokens", f"{said['tokens_per_s']:,.0f} a second on all ranks together"))
+    note = "This step was never run: it was predicted. What it takes for granted stands above."
+    return [card("Prediction", details_list(facts), note=note, id="prediction")]
 
 
 def _contributors(run: OpenRun, scheme: str, search: str) -> list[Any]:

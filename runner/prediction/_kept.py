@@ -1,0 +1,37 @@
+"""Keep with a run what makes a prediction of it: how sure it is, and whether it fits."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from .._result import Result
+from ..study import Study
+from ._predict import Prediction
+from ._recorded import RecordedPrediction
+
+__all__ = ["keep_prediction", "kept_result"]
+
+
+def kept_result(prediction: Prediction | RecordedPrediction) -> Result:
+    """Return the result of *prediction* with the prediction itself in its provenance, for a run of a study.
+
+    Its key ``prediction`` holds what `to_json` says, the chip's title and its ``chip_memory_bytes``;
+    ``memory_over_time`` has the curves of a prediction by a model's sizes.
+    """
+    chip = prediction.setting.chip if isinstance(prediction, Prediction) else prediction.chip
+    said = {**prediction.to_json(), "chip": chip.title, "chip_memory_bytes": chip.memory_bytes}
+    del said["assumptions"]  # the provenance has them already
+    told = {**prediction.result.provenance, "prediction": said}
+    if isinstance(prediction, Prediction):
+        told["memory_over_time"] = [curve.to_json() for curve in prediction.memory_over_time]
+    return dataclasses.replace(prediction.result, provenance=told)
+
+
+def keep_prediction(prediction: Prediction, study: Study, label: str = "") -> str:
+    """Add the workload of *prediction* and its run, called *label*, to *study*; return the run's id."""
+    plan, model = prediction.setting.plan, prediction.setting.model
+    name = f"{model.name}-tp{plan.tp}-pp{plan.pp}-dp{plan.dp}"
+    prefix = study.add_workload(prediction.workload, name)
+    return study.add_run(
+        prediction.experiment, kept_result(prediction), label=label, workload=prefix.parent.name
+    )
