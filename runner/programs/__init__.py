@@ -4,6 +4,58 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...support import exports_of
+
+if TYPE_CHECKING:
+    from ._all_pairs import ALL_PAIRS as ALL_PAIRS
+    from ._all_pairs import all_pairs_program as all_pairs_program
+    from ._builtin import BUILTIN_PROGRAMS as BUILTIN_PROGRAMS
+    from ._builtin import builtin_program as builtin_program
+    from ._choice import Choice as Choice
+    from ._choice import Demand as Demand
+    from ._choice import choose_programs as choose_programs
+    from ._choice import misfit as misfit
+    from ._choice import read_proved as read_proved
+    from ._expand import demands_of as demands_of
+    from ._expand import expand_workload as expand_workload
+    from ._graphs import graphs_of as graphs_of
+    from ._graphs import workload_of as workload_of
+    from ._inspection import Inspection as Inspection
+    from ._inspection import Traffic as Traffic
+    from ._inspection import inspect_program as inspect_program
+    from ._lower import Lowered as Lowered
+    from ._lower import Message as Message
+    from ._lower import lower as lower
+    from ._model import CONTROL_OPS as CONTROL_OPS
+    from ._model import MESSAGE_OPS as MESSAGE_OPS
+    from ._model import PACKET_OPS as PACKET_OPS
+    from ._model import Buffer as Buffer
+    from ._model import Channel as Channel
+    from ._model import ChannelType as ChannelType
+    from ._model import Op as Op
+    from ._model import Program as Program
+    from ._model import RankProgram as RankProgram
+    from ._model import Region as Region
+    from ._model import ThreadBlock as ThreadBlock
+    from ._names import PROGRAM_NAMES as PROGRAM_NAMES
+    from ._names import is_program_name as is_program_name
+    from ._names import named_program as named_program
+    from ._nccl import NCCL_ALGORITHMS as NCCL_ALGORITHMS
+    from ._nccl import NCCL_PROTOCOLS as NCCL_PROTOCOLS
+    from ._nccl import nccl_program as nccl_program
+    from ._nccl_choice import NcclChoice as NcclChoice
+    from ._nccl_choice import nccl_choice as nccl_choice
+    from ._proof import Problem as Problem
+    from ._proof import Proof as Proof
+    from ._proof import prove as prove
+    from ._sizes import Sizes as Sizes
+    from ._sizes import packet_sources as packet_sources
+    from ._sizes import program_bytes as program_bytes
+    from ._writer import write_msccl as write_msccl
+    from .readers import parse_program as parse_program
+    from .readers import read_program as read_program
+else:
+    __getattr__ = exports_of(__name__, __file__)
 
 __all__ = [
     "ALL_PAIRS",
