@@ -245,6 +245,14 @@ def test_buffers_hold_a_line():
         machine(mesh={"buffer_flits": 3})
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"compute_waves": 0}, {"compute_memory_share": 1.5}, {"arbitration": "fare"}]
+)
+def test_figures_of_a_machine_have_bounds(wrong):
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        machine(**wrong)
+
+
 def test_a_run_can_be_cancelled():
     program, size = nccl_program("ring", "all-reduce", 4, "Simple", 4), 1 << 27
     with pytest.raises(Cancelled):
