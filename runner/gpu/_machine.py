@@ -68,7 +68,8 @@ class Mesh:
     Memory channels are at the top and bottom rows, I/O ports at the left and right columns. Each directed
     link carries *link_bytes_per_ns* and takes *hop_ns*, the router included. Each kind of traffic that may
     not wait for another has *virtual_channels* of each link, with *buffer_flits* of *flit_bytes* each;
-    *arbitration* between the inputs of a router is ``round-robin``, or ``priority`` for requests without data.
+    *arbitration* between the inputs of a router is ``round-robin``, or ``priority`` for requests without
+    data.
     """
 
     columns: int
