@@ -47,6 +47,8 @@ def possible_degrees(request: Request) -> tuple[list[Degrees], Counter[str]]:
 def _refusal(request: Request, tp: int, pp: int, cp: int, dp: int) -> str:
     model = request.model
     sequence = request.sequence or model.sequence
+    if model.convolutions and tp * pp * cp > 1:
+        return "convolutions are predicted with data parallelism alone"
     if model.heads % tp:
         return f"--tp does not divide {model.heads} attention heads"
     if pp > model.layers:
@@ -72,7 +74,7 @@ def possible_plans(request: Request, degrees: Degrees) -> Iterator[tuple[Plan | 
             for zero in (0, 1, 2, 3) if degrees.dp * degrees.cp > 1 else (0,):
                 if not request.allows("zero", zero):
                     continue
-                for recompute in RECOMPUTATIONS:
+                for recompute in ("none",) if request.model.convolutions else RECOMPUTATIONS:
                     if request.allows("recompute", recompute):
                         plan = _plan(
                             request, cluster, degrees, schedule, chunks, micro_batch, zero, recompute

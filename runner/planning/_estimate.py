@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ...converter.generate.models import Plan, fullest_memory
 from ..backends import Progress
-from ..prediction import Batch, Links, StepWork, coefficients, work_of
+from ..prediction import Batch, Links, Setting, StepWork, coefficients, work_of
 from ..sweep import Answer, Solver
 from ._degrees import Degrees, possible_plans
 from ._request import CHOICES, Request
@@ -61,7 +61,8 @@ class EstimateWork:
         for each in plans:
             parts[each[1]].append(each)
         for software, part in parts.items():
-            costs = cluster.chip.costs_of(software)
+            setting = Setting(request.model, part[0][0], cluster.chip, cluster.network, software)
+            costs = setting.costs
             price = coefficients(cluster.chip, costs, part[0][0].precision)
             batch = Batch([works.work(plan) for plan, _, _ in part])
             steps = batch.step_ns(price, costs.host_ns, costs.step_ns, costs.exposed)

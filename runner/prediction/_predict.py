@@ -37,6 +37,7 @@ __all__ = [
 _ASSUMED = (0.65, 1.5)  # of costs that were fitted on nothing
 _WIDER = 1.5  # per part of the plan that no measured row has
 _USUAL_UTILISATION = 0.4
+_KERNELS = 0.1  # of a convolution with what is pointwise behind it, relative to a transformer's layer
 _WORDS = {
     "compute": "computation",
     "launch": "launches",
@@ -57,8 +58,11 @@ class Setting:
 
     @property
     def costs(self) -> Costs:
-        """What operators cost."""
-        return self.chip.costs_of(self.software)
+        """What operators cost; a convolution starts fewer kernels than a layer of a transformer."""
+        found = self.chip.costs_of(self.software)
+        if not self.model.convolutions:
+            return found
+        return replace(found, host_ns=found.host_ns * _KERNELS, step_ns=0.0)
 
     def check(self) -> None:
         """Raise `UsageError` for a plan that the model or the network does not allow."""
@@ -263,6 +267,7 @@ def unmeasured(setting: Setting) -> list[str]:
     plan, model = setting.plan, setting.model
     parts = {
         "experts": model.experts > 0,
+        "convolutions": bool(model.convolutions),
         "context parallelism": plan.cp > 1,
         "zero bubble": plan.schedule == "zero-bubble",
         "a sharded optimizer": plan.zero == 1,
@@ -292,7 +297,10 @@ def assumptions(setting: Setting) -> list[str]:
         f"Ranks are placed {', '.join(plan.placement)} from the innermost, "
         f"{Links.of(setting.network).node_size} a node",
         "Ranks of a pipeline stage do the same at the same time: no stragglers, no failures, no data to read",
-        f"Sequences have {plan.sequence or setting.model.sequence} tokens, all of them used",
+        "Tokens are images of 224 x 224; the host starts a tenth of the kernels of a transformer's layer for "
+        "a convolution, and nothing else once a step"
+        if setting.model.convolutions
+        else f"Sequences have {plan.sequence or setting.model.sequence} tokens, all of them used",
     ]
     if plan.pp > 1 and setting.model.layers % (plan.pp * plan.chunks):
         said.append("Layers do not divide evenly; the first stages have one more")

@@ -115,6 +115,8 @@ def _stage_work(model: Transformer, plan: Plan, links: Links, stage: int) -> tup
 
     Layers of a kind are alike, so a stage is one with a layer, and as many more as it has.
     """
+    if model.convolutions:
+        return tuple(_work(model, plan, links, stage))
     layers = [layer for chunk in range(plan.chunks) for layer in plan.layers_of(stage, chunk, model.layers)]
     experts = sum(map(model.is_expert_layer, layers))
     counts = {True: experts, False: len(layers) - experts}
@@ -155,8 +157,13 @@ def _sample_work(  # noqa: PLR0917 - all of the key
     """Return the work of a *stage* of so many *layers* of a kind, a row for each of the four."""
     dense = 0 if is_expert else layers * plan.pp
     small = replace(model, layers=layers * plan.pp, dense_layers=dense, expert_every=1)
+    return _work(small, plan, links, stage)
+
+
+def _work(model: Transformer, plan: Plan, links: Links, stage: int) -> Floats:
+    """Return the work of a *stage* of one chunk, a row for each of the four."""
     place = Stage(plan, _UnitPrices(), links.node_size, stage)
-    passes = Passes(small, place)
+    passes = Passes(model, place)
     forward, backward = passes.forward(0).nodes, passes.backward(0).nodes
     line = _sum(forward, place, links, data=False) + _sum(backward, place, links, data=False)
     beside = _sum(forward, place, links, data=True) + _sum(backward, place, links, data=True)

@@ -104,6 +104,12 @@ def test_the_front_is_what_no_plan_beats(found):
     assert found.table["front"].iloc[0]
 
 
+def test_convolutions_are_spread_over_data_alone():
+    found = search_plans(replace(REQUEST, model=find_model("resnet50"), global_batch=512), most=4)
+    assert set(found.table["dp"]) == {16}
+    assert found.error < 0.2
+
+
 def test_what_does_not_fit_is_counted():
     roomy, tight = (
         search_plans(replace(REQUEST, limits=Limits(memory_bytes=size << 30)), most=1) for size in (80, 20)

@@ -138,6 +138,20 @@ def test_what_is_too_large_does_not_fit():
     assert not predict(setting).fits
 
 
+def test_resnet50_on_a_dgx_2_takes_about_what_was_measured():
+    """21,484 images a second on 16 V100 at 256 each: NVIDIA's DeepLearningExamples, MXNet 20.12."""
+    plan = Plan(dp=16, micro_batch=256, global_batch=4096, precision="fp16")
+    setting = Setting(
+        find_model("resnet50"), plan, find_chip("v100"), NetworkConfig.preset("dgx-2-16"), "megatron"
+    )
+    found = predict(setting)
+    assert found.tokens_per_s == pytest.approx(21_484, rel=0.15)
+    assert found.fits
+    assert any("convolutions" in line for line in found.assumptions)
+    with pytest.raises(UsageError, match="data parallelism alone, without --tp"):
+        predict(replace(setting, plan=replace(plan, dp=8, tp=2)))
+
+
 def test_faster_links_do_not_slow_a_step_down():
     slower = replace(HGX, bandwidth=(HGX.bandwidth[0] / 4, HGX.bandwidth[1]))
     assert predict(replace(SMALL, network=slower)).step_ns > predict(SMALL).step_ns

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from ....errors import UsageError, did_you_mean
+from ._convolutions import Convolution, resnet50_layers, vgg16_layers
 from ._transformer import Transformer
 
 __all__ = ["find_model", "list_models", "read_model"]
@@ -38,6 +39,11 @@ def _llama(  # noqa: PLR0917 - in the order of the models' tables
 def _vit(layers: int, hidden: int, heads: int, patch: int) -> dict[str, Any]:
     sizes = {"layers": layers, "hidden": hidden, "heads": heads, "ffn": 4 * hidden, "vocab": 0}
     return {**sizes, "sequence": (224 // patch) ** 2 + 1, "causal": False, "classes": 1000}
+
+
+def _convolutional(layers: tuple[Convolution, ...], hidden: int) -> dict[str, Any]:
+    sizes = {"layers": len(layers), "hidden": hidden, "heads": 1, "ffn": hidden, "vocab": 0, "sequence": 1}
+    return {**sizes, "classes": 1000, "convolutions": layers, "causal": False}
 
 
 # Sizes as published: Brown et al. 2020 (GPT-3), Narayanan et al. 2021 and Korthikanti et al. 2022 (the sizes
@@ -96,12 +102,16 @@ _MODELS: dict[str, dict[str, Any]] = {
     ),
     "nemotron4-15b": _llama(32, 6144, 48, 8, 24576, 256000, gated=False),
     "nemotron4-340b": _llama(96, 18432, 96, 8, 73728, 256000, gated=False, head_size=192),
+    "vgg16": _convolutional(vgg16_layers(), 4096),
+    "resnet50": _convolutional(resnet50_layers(), 2048),
     "vit-b16": _vit(12, 768, 12, 16),
     "vit-l16": _vit(24, 1024, 16, 16),
     "vit-h14": _vit(32, 1280, 16, 14),
 }  # fmt: skip
 _OTHER_NAMES = {
     "gpt3": "gpt3-175b",
+    "resnet-50": "resnet50",
+    "vgg-16": "vgg16",
     "llama3.1-405b": "llama3-405b",
     "llama3.1-8b": "llama3-8b",
     "llama3.1-70b": "llama3-70b",
@@ -169,7 +179,7 @@ def read_model(path: str | Path) -> Transformer:
 
 
 def _of_mapping(data: Mapping[str, Any], file: Path) -> Transformer:
-    known = {item.name: item for item in fields(Transformer)}
+    known = {item.name: item for item in fields(Transformer) if item.name != "convolutions"}
     for key, value in data.items():
         if key not in known:
             raise UsageError(f"{file}: unknown key '{key}'{did_you_mean(str(key), known)}")

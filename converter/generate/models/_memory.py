@@ -99,11 +99,12 @@ def in_flight(plan: Plan, stage: int) -> int:
 def _kinds(model: Transformer, pp: int, chunks: int, stage: int) -> tuple[tuple[int, int], ...]:
     """Return a layer of each kind that *stage* has, with how many of that kind there are."""
     plan = Plan(pp=pp, chunks=chunks)
-    counts: dict[bool, tuple[int, int]] = {}
+    counts: dict[int, tuple[int, int]] = {}
     for chunk in range(chunks):
         for layer in plan.layers_of(stage, chunk, model.layers):
-            first, count = counts.get(model.is_expert_layer(layer), (layer, 0))
-            counts[model.is_expert_layer(layer)] = first, count + 1
+            kind = layer if model.convolutions else model.is_expert_layer(layer)
+            first, count = counts.get(kind, (layer, 0))
+            counts[kind] = first, count + 1
     return tuple(counts.values())
 
 
@@ -115,6 +116,10 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str 
     frameworks that shard weights also keep what norms and positions compute in single precision.
     """
     recompute = recompute or plan.recompute
+    if model.convolutions:
+        found = model.convolutions[layer]
+        # The product and its normalisation keep their inputs, the activation is done in place.
+        return plan.micro_batch * found.outputs * found.positions * plan.element_bytes * (1 + found.norm)
     sequence = plan.sequence or model.sequence
     tokens = plan.micro_batch * sequence / plan.cp
     hidden, tp = model.hidden, plan.tp

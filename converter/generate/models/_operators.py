@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ...chakra import CollectiveType
+from ._convolutions import Convolution
 from ._plan import Plan
 from ._transformer import Transformer
 
@@ -89,6 +90,9 @@ class _Sizes:
 def pass_over_layer(model: Transformer, plan: Plan, layer: int, *, backward: bool = False) -> list[Item]:
     """Return what a rank does for *layer* and one micro-batch, in order."""
     sizes = _Sizes(model, plan)
+    if model.convolutions:
+        found = list(_convolution(sizes, model.convolutions[layer]))
+        return _gradients(found, plan) if backward else found
     items: list[Item] = [
         Operator("layer", "overhead", 1, 0, f"layers.{layer}"),
         *_attention(sizes, f"layers.{layer}.attention"),
@@ -147,6 +151,19 @@ def _attention(sizes: _Sizes, module: str) -> Iterator[Item]:
     yield sizes.gemm("projection", tokens, inner, hidden, module)
     yield from sizes.joined("attention", module, gather=False)
     yield sizes.pointwise("residual", sizes.kept_tokens * hidden, 2, module)
+
+
+def _convolution(sizes: _Sizes, layer: Convolution) -> Iterator[Item]:
+    """Yield a convolution as the matrix product that it is, and what is pointwise behind it.
+
+    A normalisation reads for its mean and once more, and writes; the activation reads and writes. Kernels
+    are started while those before them work.
+    """
+    size, images = sizes.plan.element_bytes, sizes.tokens
+    before, behind = layer.inputs * layer.before * images, layer.outputs * layer.positions * images
+    moved = size * (before + behind + layer.params)
+    yield Operator("convolution", "gemm", layer.flops * images, moved, layer.name)
+    yield sizes.pointwise("activation", behind, 5 if layer.norm else 2, layer.name)
 
 
 def _dense(sizes: _Sizes, module: str) -> Iterator[Item]:

@@ -146,6 +146,12 @@ class Plan:
             )
 
     def _check_model(self, model: Transformer) -> None:
+        axes = [key for key in ("tp", "pp", "cp", "ep", "chunks") if getattr(self, key) > 1]
+        if model.convolutions and (axes or self.recompute != "none" or self.sequence > 1):
+            what = _option(axes[0]) if axes else "--recompute" if self.recompute != "none" else "--sequence"
+            raise UsageError(
+                f"{model.name} is predicted with data parallelism alone, without {what}. Next: leave it out."
+            )
         for what, count, key in (
             ("attention heads", model.heads, "tp"),
             ("numbers of a sequence", self.sequence or model.sequence, "cp"),

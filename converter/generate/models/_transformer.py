@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....errors import UsageError
+from ._convolutions import Convolution
 
 __all__ = ["Transformer"]
 
@@ -19,8 +20,9 @@ class Transformer:
     *expert_ffn*, *top_k* of which each token uses beside *shared_experts*. With *kv_rank*, attention is
     latent (DeepSeek): keys and values come from so many numbers a token, queries from *query_rank*, with
     *rope_size* more per head. *classes* replaces the vocabulary at the end of a vision transformer, which
-    has none at the front. *loss_bytes* is what the loss keeps of each logit. Raises `UsageError` for
-    sizes that cannot be.
+    has none at the front. *loss_bytes* is what the loss keeps of each logit. *convolutions* are the
+    layers instead, in front of a classifier of *hidden* numbers; a token is an image then. Raises
+    `UsageError` for sizes that cannot be.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Transformer:
     causal: bool = True
     classes: int = 0
     loss_bytes: int = 10
+    convolutions: tuple[Convolution, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.kv_heads:
@@ -124,6 +127,8 @@ class Transformer:
 
     def layer_params(self, layer: int, *, active: bool = False) -> int:
         """Return the parameters of *layer*, of experts only those a token uses if *active*."""
+        if self.convolutions:
+            return self.convolutions[layer].params
         if not self.is_expert_layer(layer):
             return self.attention_params + self.dense_params
         used = (self.top_k if active else self.experts) + self.shared_experts
@@ -141,5 +146,7 @@ class Transformer:
         measure of utilisation.
         """
         last = (self.classes or self.vocab) * self.hidden
+        if self.convolutions:
+            return 3.0 * sum(layer.flops for layer in self.convolutions) + 6.0 * last
         weights = sum(self.layer_params(layer, active=True) for layer in range(self.layers)) + last
         return 6.0 * weights + 12.0 * self.layers * self.query_size * sequence
