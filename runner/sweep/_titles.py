@@ -23,6 +23,7 @@ def setting_title(name: str, *, unit: bool = False) -> str:
     """Return what people call a setting: its key without the file it stands in, with its *unit* if asked."""
     plain = name.removeprefix("network.").removeprefix("system.").removesuffix("-implementation")
     plain = plain.replace("npus_count", "size").replace("rank_time_ns", "time of all ranks (ns)")
+    plain = plain.replace("memory_bytes", "memory of a rank (bytes)")
     field, bracket, index = plain.rstrip("]").partition("[")
     title = f"{field} of dimension {int(index) + 1}" if bracket and index.isdigit() else plain
     return f"{title} ({setting_unit(name)})" if unit and setting_unit(name) else title

@@ -1,4 +1,4 @@
-"""The memory of a predicted step on the page Summary."""
+"""The memory of a predicted step on the page Summary, and a search for plans on the page Sweep."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 from chakrascope.converter.generate.models import Plan, find_model
 from chakrascope.runner import NetworkConfig, Study
 from chakrascope.runner.chips import find_chip
+from chakrascope.runner.planning import Cluster, Request, search_plans
 from chakrascope.runner.prediction import Setting, keep_prediction, predict
 from chakrascope.viewer import StudyView
 from chakrascope.viewer._state import Selection
 from chakrascope.viewer.charts import memory_area
-from chakrascope.viewer.pages import _summary
+from chakrascope.viewer.pages import _summary, _sweep
 
 
 def test_the_summary_of_a_prediction_draws_the_fullest_rank(tmp_path: Path):
@@ -27,3 +28,15 @@ def test_the_summary_of_a_prediction_draws_the_fullest_rank(tmp_path: Path):
     figure = memory_area(found.memory_over_time[1].to_json(), "dark")
     heights = [sum(levels) for levels in zip(*(part.y for part in figure.data), strict=True)]
     assert abs(max(heights) * 2**30 - found.memory_bytes) < 1
+
+
+def test_a_search_for_plans_is_shown_as_a_sweep(tmp_path: Path):
+    model = replace(find_model("llama3-8b"), layers=4)
+    cluster = Cluster(find_chip("h100"), NetworkConfig.preset("hgx-h100-8"))
+    only = {"cp": (1,), "zero": (1,), "pp": (1, 2)}
+    study = Study.create(tmp_path / "s")
+    found = search_plans(Request(model, (cluster,), 16, only=only), study=study, most=6)
+    selection = Selection.parse(f"?sweep={found.name}&pareto=memory_bytes")
+    shown = str(_sweep.layout(StudyView(study), selection, "light"))
+    assert "The shortest step is" in shown
+    assert "of memory of a rank (bytes), the smallest costs least" in shown
