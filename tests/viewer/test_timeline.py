@@ -325,3 +325,17 @@ def test_another_run_lies_beside_on_the_same_clock(timeline, made):
     page.locator("#timeline-starts").click()
     assert state(page, "t.sources[1].shift") == 0
     assert page.complaints == []
+
+
+def test_keys_go_on_after_an_answer_that_failed(timeline):
+    page = timeline("&rank=1&node=4")
+    page.wait_for_selector("#timeline[data-selected='1:4']")
+    page.route("**/api/node?*", lambda route: route.abort())
+    page.keyboard.press("[")
+    page.wait_for_timeout(300)
+    page.unroute("**/api/node?*")
+    page.keyboard.type("..", delay=TYPED_MS)
+    page.wait_for_function(
+        "() => !['', '1:4'].includes(document.getElementById('timeline').dataset.selected)"
+    )
+    page.complaints.clear()

@@ -90,7 +90,7 @@
     key(event) {
       if (event.ctrlKey || event.metaKey || event.altKey || !this.isLoaded) { return; }
       const shift = this.width / 6, pointed = this.pointer && this.pointer.x > LABEL_WIDTH ? this.pointer.x : undefined;
-      const then = (act) => () => { this.turn = this.turn.then(act); };
+      const then = (act) => () => this.next(act);
       const actions = {
         w: () => this.zoom(0.7, pointed), s: () => this.zoom(1 / 0.7, pointed), a: () => this.pan(-shift), d: () => this.pan(shift),
         "[": then(() => this.walk(-1)), "]": then(() => this.walk(1)), ",": then(() => this.step(-1)), ".": then(() => this.step(1)),
@@ -102,6 +102,9 @@
       const action = actions[event.key] || actions[event.key.toLowerCase()];
       if (action) { event.preventDefault(); this.hideTip(); action(); }
     }
+
+    /* Do one thing after the other, however fast the keys come; what fails, as without a server, stops none after it. */
+    next(act) { this.turn = this.turn.then(act).catch(() => undefined); }
 
     /* Mark the area between two points of the canvas, in time and rows. */
     mark(from, to) {

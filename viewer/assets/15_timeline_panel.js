@@ -102,7 +102,8 @@
       if (!out) { return; }
       out.replaceChildren(list(details));
       delete out.dataset.area;
-      this.openTab("details");
+      // Whoever writes notes goes on, on what is selected now.
+      this.openTab(this.tab === "notes" ? "notes" : "details");
     }
 
     async showBeside(source, rank, node) {

@@ -66,10 +66,10 @@
       input.setAttribute("aria-label", "Search the timeline");
       input.addEventListener("input", () => { clearTimeout(this.finding); this.finding = setTimeout(() => this.seek(input.value.trim()), FIND_DELAY_MS); });
       input.addEventListener("keydown", (event) => {
-        if (event.key === "Enter") { event.preventDefault(); clearTimeout(this.finding); this.turn = this.turn.then(() => this.seekNext(event.shiftKey ? -1 : 1, input.value.trim())); }
+        if (event.key === "Enter") { event.preventDefault(); clearTimeout(this.finding); this.next(() => this.seekNext(event.shiftKey ? -1 : 1, input.value.trim())); }
         else if (event.key === "Escape") { event.preventDefault(); event.stopPropagation(); this.stopSeeking(); this.canvas.focus({ preventScroll: true }); }
       });
-      const step = (text, words, direction) => element("button", text, "timeline-button", { type: "button", title: words, ariaLabel: words, onclick: () => { this.turn = this.turn.then(() => this.seekNext(direction)); } });
+      const step = (text, words, direction) => element("button", text, "timeline-button", { type: "button", title: words, ariaLabel: words, onclick: () => this.next(() => this.seekNext(direction)) });
       this.found = element("span", "", "timeline-found", { id: "timeline-found", role: "status" });
       this.controls.seek = input;
       group.append(input, step("‹", "previous hit", -1), step("›", "next hit", 1), this.found);

@@ -17,15 +17,15 @@
 
     async loadNotes() {
       const run = this.run, reply = await fetch(`./api/notes?${this.query({})}`);
-      if (run === this.run) { this.take(await reply.json()); }
+      if (run === this.run && (reply.ok || reply.status === 409)) { this.take(await reply.json()); }
     }
 
     /* Tell the server of a note, or of one that is to go, and show what it keeps then. */
     async changeNotes(change) {
       const headers = { "Content-Type": "application/json" };
       const reply = await fetch(`./api/notes?${this.query({})}`, { method: "POST", headers, body: JSON.stringify(change) });
-      const found = await reply.json();
-      this.take(found);
+      const isAnswer = reply.ok || reply.status === 409;
+      this.take(isAnswer ? await reply.json() : { problem: `The server answered ${reply.status}; nothing was kept.` });
       return reply.ok;
     }
 
