@@ -32,7 +32,7 @@ _TITLES = {
     "ranks": "Ranks, and whom they waited for",
 }
 _COLUMN, _ROW = 130, 96
-_GROUP_COLUMN, _GROUP_ROW = 140, 130
+_GROUP_COLUMN, _GROUP_ROW = 140, 110
 _FEW_EDGES = 30
 
 
