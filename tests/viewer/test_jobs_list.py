@@ -25,9 +25,9 @@ def job(**changes):
 @pytest.mark.parametrize(
     ("changes", "length_ns", "share", "words"),
     [
-        ({"simulated_ns": 400}, 1000, 0.4, "400 ns simulated (the workload's newest run takes 1.00 µs)"),
-        ({"simulated_ns": 9000}, 1000, 0.98, "9.00 µs simulated"),
-        ({"simulated_ns": 400}, 0, 0.0, "400 ns simulated, 0 of 8,192 ranks finished"),
+        ({"simulated_ns": 400}, 1000, 0.4, "so far (the workload's newest run takes 1.00 µs)"),
+        ({"simulated_ns": 9000}, 1000, 0.98, "9.00 µs simulated so far"),
+        ({"simulated_ns": 400}, 0, 0.0, "400 ns simulated so far, 0 of 8,192 ranks finished"),
         ({"simulated_ns": 400, "done": 8192}, 1000, 1.0, "8,192 of 8,192"),
         ({"kind": "sweep", "total": 4, "done": 1}, 1000, 0.25, "1 of 4 points done"),
         ({"total": 0}, 1000, 0.0, "Starting."),

@@ -181,7 +181,7 @@ def _progress(job: Job, length_ns: int) -> tuple[float, str]:
     share, whole = job.done / job.total, f"{job.done:,} of {job.total:,} {_WHOLE.get(job.kind, 'done')}"
     if job.kind != "simulation":
         return share, whole
-    told = f"{duration_text(job.simulated_ns)} simulated"
+    told = f"{duration_text(job.simulated_ns)} simulated so far"
     if length_ns:
         share = max(share, min(_NEARLY, job.simulated_ns / length_ns))
         told += f" (the workload's newest run takes {duration_text(length_ns)})"
