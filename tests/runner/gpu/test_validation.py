@@ -107,3 +107,16 @@ def test_the_page_is_made_of_what_was_simulated(report):
     assert "| 1.00 KiB | ring LL | 0.10 | 0.11 | +10.0% |" in rows
     picture = report.chart("A", "us", [report.Line("measured", ((KIB, 1.0), (MIB, 8.0)), True)])
     assert picture.count("<circle") == 2
+
+
+def test_the_published_page_is_of_what_was_measured(report):
+    page = (SCRIPT.parent.parent / "docs" / "gpu-validation.md").read_text(encoding="utf-8")
+    for size in report.times_of("mscclpp_allreduce"):
+        assert (
+            page.count(f"\n| {report.bytes_text(size)} | packets | ")
+            + page.count(f"\n| {report.bytes_text(size)} | NVLS | ")
+            == 1
+        ), size
+    for name in ("gpu-h100", "gpu-reduce-scatter", "gpu-all-gather", "gpu-scale"):
+        assert f"(images/{name}.svg)" in page
+        assert (SCRIPT.parent.parent / "docs" / "images" / f"{name}.svg").is_file()
