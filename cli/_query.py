@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
-from ..runner.analysis import SQL_EXAMPLES, query_run, sql_columns
 from ..support import parse_duration
 from ._output import console, error_console, format_option, print_frame
 from ._quantities import quantity
@@ -49,6 +48,8 @@ def query_command(
     Nothing is written, and a query reaches neither files nor the network. It needs the extra [query]
     (DuckDB).
     """
+    from ..runner.analysis import SQL_EXAMPLES, query_run, sql_columns
+
     if examples:
         for title, text in SQL_EXAMPLES.items():
             console.print(f"-- {title}\n{text};\n", markup=False, soft_wrap=True)

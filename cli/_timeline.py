@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import UsageError
-from ..runner.analysis import Lanes, area_names
 from ..support import new_file, parse_duration, writing
 from ._output import console, format_option, print_frame
 from ._quantities import quantity
 from ._studies import of_a_run, open_run
 
 if TYPE_CHECKING:
-    from ..runner.analysis import RunAnalysis
+    from ..runner.analysis import Lanes, RunAnalysis
 
 __all__ = ["timeline_command"]
 
@@ -74,7 +73,7 @@ def timeline_command(
 
     With -o FILE.json, also write the whole timeline and its critical path for Perfetto.
     """
-    from ..runner.analysis import area_overview, area_table
+    from ..runner.analysis import area_names, area_overview, area_table
 
     run = open_run(study_folder, run_id)
     if measured and not run.is_measured:
@@ -104,6 +103,8 @@ def timeline_command(
 
 def _lanes(run: RunAnalysis, *, nested: bool, measured: bool) -> Lanes:
     if nested:
+        from ..runner.analysis import Lanes
+
         return Lanes(run.nodes, measured=measured, nested=True)
     return run.measured_lanes if measured else run.lanes
 

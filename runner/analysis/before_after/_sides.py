@@ -11,7 +11,7 @@ from ....converter import convert
 from ....errors import StudyError, TraceError, UsageError, did_you_mean
 from ....support import count_text
 from ....tracer import TraceSet
-from ..._simulate import is_captured
+from ..._captured import is_captured
 from ...backends import get_backend
 from ...study import Study, run_name
 from .._measured import measured_result
