@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..errors import UsageError
-from ..runner.prediction import keep_prediction, with_habits
 from ..support import bytes_text, count_text, duration_text, parse_number, share_text
 from ._more_commands import CommandWithMore
 from ._network_options import network_changes
@@ -78,7 +77,7 @@ def plan_options(command: Command) -> Command:
 def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None) -> tuple[Plan, str]:
     """Return the plan of the options *given* on so many *ranks* of *chip*, and whose costs it has."""
     from ..converter.generate.models import AXES, Plan
-    from ..runner.prediction import software_of
+    from ..runner.prediction import software_of, with_habits
 
     placement = tuple(str(given["placement"]).split("-"))
     if sorted(placement) != sorted(AXES):
@@ -156,7 +155,7 @@ def predict_command(
     from ..converter.generate.models import find_model
     from ..runner import NetworkConfig, Study
     from ..runner.chips import find_chip
-    from ..runner.prediction import Setting, predict
+    from ..runner.prediction import Setting, keep_prediction, predict
 
     chip = find_chip(chip_name)
     chosen = choose_network(network, None, link_default, failed)

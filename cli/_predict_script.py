@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..runner.prediction import kept_result
 from ..support import bytes_text, duration_text, share_text
 from ._output import clock, console, print_json, print_next, stage
 
@@ -45,7 +44,7 @@ def predict_script(
     """Record the script, simulate its step and print it; keep it in the study if there is one."""
     from ..converter import script_workload
     from ..runner import Study
-    from ..runner.prediction import predict_recorded
+    from ..runner.prediction import kept_result, predict_recorded
     from ..tracer import record_script
 
     world, mesh = job.world or network.num_ranks, _mesh(job.mesh)

@@ -5,27 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-import pandas as pd
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..converter.generate.models import AXES, find_model
 from ..errors import UsageError, did_you_mean
-from ..runner import NetworkConfig, Study
-from ..runner.chips import Chip, find_chip
-from ..runner.planning import (
-    Cluster,
-    Limits,
-    Plans,
-    Request,
-    SearchProgress,
-    plan_command,
-    search_plans,
-    usual_network,
-)
-from ..runner.prediction import keep_prediction, predict
 from ..support import (
     bytes_text,
     count_text,
@@ -36,6 +21,13 @@ from ..support import (
     share_text,
 )
 from ._output import console, error_console, format_option, print_frame, print_json, print_next, print_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..runner import NetworkConfig, Study
+    from ..runner.chips import Chip
+    from ..runner.planning import Cluster, Limits, Plans, SearchProgress
 
 __all__ = ["search_command"]
 
@@ -148,6 +140,9 @@ def search_command(
     All plans that fit in memory are estimated, and those that may be the best are simulated. What was not
     possible, what did not fit and what was only estimated is counted.
     """
+    from ..converter.generate.models import AXES, find_model
+    from ..runner.planning import Request, search_plans
+
     if (keep or name) and study_folder is None:
         raise UsageError("--keep and --name need a study. Next: add -o STUDY.")
     clusters = _clusters(chips, gpus, network, _prices(prices))
@@ -181,6 +176,9 @@ def _clusters(
     chips: Sequence[str], gpus: Sequence[int], network: str | None, prices: dict[str, float]
 ) -> tuple[Cluster, ...]:
     """Return the clusters that the options name."""
+    from ..runner.chips import find_chip
+    from ..runner.planning import Cluster
+
     clusters = []
     for name in dict.fromkeys(chips):
         chip = find_chip(name)
@@ -192,6 +190,9 @@ def _clusters(
 
 
 def _networks(chip: Chip, gpus: Sequence[int], network: str | None) -> Iterator[NetworkConfig]:
+    from ..runner import NetworkConfig
+    from ..runner.planning import usual_network
+
     if network is None:
         if not gpus:
             raise UsageError("Say on how many GPUs: --gpus 512, or --network hgx-h100-64x8.")
@@ -207,6 +208,8 @@ def _networks(chip: Chip, gpus: Sequence[int], network: str | None) -> Iterator[
 
 
 def _prices(texts: Sequence[str]) -> dict[str, float]:
+    from ..runner.chips import find_chip
+
     found = {}
     for text in texts:
         chip, _, number = text.rpartition("=")
@@ -221,6 +224,8 @@ def _prices(texts: Sequence[str]) -> dict[str, float]:
 
 
 def _limits(texts: Sequence[str]) -> Limits:
+    from ..runner.planning import Limits
+
     found: dict[str, Any] = {}
     for text in texts:
         key, _, most = text.partition("=")
@@ -235,11 +240,15 @@ def _limits(texts: Sequence[str]) -> Limits:
 
 
 def _study(folder: Path) -> Study:
+    from ..runner import Study
+
     return Study.open(folder) if (folder / "study.json").is_file() else Study.create(folder)
 
 
 def _keep(found: Plans, place: int, study: Study) -> str:
     """Simulate the plan at *place* with all its nodes, and keep it as a run."""
+    from ..runner.prediction import keep_prediction, predict
+
     return keep_prediction(predict(found.settings[place]), study, f"plan {place + 1} of {found.name}")
 
 
@@ -258,6 +267,8 @@ def _progress() -> Iterator[SearchProgress]:
 
 
 def _print(found: Plans, table: pd.DataFrame, output_format: str, model: str, network: str | None) -> None:
+    from ..runner.planning import plan_command
+
     if output_format == "table":
         shown = [_row(found, row) for row in _records(table)]
         print_rows(shown, title=f"Plans for {found.request.model.name}, best first")
@@ -311,6 +322,8 @@ def _plan_text(row: dict[str, Any]) -> str:
 
 def _tell(found: Plans, kept: Sequence[str], study_folder: Path | None) -> None:
     """Say what was left out and why, and how to go on."""
+    from ..runner.planning import plan_command
+
     possible, refused = len(found.table), found.refused
     combinations = count_text(found.combinations, "combination")
     console.print(
