@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import pandas as pd
 from rich.markup import escape
 
 from ..errors import UsageError
-from ..runner import StepDiff, diff_steps, read_side
-from ..runner.analysis import PARTS, Judgement, judge, parse_limit
+from ..runner.analysis import PARTS
 from ..support import bytes_text, change_text, duration_text, parse_number
 from ._junit import Case, junit_option, write_junit
 from ._output import console, counter, format_option, print_frame, print_json, print_rows, stage
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..runner import StepDiff
+    from ..runner.analysis import Judgement
 
 __all__ = ["LIMIT_PASSED", "diff_command"]
 
@@ -97,6 +101,9 @@ def diff_command(
     several of these with commas between, or `all` captures. Without it, the newest capture, else the newest
     run. Steps need not have the same nodes: operators, modules and collectives are matched by name.
     """
+    from ..runner import diff_steps, read_side
+    from ..runner.analysis import judge, parse_limit
+
     asked = [parse_limit(text) for text in limits]
     if not asked and (strict or junit_file is not None):
         raise UsageError("--strict and --junit go with --fail-if; give a limit: --fail-if 'step > +3%'.")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ._choices import FEW_HOPS as FEW_HOPS
     from ._choices import FOLDS as FOLDS
     from ._choices import MOST_HOPS as MOST_HOPS
+    from ._choices import PARTS as PARTS
     from ._choices import RUN_BREAKDOWNS as RUN_BREAKDOWNS
     from ._chrome_trace import chrome_trace as chrome_trace
     from ._collective_overview import collective_overview as collective_overview
@@ -114,7 +115,6 @@ if TYPE_CHECKING:
     from ._what_if import simulate_faster as simulate_faster
     from ._what_if import targets as targets
     from ._what_if import what_if as what_if
-    from .before_after import PARTS as PARTS
     from .before_after import VERDICT_COLOURS as VERDICT_COLOURS
     from .before_after import VERDICTS as VERDICTS
     from .before_after import Judgement as Judgement

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["BREAKDOWNS", "FEW_HOPS", "FOLDS", "MOST_HOPS", "RUN_BREAKDOWNS"]
+__all__ = ["BREAKDOWNS", "FEW_HOPS", "FOLDS", "MOST_HOPS", "PARTS", "RUN_BREAKDOWNS"]
 
 BREAKDOWNS = ("kind", "operator", "module", "collective", "rank", "phase")
 """What a critical path can be split by, in the order in which people ask."""
 RUN_BREAKDOWNS = (*BREAKDOWNS, "network", "link")
 """What the critical path of a run can be split by: a path's own breakdowns, and the parts of the network."""
+PARTS = ("part", "kind", "operator", "module", "collective", "phase", "rank")
+"""What the difference of two steps can be split by; ``part`` is the most telling name of each piece."""
 FEW_HOPS, MOST_HOPS = 2, 8
 FOLDS: Mapping[str, str] = {
     "nodes": "around the node",

@@ -11,12 +11,10 @@ from ._limits import judge as judge
 from ._limits import parse_limit as parse_limit
 from ._sides import read_side as read_side
 from ._sides import side_of as side_of
-from ._step import PARTS as PARTS
 from ._step import Step as Step
 from ._step import read_step as read_step
 
 __all__ = [
-    "PARTS",
     "VERDICTS",
     "VERDICT_COLOURS",
     "Judgement",

@@ -13,9 +13,10 @@ import pandas as pd
 from ....errors import ConfigError, did_you_mean
 from ....support import change_text, count_text, duration_text, share_text
 from ..._notebook import Bar, Figure, bars, block, html_table
+from .._choices import PARTS
 from ._noise import LEAST_STARTS, Differences, Ints, Layout, differences
 from ._paths import path_legs, paths_side_by_side
-from ._step import PARTS, Step
+from ._step import Step
 
 __all__ = ["VERDICTS", "VERDICT_COLOURS", "Side", "StepDiff", "diff_steps"]
 

@@ -12,14 +12,13 @@ import pandas as pd
 from ....converter import NodeType, Workload
 from ....support import bytes_text, ranks_text
 from ..._result import Result
+from .._choices import PARTS
 from .._collective_overview import operation_name
 from .._critical_path import CriticalPath, critical_path
 from .._summary import rank_times
 
-__all__ = ["PARTS", "Step", "read_step"]
+__all__ = ["Step", "read_step"]
 
-PARTS = ("part", "kind", "operator", "module", "collective", "phase", "rank")
-"""What the step's difference can be explained by; ``part`` is the most telling name of each piece."""
 _NOTHING = "(none)"
 _TIMES = ["count", "time_ns", "on_path_ns"]
 _ON_HOST = ("launch", "comm_call")
