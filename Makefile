@@ -1,7 +1,7 @@
 # make demo   set everything up, capture a real training job, simulate it and open the viewer
 # make emulate   the same job over a healthy and a degraded network of this machine, and the viewer comparing them
 # make test   set everything up and run every test, two at a time (JOBS=4 four at a time, JOBS=0 one; TESTS=tests/cli only these)
-# make fuzz   the tests of properties with new random examples
+# make fuzz   every reader with damaged files, for SECONDS=600, and the tests of properties with new random examples
 # make lint / types / format   what continuous integration also checks
 # make docs   the documentation as a site that works offline, in build/site
 # make man    a man page for every command, in build/man
@@ -19,6 +19,10 @@ DEMO_SERVE ?= 1
 DEMO_PORT ?= 8050
 
 EMULATE_STUDY ?= emulation-study
+
+SECONDS ?= 600
+READERS ?=
+SEED ?=
 
 # A file's tests stay on one worker, so that what they share is made once.
 JOBS ?= 2
@@ -41,7 +45,9 @@ emulate: .stamps/package
 test: .stamps/dev .stamps/browser .stamps/ns3
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(WORKERS) $(TESTS)
 
+# What crashes a reader is kept in build/fuzz; READERS=et,study are only these, SEED=7 the same inputs again.
 fuzz: .stamps/dev .stamps/ns3
+	$(BIN)/python tests/fuzz --seconds $(SECONDS) $(if $(READERS),--only $(READERS)) $(if $(SEED),--seed $(SEED))
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m hypothesis --hypothesis-profile=fuzz $(WORKERS) $(TESTS)
 
 lint: .stamps/dev

@@ -171,7 +171,7 @@ def unchanged_files(prefix: Path, ranks: Iterable[int]) -> dict[int, str]:
         names = ("file_ranks", "file_programs", "file_sizes", "file_digests")
         columns = [archive.whole(name).tolist() for name in names]
         known = {rank: (sizes, digest) for rank, sizes, digest in _files(*columns)}
-    except DAMAGES:
+    except (*DAMAGES, TypeError, AttributeError):
         return {}
     found = {}
     for rank in ranks:
@@ -187,6 +187,8 @@ def _files(
     ranks: list[int], programs: list[int], sizes: list[int], digests: list[bytes]
 ) -> Iterator[tuple[int, int, str]]:
     for rank, program in zip(ranks, programs, strict=True):
+        if not 0 <= program < len(sizes) == len(digests):
+            raise ValueError(f"rank {rank} has program {program} of {len(sizes)}")
         yield rank, sizes[program], digests[program].decode("ascii")
 
 

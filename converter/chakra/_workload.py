@@ -300,7 +300,7 @@ def _load_groups(prefix: Path) -> dict[int, tuple[int, ...]]:
     try:
         document = json.loads(_read(path))
         return {int(key): tuple(int(rank) for rank in ranks) for key, ranks in document.items()}
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise WorkloadFormatError(
             f'{path} is no groups file ({error}). It looks like {{"1": [0, 1]}}: group number to ranks.'
         ) from error
@@ -312,7 +312,7 @@ def _load_metadata(prefix: Path) -> dict[str, Any]:
         return {}
     try:
         document = json.loads(_read(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise WorkloadFormatError(f"{path} is damaged ({error}). Convert the trace set again.") from error
     if not isinstance(document, dict):
         raise WorkloadFormatError(f"{path} holds no mapping. Convert the trace set again.")

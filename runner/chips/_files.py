@@ -11,6 +11,7 @@ import yaml
 
 from ...errors import ConfigError, did_you_mean
 from ...support import write_file
+from ..config import read_yaml
 from ._chip import Chip, Costs, Fit, LinkCosts
 
 __all__ = ["find_chip", "list_chips", "load_chip", "save_chip"]
@@ -39,15 +40,7 @@ def find_chip(name: str | Path) -> Chip:
 def load_chip(path: str | Path) -> Chip:
     """Read a chip file; raises `ConfigError` for keys that are unknown, missing or out of range."""
     file = Path(path)
-    try:
-        data = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(
-            f"The chip file {file} cannot be read ({error.strerror}); check the path."
-        ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The chip file {file} is no YAML ({error}). Correct it.") from error
-    part = _Part(data, str(file))
+    part = _Part(read_yaml(file, "chip file"), str(file))
     costs = {name: _costs(_Part(value, f"{file}: costs of {name}")) for name, value in part.mapping("costs")}
     known = part.take(Chip, {"costs", "name"})
     known["memory_bytes_per_s"] = part.number("memory_bytes_per_s")

@@ -12,10 +12,9 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-import yaml
-
 from ...errors import ConfigError, did_you_mean
 from ..chips import find_chip
+from ..config import read_yaml
 from ._machine import Compute, Machine, Memory, Mesh, Protocol, ScaleOut, ScaleUp
 
 __all__ = ["find_machine", "list_machines", "load_machine"]
@@ -54,15 +53,7 @@ def find_machine(name: str | Path) -> Machine:
 def load_machine(path: str | Path) -> Machine:
     """Read a machine file; raises `ConfigError` for keys unknown or missing, and for wrong values."""
     file = Path(path)
-    try:
-        data = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(
-            f"The machine file {file} cannot be read ({error.strerror}); check the path."
-        ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The machine file {file} is no YAML ({error}). Correct it.") from error
-    whole = _mapping(data, str(file))
+    whole = read_yaml(file, "machine file")
     known = {*_PLAIN, *_PARTS, "protocols", "chip", "sources"}
     for key in whole:
         if key not in known:

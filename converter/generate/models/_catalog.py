@@ -169,7 +169,7 @@ def read_model(path: str | Path) -> Transformer:
         raise UsageError(
             f"The model file {file} cannot be read ({error.strerror}); check the path."
         ) from error
-    except (ValueError, yaml.YAMLError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError, yaml.YAMLError) as error:
         raise UsageError(f"The model file {file} is damaged ({error}). Correct it.") from error
     if not isinstance(data, Mapping):
         raise UsageError(f"The model file {file} must hold keys and values, such as 'layers: 32'.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import struct
 from typing import Any, ClassVar
 
 __all__ = ["NotPlain", "plain_values"]
@@ -23,7 +24,7 @@ _PLAIN = frozenset(
 _PLAIN_CODES = frozenset(getattr(pickle, name)[0] for name in _PLAIN)
 _DAMAGES = (
     pickle.UnpicklingError, EOFError, IndexError, KeyError, ValueError, TypeError, AttributeError,
-    OverflowError, MemoryError, RecursionError,
+    OverflowError, MemoryError, RecursionError, struct.error,
 )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from io import BufferedReader
 from pathlib import Path
 
 from ....errors import ConfigError
@@ -12,6 +13,7 @@ from ....support import bytes_text
 __all__ = ["read_bytes"]
 
 _MOST_BYTES = 256 << 20
+_PIECE = 1 << 20
 _GZIP = b"\x1f\x8b"
 
 
@@ -21,7 +23,7 @@ def read_bytes(path: Path) -> bytes:
         with path.open("rb") as file:
             packed = file.read(2) == _GZIP
         with gzip.open(path) if packed else path.open("rb") as stream:
-            content: bytes = stream.read(_MOST_BYTES + 1)
+            content = _read(stream)
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"The program {path} cannot be read ({reason}); check the file.") from error
@@ -31,3 +33,11 @@ def read_bytes(path: Path) -> bytes:
             "read. Check that it is the right file."
         )
     return content
+
+
+def _read(stream: gzip.GzipFile | BufferedReader) -> bytes:
+    """Return at most a byte more than may be, in pieces: reading takes as much memory as it is asked for."""
+    content = bytearray()
+    while len(content) <= _MOST_BYTES and (piece := stream.read(_PIECE)):
+        content += piece
+    return bytes(content)

@@ -1,0 +1,414 @@
+"""What is fuzzed: for each reader of files, small good ones to start from, and what a user does with them."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import pickle
+import socket
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from chakrascope.converter import (
+    Workload,
+    convert,
+    decode_graph,
+    doctor,
+    read_et,
+    read_logs,
+    read_text_workload,
+)
+from chakrascope.converter.generate.models import find_model
+from chakrascope.converter.readers import read_device_trace, read_host_trace, read_linked
+from chakrascope.errors import BackendError, ConfigError
+from chakrascope.runner import (
+    Experiment,
+    MemoryConfig,
+    NetworkConfig,
+    Study,
+    SystemConfig,
+    WorkloadSource,
+    critical_path,
+    load_groups,
+    simulate,
+    summarize,
+)
+from chakrascope.runner.chips import load_chip
+from chakrascope.runner.config import PacketNetwork, preset_path
+from chakrascope.runner.emulation._channel import Channel, challenge
+from chakrascope.runner.emulation._hosts import read_setup
+from chakrascope.runner.emulation._wire import algorithms_of, columns_from_wire, config_of
+from chakrascope.runner.gpu import load_machine
+from chakrascope.runner.programs import inspect_program, read_program
+from chakrascope.runner.sweep import Prices, read_points
+from chakrascope.tracer import TraceSet
+
+__all__ = ["CORPUS", "TARGETS", "Target"]
+
+CORPUS = Path(__file__).parent / "corpus"
+_TESTS = Path(__file__).parents[1]
+_DATA = _TESTS / "data"
+sys.path[:0] = [str(_TESTS / "converter"), str(_TESTS / "runner")]
+
+import log_files  # noqa: E402 - beside other tests
+import workloads  # noqa: E402
+
+Files = dict[str, bytes]
+_DEFAULTS = {"link-defaults": {"*": {"bandwidth": "100Gb/s", "latency": "1us"}}}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A reader: *seeds* are folders of good files, *use* reads a folder, *changed* are what may be damaged.
+
+    *weight*: how often it is taken compared with others.
+    """
+
+    seeds: Callable[[], list[Files]]
+    use: Callable[[Path], Any]
+    changed: tuple[str, ...] = ()
+    weight: int = 2
+
+
+def _plain(name: str, *paths: str) -> Callable[[], list[Files]]:
+    """Return a maker of seeds of one file each, called *name*, whatever it is called in the tests' data."""
+
+    def seeds() -> list[Files]:
+        contents = [(_DATA / path).read_bytes() for path in paths]
+        opened = [gzip.decompress(each) if each[:2] == b"\x1f\x8b" else each for each in contents]
+        return [{name: each} for each in opened]
+
+    return seeds
+
+
+def _texts(*seeds: dict[str, str]) -> Callable[[], list[Files]]:
+    return lambda: [{name: text.encode() for name, text in seed.items()} for seed in seeds]
+
+
+def _folder(path: Path) -> Files:
+    return {
+        str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()
+    }
+
+
+def _system() -> SystemConfig:
+    return SystemConfig.load(preset_path("system", "default"))
+
+
+def _job() -> Workload:
+    nodes = [
+        [workloads.comp(1, 100), workloads.coll(2, 4096, (1,)), workloads.comp(3, 50, (2,))] for _ in range(2)
+    ]
+    return workloads.workload(*nodes, groups={1: (0, 1)})
+
+
+def _saved_workload() -> list[Files]:
+    with tempfile.TemporaryDirectory() as folder:
+        _job().save(Path(folder) / "w")
+        return [_folder(Path(folder))]
+
+
+def _saved_study() -> list[Files]:
+    with tempfile.TemporaryDirectory() as folder:
+        job, network = _job(), NetworkConfig.preset("ring-2")
+        job.save(Path(folder) / "job" / "w")
+        study = Study.create(Path(folder) / "study")
+        study.import_workload(Path(folder) / "job" / "w")
+        experiment = Experiment(WorkloadSource.of_model(job), _system(), network, MemoryConfig())
+        study.add_run(experiment, simulate(job, _system(), network))
+        return [_folder(study.path)]
+
+
+def _captured() -> list[Files]:
+    return [_folder(_DATA / "converter" / "ring_2")]
+
+
+def _logs(kind: str) -> Callable[[], list[Files]]:
+    def seeds() -> list[Files]:
+        with tempfile.TemporaryDirectory() as folder:
+            return [_folder(log_files.straggling_job(steps=2).write(Path(folder) / "logs", kind))]
+
+    return seeds
+
+
+def _pickled() -> list[Files]:
+    return [{"nccl_trace_rank_0.pickle": pickle.dumps(json.loads(file["nccl_trace_rank_0.json"]), protocol=2)}
+            for file in _logs("flight")()]  # fmt: skip
+
+
+def _presets(kind: str, name: str, *chosen: str) -> Callable[[], list[Files]]:
+    return lambda: [{name: preset_path(kind, preset).read_bytes()} for preset in chosen]
+
+
+# What is done with the files
+
+
+def _use_et(folder: Path) -> None:
+    graph = decode_graph(read_et(folder / "a.0.et"))
+    graph.nodes.describe(include="all")
+
+
+def _use_workload(folder: Path) -> None:
+    job = Workload.load(folder / "w")
+    doctor(folder / "w")
+    simulate(job, _system(), NetworkConfig(("Ring",), (2,), (50.0,), (500.0,)))
+
+
+def _use_system(folder: Path) -> None:
+    simulate(_job(), SystemConfig.load(folder / "system.json"), NetworkConfig.preset("ring-2"))
+
+
+def _use_memory(folder: Path) -> None:
+    memory = MemoryConfig.load(folder / "memory.json")
+    simulate(_job(), _system(), NetworkConfig.preset("ring-2"), memory)
+
+
+def _use_network(folder: Path) -> None:
+    network = NetworkConfig.load(folder / "network.yml")
+    if network.num_ranks == 2:
+        for backend in ("analytical-unaware", "analytical-aware", "flow"):
+            with contextlib.suppress(BackendError, ConfigError):  # not every backend takes every network
+                simulate(_job(), _system(), network, backend=backend)
+
+
+def _use_packet(folder: Path) -> None:
+    logical = folder / "logical.json"
+    PacketNetwork.of(NetworkConfig.load_packet(folder / "config.txt", logical if logical.exists() else None))
+
+
+def _use_infragraph(folder: Path) -> None:
+    PacketNetwork.of(NetworkConfig.load(folder / "fabric.json", _DEFAULTS))
+
+
+def _use_study(folder: Path) -> None:
+    study = Study.open(folder)
+    for run in study.runs():
+        result = study.result(run.id)
+        study.experiment(run.id)
+        job = study.run_workload(run.id)
+        summarize(result, job)
+        critical_path(result, job)
+
+
+def _use_program(folder: Path) -> None:
+    for file in folder.iterdir():
+        inspect_program(read_program(file), 1 << 20)
+
+
+def _use_model(folder: Path) -> None:
+    for file in folder.iterdir():
+        model = find_model(file)
+        assert model.name
+
+
+def _framed(content: bytes) -> Any:
+    """Return what a channel makes of *content*, whose signature no attacker could have made."""
+    from chakrascope.runner.emulation import _channel
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        channel = Channel(ours, b"k", b"k")
+        head = int.from_bytes(content[:4], "big")
+        body = content[4:]
+        length = _channel._LENGTH.pack(len(body), min(head, len(body)))
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
+        sealed = _channel.signature(b"k", (0).to_bytes(8, "big"), length, body)
+        theirs.setblocking(False)
+        theirs.send(length + sealed + body)
+        return channel.receive(0.05)
+
+
+def _use_wire(folder: Path) -> None:
+    """Read a message of a rank that has the secret but is not to be trusted with more."""
+    message = _framed((folder / "frame.wire").read_bytes()[: 60 << 10])
+    if message.kind == "job":
+        algorithms_of(message)
+        config_of(message)
+    elif message.kind == "measured":
+        columns_from_wire(message.facts["columns"], message.pieces)
+
+
+def _use_handshake(folder: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.setblocking(False)
+        theirs.send((folder / "hello.wire").read_bytes()[: 60 << 10])
+        theirs.shutdown(socket.SHUT_WR)
+        challenge(ours, b"0" * 32)
+
+
+def _frames() -> list[Files]:
+    facts = {"columns": [["sends", "start_ns", "int64"], ["sends", "tag", "int32"]]}
+    whole = {"kind": "measured", "facts": facts, "sizes": [16, 8]}
+    head = json.dumps(whole).encode()
+    return [{"frame.wire": len(head).to_bytes(4, "big") + head + bytes(24)}]
+
+
+_HOSTS = """listen: 127.0.0.1:5555
+token_file: token
+transport: tcp
+repeat: 3
+join: 30s
+limit: 60s
+hosts:
+  - {name: one, address: 127.0.0.1, ranks: [0], location: leaf 1}
+  - {name: two, nics: [127.0.0.2, 127.0.0.3], ranks: [1, 2]}
+"""
+_LINKS = """topology: [Switch]
+npus_count: [2]
+bandwidth: [50]
+latency: [500]
+links: [[0, 2, 50, 500], [1, 2, 50, 500]]
+failures: [{link: [0, 2], at: 1us, rate: 0.5}]
+"""
+_PACKET_CONFIG = """ENABLE_QCN 1
+TOPOLOGY_FILE topo.txt
+KMIN_MAP 2 100000000000 400 400000000000 800
+RATE_AI 50Mb/s
+BUFFER_SIZE 7
+CC_MODE 1
+"""
+_TOPOLOGY = "5 1 4\n4\n0 4 400Gbps 0.0005ms 0\n1 4 400Gbps 0.0005ms 0\n2 4 100Gbps 1us 0\n3 4 50GBps 0 0.25\n"
+_MEMORY = {
+    "memory-type": "PER_NODE_MEMORY_EXPANSION",
+    "remote-mem-latency": 9,
+    "num-nodes": 2,
+    "num-npus-per-node": 1,
+}
+_LLAMA = {
+    "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
+    "intermediate_size": 11008, "vocab_size": 32000, "max_position_embeddings": 4096,
+    "num_key_value_heads": 8,
+}  # fmt: skip
+_TEXT_WORKLOAD = (
+    "DATA\n2\na -1 10 NONE 0 20 NONE 0 30 ALLREDUCE 4096 5\nb -1 1 NONE 0 2 NONE 0 3 ALLREDUCE 8 5\n"
+)
+_CUSTOM = {"scheduling-policy": "LIFO", "all-reduce-implementation": ["ring"], "preferred-dataset-splits": 4,
+           "active-chunks-per-dimension": 2, "endpoint-delay": 10, "local-mem-bw": 1600, "peak-perf": 900,
+           "all-gather-implementation": ["direct2"]}  # fmt: skip
+_PROGRAMS = ("allgather_ring", "hierarchical_allreduce", "alltoall_a100_three_step")
+_PLANS = (
+    "allreduce_packet",
+    "allreduce_pipeline",
+    "multi_node_allgather",
+    "single_node_allreduce_nvls_zero_copy",
+)
+_CHIPS = Path(sys.modules["chakrascope.runner.chips"].__file__ or "").parent
+_FABRICS = ("single-tier", "dgx1", "clos-fat-tree-2", "dragonfly")
+_MACHINES = Path(sys.modules["chakrascope.runner.gpu"].__file__ or "").parent
+
+
+def _files_below(folder: Path, name: str) -> Callable[[], list[Files]]:
+    return lambda: [{name: file.read_bytes()} for file in sorted(folder.rglob("*.yml"))]
+
+
+TARGETS = {
+    "host": Target(
+        _plain("host.json", *(f"converter/ring_2/rank{rank}.host.json.gz" for rank in (0, 1))),
+        lambda folder: read_host_trace(folder / "host.json"),
+        weight=5,
+    ),
+    "kineto": Target(
+        _plain("device.json", "converter/ring_2/rank0.device.json.gz"),
+        lambda folder: read_device_trace(folder / "device.json", with_arguments=True),
+        weight=5,
+    ),
+    "linked": Target(
+        _plain("linked.json", "converter/linked/linked_0.json.gz"),
+        lambda folder: read_linked(folder / "linked.json"),
+    ),
+    "compressed": Target(
+        lambda: [{"d.json.gz": (_DATA / "converter/ring_2/rank0.device.json.gz").read_bytes()}],
+        lambda folder: read_device_trace(folder / "d.json.gz"),
+    ),
+    "et": Target(
+        _plain("a.0.et", *(f"converter/chakra/{name}.et" for name in ("all_kinds", "storage", "public.0"))),
+        _use_et,
+        weight=8,
+    ),
+    "workload": Target(_saved_workload, _use_workload, weight=5),
+    "capture": Target(_captured, convert, weight=3),
+    "manifest": Target(_captured, TraceSet.load, ("manifest.json",)),
+    "flight": Target(_logs("flight"), lambda folder: read_logs([folder])),
+    "pickle": Target(_pickled, lambda folder: read_logs([folder])),
+    "inspector": Target(_logs("inspector"), lambda folder: read_logs([folder])),
+    "clog": Target(_logs("clog"), lambda folder: read_logs([folder])),
+    "text": Target(_texts({"w.txt": _TEXT_WORKLOAD}), lambda folder: read_text_workload(folder / "w.txt", 4)),
+    "system": Target(
+        lambda: [
+            *_presets("system", "system.json", "default")(),
+            {"system.json": json.dumps(_CUSTOM).encode()},
+        ],
+        _use_system,
+        weight=4,
+    ),
+    "network": Target(
+        lambda: [*_presets("network", "network.yml", "ring-2")(), {"network.yml": _LINKS.encode()}],
+        _use_network,
+        weight=4,
+    ),
+    "memory": Target(_texts({"memory.json": json.dumps(_MEMORY)}), _use_memory),
+    "groups": Target(
+        _texts({"groups.json": '{"1": [0, 1], "2": [2, 3, 4]}'}),
+        lambda folder: load_groups(folder / "groups.json"),
+    ),
+    "packet": Target(
+        _texts(
+            {
+                "config.txt": _PACKET_CONFIG,
+                "topo.txt": _TOPOLOGY,
+                "logical.json": '{"logical-dims": ["2", "2"]}',
+            }
+        ),
+        _use_packet,
+    ),
+    "infragraph": Target(
+        _plain("fabric.json", *(f"runner/infragraph/{name}.json" for name in _FABRICS)), _use_infragraph
+    ),
+    "msccl": Target(
+        _plain("p.xml", *(f"runner/programs/{name}.xml.gz" for name in _PROGRAMS)), _use_program, weight=3
+    ),
+    "mscclpp": Target(
+        _plain("p.json", *(f"runner/programs/{name}.json.gz" for name in _PLANS)), _use_program
+    ),
+    "study": Target(_saved_study, _use_study, weight=5),
+    "hosts": Target(
+        _texts({"hosts.yml": _HOSTS, "token": "0123456789abcdef0123\n"}),
+        lambda folder: read_setup(str(folder / "hosts.yml")),
+        ("hosts.yml", "token"),
+    ),
+    "machine": Target(_files_below(_MACHINES, "m.yml"), lambda folder: load_machine(folder / "m.yml")),
+    "chip": Target(_files_below(_CHIPS, "c.yml"), lambda folder: load_chip(folder / "c.yml")),
+    "model": Target(
+        lambda: [
+            {"config.json": json.dumps(_LLAMA).encode()},
+            {
+                "m.yml": yaml.safe_dump(
+                    {"layers": 4, "hidden": 64, "heads": 4, "vocab": 9, "sequence": 8}
+                ).encode()
+            },
+        ],
+        _use_model,
+    ),
+    "points": Target(
+        _texts({"points.jsonl": '{"network.bandwidth": [25, 50], "system.endpoint-delay": 3}'}),
+        lambda folder: read_points(folder / "points.jsonl"),
+        weight=1,
+    ),
+    "prices": Target(
+        _texts({"prices.yml": "ring-8: 0.5\n"}),
+        lambda folder: Prices.parse([str(folder / "prices.yml")]),
+        weight=1,
+    ),
+    "wire": Target(_frames, _use_wire),
+    "handshake": Target(
+        lambda: [{"hello.wire": b"chakrascope emulation 1\n" + bytes(64)}], _use_handshake, weight=1
+    ),
+}

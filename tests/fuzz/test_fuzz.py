@@ -1,0 +1,105 @@
+"""The fuzzer of readers: what it once found stays fixed, and it tells and keeps what it finds."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chakrascope.errors import ConfigError
+
+HERE = Path(__file__).parent
+KEPT = sorted(str(file.relative_to(HERE / "corpus")) for file in (HERE / "corpus").glob("*/*"))
+
+
+@pytest.fixture(scope="module")
+def fuzzer():
+    sys.path.insert(0, str(HERE))
+    spec = importlib.util.spec_from_file_location("fuzzer", HERE / "__main__.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_what_was_found_once_is_refused_or_read(fuzzer, tmp_path):
+    from targets import TARGETS
+
+    crashes = []
+    for kept in KEPT:
+        whole = {str(f.relative_to(HERE / "corpus" / kept)): f.read_bytes()
+                 for f in (HERE / "corpus" / kept).rglob("*") if f.is_file()}  # fmt: skip
+        fuzzer.write(tmp_path / kept, whole)
+        _, text = fuzzer.outcome(TARGETS[kept.partition("/")[0]].use, tmp_path / kept)
+        crashes += [kept, text] * bool(text)
+    assert not crashes, "\n".join(crashes)
+    assert len(KEPT) >= 8
+
+
+def test_what_it_starts_from_is_good(fuzzer, tmp_path):
+    from targets import TARGETS
+
+    ended = {}
+    for name, target in TARGETS.items():
+        fuzzer.write(tmp_path / name, target.seeds()[0])
+        ended[name] = fuzzer.outcome(target.use, tmp_path / name)
+    # Who says hello without the secret is refused, as he should be.
+    assert {name: end for name, end in ended.items() if end[0] != "read"} == {"handshake": ("Refused", "")}
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.yml", "a.et", "a.txt"])
+def test_the_same_seed_damages_alike(fuzzer, name):
+    from mutate import damaged
+
+    content = b'{"a": [1, 2, {"b": "text"}]}'
+    made = [[damaged(name, content, random.Random(seed)) for seed in range(200)] for _ in range(2)]
+    assert made[0] == made[1]
+    assert len(set(made[0])) > 100
+
+
+def test_only_errors_for_people_are_no_crash(fuzzer, tmp_path):
+    def refuse(folder):
+        raise ConfigError(f"{folder} is wrong. Correct it.")
+
+    def fail(folder):
+        raise KeyError(folder)
+
+    assert fuzzer.outcome(refuse, tmp_path) == ("ConfigError", "")
+    ended, text = fuzzer.outcome(fail, tmp_path)
+    assert ended == "crash"
+    assert "KeyError" in text
+
+
+def test_a_crash_is_kept_once_with_its_input(fuzzer, tmp_path, capsys):
+    fuzzer.write(tmp_path / "worker" / "kept", {"in/a.json": b"[}"})
+    (tmp_path / "worker" / "target").write_text("groups")
+    for _ in range(2):
+        fuzzer.keep(tmp_path / "worker", 'File "x.py", line 3\nKeyError: 7')
+    (kept,) = tmp_path.glob("groups-*")
+    assert (kept / "input" / "in" / "a.json").read_bytes() == b"[}"
+    assert "KeyError: 7" in (kept / "traceback.txt").read_text()
+    assert capsys.readouterr().err.count("--again") == 1
+
+
+def test_a_short_run_counts_its_inputs(tmp_path):
+    command = [
+        sys.executable,
+        HERE,
+        "--seconds",
+        "300",
+        "--inputs",
+        "40",
+        "--seed",
+        "3",
+        "--only",
+        "groups,text",
+    ]
+    done = subprocess.run([*command, "--out", tmp_path], capture_output=True, text=True, check=True)
+    rows = {line.split()[0]: line.split()[1:5] for line in done.stdout.splitlines()[2:]}
+    inputs, read, refused, crashes = map(int, rows["all"])
+    assert list(rows) == ["groups", "text", "all"]
+    assert inputs == read + refused == 40
+    assert crashes == 0
