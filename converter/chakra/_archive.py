@@ -7,6 +7,7 @@ import math
 import os
 import struct
 import threading
+import tokenize
 import weakref
 import zipfile
 import zlib
@@ -28,6 +29,8 @@ DAMAGES = (
     OSError, ValueError, KeyError, EOFError, OverflowError, NotImplementedError, struct.error,
     zipfile.BadZipFile,
 )  # fmt: skip
+# A header is a literal of Python, which NumPy has Python's own parser read.
+_OF_HEADERS = (SyntaxError, tokenize.TokenError, TypeError, RecursionError, MemoryError)
 _LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip file: lengths of the name and of what else stands there
 _NPY_HEADER = 1 << 16
 _CHUNK = 1 << 22
@@ -137,12 +140,14 @@ class Archive:
     def _described(self, start: int, size: int) -> tuple[int, np.dtype[Any], int]:
         head = io.BytesIO(self._bytes(start, min(size, _NPY_HEADER)))
         first = np.lib.format.read_magic(head) == (1, 0)
-        shape, _, dtype = (
-            np.lib.format.read_array_header_1_0(head) if first else np.lib.format.read_array_header_2_0(head)
-        )
+        read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+        try:
+            shape, _, dtype = read(head)
+        except _OF_HEADERS as error:
+            raise ValueError(f"an array's header cannot be read ({error})") from error
         if dtype.hasobject:
             raise ValueError("its arrays are pickled objects")
-        if len(shape) != 1 or head.tell() + math.prod(shape) * dtype.itemsize != size:
+        if len(shape) != 1 or not dtype.itemsize or head.tell() + math.prod(shape) * dtype.itemsize != size:
             raise ValueError("its arrays are no columns")
         return start + head.tell(), dtype, shape[0]
 

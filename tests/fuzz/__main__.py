@@ -130,7 +130,7 @@ def again(folder: Path) -> int:
 
 
 def fuzz(seconds: float, out: Path, names: list[str], seed: int, most: int) -> int:
-    """Run workers one after the other for *seconds* or *most* inputs, print counts, and return 1 if anything crashed."""
+    """Run workers in turn for *seconds* or *most* inputs, print counts, and return 1 if anything crashed."""
     until, counts, work_dir = time.time() + seconds, Counter(), out / "worker"
     work_dir.mkdir(parents=True, exist_ok=True)
     number = 0
