@@ -194,7 +194,7 @@ class Result:
         try:
             head = json.loads((source / "result.json").read_text(encoding="utf-8"))
             tables = {name: _read_table(source, name) for name in COLUMNS if name != "nodes"}
-            backend, provenance = head["backend"], head["provenance"]
+            backend, provenance = head["backend"], _provenance(head["provenance"])
             makespan_ns = _makespan_ns(head["makespan_ns"])
             saved = _saved_nodes(source)
             if saved.num_rows < _MANY_NODES:
@@ -208,6 +208,14 @@ class Result:
             del vars(result)["nodes"]
             vars(result)["saved_nodes"] = saved
         return result
+
+
+def _provenance(stored: Any) -> dict[str, Any]:
+    if not isinstance(stored, dict) or not all(
+        isinstance(stored.get(key, []), list) for key in ("warnings", "assumptions")
+    ):
+        raise TypeError("its provenance is no mapping with lists of sentences")
+    return stored
 
 
 def _makespan_ns(stored: Any) -> int:

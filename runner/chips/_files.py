@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
@@ -102,8 +103,13 @@ class _Part:
 
 
 def _number(value: Any, where: str, most: float | None, *, zero: bool = False) -> float:
-    whole = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not whole or not (value >= 0 if zero else value > 0) or (most is not None and value > most):
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if (
+        not is_number
+        or abs(value) > sys.float_info.max
+        or not (value >= 0 if zero else value > 0)
+        or (most is not None and value > most)
+    ):
         limit = "a number above 0" if most is None else f"a number above 0 and at most {most:g}"
         raise ConfigError(
             f"{where} must be {limit}, not {value!r}. Write 1.5e+9, not 1.5e9: YAML needs the sign."

@@ -6,6 +6,7 @@ say; *sources* say where figures are from, by dotted key (``memory.latency_ns``)
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
@@ -131,6 +132,8 @@ def _value(value: Any, hint: Any, where: str) -> Any:
             return None
         hint = next(part for part in get_args(hint) if part is not type(None))
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        if abs(value) > sys.float_info.max:
+            raise ConfigError(f"{where} is larger than any number can be; correct it.")
         return float(value)
     if type(value) is not hint:
         words = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}[hint]
