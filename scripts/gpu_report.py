@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from gpu_drawing import Line, chart
 
 from chakrascope.runner.gpu import Machine, find_machine, simulate_program
 from chakrascope.runner.programs import (
@@ -52,15 +53,6 @@ class Point:
     def error(self) -> float:
         """How much longer it takes here, as a share."""
         return self.predicted_ns / self.measured_ns - 1
-
-
-@dataclass(frozen=True)
-class Line:
-    """A curve: its name and its points."""
-
-    name: str
-    points: tuple[tuple[float, float], ...]
-    dots: bool = False
 
 
 def main() -> None:
@@ -206,8 +198,17 @@ def _measured(pictures: dict[str, str]) -> Iterator[str]:
     yield "## All-reduce on 8 H100"
     yield ""
     yield (
-        "One set of parameters, `runner/gpu/machines/h100.yml`, each with its source. One is fitted "
-        f"on a point here: `compute.launch_ns` = {machine.compute.launch_ns:g}, MSCCL++ at 1 KiB. Measured: "
+        "One set of parameters, `runner/gpu/machines/h100.yml`, each with its source or marked as a guess. "
+        "They are not independent of the measurements. "
+        f"`compute.launch_ns` = {machine.compute.launch_ns:g} is fitted on one point, MSCCL++ at 1 KiB. "
+        f"`arbitration: {machine.arbitration}` and `compute.unroll` = {machine.compute.unroll} were chosen "
+        "after comparing with the measured MSCCL++ curve. "
+        f"`scale_up.header_bytes` = {machine.scale_up.header_bytes} was set from the share of the line rate "
+        "that the ring is published to reach, 365 to 370 of 450 GB/s. "
+        f"`compute.op_ns` = {machine.compute.op_ns:g} and `compute.sync_ns` = {machine.compute.sync_ns:g} "
+        "are guesses, as are others that the file marks. So the errors below say how well one set of "
+        "parameters describes all these curves, and not how well it would have predicted them unseen. "
+        "Measured: "
         f"{measured()['mscclpp_allreduce']['source']}"
     )
     yield ""
@@ -251,7 +252,11 @@ def _points_table(curves: Mapping[str, Sequence[Point]]) -> Iterator[str]:
 
 
 def _others(pictures: dict[str, str]) -> Iterator[str]:
-    yield "Other published points, on which nothing was fitted:"
+    yield (
+        "Other published points. The all-reduce by NCCL's ring is the one that `scale_up.header_bytes` was "
+        "set from, and the other rings reach much the same share of the line rate; no figure was set from "
+        "the rest:"
+    )
     yield ""
     yield "| what | measured GB/s | predicted GB/s | error |"
     yield "|---|---|---|---|"
@@ -467,57 +472,6 @@ def _scale(pictures: dict[str, str]) -> Iterator[str]:
         )
     yield ""
     yield "![All-gather by size and number of GPUs](images/gpu-scale.svg)"
-
-
-# Pictures.
-
-_COLOURS = ("#1f6feb", "#d1572b", "#2a9d50", "#8250df", "#b08800", "#57606a")
-
-
-def chart(title: str, unit: str, lines: Sequence[Line]) -> str:
-    """Return a picture of curves over sizes, both axes logarithmic."""
-    width, height, left, top, right, bottom = 720, 400, 70, 40, 190, 45
-    points = [point for line in lines for point in line.points]
-    axes = [
-        (math.log2(min(p[axis] for p in points)), math.log2(max(p[axis] for p in points))) for axis in (0, 1)
-    ]
-
-    def across(x: float) -> float:
-        return left + (math.log2(x) - axes[0][0]) / ((axes[0][1] - axes[0][0]) or 1) * (width - left - right)
-
-    def up(y: float) -> float:
-        share = (math.log2(y) - axes[1][0]) / ((axes[1][1] - axes[1][0]) or 1)
-        return height - bottom - share * (height - top - bottom)
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
-        'font-size="11">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-        f'<text x="{left}" y="22" font-size="14">{title}</text>',
-    ]
-    for exponent in range(math.ceil(axes[0][0]), math.floor(axes[0][1]) + 1, 2):
-        x = across(2**exponent)
-        parts.append(f'<line x1="{x:.1f}" y1="{top}" x2="{x:.1f}" y2="{height - bottom}" stroke="#eaeef2"/>')
-        label = bytes_text(2**exponent).replace(".00", "").replace(".0", "")
-        parts.append(f'<text x="{x:.1f}" y="{height - bottom + 16}" text-anchor="middle">{label}</text>')
-    for exponent in range(math.ceil(axes[1][0]), math.floor(axes[1][1]) + 1):
-        y = up(2**exponent)
-        parts.append(f'<line x1="{left}" y1="{y:.1f}" x2="{width - right}" y2="{y:.1f}" stroke="#eaeef2"/>')
-        parts.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{2**exponent:g} {unit}</text>')
-    for number, line in enumerate(lines):
-        colour = _COLOURS[
-            number // 2 % len(_COLOURS) if any(each.dots for each in lines) else number % len(_COLOURS)
-        ]
-        where = [(across(x), up(y)) for x, y in line.points]
-        if line.dots:
-            parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in where]
-        else:
-            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in where)
-            parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
-        y = top + 16 * number + 8
-        parts.append(f'<rect x="{width - right + 12}" y="{y - 8}" width="10" height="10" fill="{colour}"/>')
-        parts.append(f'<text x="{width - right + 28}" y="{y + 1}">{line.name}</text>')
-    return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 PARTS = (

@@ -21,7 +21,9 @@ def report():
     spec = importlib.util.spec_from_file_location("gpu_report", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     sys.modules["gpu_report"] = module  # where dataclasses look for their module
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(SCRIPT.parent)  # gpu_drawing is beside it
+        spec.loader.exec_module(module)
     return module
 
 
