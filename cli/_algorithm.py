@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +63,7 @@ def inspect_command(
     """Show what PROGRAM does: steps, messages, bytes per rank and pair, what is least, and its proof."""
     import pandas as pd
 
-    from ..runner.programs import inspect_program, prove
+    from ..runner.programs import inspect_program, inspection_facts, prove
 
     program = _program(source, collective, ranks, size)
     found = inspect_program(program, size)
@@ -72,7 +71,8 @@ def inspect_command(
         print_frame(_traffic(found), output_format, title=f"{program.name}: who sends to whom", limit=60)
         return
     proof = prove(program)
-    facts = dict(_facts(found, proof))
+    facts = dict(inspection_facts(found))
+    facts["proof"] = "holds" if proof.holds else f"fails: {proof.problems[0].message}"
     if output_format == "json":
         print_json(_plain(found, proof))
     elif output_format == "csv":
@@ -208,29 +208,6 @@ def _program(source: str, collective: str | None, ranks: int | None, size: int =
     if collective is not None or ranks is not None:
         raise UsageError("--collective and --ranks go with a program by its name; a file says them itself.")
     return read_program(source)
-
-
-def _facts(found: Inspection, proof: Proof) -> Iterator[tuple[str, str]]:
-    program = found.program
-    yield "collective", f"{program.collective} among {count_text(program.num_ranks, 'rank')}"
-    yield "language", f"{'MSCCL XML' if program.language == 'msccl' else 'MSCCL++ plan'}, {program.protocol}"
-    place = "in place" if program.in_place else "out of place"
-    yield "buffers", f"{count_text(program.chunks, 'chunk')}, {place}"
-    most = "any size" if program.most_bytes is None else f"at most {bytes_text(program.most_bytes)}"
-    yield "sizes", f"from {bytes_text(program.least_bytes)}, {most}" if program.least_bytes else most
-    blocks = max(len(rank.thread_blocks) for rank in program.ranks)
-    yield "program", f"{count_text(program.num_ops, 'op')}, {count_text(blocks, 'thread block')} per rank"
-    yield "size", bytes_text(found.size_bytes)
-    yield "steps", f"{found.steps} one after the other"
-    yield "messages", str(found.messages)
-    yield "sent by the busiest rank", bytes_text(found.most_sent_bytes)
-    least = ""
-    if found.least_bytes:
-        least = f", {found.most_received_bytes / found.least_bytes:.2f} times the least there could be"
-    yield "received by the busiest rank", f"{bytes_text(found.most_received_bytes)}{least}"
-    yield "between the busiest pair", f"{bytes_text(found.link_bytes)} one way"
-    yield "local work", f"{bytes_text(found.local_bytes)} read and written"
-    yield "proof", "holds" if proof.holds else f"fails: {proof.problems[0].message}"
 
 
 def _traffic(found: Inspection) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -33,6 +33,7 @@ from .diagnosis import Diagnosis, diagnose
 
 if TYPE_CHECKING:
     from .._experiment import Experiment
+    from ..programs import Demand, Program
 
 __all__ = ["ComputedOnce", "RunAnalysis", "analyse_run"]
 
@@ -186,6 +187,21 @@ class RunAnalysis:
     def experiment(self) -> Experiment:
         """Return what was simulated, ready to be simulated again; not kept, as it holds every program."""
         return self.study.experiment(self.info.id)
+
+    @ComputedOnce
+    def has_programs(self) -> bool:
+        """Return whether the run's system names collective programs, files or made ones."""
+        from ..config import program_files  # noqa: PLC0415 - most answers do without configurations
+
+        return bool(program_files(self.study.run_configs(self.info.id)[1]))
+
+    @ComputedOnce
+    def programs(self) -> Mapping[Demand, Program]:
+        """Return the collective program of each kind, group size and message size that ran one.
+
+        They are read, and proved again, from the copies that the study keeps.
+        """
+        return self.experiment().programs.programs if self.has_programs else {}
 
     def node(self, rank: int, node_id: int) -> dict[str, Any] | None:
         """Return one executed node as a dict, or None if the run has no such node."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ._inspection import Inspection as Inspection
     from ._inspection import Traffic as Traffic
     from ._inspection import inspect_program as inspect_program
+    from ._inspection import inspection_facts as inspection_facts
     from ._lower import Lowered as Lowered
     from ._lower import Message as Message
     from ._lower import lower as lower
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from ._sizes import Sizes as Sizes
     from ._sizes import packet_sources as packet_sources
     from ._sizes import program_bytes as program_bytes
+    from ._sizes import program_ops as program_ops
     from ._writer import write_msccl as write_msccl
     from .readers import parse_program as parse_program
     from .readers import read_program as read_program
@@ -91,6 +93,7 @@ __all__ = [
     "expand_workload",
     "graphs_of",
     "inspect_program",
+    "inspection_facts",
     "is_program_name",
     "lower",
     "misfit",
@@ -100,6 +103,7 @@ __all__ = [
     "packet_sources",
     "parse_program",
     "program_bytes",
+    "program_ops",
     "prove",
     "read_program",
     "read_proved",

@@ -6,10 +6,11 @@ from collections import defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
 
+from ...support import bytes_text, count_text
 from ._lower import Lowered, Message, lower
 from ._model import Program
 
-__all__ = ["Inspection", "Traffic", "inspect_program"]
+__all__ = ["Inspection", "Traffic", "inspect_program", "inspection_facts"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,32 @@ def inspect_program(program: Program, size_bytes: int) -> Inspection:
         traffic=tuple(Traffic(*key, *value) for key, value in sorted(cells.items())),
         remarks=lowered.remarks,
     )
+
+
+def inspection_facts(found: Inspection) -> list[tuple[str, str]]:
+    """Return the figures of an inspection as (name, text): what it is, then what it sends."""
+    program = found.program
+    place = "in place" if program.in_place else "out of place"
+    most = "any size" if program.most_bytes is None else f"at most {bytes_text(program.most_bytes)}"
+    sizes = f"from {bytes_text(program.least_bytes)}, {most}" if program.least_bytes else most
+    blocks = max(len(rank.thread_blocks) for rank in program.ranks)
+    least = ""
+    if found.least_bytes:
+        least = f", {found.most_received_bytes / found.least_bytes:.2f} times the least there could be"
+    return [
+        ("collective", f"{program.collective} among {count_text(program.num_ranks, 'rank')}"),
+        ("language", f"{'MSCCL XML' if program.language == 'msccl' else 'MSCCL++ plan'}, {program.protocol}"),
+        ("buffers", f"{count_text(program.chunks, 'chunk')}, {place}"),
+        ("sizes", sizes),
+        ("program", f"{count_text(program.num_ops, 'op')}, {count_text(blocks, 'thread block')} per rank"),
+        ("size", bytes_text(found.size_bytes)),
+        ("steps", f"{found.steps} one after the other"),
+        ("messages", f"{found.messages:,}"),
+        ("sent by the busiest rank", bytes_text(found.most_sent_bytes)),
+        ("received by the busiest rank", f"{bytes_text(found.most_received_bytes)}{least}"),
+        ("between the busiest pair", f"{bytes_text(found.link_bytes)} one way"),
+        ("local work", f"{bytes_text(found.local_bytes)} read and written"),
+    ]
 
 
 def _steps(lowered: Lowered) -> dict[int, int]:

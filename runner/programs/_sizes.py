@@ -8,7 +8,7 @@ from ...errors import ConfigError
 from ...support import bytes_text
 from ._model import Buffer, Op, Program, Region, ThreadBlock
 
-__all__ = ["Sizes", "divisor_of", "packet_sources", "program_bytes"]
+__all__ = ["Sizes", "divisor_of", "packet_sources", "program_bytes", "program_ops"]
 
 _MOST_OPS = 1 << 20
 
@@ -26,6 +26,20 @@ def divisor_of(program: Program) -> int:
     if program.language == "msccl" and not program.uneven:
         return program.chunks
     return program.num_ranks if program.collective in {"reduce-scatter", "all-to-all"} else 1
+
+
+def program_ops(program: Program, size_bytes: int) -> int:
+    """Return how many ops *program* does for *size_bytes*, pipelines as often as they repeat.
+
+    Raises `ConfigError` as `Sizes`.
+    """
+    sizes = Sizes(program, size_bytes)
+    return sum(
+        sizes.turns(op) * len(op.body) if op.name == "pipeline" else 1
+        for rank in program.ranks
+        for block in rank.thread_blocks
+        for op in block.ops
+    )
 
 
 def packet_sources(op: Op) -> Sequence[Region]:
@@ -59,14 +73,17 @@ class Sizes:
         units = {op.unit_bytes for rank in program.ranks for block in rank.thread_blocks for op in block.ops}
         self.unit_bytes = max(units, default=0)
 
+    def turns(self, op: Op) -> int:
+        """Return how many times a pipeline repeats."""
+        return -(-max(self.chunks) * op.pipeline_chunks // op.unit_bytes)
+
     def unrolled(self, rank: int, block: ThreadBlock) -> Iterator[tuple[Op, int]]:
         """Yield the ops of a thread block with the round of their pipeline, -1 outside of pipelines."""
-        largest = max(self.chunks)
         for op in block.ops:
             if op.name != "pipeline":
                 yield op, -1
                 continue
-            turns = -(-largest * op.pipeline_chunks // op.unit_bytes)
+            turns = self.turns(op)
             if turns * len(op.body) > _MOST_OPS:
                 raise ConfigError(
                     f"{self.program.where(rank, block.id, op)}: it would repeat {turns} times for "

@@ -24,6 +24,7 @@ from ..charts import graph, heat_map, loads_bar, use_map
 from ..charts import link_map as link_chart
 from ..queries import link_map
 from ._parts import card, column, details_list, empty, export_links, select_rows, table_card, text_column
+from ._programs import programs_card, register_programs
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
 
@@ -85,6 +86,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             *_failures(run),
             table_card("Collectives", "collectives", run.collectives, _COLLECTIVES, scheme, query=query,
                        note=_COLLECTIVES_NOTE, selects=True, most=380),
+            *programs_card(run),
             *_links(run, scheme),
         ],
         gap="md",
@@ -216,6 +218,7 @@ def _dimensions(run: OpenRun, links: Any) -> dmc.Paper:
 def register(app: Dash, view: StudyView) -> None:
     """Wire the choice of what the matrix shows, and the selection of a collective."""
     select_rows(app, "collectives")
+    register_programs(app, view)
 
     @app.callback(
         Output("traffic", "children"), Input("traffic-shown", "value"), State("run", "data"),
