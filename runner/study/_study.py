@@ -267,7 +267,9 @@ class Study(StudyLayout):
         }
         try:
             groups = {int(key): tuple(members) for key, members in stored["groups"].items()}
-            return Experiment(**inputs, groups=groups, backend=info.backend, **stored["options"])
+            # The name of the backend says which machine it is; that is kept for people to read.
+            options = {key: value for key, value in stored["options"].items() if key != "machine"}
+            return Experiment(**inputs, groups=groups, backend=info.backend, **options)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise StudyError(
                 f"{folder / 'experiment.json'} is damaged ({error!r}); delete the folder and run it again."

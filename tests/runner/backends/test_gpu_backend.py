@@ -10,7 +10,7 @@ from workloads import coll, comp, workload
 
 from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.errors import ConfigError
-from chakrascope.runner import gpu, prepare, simulate
+from chakrascope.runner import Study, gpu, prepare, simulate
 from chakrascope.runner.gpu import find_machine, machine_of_backend, simulate_program
 from chakrascope.runner.programs import all_pairs_program, nccl_program
 
@@ -113,6 +113,18 @@ def test_a_machine_is_a_file_too_and_decides_the_hash(tmp_path):
     assert len(hashes) == 2
     assert run(coll(0, SIZE), backend=f"gpu:{mine}").makespan_ns > run(coll(0, SIZE)).makespan_ns
     assert machine_of_backend("flow") is None
+
+
+def test_a_run_of_a_study_is_ready_to_run_again(tmp_path):
+    study = Study.create(tmp_path / "study")
+    study.add_workload(workload(*[[coll(0, SIZE)] for _ in range(8)]), "job")
+    prefix, algorithms = study.workload_prefix("job"), {"all-reduce": ["nccl"]}
+    asked = prepare(prefix, "default", NETWORK, backend="gpu:h100", algorithms=algorithms)
+    result = simulate(prefix, "default", NETWORK, backend="gpu:h100", algorithms=algorithms)
+    kept = study.add_run(asked, result, workload="job")
+    again = study.experiment(kept)
+    assert again.content_hash == kept
+    assert {demand.size_bytes for demand in again.programs.programs} == {SIZE}
 
 
 def test_machines_that_there_are_not_are_named():
