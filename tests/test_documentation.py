@@ -56,6 +56,8 @@ def desk(captured, data_dir, tmp_path, monkeypatch):
     shutil.copytree(data_dir / "converter" / "logs", tmp_path / "logs")
     plan = data_dir / "runner" / "programs" / "single_node_allreduce_nvls_zero_copy.json.gz"
     shutil.copy(plan, tmp_path / "plan.json.gz")
+    shutil.copy(plan, tmp_path / "nvls.json.gz")
+    shutil.copy(plan.with_name("single_node_allreduce_pkt.json.gz"), tmp_path / "packets.json.gz")
     (tmp_path / "memory.json").write_text('{"memory-type": "NO_MEMORY_EXPANSION"}', "utf-8")
     (tmp_path / "groups.json").write_text('{"1": [0, 1]}', "utf-8")
     (tmp_path / "Resnet50_DataParallel.txt").write_text(TEXT_WORKLOAD, "utf-8")

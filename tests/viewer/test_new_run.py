@@ -452,7 +452,7 @@ def test_setup_is_downloaded_as_the_files_astra_sim_reads(page, mine, tmp_path):
             assert {"README.txt", "memory.json", "network.yml", "system.json"} <= set(archive.namelist())
             assert "workload/workload.7.et" in archive.namelist()
         command = page.locator("#new-command").inner_text()
-        assert re.match(r"chakrascope run STUDY --network [\w-]+ --system default --backend", command)
+        assert re.match(r"chakrascope run STUDY --network [\w.-]+ --system [\w.-]+ --backend", command)
 
 
 @pytest.mark.parametrize(

@@ -44,13 +44,13 @@ def test_frame_stands_while_the_run_is_being_read(page, study, monkeypatch):
 def test_selected_segment_is_shown_by_every_page(visit, made):
     page = visit("/critical-path", f"?run={made.run_a}")
     page.locator("#segments-table .ag-row[row-id='4'] [col-id='name']").click()
-    page.wait_for_url("**rank=1&node=4")
+    page.wait_for_url("**rank=1&node=4*")
     page.wait_for_selector("#selected:has-text('rank 1 · node 4')")
-    page.get_by_role("link", name="Timeline").click()
+    page.locator("#nav").get_by_role("link", name="Timeline").click()
     page.wait_for_selector("#timeline[data-selected='1:4']")
-    page.get_by_role("link", name="Graph").click()
+    page.locator("#nav").get_by_role("link", name="Graph").click()
     page.wait_for_selector("#graph-title:has-text('node 4 of rank 1')")
-    page.get_by_role("link", name="Critical path").click()
+    page.locator("#nav").get_by_role("link", name="Critical path").click()
     page.wait_for_selector("#segments-table .ag-row-selected[row-id='4']")
     page.locator("#clear-selection").click()
     page.wait_for_selector("#clear-selection", state="detached")
@@ -167,7 +167,9 @@ def test_every_page_is_reached_by_keyboard(page, served):
         "Graph",
         "Network",
         "Compare",
+        "Diff",
         "Sweep",
+        "Query",
         "Runs",
         "New run",
         "Import",
@@ -266,10 +268,10 @@ def test_what_has_the_focus_is_framed_and_canvases_have_names(visit, made):
     page.locator("#timeline-measured").focus()
     page.keyboard.press("Tab")
     seen = set()
-    for _ in range(8):
+    for _ in range(16):
         seen.add(page.evaluate("document.activeElement.id"))
         page.keyboard.press("Tab")
-    assert "timeline-canvas" in seen
+    assert "timeline-canvas" in seen, seen
     named = page.locator("canvas[tabindex='0']")
     assert named.get_attribute("aria-label") == "Timeline of all ranks"
     assert page.locator(f"#{named.get_attribute('aria-describedby')}").count() == 1

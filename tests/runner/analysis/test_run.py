@@ -26,8 +26,11 @@ def test_every_table_of_a_run_can_be_made(run, simulated, name):
 def test_tables_of_several_runs_can_be_made(run, simulated):
     for make in COMPARISONS.values():
         assert len(make(run, simulated)) > 0
-    for overview in OVERVIEWS.values():
-        assert set(overview([run, simulated])["run"]) == {run.info.id, simulated.info.id}
+    for name in ("overview", "kinds"):
+        assert set(OVERVIEWS[name]([run, simulated])["run"]) == {run.info.id, simulated.info.id}
+    configurations = OVERVIEWS["configurations"]([run, simulated])
+    assert configurations.loc[configurations["differs"], "setting"].tolist()
+    assert len(configurations.columns) == 4
 
 
 @pytest.mark.parametrize("by", [by for by in RUN_BREAKDOWNS if by != "link"])
