@@ -242,7 +242,7 @@ def _limits(texts: Sequence[str]) -> Limits:
 def _study(folder: Path) -> Study:
     from ..runner import Study
 
-    return Study.open(folder) if (folder / "study.json").is_file() else Study.create(folder)
+    return Study.open(folder) if Study.is_study(folder) else Study.create(folder)
 
 
 def _keep(found: Plans, place: int, study: Study) -> str:

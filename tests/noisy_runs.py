@@ -14,7 +14,8 @@ from chakrascope.runner.config import NO_CONTROL, Link, PacketPart
 
 MS = 1_000_000
 RATE = 0.05  # GiB/s
-SHARES = {"CC_MODE": NO_CONTROL, "HAS_WIN": 0, "PACKET_PAYLOAD_SIZE": 4000}
+# Rates are shared only where messages are not divided, which `ACK_HIGH_PRIO` sees to.
+SHARES = {"ACK_HIGH_PRIO": 1, "CC_MODE": NO_CONTROL, "HAS_WIN": 0, "PACKET_PAYLOAD_SIZE": 4000}
 
 
 def training(ranks, steps, operation, *, size_bytes=2 << 20, compute_ns=10 * MS, slow_host=None, times=1.0):

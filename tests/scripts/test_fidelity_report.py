@@ -45,8 +45,8 @@ def test_errors_are_relative_to_the_measure(table):
 
 
 def test_the_flags_of_flow_are_in_the_table(script):
-    found = script.run([("clos-16", "all-to-all", "16 KiB")], ["analytical-unaware", "flow"])
-    assert found["flags"].tolist() == ["", "bursts"]
+    found = script.run([("clos-16-1mib", "incast", "4 MiB")], ["analytical-unaware", "flow"])
+    assert found["flags"].tolist() == ["", "pauses"]
 
 
 def test_the_page_has_every_experiment(script, table):

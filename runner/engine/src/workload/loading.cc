@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <sstream>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -44,9 +45,21 @@ class Decoding {
 
     void run(const std::function<void()>& wait) {
         const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
+        const std::size_t wanted = std::min(cores, sources_.size());
         std::vector<std::thread> threads;
-        working_ = std::min(cores, sources_.size());
-        for (std::size_t i = 0, count = working_; i < count; ++i) threads.emplace_back([this] { work(); });
+        threads.reserve(wanted);
+        working_ = wanted;
+        try {
+            while (threads.size() < wanted) threads.emplace_back([this] { work(); });
+        } catch (const std::system_error&) {
+            // There is no room for another thread: those that began do the work, or else this one.
+            const std::lock_guard lock(mutex_);
+            working_ -= wanted - threads.size();
+        }
+        if (threads.empty() && wanted > 0) {
+            working_ = 1;
+            work();
+        }
         std::exception_ptr stopped;
         {
             std::unique_lock lock(mutex_);
