@@ -84,7 +84,7 @@ def parse_limit(text: str) -> Limit:
         change: Literal["difference", "value"] = "difference" if signed else "value"
         return Limit(text, quantity, sign, factor * Fraction(read(size)), change)
     except ValueError as error:
-        raise UsageError(f"The limit '{text}' cannot be read: {error} As an example: {_HELP}.") from error
+        raise UsageError(f"The limit '{text}' cannot be read: {error} Next: {_HELP}.") from error
 
 
 def _reader(quantity: str) -> Callable[[str], Fraction | int]:
