@@ -17,7 +17,7 @@ from torch.profiler import profile
 with profile() as profiler:
     train(12)
 profiler.export_chrome_trace(f"own{rank}.json")
-print("operators", len(profiler.key_averages()) > 5)
+print(f"operators {len(profiler.key_averages()) > 5}\\n", end="")  # ranks share the pipe
 """
 SCHEDULED = """
 from torch.profiler import profile, schedule, tensorboard_trace_handler
