@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -68,6 +69,8 @@ def plan_options(command: Command) -> Command:
         click.option("--sequence-parallel/--no-sequence-parallel", "sequence_parallel", default=None),
         click.option("--fused-attention/--no-fused-attention", "fused_attention", default=None),
         click.option("--overlap/--no-overlap", "overlap", default=None, help="Gradients with computation."),
+        click.option("--tensor-overlap/--no-tensor-overlap", "tensor_overlap", default=None,
+                     help="Collectives of tensor parallelism with products."),
         click.option("--placement", default="-".join(AXES), show_default=True, help="Axes, innermost first."),
     )):  # fmt: skip
         command = decorate(command)
@@ -98,7 +101,10 @@ def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None)
         schedule=schedule, precision=given["precision"] or chip.precision, placement=placement,
     )  # fmt: skip
     chosen = software or software_of(chip, plan)
-    return with_habits(plan, chip.costs_of(chosen), given), chosen
+    costs = chip.costs_of(chosen)
+    if given["zero"] is None and costs.sharded_optimizer and plan.zero == 0:
+        plan = replace(plan, zero=1)
+    return with_habits(plan, costs, given), chosen
 
 
 @click.group("predict", cls=CommandWithMore)

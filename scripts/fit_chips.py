@@ -14,12 +14,24 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from measured_steps import Step, every_step
 
+from chakrascope.converter.generate.models import fullest_memory
 from chakrascope.runner.chips import Chip, Costs, Fit, LinkCosts, find_chip, list_chips, save_chip
-from chakrascope.runner.prediction import Batch, Links, Setting, StepWork, coefficients, needed_ns, work_of
+from chakrascope.runner.prediction import (
+    Batch,
+    Links,
+    Setting,
+    StepWork,
+    coefficients,
+    crowding,
+    needed_ns,
+    parts_of,
+    work_of,
+)
 
 CHIPS = Path(__file__).resolve().parent.parent / "runner" / "chips"
 # Where a fit starts and what it is held near: a cost, and by which factor (as a logarithm) it is free to
@@ -33,13 +45,20 @@ _USUAL: dict[str, float] = {
     "host_ns": 2e5,
     "step_ns": 2e7,
     "exposed": 0.2,
+    "crowded": 1e-3,
     "within_share": 0.75,
     "within_latency_ns": 60e3,
     "across_share": 0.7,
     "across_latency_ns": 60e3,
 }
-_LEAST = dict(zip(_USUAL, (0.2, 1e-3, 0.02, 0.05, 1.0, 1.0, 1.0, 1e-3, 0.1, 1.0, 0.1, 1.0), strict=True))
-_MOST = dict(zip(_USUAL, (1.0, 5.0, 0.8, 1.0, 1e8, 1e8, 1e10, 3.0, 1.0, 1e7, 1.0, 1e7), strict=True))
+_LEAST = {
+    "gemm_fp8": 0.2,
+    **dict(zip(_USUAL, (0.2, 1e-3, 0.02, 0.05, 1.0, 1.0, 1.0, 1e-3, 1e-3, 0.1, 1.0, 0.1, 1.0), strict=True)),
+}
+_MOST = {
+    "gemm_fp8": 1.0,
+    **dict(zip(_USUAL, (1.0, 5.0, 0.8, 1.0, 1e8, 1e8, 1e10, 3.0, 1.0, 1.0, 1e7, 1.0, 1e7), strict=True)),
+}
 _SMALL = 0.02  # errors below it are squared
 _HELD = 0.01  # how much a cost one logarithm from what is usual weighs, in errors
 _PARTS, _TURNS = 8, 2
@@ -57,15 +76,21 @@ class Task:
     free: Mapping[str, float]
     start: Mapping[str, float] = field(default_factory=dict)
     like: tuple[str, str] | None = None
-    habits: Mapping[str, bool] = field(default_factory=dict)
+    habits: Mapping[str, int] = field(default_factory=dict)
 
 
 _FSDP = {
     "gemm": 0.5, "gemm_memory": 1, "attention": 1, "pointwise": 0.7, "layer_ns": 1, "host_ns": 1,
-    "step_ns": 1, "exposed": 1, "within_share": 0.2, "across_share": 0.2,
+    "step_ns": 1, "exposed": 1, "crowded": 0.5, "within_share": 0.2, "across_share": 0.2,
 }  # fmt: skip
 _LLM_FOUNDRY = "mosaicml/llm-foundry 8c8dd48, scripts/train/benchmarking: MPT with FSDP"
 _RECIPES = "NVIDIA/dgxc-benchmarking v24.11.1 to v25.04, README tables"
+_NEMO = {"sharded_optimizer": True, "grad_bytes": 2}
+_XLA = {"gemm": 0.15, "attention": 0.3, "layer_ns": 1, "step_ns": 1, "exposed": 0.7, "across_share": 0.2}
+_XLA_START = {
+    "gemm": 0.7, "gemm_fp8": 0.55, "attention": 0.5, "pointwise": 0.7, "layer_ns": 5e4, "exposed": 0.1,
+    "within_latency_ns": 2e4, "across_latency_ns": 2e4,
+}  # fmt: skip
 TASKS = (
     Task(
         "a100-80", "megatron", "A100 Megatron-DeepSpeed",
@@ -76,29 +101,36 @@ TASKS = (
          "within_latency_ns": 1e5, "across_latency_ns": 1e5},
         habits={"fused_attention": False, "overlap": False, "sequence_parallel": False},
     ),
-    Task("a100-40", "fsdp", "MPT FSDP a100-40", _LLM_FOUNDRY, _FSDP),
     Task(
-        "a100-80", "fsdp", "MPT FSDP a100-80", _LLM_FOUNDRY, dict.fromkeys(_FSDP, 0.5),
-        like=("a100-40", "fsdp"),
+        "a100-40", "fsdp", "MPT FSDP a100-40", _LLM_FOUNDRY, _FSDP, {"crowded": 0.05},
+        habits={"grad_bytes": 2},
     ),
-    Task("h100", "fsdp", "MPT FSDP h100", _LLM_FOUNDRY, _FSDP),
+    # The same multiprocessors with other memory.
+    Task(
+        "a100-80", "fsdp", "MPT FSDP a100-80", _LLM_FOUNDRY, {**_FSDP, "gemm": 0.1},
+        {"crowded": 0.05}, like=("a100-40", "fsdp"),
+    ),
+    Task("h100", "fsdp", "MPT FSDP h100", _LLM_FOUNDRY, _FSDP, {"crowded": 0.05}),
     Task(
         "h100", "megatron", "NVIDIA recipes megatron", f"{_RECIPES}: Llama 3 with NeMo",
-        {"gemm": 0.3, "attention": 0.15, "layer_ns": 1, "step_ns": 1, "across_share": 0.2},
+        {"gemm": 0.3, "attention": 0.15, "layer_ns": 1, "step_ns": 1, "across_share": 0.2,
+         "exposed": 0.5, "within_share": 0.2},
         {"gemm": 0.72, "attention": 0.6, "pointwise": 0.7, "layer_ns": 5e4, "exposed": 0.1,
          "within_latency_ns": 2e4, "across_latency_ns": 2e4},
+        habits={"tensor_overlap": True, **_NEMO},
     ),
+    # The recipes ask for the overlap there too; the steps take what they would without it.
     Task(
         "gb200", "megatron", "GB200 NeMo",
         "NVIDIA/dgxc-benchmarking support/25.05, README tables: Nemotron-4 340B and Grok-1 with NeMo",
         {"gemm": 0.3, "attention": 0.15, "layer_ns": 1, "step_ns": 1, "within_share": 0.2},
-        like=("h100", "megatron"),
+        like=("h100", "megatron"), habits=_NEMO,
     ),
     Task(
-        "h100", "xla", "NVIDIA recipes xla", f"{_RECIPES}: Llama and GPT with MaxText and Paxml",
-        {"gemm": 0.3, "attention": 0.5, "layer_ns": 1, "step_ns": 1, "exposed": 0.7, "across_share": 0.3},
-        {"gemm": 0.72, "attention": 0.4, "pointwise": 0.7, "layer_ns": 5e4, "exposed": 0.1,
-         "within_latency_ns": 2e4, "across_latency_ns": 2e4},
+        "h100", "xla", "NVIDIA recipes xla", f"{_RECIPES}: Llama with MaxText", _XLA, _XLA_START,
+    ),
+    Task(
+        "h100", "paxml", "NVIDIA recipes paxml", f"{_RECIPES}: GPT with Paxml", _XLA, _XLA_START,
     ),
 )  # fmt: skip
 # Chips without measured steps, and the one whose shares of the peaks they are assumed to reach.
@@ -143,29 +175,19 @@ def _save(chip: Chip, software: str, costs: Costs) -> None:
 
 
 def fitted_costs(task: Task, chip: Chip, steps: Sequence[Step]) -> Costs:
-    """Return the costs of *task*, with their errors; precision fp8 has a share of its peak of its own."""
+    """Return the costs of *task*, with their errors; products in fp8 have a share of a peak of their own."""
     start = {**_USUAL, **task.start}
     if task.like:
-        start.update(_plain(find_chip(task.like[0]).costs_of(task.like[1])))
-    common = [step for step in steps if step.plan.precision != "fp8"]
-    problem = _Problem(chip, common, start, task.free)
-    costing = problem.fit(range(len(common)))
-    errors, unseen, left_out = problem.errors(costing), problem.unseen(), problem.left_out()
-    costs = costs_from(costing, task.habits)
-    eighth = [step for step in steps if step.plan.precision == "fp8"]
-    if eighth:
-        ratio = chip.peak(chip.precision) / chip.peak("fp8")
-        first = {**costing, "gemm": costing["gemm"] * 0.75, "attention": costing["attention"] * ratio}
-        other = _Problem(chip, eighth, first, {"gemm": 1.0, "attention": 1.0})
-        found = other.fit(range(len(eighth)))
-        errors, unseen = np.append(errors, other.errors(found)), np.append(unseen, other.unseen())
-        left_out = np.append(left_out, other.left_out())
-        costs = replace(
-            costs,
-            gemm={**costs.gemm, "fp8": _round(found["gemm"])},
-            attention={**costs.attention, "fp8": _round(found["attention"])},
-        )
-    return replace(costs, fit=_summary(task, chip, [*common, *eighth], errors, unseen, left_out))
+        start = {**start, **_plain(find_chip(task.like[0]).costs_of(task.like[1])), **task.start}
+    free = dict(task.free)
+    if any(step.plan.precision == "fp8" for step in steps):
+        start.setdefault("gemm_fp8", start["gemm"] * 0.75)
+        free["gemm_fp8"] = 1.0
+    problem = _Problem(chip, steps, start, free)
+    costing = problem.fit(range(len(steps)))
+    costs = costs_from(chip, costing, task.habits)
+    found = problem.errors(costing), problem.unseen(), problem.left_out()
+    return replace(costs, fit=_summary(task, chip, steps, *found))
 
 
 def _summary(  # noqa: PLR0917 - the parts of a fit
@@ -179,10 +201,8 @@ def _summary(  # noqa: PLR0917 - the parts of a fit
     def share(value: float) -> float:
         return round(float(value), 4)
 
-    reached = [
-        needed_ns(Setting(step.model, step.plan, chip, step.network, step.software)) / step.measured_ns
-        for step in steps
-    ]
+    settings = [Setting(step.model, step.plan, chip, step.network, step.software) for step in steps]
+    reached = [needed_ns(setting) / step.measured_ns for setting, step in zip(settings, steps, strict=True)]
     low, high = np.quantile(1 / (1 + unseen), (0.05, 0.95))
     return Fit(
         data=task.source,
@@ -196,21 +216,33 @@ def _summary(  # noqa: PLR0917 - the parts of a fit
         low=share(low),
         high=share(high),
         utilisation=share(np.median(reached)),
+        covers=tuple(sorted({part for setting in settings for part in parts_of(setting)})),
     )
 
 
-def costs_from(costing: Mapping[str, float], habits: Mapping[str, bool], *, exact: bool = False) -> Costs:
-    """Return *costing* as a chip file has it, to four digits unless *exact*."""
+def costs_from(
+    chip: Chip, costing: Mapping[str, float], habits: Mapping[str, Any], *, exact: bool = False
+) -> Costs:
+    """Return *costing* as the file of *chip* has it, to four digits unless *exact*.
+
+    Training in fp8 does its products in that; attention takes the time that it takes in half precision.
+    """
     value = costing if exact else {name: _round(number) for name, number in costing.items()}
+    gemm, attention = {"default": value["gemm"]}, {"default": value["attention"]}
+    if "gemm_fp8" in value:
+        gemm["fp8"] = value["gemm_fp8"]
+        attention["fp8"] = value["attention"] * chip.peak(chip.precision) / chip.peak("fp8")
+        attention["fp8"] = attention["fp8"] if exact else _round(attention["fp8"])
     return Costs(
-        gemm={"default": value["gemm"]},
-        attention={"default": value["attention"]},
+        gemm=gemm,
+        attention=attention,
         pointwise=value["pointwise"],
         gemm_memory=value["gemm_memory"],
         layer_ns=value["layer_ns"],
         host_ns=value["host_ns"],
         step_ns=value["step_ns"],
         exposed=value["exposed"],
+        crowded=value["crowded"] if value["crowded"] > _USUAL["crowded"] else 0.0,
         within_node=LinkCosts(value["within_share"], value["within_latency_ns"]),
         across_nodes=LinkCosts(value["across_share"], value["across_latency_ns"]),
         **habits,
@@ -219,14 +251,13 @@ def costs_from(costing: Mapping[str, float], habits: Mapping[str, bool], *, exac
 
 def _plain(costs: Costs) -> Costing:
     """Return *costs* as a fit has them."""
+    named = {name: getattr(costs, name) for name in _USUAL if isinstance(getattr(costs, name, None), float)}
     return {
+        **named,
         "gemm": costs.gemm["default"],
         "attention": costs.attention["default"],
-        **{
-            name: getattr(costs, name)
-            for name in _USUAL
-            if hasattr(costs, name) and name not in ("gemm", "attention")
-        },
+        **({"gemm_fp8": costs.gemm["fp8"]} if "fp8" in costs.gemm else {}),
+        "crowded": max(costs.crowded, _USUAL["crowded"]),
         "within_share": costs.within_node.share,
         "within_latency_ns": costs.within_node.latency_ns,
         "across_share": costs.across_nodes.share,
@@ -238,8 +269,18 @@ def _round(value: float) -> float:
     return float(f"{value:.4g}")
 
 
+class _Part(NamedTuple):
+    """Steps of one *precision*, with their *places* among others and the *memory* of a rank in bytes."""
+
+    precision: str
+    places: np.ndarray
+    batch: Batch
+    measured: np.ndarray
+    memory: list[int]
+
+
 class _Problem:
-    """Measured steps of one chip and precision, and costs that are free to move."""
+    """Measured steps of one chip, and costs that are free to move."""
 
     def __init__(
         self, chip: Chip, steps: Sequence[Step], start: Mapping[str, float], free: Mapping[str, float]
@@ -247,32 +288,46 @@ class _Problem:
         self.chip, self.start = chip, dict(start)
         self.names = list(free)
         self.free = np.array(list(free.values()))
-        self.precision = steps[0].plan.precision
+        self.precisions = np.array([step.plan.precision for step in steps])
         self.works: list[StepWork] = [
             work_of(step.model, step.plan, Links.of(step.network)) for step in steps
         ]
         self.measured = np.array([step.measured_ns for step in steps])
+        self.memory = [fullest_memory(step.model, step.plan).total for step in steps]
         self.families = np.array([step.family for step in steps])
 
     def errors(self, costing: Costing, rows: Sequence[int] | None = None) -> np.ndarray:
         """Return the relative errors of *rows* (all) at *costing*."""
-        chosen = range(len(self.works)) if rows is None else rows
-        batch = Batch([self.works[row] for row in chosen])
-        return self._relative(batch, self.measured[list(chosen)], costing)
+        return self._relative(self._batches(range(len(self.works)) if rows is None else rows), costing)
 
-    def _relative(self, batch: Batch, measured: np.ndarray, costing: Costing) -> np.ndarray:
-        costs = costs_from(costing, {}, exact=True)  # rounded, they would have no slope
-        price = coefficients(self.chip, costs, self.precision)
-        return batch.step_ns(price, costs.host_ns, costs.step_ns, costs.exposed) / measured - 1
+    def _batches(self, rows: Sequence[int]) -> list[_Part]:
+        """Return *rows* by precision, with their places among them."""
+        chosen, parts = np.array(rows), []
+        for precision in dict.fromkeys(self.precisions[chosen].tolist()):
+            places = np.flatnonzero(self.precisions[chosen] == precision)
+            part = Batch([self.works[row] for row in chosen[places]])
+            memory = [self.memory[row] for row in chosen[places]]
+            parts.append(_Part(precision, places, part, self.measured[chosen[places]], memory))
+        return parts
+
+    def _relative(self, batches: Sequence[_Part], costing: Costing) -> np.ndarray:
+        costs = costs_from(self.chip, costing, {}, exact=True)  # rounded, they would have no slope
+        found = np.empty(sum(len(part.places) for part in batches))
+        for part in batches:
+            price = coefficients(self.chip, costs, part.precision)
+            slower = np.array([crowding(self.chip, costs, memory) for memory in part.memory])
+            times = part.batch.step_ns(price, costs.host_ns, costs.step_ns, costs.exposed, slower)
+            found[part.places] = times / part.measured - 1
+        return found
 
     def fit(self, rows: Sequence[int]) -> Costing:
         """Return the costs that suit *rows* best."""
-        batch, measured = Batch([self.works[row] for row in rows]), self.measured[list(rows)]
+        batches = self._batches(rows)
         usual = np.log([self.start[name] for name in self.names])
         bounds = [np.log([limit[name] for name in self.names]) for limit in (_LEAST, _MOST)]
 
         def relative(at: np.ndarray) -> np.ndarray:
-            return self._relative(batch, measured, self._costing(at))
+            return self._relative(batches, self._costing(at))
 
         found = _descend(relative, usual, self.free, bounds)
         return self._costing(found)

@@ -119,6 +119,7 @@ def mpt_steps(folder: Path = TRAINING) -> Iterator[Step]:
             recompute="full" if row["Activation Checkpointing"] == "True" else "none",
             zero=2 if row["Sharding Strategy"] == "SHARD_GRAD_OP" else 3,
             precision="fp8" if row["fp8"] == "True" else "bf16",
+            grad_bytes=2 if row["MP Mode"] == "PURE" else 4,
         )
         name = f"{row['Model']} {sequence} on {row['# GPUs']} mb{row['MicroBatchSize']} {plan.precision}"
         yield Step(
@@ -130,19 +131,38 @@ def mpt_steps(folder: Path = TRAINING) -> Iterator[Step]:
 _DEGREES = re.compile(r"TP=(\d+), PP=(\d+), CP=(\d+), VP=(\w+)")
 # What the rows of NVIDIA's recipes do not say is taken to be what these recipes use by default: the sequence,
 # the micro-batch, an optimizer that NeMo shards, and gradients that it reduces in half precision.
+_DOCUMENT = 200
 _RECIPES: dict[str, dict[str, object]] = {
     "Llama3 70b Finetuning SFT": {
         "model": "llama3-70b", "sequence": 4096, "tp": 4, "pp": 4, "chunks": 5, "grad_bytes": 2,
+        "tensor_overlap": True, "document": _DOCUMENT,
     },
     "Llama3 70b Finetuning LORA": {
         "model": "llama3-70b", "sequence": 4096, "tp": 2, "pp": 4, "chunks": 20, "frozen": True,
+        "document": _DOCUMENT,
     },
-    "Llama3 8b Finetuning SFT": {"model": "llama3-8b", "sequence": 4096, "grad_bytes": 2},
-    "Llama3 8b Finetuning LORA": {"model": "llama3-8b", "sequence": 4096, "frozen": True},
-    "Maxtext Llama3 70b": {"model": "llama3-70b", "sequence": 8192, "micro_batch": 2, "zero": 3},
-    "Maxtext LLama2 70b": {"model": "llama2-70b", "sequence": 4096, "micro_batch": 2, "zero": 3},
-    "Paxml GPT175B": {"model": "gpt3-175b", "sequence": 2048, "micro_batch": 2, "zero": 3},
-    "Paxml GPT5B": {"model": "gpt-5b", "sequence": 2048, "micro_batch": 4, "zero": 3},
+    "Llama3 8b Finetuning SFT": {
+        "model": "llama3-8b", "sequence": 4096, "grad_bytes": 2, "document": _DOCUMENT,
+    },
+    "Llama3 8b Finetuning LORA": {
+        "model": "llama3-8b", "sequence": 4096, "frozen": True, "document": _DOCUMENT,
+    },
+    "Maxtext Llama3 70b": {
+        "model": "llama3-70b", "sequence": 8192, "micro_batch": 2, "zero": 3, "recompute": "full",
+        "kept": ("qkv", "down"),
+    },
+    "Maxtext LLama2 70b": {
+        "model": "llama2-70b", "sequence": 4096, "micro_batch": 2, "zero": 3, "recompute": "full",
+        "kept": ("qkv", "down"),
+    },
+    "Paxml GPT175B": {
+        "model": "gpt3-175b", "sequence": 2048, "micro_batch": 2, "zero": 3, "recompute": "full",
+        "kept": ("qkv", "projection", "down"),
+    },
+    "Paxml GPT5B": {
+        "model": "gpt-5b", "sequence": 2048, "micro_batch": 4, "zero": 3, "recompute": "full",
+        "kept": ("qkv", "projection", "up", "down"),
+    },
 }  # fmt: skip
 _GPT5B = Transformer(
     name="gpt-5b", layers=24, hidden=4096, heads=32, ffn=16384, vocab=51200, sequence=2048,
@@ -179,7 +199,7 @@ def recipe_steps(folder: Path = TRAINING) -> Iterator[Step]:
             schedule="interleaved" if "chunks" in recipe else "1f1b",
             **recipe,  # type: ignore[arg-type]
         )
-        software = "xla" if sharded else "megatron"
+        software = "paxml" if key.startswith("Paxml") else "xla" if sharded else "megatron"
         label = f"{row['model'].split('(')[0].strip()} on {ranks}"
         yield Step(f"NVIDIA recipes {software}", label, key, "h100", software, "h100", model, plan,
                    float(row["step_s"]) * 1e9)  # fmt: skip

@@ -26,8 +26,9 @@ class Fit:
     *mean*, *median* and *worst* of what was fitted, *unseen_mean* and *unseen_median* of rows left out of
     the fit in turn, *left_out_mean* where all rows of a model were. Nine of ten rows left out took *low* to
     *high* times what was predicted. *utilisation* is the median share of the peak that the rows reached by
-    the operations a model needs. Costs that were fitted on nothing say in *data* where they come from, and
-    have 0 *rows*.
+    the operations a model needs. *covers* names what some of the rows had that not every job has, as
+    `predict` names it. Costs that were fitted on nothing say in *data* where they come from, and have 0
+    *rows*.
     """
 
     data: str
@@ -41,6 +42,7 @@ class Fit:
     low: float | None = None
     high: float | None = None
     utilisation: float | None = None
+    covers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,11 @@ class Costs:
     matrix product once comes on top of its operations, so that thin ones are slow. *layer_ns* is what each
     layer takes in each pass beside that (starting kernels and the software round them), *host_ns* what the
     host takes for it, beside the chip. *step_ns* is once a step. *exposed* is the share of a collective
-    beside computation that slows the computation down by as much. *within_node* and *across_nodes* are what
-    collectives reach on the links of a node and between nodes. The software by itself has
-    *fused_attention*, *overlap* of gradients with the backward pass, and *sequence_parallel* regions.
+    beside computation that slows the computation down by as much. *crowded* is how much longer computation
+    takes in memory more than four fifths full. *within_node* and *across_nodes* are what collectives reach on
+    the links of a node and between nodes. The software by itself has *fused_attention*, *overlap* of
+    gradients with the backward pass, *sequence_parallel* regions, *tensor_overlap* of their collectives with
+    matrix products, a *sharded_optimizer* (ZeRO 1), and reduces gradients of *grad_bytes*.
     """
 
     gemm: Mapping[str, float]
@@ -65,11 +69,15 @@ class Costs:
     host_ns: float = 0.0
     step_ns: float = 0.0
     exposed: float = 0.0
+    crowded: float = 0.0
     within_node: LinkCosts = LinkCosts()
     across_nodes: LinkCosts = LinkCosts()
     fused_attention: bool = True
     overlap: bool = True
     sequence_parallel: bool = True
+    tensor_overlap: bool = False
+    sharded_optimizer: bool = False
+    grad_bytes: int = 4
     fit: Fit = Fit("assumed")
 
     def share(self, kind: str, precision: str) -> float:

@@ -19,6 +19,7 @@ __all__ = ["find_chip", "list_chips", "load_chip", "save_chip"]
 
 _FOLDER = Path(__file__).parent
 _SUFFIX = ".yml"
+_HABITS = ("fused_attention", "overlap", "sequence_parallel", "tensor_overlap", "sharded_optimizer")
 _OTHER_NAMES = {"a100": "a100-80", "a100-80gb": "a100-80", "a100-40gb": "a100-40", "h100-80gb": "h100"}
 
 
@@ -58,6 +59,7 @@ def save_chip(chip: Chip, path: str | Path) -> None:
     data.pop("name")
     for costs in data["costs"].values():
         costs["fit"] = {key: value for key, value in costs["fit"].items() if value is not None}
+        costs["fit"]["covers"] = list(costs["fit"]["covers"])
     write_file(path, yaml.safe_dump(data, sort_keys=False, width=110, allow_unicode=True))
 
 
@@ -125,18 +127,28 @@ def _costs(part: _Part) -> Costs:
             raise ConfigError(f"{part.where}: '{key}' needs a share called 'default'; add it.")
     if "pointwise" in known:
         known["pointwise"] = part.number("pointwise", 1.0)
-    for key in ("gemm_memory", "layer_ns", "host_ns", "step_ns", "exposed"):
+    for key in ("gemm_memory", "layer_ns", "host_ns", "step_ns", "exposed", "crowded"):
         if key in known:
             known[key] = _number(known[key], f"{part.where}: '{key}'", None, zero=True)
     for key in ("within_node", "across_nodes"):
         if key in known:
             known[key] = _links(_Part(known[key], f"{part.where}: {key}"))
-    for key in ("fused_attention", "overlap", "sequence_parallel"):
+    for key in _HABITS:
         if not isinstance(known.get(key, True), bool):
             raise ConfigError(f"{part.where}: '{key}' must be true or false, not {known[key]!r}.")
+    if known.get("grad_bytes", 4) not in {2, 4}:
+        raise ConfigError(f"{part.where}: 'grad_bytes' must be 2 or 4, not {known['grad_bytes']!r}.")
     if "fit" in known:
-        known["fit"] = Fit(**_Part(known["fit"], f"{part.where}: fit").take(Fit, set()))
+        known["fit"] = _fit(_Part(known["fit"], f"{part.where}: fit"))
     return Costs(**known)
+
+
+def _fit(part: _Part) -> Fit:
+    known = part.take(Fit, set())
+    covers = known.get("covers", [])
+    if not isinstance(covers, list):
+        raise ConfigError(f"{part.where}: 'covers' must be a list of words, not {covers!r}.")
+    return Fit(**{**known, "covers": tuple(map(str, covers))})
 
 
 def _links(part: _Part) -> LinkCosts:

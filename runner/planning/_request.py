@@ -41,9 +41,10 @@ class Limits:
 class Request:
     """A search for the best way to train *model* on one of *clusters*.
 
-    *only* restricts `CHOICES` to values; *habits* are ``sequence_parallel``, ``fused_attention`` and
-    ``overlap`` where they differ from what the software does. A step has *global_batch* sequences of
-    *sequence* tokens (0: the model's). Raises `UsageError` for values that no plan can have.
+    *only* restricts `CHOICES` to values; *habits* are ``sequence_parallel``, ``fused_attention``,
+    ``overlap`` and ``tensor_overlap`` where they differ from what the software does. A step has
+    *global_batch* sequences of *sequence* tokens (0: the model's). Raises `UsageError` for values that no
+    plan can have.
     """
 
     model: Transformer

@@ -13,6 +13,7 @@ from ._predict import Prediction as Prediction
 from ._predict import Setting as Setting
 from ._predict import experiment_of as experiment_of
 from ._predict import needed_ns as needed_ns
+from ._predict import parts_of as parts_of
 from ._predict import predict as predict
 from ._predict import software_of as software_of
 from ._predict import uncertainty as uncertainty
@@ -24,6 +25,7 @@ from ._work import AMOUNTS as AMOUNTS
 from ._work import Batch as Batch
 from ._work import StepWork as StepWork
 from ._work import coefficients as coefficients
+from ._work import crowding as crowding
 from ._work import work_of as work_of
 
 __all__ = [
@@ -37,11 +39,13 @@ __all__ = [
     "Setting",
     "StepWork",
     "coefficients",
+    "crowding",
     "experiment_of",
     "keep_prediction",
     "kept_result",
     "memory_curves",
     "needed_ns",
+    "parts_of",
     "predict",
     "predict_recorded",
     "predicted_system",

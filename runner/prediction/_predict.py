@@ -8,7 +8,14 @@ from functools import cached_property
 from typing import Any
 
 from ...converter import Workload
-from ...converter.generate.models import Memory, Plan, Transformer, rank_memory, training_step
+from ...converter.generate.models import (
+    Memory,
+    Plan,
+    Transformer,
+    fullest_memory,
+    rank_memory,
+    training_step,
+)
 from ...errors import UsageError
 from ...support import bytes_text, share_text
 from .._experiment import Experiment
@@ -21,12 +28,14 @@ from ..config import NetworkConfig
 from ._links import Links, predicted_system, reached_network
 from ._memory_curve import MemoryCurve, memory_curves
 from ._prices import ChipPrices
+from ._work import crowding
 
 __all__ = [
     "Prediction",
     "Setting",
     "experiment_of",
     "needed_ns",
+    "parts_of",
     "predict",
     "software_of",
     "uncertainty",
@@ -63,6 +72,17 @@ class Setting:
         if not self.model.convolutions:
             return found
         return replace(found, host_ns=found.host_ns * _KERNELS, step_ns=0.0)
+
+    @property
+    def slower(self) -> float:
+        """How many times as long computation takes as in memory with room to spare."""
+        return crowding(self.chip, self.costs, fullest_memory(self.model, self.plan).total)
+
+    @property
+    def prices(self) -> ChipPrices:
+        """What operators and collectives are priced with."""
+        links = Links.of(self.network)
+        return ChipPrices(self.chip, self.costs, self.plan.precision, links, self.slower)
 
     def check(self) -> None:
         """Raise `UsageError` for a plan that the model or the network does not allow."""
@@ -156,8 +176,7 @@ class Prediction:
     @property
     def prices(self) -> ChipPrices:
         """What operators and collectives were priced with."""
-        setting = self.setting
-        return ChipPrices(setting.chip, setting.costs, setting.plan.precision, self.links)
+        return self.setting.prices
 
     def to_json(self) -> dict[str, Any]:
         """Return what programs read: step and range, speed, memory, what bounds it, and assumptions."""
@@ -221,9 +240,8 @@ def experiment_of(setting: Setting, *, backend: str, every_rank: bool) -> Experi
             f"'{backend}' simulates every rank, and the prediction makes one graph for all that do the same. "
             "Next: add --all-ranks, or leave out --backend."
         )
-    links = Links.of(setting.network)
-    prices = ChipPrices(setting.chip, costs, plan.precision, links)
-    workload = training_step(setting.model, plan, prices, links.node_size, every_rank=every_rank)
+    node_size = Links.of(setting.network).node_size
+    workload = training_step(setting.model, plan, setting.prices, node_size, every_rank=every_rank)
     workload = replace(workload, metadata={**workload.metadata, "assumptions": assumptions(setting)})
     system = predicted_system(setting.network.dimensions)
     network = reached_network(setting.network, costs)
@@ -239,7 +257,7 @@ def software_of(chip: Chip, plan: Plan) -> str:
 def with_habits(plan: Plan, costs: Costs, chosen: Mapping[str, bool | None]) -> Plan:
     """Return *plan* with what the software of *costs* does by itself, where *chosen* does not say.
 
-    Keys are ``sequence_parallel``, ``fused_attention`` and ``overlap``.
+    Keys are ``sequence_parallel``, ``fused_attention``, ``overlap`` and ``tensor_overlap``.
     """
 
     def habit(name: str) -> bool:
@@ -251,6 +269,8 @@ def with_habits(plan: Plan, costs: Costs, chosen: Mapping[str, bool | None]) -> 
         sequence_parallel=plan.tp > 1 and habit("sequence_parallel"),
         fused_attention=habit("fused_attention"),
         overlap=habit("overlap"),
+        tensor_overlap=plan.tp > 1 and habit("sequence_parallel") and habit("tensor_overlap"),
+        grad_bytes=costs.grad_bytes,
     )
 
 
@@ -262,8 +282,8 @@ def needed_ns(setting: Setting) -> float:
     return flops / (setting.chip.peak(plan.precision) * plan.world) * 1e9
 
 
-def unmeasured(setting: Setting) -> list[str]:
-    """Return what of the plan no measured row of its costs has."""
+def parts_of(setting: Setting) -> list[str]:
+    """Return what the job of *setting* has that not every job has, in words."""
     plan, model = setting.plan, setting.model
     parts = {
         "experts": model.experts > 0,
@@ -272,9 +292,14 @@ def unmeasured(setting: Setting) -> list[str]:
         "zero bubble": plan.schedule == "zero-bubble",
         "a sharded optimizer": plan.zero == 1,
         "tensor parallelism with sharded weights": plan.zero >= 2 and plan.tp * plan.pp > 1,
-        f"the precision {plan.precision}": plan.precision not in ("bf16", "fp16", *setting.costs.gemm),
+        f"the precision {plan.precision}": plan.precision not in {"bf16", "fp16"},
     }
     return [name for name, present in parts.items() if present]
+
+
+def unmeasured(setting: Setting) -> list[str]:
+    """Return what of the job no measured row of its costs has."""
+    return [part for part in parts_of(setting) if part not in setting.costs.fit.covers]
 
 
 def uncertainty(setting: Setting) -> tuple[float, float]:
@@ -311,6 +336,11 @@ def assumptions(setting: Setting) -> list[str]:
     beyond = unmeasured(setting)
     if beyond:
         said.append(f"No measured step has {', '.join(beyond)}; the uncertainty is widened for it")
+    if setting.slower > 1:
+        said.append(
+            "Memory is more than four fifths full; computation takes "
+            f"{share_text(setting.slower - 1)} longer, as in measured steps"
+        )
     limit = setting.chip.memory_bytes
     said.append(f"A chip has {bytes_text(limit)}; what libraries and fragments take of it is not counted")
     return said

@@ -13,12 +13,16 @@ __all__ = ["ChipPrices"]
 
 @dataclass(frozen=True)
 class ChipPrices:
-    """The prices of *costs* on *chip* in a *precision*, with *links*."""
+    """The prices of *costs* on *chip* in a *precision*, with *links*.
+
+    Computation takes *slower* times as long as it would in memory with room to spare.
+    """
 
     chip: Chip
     costs: Costs
     precision: str
     links: Links
+    slower: float = 1.0
 
     @property
     def host_ns(self) -> float:
@@ -32,6 +36,9 @@ class ChipPrices:
 
     def operator_ns(self, operator: Operator) -> float:
         """Return how long *operator* takes."""
+        return self._alone_ns(operator) * self.slower
+
+    def _alone_ns(self, operator: Operator) -> float:
         costs, kind = self.costs, operator.kind
         memory = self.chip.memory_bytes_per_s / 1e9
         if kind == "overhead":

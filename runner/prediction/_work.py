@@ -25,7 +25,7 @@ from ...converter.generate.models import (
 from ..chips import Chip, Costs
 from ._links import Links
 
-__all__ = ["AMOUNTS", "Batch", "StepWork", "coefficients", "work_of"]
+__all__ = ["AMOUNTS", "Batch", "StepWork", "coefficients", "crowding", "work_of"]
 
 Floats = npt.NDArray[np.float64]
 AMOUNTS = (
@@ -42,7 +42,8 @@ AMOUNTS = (
     "hops_ns",
 )
 _PLACE = {name: place for place, name in enumerate(AMOUNTS)}
-_BESIDE_LANES = range(40, 44)
+_DATA_LANES = range(40, 44)
+_BESIDE_LANES = (*range(20, 22), *_DATA_LANES)
 
 
 @dataclass(frozen=True)
@@ -165,24 +166,26 @@ def _work(model: Transformer, plan: Plan, links: Links, stage: int) -> Floats:
     place = Stage(plan, _UnitPrices(), links.node_size, stage)
     passes = Passes(model, place)
     forward, backward = passes.forward(0).nodes, passes.backward(0).nodes
-    line = _sum(forward, place, links, data=False) + _sum(backward, place, links, data=False)
-    beside = _sum(forward, place, links, data=True) + _sum(backward, place, links, data=True)
+    line = _sum(forward, place, links) + _sum(backward, place, links)
+    beside = _sum(forward, place, links, _BESIDE_LANES) + _sum(backward, place, links, _BESIDE_LANES)
     data = np.zeros(len(AMOUNTS))
     if plan.zero < 2:
         for ends in (passes.backward(0, reduces=True), passes.forward(0, is_first=True)):
-            data += _sum(ends.nodes, place, links, data=True)
+            data += _sum(ends.nodes, place, links, _DATA_LANES)
     end = passes.end().nodes
-    return np.stack([
-        line, beside, data, _sum(end, place, links, data=False) + _sum(end, place, links, data=True)
-    ])  # fmt: skip
+    whole = _sum(end, place, links) + _sum(end, place, links, _BESIDE_LANES)
+    return np.stack([line, beside, data, whole])
 
 
-def _sum(nodes: Iterable[Mapping[str, Any]], stage: Stage, links: Links, *, data: bool) -> Floats:
-    """Return the amounts of *nodes*: of those beside computation (*data*), or of the others."""
+def _sum(nodes: Iterable[Mapping[str, Any]], stage: Stage, links: Links, lanes: Sequence[int] = ()) -> Floats:
+    """Return the amounts of *nodes* on *lanes*, or of those that are not beside computation."""
     total = np.zeros(len(AMOUNTS))
     for node in nodes:
         lane = node["stream"] % 100
-        if (lane in _BESIDE_LANES) != data or node["type"] in (NodeType.COMM_SEND, NodeType.COMM_RECV):
+        if (lane not in lanes if lanes else lane in _BESIDE_LANES) or node["type"] in (
+            NodeType.COMM_SEND,
+            NodeType.COMM_RECV,
+        ):
             continue
         for name, amount in _amounts(node, stage, links):
             total[_PLACE[name]] += amount
@@ -238,6 +241,11 @@ def coefficients(chip: Chip, costs: Costs, precision: str) -> Floats:
     ])  # fmt: skip
 
 
+def crowding(chip: Chip, costs: Costs, memory_bytes: float) -> float:
+    """Return how many times as long computation takes where a rank of *chip* holds *memory_bytes*."""
+    return 1 + costs.crowded if memory_bytes > _CROWDED * chip.memory_bytes else 1.0
+
+
 class Batch:
     """Several steps, whose times are computed together."""
 
@@ -254,8 +262,14 @@ class Batch:
         self._bubble_free = np.array([work.zero_bubble for work in works])
         self._hidden = np.repeat([work.hidden for work in works], self._count)
 
-    def step_ns(self, price: Floats, host_ns: float, rest_ns: float, exposed: float) -> Floats:
-        """Return the time of each step: *price* as `coefficients` has it, and other figures of `Costs`."""
+    def step_ns(
+        self, price: Floats, host_ns: float, rest_ns: float, exposed: float, slower: Floats | float = 1.0
+    ) -> Floats:
+        """Return the time of each step: *price* as `coefficients` has it, and other figures of `Costs`.
+
+        Computation of each step takes *slower* times as long (see `crowding`).
+        """
+        times = np.repeat(np.broadcast_to(slower, self._count.shape), self._count)
         transfers = price.copy()
         transfers[[_PLACE["starts_within"], _PLACE["starts_across"], _PLACE["hops_ns"]]] = 0
         # What is within nodes runs beside what is between them, of another layer.
@@ -263,7 +277,7 @@ class Batch:
             self._beside[:, _PLACE[name]] * price[_PLACE[name]] for name in ("within_ns", "across_ns")
         )
         beside = self._beside @ price - np.minimum(within, across)
-        computed = self._stages @ price + exposed * (self._beside @ transfers)
+        computed = self._stages @ price * times + exposed * (self._beside @ transfers)
         computed = np.maximum(computed, self._stages[:, _PLACE["host"]] * host_ns)
         each = np.maximum(computed, beside)
         slowest, every = np.maximum.reduceat(each, self._starts), np.add.reduceat(each, self._starts)
@@ -282,7 +296,7 @@ class Batch:
         left = np.maximum(data - (self._stages @ price) * _HIDDEN, data / _BUCKETS)
         # The weights of the first layer and the gradients of the last have nothing beside them.
         alone = beside * _PASSES / np.maximum(self._stages[:, _PLACE["passes"]], 1)
-        end = self._end @ price + np.where(self._hidden, left, data) + alone
+        end = self._end @ price * times + np.where(self._hidden, left, data + alone)
         longest: Floats = self._turns * turn + first + np.maximum.reduceat(end, self._starts)
         return longest + rest_ns
 
@@ -290,4 +304,5 @@ class Batch:
 # Gradients of all layers but one can be reduced beside the passes of a micro-batch; what is left is a bucket.
 _HIDDEN = 0.9
 _BUCKETS = 10
+_CROWDED = 0.8  # of the memory; beyond it, allocators give back and ask again
 _PASSES = 3  # over a layer, in the count of `AMOUNTS`

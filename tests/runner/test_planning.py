@@ -157,7 +157,7 @@ def test_a_search_goes_on_where_it_stopped(tmp_path: Path):
     assert (first.simulated, first.reused) == (3, 0)
     again = search_plans(request, study=study, most=5)
     assert (again.simulated, again.reused) == (5, 3)
-    assert again.table["step_ns"].head(3).tolist() == first.table["step_ns"].head(3).tolist()
+    assert set(first.table["step_ns"].head(3)) <= set(again.table["step_ns"].head(5))
     with pytest.raises(StudyError, match="another --name"):
         search_plans(replace(request, global_batch=64), study=study, name=first.name)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ...chakra import EdgeKind, NodeType
+from ...chakra import CollectiveType, EdgeKind, NodeType
 from ._groups import WITHIN, Phase, Spread, phases, spread
 from ._operators import Exchange, Item, Operator
 from ._plan import Plan
@@ -18,7 +18,7 @@ GroupKey = tuple[tuple[str, ...], str]
 
 # Streams of the device: what shares one happens one after the other.
 LANES = {"compute": 0, "host": 1, "send": 30, "receive": 31}
-AXIS_LANES = {"tp": 10, "cp": 12, "ep": 14, "gather": 40, "scatter": 42}
+AXIS_LANES = {"tp": 10, "cp": 12, "ep": 14, "beside": 20, "gather": 40, "scatter": 42}
 
 
 class Prices(Protocol):
@@ -101,20 +101,30 @@ class Stage:
         return spread(self.plan.group(self.rank, *axes), self.node_size)
 
     def append(self, block: Block, items: Sequence[Item], phase: str) -> None:
-        """Append *items* to *block*, one behind the other."""
+        """Append *items* to *block*, one behind the other but for collectives beside matrix products."""
+        before, beside = block.last, -1
         for item in items:
             if isinstance(item, Operator):
-                self._operator(block, item, phase)
+                is_product = item.kind == "gemm"
+                before = block.last if is_product else before
+                self._operator(block, item, phase, -1 if is_product else beside)
+                beside = beside if is_product else -1
+            elif item.beside:
+                gathers = item.kind is CollectiveType.ALL_GATHER
+                waits = [block.last if gathers else before, beside]
+                beside = self.exchange(block, item, waits, AXIS_LANES["beside"])
             else:
-                block.last = self.exchange(block, item, [block.last], AXIS_LANES[item.axes[0]])
+                block.last = self.exchange(block, item, [block.last, beside], AXIS_LANES[item.axes[0]])
+                beside = -1
 
-    def _operator(self, block: Block, operator: Operator, phase: str) -> None:
+    def _operator(self, block: Block, operator: Operator, phase: str, waits_for: int) -> None:
         duration = self.prices.operator_ns(operator)
         if duration < 1:
             return
         block.compute(
             operator.name,
             duration,
+            [waits_for],
             num_ops=max(1, round(operator.flops)),
             tensor_size_bytes=max(1, round(operator.moved_bytes)),
             operator=operator.kind,

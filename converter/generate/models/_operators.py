@@ -35,13 +35,17 @@ class Operator:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A collective of the ranks along *axes*; *size_bytes* is all it reduces, gathers or exchanges."""
+    """A collective of the ranks along *axes*; *size_bytes* is all it reduces, gathers or exchanges.
+
+    With *beside* it runs beside the matrix product behind it (a gather) or in front of it.
+    """
 
     name: str
     kind: CollectiveType
     axes: tuple[str, ...]
     size_bytes: float
     module: str = ""
+    beside: bool = False
 
 
 Item = Operator | Exchange
@@ -75,8 +79,11 @@ class _Sizes:
     def pointwise(self, name: str, elements: float, touches: float, module: str) -> Operator:
         return Operator(name, "pointwise", elements, touches * elements * self.plan.element_bytes, module)
 
-    def joined(self, name: str, module: str, *, gather: bool) -> list[Item]:
-        """Return what tensor parallelism exchanges in front of (*gather*) or behind its matrices."""
+    def joined(self, name: str, module: str, *, gather: bool, alone: bool = False) -> list[Item]:
+        """Return what tensor parallelism exchanges in front of (*gather*) or behind its matrices.
+
+        *alone* is what no software runs beside them.
+        """
         plan = self.plan
         if plan.tp == 1 or (gather and not plan.sequence_parallel):
             return []
@@ -84,7 +91,10 @@ class _Sizes:
         kind = CollectiveType.ALL_REDUCE
         if plan.sequence_parallel:
             kind = CollectiveType.ALL_GATHER if gather else CollectiveType.REDUCE_SCATTER
-        return [Exchange(f"{name} {kind.name.lower()}", kind, ("tp",), whole, module)]
+        beside = plan.tensor_overlap and plan.sequence_parallel and not alone
+        return [
+            Exchange(f"{name} {kind.name.lower()}", kind, ("tp",), whole * _part(plan, kind), module, beside)
+        ]
 
 
 def pass_over_layer(model: Transformer, plan: Plan, layer: int, *, backward: bool = False) -> list[Item]:
@@ -115,7 +125,7 @@ def pass_over_output(model: Transformer, plan: Plan, *, backward: bool = False) 
     else:
         columns = model.vocab / plan.tp
         items = [
-            *sizes.joined("output", "output", gather=True),
+            *sizes.joined("output", "output", gather=True, alone=True),
             sizes.gemm("logits", sizes.tokens, model.hidden, columns, "output"),
             # In single precision: read twice and written as a loss.
             Operator("loss", "pointwise", 0, sizes.tokens * columns * 8, "output"),
@@ -135,11 +145,12 @@ def _attention(sizes: _Sizes, module: str) -> Iterator[Item]:
     yield from sizes.joined("attention", module, gather=True)
     if plan.frozen:
         # The adapter of queries, keys and values has an input of its own: the rows before the gather.
-        yield from sizes.joined("adapter", module, gather=True)
+        yield from sizes.joined("adapter", module, gather=True, alone=True)
     inner = model.query_size / plan.tp
     inputs = (model.attention_params - model.query_size * hidden) / hidden / plan.tp
     yield sizes.gemm("qkv", tokens, hidden, inputs, module)
-    square = plan.micro_batch * sizes.sequence**2 / plan.cp * inner
+    reach = min(plan.document or sizes.sequence, sizes.sequence)
+    square = plan.micro_batch * sizes.sequence * reach / plan.cp * inner
     if plan.cp > 1:
         kept = 2 * sizes.tokens * plan.cp * model.kv_size / plan.tp * plan.element_bytes
         yield Exchange("keys and values", CollectiveType.ALL_GATHER, ("cp",), kept, module)
@@ -187,7 +198,7 @@ def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
     model, plan = sizes.model, sizes.plan
     yield sizes.pointwise("norm", sizes.kept_tokens * model.hidden, 2, module)
     yield sizes.gemm("router", sizes.kept_tokens, model.hidden, model.experts, module)
-    yield from sizes.joined("mlp", module, gather=True)
+    yield from sizes.joined("mlp", module, gather=True, alone=True)
     routed = sizes.tokens * model.top_k
     exchanged = routed / plan.tp * model.hidden * plan.element_bytes
     if plan.ep > 1:
@@ -199,7 +210,7 @@ def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
     if model.shared_experts:
         width = model.shared_experts * model.expert_ffn / plan.tp
         yield from _feed_forward(sizes, sizes.tokens, width, f"{module}.shared")
-    yield from sizes.joined("mlp", module, gather=False)
+    yield from sizes.joined("mlp", module, gather=False, alone=True)
     yield sizes.pointwise("residual", sizes.kept_tokens * model.hidden, 2, module)
 
 
@@ -209,9 +220,14 @@ def _recomputed(plan: Plan, forward: Sequence[Item]) -> list[Item]:
         return []
     again = [replace(item, name=f"{item.name} again") for item in forward]
     if plan.recompute == "full":
-        return list(again)
+        return [item for item, first in zip(again, forward, strict=True) if first.name not in plan.kept]
     kind = "pointwise" if plan.fused_attention else "attention"
     return [item for item in again if isinstance(item, Operator) and item.kind == kind]
+
+
+def _part(plan: Plan, kind: CollectiveType) -> float:
+    """Return which part of an activation's bytes tensor parallelism moves: inputs are gathered in 8 bits."""
+    return 0.5 if plan.precision == "fp8" and kind is CollectiveType.ALL_GATHER else 1.0
 
 
 _OPPOSITE = {
@@ -227,7 +243,10 @@ def _gradients(forward: Sequence[Item], plan: Plan) -> list[Item]:
         name = f"{item.name} gradient"
         if isinstance(item, Exchange):
             kind = _OPPOSITE.get(item.kind, item.kind)
-            items.append(replace(item, name=name, kind=kind))
+            size = item.size_bytes
+            if item.axes == ("tp",):
+                size *= _part(plan, kind) / _part(plan, item.kind)
+            items.append(replace(item, name=name, kind=kind, size_bytes=size))
         else:
             times = 1.0 if plan.frozen and item.kind == "gemm" else _BACKWARD[item.kind]
             items.append(

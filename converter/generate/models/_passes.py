@@ -120,6 +120,12 @@ class Passes:
         if before < len(block.nodes):
             block.late = before
         beside = self._beside(layer, phase) if layer >= 0 else 0
+        where = self.stage.where(("tp",))
+        beside += sum(
+            self.stage.prices.slowed_ns(item, where)
+            for item in items
+            if isinstance(item, Exchange) and item.beside
+        )
         if beside >= 1:
             block.compute("slowed by collectives", beside, operator="overhead", module=f"layers.{layer}",
                           phase=phase, kind="compute", num_ops=1, tensor_size_bytes=1)  # fmt: skip

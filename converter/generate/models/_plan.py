@@ -38,6 +38,9 @@ class Plan:
     *overlap* lets gradients be reduced beside the backward pass. *fused_attention* never writes the scores to
     memory. *grad_bytes* is the size of a gradient as it is reduced. With *frozen* weights only adapters are
     trained (LoRA), too small to count: there are no gradients of weights, and no optimizer to speak of.
+    With *tensor_overlap* the collectives of tensor parallelism run beside the products they belong to. Under
+    full recomputation, *kept* names the products that are not computed again. A token attends to at most
+    *document* tokens, where sequences are packed from shorter ones.
     """
 
     tp: int = 1
@@ -59,6 +62,9 @@ class Plan:
     fused_attention: bool = True
     grad_bytes: int = 4
     frozen: bool = False
+    tensor_overlap: bool = False
+    kept: tuple[str, ...] = ()
+    document: int = 0
 
     @property
     def world(self) -> int:
