@@ -20,7 +20,7 @@ from ._quantities import quantity
 from ._run import choose_network
 
 if TYPE_CHECKING:
-    from ..converter.generate.models import Plan
+    from ..converter.generate.models import Plan, Transformer
     from ..runner.chips import Chip
     from ..runner.prediction import Prediction
 
@@ -107,6 +107,23 @@ def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None)
     return with_habits(plan, costs, given), chosen
 
 
+def _list_models(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's
+    """Print what `--model` takes by name, with its sizes, and stop."""
+    from ..converter.generate.models import find_model, list_models
+
+    if not value or ctx.resilient_parsing:
+        return
+    print_rows([_sizes(find_model(name)) for name in list_models()], title="Models")
+    ctx.exit()
+
+
+def _sizes(model: Transformer) -> dict[str, Any]:
+    names = ("layers", "hidden", "heads", "experts", "sequence")
+    of_blocks = {name: getattr(model, name) or "" for name in names}
+    sizes = dict.fromkeys(names, "") if model.convolutions else of_blocks
+    return {"model": model.name, "parameters": f"{model.params() / 1e9:,.2f} B", **sizes}
+
+
 @click.group("predict", cls=CommandWithMore)
 @click.option("--model", metavar="NAME|FILE", help="A name, a YAML or a Hugging Face config.json.")
 @click.option(
@@ -115,6 +132,10 @@ def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None)
 @click.option("--world", type=click.IntRange(1), help="Ranks of the script's job. [default: the network's]")
 @click.option("--mesh", default="", metavar="DIMS", help="How the script splits them: dp=32,tp=8,pp=2.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--list-models", is_flag=True, is_eager=True, expose_value=False, callback=_list_models,
+    help="Print the models that have a name.",
+)
 @click.option("--chip", "chip_name", required=True, metavar="NAME|FILE", help="A chip that ships, or a YAML.")
 @click.option(
     "--network", required=True, metavar="NAME|FILE", help="What `run` takes; hgx-h100-64x8 is 64 nodes."

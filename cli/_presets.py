@@ -52,7 +52,7 @@ def _file_of(name: str) -> str:
         if name in list_presets(kind):
             return preset_path(kind, name).read_text(encoding="utf-8")
     names = [preset for kind in _TITLES for preset in list_presets(kind)]
-    raise UsageError(f"There is no preset '{name}'{did_you_mean(name, names)}")
+    raise UsageError(f"There is no preset '{name}'{did_you_mean(name, names, 'chakrascope presets')}")
 
 
 def _figures(kind: str, name: str) -> dict[str, Any]:

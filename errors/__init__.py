@@ -195,8 +195,11 @@ def _shortened(text: str) -> str:
     return f"{text[: _LONGEST_MESSAGE - end - 3]} … {text[-end:]}"
 
 
-def did_you_mean(wrong: str, allowed: Iterable[str]) -> str:
-    """Return the end of a sentence on a name not *allowed*: `` - did you mean 'X'? Allowed: A, B.``."""
+def did_you_mean(wrong: str, allowed: Iterable[str], listed_by: str = "") -> str:
+    """Return the end of a sentence on a name not *allowed*: `` - did you mean 'X'? Allowed: A, B.``.
+
+    Where there are many, name the command they are *listed_by* instead.
+    """
     names = sorted(allowed)
     if not names:
         return "; there is none."
@@ -205,5 +208,7 @@ def did_you_mean(wrong: str, allowed: Iterable[str]) -> str:
     if close:
         best = next(name for name in names if name.lower() == close[0])
         hint = f" - did you mean '{best}'?"
+    if listed_by:
+        return f"{hint} `{listed_by}` lists all."
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return f"{hint} Allowed: {', '.join(names[:_MOST_NAMES])}{more}."

@@ -12,31 +12,24 @@ import yaml
 
 from ...errors import ConfigError, did_you_mean
 from ...support import write_file
-from ..config import read_yaml
+from ..config import Shipped, read_yaml
 from ._chip import Chip, Costs, Fit, LinkCosts
 
 __all__ = ["find_chip", "list_chips", "load_chip", "save_chip"]
 
-_FOLDER = Path(__file__).parent
-_SUFFIX = ".yml"
 _HABITS = ("fused_attention", "overlap", "sequence_parallel", "tensor_overlap", "sharded_optimizer")
 _OTHER_NAMES = {"a100": "a100-80", "a100-80gb": "a100-80", "a100-40gb": "a100-40", "h100-80gb": "h100"}
+_CHIPS = Shipped("chip", Path(__file__).parent, other_names=_OTHER_NAMES)
 
 
 def list_chips() -> list[str]:
     """Return the names of the chips that ship with the package, sorted."""
-    return sorted(path.stem for path in _FOLDER.glob(f"*{_SUFFIX}"))
+    return _CHIPS.names()
 
 
 def find_chip(name: str | Path) -> Chip:
     """Return the shipped chip called *name*, or that of a file; raises `ConfigError` naming the closest."""
-    path = Path(name)
-    name = _OTHER_NAMES.get(str(name), name)
-    if isinstance(name, str) and path.name == name and not path.suffix and not path.is_file():
-        if name not in list_chips():
-            raise ConfigError(f"There is no chip '{name}'{did_you_mean(name, list_chips())}")
-        path = _FOLDER / f"{name}{_SUFFIX}"
-    return load_chip(path)
+    return load_chip(_CHIPS.find(name))
 
 
 def load_chip(path: str | Path) -> Chip:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ._packet_values import parse_rate_bps as parse_rate_bps
     from ._presets import list_presets as list_presets
     from ._presets import preset_path as preset_path
+    from ._shipped import Shipped as Shipped
     from ._system import SystemConfig as SystemConfig
     from ._tcp import TcpPart as TcpPart
     from ._values import read_yaml as read_yaml
@@ -75,6 +76,7 @@ __all__ = [
     "NetworkFacts",
     "PacketNetwork",
     "PacketPart",
+    "Shipped",
     "SystemConfig",
     "TcpPart",
     "accelerators_of",

@@ -21,6 +21,7 @@ from ._links import Link, check_devices, check_links, read_links
 from ._packet import PacketPart
 from ._packet_files import read_packet_files
 from ._presets import list_presets, preset_of_nodes, preset_path
+from ._shipped import is_name
 from ._tcp import TcpPart
 from ._values import shown
 from .infragraph import read_network
@@ -197,10 +198,7 @@ class NetworkConfig:
     @classmethod
     def find(cls, name: str | Path, options: Mapping[str, Any] | None = None) -> NetworkConfig:
         """Return the preset called *name* if it is a bare word and no file, else `load` it with *options*."""
-        path = Path(name)
-        if isinstance(name, str) and path.name == name and not path.suffix and not path.is_file():
-            return cls.preset(name)
-        return cls.load(path, options)
+        return cls.preset(str(name)) if is_name(name) else cls.load(name, options)
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], where: str, name: str = "network") -> NetworkConfig:

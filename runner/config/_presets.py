@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from ...errors import ConfigError, did_you_mean
+from ._shipped import Shipped
 
 __all__ = ["list_presets", "preset_of_nodes", "preset_path"]
 
@@ -17,9 +18,7 @@ _SUFFIXES = {"network": ".yml", "system": ".json", "memory": ".json"}
 
 def list_presets(kind: str = "network") -> list[str]:
     """Return the names of the presets of *kind* (``network``, ``system`` or ``memory``), sorted."""
-    if kind not in _SUFFIXES:
-        raise ConfigError(f"There are no presets of kind '{kind}'{did_you_mean(kind, _SUFFIXES)}")
-    return sorted(path.stem for path in (PRESETS / kind).glob(f"*{_SUFFIXES[kind]}"))
+    return _presets(kind).names()
 
 
 def preset_of_nodes(name: str) -> tuple[int, str] | None:
@@ -34,7 +33,10 @@ def preset_of_nodes(name: str) -> tuple[int, str] | None:
 
 def preset_path(kind: str, name: str) -> Path:
     """Return the file of the preset *name*; raises `ConfigError` naming the closest one."""
-    names = list_presets(kind)
-    if name not in names:
-        raise ConfigError(f"There is no {kind} preset '{name}'{did_you_mean(name, names)}")
-    return PRESETS / kind / f"{name}{_SUFFIXES[kind]}"
+    return _presets(kind).path_of(name)
+
+
+def _presets(kind: str) -> Shipped:
+    if kind not in _SUFFIXES:
+        raise ConfigError(f"There are no presets of kind '{kind}'{did_you_mean(kind, _SUFFIXES)}")
+    return Shipped(f"{kind} preset", PRESETS / kind, _SUFFIXES[kind], listed_by="chakrascope presets")

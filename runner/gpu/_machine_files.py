@@ -15,13 +15,12 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from ...errors import ConfigError, did_you_mean
 from ..chips import find_chip
-from ..config import read_yaml
+from ..config import Shipped, read_yaml
 from ._machine import Compute, Machine, Memory, Mesh, Protocol, ScaleOut, ScaleUp
 
 __all__ = ["find_machine", "list_machines", "load_machine"]
 
-_FOLDER = Path(__file__).parent / "machines"
-_SUFFIX = ".yml"
+_MACHINES = Shipped("machine", Path(__file__).parent / "machines")
 _PARTS: dict[str, type[Any]] = {
     "compute": Compute,
     "mesh": Mesh,
@@ -35,7 +34,7 @@ _PROTOCOLS = ("Simple", "LL", "LL128")
 
 def list_machines() -> list[str]:
     """Return the names of the machines that ship with the package, sorted."""
-    return sorted(path.stem for path in _FOLDER.glob(f"*{_SUFFIX}"))
+    return _MACHINES.names()
 
 
 def find_machine(name: str | Path) -> Machine:
@@ -43,12 +42,7 @@ def find_machine(name: str | Path) -> Machine:
 
     Raises `ConfigError` naming the closest.
     """
-    path = Path(name)
-    if isinstance(name, str) and path.name == name and not path.suffix and not path.is_file():
-        if name not in list_machines():
-            raise ConfigError(f"There is no machine '{name}'{did_you_mean(name, list_machines())}")
-        path = _FOLDER / f"{name}{_SUFFIX}"
-    return load_machine(path)
+    return load_machine(_MACHINES.find(name))
 
 
 def load_machine(path: str | Path) -> Machine:

@@ -155,6 +155,17 @@ def test_a_command_that_there_is_not_leads_to_the_one_that_is_meant(
     assert "did you mean 'summary'?" in capsys.readouterr().err
 
 
+def test_of_many_names_the_closest_is_named_and_what_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+    job = ["--chip", "h100", "--network", "hgx-h100-2x8"]
+    assert run_main("predict", "--model", "lama3-8b", *job) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "did you mean 'llama3-8b'? `chakrascope predict --list-models` lists all." in told
+    assert run_main("predict", "--list-models") == 0
+    assert "llama3-8b" in capsys.readouterr().out
+    assert run_main("presets", "dgx-a10-8") == 2
+    assert "did you mean 'dgx-a100-8'? `chakrascope presets` lists all." in capsys.readouterr().err
+
+
 def test_a_folder_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main("trace", "-o", "/proc/study", "--", "python", "train.py") == 60
     assert "/proc/study" in capsys.readouterr().err

@@ -153,8 +153,8 @@ def find_model(name: str | Path) -> Transformer:
     path = Path(name)
     if path.suffix not in (".json", ".yml", ".yaml") and not path.is_file():
         raise UsageError(
-            f"There is no model '{text}'{did_you_mean(text, _MODELS)} A YAML with its sizes, or a "
-            "config.json of Hugging Face, works as well."
+            f"There is no model '{text}'{did_you_mean(text, _MODELS, 'chakrascope predict --list-models')} "
+            "A YAML with its sizes, or a config.json of Hugging Face, works as well."
         )
     return read_model(path)
 
