@@ -107,7 +107,7 @@ def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None)
     return with_habits(plan, costs, given), chosen
 
 
-def _list_models(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's
+def _list_models(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     """Print what `--model` takes by name, with its sizes, and stop."""
     from ..converter.generate.models import find_model, list_models
 

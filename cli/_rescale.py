@@ -9,8 +9,9 @@ import click
 from rich.markup import escape
 
 from ..errors import UsageError, did_you_mean
-from ..support import count_text
+from ..support import count_text, parse_size
 from ._output import console, print_next
+from ._quantities import quantity
 
 if TYPE_CHECKING:
     from ..converter import Workload
@@ -25,10 +26,19 @@ _TERAOPS_PER_NS, _GIGABYTES_PER_NS = 1e3, 1.0
 @click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
 @click.option("--workload", "name", metavar="NAME", help="The workload to change. [default: the newest]")
 @click.option("--dp", type=click.IntRange(1), help="Data-parallel replicas.")
-@click.option("--micro-batches", type=click.IntRange(1), help="Micro-batches of a pipeline (1F1B).")
+@click.option(
+    "--pp", type=click.IntRange(1), help="Pipeline stages; the captured layers are shared out anew."
+)
+@click.option("--micro-batches", type=click.IntRange(1), help="Micro-batches of a pipeline.")
 @click.option("--layers", type=click.IntRange(1), help="Layers of the model.")
 @click.option("--chip", metavar="NAME", help="Another chip, of which a system preset has the peaks: h100.")
-@click.option("--pp", type=click.IntRange(1), help="Refused: says what to do instead.")
+@click.option(
+    "--activation",
+    metavar="SIZE",
+    default="0",
+    callback=quantity(parse_size),
+    help="What a layer hands on for a micro-batch (--pp), where the capture does not tell: 16MiB.",
+)
 @click.option("--tp", type=click.IntRange(1), help="Refused: says what to do instead.")
 @click.option(
     "--name", "new_name", help="Name of the new workload. [default: the old one's and what changed]"
@@ -42,29 +52,37 @@ def rescale_command(
     layers: int | None,
     chip: str | None,
     pp: int | None,
+    activation: int,
     tp: int | None,
     new_name: str | None,
 ) -> None:
     """Make of a captured workload of STUDY that of a larger job, and keep it beside it.
 
-    Only what a capture shows is done: more replicas, more micro-batches of a 1F1B pipeline, more equal
+    Only what a capture shows is done: more replicas, other pipeline stages and micro-batches, more equal
     layers, another chip's peaks.
     """
     from ..converter import Workload
-    from ..converter.generate.rescaling import with_data_parallelism, with_layers, with_micro_batches
+    from ..converter.generate.rescaling import (
+        with_data_parallelism,
+        with_layers,
+        with_micro_batches,
+        with_stages,
+    )
     from ..runner import Study
 
-    _refuse(pp, tp)
+    _refuse(tp)
     study = Study.open(study_folder)
     prefix = study.workload_prefix(name)
     workload = Workload.load(prefix)
-    changes = {"layers": layers, "micro-batches": micro_batches, "chip": chip, "dp": dp}
+    changes = {"layers": layers, "pp": pp, "micro-batches": micro_batches, "chip": chip, "dp": dp}
     said = "-".join(f"{option}-{value}" for option, value in changes.items() if value is not None)
     if not said:
-        raise UsageError("Say what to change: --dp, --micro-batches, --layers or --chip.")
-    if layers is not None:
+        raise UsageError("Say what to change: --dp, --pp, --micro-batches, --layers or --chip.")
+    if layers is not None and pp is None:
         workload = with_layers(workload, layers)
-    if micro_batches is not None:
+    if pp is not None:
+        workload = with_stages(workload, pp, micro_batches, layers=layers, activation_bytes=activation)
+    elif micro_batches is not None:
         workload = with_micro_batches(workload, micro_batches)
     if chip is not None:
         workload = _on_chip(workload, chip)
@@ -80,19 +98,13 @@ def rescale_command(
     print_next("run", study_folder, "--workload", made, then="--network PRESET")
 
 
-def _refuse(pp: int | None, tp: int | None) -> None:
-    """Raise `UsageError` for degrees that a capture does not tell of."""
+def _refuse(tp: int | None) -> None:
+    """Raise `UsageError` for a degree that a capture does not tell of."""
     if tp is not None:
         raise UsageError(
             "Tensor parallelism changes the shape of every operator, which a capture with another degree "
             "does not tell. Capture the job with --tp's degree, or record its script with its own option "
             "for it."
-        )
-    if pp is not None:
-        raise UsageError(
-            "Stages are not cut anew from a capture: what layers hand on to each other is not in it. "
-            "Record the script with its own option for stages, or capture it so; --micro-batches changes "
-            "what a captured pipeline does."
         )
 
 

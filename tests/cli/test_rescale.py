@@ -36,10 +36,10 @@ def test_a_rescaled_workload_is_kept_beside_the_captured_one(study, capsys):
     [
         ([], "Say what to change"),
         (["--tp", "2"], "changes the shape of every operator"),
-        (["--pp", "4"], "Stages are not cut anew from a capture"),
+        (["--pp", "4"], "does not do what the others do"),
+        (["--pp", "3"], "which 3 stages do not share evenly. Ask for --pp 1, 2, 4."),
         (["--chip", "h10"], "did you mean 'h100'"),
         (["--dp", "4"], "cannot be repeated as data parallelism"),
-        (["--micro-batches", "2"], "has 4 micro-batches"),
     ],
 )
 def test_what_is_not_known_is_refused(study, capsys, options, said):

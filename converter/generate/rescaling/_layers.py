@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ....errors import UsageError, WorkloadError
 from ...chakra import CollectiveType, EdgeKind, Graph, NodeType, Workload, recognise
+from ._numbered import Layers
 from ._periods import Periods, alike, repeated
+from ._stages import with_stages
 
 __all__ = ["with_layers"]
 
-_NUMBERED = re.compile(r"(?:^|(?<=\.))(\d+)(?=\.|$)")
 _PEERS = (NodeType.COMM_SEND, NodeType.COMM_RECV)
 _INSTEAD = "Capture the deeper model, or record its script."
 
@@ -22,18 +22,16 @@ _INSTEAD = "Capture the deeper model, or record its script."
 def with_layers(workload: Workload, count: int) -> Workload:
     """Return *workload* as with a model of *count* layers, all like those in the middle of it.
 
-    Layers are modules with a number in their path. Raises `UsageError` for fewer than it has, and
+    Layers are modules with a number in their path. Of pipelines and several micro-batches, `with_stages` puts
+    the passes together. Raises `UsageError` for fewer than it has, and
     `WorkloadError` where no two layers do the same one after the other, or gradients of several travel
     together.
     """
     graphs = workload.graphs
-    if any(np.isin(graph.node_columns["type"], _PEERS).any() for graph in graphs):
-        raise WorkloadError(
-            "The ranks of the workload are stages of a pipeline, and how more layers would be shared out "
-            f"among them is not known. {_INSTEAD}"
-        )
     replicas = recognise(graphs, workload.program_of_rank, workload.groups).replicas
-    found = [_Layers.of(graph) for graph in graphs]
+    if any(np.isin(graph.node_columns["type"], _PEERS).any() for graph in graphs):
+        return with_stages(workload, layers=count)
+    found = [Layers.of(graph) for graph in graphs]
     (present,) = {layers.count for layers in found} if len({layers.count for layers in found}) == 1 else (0,)
     if not present:
         raise WorkloadError(f"The ranks of the workload have different numbers of layers. {_INSTEAD}")
@@ -44,6 +42,8 @@ def with_layers(workload: Workload, count: int) -> Workload:
         )
     if count == present:
         return workload
+    if any(layers.passes() > 1 for layers in found):
+        return with_stages(workload, layers=count)
     made = tuple(_deeper(layers, count - present, replicas) for layers in found)
     said = (
         f"{count} layers instead of {present}: one like those in the middle is repeated, and what follows "
@@ -54,67 +54,7 @@ def with_layers(workload: Workload, count: int) -> Workload:
     return replace(workload, graphs=made, metadata=metadata)
 
 
-@dataclass(frozen=True)
-class _Layers:
-    """The layers of *graph*: *of_row* is the number of each row's, -1 for none; *prefix* leads to them."""
-
-    graph: Graph
-    of_row: np.ndarray
-    prefix: str
-
-    @classmethod
-    def of(cls, graph: Graph) -> _Layers:
-        """Find the modules that are numbered, those that most rows are of if there are several lists."""
-        module = graph.node_columns["module"]
-        parts = [_split(text) for text in module.texts]
-        rows = np.bincount(module.numbers, minlength=len(parts))
-        weight: dict[str, int] = {}
-        for (prefix, number), times in zip(parts, rows.tolist(), strict=True):
-            if number >= 0:
-                weight[prefix] = weight.get(prefix, 0) + times
-        if not weight:
-            raise WorkloadError(
-                f"No module of rank {graph.rank} has a number in its path, so its layers are not known. "
-                "Capture with the names of modules, which torch.compile takes away."
-            )
-        chosen = max(weight, key=lambda prefix: weight[prefix])
-        numbers = np.array([number if prefix == chosen else -1 for prefix, number in parts])
-        return cls(graph, numbers[module.numbers], chosen)
-
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return len(np.unique(self.of_row[self.of_row >= 0]))
-
-    def cuts(self, phase: str) -> list[int]:
-        """Return where each layer begins in *phase*, and behind the last one's last row."""
-        texts = self.graph.node_columns["phase"]
-        alike = np.array([text == phase for text in texts.texts], dtype=bool)[texts.numbers]
-        rows = np.flatnonzero(alike & (self.of_row >= 0))
-        firsts = [int(rows[self.of_row[rows] == number][0]) for number in np.unique(self.of_row[rows])]
-        return [*sorted(firsts), int(rows[-1]) + 1] if len(rows) else []
-
-    def name_of(self) -> Callable[[int], object]:
-        """Return what tells what a row does, whichever layer it is of."""
-        nodes, prefix = self.graph.node_columns, self.prefix
-        operator, phase, module = nodes["operator"], nodes["phase"], nodes["module"]
-        plain = [text.removeprefix(prefix).partition(".")[2] for text in module.texts]
-        numbers = ("type", "stream", "comm_type", "comm_size_bytes", "group", "num_ops", "tensor_size_bytes")
-
-        def name_of(row: int) -> object:
-            words = (operator.texts[operator.numbers[row]], phase.texts[phase.numbers[row]])
-            return (*words, plain[module.numbers[row]], *(int(nodes[name][row]) for name in numbers))
-
-        return name_of
-
-
-def _split(module: str) -> tuple[str, int]:
-    """Return what leads to the number in the path of *module*, and the number; -1 if there is none."""
-    match = _NUMBERED.search(module)
-    return (module[: match.start()], int(match[1])) if match else ("", -1)
-
-
-def _deeper(layers: _Layers, times: int, replicas: frozenset[int]) -> Graph:
+def _deeper(layers: Layers, times: int, replicas: frozenset[int]) -> Graph:
     """Return the graph of *layers* with one of them *times* more often."""
     graph, name_of = layers.graph, layers.name_of()
     cuts = {phase: layers.cuts(phase) for phase in ("forward", "backward")}

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ....errors import UsageError, WorkloadError
+from ....errors import WorkloadError
 from ...chakra import Graph, NodeType, Workload
 from ._periods import Periods, alike, repeated
+from ._stages import with_stages
 
 __all__ = ["with_micro_batches"]
 
@@ -21,8 +22,8 @@ def with_micro_batches(workload: Workload, count: int) -> Workload:
     """Return *workload*, a pipeline's, with *count* micro-batches, each as large as those it has.
 
     In the steady part of a schedule with one forward and one backward pass in turn (1F1B), each stage repeats
-    the same; it repeats it more often. Raises `UsageError` for fewer, and `WorkloadError` for graphs in which
-    no such part is found.
+    the same; it repeats it more often. Fewer, or another schedule, are put together by `with_stages`. Raises
+    `WorkloadError` for graphs that show neither.
     """
     now = {_micro_batches(graph) for graph in workload.graphs}
     if now == {0}:
@@ -37,14 +38,16 @@ def with_micro_batches(workload: Workload, count: int) -> Workload:
             "number of micro-batches you want."
         )
     (present,) = now
-    if count < present:
-        raise UsageError(
-            f"The captured pipeline has {present} micro-batches, and --micro-batches {count} is less. Ask "
-            f"for {present} or more, or capture fewer."
-        )
     if count == present:
         return workload
-    graphs = tuple(repeated(graph, _steady(graph), count - present) for graph in workload.graphs)
+    steady = [_steady(graph) for graph in workload.graphs] if count > present else []
+    if not steady or None in steady:
+        return _recut(workload, count)
+    graphs = tuple(
+        repeated(graph, periods, count - present)
+        for graph, periods in zip(workload.graphs, steady, strict=True)
+        if periods is not None
+    )
     said = (
         f"{count} micro-batches instead of {present}, each as large as before: every stage repeats what it "
         "does between others, so a step has more samples"
@@ -52,6 +55,18 @@ def with_micro_batches(workload: Workload, count: int) -> Workload:
     metadata = {**workload.metadata, "assumptions": [*workload.metadata.get("assumptions", []), said]}
     metadata.pop("accounting", None)
     return replace(workload, graphs=graphs, metadata=metadata)
+
+
+def _recut(workload: Workload, count: int) -> Workload:
+    """Return the pipeline with *count* micro-batches, put together of its passes."""
+    try:
+        return with_stages(workload, micro_batches=count)
+    except WorkloadError as error:
+        raise WorkloadError(
+            "What other micro-batches add is not known: its stages do not repeat one forward and one "
+            "backward pass in the middle of a step (1F1B), and passes cannot be told apart. "
+            f"{error.message}"
+        ) from error
 
 
 def _messages(graph: Graph) -> dict[tuple[int, int], np.ndarray]:
@@ -71,7 +86,7 @@ def _micro_batches(graph: Graph) -> int:
     return counts.pop() if len(counts) == 1 else 0
 
 
-def _steady(graph: Graph) -> Periods:
+def _steady(graph: Graph) -> Periods | None:
     """Return the periods of one forward and one backward pass in the middle of the step."""
     messages = _messages(graph)
     cuts = _ends_of_backward_passes(graph)
@@ -85,13 +100,6 @@ def _steady(graph: Graph) -> Periods:
         if one is not None and (found is None or len(one.found) > len(found.found)):
             found = one
         run = []
-    if found is None:
-        raise WorkloadError(
-            f"rank {graph.rank} does not repeat one forward and one backward pass at least twice in the "
-            "middle of its step, so what one more micro-batch adds is not known. Capture a 1F1B pipeline "
-            "with at least two more micro-batches than stages; other schedules need a capture, or their "
-            "script recorded, with the number you want."
-        )
     return found
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...chakra import Column, Graph, NodeType, TextColumn
 
-__all__ = ["Period", "Periods", "alike", "repeated"]
+__all__ = ["Period", "Periods", "alike", "does_something", "parts_of", "period_of", "repeated"]
 
 Label = tuple[object, ...]
 # Gaps, and what an operator does between those it calls, become nodes where they are long enough: periods may
@@ -55,11 +55,11 @@ def alike(graph: Graph, cuts: Sequence[int], name_of: Callable[[int], object]) -
 
     *name_of* tells what a row does; nodes that neither compute nor communicate are not compared.
     """
-    does = _does_something(graph)
-    periods = [_period(begin, end, does, name_of) for begin, end in itertools.pairwise(cuts)]
+    does = does_something(graph)
+    periods = [period_of(begin, end, does, name_of) for begin, end in itertools.pairwise(cuts)]
     runs: list[list[Period]] = []
     for period in periods:
-        if runs and _parts(runs[-1][-1]) == _parts(period):
+        if runs and parts_of(runs[-1][-1]) == parts_of(period):
             runs[-1].append(period)
         else:
             runs.append([period])
@@ -67,7 +67,7 @@ def alike(graph: Graph, cuts: Sequence[int], name_of: Callable[[int], object]) -
     return Periods(tuple(longest)) if len(longest) > 1 else None
 
 
-def _does_something(graph: Graph) -> np.ndarray:
+def does_something(graph: Graph) -> np.ndarray:
     """Return which rows communicate or have a cost: of each operator one, whatever the clock made of it."""
     nodes = graph.node_columns
     costs = (nodes["num_ops"] > 1) | (nodes["tensor_size_bytes"] > 1)
@@ -75,7 +75,7 @@ def _does_something(graph: Graph) -> np.ndarray:
     return done
 
 
-def _period(begin: int, end: int, does: np.ndarray, name_of: Callable[[int], object]) -> Period:
+def period_of(begin: int, end: int, does: np.ndarray, name_of: Callable[[int], object]) -> Period:
     """Label the rows: what each does and the how-manieth of these it is; others by what precedes them."""
     seen: Counter[object] = Counter()
     labels: list[Label] = []
@@ -89,7 +89,8 @@ def _period(begin: int, end: int, does: np.ndarray, name_of: Callable[[int], obj
     return Period(begin, end, tuple(labels))
 
 
-def _parts(period: Period) -> list[Label]:
+def parts_of(period: Period) -> list[Label]:
+    """Return the labels of the rows that do something."""
     return [label for label in period.labels if label[-1] != _BETWEEN]
 
 

@@ -1,0 +1,275 @@
+"""Other pipeline stages and micro-batches: the captured layers in other stages, in the same schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from ....errors import UsageError, WorkloadError
+from ....support import bytes_text, count_text
+from ...chakra import EdgeKind, Graph, NodeType, Workload
+from ._gradients import check_reductions, has_reductions, weights_of
+from ._handed import handed_bytes, message
+from ._layout import Layout, regrouped
+from ._recut import NewStage, Piece, Reduction, Shape
+from ._turns import BACKWARD, BEFORE, BEHIND, END, FORWARD, START, Key, Stage, orders
+
+__all__ = ["with_stages"]
+
+_PEERS = (NodeType.COMM_SEND, NodeType.COMM_RECV)
+_INSTEAD = "Capture the job with the stages you want, or record its script with its own option for them."
+
+
+def with_stages(
+    workload: Workload,
+    stages: int | None = None,
+    micro_batches: int | None = None,
+    *,
+    layers: int | None = None,
+    activation_bytes: int = 0,
+) -> Workload:
+    """Return *workload* with so many pipeline stages, micro-batches of the same size, and layers; or as many.
+
+    Layers are modules with a number in their path that all do the same. The schedule stays (1F1B or GPipe;
+    1F1B for a job without a pipeline, whose layers hand on *activation_bytes* for a micro-batch, unless the
+    capture tells). Raises `UsageError` for stages that do not divide the layers, and `WorkloadError` for jobs
+    whose passes, schedule, groups or gradients do not show what other stages would do.
+    """
+    layout = Layout.of(workload)
+    stages = stages or layout.stages
+    new = layout.with_stages(stages)
+    pipelines = sorted({layout.place(rank)[0] for rank in range(workload.num_ranks)})
+    captured = [
+        _Pipeline(tuple(Stage.of(workload.graph_of(layout.rank(one, at))) for at in range(layout.stages)))
+        for one in pipelines
+    ]
+    first = captured[0]
+    shape = Shape(stages, micro_batches or first.micro_batches, first.schedule, layers or len(first.places))
+    if shape == Shape(layout.stages, first.micro_batches, first.schedule, len(first.places)):
+        return workload
+    for pipeline in captured:
+        pipeline.check(shape)
+    if layout.stages > 1:
+        _check_captured(workload, layout, pipelines, captured)
+    handed = activation_bytes
+    if layout.stages == 1 < stages and not handed:
+        handed = handed_bytes(captured[0].stages[0])
+    groups, renamed = regrouped(workload, layout, new)
+    graphs: list[Graph | None] = [None] * new.world
+    for name, pipeline in zip(pipelines, captured, strict=True):
+        for number in range(stages):
+            made = pipeline.recut(shape, number, [new.rank(name, at) for at in range(stages)], handed)
+            made.group_of = renamed[number]
+            graphs[made.rank] = made.graph()
+    kept = tuple(graph for graph in graphs if graph is not None)
+    metadata = {
+        **workload.metadata,
+        "assumptions": [*workload.metadata.get("assumptions", []), *_said(captured[0], shape, new, handed)],
+    }
+    metadata.pop("accounting", None)
+    return replace(
+        workload,
+        graphs=kept,
+        program_of_rank=np.arange(new.world, dtype=np.int32),
+        groups=groups,
+        metadata=metadata,
+    )
+
+
+@dataclass(frozen=True)
+class _Pipeline:
+    """The captured stages of one pipeline, in order."""
+
+    stages: tuple[Stage, ...]
+
+    @property
+    def micro_batches(self) -> int:
+        """How many each stage has."""
+        return self.stages[0].micro_batches
+
+    @cached_property
+    def schedule(self) -> str:
+        """The schedule that all stages follow; raises `WorkloadError` for another one."""
+        count = len(self.stages)
+        for schedule in ("1f1b", "gpipe"):
+            wanted = [tuple(orders(schedule, at, count, self.micro_batches)) for at in range(count)]
+            if [stage.turns for stage in self.stages] == wanted:
+                return schedule
+        raise WorkloadError(
+            "The passes of the pipeline come neither in the order of 1F1B nor in that of GPipe, so in which "
+            f"other stages would run them is not known. {_INSTEAD}"
+        )
+
+    @cached_property
+    def places(self) -> list[tuple[int, int]]:
+        """The stage of each layer of the model, and its number in it."""
+        return [(at, layer) for at, stage in enumerate(self.stages) for layer in range(stage.depth)]
+
+    @cached_property
+    def is_numbered_on(self) -> bool:
+        """Whether the numbers of layers go on from stage to stage."""
+        first, second = self.stages[0], self.stages[min(1, len(self.stages) - 1)]
+        return first is second or int(second.layers.of_row.max()) > int(first.layers.of_row.max())
+
+    def check(self, shape: Shape) -> None:
+        """Refuse what cannot be put together from these stages."""
+        count = shape.layers
+        if count % shape.stages:
+            fitting = [str(number) for number in range(1, count + 1) if count % number == 0]
+            raise UsageError(
+                f"The model has {count_text(count, 'layer')}, which {shape.stages} stages do not share "
+                f"evenly. Ask for --pp {', '.join(fitting)}."
+            )
+        if (shape.stages, shape.layers) != (len(self.stages), len(self.places)):
+            for one in (FORWARD, BACKWARD):
+                for number in {0, self.micro_batches // 2, self.micro_batches - 1}:
+                    self._check_alike(one, number)
+        for stage in self.stages:
+            check_reductions(stage, alone=len(self.stages) == 1 < shape.stages)
+        if (
+            self.micro_batches < 3
+            and shape.micro_batches > self.micro_batches
+            and has_reductions(self.stages)
+        ):
+            raise WorkloadError(
+                f"The capture has {count_text(self.micro_batches, 'micro-batch', 'micro-batches')}, and what "
+                "one in the middle of a step does, which reduces no gradients, is not in it. Capture the job "
+                "with three at least."
+            )
+
+    def _check_alike(self, kind: str, number: int) -> None:
+        wanted = None
+        for at, layer in self.places:
+            if kind == BACKWARD and at and not layer:
+                continue  # gives the gradient of what the stage received
+            done = self.stages[at].signature((kind, number, layer))
+            wanted = done if wanted is None else wanted
+            if done != wanted:
+                graph = self.stages[at].graph
+                raise WorkloadError(
+                    f"Layer {layer} of rank {graph.rank} does not do what the others do, so what another "
+                    f"stage would hand on is not known. {_INSTEAD}"
+                )
+
+    def recut(self, shape: Shape, number: int, ranks: Sequence[int], handed: int) -> NewStage:
+        """Return stage *number* of *shape*, whose pipeline has *ranks*."""
+        depth = shape.layers // shape.stages
+        layers = [self._layer(number, layer, shape) for layer in range(depth)]
+        owner = self._owner(shape, number)
+        pieces: dict[Key, Piece] = {START: Piece(owner, START)}
+        weights = 0.0
+        for kind, batch in orders(shape.schedule, number, shape.stages, shape.micro_batches):
+            old = self._micro_batch(batch, shape)
+            before, behind = self._ends(kind, shape, number)
+            pieces[kind, batch, BEFORE] = _end(before, (kind, old, BEFORE), handed)
+            order = range(depth) if kind == FORWARD else reversed(range(depth))
+            for layer in order:
+                stage, place, name = layers[layer]
+                pieces[kind, batch, layer] = Piece(stage, (kind, old, place), name)
+            pieces[kind, batch, BEHIND] = _end(behind, (kind, old, BEHIND), handed)
+            if (kind, batch) == (BACKWARD, 0):
+                weights = sum(weights_of(stage, place) for stage, place, _ in layers)
+                weights += sum(
+                    weights_of(stage, part) for stage, part in ((before, BEFORE), (behind, BEHIND)) if stage
+                )
+        pieces[END] = Piece(owner, END)
+        near = [ranks[other] if 0 <= other < shape.stages else -1 for other in (number - 1, number + 1)]
+        reduction = Reduction(round(weights_of(owner)), round(weights))
+        return NewStage(ranks[number], number, shape, pieces, near[0], near[1], reduction, {})
+
+    def _owner(self, shape: Shape, number: int) -> Stage:
+        """Return the captured stage whose start and end are those of stage *number*."""
+        if number == 0:
+            return self.stages[0]
+        return self.stages[1 if number < shape.stages - 1 and len(self.stages) > 2 else -1]
+
+    def _layer(self, number: int, layer: int, shape: Shape) -> tuple[Stage, int, int]:
+        """Return where *layer* of stage *number* is taken from, and its new number."""
+        depth = shape.layers // shape.stages
+        place = number * depth + layer
+        name = place if self.is_numbered_on else layer
+        more = shape.layers - len(self.places)
+        middle = min(shape.layers, len(self.places)) // 2
+        wanted = place if place < middle else max(middle, place - more)  # those in the middle are repeated
+        first, last = bool(number) and not layer, layer == depth - 1
+
+        def unlike(index: int) -> tuple[bool, bool, int]:
+            at, place = self.places[index]
+            is_last = place == self.stages[at].depth - 1
+            return (at > 0 and not place) != first, is_last != last, abs(index - wanted)
+
+        at, place = self.places[min(range(len(self.places)), key=unlike)]
+        return self.stages[at], place, name
+
+    def _ends(self, kind: str, shape: Shape, number: int) -> tuple[Stage | None, Stage | None]:
+        """Return from which stages a pass of stage *number* has its start and its end; None for a message."""
+        first, last = self.stages[0], self.stages[-1]
+        alone = len(self.stages) == 1
+        low = first if number == 0 else None if alone else last
+        high = last if number == shape.stages - 1 else None if alone else first
+        return (low, high) if kind == FORWARD else (high, low)
+
+    def _micro_batch(self, number: int, shape: Shape) -> int:
+        """Return the captured micro-batch that *number* is like: the first, the last, one in the middle."""
+        last = self.micro_batches - 1
+        if number == shape.micro_batches - 1 and (number or has_reductions(self.stages)):
+            return last
+        return min(number, last - 1 if self.micro_batches > 2 else last)
+
+
+def _end(stage: Stage | None, key: Key, handed: int) -> Piece:
+    return message(key, handed) if stage is None else Piece(stage, key)
+
+
+def _check_captured(
+    workload: Workload, layout: Layout, pipelines: Sequence[tuple[int, int]], captured: Sequence[_Pipeline]
+) -> None:
+    """Refuse a pipeline that is not what is put together from its own stages: it waits in another way."""
+    everything = {0: 0, **{key: key for key in workload.groups}}
+    for name, pipeline in zip(pipelines, captured, strict=True):
+        shape = Shape(layout.stages, pipeline.micro_batches, pipeline.schedule, len(pipeline.places))
+        ranks = [layout.rank(name, at) for at in range(layout.stages)]
+        for number, stage in enumerate(pipeline.stages):
+            made = pipeline.recut(shape, number, ranks, 0)
+            made.group_of = everything
+            if _messages(made.graph()) != _messages(stage.graph):
+                raise WorkloadError(
+                    f"Rank {stage.graph.rank} does not wait for its messages as the schedules of "
+                    f"torch.distributed.pipelining do, so when other stages would is not known. {_INSTEAD}"
+                )
+
+
+def _messages(graph: Graph) -> list[tuple[object, ...]]:
+    """Return the messages of *graph* in order, each with the place of the first row that waits for it."""
+    nodes, edges = graph.node_columns, graph.edge_columns
+    rows = {int(number): row for row, number in enumerate(nodes["node_id"].tolist())}
+    messages = [row for row, kind in enumerate(nodes["type"].tolist()) if kind in _PEERS]
+    place = {row: number for number, row in enumerate(messages)}
+    waited: dict[int, int] = {}
+    for source, target, kind in zip(*(edges[name].tolist() for name in ("src", "dst", "kind")), strict=True):
+        if kind == EdgeKind.COMM_WAIT and rows[source] in place:
+            behind = sum(row < rows[target] for row in messages)
+            waited[rows[source]] = min(behind, waited.get(rows[source], behind))
+    names = ("type", "comm_src", "comm_dst", "comm_size_bytes", "stream")
+    return [(*(int(nodes[name][row]) for name in names), waited.get(row)) for row in messages]
+
+
+def _said(captured: _Pipeline, shape: Shape, new: Layout, handed: int) -> list[str]:
+    now = len(captured.stages)
+    each = count_text(shape.layers // shape.stages, "layer")
+    schedule = {"1f1b": "1F1B", "gpipe": "GPipe"}[shape.schedule]
+    lines = [
+        f"{count_text(shape.stages, 'stage')} of the pipeline instead of {now}, with {each} each, and "
+        f"{shape.micro_batches} micro-batches instead of {captured.micro_batches}, each as large as before, "
+        f"in the order of {schedule}: layers, messages and the ends of stages are captured ones, and what "
+        "follows the last pass (the optimizer) takes longer as there are more weights"
+    ]
+    if now == 1 < shape.stages:
+        lines.append(
+            f"A layer hands on {bytes_text(handed)} for a micro-batch, and sending takes the host no time; "
+            f"stages are {count_text(new.stride, 'rank')} apart"
+        )
+    return lines

@@ -1,0 +1,264 @@
+"""Read a captured pipeline stage: its forward and backward passes, cut into layers and what joins them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from ....errors import WorkloadError
+from ...chakra import EdgeKind, Graph, NodeType, TextColumn
+from ._numbered import Layers
+from ._periods import Label, does_something, parts_of, period_of
+
+__all__ = ["BACKWARD", "BEFORE", "BEHIND", "END", "FORWARD", "START", "Key", "Stage", "Turn", "orders"]
+
+FORWARD, BACKWARD = "F", "B"
+# Beside its layers, which are numbered from 0, a pass has what comes before them and behind them.
+BEFORE, BEHIND = "before", "behind"
+Key = tuple[str, int, "int | str"]  # pass, micro-batch, layer or BEFORE or BEHIND
+START: Key = ("start", 0, BEFORE)
+END: Key = ("end", 0, BEHIND)
+Turn = tuple[str, int]
+
+_PEERS = (NodeType.COMM_SEND, NodeType.COMM_RECV)
+_INSTEAD = "Capture the job with the stages you want, or record its script with its own option for them."
+
+
+def orders(schedule: str, stage: int, stages: int, micro_batches: int) -> list[Turn]:
+    """Return the passes of *stage* in the order of a *schedule*, ``1f1b`` or ``gpipe``."""
+    early = micro_batches if schedule == "gpipe" else min(micro_batches, stages - stage)
+    turns = [(FORWARD, number) for number in range(early)]
+    for number in range(micro_batches):
+        turns.append((BACKWARD, number))
+        if early + number < micro_batches:
+            turns.append((FORWARD, early + number))
+    return turns
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A captured stage: the rows ``[begin, end)`` of each part of its passes, and the order of these."""
+
+    graph: Graph
+    layers: Layers
+    blocks: dict[Key, tuple[int, int]]
+    turns: tuple[Turn, ...]
+    depth: int
+    _labels: dict[Key, tuple[Label, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, graph: Graph) -> Stage:
+        """Read *graph*; raises `WorkloadError` if it does not go through the same layers in every pass."""
+        nodes = graph.node_columns
+        computes = nodes["type"] == NodeType.COMP
+        if len(np.unique(nodes["stream"][computes])) != 1:
+            raise WorkloadError(
+                f"Rank {graph.rank} computes on several streams, as on a GPU, where the passes of two micro-"
+                f"batches may overlap: they are not cut into other stages. {_INSTEAD}"
+            )
+        layers = Layers.of(graph)
+        return _Reader(graph, layers).stage()
+
+    @classmethod
+    def of_message(cls, graph: Graph, key: Key) -> Stage:
+        """Return a stage that has only the block *key*: the rows of *graph*, a message."""
+        none = Layers(graph, np.full(graph.num_nodes, -1), "")
+        labels: tuple[Label, ...] = tuple(("message", row) for row in range(graph.num_nodes))
+        return cls(graph, none, {key: (0, graph.num_nodes)}, (), 0, {key: labels})
+
+    @property
+    def micro_batches(self) -> int:
+        """How many there are."""
+        return len(self.turns) // 2
+
+    def labels(self, key: Key) -> tuple[Label, ...]:
+        """Return what tells the rows of a block apart, the same in every layer."""
+        if key not in self._labels:
+            begin, end = self.blocks[key]
+            self._labels[key] = period_of(begin, end, self._does, self._name_of).labels
+        return self._labels[key]
+
+    def signature(self, key: Key) -> list[Label]:
+        """Return what a block does, without gaps and times."""
+        begin, end = self.blocks[key]
+        return parts_of(period_of(begin, end, self._does, self._name_of))
+
+    def key_of_row(self, row: int) -> Key:
+        """Return the block that *row* is of."""
+        return self._keys[int(self._owners[row])]
+
+    @cached_property
+    def edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the rows at the ends of its edges, sorted by the second, and their kinds."""
+        ids, edges = self.graph.node_columns["node_id"], self.graph.edge_columns
+        sources, targets = np.searchsorted(ids, edges["src"]), np.searchsorted(ids, edges["dst"])
+        order = np.lexsort((sources, targets))
+        return sources[order], targets[order], edges["kind"][order]
+
+    @cached_property
+    def _does(self) -> np.ndarray:
+        return does_something(self.graph)
+
+    @cached_property
+    def _name_of(self) -> Callable[[int], object]:
+        """Tell what a row does; whether in place or not (``add_``) depends on what is next to its layer."""
+        plain, operator = self.layers.name_of(), self.graph.node_columns["operator"]
+        texts = [text.rstrip("_") for text in operator.texts]
+        return lambda row: (texts[operator.numbers[row]], *plain(row)[1:])  # type: ignore[index]
+
+    @cached_property
+    def _keys(self) -> list[Key]:
+        return list(self.blocks)
+
+    @cached_property
+    def _owners(self) -> np.ndarray:
+        owners = np.full(self.graph.num_nodes, -1, dtype=np.int64)
+        for number, (begin, end) in enumerate(self.blocks.values()):
+            owners[begin:end] = number
+        return owners
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """One pass through the layers: where each begins, in the order of the pass, and the end of the last."""
+
+    kind: str
+    layers: tuple[int, ...]
+    begins: tuple[int, ...]
+    end: int
+
+
+class _Reader:
+    """Cuts *graph* into the blocks of a `Stage`."""
+
+    def __init__(self, graph: Graph, layers: Layers) -> None:
+        nodes = graph.node_columns
+        phase, module, kind = nodes["phase"], nodes["module"], nodes["kind"]
+        self.graph, self.layers = graph, layers
+        self.forward = _is(phase, "forward")
+        self.backward = _is(phase, "backward")
+        self.gap = _is(kind, "launch")
+        self.named = ~_is(module, "")
+        self.sends = nodes["type"] == NodeType.COMM_SEND
+        self.receives = nodes["type"] == NodeType.COMM_RECV
+
+    def stage(self) -> Stage:
+        """Return the blocks."""
+        passes = list(self._passes())
+        blocks: dict[Key, tuple[int, int]] = {}
+        turns: list[Turn] = []
+        counts = {FORWARD: 0, BACKWARD: 0}
+        cut = self._first_cut(passes[0].begins[0])
+        blocks[START] = (0, cut)
+        for place, one in enumerate(passes):
+            number = counts[one.kind]
+            counts[one.kind] += 1
+            turns.append((one.kind, number))
+            blocks[one.kind, number, BEFORE] = (cut, one.begins[0])
+            for layer, begin, end in zip(one.layers, one.begins, (*one.begins[1:], one.end), strict=True):
+                blocks[one.kind, number, layer] = (begin, end)
+            after = passes[place + 1] if place + 1 < len(passes) else None
+            cut = self._last_cut(one.end) if after is None else self._cut(one, after)
+            blocks[one.kind, number, BEHIND] = (one.end, cut)
+        blocks[END] = (cut, self.graph.num_nodes)
+        if counts[FORWARD] != counts[BACKWARD]:
+            raise self._refusal(f"has {counts[FORWARD]} forward and {counts[BACKWARD]} backward passes")
+        return Stage(self.graph, self.layers, blocks, tuple(turns), self.layers.count)
+
+    def _passes(self) -> Iterator[_Pass]:
+        """Yield the passes in order; each goes through all layers, up or down."""
+        of_row, depth = self.layers.of_row, self.layers.count
+        rows = np.flatnonzero((of_row >= 0) & (self.forward | self.backward))
+        place = {number: index for index, number in enumerate(np.unique(of_row[rows]).tolist())}
+        runs: list[tuple[bool, int, int, int]] = []  # is forward, layer, first row, last row
+        for row in rows.tolist():
+            what = (bool(self.forward[row]), place[int(of_row[row])])
+            if runs and runs[-1][:2] == what and (depth > 1 or not self._apart(runs[-1][3], row)):
+                runs[-1] = (*what, runs[-1][2], row)
+            else:
+                runs.append((*what, row, row))
+        for first in range(0, len(runs), depth):
+            chunk = runs[first : first + depth]
+            forward = chunk[0][0]
+            wanted = list(range(depth)) if forward else list(range(depth))[::-1]
+            if [run[1] for run in chunk] != wanted or any(run[0] != forward for run in chunk):
+                raise self._refusal("does not go through all its layers, one after the other, in every pass")
+            end = chunk[-1][3] + 1 if forward else self._with_gradients(chunk[-1][3] + 1)
+            yield _Pass(FORWARD if forward else BACKWARD, tuple(wanted), tuple(run[2] for run in chunk), end)
+
+    def _apart(self, one: int, other: int) -> bool:
+        """Return whether two rows of the only layer are of different passes: something else is between."""
+        between = slice(one + 1, other)
+        elsewhere = self.named[between] & (self.layers.of_row[between] < 0)
+        return bool(elsewhere.any() or self.sends[between].any() or self.receives[between].any())
+
+    def _with_gradients(self, row: int) -> int:
+        """Return the end of a layer's backward pass: gradients that it adds up come behind its modules."""
+        while row < self.graph.num_nodes and self.backward[row] and not self.named[row]:
+            row += 1
+            while row < self.graph.num_nodes and self._is_reduction(row):
+                row += 1
+        return row
+
+    def _is_reduction(self, row: int) -> bool:
+        return bool(self.graph.node_columns["type"][row] == NodeType.COMM_COLL)
+
+    def _first_cut(self, first: int) -> int:
+        """Return where the first pass begins: with what it receives, or with the first module."""
+        received = np.flatnonzero(self.receives[:first])
+        if len(received):
+            return self._beginning_of(int(received[0]), 0)
+        modules = np.flatnonzero(self.named[:first])
+        return int(modules[0]) if len(modules) else first
+
+    def _last_cut(self, end: int) -> int:
+        """Return the end of the last pass: with what it sends, or its last backward operator."""
+        last = np.flatnonzero(self.sends[end:])
+        last = last if len(last) else np.flatnonzero(self.backward[end:])
+        return end + int(last[-1]) + 1 if len(last) else end
+
+    def _cut(self, one: _Pass, other: _Pass) -> int:
+        """Return where what belongs to pass *one* ends, and what belongs to the *other* begins."""
+        low, high = one.end, other.begins[0]
+        sent = low + np.flatnonzero(self.sends[low:high])
+        received = low + np.flatnonzero(self.receives[low:high])
+        if len(sent) and len(received) and sent[-1] > received[0]:
+            raise self._refusal("receives for a pass before it sends what the pass before gave")
+        if len(sent):
+            return int(sent[-1]) + 1
+        if len(received):
+            return self._beginning_of(int(received[0]), low)
+        turns = np.flatnonzero(self.backward[low:high])
+        if one.kind == FORWARD and other.kind == BACKWARD:
+            return low + int(turns[0]) if len(turns) else high
+        return self._with_waits(one, low + int(turns[-1]) + 1 if len(turns) else low, high)
+
+    def _with_waits(self, one: _Pass, cut: int, high: int) -> int:
+        """Return *cut* behind what waits, before *high*, for the collectives of pass *one*."""
+        ids, edges = self.graph.node_columns["node_id"], self.graph.edge_columns
+        waits = edges["kind"] == EdgeKind.COMM_WAIT
+        sources, targets = (np.searchsorted(ids, edges[name][waits]) for name in ("src", "dst"))
+        own = (one.begins[0] <= sources) & (sources < cut) & (cut <= targets) & (targets < high)
+        return int(targets[own].max()) + 1 if own.any() else cut
+
+    def _beginning_of(self, row: int, low: int) -> int:
+        """Return the first row of what issues the message *row*."""
+        edges, ids = self.graph.edge_columns, self.graph.node_columns["node_id"]
+        issues = edges["src"][(edges["dst"] == ids[row]) & (edges["kind"] == EdgeKind.COMM_ISSUE)]
+        begin = int(np.searchsorted(ids, issues[0])) if len(issues) else row
+        while begin > low and self.gap[begin - 1]:
+            begin -= 1
+        return begin
+
+    def _refusal(self, what: str) -> WorkloadError:
+        return WorkloadError(
+            f"Rank {self.graph.rank} {what}, so it is not known what other stages would do. {_INSTEAD}"
+        )
+
+
+def _is(column: TextColumn, wanted: str) -> np.ndarray:
+    result: np.ndarray = np.array([text == wanted for text in column.texts], dtype=bool)[column.numbers]
+    return result
