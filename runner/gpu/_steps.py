@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...errors import ConfigError, did_you_mean
-from ..programs import MESSAGE_OPS, Op, Program, Sizes, ThreadBlock
+from ..programs import MESSAGE_OPS, Op, Program, Rounds, Sizes, ThreadBlock
 from ._machine import Machine
 from ._operations import Access, Places, RankWriter
 
@@ -27,7 +27,6 @@ class StepLowering:
 
     def __init__(self, program: Program, sizes: Sizes, machine: Machine, nodes: Sequence[int]) -> None:
         self.program = program
-        self.sizes = sizes
         self.nodes = nodes
         if program.protocol not in machine.protocols:
             raise ConfigError(
@@ -48,55 +47,40 @@ class StepLowering:
             for op in block.ops
             if op.after is not None
         }
-        self.piece_bytes = min(max(sizes.chunks), self.protocol.slot_bytes)
-        self.rounds = -(-max(sizes.chunks) // self.piece_bytes)
+        self.rounds = Rounds(sizes, self.protocol.slot_bytes)
 
     def run(self) -> list[RankWriter]:
         """Write all ranks."""
-        if self.rounds * self.program.num_ops > _MOST_STEPS:
+        if self.rounds.count * self.program.num_ops > _MOST_STEPS:
             raise ConfigError(
-                f"{self.program.source}: {self.rounds} rounds of {self.program.num_ops} steps are more than "
-                f"the {_MOST_STEPS} that can be simulated; make the slots of the machine's protocol "
+                f"{self.program.source}: {self.rounds.count} rounds of {self.program.num_ops} steps are more "
+                f"than the {_MOST_STEPS} that can be simulated; make the slots of the machine's protocol "
                 f"'{self.program.protocol}' larger, or the collective smaller."
             )
         for rank in self.program.ranks:
             writer = self.ranks[rank.rank]
             for block in rank.thread_blocks:
                 writer.begin_block(self.wavefronts)
-                for turn in range(self.rounds):
+                for turn in range(self.rounds.count):
                     for place, op in enumerate(block.ops):
                         self._step(writer, block, op, place, turn)
         return self.ranks
 
     def _step(self, writer: RankWriter, block: ThreadBlock, op: Op, place: int, turn: int) -> None:
-        writer.at(op, turn if self.rounds > 1 else -1)
+        writer.at(op, turn if self.rounds.count > 1 else -1)
         if op.after is not None:
             progress = writer.counter(("step", *op.after))
             writer.await_([(writer.rank, progress, turn + 1)])
-        size = self._piece(op, turn)
+        size = self.rounds.piece(op, turn)
         parts = MESSAGE_OPS.get(op.name, ())
         if parts:
-            left = size
-            while left > 0 or size == 0:
-                piece = min(left, self.protocol.slot_bytes)
+            for piece in self.rounds.messages(size):
                 self._message(writer, block, op, parts, piece)
-                left -= piece
-                if left <= 0:
-                    break
         elif op.name in {"cpy", "re"}:
             own = (writer.rank, -1, 1.0, -1)
             writer.data(size, [own] * len(op.sources), [own] * len(op.destinations))
         if (writer.rank, block.id, place) in self.awaited:
             writer.signal([(writer.rank, writer.counter(("step", block.id, place)), 1)])
-
-    def _piece(self, op: Op, turn: int) -> int:
-        """Return how many bytes the op moves in a round: as much of each of its chunks as a slot holds."""
-        regions = op.sources or op.destinations
-        if not regions:
-            return 0
-        whole = self.sizes.of(op, regions[0], -1)
-        each = whole // regions[0].count
-        return regions[0].count * max(0, min(self.piece_bytes, each - turn * self.piece_bytes))
 
     def _message(
         self, writer: RankWriter, block: ThreadBlock, op: Op, parts: tuple[str, ...], size: int

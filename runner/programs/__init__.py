@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from ._proof import Problem as Problem
     from ._proof import Proof as Proof
     from ._proof import prove as prove
+    from ._rounds import SLOT_BYTES as SLOT_BYTES
+    from ._rounds import Rounds as Rounds
     from ._sizes import Sizes as Sizes
     from ._sizes import packet_sources as packet_sources
     from ._sizes import program_bytes as program_bytes
@@ -68,6 +70,7 @@ __all__ = [
     "NCCL_PROTOCOLS",
     "PACKET_OPS",
     "PROGRAM_NAMES",
+    "SLOT_BYTES",
     "Buffer",
     "Channel",
     "ChannelType",
@@ -83,6 +86,7 @@ __all__ = [
     "Proof",
     "RankProgram",
     "Region",
+    "Rounds",
     "Sizes",
     "ThreadBlock",
     "Traffic",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 
 from ...support import bytes_text, count_text
-from ._lower import Lowered, Message, lower
+from ._lower import Lowered, lower
 from ._model import Program
 
 __all__ = ["Inspection", "Traffic", "inspect_program", "inspection_facts"]
@@ -28,7 +29,8 @@ class Traffic:
 class Inspection:
     """The figures of a program for one size.
 
-    *steps* is the longest chain of messages that wait for each other. *most_sent_bytes* and
+    *steps* is the longest chain of messages that wait for each other, *rounds* how often thread blocks go
+    through their steps. *most_sent_bytes* and
     *most_received_bytes* are of the busiest rank; *least_bytes* is what it must receive in any program for
     this collective (None where that is not known). *link_bytes* is what the busiest pair sends one way.
     """
@@ -44,6 +46,7 @@ class Inspection:
     local_bytes: int
     traffic: tuple[Traffic, ...]
     remarks: tuple[str, ...]
+    rounds: int = 1
 
 
 def inspect_program(program: Program, size_bytes: int) -> Inspection:
@@ -79,6 +82,7 @@ def inspect_program(program: Program, size_bytes: int) -> Inspection:
         ),
         traffic=tuple(Traffic(*key, *value) for key, value in sorted(cells.items())),
         remarks=lowered.remarks,
+        rounds=lowered.rounds,
     )
 
 
@@ -92,6 +96,7 @@ def inspection_facts(found: Inspection) -> list[tuple[str, str]]:
     least = ""
     if found.least_bytes:
         least = f", {found.most_received_bytes / found.least_bytes:.2f} times the least there could be"
+    rounds = f", in {found.rounds} rounds" if found.rounds > 1 else ""
     return [
         ("collective", f"{program.collective} among {count_text(program.num_ranks, 'rank')}"),
         ("language", f"{'MSCCL XML' if program.language == 'msccl' else 'MSCCL++ plan'}, {program.protocol}"),
@@ -99,7 +104,7 @@ def inspection_facts(found: Inspection) -> list[tuple[str, str]]:
         ("sizes", sizes),
         ("program", f"{count_text(program.num_ops, 'op')}, {count_text(blocks, 'thread block')} per rank"),
         ("size", bytes_text(found.size_bytes)),
-        ("steps", f"{found.steps} one after the other"),
+        ("steps", f"{found.steps} one after the other{rounds}"),
         ("messages", f"{found.messages:,}"),
         ("sent by the busiest rank", bytes_text(found.most_sent_bytes)),
         ("received by the busiest rank", f"{bytes_text(found.most_received_bytes)}{least}"),
@@ -110,40 +115,32 @@ def inspection_facts(found: Inspection) -> list[tuple[str, str]]:
 
 def _steps(lowered: Lowered) -> dict[int, int]:
     """Return the step of each message by its tag: one more than the latest that it waits for."""
-    steps: dict[int, int] = {}
-    levels: list[list[int | None]] = [[None] * len(nodes) for nodes in lowered.ranks]
-    left = sum(len(nodes) for nodes in lowered.ranks)
-    pending = [list(range(len(nodes))) for nodes in lowered.ranks]
-    while left:
-        before = left
-        for rank, nodes in enumerate(lowered.ranks):
-            rest = []
-            for number in pending[rank]:
-                level = _level(nodes[number], levels[rank], steps)
-                if level is None:
-                    rest.append(number)
-                    continue
-                levels[rank][number] = level
-                left -= 1
-            pending[rank] = rest
-        if left == before:
-            break
-    return steps
-
-
-def _level(node: Message, levels: list[int | None], steps: dict[int, int]) -> int | None:
-    """Return after how many messages a node is over, None while that is not known."""
-    if node.kind == "receive":
-        return steps.get(node.tag)
-    latest = 0
-    for other in node.after:
-        level = levels[other]
-        if level is None:
-            return None
-        latest = max(latest, level)
-    if node.kind == "send":
-        steps[node.tag] = latest + 1
-    return latest
+    starts = list(accumulate((len(nodes) for nodes in lowered.ranks), initial=0))
+    nodes = [node for ranks in lowered.ranks for node in ranks]
+    receives = {node.tag: number for number, node in enumerate(nodes) if node.kind == "receive"}
+    later: dict[int, list[int]] = defaultdict(list)
+    missing = [0] * len(nodes)
+    for start, own in zip(starts, lowered.ranks, strict=False):
+        for number, node in enumerate(own, start):
+            for before in node.after:
+                later[start + before].append(number)
+            missing[number] += len(node.after)
+            if node.kind == "send":
+                later[number].append(receives[node.tag])
+                missing[receives[node.tag]] += 1
+    levels = [0] * len(nodes)
+    ready = [number for number, count in enumerate(missing) if count == 0]
+    while ready:
+        number = ready.pop()
+        level = levels[number] + (nodes[number].kind == "send")
+        for other in later[number]:
+            # What follows a send in its own rank waits for what the send waited for.
+            mine = level if nodes[other].kind == "receive" else levels[number]
+            levels[other] = max(levels[other], mine)
+            missing[other] -= 1
+            if missing[other] == 0:
+                ready.append(other)
+    return {node.tag: levels[number] + 1 for number, node in enumerate(nodes) if node.kind == "send"}
 
 
 def _least_bytes(program: Program, size_bytes: int) -> int | None:

@@ -8,6 +8,8 @@
   reduction a read from each.
 * Reductions and copies take the bytes they read and write at the bandwidth of the local memory.
 * LL doubles what is sent (8 of 16 bytes are flags), LL128 sends 128 bytes for 120.
+* An XML whose chunks are larger than a slot of NCCL's goes over them in rounds: its thread blocks take all
+  steps again and again.
 """
 
 from __future__ import annotations
@@ -17,12 +19,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...errors import ConfigError
+from ...support import bytes_text
 from ._model import CONTROL_OPS, MESSAGE_OPS, PACKET_OPS, Op, Program, Region, ThreadBlock
+from ._rounds import SLOT_BYTES, Rounds
 from ._sizes import Sizes, packet_sources
 
 __all__ = ["CONTROL_BYTES", "Lowered", "Message", "lower"]
 
 CONTROL_BYTES = 8
+_MOST_STEPS = 1 << 20
 _SIGNALS = {"signal", "rlxsignal", "pws", "pwsf"}
 _WAITS = {"wait", "rlxwait"}
 _READS = {"get", "rre", "rres", "glre", "glres"}
@@ -50,18 +55,23 @@ class Message:
 
 @dataclass(frozen=True)
 class Lowered:
-    """The nodes of each rank for one size, and sentences about what was taken for something else."""
+    """The nodes of each rank for one size, and sentences about what was taken for something else.
+
+    *rounds* is how often the thread blocks of an XML go through their steps, a part of the chunks at a time.
+    """
 
     program: Program
     size_bytes: int
     ranks: tuple[tuple[Message, ...], ...]
     remarks: tuple[str, ...] = ()
+    rounds: int = 1
 
 
 def lower(program: Program, size_bytes: int) -> Lowered:
     """Return the messages of *program* for a collective of *size_bytes*, by ASTRA-sim's conventions.
 
-    Raises `ConfigError` for a size that the chunks do not divide, or if ranks would wait for ever.
+    Raises `ConfigError` for a size that the chunks do not divide or that takes too many rounds, or if ranks
+    would wait for ever.
     """
     return _Lowering(program, Sizes(program, size_bytes)).run()
 
@@ -86,7 +96,7 @@ class _Frontier:
 class _Block:
     rank: int
     block: ThreadBlock
-    ops: list[tuple[Op, int]]  # with the iteration, -1 outside of pipelines
+    ops: list[tuple[Op, int]]  # with the iteration or round, -1 where there is none
     at: int = 0
     part: int = 0
     arrived: int = -1
@@ -105,17 +115,51 @@ class _Lowering:
         self.cells: dict[tuple[int, str, int, int], dict[int, None]] = {}
         self.messages: dict[tuple[int, int, int], deque[int]] = defaultdict(deque)
         self.ended: dict[tuple[int, int, int], _Frontier] = {}
+        self.lengths = {
+            (rank.rank, block.id): len(block.ops) for rank in program.ranks for block in rank.thread_blocks
+        }
+        self.awaited = {
+            (rank.rank, *op.after)
+            for rank in program.ranks
+            for block in rank.thread_blocks
+            for op in block.ops
+            if op.after is not None
+        }
         self.barriers: dict[tuple[int, int], list[_Frontier]] = defaultdict(list)
         self.opened: dict[tuple[int, int], list[_Frontier]] = defaultdict(list)
         self.waiting: dict[tuple[object, ...], list[_Block]] = defaultdict(list)
         self.ready: deque[_Block] = deque()
         self.remarks: dict[str, None] = {}
+        self.rounds = Rounds(sizes, SLOT_BYTES.get(program.protocol, SLOT_BYTES["Simple"]))
+        self.turns = self.rounds.count if program.language == "msccl" else 1
+        if self.turns > 1:
+            self._go_in_rounds()
         for rank in program.ranks:
             for number, value in enumerate(rank.semaphores):
                 free = (_Frontier() for _ in range(value))
                 self.tokens["semaphore", rank.rank, number].extend(free)
             for block in rank.thread_blocks:
-                self.ready.append(_Block(rank.rank, block, list(sizes.unrolled(rank.rank, block))))
+                self.ready.append(_Block(rank.rank, block, self._unrolled(rank.rank, block)))
+
+    def _go_in_rounds(self) -> None:
+        """Say so; raises `ConfigError` for more steps than can be held."""
+        program, turns = self.program, self.turns
+        if turns * program.num_ops > _MOST_STEPS:
+            raise ConfigError(
+                f"{program.source}: {turns} rounds of {program.num_ops} steps are more than the "
+                f"{_MOST_STEPS} messages that can be made of {bytes_text(self.sizes.size_bytes)}; use the "
+                "protocol Simple, more chunks, or a smaller collective."
+            )
+        self.remarks[
+            f"Programs that pass messages went over chunks larger than a slot of NCCL's "
+            f"({bytes_text(self.rounds.slot_bytes)} with {program.protocol}) in rounds."
+        ] = None
+
+    def _unrolled(self, rank: int, block: ThreadBlock) -> list[tuple[Op, int]]:
+        """Return the ops of a thread block with their iteration; those of an XML with their round."""
+        if self.program.language == "msccl":
+            return [(op, turn) for turn in range(self.turns) for op in block.ops]
+        return list(self.sizes.unrolled(rank, block))
 
     def run(self) -> Lowered:
         """Run every thread block to its end."""
@@ -126,7 +170,8 @@ class _Lowering:
                 if awaited is not None:
                     self.waiting[awaited].append(block)
                     break
-                if self.program.language == "msccl":
+                step = block.at % self.lengths[block.rank, block.block.id]
+                if (block.rank, block.block.id, step) in self.awaited:
                     self.ended[block.rank, block.block.id, block.at] = block.frontier.copy()
                     self._wake(("step", block.rank, block.block.id, block.at))
                 block.at += 1
@@ -147,6 +192,7 @@ class _Lowering:
             self.sizes.size_bytes,
             tuple(tuple(nodes) for nodes in self.nodes),
             tuple(self.remarks),
+            self.turns,
         )
 
     def _wake(self, what: tuple[object, ...]) -> None:
@@ -206,12 +252,13 @@ class _Lowering:
 
     def _advance(self, block: _Block, op: Op, turn: int) -> tuple[object, ...] | None:
         if op.after is not None:
-            key = (block.rank, *op.after)
+            other, place = op.after
+            key = (block.rank, other, turn * self.lengths[block.rank, other] + place)
             if key not in self.ended:
                 return ("step", *key)
             self._wait_for(block, self.ended[key].nodes)
         if self.program.language == "msccl":
-            return self._step(block, op)
+            return self._step(block, op, turn)
         if op.name == "barrier":
             return self._barrier(block, op)
         if op.name in _WAITS or op.name == "sem_acquire":
@@ -277,11 +324,20 @@ class _Lowering:
         block.stale -= fresh
         return None
 
-    def _step(self, block: _Block, op: Op) -> tuple[object, ...] | None:
-        """Do a step of an XML: receive, reduce, then send."""
+    def _step(self, block: _Block, op: Op, turn: int) -> tuple[object, ...] | None:
+        """Do a step of an XML in a round: for each slot's worth receive, reduce, then send."""
         parts = MESSAGE_OPS.get(op.name, ())
-        regions = op.sources or op.destinations
-        size = self.sizes.of(op, regions[0], -1) if regions else 0
+        size = self.rounds.piece(op, turn)
+        pieces = self.rounds.messages(size) if parts else [size]
+        while block.part < len(pieces):
+            awaited = self._piece(block, op, parts, pieces[block.part])
+            if awaited is not None:
+                return awaited
+            block.part += 1
+        return None
+
+    def _piece(self, block: _Block, op: Op, parts: tuple[str, ...], size: int) -> tuple[object, ...] | None:
+        """Do a step with what one slot holds."""
         if "receive" in parts:
             connection = (block.block.receive, block.rank, block.block.channel)
             if not self.messages[connection]:

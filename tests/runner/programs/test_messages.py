@@ -13,7 +13,9 @@ from chakrascope.converter import CollectiveType, EdgeKind, Graph, NodeType, Wor
 from chakrascope.errors import ConfigError
 from chakrascope.runner import NetworkConfig, SystemConfig, simulate
 from chakrascope.runner.programs import (
+    SLOT_BYTES,
     Demand,
+    Sizes,
     builtin_program,
     demands_of,
     expand_workload,
@@ -63,6 +65,46 @@ def test_flags_of_protocols_are_sent_too():
         for protocol in ("Simple", "LL", "LL128")
     }
     assert sent == {"Simple": 360_000, "LL": 720_000, "LL128": 384_000}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if sample(name).language == "msccl"])
+def test_chunks_larger_than_a_slot_go_in_rounds(name, monkeypatch):
+    program = sample(name)
+    size = program.chunks << 14
+    once = inspect_program(program, size)
+    chunk = max(Sizes(program, size).chunks)
+    monkeypatch.setitem(SLOT_BYTES, program.protocol, chunk // 4)
+    found = inspect_program(program, size)
+    assert (once.rounds, found.rounds) == (1, 4)
+    assert found.messages >= 4 * once.messages
+    assert found.most_received_bytes == pytest.approx(once.most_received_bytes, rel=0.003)
+    assert "in rounds" in " ".join(found.remarks)
+
+
+def test_a_ring_of_some_rounds_takes_their_time(tmp_path):
+    path = tmp_path / "ring.xml"
+    path.write_text(write_msccl(builtin_program("ring", "all-reduce", 4)))
+    slot = SLOT_BYTES["Simple"]
+    times = [
+        simulate(
+            microbenchmark("all-reduce", 4, rounds * 4 * slot),
+            PLAIN,
+            network(4),
+            algorithms={"all-reduce": [str(path)]},
+        )
+        for rounds in (1, 3)
+    ]
+    # The first send of a round comes after the last receive of the round before.
+    assert times[1].makespan_ns == 3 * times[0].makespan_ns
+    assert times[1].links["bytes"].sum() == 3 * times[0].links["bytes"].sum()
+    assert "in rounds" in " ".join(times[1].provenance["assumptions"])
+    assert "in rounds" not in " ".join(times[0].provenance["assumptions"])
+
+
+def test_more_rounds_than_can_be_held():
+    program = replace(builtin_program("ring", "all-reduce", 8), protocol="LL")
+    with pytest.raises(ConfigError, match=r"16384 rounds of 120 steps .* 4.00 GiB; use the protocol Simple"):
+        lower(program, 1 << 32)
 
 
 def test_a_plan_s_signals_go_with_the_data():
