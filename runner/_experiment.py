@@ -35,7 +35,11 @@ __all__ = ["Detail", "Experiment", "WorkloadSource"]
 MOST_QUEUES = 65_536
 # Backends whose answers changed since a release: what they answered before is another run. Count up with
 # every change that moves a simulated time. `ns3` was the packet model in 0.1.0.
-_MODEL_VERSIONS = {"ns3": 2}
+_MODEL_VERSIONS = {"ns3": 2, "gpu": 2}
+# What a machine of the GPU model says about itself, which decides no result.
+_WORDS = {"name", "sources", "title"}
+# The same for messages that programs become: version 1 knew no rounds.
+_LOWERING_VERSION = 2
 SEMANTICS = ("astra-sim", "trace")
 
 
@@ -201,8 +205,13 @@ class Experiment:
             if "custom" not in key and not key.endswith("-programs")
         }
         content = self.describe() | {"workload": self.workload.content_hash, "custom": algorithms}
+        if "machine" in content["options"]:
+            figures = {k: value for k, value in content["options"]["machine"].items() if k not in _WORDS}
+            content["options"] |= {"machine": figures}
         content |= {"system": system} if algorithms else {}
         content |= {"model_version": self.model_version} if self.model_version > 1 else {}
+        if program_files(self.system) and machine_of_backend(self.backend) is None:
+            content["lowering_version"] = _LOWERING_VERSION
         encoded = json.dumps(content, sort_keys=True, default=str).encode()
         return hashlib.sha256(encoded).hexdigest()[:16]
 
@@ -237,7 +246,7 @@ class Experiment:
     @property
     def model_version(self) -> int:
         """Which of the models that had the backend's name, from 1 on, answers today."""
-        return _MODEL_VERSIONS.get(self.backend, 1)
+        return _MODEL_VERSIONS.get(self.backend.partition(":")[0], 1)
 
     def describe(self) -> dict[str, Any]:
         """Return the configurations and options as plain JSON."""
