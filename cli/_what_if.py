@@ -28,7 +28,7 @@ __all__ = ["what_if_command"]
     multiple=True,
     metavar="WHAT:NAME=TIMES",
     help="operator:aten::mm=2, module:, kind:, collective:all_reduce=2, bandwidth:0=2, latency:0=2, "
-    "link:0-8=0.5; below 1 is slower.",
+    "link:0-8=0.5, on gpu machine:scale_up.latency_ns=2; below 1 is slower.",
 )
 @click.option("--drop", "edges", multiple=True, metavar="RANK/FROM-TO", help="A dependency to drop.")
 @click.option(

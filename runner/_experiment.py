@@ -27,7 +27,7 @@ from .config import (
     shown,
     without_paths,
 )
-from .gpu import machine_of_backend
+from .gpu import GPU_BACKEND, Machine, machine_of_backend
 from .programs import Choice, Demand, Lowered, choose_programs, lower
 
 __all__ = ["Detail", "Experiment", "WorkloadSource"]
@@ -154,8 +154,9 @@ class Experiment:
     *groups* maps an id above 0 to global ranks. *semantics* is ``astra-sim`` (three slots per rank, durations
     in microseconds) or ``trace`` (one slot a captured lane, durations in ns). *assumptions* are sentences for
     the result's provenance, such as those of a scaled-out workload. *occasion* tells measurements of one
-    experiment apart, of which no two have the same result; simulations have none. *detail* is no part of the
-    hash: it says which tables of the result are wanted, and backends may ignore it.
+    experiment apart, of which no two have the same result; simulations have none. *machine* takes the place
+    of the one that the name of a backend ``gpu:MACHINE`` says. *detail* is no part of the hash: it says which
+    tables of the result are wanted, and backends may ignore it.
     """
 
     workload: WorkloadSource
@@ -170,6 +171,7 @@ class Experiment:
     semantics: str = "astra-sim"
     assumptions: tuple[str, ...] = ()
     occasion: str = ""
+    machine: Machine | None = None
     detail: Detail = Detail.EVERYTHING
 
     def __post_init__(self) -> None:
@@ -210,7 +212,7 @@ class Experiment:
             content["options"] |= {"machine": figures}
         content |= {"system": system} if algorithms else {}
         content |= {"model_version": self.model_version} if self.model_version > 1 else {}
-        if program_files(self.system) and machine_of_backend(self.backend) is None:
+        if program_files(self.system) and self.gpu_machine is None:
             content["lowering_version"] = _LOWERING_VERSION
         encoded = json.dumps(content, sort_keys=True, default=str).encode()
         return hashlib.sha256(encoded).hexdigest()[:16]
@@ -243,6 +245,13 @@ class Experiment:
                 found |= {demand} if demand is not None else set()
         return found
 
+    @functools.cached_property
+    def gpu_machine(self) -> Machine | None:
+        """The machine of the GPU model, None for other backends; raises `ConfigError` if there is none."""
+        if self.backend.partition(":")[0] != GPU_BACKEND:
+            return None
+        return self.machine or machine_of_backend(self.backend)
+
     @property
     def model_version(self) -> int:
         """Which of the models that had the backend's name, from 1 on, answers today."""
@@ -267,9 +276,8 @@ class Experiment:
             "rendezvous": self.rendezvous,
             "semantics": self.semantics,
         }
-        machine = machine_of_backend(self.backend)
-        if machine is not None:
-            options["machine"] = asdict(machine)
+        if self.gpu_machine is not None:
+            options["machine"] = asdict(self.gpu_machine)
         return options | ({"occasion": self.occasion} if self.occasion else {})
 
 

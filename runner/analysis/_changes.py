@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ._links import link_table
 from ._run import RunAnalysis
-from ._what_if import Target, targets
+from ._what_if import Target
 
 __all__ = ["changes", "drops"]
 
@@ -18,7 +18,9 @@ def changes(run: RunAnalysis) -> list[Target]:
     Of operators, modules and collectives they are the 40 largest each.
     """
     network = run.result.provenance.get("network", {})
-    found = targets(run.path, run.info.backend, len(network.get("topology", [])), _CONTRIBUTORS)
+    found = run.faster_targets(_CONTRIBUTORS)
+    if any(target.what == "machine" for target in found):
+        return found
     if network.get("links") or run.info.backend in _SINGLE_LINKS:
         busiest = link_table(run.result).drop_duplicates(["src", "dst"]).head(_LINKS)
         found += [Target("link", f"{row['src']}-{row['dst']}") for row in busiest.to_dict("records")]

@@ -34,6 +34,7 @@ from .diagnosis import Diagnosis, diagnose
 if TYPE_CHECKING:
     from .._experiment import Experiment
     from ..programs import Demand, Program
+    from ._what_if import Target
 
 __all__ = ["ComputedOnce", "RunAnalysis", "analyse_run"]
 
@@ -149,11 +150,21 @@ class RunAnalysis:
 
     def each_faster(self, times: float) -> pd.DataFrame:
         """Return what the step takes when each large contributor alone is *times* as fast; simulates each."""
-        from ._what_if import sensitivity, targets  # noqa: PLC0415 - what simulates; the other answers do without
+        from ._what_if import sensitivity  # noqa: PLC0415 - what simulates; the other answers do without
 
-        dimensions = len(self.result.provenance.get("network", {}).get("topology", []))
-        chosen = targets(self.path, self.info.backend, dimensions)
+        chosen = self.faster_targets()
         return sensitivity(self.experiment(), self.result.makespan_ns, chosen, times)
+
+    def faster_targets(self, count: int = 5) -> list[Target]:
+        """Return what could be faster, as `targets`; of the path's contributors the *count* largest."""
+        from ._what_if import targets  # noqa: PLC0415 - what simulates; the other answers do without
+
+        provenance = self.result.provenance
+        machine = provenance.get("options", {}).get("machine", {})
+        gpus = machine.get("scale_up", {}).get("gpus", 1)
+        dimensions = len(provenance.get("network", {}).get("topology", []))
+        nodes = -(-len(self.result.ranks) // gpus)
+        return targets(self.path, self.info.backend, dimensions, count, nodes=nodes)
 
     @ComputedOnce
     def layers(self) -> pd.DataFrame:

@@ -43,8 +43,8 @@ class GpuBackend(NativeBackend):
         super().__init__(congestion_aware=False)
         self.machine = machine
 
-    def _machine(self) -> Machine:
-        machine = machine_of_backend(f"{GPU_BACKEND}:{self.machine}")
+    def _machine(self, experiment: Experiment) -> Machine:
+        machine = experiment.machine or machine_of_backend(f"{GPU_BACKEND}:{self.machine}")
         assert machine is not None
         return machine
 
@@ -54,7 +54,7 @@ class GpuBackend(NativeBackend):
             kind: getattr(system, f"{kind.replace('-', '_')}_implementation") for kind in engine.COLLECTIVES
         }
         return GpuPrograms(
-            machine=self._machine(),
+            machine=self._machine(experiment),
             given=experiment.programs.programs,
             algorithms={kind: chosen[0] for kind, chosen in names.items() if chosen},
             substitutes=efficiency.instead() if efficiency is not None else {},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .._experiment import Experiment
-from ..gpu import machine_of_backend
 
 __all__ = ["has_own_efficiency", "ignored_keys"]
 
@@ -28,7 +27,7 @@ def ignored_keys(experiment: Experiment) -> list[str]:
         sentences.append(
             f"'tcp' has no effect on '{experiment.backend}': only 'ns3' models TCP with its settings."
         )
-    if machine_of_backend(experiment.backend) is not None:
+    if experiment.gpu_machine is not None:
         sentences.append(_MACHINE)
     return sentences + _efficiency(experiment)
 

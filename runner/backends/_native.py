@@ -19,7 +19,6 @@ from .._experiment import Detail, Experiment
 from .._memory import check_simulation
 from .._result import Result
 from ..config import NetworkConfig, PacketNetwork, check_failures, read_per_node
-from ..gpu import machine_of_backend
 from ..programs import graphs_of
 from ._base import Progress
 from ._collectives import collective_table
@@ -295,7 +294,7 @@ def _set_system(config: Any, experiment: Experiment) -> None:
                 setattr(config, name + suffix, list(value))
     config.model_shared_bus = system.model_shared_bus == 1
     config.custom_base = str(system.folder)
-    if machine_of_backend(experiment.backend) is None:
+    if experiment.gpu_machine is None:
         _set_programs(config, experiment)
     if system.per_node_custom_implementation is not None:
         config.per_node_custom_implementation = read_per_node(system)

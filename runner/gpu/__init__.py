@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ._backend_name import DEFAULT_MACHINE, GPU_BACKEND, machine_of_backend
+from ._changes import faster_machine, machine_figures, machine_of_plain
 from ._collectives import GpuPrograms, chosen_programs, gpu_config
 from ._machine import LINE_BYTES, Compute, Machine, Memory, Mesh, Protocol, ScaleOut, ScaleUp
 from ._machine_files import find_machine, list_machines, load_machine
@@ -24,11 +25,14 @@ __all__ = [
     "ScaleUp",
     "chosen_programs",
     "engine_machine",
+    "faster_machine",
     "find_machine",
     "gpu_config",
     "list_machines",
     "load_machine",
+    "machine_figures",
     "machine_of_backend",
+    "machine_of_plain",
     "simulate_program",
     "workgroups_of",
 ]

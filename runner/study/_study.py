@@ -255,6 +255,7 @@ class Study(StudyLayout):
         """Return the experiment of a run, from the files in its folder, ready to run again."""
         from .._experiment import Experiment, WorkloadSource  # noqa: PLC0415 - listing runs does without
         from ..config import MemoryConfig, NetworkConfig, SystemConfig  # noqa: PLC0415 - listing runs does without
+        from ..gpu import machine_of_plain  # noqa: PLC0415 - listing runs does without
 
         info = self.run_info(run_id)
         folder = self.run_dir(info.id)
@@ -267,8 +268,9 @@ class Study(StudyLayout):
         }
         try:
             groups = {int(key): tuple(members) for key, members in stored["groups"].items()}
-            # The name of the backend says which machine it is; that is kept for people to read.
-            options = {key: value for key, value in stored["options"].items() if key != "machine"}
+            options = dict(stored["options"])
+            if "machine" in options:  # as it was, whatever the file that the backend is called after says now
+                options["machine"] = machine_of_plain(options["machine"])
             return Experiment(**inputs, groups=groups, backend=info.backend, **options)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise StudyError(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from workloads import coll, comp, workload
 
 from chakrascope.converter import CollectiveType
-from chakrascope.errors import UsageError
+from chakrascope.errors import ConfigError, UsageError
 from chakrascope.runner import NetworkConfig, critical_path, get_backend, prepare
 from chakrascope.runner.analysis import Target, simulate_faster, targets, what_if
 from chakrascope.runner.analysis._what_if._network import with_faster_network
@@ -184,6 +184,27 @@ def test_communication_by_its_operator_is_up_to_the_network():
     asked = prepare(job, "default", network(), semantics="trace")
     with pytest.raises(UsageError, match="up to the network"):
         simulate_faster(asked, Target("operator", "c10d::allreduce_"), 2.0)
+
+
+def test_the_gpu_model_offers_its_machine_and_refuses_the_network():
+    asked = prepare(workload(*[[coll(0, SIZE)]] * 8), "default", "hgx-h100-8", backend="gpu")
+    result = get_backend(asked.backend).run(asked)
+    path = critical_path(result, asked.workload.model)
+    chosen = targets(path, asked.backend, 1)
+    assert {target.what for target in chosen} == {"collective", "machine"}
+    assert not any("between nodes" in target.label for target in chosen)
+    assert any("between nodes" in target.label for target in targets(path, asked.backend, 1, nodes=2))
+    for key in ("scale_up.bytes_per_ns", "scale_up.latency_ns", "compute.launch_ns"):
+        target = Target.parse(f"machine:{key}")
+        assert simulate_faster(asked, target, 2.0) < result.makespan_ns < simulate_faster(asked, target, 0.5)
+    for target in chosen:
+        assert simulate_faster(asked, target, 1.0) == result.makespan_ns
+    with pytest.raises(UsageError, match=r"machine:scale_up\.latency_ns"):
+        simulate_faster(asked, Target("bandwidth", "0"), 2.0)
+    with pytest.raises(ConfigError, match=r"did you mean 'scale_up\.latency_ns'"):
+        simulate_faster(asked, Target("machine", "scale_up.latency"), 2.0)
+    with pytest.raises(UsageError, match="has no machine"):
+        simulate_faster(experiment(), Target("machine", "scale_up.latency_ns"), 2.0)
 
 
 def test_every_target_of_a_path_can_be_simulated():

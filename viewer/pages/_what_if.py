@@ -64,7 +64,7 @@ def _options(run: OpenRun, rank: int, node_id: int) -> list[dict[str, Any]]:
     """Return what may change as the groups of a list; the waits of the selected node come first."""
     groups: dict[str, list[dict[str, str]]] = {}
     titles = {"edge": "Waits of the selected node", "operator": "Operators", "module": "Modules",
-              "kind": "Host", "collective": "Collectives", "link": "Links"}  # fmt: skip
+              "kind": "Host", "collective": "Collectives", "link": "Links", "machine": "Machine"}  # fmt: skip
     for target in [*drops(run, rank, node_id), *changes(run)]:
         option = {"value": target.key, "label": target.label}
         groups.setdefault(titles.get(target.what, "Network"), []).append(option)

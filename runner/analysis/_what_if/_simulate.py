@@ -11,6 +11,7 @@ from ....errors import UsageError
 from ..._experiment import Experiment, WorkloadSource
 from ..._result import Result
 from ...backends import Progress, get_backend
+from ...gpu import faster_machine
 from ._network import with_faster_network
 from ._target import MEASURED, NETWORK, Target
 from ._workload import with_faster_nodes, without_edge
@@ -52,6 +53,16 @@ def sensitivity(
     return ordered
 
 
+def _with_faster_machine(experiment: Experiment, target: Target, times: float) -> Experiment:
+    if experiment.gpu_machine is None:
+        raise UsageError(
+            f"A run of '{experiment.backend}' has no machine whose figures could change; ask a run of 'gpu', "
+            "or change the network (bandwidth:0)."
+        )
+    machine = faster_machine(experiment.gpu_machine, target.name, times)
+    return dataclasses.replace(experiment, machine=machine)
+
+
 def _changed(experiment: Experiment, target: Target, times: float) -> Experiment:
     if not 0.01 <= times <= 1000:
         raise UsageError(f"Something can be 0.01 to 1000 times as fast, not {times:g} times.")
@@ -62,8 +73,15 @@ def _changed(experiment: Experiment, target: Target, times: float) -> Experiment
                 f"A run of '{experiment.backend}' has no network that could change; simulate the workload on "
                 "one, and ask that run."
             )
+        if experiment.gpu_machine is not None:
+            raise UsageError(
+                f"A run of '{experiment.backend}' has the links of a machine, and nothing else of a network "
+                "has an effect; change machine:scale_up.bytes_per_ns or machine:scale_up.latency_ns."
+            )
         network = with_faster_network(experiment.network, experiment.backend, target, times)
         return dataclasses.replace(experiment, network=network)
+    if target.what == "machine":
+        return _with_faster_machine(experiment, target, times)
     model = experiment.workload.model
     if target.what == "edge":
         changed = without_edge(model, *target.edge)

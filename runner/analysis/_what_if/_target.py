@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ....errors import UsageError
+from ...gpu import GPU_BACKEND
 from .._critical_path import CriticalPath
 
 __all__ = ["MEASURED", "NETWORK", "Target", "targets"]
@@ -21,8 +22,20 @@ COLUMNS = ("operator", "module", "kind")
 _EDGE = re.compile(r"(\d+)/(\d+)-(\d+)")
 _WAYS = (
     "operator:NAME, module:NAME, kind:KIND, collective:TYPE, bandwidth:DIMENSION, latency:DIMENSION, "
-    "link:FROM-TO or edge:RANK/FROM-TO"
+    "link:FROM-TO, machine:FIGURE (on 'gpu') or edge:RANK/FROM-TO"
 )
+# What is offered of a machine of the GPU model, in words; the last two only with several nodes.
+_FIGURES = {
+    "scale_up.bytes_per_ns": "links between GPUs: more bandwidth",
+    "scale_up.latency_ns": "links between GPUs: less latency",
+    "compute.units": "more compute units",
+    "compute.workgroups_per_unit": "more thread blocks on a compute unit",
+    "compute.requests_per_unit": "more requests under way per compute unit",
+    "compute.unroll": "more loads under way per wavefront",
+    "memory.bytes_per_ns": "memory: more bandwidth",
+    "scale_out.bytes_per_ns": "links between nodes: more bandwidth",
+    "scale_out.latency_ns": "links between nodes: less latency",
+}
 
 
 @dataclass(frozen=True)
@@ -31,7 +44,8 @@ class Target:
 
     Nodes with a *name* as their ``operator``, ``module`` or ``kind``; a ``collective`` by its type or as the
     critical path describes it; the ``bandwidth`` or ``latency`` of a network dimension (from 0), a ``link``
-    ("0-8"), or one dependency, an ``edge`` ("0/17-23": of rank 0, from node 17 to node 23).
+    ("0-8"), a figure of the ``machine`` of the GPU model ("scale_up.latency_ns"), or one dependency, an
+    ``edge`` ("0/17-23": of rank 0, from node 17 to node 23).
     """
 
     what: str
@@ -45,6 +59,8 @@ class Target:
             return f"network dimension {int(self.name) + 1}: {better}"
         if self.what == "collective":
             return f"{self.name}: less data"
+        if self.what == "machine":
+            return _FIGURES.get(self.name, f"machine: {self.name}")
         if self.what == "edge":
             rank, source, target = self.edge
             return f"node {target} of rank {rank} without waiting for node {source}"
@@ -65,7 +81,7 @@ class Target:
     def parse(cls, key: str) -> Target:
         """Return the target written as *key*; raises `UsageError` for anything else."""
         what, _, name = key.partition(":")
-        if what not in (*COLUMNS, *NETWORK, "collective", "edge") or not name:
+        if what not in (*COLUMNS, *NETWORK, "machine", "collective", "edge") or not name:
             raise UsageError(f"'{key[:60]}' is nothing that could change; write {_WAYS}.")
         if what == "edge":
             _read_edge(name)
@@ -80,8 +96,13 @@ def _read_edge(name: str) -> tuple[int, int, int]:
     return rank, source, target
 
 
-def targets(path: CriticalPath, backend: str, dimensions: int, count: int = 5) -> list[Target]:
-    """Return what could be faster: the *path*'s largest contributors, and the network."""
+def targets(
+    path: CriticalPath, backend: str, dimensions: int, count: int = 5, *, nodes: int = 1
+) -> list[Target]:
+    """Return what could be faster: the *path*'s largest contributors, and the network.
+
+    On the GPU model, that is the machine, of which the job takes so many *nodes*.
+    """
     # Only a replay takes the duration of a communication from the workload.
     kinds = ["compute", "comm_call", "memory"] + ["communication"] * (backend in MEASURED)
     scaled = path.segments[path.segments["kind"].isin(kinds)]
@@ -90,6 +111,10 @@ def targets(path: CriticalPath, backend: str, dimensions: int, count: int = 5) -
     if backend not in MEASURED:
         collectives = path.segments[~path.segments["collective"].str.match("(send|recv) of ")]
         found += [Target("collective", name) for name in _largest(collectives, "collective", count)]
+        if backend.partition(":")[0] == GPU_BACKEND:
+            return found + [
+                Target("machine", key) for key in _FIGURES if nodes > 1 or not key.startswith("scale_out.")
+            ]
         for dimension in range(dimensions):
             found += [Target("bandwidth", str(dimension)), Target("latency", str(dimension))]
     return found

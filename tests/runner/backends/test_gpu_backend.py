@@ -10,7 +10,7 @@ from workloads import coll, comp, workload
 
 from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.errors import ConfigError
-from chakrascope.runner import Study, gpu, prepare, simulate
+from chakrascope.runner import Study, get_backend, gpu, prepare, simulate
 from chakrascope.runner.gpu import find_machine, machine_of_backend, simulate_program
 from chakrascope.runner.programs import all_pairs_program, nccl_program
 
@@ -127,6 +127,21 @@ def test_a_run_of_a_study_is_ready_to_run_again(tmp_path):
     again = study.experiment(kept)
     assert again.content_hash == kept
     assert {demand.size_bytes for demand in again.programs.programs} == {SIZE}
+
+
+def test_a_kept_run_keeps_its_machine(tmp_path):
+    shipped = Path(gpu.__file__).parent / "machines" / "generic.yml"
+    mine = tmp_path / "mine.yml"
+    mine.write_text(shipped.read_text(encoding="utf-8"), encoding="utf-8")
+    study = Study.create(tmp_path / "study")
+    study.add_workload(workload(*[[coll(0, SIZE)] for _ in range(8)]), "job")
+    asked = prepare(study.workload_prefix("job"), "default", NETWORK, backend=f"gpu:{mine}")
+    result = get_backend(asked.backend).run(asked)
+    kept = study.add_run(asked, result, workload="job")
+    mine.unlink()
+    again = study.experiment(kept)
+    assert again.content_hash == kept
+    assert get_backend(again.backend).run(again).makespan_ns == result.makespan_ns
 
 
 def test_machines_that_there_are_not_are_named():

@@ -1,0 +1,69 @@
+"""A machine with one figure changed, and a machine as a result keeps it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from ...errors import ConfigError, did_you_mean
+from ._machine import Compute, Machine, Memory, Mesh, Protocol, ScaleOut, ScaleUp
+
+__all__ = ["faster_machine", "machine_figures", "machine_of_plain"]
+
+_PARTS: dict[str, type[Any]] = {
+    "compute": Compute,
+    "mesh": Mesh,
+    "memory": Memory,
+    "scale_up": ScaleUp,
+    "scale_out": ScaleOut,
+}
+
+
+def machine_of_plain(plain: Mapping[str, Any]) -> Machine:
+    """Return the machine that `dataclasses.asdict` made *plain* of.
+
+    Raises `TypeError` and `KeyError` for what never was a machine.
+    """
+    parts = {name: kind(**plain[name]) for name, kind in _PARTS.items()}
+    protocols = {name: Protocol(**facts) for name, facts in plain["protocols"].items()}
+    return Machine(**{**plain, **parts, "protocols": protocols})
+
+
+def machine_figures(machine: Machine) -> dict[str, float]:
+    """Return the numbers of *machine* by dotted key, such as ``scale_up.latency_ns``."""
+    found: dict[str, float] = {}
+    for part in fields(machine):
+        value = getattr(machine, part.name)
+        if is_dataclass(value):
+            own = {f"{part.name}.{item.name}": getattr(value, item.name) for item in fields(value)}
+        else:
+            own = {part.name: value}
+        found |= {
+            key: value
+            for key, value in own.items()
+            if isinstance(value, (int, float)) and not isinstance(value, bool)
+        }
+    return found
+
+
+def faster_machine(machine: Machine, key: str, times: float) -> Machine:
+    """Return *machine* with the figure called *key* so many times as much, or a time divided by it.
+
+    Whole numbers change by one at least. Raises `ConfigError` for a figure that there is not, and for a
+    machine that cannot be.
+    """
+    figures = machine_figures(machine)
+    if key not in figures:
+        raise ConfigError(f"There is no figure '{key[:60]}' of a machine{did_you_mean(key, figures)}")
+    value = figures[key]
+    is_time = key.endswith("_ns") and not key.endswith("_per_ns")
+    changed: float = value / times if is_time else value * times
+    if isinstance(value, int):
+        changed = max(1, math.ceil(changed - 1e-9) if times >= 1 else math.floor(changed + 1e-9))
+    part, _, name = key.rpartition(".")
+    new: dict[str, Any] = {name: changed}
+    if part:
+        new = {part: replace(getattr(machine, part), **new)}
+    return replace(machine, **new)
