@@ -11,7 +11,14 @@ import click
 from ..errors import UsageError
 from ..support import count_text, duration_text, share_text
 from ._output import console, error_console, format_option, print_frame, print_json, print_next, stage
-from ._run import Target, choose_network, print_runs, simulate
+from ._run import (
+    Target,
+    algorithm_choices,
+    algorithm_option,
+    choose_network,
+    print_runs,
+    simulate,
+)
 
 if TYPE_CHECKING:
     from ..runner import Result, Study
@@ -47,6 +54,7 @@ __all__ = ["emulate_command"]
     help="Network YAML file or preset: its dimensions arrange the ranks. [default: one switch]",
 )
 @click.option("--comm-group-configuration", "groups", help="Communicator groups JSON for PREFIX.")
+@algorithm_option
 @click.option("--num-queues-per-dim", default=1, help="Logical queues per network dimension.")
 @click.option("--rendezvous-protocol", is_flag=True, flag_value=True, help="Handshake before every message.")
 @format_option
@@ -67,6 +75,7 @@ def emulate_command(
     system: str,
     network: str | None,
     groups: str | None,
+    algorithms: tuple[str, ...],
     num_queues_per_dim: int,
     rendezvous_protocol: bool,
     output_format: str,
@@ -87,7 +96,11 @@ def emulate_command(
         network=choose_network(network, None),
         memory=None,
         backends=(f"emulation:{place}",),
-        options={"num_queues_per_dim": num_queues_per_dim, "rendezvous": rendezvous_protocol},
+        options={
+            "num_queues_per_dim": num_queues_per_dim,
+            "rendezvous": rendezvous_protocol,
+            "algorithms": algorithm_choices(algorithms),
+        },
     )
     if folder is None:
         results = [result for _, result in simulate(target.experiments(str(workload), groups))]

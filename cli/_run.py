@@ -55,6 +55,16 @@ class Target:
             yield prepare(workload, self.system, self.network, self.memory, groups, backend, **self.options)
 
 
+algorithm_option = click.option(
+    "--algorithm",
+    "algorithms",
+    multiple=True,
+    metavar="COLLECTIVE=NAME",
+    help="A program (MSCCL XML, MSCCL++ plan) or built-in algorithm, as in all-reduce=plan.json; may be "
+    "repeated, the first that fits a size is used.",
+)
+
+
 def algorithm_choices(texts: Sequence[str]) -> dict[str, list[str]]:
     """Return what --algorithm options name, by collective; raises `UsageError` for one without a ``=``."""
     chosen: dict[str, list[str]] = {}
@@ -246,14 +256,7 @@ def _print_remarks(results: list[Result]) -> None:
     help="Simulate PREFIX.{rank}.et, which STUDY then keeps, or the workload of STUDY with this name.",
 )
 @click.option("--comm-group-configuration", "groups", help="Communicator groups JSON for PREFIX.")
-@click.option(
-    "--algorithm",
-    "algorithms",
-    multiple=True,
-    metavar="COLLECTIVE=NAME",
-    help="A program (MSCCL XML, MSCCL++ plan) or built-in algorithm, as in all-reduce=plan.json; may be "
-    "repeated, the first that fits a size is used.",
-)
+@algorithm_option
 @click.option(
     "--num-queues-per-dim", default=1, show_default=True, help="Logical queues per network dimension."
 )

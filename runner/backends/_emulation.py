@@ -18,7 +18,7 @@ from ...support import count_text, duration_text
 from .. import engine
 from .._experiment import Experiment
 from .._result import COLUMNS, Result
-from ..config import NetworkConfig, copied_into, refuse_programs
+from ..config import NetworkConfig, copied_into
 from ..emulation import (
     EngineJob,
     MeasuredTables,
@@ -95,7 +95,6 @@ class EmulationBackend:
 
         It is simulated before: a job whose ranks wait for each other is told without a network.
         """
-        refuse_programs(experiment.system, experiment.backend)
         if experiment.workload.representative_of_rank is not None:
             raise ConfigError(
                 "The workload has one rank of each kind, and an emulation runs every rank. Next: write all "

@@ -23,7 +23,7 @@ from ._worker import run_rank
 
 __all__ = ["PROTOCOL", "Agent", "join"]
 
-PROTOCOL = 1
+PROTOCOL = 2
 _ALIVE_S = 0.5
 _SILENCE_S = 10.0  # the coordinator says something every second
 _RETRY_S = 0.2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -86,14 +87,17 @@ def job_to_wire(job: EngineJob) -> tuple[dict[str, Any], list[bytes]]:
     """Return facts and pieces of a message that says what to run."""
     config = {key: getattr(job.config, key) for key in _KEYS}
     numbered = {key: {str(k): v for k, v in getattr(job.config, key).items()} for key in _NUMBERED}
+    collectives = job.config.collective_programs
     facts = {
         "config": config,
         "numbered": numbered,
         "program_of_rank": list(job.program_of_rank),
         "programs": len(job.programs),
+        "collectives": [[*named, len(graphs)] for *named, graphs in collectives],
         "algorithms": list(job.algorithms),
     }
-    return facts, [*job.programs, *job.algorithms.values()]
+    messages = [graph for *_, graphs in collectives for graph in graphs]
+    return facts, [*job.programs, *messages, *job.algorithms.values()]
 
 
 def algorithms_of(message: Message) -> dict[str, bytes]:
@@ -103,7 +107,8 @@ def algorithms_of(message: Message) -> dict[str, bytes]:
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or not path.parts:
             raise BackendError(f"The coordinator names a file '{name}' outside of the job's own folder.")
-    return dict(zip(names, message.pieces[message.facts["programs"] :], strict=True))
+    first = message.facts["programs"] + sum(count for *_, count in message.facts["collectives"])
+    return dict(zip(names, message.pieces[first:], strict=True))
 
 
 def config_of(message: Message) -> tuple[engine.Config, list[bytes], list[int]]:
@@ -114,7 +119,10 @@ def config_of(message: Message) -> tuple[engine.Config, list[bytes], list[int]]:
     for key in _NUMBERED:
         setattr(config, key, {int(k): v for k, v in message.facts["numbered"][key].items()})
     config.custom_base = str(message.facts.get("folder", ""))
-    programs = list(message.pieces[: message.facts["programs"]])
+    pieces = iter(message.pieces)
+    programs = list(itertools.islice(pieces, message.facts["programs"]))
+    for collective, members, size, name, count in message.facts["collectives"]:
+        config.add_program(collective, members, size, name, list(itertools.islice(pieces, count)))
     return config, programs, [int(program) for program in message.facts["program_of_rank"]]
 
 

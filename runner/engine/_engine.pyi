@@ -236,6 +236,8 @@ class Config:
     def add_program(
         self, collective: str, members: int, size: int, name: str, graphs: list[bytes]
     ) -> None: ...
+    @property
+    def collective_programs(self) -> list[tuple[str, int, int, str, list[bytes]]]: ...
     custom_base: str
     model_shared_bus: bool
     L: float

@@ -54,6 +54,19 @@ def test_a_study_keeps_the_workload_and_each_measurement(prefix, tmp_path, capsy
     assert study.workloads() == ["PREFIX"]
 
 
+def test_a_program_runs_the_collectives(prefix, tmp_path, capsys):
+    chosen = ("--algorithm", "all-reduce=nccl-ring:LL:1")
+    status, told = said(capsys, "--workload", prefix, "-o", tmp_path / "study", *chosen)
+    assert (status, "Measured step" in told) == (0, True)
+    study = Study.open(tmp_path / "study")
+    (run,) = study.runs()
+    assert study.experiment(run.id).system.all_reduce_programs == ("nccl-ring:LL:1",)
+    sent = study.result(run.id).flows["bytes"].sum()
+    assert sent == 2 * 2 * 3 * 100_000  # by each of two ranks in three collectives, twice over with LL
+    status, told = said(capsys, "--workload", prefix, "--algorithm", "ring")
+    assert (status, "say which collective" in told) == (UsageError.exit_code, True)
+
+
 def test_without_a_study_nothing_is_kept(prefix, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as end:

@@ -113,6 +113,18 @@ void bind_config(nb::module_& module) {
                      program.graphs.emplace_back(graph.c_str(), graph.size());
                  config.collective_programs.push_back(std::move(program));
              })
+        .def_prop_ro("collective_programs",
+                     [](const Config& config) {
+                         nb::list found;
+                         for (const CollectiveProgram& program : config.collective_programs) {
+                             nb::list graphs;
+                             for (const std::string& graph : program.graphs)
+                                 graphs.append(nb::bytes(graph.data(), graph.size()));
+                             found.append(nb::make_tuple(program.collective, program.members, program.size,
+                                                         program.name, graphs));
+                         }
+                         return found;
+                     })
         .def_rw("model_shared_bus", &Config::model_shared_bus)
         .def_rw("L", &Config::L)
         .def_rw("o", &Config::o)

@@ -60,9 +60,8 @@ def engine_job(job):
     return EngineJob(engine_config(experiment), source.programs, tuple(map(int, source.program_of_rank)))
 
 
-def simulated_messages(job):
-    """Return (source, destination, bytes) of each message of a simulation of *job*, sorted."""
-    experiment = prepare(job, "default", None, backend="emulation:loopback")
+def posted_messages(experiment):
+    """Return (source, destination, bytes) of each message of a simulation, in the order of posting."""
     found, waiting = [], []
 
     def carry(posted, limit):
@@ -78,7 +77,12 @@ def simulated_messages(job):
     config = engine_config(experiment)
     config.external_network = carry
     engine.simulate(config, list(experiment.workload.programs), experiment.workload.program_of_rank)
-    return sorted(found)
+    return found
+
+
+def simulated_messages(job):
+    """Return (source, destination, bytes) of each message of a simulation of *job*, sorted."""
+    return sorted(posted_messages(prepare(job, "default", None, backend="emulation:loopback")))
 
 
 def free_port():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 
 import pytest
 from jobs import agent, engine_job, free_port, simulated_messages, steps, unmatched
@@ -20,11 +19,9 @@ from chakrascope.runner import (
     get_backend,
     prepare,
 )
-from chakrascope.runner.config import SystemConfig
 from chakrascope.runner.emulation import Setup, Stalled, emulate
 
 MS = 1_000_000
-PROGRAM = Path(__file__).parents[2] / "data/runner/programs/allreduce_packet.json.gz"
 
 
 def measured(job, place="loopback", **more):
@@ -222,15 +219,6 @@ def test_custom_algorithms_travel_to_the_ranks(tmp_path):
     flows = get_backend(backend).run(asked).flows
     found = sorted(flows[["src", "dst", "bytes"]].itertuples(index=False, name=None))
     assert found == [(0, 1, 4321)] * 2 + [(1, 0, 4321)] * 2
-
-
-def test_programs_are_refused_where_they_would_be_left_out():
-    system = SystemConfig.from_mapping(
-        {"all-reduce-programs": [str(PROGRAM)], "all-reduce-implementation": ["ring"]}, "here"
-    )
-    experiment = prepare(steps(), system, None, backend="emulation:loopback")
-    with pytest.raises(ConfigError, match="a key of ours, which 'emulation:loopback' would ignore"):
-        get_backend("emulation:loopback").run(experiment)
 
 
 def test_substitutes_travel_to_the_ranks():

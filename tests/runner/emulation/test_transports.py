@@ -32,16 +32,6 @@ from chakrascope.runner.emulation._transports import entrance_of
 SEND, RECV = NodeType.COMM_SEND, NodeType.COMM_RECV
 MS = 1_000_000
 MIB = 1 << 20
-TRANSPORTS = ("tcp", "libfabric:tcp", "libfabric:shm", "gloo")
-
-
-@pytest.fixture(params=TRANSPORTS, scope="module")
-def transport(request):
-    if request.param == "gloo" and importlib.util.find_spec("torch") is None:
-        pytest.skip("gloo needs PyTorch")
-    if request.param.startswith("libfabric") and not engine.FabricTransport.is_built():
-        pytest.skip("the engine was built without libfabric (libfabric-dev)")
-    return request.param
 
 
 def sized(kind, node_id, *ends, size_bytes=1000, after=()):
