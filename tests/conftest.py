@@ -27,6 +27,15 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    """End what tests leave running, such as the jobs of an aborted one."""
+    from leftovers import ended_with_us
+
+    with ended_with_us():
+        yield
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """Return the folder of test data kept in the project."""

@@ -1,0 +1,51 @@
+"""Nothing that tests start is left when they end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+# Starts a process that outlives it, as the process of a job does, says which, and works on.
+TEST = """
+import subprocess, sys, time
+from leftovers import ended_with_us
+with ended_with_us():
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    print(child.pid, flush=True)
+    if sys.argv[1:] != ["over"]:
+        time.sleep(600)
+"""
+
+
+def is_running(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("end", ["over", "interrupted", "killed"])
+def test_what_outlives_its_starter_does_not_outlive_the_tests(end):
+    test = subprocess.Popen(
+        [sys.executable, "-c", TEST, end],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+    )
+    assert test.stdout is not None
+    started = int(test.stdout.readline())
+    if end != "over":
+        test.send_signal(signal.SIGINT if end == "interrupted" else signal.SIGKILL)
+    test.wait(30)
+    test.stdout.close()
+    deadline = time.monotonic() + 30
+    while is_running(started):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
