@@ -236,9 +236,9 @@ def emulate(  # noqa: PLR0917 - as simulate, with what makes one rank of a job
 
     Compute is waited out; collectives become the messages that `simulate` would simulate, and those of other
     ranks come from their own processes. Time 0 is *start_ns* of the monotonic clock (`time.monotonic_ns`).
-    *progress* is called about fifty times a second and says when to stop, as a rank that has finished still
-    answers others. The other ranks' *programs* are needed where a collective's members have different
-    amounts. Raises as `simulate`, and `BackendError` when a peer is lost.
+    *progress* is called about fifty times a second, in a thread of its own, and says when to stop, as a rank
+    that has finished still answers others. The other ranks' *programs* are needed where a collective's
+    members have different amounts. Raises as `simulate`, and `BackendError` when a peer is lost.
     """
     order = [int(program) for program in program_of_rank]
     return _emulate(errors, config, list(programs), order, rank, transport, start_ns, progress)

@@ -29,8 +29,6 @@ using emulation::TcpTransport;
 using emulation::ThreadedTransport;
 using emulation::Transport;
 
-constexpr emulation::Time kProgressInterval = 20'000'000;
-
 nb::list open_operations(const EmulationOutput& output) {
     nb::list list;
     for (const OpenOperation& operation : output.open) {
@@ -114,13 +112,9 @@ EmulationOutput run(const Config& config, const nb::list& sources,
                     const std::vector<std::int32_t>& program_of_rank, std::int32_t rank, Transport& transport,
                     emulation::Time start, const nb::object& callback) {
     const auto programs = load_programs(sources);
-    const auto progress = [&callback, next = emulation::Time{0}](const EmulationProgress& now) mutable {
-        if (emulation::monotonic_ns() < next) return true;
-        next = emulation::monotonic_ns() + kProgressInterval;
+    const auto progress = [&callback](const emulation::Progress& now) {
         const nb::gil_scoped_acquire acquire;
-        if (PyErr_CheckSignals() != 0) throw nb::python_error();
-        return nb::cast<bool>(callback(now.now_ns, now.finished, now.traffic.waiting, now.traffic.sent.size(),
-                                       now.traffic.received.size()));
+        return nb::cast<bool>(callback(now.now_ns, now.finished, now.waiting, now.sent, now.received));
     };
     const nb::gil_scoped_release release;
     return emulate(config, programs, program_of_rank, rank, transport, start, progress);

@@ -10,6 +10,9 @@
 namespace chakrascope::engine {
 namespace {
 
+// How long to wait for the start before asking again whether to go on.
+constexpr emulation::Time kPatience = 20'000'000;
+
 void collect_nodes(EmulationOutput& output, const Rank& rank) {
     const Program& program = rank.program();
     for (std::uint32_t i = 0; i < rank.records().size(); ++i) {
@@ -37,7 +40,7 @@ void collect_nodes(EmulationOutput& output, const Rank& rank) {
 EmulationOutput emulate(const Config& config, const std::vector<std::shared_ptr<const Program>>& programs,
                         const std::vector<std::int32_t>& program_of_rank, std::int32_t rank,
                         emulation::Transport& transport, emulation::Time start,
-                        const std::function<bool(const EmulationProgress&)>& progress) {
+                        const emulation::Reporter::Tell& progress) {
     check_config(config);
     if (static_cast<std::int64_t>(program_of_rank.size()) != config.num_ranks() || rank < 0 ||
         rank >= config.num_ranks()) {
@@ -53,18 +56,21 @@ EmulationOutput emulate(const Config& config, const std::vector<std::shared_ptr<
     };
     Cluster cluster(own, nullptr, uneven);
     Rank itself(cluster, rank, *programs.at(static_cast<std::size_t>(program_of_rank[rank])));
+    emulation::Reporter reporter(progress);
     const auto poll = [&] {
-        const auto now = static_cast<std::int64_t>(cluster.events.reached());
-        return progress({now, itself.finished(), output.traffic});
+        const Traffic& traffic = output.traffic;
+        return reporter.note({static_cast<std::int64_t>(cluster.events.reached()), itself.finished(),
+                              traffic.waiting, traffic.sent.size(), traffic.received.size()});
     };
-    while (emulation::monotonic_ns() + 1'000'000 < start && poll()) {
-        const emulation::Time patience = emulation::monotonic_ns() + 20'000'000;
-        emulation::doze(-1, std::min(patience, start));
-    }
-    while (emulation::monotonic_ns() < start) {
+    emulation::Sleeper sleeper;
+    for (emulation::Time now = 0; (now = emulation::monotonic_ns()) < start;) {
+        const bool close = start < now + kPatience;
+        if (!close && !poll()) break;
+        sleeper.doze(-1, close ? emulation::Until{start} : emulation::Until{now + kPatience / 2, false});
     }
     itself.fire();
     cluster.events.run(poll);
+    reporter.finish();
     output.finish_ns = itself.finish_time();
     output.statistics = statistics_of(itself, own);
     output.nodes_total = itself.records().size();

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "../simulation/statistics.h"
 #include "../workload/program.h"
 #include "network.h"
+#include "reporter.h"
 #include "transport.h"
 
 namespace chakrascope::engine {
@@ -35,20 +35,13 @@ struct EmulationOutput {
     std::vector<OpenOperation> open;
 };
 
-// How far a rank is: ns since the start, whether it has finished, and what its messages do.
-struct EmulationProgress {
-    std::int64_t now_ns;
-    bool finished;
-    const Traffic& traffic;
-};
-
 // Run the program of `rank` at its real pace from `start` of the monotonic clock on, its messages carried by
-// the transport, until `progress` returns false: it is called at least fifty times a second, as a rank that
-// has finished still takes and answers what others send. Their programs tell what they have for this one.
-// Raises as `simulate`, and BackendError for a lost peer.
+// the transport, until `progress` returns false: it is called some fifty times a second, from a thread of its
+// own, as a rank that has finished still takes and answers what others send. Their programs tell what they
+// have for this one. Raises as `simulate` and as `progress`, and BackendError for a lost peer.
 EmulationOutput emulate(const Config& config, const std::vector<std::shared_ptr<const Program>>& programs,
                         const std::vector<std::int32_t>& program_of_rank, std::int32_t rank,
                         emulation::Transport& transport, emulation::Time start,
-                        const std::function<bool(const EmulationProgress&)>& progress);
+                        const emulation::Reporter::Tell& progress);
 
 }  // namespace chakrascope::engine

@@ -92,16 +92,16 @@ class Ports final : public FabricTransport {
         std::rotate(place, place + 1, ports_.end());
     }
 
-    void progress(Time deadline, std::vector<Event>& events) override {
+    void progress(Until until, std::vector<Event>& events) override {
         events.insert(events.end(), held_.begin(), held_.end());
         held_.clear();
         Time moved = monotonic_ns();
         for (;;) {
             const bool any = move(events);
             const Time now = monotonic_ns();
-            if (!events.empty() || now >= deadline) return;
+            if (!events.empty() || now >= until.at) return;
             if (any) moved = now;
-            if (!any && now >= moved + kAwake) wait(now, now - moved, deadline);
+            if (!any && now >= moved + kAwake) wait(now, now - moved, until);
         }
     }
 
@@ -116,20 +116,22 @@ class Ports final : public FabricTransport {
         return moved;
     }
 
-    void wait(Time now, Time idle_for, Time deadline) {
+    void wait(Time now, Time idle_for, Until until) {
         const Time length = std::min(idle_for / kShareOfNaps, kLongestNap);
-        if (!wakes_ && now + 2 * length < deadline) {
+        if (!wakes_ && now + 2 * length < until.at) {
             nap(length);
             return;
         }
         for (const auto& port : ports_)
             if (wakes_ && !port->may_wait()) return;
-        doze(wakes_ ? epoll_ : -1, std::min(deadline, now + (wakes_ ? kLongestWait : 0)));
+        const Time longest = now + (wakes_ ? kLongestWait : 0);
+        sleeper_.doze(wakes_ ? epoll_ : -1, longest < until.at ? Until{longest, false} : until);
     }
 
     const std::string provider_;
     int epoll_ = -1;
     bool wakes_ = true;
+    Sleeper sleeper_;
     std::vector<std::unique_ptr<FabricPort>> ports_;
     std::vector<Event> held_;  // of messages that came while the last ones still greeted each other
 };

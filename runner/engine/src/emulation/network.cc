@@ -59,13 +59,16 @@ bool EmulatedNetwork::advance(std::int64_t limit) {
         const bool due = limit >= 0 && limit <= since_start(now);
         if (due && std::exchange(served_, limit) == limit) return false;
         traffic_.waiting = limit < 0 && transport_.idle();
-        emulation::Time until = due ? now : now + kPatience;
-        if (limit >= 0) until = std::min(until, start_ + static_cast<emulation::Time>(limit));
+        if (!due && !events_.keep_going(static_cast<Time>(std::max<std::int64_t>(since_start(now), 0))))
+            return false;
+        emulation::Until until{due ? now : now + kPatience, false};
+        if (limit >= 0 && !due) {
+            const emulation::Time tick = start_ + static_cast<emulation::Time>(limit);
+            if (tick <= until.at) until = {tick, true};
+        }
         transport_.progress(until, happened_);
         const bool found = take_in();
         if (found || due) return found;
-        if (!events_.keep_going(static_cast<Time>(std::max<std::int64_t>(since_start(monotonic_ns()), 0))))
-            return false;
     }
 }
 

@@ -14,7 +14,6 @@
 #include <random>
 
 #include "../errors.h"
-#include "clock.h"
 
 namespace chakrascope::emulation {
 namespace {
@@ -74,7 +73,7 @@ void TcpTransport::post(std::int32_t peer, const Header& header) {
     }
 }
 
-void TcpTransport::progress(Time deadline, std::vector<Event>& events) {
+void TcpTransport::progress(Until until, std::vector<Event>& events) {
     for (;;) {
         poll();
         bool moved = false;
@@ -82,8 +81,8 @@ void TcpTransport::progress(Time deadline, std::vector<Event>& events) {
             if (stream->readable) moved = receive(*stream, events) || moved;
             if (stream->writable && !stream->queue.empty()) moved = send(*stream, events) || moved;
         }
-        if (!events.empty() || monotonic_ns() >= deadline) return;
-        if (!moved) doze(epoll_, deadline);
+        if (!events.empty() || monotonic_ns() >= until.at) return;
+        if (!moved) sleeper_.doze(epoll_, until);
     }
 }
 

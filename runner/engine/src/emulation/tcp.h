@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "clock.h"
 #include "frame.h"
 #include "transport.h"
 
@@ -29,7 +30,7 @@ class TcpTransport final : public Transport {
     TcpTransport& operator=(const TcpTransport&) = delete;
 
     void post(std::int32_t peer, const Header& header) override;
-    void progress(Time deadline, std::vector<Event>& events) override;
+    void progress(Until until, std::vector<Event>& events) override;
     bool idle() const override { return unsent_ == 0; }
 
   private:
@@ -64,6 +65,7 @@ class TcpTransport final : public Transport {
     [[noreturn]] static void lose(const Stream& stream, const std::string& why);
 
     int epoll_ = -1;
+    Sleeper sleeper_;
     std::vector<std::unique_ptr<Stream>> streams_;
     std::unordered_map<std::int32_t, std::vector<Stream*>> ways_;  // by peer, the next in turn first
     std::uint64_t unsent_ = 0;                                     // messages

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "../errors.h"
-#include "clock.h"
 
 namespace chakrascope::emulation {
 
@@ -25,11 +24,11 @@ void ThreadedTransport::post(std::int32_t peer, const Header& header) {
     post_(peer, header);
 }
 
-void ThreadedTransport::progress(Time deadline, std::vector<Event>& events) {
+void ThreadedTransport::progress(Until until, std::vector<Event>& events) {
     for (;;) {
         if (told_.load(std::memory_order_acquire)) take(events);
-        if (!events.empty() || monotonic_ns() >= deadline) return;
-        doze(wake_, deadline);
+        if (!events.empty() || monotonic_ns() >= until.at) return;
+        sleeper_.doze(wake_, until);
     }
 }
 

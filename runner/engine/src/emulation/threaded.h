@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "clock.h"
 #include "transport.h"
 
 namespace chakrascope::emulation {
@@ -22,7 +23,7 @@ class ThreadedTransport final : public Transport {
     ThreadedTransport& operator=(const ThreadedTransport&) = delete;
 
     void post(std::int32_t peer, const Header& header) override;
-    void progress(Time deadline, std::vector<Event>& events) override;
+    void progress(Until until, std::vector<Event>& events) override;
     bool idle() const override { return unsent_ == 0; }
 
     // What the threads tell, each from where it is: that a message was sent or came, and that a peer is lost.
@@ -35,6 +36,7 @@ class ThreadedTransport final : public Transport {
 
     const Post post_;
     int wake_ = -1;
+    Sleeper sleeper_;
     std::uint64_t unsent_ = 0;  // messages
     std::atomic<bool> told_ = false;
     std::mutex lock_;  // of what follows

@@ -10,6 +10,12 @@ namespace chakrascope::emulation {
 
 using Time = std::uint64_t;
 
+// A time to wait for: exact ones to within some tens of microseconds.
+struct Until {
+    Time at = 0;
+    bool exact = true;
+};
+
 enum class MessageKind : std::uint32_t {
     Data,
     Answered,  // data whose sender wants to know when it is there
@@ -48,11 +54,10 @@ class Transport {
     virtual ~Transport() = default;
     // Send a message to another rank; returns at once, and `progress` does the work.
     virtual void post(std::int32_t peer, const Header& header) = 0;
-    // Move bytes until something happened to a message, which is added to `events`, but not beyond
-    // `deadline`; one that is past asks for what can be done at once. Returns within some tens of
-    // microseconds of the deadline, and leaves the processor to others while it waits for longer. Raises
-    // BackendError when a peer is lost.
-    virtual void progress(Time deadline, std::vector<Event>& events) = 0;
+    // Move bytes until something happened to a message, which is added to `events`, but not beyond a time;
+    // one that is past asks for what can be done at once. Leaves the processor to others while it waits for
+    // long. Raises BackendError when a peer is lost.
+    virtual void progress(Until until, std::vector<Event>& events) = 0;
     // Whether all that was posted has left this process.
     virtual bool idle() const = 0;
 };
