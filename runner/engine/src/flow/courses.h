@@ -1,5 +1,6 @@
 // Events of many courses, in each of which they come in the order of their times: what arrives over one link
-// after the other. Only the first of each course is kept in order.
+// after the other. Only the first of each course is kept in order. Beside these, alarms: of each number one
+// at a time.
 #pragma once
 
 #include <algorithm>
@@ -9,62 +10,67 @@
 
 namespace chakrascope::engine::flow {
 
+// An item has a `time` and an `order`, of events added before, which are set here.
+template <class Item>
 class Courses {
   public:
-    explicit Courses(std::size_t courses) : courses_(courses) {}
+    Courses(std::size_t courses, std::size_t alarms) : courses_(courses) { heads_.reserve(courses + alarms); }
 
     struct Event {
         std::int64_t time;
-        std::uint64_t order;  // of events added before
-        std::uint32_t course;
-        std::uint32_t number;
-    };
-
-    bool empty() const { return heads_.empty(); }
-    std::int64_t first_time() const { return heads_.front().time; }
-
-    // Not before what the course holds already; at once otherwise.
-    void add(std::uint32_t course, std::int64_t time, std::uint32_t number) {
-        Course& items = courses_[course];
-        if (items.count > 0) time = std::max(time, items.last);
-        items.last = time;
-        const Item item{time, added_++, number};
-        if (items.count == 0) {
-            heads_.push_back({item.time, item.order, course});
-            std::push_heap(heads_.begin(), heads_.end(), later);
-        }
-        items.push(item);
-    }
-
-    // Of one time, the one that was added first.
-    Event take() {
-        const Head head = heads_.front();
-        Course& items = courses_[head.course];
-        const Item item = items.front();
-        items.pop();
-        if (items.count == 0) {
-            std::pop_heap(heads_.begin(), heads_.end(), later);
-            heads_.pop_back();
-        } else {
-            sink({items.front().time, items.front().order, head.course});
-        }
-        return {item.time, item.order, head.course, item.number};
-    }
-
-  private:
-    struct Item {
-        std::int64_t time;
         std::uint64_t order;
-        std::uint32_t number;
-    };
-    struct Head {
-        std::int64_t time;
-        std::uint64_t order;
-        std::uint32_t course;
-        bool before(const Head& other) const {
+        std::uint32_t source;  // the course, or behind these the alarm
+        bool before(const Event& other) const {
             return time != other.time ? time < other.time : order < other.order;
         }
     };
+
+    bool empty() const { return heads_.empty(); }
+    const Event& first() const { return heads_.front(); }
+    bool is_alarm(const Event& event) const { return event.source >= courses_.size(); }
+    std::uint32_t alarm_of(const Event& event) const {
+        return event.source - static_cast<std::uint32_t>(courses_.size());
+    }
+
+    // Not before what the course holds already; at once otherwise.
+    void add(std::uint32_t number, std::int64_t time, Item item) {
+        Course& course = courses_[number];
+        if (course.count > 0) time = std::max(time, course.last);
+        course.last = time;
+        item.time = time;
+        item.order = added_++;
+        if (course.count == 0) push({item.time, item.order, number});
+        course.push(item);
+    }
+    void add_alarm(std::uint32_t number, std::int64_t time) {
+        push({time, added_++, static_cast<std::uint32_t>(courses_.size()) + number});
+    }
+
+    // Take the first event, an alarm.
+    void take_alarm() {
+        std::pop_heap(heads_.begin(), heads_.end(), later);
+        heads_.pop_back();
+    }
+    // Take the first event, an item of a course. `seen` is told of the next one of its course, which is not
+    // soon to come as a rule, so that what it needs can be fetched.
+    template <class Seen>
+    Item take(const Seen& seen) {
+        const std::uint32_t number = heads_.front().source;
+        Course& course = courses_[number];
+        const Item item = course.front();
+        course.pop();
+        if (course.count == 0) {
+            take_alarm();
+        } else {
+            const Item& next = course.front();
+            sink({next.time, next.order, number});
+            course.fetch_second();
+            seen(next);
+        }
+        return item;
+    }
+
+  private:
     // First in, first out, in an array that grows.
     struct Course {
         std::vector<Item> items;
@@ -73,6 +79,7 @@ class Courses {
         std::int64_t last = 0;
 
         const Item& front() const { return items[first]; }
+        void fetch_second() const { __builtin_prefetch(&items[(first + 1) & (items.size() - 1)]); }
         void push(const Item& item) {
             if (count == items.size()) grow();
             items[(first + count++) & (items.size() - 1)] = item;
@@ -89,10 +96,15 @@ class Courses {
         }
     };
 
-    static bool later(const Head& a, const Head& b) { return b.before(a); }
+    static bool later(const Event& a, const Event& b) { return b.before(a); }
+
+    void push(const Event& event) {
+        heads_.push_back(event);
+        std::push_heap(heads_.begin(), heads_.end(), later);
+    }
 
     // Put it in the place of the first head and move it down to where it belongs.
-    void sink(const Head& moving) {
+    void sink(const Event& moving) {
         const std::size_t count = heads_.size();
         std::size_t place = 0;
         for (std::size_t child = 1; child < count; child = 2 * place + 1) {
@@ -105,7 +117,7 @@ class Courses {
     }
 
     std::vector<Course> courses_;
-    std::vector<Head> heads_;  // a heap
+    std::vector<Event> heads_;  // a heap
     std::uint64_t added_ = 0;
 };
 

@@ -12,9 +12,9 @@ constexpr Ticks kTicksPerNs = 1000;
 constexpr Ticks kForever = std::numeric_limits<Ticks>::max();
 constexpr std::uint32_t kNone = 0xFFFFFFFF;
 constexpr std::uint64_t kEventsAPoll = 4096;
-// Pieces of a message and of a window at least.
 // Of what the ports of a switch share, before one of them pauses its neighbour.
 constexpr double kPoolShare = 9;
+// Pieces of a message and of a window at least.
 constexpr std::uint64_t kParts = 8;
 constexpr std::uint64_t kWindowParts = 16;
 
@@ -36,14 +36,18 @@ PieceNetwork::PieceNetwork(const Config& config, EventQueue& events, Mailbox& ma
       routes_(config.fabric, config.packet.time_step),
       timing_(routes_.directions(), config.packet),
       validity_(routes_, config.packet),
-      courses_(2 * routes_.directions().size()),
+      full_bytes_(static_cast<std::uint64_t>(timing_.packet_bytes())),
+      links_(routes_.directions().size()),
+      carried_(links_.size()),
+      waiting_(links_.size()),
+      courses_(links_.size(), links_.size()),
       recording_(config.record_links),
-      history_(recording_ ? routes_.directions().size() : 0) {
+      history_(recording_ ? links_.size() : 0) {
     if (settings_.global_window) longest_ = routes_.largest(settings_.payload_bytes);
     const std::vector<std::int32_t> devices = number_devices(config.fabric);
-    for (std::uint32_t i = 0; i < routes_.directions().size(); ++i) {
+    for (std::uint32_t i = 0; i < links_.size(); ++i) {
         const Direction& direction = routes_.directions()[i];
-        Link& link = links_.emplace_back();
+        Link& link = links_[i];
         link.full = static_cast<Ticks>(timing_.full(i));
         link.answer = static_cast<Ticks>(timing_.answer(i));
         link.delay = direction.delay;
@@ -68,43 +72,67 @@ std::uint64_t PieceNetwork::window_of(std::int32_t source, std::int32_t destinat
 
 void PieceNetwork::carry(std::uint32_t message) {
     const Route route = mailbox_.route(message);
-    Flow flow;
-    flow.message = message;
-    flow.origin = events_.origin();
-    flow.order = carried_++;
     const auto now = static_cast<std::int64_t>(events_.now());
-    flow.record = {route.source, route.destination, mailbox_.size(message), now, 0};
-    flow.packets = timing_.packets(flow.record.bytes);
+    const std::uint64_t bytes = mailbox_.size(message);
+    const Ends ends{
+        message, events_.origin(), announced_++, {route.source, route.destination, bytes, now, 0}};
+    const Packets packets = timing_.packets(bytes);
     const std::int32_t source = hosts_[static_cast<std::size_t>(route.source)];
     const std::int32_t destination = hosts_[static_cast<std::size_t>(route.destination)];
+    Flow flow;
+    flow.packets = packets.count;
+    flow.last_bytes = packets.last_bytes;
     flow.window = window_of(source, destination);
-    flow.piece = std::clamp<std::uint64_t>(std::min(flow.packets.count / kParts, flow.window / kWindowParts),
-                                           1, most_packets_);
+    flow.piece = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
+        std::min(flow.packets / kParts, flow.window / kWindowParts), 1, most_packets_));
     flow.window += flow.piece - 1;  // what a piece holds back
-    report_.largest_piece = std::max(report_.largest_piece, static_cast<std::uint32_t>(flow.piece));
+    report_.largest_piece = std::max(report_.largest_piece, flow.piece);
     const std::uint16_t port = ports_.take(source, destination);
-    flow.forward = routes_.path(source, destination, data_ports(port));
-    flow.back = routes_.path(destination, source, answer_ports(port));
-    const std::uint32_t first = flow.forward.front();
-    std::uint32_t place = 0;
+    const std::vector<std::uint32_t> there = routes_.path(source, destination, data_ports(port));
+    const std::vector<std::uint32_t> back = routes_.path(destination, source, answer_ports(port));
+    flow.forward = static_cast<std::uint16_t>(there.size());
+    flow.back = static_cast<std::uint16_t>(back.size());
+    const std::uint32_t number = keep(flow, ends);
+    keep_way(number, there, back);
+    waiting_[there.front()].senders.push_back(number);
+    wake(there.front(), now * kTicksPerNs);
+}
+
+std::uint32_t PieceNetwork::keep(const Flow& flow, const Ends& ends) {
     if (free_flows_.empty()) {
-        place = static_cast<std::uint32_t>(flows_.size());
-        flows_.push_back(std::move(flow));
-    } else {
-        place = free_flows_.back();
-        free_flows_.pop_back();
-        flows_[place] = std::move(flow);
+        flows_.push_back(flow);
+        ends_.push_back(ends);
+        hops_.resize(2 * stride_ * flows_.size());
+        return static_cast<std::uint32_t>(flows_.size() - 1);
     }
-    links_[first].senders.push_back(place);
-    wake(first, now * kTicksPerNs);
+    const std::uint32_t place = free_flows_.back();
+    free_flows_.pop_back();
+    flows_[place] = flow;
+    ends_[place] = ends;
+    return place;
+}
+
+void PieceNetwork::keep_way(std::uint32_t flow, const std::vector<std::uint32_t>& there,
+                            const std::vector<std::uint32_t>& back) {
+    const std::size_t longest = std::max(there.size(), back.size());
+    if (longest > stride_) {
+        std::vector<std::uint32_t> wider(2 * longest * flows_.size());
+        for (std::size_t half = 0; half < 2 * flows_.size(); ++half)
+            std::copy_n(&hops_[half * stride_], stride_, &wider[half * longest]);
+        hops_.swap(wider);
+        stride_ = longest;
+    }
+    std::uint32_t* hops = &hops_[2 * stride_ * flow];
+    std::copy(there.begin(), there.end(), hops);
+    std::copy(back.begin(), back.end(), hops + stride_);
 }
 
 void PieceNetwork::wake(std::uint32_t number, Ticks time) {
-    Link& link = links_[number];
-    if (link.awake) return;
-    link.awake = true;
-    courses_.add(static_cast<std::uint32_t>(links_.size()) + number, std::max(link.free + link.owed, time),
-                 number);
+    Waiting& waiting = waiting_[number];
+    if (waiting.awake) return;
+    waiting.awake = true;
+    const Link& link = links_[number];
+    courses_.add_alarm(number, std::max(link.free + link.owed, time));
 }
 
 // Simulate up to the limit, exclusive; returns whether anything was added to the queue.
@@ -112,11 +140,19 @@ bool PieceNetwork::advance(std::int64_t limit_ns) {
     const Ticks limit =
         limit_ns < 0 || limit_ns >= kForever / kTicksPerNs ? kForever : limit_ns * kTicksPerNs;
     until_ = limit;
-    while (!courses_.empty() && courses_.first_time() < until_) {
-        const Courses::Event event = courses_.take();
+    const auto fetch = [this](const Piece& next) {
+        if (next.left == 0) __builtin_prefetch(&flows_[next.flow], 1);
+    };
+    while (!courses_.empty() && courses_.first().time < until_) {
+        const auto event = courses_.first();
         now_ = event.time;
-        while (recording_ && history_.end() <= static_cast<double>(now_)) history_.go_on();
-        event.course >= links_.size() ? send(event.number) : arrive(event.number);
+        if (recording_ && history_.end() <= static_cast<double>(now_)) record();
+        if (courses_.is_alarm(event)) {
+            courses_.take_alarm();
+            send(courses_.alarm_of(event));
+        } else {
+            arrive(courses_.take(fetch));
+        }
         if (++passed_ % kEventsAPoll == 0 && !events_.keep_going(static_cast<Time>(now_ / kTicksPerNs)))
             return false;
     }
@@ -125,113 +161,96 @@ bool PieceNetwork::advance(std::int64_t limit_ns) {
 
 // Answers go first; then the messages take turns, those whose windows are not full.
 void PieceNetwork::send(std::uint32_t number) {
-    Link& link = links_[number];
-    link.awake = false;
-    std::uint32_t piece = kNone;
-    if (!link.answers.empty()) {
-        piece = link.answers.front();
-        link.answers.pop_front();
+    Waiting& waiting = waiting_[number];
+    waiting.awake = false;
+    if (!waiting.answers.empty()) {
+        const Piece answer = waiting.answers.front();
+        waiting.answers.pop_front();
+        pass(answer, number);
     } else {
-        const std::uint32_t flow = next_sender(link);
+        const std::uint32_t flow = next_sender(waiting);
         if (flow == kNone) return;
-        piece = cut(flow);
+        pass(cut(flow, waiting), number);
     }
-    pass(piece, number);
-    if (!link.answers.empty() || !link.senders.empty()) wake(number, now_);
+    if (waiting.answers.empty() && waiting.senders.empty()) return;
+    wake(number, now_);
+    if (waiting.senders.empty()) return;
+    const std::uint32_t next = waiting.senders[(waiting.turn + 1) % waiting.senders.size()];
+    __builtin_prefetch(&flows_[next], 1);
+    __builtin_prefetch(forward(next));
 }
 
-std::uint32_t PieceNetwork::next_sender(Link& link) {
-    std::vector<std::uint32_t>& senders = link.senders;
-    for (std::size_t step = 1; step <= senders.size(); ++step) {
-        const std::size_t place = (link.turn + step) % senders.size();
-        const std::uint32_t number = senders[place];
-        const Flow& flow = flows_[number];
+std::uint32_t PieceNetwork::next_sender(Waiting& waiting) {
+    const std::vector<std::uint32_t>& senders = waiting.senders;
+    std::size_t place = waiting.turn;
+    for (std::size_t step = 0; step < senders.size(); ++step) {
+        if (++place >= senders.size()) place = 0;
+        const Flow& flow = flows_[senders[place]];
         if (flow.sent - flow.acknowledged >= flow.window) continue;
-        link.turn = place;
-        return number;
+        waiting.turn = place;
+        return senders[place];
     }
     return kNone;
 }
 
-// The next piece of a message.
-std::uint32_t PieceNetwork::cut(std::uint32_t number) {
+// The next piece of the message whose turn it is.
+PieceNetwork::Piece PieceNetwork::cut(std::uint32_t number, Waiting& waiting) {
     Flow& flow = flows_[number];
-    const std::uint64_t room = flow.packets.count - flow.sent;
     Piece piece;
     piece.flow = number;
-    piece.next = flow.forward.data();
-    piece.left = static_cast<std::uint16_t>(flow.forward.size());
-    piece.packets = static_cast<std::uint32_t>(std::min(room, flow.piece));
+    piece.left = flow.forward;
+    piece.packets = static_cast<std::uint32_t>(std::min<std::uint64_t>(flow.packets - flow.sent, flow.piece));
     piece.tail = now_;
+    std::copy_n(forward(number), std::min<std::size_t>(flow.forward, Piece::kNear), piece.near);
     flow.sent += piece.packets;
-    piece.ends = flow.sent == flow.packets.count;
+    piece.ends = flow.sent == flow.packets;
     if (piece.ends) {
-        Link& link = links_[flow.forward.front()];
-        const auto place = std::find(link.senders.begin(), link.senders.end(), number);
-        const auto index = static_cast<std::size_t>(place - link.senders.begin());
-        link.senders.erase(place);
-        if (!link.senders.empty()) link.turn = (index + link.senders.size() - 1) % link.senders.size();
+        std::vector<std::uint32_t>& senders = waiting.senders;
+        senders.erase(senders.begin() + static_cast<std::ptrdiff_t>(waiting.turn));
+        if (!senders.empty()) waiting.turn = (waiting.turn + senders.size() - 1) % senders.size();
     }
-    return keep(piece);
-}
-
-std::uint32_t PieceNetwork::keep(const Piece& piece) {
-    if (free_pieces_.empty()) {
-        pieces_.push_back(piece);
-        return static_cast<std::uint32_t>(pieces_.size() - 1);
-    }
-    const std::uint32_t place = free_pieces_.back();
-    free_pieces_.pop_back();
-    pieces_[place] = piece;
-    return place;
-}
-
-// How long its last packet takes.
-Ticks PieceNetwork::last_time(const Piece& piece, std::uint32_t link) const {
-    if (piece.answered > 0) return links_[link].answer;
-    if (!piece.ends) return links_[link].full;
-    return static_cast<Ticks>(timing_.sending(link, flows_[piece.flow].packets.last_bytes));
+    return piece;
 }
 
 std::uint64_t PieceNetwork::bytes_of(const Piece& piece) const {
-    if (piece.answered > 0) return std::uint64_t{piece.packets} * settings_.ack_bytes();
-    const auto full = static_cast<std::uint64_t>(timing_.packet_bytes());
-    const std::uint64_t last = piece.ends ? flows_[piece.flow].packets.last_bytes : full;
-    return (piece.packets - 1) * full + last;
+    const std::uint64_t last = piece.ends ? flows_[piece.flow].last_bytes : full_bytes_;
+    return (piece.packets - 1) * full_bytes_ + last;
 }
 
 // Put the piece behind whatever takes the link before it. Where it comes in more slowly than it could leave,
 // others take what is left of the link.
-void PieceNetwork::pass(std::uint32_t number, std::uint32_t place) {
-    Piece& piece = pieces_[number];
+void PieceNetwork::pass(Piece piece, std::uint32_t place) {
     Link& link = links_[place];
-    const Ticks last = last_time(piece, place);
-    const Ticks each = piece.packets == 1 ? last : piece.answered > 0 ? link.answer : link.full;
+    const bool data = piece.answered == 0;
+    const Ticks full = data ? link.full : link.answer;
+    const Ticks last =
+        data && piece.ends ? static_cast<Ticks>(timing_.sending(place, flows_[piece.flow].last_bytes)) : full;
+    const Ticks each = piece.packets == 1 ? last : full;
     const Ticks start = std::max(now_, link.free + link.owed);
     link.owed = 0;
     const Ticks duration = (piece.packets - 1) * each + last;
     pauses_ = pauses_ || start - now_ > link.patience;
     link.free = start + duration;
-    report_.links[place].queued += piece.packets * (start - now_);
-    count(place, piece.packets, bytes_of(piece), duration);
+    link.queued += piece.packets * (start - now_);
+    if (data) {
+        Carried& carried = carried_[place];
+        carried.bytes += bytes_of(piece);
+        carried.packets += piece.packets;
+        carried.busy += duration;
+    } else {
+        link.answers += piece.packets;
+    }
     piece.tail = std::max(link.free, piece.tail + last) + link.delay;
-    ++piece.next;
+    ++piece.step;
     const bool there = --piece.left == 0;
-    courses_.add(place, there ? piece.tail : start + each + link.delay, number);
+    courses_.add(place, there ? piece.tail : start + each + link.delay, piece);
 }
 
-void PieceNetwork::count(std::uint32_t link, std::uint64_t packets, std::uint64_t bytes, Ticks time) {
-    FabricLinkUse& use = report_.links[link];
-    use.bytes += bytes;
-    use.packets += packets;
-    use.busy += time;
-    if (recording_) history_.add(link, static_cast<double>(bytes));
-}
-
-void PieceNetwork::arrive(std::uint32_t number) {
-    if (pieces_[number].left > 0) return pass(number, *pieces_[number].next);
-    const Piece piece = pieces_[number];
-    free_pieces_.push_back(number);
+void PieceNetwork::arrive(const Piece& piece) {
+    if (piece.left > 0) {
+        if (piece.step < Piece::kNear) return pass(piece, piece.near[piece.step]);
+        return pass(piece, (piece.answered > 0 ? back(piece.flow) : forward(piece.flow))[piece.step]);
+    }
     piece.answered > 0 ? take_answer(piece) : take_data(piece);
 }
 
@@ -239,60 +258,76 @@ void PieceNetwork::take_data(const Piece& piece) {
     Flow& flow = flows_[piece.flow];
     const std::uint64_t before = flow.arrived / packets_an_answer_;
     flow.arrived += piece.packets;
-    const bool all = flow.arrived == flow.packets.count;
+    const bool all = flow.arrived == flow.packets;
     const std::uint64_t after = (flow.arrived + (all ? packets_an_answer_ - 1 : 0)) / packets_an_answer_;
-    if (all) finish(flow);
+    if (all) finish(piece.flow);
     if (after > before) answer(piece.flow, after - before, flow.arrived - before * packets_an_answer_);
 }
 
 // Answers that nobody waits for only take their part of the links back.
 void PieceNetwork::answer(std::uint32_t number, std::uint64_t answers, std::uint64_t packets) {
     const Flow& flow = flows_[number];
-    const bool all = flow.arrived == flow.packets.count;
-    if (most_packets_ > 1 && flow.packets.count <= flow.window) {
-        for (const std::uint32_t link : flow.back) {
-            const Ticks time = static_cast<Ticks>(answers) * links_[link].answer;
-            links_[link].owed += time;
-            count(link, answers, answers * settings_.ack_bytes(), time);
+    const bool all = flow.arrived == flow.packets;
+    const std::uint32_t* way = back(number);
+    if (most_packets_ > 1 && flow.packets <= flow.window) {
+        for (std::size_t hop = 0; hop < flow.back; ++hop) {
+            Link& link = links_[way[hop]];
+            link.owed += static_cast<Ticks>(answers) * link.answer;
+            link.answers += answers;
         }
         if (all) free_flows_.push_back(number);
         return;
     }
     Piece answer;
     answer.flow = number;
-    answer.next = flow.back.data();
-    answer.left = static_cast<std::uint16_t>(flow.back.size());
+    answer.left = flow.back;
     answer.packets = static_cast<std::uint32_t>(answers);
     answer.answered = static_cast<std::uint32_t>(packets);
     answer.ends = all;
     answer.tail = now_;
-    const std::uint32_t first = flow.back.front();
-    links_[first].answers.push_back(keep(answer));
-    wake(first, now_);
+    std::copy_n(way, std::min<std::size_t>(flow.back, Piece::kNear), answer.near);
+    waiting_[way[0]].answers.push_back(answer);
+    wake(way[0], now_);
 }
 
 void PieceNetwork::take_answer(const Piece& piece) {
     Flow& flow = flows_[piece.flow];
     flow.acknowledged += piece.answered;
-    const std::uint32_t first = flow.forward.front();
-    if (flow.sent < flow.packets.count) wake(first, now_);
+    if (flow.sent < flow.packets) wake(forward(piece.flow)[0], now_);
     if (piece.ends) free_flows_.push_back(piece.flow);
 }
 
-void PieceNetwork::finish(Flow& flow) {
+void PieceNetwork::finish(std::uint32_t number) {
+    const Flow& flow = flows_[number];
+    Ends& ends = ends_[number];
     Ticks there = now_;
     if (shake_ > 0) {
-        const double packet = timing_.full(flow.forward.back());
-        there += static_cast<Ticks>(shake_ * (1 + drawn(flow.order)) * packet);
+        const double packet = timing_.full(forward(number)[flow.forward - 1]);
+        there += static_cast<Ticks>(shake_ * (1 + drawn(ends.order)) * packet);
     }
     const auto end_ns = static_cast<Time>((there + kTicksPerNs - 1) / kTicksPerNs);
     const Time when = std::max(end_ns, events_.now());
-    flow.record.end_ns = static_cast<std::int64_t>(when);
-    events_.set_origin(flow.origin);
-    events_.at(when, bind<&Mailbox::arrived>(&mailbox_, flow.message));
+    ends.record.end_ns = static_cast<std::int64_t>(when);
+    events_.set_origin(ends.origin);
+    events_.at(when, bind<&Mailbox::arrived>(&mailbox_, ends.message));
     until_ = std::min(until_, static_cast<Ticks>(when) * kTicksPerNs);
-    report_.flows.push_back(flow.record);
-    report_.data_packets += flow.packets.count;
+    report_.flows.push_back(ends.record);
+    report_.data_packets += flow.packets;
+}
+
+// Bytes of data and answers.
+std::uint64_t PieceNetwork::carried(std::uint32_t link) const {
+    return carried_[link].bytes + links_[link].answers * settings_.ack_bytes();
+}
+
+// The stretches of time that end by now are complete.
+void PieceNetwork::record() {
+    for (std::uint32_t link = 0; link < links_.size(); ++link) {
+        const std::uint64_t bytes = carried(link);
+        history_.add(link, static_cast<double>(bytes - carried_[link].told));
+        carried_[link].told = bytes;
+    }
+    while (history_.end() <= static_cast<double>(now_)) history_.go_on();
 }
 
 const FabricReport* PieceNetwork::report() const {
@@ -300,14 +335,25 @@ const FabricReport* PieceNetwork::report() const {
     report_.flags.clear();
     if (pauses_) report_.flags.emplace_back("pauses");
     report_.stretches.clear();
-    for (std::uint32_t link = 0; recording_ && link < report_.links.size(); ++link)
-        history_.tell(link, report_.links[link].source, report_.links[link].destination, report_.stretches);
+    History history = history_;
+    for (std::uint32_t number = 0; number < links_.size(); ++number) {
+        const Link& link = links_[number];
+        const Carried& data = carried_[number];
+        FabricLinkUse& use = report_.links[number];
+        use.bytes = carried(number);
+        use.packets = data.packets + link.answers;
+        use.busy = data.busy + static_cast<Ticks>(link.answers) * link.answer;
+        use.queued = link.queued;
+        if (!recording_) continue;
+        history.add(number, static_cast<double>(use.bytes - data.told));
+        history.tell(number, use.source, use.destination, report_.stretches);
+    }
     return &report_;
 }
 
 const std::vector<LinkUse>& PieceNetwork::links() const {
     uses_.clear();
-    for (const FabricLinkUse& use : report_.links)
+    for (const FabricLinkUse& use : report()->links)
         uses_.push_back({use.source, use.destination, use.bytes, static_cast<Time>(use.busy / kTicksPerNs),
                          static_cast<Time>(use.queued / kTicksPerNs), use.packets});
     return uses_;

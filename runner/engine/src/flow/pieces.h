@@ -26,58 +26,84 @@ class PieceNetwork final : public Network {
     const FabricReport* report() const override;
 
   private:
-    // A message until its last acknowledgement is back.
-    struct Flow {
+    // A message until its last acknowledgement is back: what each of its pieces asks of it.
+    struct alignas(64) Flow {
+        std::uint64_t sent = 0;  // these four count packets
+        std::uint64_t arrived = 0;
+        std::uint64_t acknowledged = 0;
+        std::uint64_t window = 0;
+        std::uint64_t packets = 0;
+        std::uint32_t piece = 1;       // packets of a piece
+        std::uint32_t last_bytes = 0;  // of the last packet
+        std::uint16_t forward = 0;     // links there and back
+        std::uint16_t back = 0;
+    };
+    // And what only its ends do.
+    struct Ends {
         std::uint32_t message = 0;
         Origin origin;
         std::uint64_t order = 0;
         FlowRecord record;
-        Packets packets;
-        std::uint64_t sent = 0;  // these three count packets
-        std::uint64_t arrived = 0;
-        std::uint64_t acknowledged = 0;
-        std::uint64_t window = 0;
-        std::uint64_t piece = 1;  // packets of a piece
-        std::vector<std::uint32_t> forward;
-        std::vector<std::uint32_t> back;
     };
-    struct Piece {
+    // All that is looked at on its way is in one line of the cache.
+    struct alignas(64) Piece {
+        static constexpr std::size_t kNear = 6;
+
+        std::int64_t time = 0;  // when it is at the next link
+        std::uint64_t order = 0;
+        Ticks tail = 0;  // when all of it is there
         std::uint32_t flow = 0;
         std::uint32_t packets = 0;
-        std::uint32_t answered = 0;           // packets of data that an answer speaks for; 0: data
-        const std::uint32_t* next = nullptr;  // of the links of its way
-        std::uint16_t left = 0;               // of these
-        bool ends = false;                    // with the last packet of the message
-        Ticks tail = 0;                       // when all of it is there
+        std::uint32_t answered = 0;      // packets of data that an answer speaks for; 0: data
+        std::uint16_t left : 15 = 0;     // links of its way
+        std::uint16_t ends : 1 = 0;      // with the last packet of the message
+        std::uint16_t step = 0;          // on its way
+        std::uint32_t near[kNear] = {};  // the first links of it
     };
-    // A link, and for one that leaves a host what waits in it.
-    struct Link {
+    // What a link looks at for each piece, in one line of the cache as well.
+    struct alignas(64) Link {
         Ticks full = 0;
         Ticks answer = 0;
         Ticks delay = 0;
         Ticks free = 0;
         Ticks patience = 0;  // of a queue, before the switch may pause its neighbours
         Ticks owed = 0;      // to answers that take the link
-        bool awake = false;  // an event will look for what to send
+        Ticks queued = 0;    // the sum over packets
+        std::uint64_t answers = 0;
+    };
+    // What a link carried of data.
+    struct Carried {
+        std::uint64_t bytes = 0;
+        std::uint64_t packets = 0;
+        Ticks busy = 0;
+        std::uint64_t told = 0;  // bytes, with answers, that the history has
+    };
+    // What waits in a host for one of its links.
+    struct Waiting {
+        bool awake = false;  // an alarm will look for what to send
         std::size_t turn = 0;
         std::vector<std::uint32_t> senders;  // messages with packets to send
-        std::deque<std::uint32_t> answers;   // pieces
+        std::deque<Piece> answers;
     };
     bool advance(std::int64_t limit_ns);
     void wake(std::uint32_t link, Ticks time);
     void send(std::uint32_t link);
-    std::uint32_t next_sender(Link& link);
-    std::uint32_t cut(std::uint32_t flow);
-    void arrive(std::uint32_t piece);
+    std::uint32_t next_sender(Waiting& waiting);
+    Piece cut(std::uint32_t flow, Waiting& waiting);
+    void arrive(const Piece& piece);
     void take_data(const Piece& piece);
     void answer(std::uint32_t number, std::uint64_t answers, std::uint64_t packets);
     void take_answer(const Piece& piece);
-    void pass(std::uint32_t piece, std::uint32_t link);
-    void count(std::uint32_t link, std::uint64_t packets, std::uint64_t bytes, Ticks time);
-    void finish(Flow& flow);
-    Ticks last_time(const Piece& piece, std::uint32_t link) const;
+    void pass(Piece piece, std::uint32_t link);
+    void finish(std::uint32_t number);
+    void record();
     std::uint64_t bytes_of(const Piece& piece) const;
-    std::uint32_t keep(const Piece& piece);
+    std::uint64_t carried(std::uint32_t link) const;
+    std::uint32_t keep(const Flow& flow, const Ends& ends);
+    void keep_way(std::uint32_t flow, const std::vector<std::uint32_t>& forward,
+                  const std::vector<std::uint32_t>& back);
+    const std::uint32_t* forward(std::uint32_t flow) const { return &hops_[2 * stride_ * flow]; }
+    const std::uint32_t* back(std::uint32_t flow) const { return forward(flow) + stride_; }
     std::uint64_t window_of(std::int32_t source, std::int32_t destination);
 
     EventQueue& events_;
@@ -92,15 +118,19 @@ class PieceNetwork final : public Network {
     Timing timing_;
     const Validity validity_;
     PathMeasure longest_;
+    const std::uint64_t full_bytes_;  // of a packet on the wire
     std::vector<Link> links_;
+    std::vector<Carried> carried_;  // by each link
+    std::vector<Waiting> waiting_;  // for each link
     std::vector<Flow> flows_;
+    std::vector<Ends> ends_;           // of each flow
+    std::vector<std::uint32_t> hops_;  // of each flow: `stride_` links there, and as many back
+    std::size_t stride_ = 4;
     std::vector<std::uint32_t> free_flows_;
-    std::vector<Piece> pieces_;
-    std::vector<std::uint32_t> free_pieces_;
-    Courses courses_;  // of each link: what arrives over it; behind these: looks for what to send
+    Courses<Piece> courses_;  // of each link: what arrives over it; its alarm looks for what to send
     Ticks now_ = 0;
     Ticks until_ = 0;  // of this advance: the earliest completion that it has told the queue
-    std::uint64_t carried_ = 0;
+    std::uint64_t announced_ = 0;
     std::uint64_t passed_ = 0;
     bool pauses_ = false;
 
