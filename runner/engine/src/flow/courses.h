@@ -48,8 +48,8 @@ class Courses {
 
     // Take the first event, an alarm.
     void take_alarm() {
-        std::pop_heap(heads_.begin(), heads_.end(), later);
-        heads_.pop_back();
+        drop_first();
+        fetch_first();
     }
     // Take the first event, an item of a course. `seen` is told of the next one of its course, which is not
     // soon to come as a rule, so that what it needs can be fetched.
@@ -60,13 +60,14 @@ class Courses {
         const Item item = course.front();
         course.pop();
         if (course.count == 0) {
-            take_alarm();
+            drop_first();
         } else {
             const Item& next = course.front();
             sink({next.time, next.order, number});
             course.fetch_second();
             seen(next);
         }
+        fetch_first();
         return item;
     }
 
@@ -97,6 +98,18 @@ class Courses {
     };
 
     static bool later(const Event& a, const Event& b) { return b.before(a); }
+
+    // What comes next may have left the caches since it was added.
+    void fetch_first() const {
+        if (heads_.empty() || is_alarm(heads_.front())) return;
+        const Course& course = courses_[heads_.front().source];
+        __builtin_prefetch(&course.front());
+    }
+
+    void drop_first() {
+        std::pop_heap(heads_.begin(), heads_.end(), later);
+        heads_.pop_back();
+    }
 
     void push(const Event& event) {
         heads_.push_back(event);

@@ -204,6 +204,7 @@ PieceNetwork::Piece PieceNetwork::cut(std::uint32_t number, Waiting& waiting) {
     std::copy_n(forward(number), std::min<std::size_t>(flow.forward, Piece::kNear), piece.near);
     flow.sent += piece.packets;
     piece.ends = flow.sent == flow.packets;
+    piece.told = piece.ends ? flow.last_bytes : static_cast<std::uint32_t>(full_bytes_);
     if (piece.ends) {
         std::vector<std::uint32_t>& senders = waiting.senders;
         senders.erase(senders.begin() + static_cast<std::ptrdiff_t>(waiting.turn));
@@ -212,19 +213,13 @@ PieceNetwork::Piece PieceNetwork::cut(std::uint32_t number, Waiting& waiting) {
     return piece;
 }
 
-std::uint64_t PieceNetwork::bytes_of(const Piece& piece) const {
-    const std::uint64_t last = piece.ends ? flows_[piece.flow].last_bytes : full_bytes_;
-    return (piece.packets - 1) * full_bytes_ + last;
-}
-
 // Put the piece behind whatever takes the link before it. Where it comes in more slowly than it could leave,
 // others take what is left of the link.
 void PieceNetwork::pass(Piece piece, std::uint32_t place) {
     Link& link = links_[place];
-    const bool data = piece.answered == 0;
+    const bool data = !piece.answers;
     const Ticks full = data ? link.full : link.answer;
-    const Ticks last =
-        data && piece.ends ? static_cast<Ticks>(timing_.sending(place, flows_[piece.flow].last_bytes)) : full;
+    const Ticks last = data && piece.ends ? static_cast<Ticks>(timing_.sending(place, piece.told)) : full;
     const Ticks each = piece.packets == 1 ? last : full;
     const Ticks start = std::max(now_, link.free + link.owed);
     link.owed = 0;
@@ -234,7 +229,7 @@ void PieceNetwork::pass(Piece piece, std::uint32_t place) {
     link.queued += piece.packets * (start - now_);
     if (data) {
         Carried& carried = carried_[place];
-        carried.bytes += bytes_of(piece);
+        carried.bytes += (piece.packets - 1) * full_bytes_ + piece.told;
         carried.packets += piece.packets;
         carried.busy += duration;
     } else {
@@ -249,9 +244,9 @@ void PieceNetwork::pass(Piece piece, std::uint32_t place) {
 void PieceNetwork::arrive(const Piece& piece) {
     if (piece.left > 0) {
         if (piece.step < Piece::kNear) return pass(piece, piece.near[piece.step]);
-        return pass(piece, (piece.answered > 0 ? back(piece.flow) : forward(piece.flow))[piece.step]);
+        return pass(piece, (piece.answers ? back(piece.flow) : forward(piece.flow))[piece.step]);
     }
-    piece.answered > 0 ? take_answer(piece) : take_data(piece);
+    piece.answers ? take_answer(piece) : take_data(piece);
 }
 
 void PieceNetwork::take_data(const Piece& piece) {
@@ -282,7 +277,8 @@ void PieceNetwork::answer(std::uint32_t number, std::uint64_t answers, std::uint
     answer.flow = number;
     answer.left = flow.back;
     answer.packets = static_cast<std::uint32_t>(answers);
-    answer.answered = static_cast<std::uint32_t>(packets);
+    answer.answers = true;
+    answer.told = static_cast<std::uint32_t>(packets);
     answer.ends = all;
     answer.tail = now_;
     std::copy_n(way, std::min<std::size_t>(flow.back, Piece::kNear), answer.near);
@@ -292,7 +288,7 @@ void PieceNetwork::answer(std::uint32_t number, std::uint64_t answers, std::uint
 
 void PieceNetwork::take_answer(const Piece& piece) {
     Flow& flow = flows_[piece.flow];
-    flow.acknowledged += piece.answered;
+    flow.acknowledged += piece.told;
     if (flow.sent < flow.packets) wake(forward(piece.flow)[0], now_);
     if (piece.ends) free_flows_.push_back(piece.flow);
 }

@@ -54,8 +54,10 @@ class PieceNetwork final : public Network {
         Ticks tail = 0;  // when all of it is there
         std::uint32_t flow = 0;
         std::uint32_t packets = 0;
-        std::uint32_t answered = 0;      // packets of data that an answer speaks for; 0: data
-        std::uint16_t left : 15 = 0;     // links of its way
+        // Of data, the bytes of its last packet; of an answer, the packets of data that it speaks for.
+        std::uint32_t told = 0;
+        std::uint16_t left : 14 = 0;     // links of its way
+        std::uint16_t answers : 1 = 0;   // it is an answer
         std::uint16_t ends : 1 = 0;      // with the last packet of the message
         std::uint16_t step = 0;          // on its way
         std::uint32_t near[kNear] = {};  // the first links of it
@@ -97,7 +99,6 @@ class PieceNetwork final : public Network {
     void pass(Piece piece, std::uint32_t link);
     void finish(std::uint32_t number);
     void record();
-    std::uint64_t bytes_of(const Piece& piece) const;
     std::uint64_t carried(std::uint32_t link) const;
     std::uint32_t keep(const Flow& flow, const Ends& ends);
     void keep_way(std::uint32_t flow, const std::vector<std::uint32_t>& forward,

@@ -22,28 +22,43 @@ MessageKey without_size(MessageKey key) {
 }  // namespace
 
 bool ArrivedBytes::take(const MessageKey& key, Callback received) {
-    const auto entry = accounts_.try_emplace(without_size(key)).first;
-    Account& account = entry->second;
-    if (!account.awaited.empty() || account.bytes < key.size) {
-        account.awaited.push_back({key.size, received});
+    const std::size_t place = accounts_.find_or_add(without_size(key)).first;
+    Account& account = accounts_[place];
+    if (account.first != kNone || account.bytes < key.size) {
+        const std::uint32_t awaited = keep({key.size, received});
+        (account.first == kNone ? account.first : awaited_[account.last].next) = awaited;
+        account.last = awaited;
         return false;
     }
     account.bytes -= key.size;
-    if (account.bytes == 0) accounts_.erase(entry);
+    if (account.bytes == 0) accounts_.erase(place);
     return true;
+}
+
+std::uint32_t ArrivedBytes::keep(const Awaited& awaited) {
+    if (free_.empty()) {
+        awaited_.push_back(awaited);
+        return static_cast<std::uint32_t>(awaited_.size() - 1);
+    }
+    const std::uint32_t place = free_.back();
+    free_.pop_back();
+    awaited_[place] = awaited;
+    return place;
 }
 
 void ArrivedBytes::add(const MessageKey& key) {
     const MessageKey pair = without_size(key);
-    accounts_[pair].bytes += key.size;
+    std::size_t place = accounts_.find_or_add(pair).first;
+    accounts_[place].bytes += key.size;
     // A receive may post the next one, which may complete at once: look the account up again each time.
-    for (auto entry = accounts_.find(pair); entry != accounts_.end(); entry = accounts_.find(pair)) {
-        Account& account = entry->second;
-        if (account.awaited.empty() || account.bytes < account.awaited.front().size) return;
-        const Awaited first = account.awaited.front();
-        account.awaited.pop_front();
+    for (; place != MessageMap<Account>::kNone; place = accounts_.find(pair)) {
+        Account& account = accounts_[place];
+        if (account.first == kNone || account.bytes < awaited_[account.first].size) return;
+        const Awaited first = awaited_[account.first];
+        free_.push_back(account.first);
+        account.first = first.next;
         account.bytes -= first.size;
-        if (account.bytes == 0 && account.awaited.empty()) accounts_.erase(entry);
+        if (account.bytes == 0 && account.first == kNone) accounts_.erase(place);
         first.received();
     }
 }
@@ -126,8 +141,8 @@ std::uint32_t Mailbox::create(const MessageKey& key) {
 
 // Return the oldest message of the key that waits for this side, or queue a new one for the other side.
 std::uint32_t Mailbox::match(const MessageKey& key, bool sending) {
-    auto [entry, created] = unmatched_.try_emplace(key);
-    Unmatched& list = entry->second;
+    const auto [entry, created] = unmatched_.find_or_add(key);
+    Unmatched& list = unmatched_[entry];
     if (!created && messages_[list.first].sent != sending) {
         const std::uint32_t found = list.first;
         list.first = messages_[found].next;

@@ -2,40 +2,20 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
 #include "../config.h"
 #include "../event_queue.h"
 #include "../fabric/report.h"
+#include "message_map.h"
 
 namespace chakrascope::engine {
-
-struct MessageKey {
-    std::int64_t tag;
-    std::int32_t source;
-    std::int32_t destination;
-    std::uint64_t size;
-    bool operator==(const MessageKey&) const = default;
-};
 
 // The ranks a message really travels between.
 struct Route {
     std::int32_t source;
     std::int32_t destination;
-};
-
-struct MessageKeyHash {
-    std::size_t operator()(const MessageKey& key) const {
-        std::uint64_t hash = static_cast<std::uint64_t>(key.tag) * 0x9E3779B97F4A7C15ULL;
-        hash ^= (static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.source)) << 32) |
-                static_cast<std::uint32_t>(key.destination);
-        hash = (hash ^ (hash >> 29)) * 0xBF58476D1CE4E5B9ULL + key.size;
-        hash ^= hash >> 32;
-        return static_cast<std::size_t>(hash * 0x94D049BB133111EBULL);
-    }
 };
 
 struct LinkUse {
@@ -71,16 +51,24 @@ class ArrivedBytes {
     void add(const MessageKey& key);
 
   private:
+    static constexpr std::uint32_t kNone = 0xFFFFFFFF;
+
     struct Awaited {
         std::uint64_t size;
         Callback received;
+        std::uint32_t next = kNone;
     };
     struct Account {
         std::uint64_t bytes = 0;
-        std::deque<Awaited> awaited;
+        std::uint32_t first = kNone;  // of those awaited
+        std::uint32_t last = kNone;
     };
 
-    std::unordered_map<MessageKey, Account, MessageKeyHash> accounts_;
+    std::uint32_t keep(const Awaited& awaited);
+
+    MessageMap<Account> accounts_;
+    std::vector<Awaited> awaited_;
+    std::vector<std::uint32_t> free_;  // places among these
 };
 
 // The k-th send of a key meets the k-th receive of the same key, unless ASTRA-sim's packet-level networks are

@@ -1,0 +1,90 @@
+// What is known of messages by their keys, in one array: simulations of many messages spend much of their
+// time in looking them up.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace chakrascope::engine {
+
+struct MessageKey {
+    std::int64_t tag;
+    std::int32_t source;
+    std::int32_t destination;
+    std::uint64_t size;
+    bool operator==(const MessageKey&) const = default;
+};
+
+// Values by key. Places change whenever one is added or taken out.
+template <class Value>
+class MessageMap {
+  public:
+    static constexpr std::size_t kNone = ~std::size_t{0};
+
+    // The place of the key, or kNone.
+    std::size_t find(const MessageKey& key) const {
+        if (slots_.empty()) return kNone;
+        for (std::size_t place = home(key);; place = next(place)) {
+            if (!slots_[place].used) return kNone;
+            if (slots_[place].key == key) return place;
+        }
+    }
+    // The place of the key, which has a new value if there was none, and whether that is so.
+    std::pair<std::size_t, bool> find_or_add(const MessageKey& key) {
+        if (2 * (count_ + 1) > slots_.size()) grow();
+        std::size_t place = home(key);
+        for (; slots_[place].used; place = next(place))
+            if (slots_[place].key == key) return {place, false};
+        slots_[place] = {key, Value{}, true};
+        ++count_;
+        return {place, true};
+    }
+    Value& operator[](std::size_t place) { return slots_[place].value; }
+
+    // Those behind it that would not be found any more move up.
+    void erase(std::size_t gap) {
+        --count_;
+        for (std::size_t place = next(gap); slots_[place].used; place = next(place)) {
+            const std::size_t wanted = home(slots_[place].key);
+            const std::size_t mask = slots_.size() - 1;
+            if (((place - wanted) & mask) < ((place - gap) & mask)) continue;
+            slots_[gap] = slots_[place];
+            gap = place;
+        }
+        slots_[gap].used = false;
+    }
+
+  private:
+    struct Slot {
+        MessageKey key{};
+        Value value{};
+        bool used = false;
+    };
+
+    std::size_t next(std::size_t place) const { return (place + 1) & (slots_.size() - 1); }
+    std::size_t home(const MessageKey& key) const {
+        std::uint64_t hash = static_cast<std::uint64_t>(key.tag) * 0x9E3779B97F4A7C15ULL;
+        hash ^= (static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.source)) << 32) |
+                static_cast<std::uint32_t>(key.destination);
+        hash = (hash ^ (hash >> 29)) * 0xBF58476D1CE4E5B9ULL + key.size;
+        hash ^= hash >> 32;
+        return static_cast<std::size_t>((hash * 0x94D049BB133111EBULL) >> 20) & (slots_.size() - 1);
+    }
+    void grow() {
+        std::vector<Slot> before(slots_.empty() ? 64 : 2 * slots_.size());
+        before.swap(slots_);
+        for (const Slot& slot : before) {
+            if (!slot.used) continue;
+            std::size_t place = home(slot.key);
+            while (slots_[place].used) place = next(place);
+            slots_[place] = slot;
+        }
+    }
+
+    std::vector<Slot> slots_;  // at most half of them used
+    std::size_t count_ = 0;
+};
+
+}  // namespace chakrascope::engine
