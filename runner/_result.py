@@ -91,8 +91,8 @@ class Result:
     *nodes*: a row per executed node; *cause_node* is the node of the same rank whose end let it start (-1:
     time 0), *origin_* the node whose start began the chain of events that ended it.
     *collectives*: a row per collective and rank. *links*: a row per directed link. *provenance*: plain JSON.
-    Packet-level backends also fill *flows*, a row per message, and *link_use*, the bytes each directed link
-    sent in each stretch of time.
+    Backends whose links are shared also fill *link_use*, the bytes each directed link sent in each stretch of
+    time, and those of packets and fluids *flows*, a row per message.
     """
 
     backend: str

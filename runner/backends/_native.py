@@ -17,7 +17,7 @@ from ...errors import BackendError, ConfigError
 from .. import engine
 from .._experiment import Detail, Experiment
 from .._memory import check_simulation
-from .._result import Result
+from .._result import COLUMNS, Result
 from ..config import NetworkConfig, PacketNetwork, check_failures, read_per_node
 from ..programs import graphs_of
 from ._base import Progress
@@ -378,7 +378,8 @@ def _tables(experiment: Experiment, output: Any) -> dict[str, pd.DataFrame]:
         }
     )
     collectives = collective_table(nodes, experiment.workload.model)
-    return {"nodes": nodes, "collectives": collectives, "links": links}
+    link_use: pd.DataFrame = pd.DataFrame(output.fabric.stretches).astype(COLUMNS["link_use"])
+    return {"nodes": nodes, "collectives": collectives, "links": links, "link_use": link_use}
 
 
 def run_provenance(experiment: Experiment, output: Any) -> dict[str, Any]:

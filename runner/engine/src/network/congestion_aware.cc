@@ -1,5 +1,6 @@
 // The congestion-aware network: whole messages are stored and forwarded over links that carry one message at
 // a time, first come first served.
+#include "line_history.h"
 #include "network.h"
 #include "topology.h"
 
@@ -13,6 +14,8 @@ class AwareNetwork final : public Network {
           mailbox_(mailbox),
           topology_(config.links.empty() ? make_dimensions(config) : make_graph(config)),
           lines_(topology_->links().size()),
+          history_(config.record_links ? lines_.size() : 0),
+          recording_(config.record_links),
           changes_(config.link_changes) {
         for (const Link& link : topology_->links()) uses_.push_back({link.source, link.destination});
         // A switch sends a message back to where it came from; elsewhere there is no way from a rank to
@@ -35,6 +38,14 @@ class AwareNetwork final : public Network {
     }
 
     const std::vector<LinkUse>& links() const override { return uses_; }
+
+    const FabricReport* report() const override {
+        if (!recording_) return nullptr;
+        report_.stretches.clear();
+        for (std::size_t line = 0; line < uses_.size(); ++line)
+            history_.tell(line, uses_[line].source, uses_[line].destination, report_.stretches);
+        return &report_;
+    }
 
   private:
     static constexpr std::uint32_t kNone = 0xFFFFFFFF;
@@ -84,6 +95,7 @@ class AwareNetwork final : public Network {
         use.bytes += size;
         use.busy += busy;
         ++use.messages;
+        if (recording_) history_.add(place, events_.now(), busy, size);
         const std::uint64_t hop = (static_cast<std::uint64_t>(message) << 32) | place;
         events_.at(events_.now() + truncate(link.latency + serialization),
                    bind<&AwareNetwork::reach>(this, hop));
@@ -146,6 +158,9 @@ class AwareNetwork final : public Network {
     const std::unique_ptr<Topology> topology_;
     std::vector<Line> lines_;
     std::vector<LinkUse> uses_;
+    LineHistory history_;
+    mutable FabricReport report_;
+    const bool recording_;
     std::vector<Waiting> waiting_;  // by message
     const std::vector<ConfigChange>& changes_;
     std::size_t next_change_ = 0;
