@@ -1,9 +1,7 @@
 "use strict";
-/* Cells of tables: the link to a run, and formats; a table column names one as {"function": "inMilliseconds(params.value)"}. */
+/* Cells of tables: the link to a run, and formats; a table column names one as {"function": "inTime(params.value)"}. */
 (function () {
-  const { bytesText, changeText, instantText, shareText } = window.chakrascopeUnits;
-  const fixed = (value, digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
-  const inMs = (ns) => instantText(ns).replace(" ms", "");  // the unit is in the column's heading
+  const { bandwidthText, bytesText, changeText, durationText, instantText, shareText } = window.chakrascopeUnits;
   const missing = (value) => value === null || value === undefined;
 
   window.dashAgGridComponentFunctions = Object.assign(window.dashAgGridComponentFunctions || {}, {
@@ -12,14 +10,15 @@
   });
 
   window.dashAgGridFunctions = Object.assign(window.dashAgGridFunctions || {}, {
-    inMilliseconds: (ns) => (missing(ns) ? "" : inMs(ns)),
-    inMillisecondsIfAny: (ns) => (missing(ns) || ns < 0 ? "" : inMs(ns)),
+    inTime: (ns) => (missing(ns) ? "" : durationText(ns)),
+    inTimeIfAny: (ns) => (missing(ns) || ns < 0 ? "" : durationText(ns)),
+    asInstant: (ns) => (missing(ns) ? "" : instantText(ns)),
     inPercent: (share) => (missing(share) ? "" : shareText(share)),
     inSignedPercent: (share) => (missing(share) ? "" : changeText(share)),
-    inSignedMilliseconds: (ns) => (missing(ns) ? "" : `${ns > 0 ? "+" : ""}${inMs(ns)}`),
+    inSignedTime: (ns) => (missing(ns) ? "" : `${ns > 0 ? "+" : ""}${durationText(ns)}`),
     inThousands: (count) => (missing(count) ? "" : count.toLocaleString("en-US")),
     inFourDigits: (value) => (missing(value) ? "" : value.toLocaleString("en-US", { maximumSignificantDigits: 4 })),
-    inRate: (bytesPerNs) => (missing(bytesPerNs) ? "" : fixed(bytesPerNs, bytesPerNs < 10 ? 3 : 1)),
+    inRate: (bytesPerNs) => (missing(bytesPerNs) ? "" : bandwidthText(bytesPerNs)),
     toTheMinute: (time) => (missing(time) ? "" : time.slice(0, 16)),
     inBytes: (bytes) => (missing(bytes) || bytes < 0 ? "" : bytesText(bytes)),
   });

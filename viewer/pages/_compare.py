@@ -47,13 +47,13 @@ _OVERVIEW = [
     {"field": "backend", "headerName": "Backend", "minWidth": 150},
     {"field": "network", "headerName": "Network", "minWidth": 130},
     column("ranks", "Ranks", maxWidth=84),
-    column("makespan_ns", "Step (ms)", "ms"),
-    column("delta_ns", "Difference (ms)", "±ms", minWidth=104),
+    column("makespan_ns", "Step", "time"),
+    column("delta_ns", "Difference", "±time", minWidth=104),
     column("relative", "Relative", "±%"),
-    column("exposed_comm_ns", "Exposed comm. (ms)", "ms", minWidth=110),
+    column("exposed_comm_ns", "Exposed comm.", "time", minWidth=110),
 ]
 _DELTAS = [
-    column("delta_ns", "Difference (ms)", "±ms", minWidth=100),
+    column("delta_ns", "Difference", "±time", minWidth=100),
     column("relative", "Relative", "±%"),
 ]
 _NODES = [
@@ -62,24 +62,24 @@ _NODES = [
     text_column("name", "Name", flex=3),
     kind_column(),
     text_column("module", "Module"),
-    column("base_ns", "This run (ms)", "ms"),
-    column("other_ns", "Other (ms)", "ms"),
+    column("base_ns", "This run", "time"),
+    column("other_ns", "Other", "time"),
     *_DELTAS,
 ]
 _COLLECTIVES = [
     column("collective", "#", maxWidth=60),
     {"field": "operation", "headerName": "Operation", "minWidth": 104, "maxWidth": 140},
     column("size_bytes", "Size", "bytes", minWidth=88, maxWidth=110),
-    column("base_ns", "This run (ms)", "ms", maxWidth=110),
-    column("other_ns", "Other (ms)", "ms", maxWidth=110),
-    column("delta_ns", "Difference (ms)", "±ms", minWidth=96, maxWidth=120),
+    column("base_ns", "This run", "time", maxWidth=110),
+    column("other_ns", "Other", "time", maxWidth=110),
+    column("delta_ns", "Difference", "±time", minWidth=96, maxWidth=120),
     column("relative", "Relative", "±%", maxWidth=100),
     text_column("why", "Why", width=900, minWidth=430, wrapText=True, autoHeight=True),
 ]
 _RANKS = [
     column("rank", "Rank", maxWidth=80),
     *(
-        column(f"{field}_{side}", f"{name}, {which} (ms)", "ms", minWidth=100)
+        column(f"{field}_{side}", f"{name}, {which}", "time", minWidth=100)
         for field, name in (
             ("finish_ns", "Finish"), ("compute_ns", "Compute"), ("exposed_comm_ns", "Exposed comm."),
             ("idle_ns", "Idle"),

@@ -43,8 +43,8 @@ _COLUMNS = [
     column("rank", "Rank", minWidth=72, maxWidth=84),
     text_column("name", "Name", minWidth=140, flex=3),
     kind_column(),
-    column("start_ns", "Start (ms)", "ms", maxWidth=110),
-    column("duration_ns", "Duration (ms)", "ms", minWidth=118, maxWidth=130, sort="desc"),
+    column("start_ns", "Start", "instant", maxWidth=110),
+    column("duration_ns", "Duration", "time", minWidth=118, maxWidth=130, sort="desc"),
     column("share", "Share", "%", maxWidth=90),
     text_column("module", "Module", minWidth=100),
     text_column("reason", "Why it had to wait", minWidth=170, flex=4),
@@ -60,9 +60,9 @@ _SLACK = [
     text_column("name", "Name", minWidth=180, flex=3),
     kind_column(),
     text_column("module", "Module"),
-    column("start_ns", "Start (ms)", "ms", maxWidth=110),
-    column("duration_ns", "Duration (ms)", "ms", minWidth=116, maxWidth=130, sort="desc"),
-    column("slack_ns", "Slack (ms)", "ms", maxWidth=110),
+    column("start_ns", "Start", "instant", maxWidth=110),
+    column("duration_ns", "Duration", "time", minWidth=116, maxWidth=130, sort="desc"),
+    column("slack_ns", "Slack", "time", maxWidth=110),
 ]
 _KIND_OF = {"collective": "communication", "network": "communication", "link": "communication"}
 _SLACK_NOTE = (

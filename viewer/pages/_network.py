@@ -35,12 +35,12 @@ _COLLECTIVES = [
     text_column("module", "Issued in", minWidth=90),
     column("ranks", "Ranks", minWidth=70, maxWidth=90),
     column("size_bytes", "Size", "bytes", minWidth=90),
-    column("start_ns", "First arrival (ms)", "ms", minWidth=92),
-    column("skew_ns", "Skew (ms)", "ms", minWidth=74),
-    column("transfer_ns", "Transfer (ms)", "ms", minWidth=84),
-    column("algorithm_bytes_per_ns", "Algorithm (GB/s)", "GB/s", minWidth=92),
-    column("bus_bytes_per_ns", "Bus (GB/s)", "GB/s", minWidth=78),
-    column("on_path_ns", "On critical path (ms)", "ms", minWidth=92),
+    column("start_ns", "First arrival", "instant", minWidth=92),
+    column("skew_ns", "Skew", "time", minWidth=74),
+    column("transfer_ns", "Transfer", "time", minWidth=84),
+    column("algorithm_bytes_per_ns", "Algorithm bandwidth", "rate", minWidth=92),
+    column("bus_bytes_per_ns", "Bus bandwidth", "rate", minWidth=78),
+    column("on_path_ns", "On critical path", "time", minWidth=92),
 ]
 _COLLECTIVES_NOTE = (
     "Skew: from the first rank's arrival to the last one's. Transfer: the longest any rank spent in it once "
@@ -54,11 +54,11 @@ _LINKS = [
     {"field": "target", "headerName": "To", "minWidth": 90},
     column("dimension", "Dim.", maxWidth=84),
     column("share", "Busy", "%"),
-    column("busy_ns", "Busy (ms)", "ms"),
+    column("busy_ns", "Busy", "time"),
     column("bytes", "Carried", "bytes", minWidth=100),
     column("messages", "Messages", "count"),
-    column("bytes_per_ns", "Speed while busy (GB/s)", "GB/s", minWidth=110),
-    column("queue_ns", "Queueing (ms)", "ms", minWidth=96),
+    column("bytes_per_ns", "Speed while busy", "rate", minWidth=110),
+    column("queue_ns", "Queueing", "time", minWidth=96),
 ]
 # Columns that only backends of packets have.
 _LOSSES = [
@@ -122,8 +122,8 @@ def _failures(run: OpenRun) -> list[Any]:
 def _links(run: OpenRun, scheme: str) -> list[Any]:
     if run.result.links.empty:
         text = (
-            f"The backend '{run.info.backend}' records no links; 'analytical-aware' does, and 'packet' "
-            "records them over time, with queues and pauses."
+            f"The backend '{run.info.backend}' records no links; 'analytical-aware' does, also over time, "
+            "and 'packet' adds queues and pauses."
         )
         return [card("Links", empty(text)), *_packets(run)]
     links = link_table(run.result)

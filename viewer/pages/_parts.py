@@ -48,11 +48,12 @@ _DARK_GRID = {
 SINGLE_ROW = {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True}
 # Unit of a numeric column -> the function of assets/05_tables.js that formats it.
 _FORMATS = {
-    "ms": "inMilliseconds",
-    "±ms": "inSignedMilliseconds",
+    "time": "inTime",
+    "±time": "inSignedTime",
+    "instant": "asInstant",
     "%": "inPercent",
     "±%": "inSignedPercent",
-    "GB/s": "inRate",
+    "rate": "inRate",
     "count": "inThousands",
     "bytes": "inBytes",
 }

@@ -27,6 +27,8 @@ _MOST_ROWS = 1_000
 _MOST_EXPORTED = 100_000
 _TIMEOUT_S = 30.0
 _AT_ONCE = 2
+# Columns that say when; all others of times say how long.
+_INSTANTS = ("start_ns", "end_ns")
 _NOTE = (
     "One SELECT over the tables below (DuckDB's SQL). Nothing is written, and a query reaches neither files "
     "nor the network. It is ended after 30 s or 1 GiB; at most 1,000 rows are shown, the export has more."
@@ -119,11 +121,12 @@ def _answer(found: pd.DataFrame, more: bool, query: dict[str, str], scheme: str)
 
 
 def _column(name: str, found: pd.DataFrame) -> dict[str, Any]:
-    """Return the column *name* with the unit that its name tells; times are shown in ms."""
+    """Return the column *name*, its figures with the unit that its name tells."""
     if found[name].dtype.kind not in "iuf":
         return text_column(name, name)
     if name.endswith("_ns"):
-        return column(name, f"{name.removesuffix('_ns')} (ms)", "ms", minWidth=110)
+        shown = "instant" if name in _INSTANTS else "time"
+        return column(name, name.removesuffix("_ns"), shown, minWidth=110)
     units = {"bytes": "bytes", "size_bytes": "bytes", "share": "%", "relative": "±%"}
     return column(name, name, units.get(name, ""))
 

@@ -41,7 +41,7 @@ _COLUMNS = [
     {"field": "backend", "headerName": "Backend", "minWidth": 144, "maxWidth": 170},
     text_column("network", "Network", minWidth=116, maxWidth=170),
     column("ranks", "Ranks", maxWidth=76),
-    column("makespan_ns", "Step (ms)", "ms", minWidth=84, maxWidth=120),
+    column("makespan_ns", "Step", "time", minWidth=84, maxWidth=120),
     {"field": "created", "headerName": "Created (UTC)", "minWidth": 148, "maxWidth": 156,
      "valueFormatter": {"function": "toTheMinute(params.value)"}},
     text_column("workload", "Workload", minWidth=92, maxWidth=130),

@@ -46,11 +46,11 @@ _COLLECTIVES = [
     text_column("module", "Issued in", minWidth=90),
     column("ranks", "Ranks", minWidth=70, maxWidth=90),
     column("size_bytes", "Size", "bytes", minWidth=96),
-    column("skew_ns", "Skew (ms)", "ms", minWidth=84),
-    column("transfer_ns", "Transfer (ms)", "ms", minWidth=90),
-    column("algorithm_bytes_per_ns", "Algorithm (GB/s)", "GB/s", minWidth=96),
-    column("bus_bytes_per_ns", "Bus (GB/s)", "GB/s", minWidth=84),
-    column("on_path_ns", "On critical path (ms)", "ms", minWidth=132, sort="desc"),
+    column("skew_ns", "Skew", "time", minWidth=84),
+    column("transfer_ns", "Transfer", "time", minWidth=90),
+    column("algorithm_bytes_per_ns", "Algorithm bandwidth", "rate", minWidth=96),
+    column("bus_bytes_per_ns", "Bus bandwidth", "rate", minWidth=84),
+    column("on_path_ns", "On critical path", "time", minWidth=132, sort="desc"),
     column("share", "Share", "%", minWidth=76),
 ]
 _COLLECTIVES_NOTE = (
@@ -59,11 +59,11 @@ _COLLECTIVES_NOTE = (
 )
 _LAYERS = [
     text_column("module", "Module", minWidth=180, flex=3),
-    column("forward_ns", "Forward (ms)", "ms"),
-    column("backward_ns", "Backward (ms)", "ms"),
-    column("communication_ns", "Communication (ms)", "ms", minWidth=120),
-    column("other_ns", "Other (ms)", "ms"),
-    column("on_path_ns", "On critical path (ms)", "ms", minWidth=110),
+    column("forward_ns", "Forward", "time"),
+    column("backward_ns", "Backward", "time"),
+    column("communication_ns", "Communication", "time", minWidth=120),
+    column("other_ns", "Other", "time"),
+    column("on_path_ns", "On critical path", "time", minWidth=110),
     column("share", "Share", "%", minWidth=76),
 ]
 _LAYERS_NOTE = (
@@ -287,7 +287,7 @@ def _ranks(run: OpenRun, scheme: str) -> dmc.Paper:
     }  # fmt: skip
     columns = [
         column("rank", "Rank", maxWidth=80),
-        *(column(field, name, "ms") for field, name in names.items()),
+        *(column(field, name, "time") for field, name in names.items()),
     ]
     ranks = run.summary.ranks
     return table_card(

@@ -23,8 +23,8 @@ _NOTE = (
 )
 _COLUMNS = [
     text_column("target", "10 % faster, it alone", flex=4, minWidth=220),
-    column("makespan_ns", "Step (ms)", "ms", minWidth=100),
-    column("delta_ns", "Difference (ms)", "±ms", minWidth=110),
+    column("makespan_ns", "Step", "time", minWidth=100),
+    column("delta_ns", "Difference", "±time", minWidth=110),
     column("relative", "Relative", "±%", minWidth=90),
 ]
 
