@@ -12,7 +12,7 @@ from ..runner.study import item_table, run_table
 from ..runner.sweep import SWEEP_TABLES
 from ._note_routes import register_notes
 from ._state import OpenRun, Selection, StudyView
-from ._timeline_routes import area_asked_for, open_asked_for, register_timeline
+from ._timeline_routes import area_asked_for, open_asked_for, register_timeline, source_asked_for
 from .queries import edge_kinds, focus_of, fold_of, has_selected, hops_of, opened_nodes
 
 __all__ = ["register", "table_file"]
@@ -41,7 +41,7 @@ def _register_search(server: Flask, view: StudyView) -> None:
 def _register_exports(server: Flask, view: StudyView) -> None:
     @server.get("/export/area.<extension>")
     def area_file(extension: str) -> Response:
-        run = open_asked_for(view)
+        run = source_asked_for(view)
         return table_file(area_asked_for(run), "area", extension)
 
     @server.get("/export/graph-<part>.<extension>")

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ..converter import Workload
 from ..errors import ChakrascopeError, StudyError
 from ..runner import Result, RunInfo, Study, Workspace
-from ..runner.analysis import ComputedOnce, RunAnalysis, named_nodes
+from ..runner.analysis import ComputedOnce, RunAnalysis, measured_result, named_nodes
 from .timeline import SliceIndex
 
 __all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView", "Surroundings"]
@@ -263,9 +263,53 @@ class StudyView:
             if info is None:
                 raise StudyError(f"This study has no run '{run_id[:80]}'; choose one from the run selector.")
             self._open[key] = OpenRun(self, info, self.study.result(run_id), self.study.run_workload(run_id))
-            while len(self._open) > _OPEN_RUNS:
-                self._open.popitem(last=False)
+            self._forget()
             return self._open[key]
+
+    def studies(self) -> dict[str, Study]:
+        """Return the studies served together by their names, this one first, as ""."""
+        workspace = self.near.workspace
+        others = {} if workspace is None else workspace.studies()
+        return {"": self.study} | {name: study for name, study in others.items() if name != self.near.name}
+
+    def elsewhere(self, name: str) -> StudyView:
+        """Return another of :meth:`studies` as its pages see it, but for what is only its own."""
+        found = self.studies().get(name)
+        if found is None:
+            raise StudyError(f"No study '{name[:80]}' is served here; choose one from the list.")
+        return StudyView(found, replace(self.near, name=name)) if name else self
+
+    def captures(self) -> list[str]:
+        """Return the captures that have been converted, oldest first: what was measured can be shown."""
+        converted = set(self.study.workloads())
+        return [name for name in self.study.trace_sets() if name in converted]
+
+    def open_capture(self, name: str) -> OpenRun:
+        """Return one of :meth:`captures` as if it were a run: its converted step, as measured."""
+        if name not in self.captures():
+            raise StudyError(f"This study has no converted capture '{name[:80]}'; choose one from the list.")
+        # Unlike a run, a workload may be made anew under its name.
+        key = (self.study.path, f"{name} {self.study.workload_dir(name).stat().st_mtime_ns}")
+        with self._lock:
+            known = self._open.get(key)
+            if known is not None:
+                self._open.move_to_end(key)
+                return known
+        workload = self.study.workload(name)
+        result = measured_result(workload)
+        info = RunInfo(
+            name, "replay", "", result.makespan_ns, "", f"{name}, as measured", name, workload.num_ranks
+        )
+        made = OpenRun(self, info, result, workload)
+        with self._lock:
+            self._open[key] = made
+            self._forget()
+        return made
+
+    def _forget(self) -> None:
+        """Let go of the runs that were used longest ago."""
+        while len(self._open) > _OPEN_RUNS:
+            self._open.popitem(last=False)
 
 
 def _cut(name: str, value: str) -> str:

@@ -20,10 +20,10 @@ from ..runner.analysis import (
 )
 from ._state import OpenRun, StudyView
 from ._theme import ON_KIND_INK, PATH_COLOUR, kind_colour
-from .queries import flows, node_details
-from .timeline import COLOURED_BY, SliceIndex
+from .queries import flows, node_details, open_beside
+from .timeline import COLOURED_BY, Colours, SliceIndex
 
-__all__ = ["area_asked_for", "index_asked_for", "open_asked_for", "register_timeline"]
+__all__ = ["area_asked_for", "index_asked_for", "open_asked_for", "register_timeline", "source_asked_for"]
 
 _LARGEST = 1 << 62  # of lanes and ns, which are counted in 64 bits
 _MAX_PIXELS = 8192
@@ -38,17 +38,19 @@ def register_timeline(server: Flask, view: StudyView) -> None:
 
     @server.get("/api/lanes")
     def lanes() -> Response:
-        run = open_asked_for(view)
-        return jsonify(_lanes(run, index_asked_for(run)))
+        run = source_asked_for(view)
+        index = index_asked_for(run)
+        return jsonify(_lanes(run, index, index.colours(_colour(), _like(view))))
 
     @server.get("/api/slices")
     def slices() -> Response:
-        run = open_asked_for(view)
+        run = source_asked_for(view)
         index, text = index_asked_for(run), request.args.get("seek", "")[:_MOST_TEXT]
         pixels = min(_MAX_PIXELS, max(1, _integer("px", 1000)))
+        colours = index.colours(_colour(), _like(view))
         batch = index.window(
             _integer("t0", 0), _integer("t1", index.makespan_ns), pixels, _ids("lanes", len(index.table)),
-            colour=_colour(), found=run.sought(text)[0] if text.strip() else None,
+            colours=colours, found=run.sought(text)[0] if text.strip() else None,
         )  # fmt: skip
         return Response(batch.encode(), mimetype="application/octet-stream")
 
@@ -59,7 +61,7 @@ def register_timeline(server: Flask, view: StudyView) -> None:
 
     @server.get("/api/node")
     def node() -> Response:
-        run = open_asked_for(view)
+        run = source_asked_for(view)
         rank, node_id = _integer("rank", -1), _integer("node", -1)
         found = run.node(rank, node_id)
         if found is None:
@@ -68,7 +70,7 @@ def register_timeline(server: Flask, view: StudyView) -> None:
 
     @server.get("/api/counterpart")
     def like() -> Response:
-        run, other = open_asked_for(view), open_asked_for(view, "beside")
+        run, other = source_asked_for(view), source_asked_for(view, "beside")
         row = run.row(_integer("rank", -1), _integer("node", -1))
         if row < 0:
             abort(404)
@@ -79,7 +81,7 @@ def register_timeline(server: Flask, view: StudyView) -> None:
 
     @server.get("/api/area")
     def area() -> Response:
-        run = open_asked_for(view)
+        run = source_asked_for(view)
         inside, span_ns = _area(run)
         table = area_asked_for(run)
         return jsonify(
@@ -112,6 +114,19 @@ def open_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
         return view.open(view.resolve(request.args.get(argument, "")))
     except ChakrascopeError:
         abort(404)
+
+
+def source_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
+    """Return what the *argument* names: a run or a capture, also of another study; see `open_beside`."""
+    try:
+        return open_beside(view, request.args.get(argument, ""))
+    except ChakrascopeError:
+        abort(404)
+
+
+def _like(view: StudyView) -> SliceIndex | None:
+    """Return the lanes whose colours are asked for, if other ones are."""
+    return index_asked_for(source_asked_for(view, "like")) if request.args.get("like") else None
 
 
 def area_asked_for(run: OpenRun) -> pd.DataFrame:
@@ -199,8 +214,7 @@ def _node(
     }
 
 
-def _lanes(run: OpenRun, index: SliceIndex) -> dict[str, Any]:
-    colours = index.colours(_colour())
+def _lanes(run: OpenRun, index: SliceIndex, colours: Colours) -> dict[str, Any]:
     return {
         "makespan_ns": max(1, int(run.result.makespan_ns), index.makespan_ns),
         "nested": _is_nested(run),

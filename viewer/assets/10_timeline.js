@@ -62,7 +62,7 @@
     }
 
     async source(run, nested) {
-      const reply = await fetch(`./api/lanes?${this.query({ run, nested, colour: this.settings.colour })}`);
+      const reply = await fetch(`./api/lanes?${this.query({ run, nested, ...this.colouring(run) })}`);
       if (!reply.ok) { this.say(`The timeline of ${run} cannot be read: the server answered ${reply.status}. Reload the page, or choose another run.`); return null; }
       this.say("");
       const data = await reply.json(), lanesOf = new Map();
@@ -79,6 +79,9 @@
     }
 
     query(more) { return new URLSearchParams({ run: this.run, measured: this.measured ? 1 : 0, nested: this.nested ? 1 : 0, ...more }); }
+
+    /* What lies beside has the colours of what is shown. */
+    colouring(run) { return { colour: this.settings.colour, ...(run === this.run ? {} : { like: this.run }) }; }
 
     /* Change a setting of the address; those that the server knows of are asked for anew. */
     set(name, value) {
@@ -159,7 +162,7 @@
         const lanes = this.lanesInSight(source, ROWS_OF_MARGIN);
         if (!lanes.length) { return null; }
         const query = this.query({
-          run: source.run, colour: this.settings.colour, lanes: rangesText(lanes), px: Math.round(2 * this.width),
+          run: source.run, ...this.colouring(source.run), lanes: rangesText(lanes), px: Math.round(2 * this.width),
           t0: Math.floor(this.t0 - source.shift - span / 2), t1: Math.ceil(this.t1 - source.shift + span / 2),
         });
         if (this.settings.seek) { query.set("seek", this.settings.seek); }

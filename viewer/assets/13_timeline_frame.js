@@ -34,7 +34,7 @@
       if (many) { texts.push(`${ranks.length} did the same`); }
       const column = ORDERS[this.settings.order];
       if (column) { texts.push(`${ORDER_WORDS[this.settings.order]} ${durationText(facts[column])}`); }
-      if (this.sources.length > 1) { texts.push(row.source === this.main ? "this run" : "beside"); }
+      if (this.sources.length > 1) { texts.push(row.source === this.main ? "this run" : this.besideName()); }
       return texts;
     }
 

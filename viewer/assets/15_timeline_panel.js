@@ -135,7 +135,7 @@
       const table = tableOf(shown.map((column) => ({ number: number(column) })), shown.map((column) => TITLES[column] || column), found.rows,
         (row) => shown.map((column) => (isTime(column) ? durationText(Math.round(row[column])) : number(column) ? row[column].toLocaleString("en") : row[column])));
       const more = found.more > 0 ? [element("p", `and ${found.more.toLocaleString("en")} more names, in the export`)] : [];
-      const title = this.sources.length > 1 ? [element("p", source === this.main ? "This run" : "Beside", "side-title")] : [];
+      const title = this.sources.length > 1 ? [element("p", source === this.main ? "This run" : this.besideName() === "beside" ? "Beside" : `Beside, in ${this.besideName()}`, "side-title")] : [];
       return [...title, list(found.details), links, table, ...more];
     }
 

@@ -1,9 +1,10 @@
 "use strict";
-/* Another run, or another step of this one, in the same view: its rows below those of the same rank, on one clock. */
+/* Another step of this run, or another run or capture, also of another study, in the same view: its rows below those of
+   the same rank, on one clock. */
 (function () {
   const { TimelineNotes, element } = window.chakrascopeTimeline;
   const { durationText, instantText, changeText } = window.chakrascopeUnits;
-  const COUNTERPART = [4, 3];
+  const COUNTERPART = [4, 3], MOST_NAME = 16;
 
   class TimelineBeside extends TimelineNotes {
     constructor(holder) {
@@ -19,21 +20,34 @@
       this.offerRuns([]);
     }
 
-    /* Offer the study's other runs, and the steps of this one if it has several. */
+    /* Offer the steps of this run if it has several, then the other runs and captures, study by study. */
     offerRuns(steps) {
       if (!this.besideParts) { return; }
-      const { select, align, starts } = this.besideParts, runs = JSON.parse(this.holder.dataset.runs || "[]");
-      const options = [["", "nothing"], ...steps.slice(1).map((each) => [`@${each.step}`, `step ${each.step} of this run`])];
-      options.push(...runs.filter((each) => each.value !== this.run).map((each) => [each.value, each.label]));
-      if (!options.some(([value]) => value === this.settings.beside)) { options.push([this.settings.beside, this.settings.beside]); }
-      select.replaceChildren(...options.map(([value, text]) => element("option", text, "", { value })));
-      select.value = this.settings.beside;
-      align.hidden = starts.hidden = !this.settings.beside;
+      const { select, align, starts } = this.besideParts, groups = JSON.parse(this.holder.dataset.beside || "[]");
+      if (steps.length > 1) {
+        groups.unshift({ group: "Steps of this run", items: steps.slice(1).map((each) => ({ value: `@${each.step}`, label: `step ${each.step}` })) });
+      }
+      const option = ({ value, label }) => element("option", label, "", { value }), wanted = this.settings.beside;
+      if (wanted && !groups.some(({ items }) => items.some(({ value }) => value === wanted))) { groups.push({ group: "Of the address", items: [{ value: wanted, label: wanted }] }); }
+      select.replaceChildren(option({ value: "", label: "nothing" }), ...groups.map(({ group, items }) => {
+        const made = element("optgroup", null, "", { label: group });
+        made.append(...items.map(option));
+        return made;
+      }));
+      select.value = wanted;
+      select.title = select.selectedOptions[0].textContent;
+      align.hidden = starts.hidden = !wanted;
     }
 
     /* A step of the run shown is the same run, moved in time so that the step begins where the first does. */
-    besideRun() { return this.settings.beside.startsWith("@") ? this.run : this.settings.beside; }
+    besideRun() { return this.besideStep() === null ? this.settings.beside : this.run; }
     besideStep() { return this.settings.beside.startsWith("@") ? Number(this.settings.beside.slice(1)) : null; }
+
+    /* What stands before the rows beside: another study's name, if they are of one. */
+    besideName() {
+      const study = this.besideRun().includes("@") ? this.besideRun().slice(0, this.besideRun().lastIndexOf("@")) : "";
+      return study.length > MOST_NAME ? `${study.slice(0, MOST_NAME - 1)}…` : study || "beside";
+    }
 
     place() {
       const other = this.sources[1];

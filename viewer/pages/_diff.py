@@ -16,7 +16,16 @@ from .._routes import table_file
 from .._state import Selection, StudyView
 from ..charts import graph, steps_strip, waterfall_bars
 from ..queries import DIFF_TABLES, Sides
-from ._parts import card, column, empty, export_links, kind_column, table_card, text_column
+from ._parts import (
+    card,
+    column,
+    empty,
+    export_links,
+    kind_column,
+    link_to,
+    table_card,
+    text_column,
+)
 
 __all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
 
@@ -150,6 +159,7 @@ def _result(sides: Sides, asked: dict[str, str], scheme: str) -> Any:
                 dmc.Text(found.headline, id="diff-headline", fw=600),
                 dmc.Text(found.noise, size="sm", c="dimmed"),
                 *(dmc.Text(note, size="sm", c="dimmed") for note in notes),
+                *_beside(sides, asked),
                 graph(steps_strip(found.base, found.other, scheme), id="diff-steps"),
             ),
             card(
@@ -162,6 +172,12 @@ def _result(sides: Sides, asked: dict[str, str], scheme: str) -> Any:
         ],
         gap="md",
     )
+
+
+def _beside(sides: Sides, asked: dict[str, str]) -> list[Any]:
+    """Return the link to both sides beside each other, if a timeline can show them."""
+    address = sides.on_timeline(asked["before"], asked["after"])
+    return [link_to("Both on one timeline", "/timeline", address)] if address else []
 
 
 def _tables(sides: Sides, found: StepDiff, asked: dict[str, str], scheme: str) -> list[Any]:

@@ -11,8 +11,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 
 from .. import _perfetto as perfetto
 from .._state import OpenRun, Selection, StudyView
-from .._theme import run_options
-from ..queries import stand_ins_note
+from ..queries import Sides, stand_ins_note
 from ._parts import option_address, page_address
 
 __all__ = ["PATH", "TITLE", "layout", "register"]
@@ -39,7 +38,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             html.Div(id="timeline-legend", className="legend"),
             *_stand_ins(run),
             html.Div(canvas, id="timeline", className="timeline",
-                     **{"data-run": run.info.id, "data-scheme": scheme, "data-runs": _runs(run)}),
+                     **{"data-run": run.info.id, "data-scheme": scheme, "data-beside": _beside(run)}),
             dcc.Store(id="timeline-sink"),
             html.Div([html.Div(id="timeline-tabs", className="timeline-tabs"), *parts], id="timeline-panel",
                      className="timeline-panel"),
@@ -48,9 +47,9 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     )  # fmt: skip
 
 
-def _runs(run: OpenRun) -> str:
-    """Return the runs of the study that this one can be compared with, as the script reads them."""
-    return json.dumps(run_options(run.view.runs()))
+def _beside(run: OpenRun) -> str:
+    """Return what may lie beside *run*, as the script reads it."""
+    return json.dumps(Sides(run.view).beside(run.info.id))
 
 
 def _stand_ins(run: OpenRun) -> list[Any]:

@@ -40,6 +40,7 @@ from ._path import paths_strip as paths_strip
 from ._path import strip as strip
 from ._sides import DIFF_TABLES as DIFF_TABLES
 from ._sides import Sides as Sides
+from ._sides import open_beside as open_beside
 from ._sweep_aim import LEAST as LEAST
 from ._sweep_aim import Aim as Aim
 from ._sweep_aim import aim_goal as aim_goal

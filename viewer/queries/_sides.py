@@ -11,11 +11,10 @@ import pandas as pd
 from ...errors import StudyError
 from ...runner import Side, StepDiff, Study, diff_steps
 from ...runner.analysis import PARTS, side_of
-from ...runner.study import run_name
-from ...support import count_text, duration_text
-from .._state import StudyView
+from .._state import OpenRun, Selection, StudyView
+from .._theme import run_text
 
-__all__ = ["DIFF_TABLES", "Sides"]
+__all__ = ["DIFF_TABLES", "Sides", "open_beside"]
 
 DIFF_TABLES = ("waterfall", "figures", "operators", "modules", "collectives", "paths")
 _MOST_KEPT = 6
@@ -37,24 +36,48 @@ class Sides:
     def options(self) -> list[dict[str, Any]]:
         """Return what may be chosen, in groups: the captures and runs of this study, then of the others."""
         groups = []
-        for name, study in self._studies().items():
+        for name, study in self._view.studies().items():
             lead = f"{name}: " if name else ""
             captures = study.trace_sets()
-            items = [{"value": f"{name}@{one}", "label": one} for one in captures[::-1]]
+            items = [{"value": f"{name}@{one}", "label": f"{lead}{one}"} for one in captures[::-1]]
             if len(captures) > 1:
-                text = f"all {len(captures)} captures"
+                text = f"{lead}all {len(captures)} captures"
                 items.insert(0, {"value": f"{name}@all", "label": text})
             groups.append({"group": f"{lead}Captures, every step", "items": items})
-            runs = [
-                {
-                    "value": f"{name}@{info.id}",
-                    "label": f"{run_name(info)} · {count_text(info.num_ranks, 'rank')} · "
-                    f"{duration_text(info.makespan_ns)} · {info.workload}",
-                }
-                for info in reversed(study.runs()[-_MOST_RUNS:])
+            groups.append({"group": f"{lead}Runs", "items": _runs(study, f"{name}@", lead)})
+        return [group for group in groups if group["items"]]
+
+    def beside(self, shown: str) -> list[dict[str, Any]]:
+        """Return what may lie beside the run *shown* on its timeline, in groups.
+
+        What is of this study goes by its own name, else by ``STUDY@NAME``, as `open_beside` reads it.
+        """
+        groups = []
+        for name in self._view.studies():
+            view, lead, before = self._view.elsewhere(name), f"{name}: " * bool(name), f"{name}@" * bool(name)
+            runs = [item for item in _runs(view.study, before, lead) if item["value"] != shown]
+            measured = [
+                {"value": f"{before}{one}", "label": f"{lead}{one}"} for one in view.captures()[::-1]
             ]
             groups.append({"group": f"{lead}Runs", "items": runs})
+            groups.append({"group": f"{lead}Captures, as measured", "items": measured})
         return [group for group in groups if group["items"]]
+
+    def on_timeline(self, before: str, after: str) -> str:
+        """Return the address's query of a timeline that has *after* beside *before*; "" where none can.
+
+        What was measured lies above a run of the capture, as only runs have a timeline of their own.
+        """
+        (name, _, first), (other, _, second) = before.rpartition("@"), after.rpartition("@")
+        if name or other not in self._view.studies():
+            return ""
+        runs, near = self._view.runs(), self._view.elsewhere(other)
+        shown = [info.id for info in runs if first in {info.id, info.workload}]
+        known = {info.id for info in near.runs()} | {*near.captures()}
+        if not shown or second not in known:
+            return ""
+        address = Selection(shown[-1]).with_option("beside", f"{other}@{second}" if other else second)
+        return address.with_option("measured", "" if first == shown[-1] else "1").search
 
     def defaults(self) -> tuple[str, str]:
         """Return the sides to propose: the two newest captures, else the two newest runs; "" without."""
@@ -75,14 +98,9 @@ class Sides:
             return table
         return found.waterfall(by if by in PARTS else "part")
 
-    def _studies(self) -> dict[str, Study]:
-        near = self._view.near
-        others = {} if near.workspace is None else near.workspace.studies()
-        return {"": self._view.study} | {name: study for name, study in others.items() if name != near.name}
-
     def _side(self, value: str) -> Side:
-        name, _, what = value.partition("@")
-        studies = self._studies()
+        name, _, what = value.rpartition("@")
+        studies = self._view.studies()
         if name not in studies or not what:
             raise StudyError(f"There is no '{value[:80]}' to compare here; choose one from the list.")
         key = (name, what)
@@ -96,3 +114,21 @@ class Sides:
             while len(self._kept) > _MOST_KEPT:
                 self._kept.popitem(last=False)
         return side
+
+
+def open_beside(view: StudyView, value: str) -> OpenRun:
+    """Return the run or capture of *view*, or as ``STUDY@NAME`` of a study served with it.
+
+    Raises `StudyError` for what is not there.
+    """
+    name, _, what = value.rpartition("@")
+    near = view.elsewhere(name)
+    return near.open_capture(what) if what in near.captures() else near.open(near.resolve(what))
+
+
+def _runs(study: Study, before: str, lead: str) -> list[dict[str, str]]:
+    """Return the newest runs of *study*, the newest first; *before* begins each value, *lead* each label."""
+    return [
+        {"value": f"{before}{info.id}", "label": f"{lead}{run_text(info, workload=True)}"}
+        for info in reversed(study.runs()[-_MOST_RUNS:])
+    ]

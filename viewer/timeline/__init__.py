@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from ._colours import COLOURED_BY as COLOURED_BY
+from ._colours import Colours as Colours
 from ._slices import SliceIndex as SliceIndex
 
 __all__ = [
     "COLOURED_BY",
+    "Colours",
     "SliceIndex",
 ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -31,27 +31,32 @@ _MOST_MODULE_LENGTH = 60
 class Colours:
     """The colour of each slice as a place in *palette*; *legend* names those that stand for something.
 
-    *more* is how many names repeat the colours of others.
+    *more* is how many names repeat the colours of others; *places* is where in the palette, counted round and
+    round, each name stands.
     """
 
     code: Codes
     palette: list[str]
     legend: list[tuple[str, str]]
     more: int = 0
+    places: Mapping[str, int] = field(default_factory=dict)
 
 
-def coloured(nodes: pd.DataFrame, lanes: Lanes, by: str, kinds: Sequence[str]) -> Colours:
+def coloured(
+    nodes: pd.DataFrame, lanes: Lanes, by: str, kinds: Sequence[str], places: Mapping[str, int] | None = None
+) -> Colours:
     """Return the colours of the slices of *lanes*, whose nodes are *nodes*, one of :data:`COLOURED_BY`.
 
-    Anything else is ``kind``.
+    Anything else is ``kind``. Names of another run, which have *places*, keep the colours they have there.
     """
+    known = places or {}
     if by == "operator":
-        return _named(lanes, *_operators(nodes, lanes), {"operator"})
+        return _named(lanes, *_operators(nodes, lanes), {"operator"}, known)
     if by == "module":
-        return _named(lanes, *_modules(nodes, lanes), {"module", "operator"})
+        return _named(lanes, *_modules(nodes, lanes), {"module", "operator"}, known)
     if by == "stream":
         number, names = pd.factorize(lanes.table["label"].str.split(" · ").str[0])
-        return _named(lanes, number[lanes.lane], [str(name) for name in names], set())
+        return _named(lanes, number[lanes.lane], [str(name) for name in names], set(), known)
     codes = {kind: code for code, kind in enumerate(kinds)}
     which, found = pd.factorize(nodes["kind"])
     of_kind = np.array([*(codes.get(str(kind), codes["idle"]) for kind in found), codes["idle"]], np.uint8)
@@ -80,22 +85,28 @@ def _modules(nodes: pd.DataFrame, lanes: Lanes) -> tuple[npt.NDArray[np.int64], 
     return np.where(code < 0, len(names), code)[lanes.row], texts
 
 
-def _named(lanes: Lanes, code: npt.NDArray[np.int64], names: list[str], levels: set[str]) -> Colours:
-    """Return a colour for each of *names*, longest first; other levels than *levels* are grey."""
+def _named(
+    lanes: Lanes, code: npt.NDArray[np.int64], names: list[str], levels: set[str], known: Mapping[str, int]
+) -> Colours:
+    """Return a colour for each of *names*, longest first; other levels than *levels* are grey.
+
+    Names with *known* places keep them.
+    """
     level = lanes.table["level"].to_numpy()[lanes.lane]
     own = lanes.is_node | np.isin(level, [*levels])
     code, names = _with_labels(lanes, code, names, own)
     length = np.where(lanes.is_node, lanes.end_ns - lanes.start_ns, 0)
     total = np.bincount(code, weights=length, minlength=len(names))
     order = np.argsort(-total, kind="stable")
-    place = np.empty(len(names), np.int64)
-    place[order] = np.arange(len(names)) % len(_PALETTE)
+    new = (names[which] for which in order.tolist() if names[which] not in known)
+    places = {**known, **{name: len(known) + number for number, name in enumerate(new)}}
+    place = np.array([places[name] for name in names], np.int64) % len(_PALETTE)
     coded = (
         np.where(own, place[code], len(_PALETTE)).astype(np.uint8) if len(names) else code.astype(np.uint8)
     )
     first = order[: len(_PALETTE)].tolist()
-    legend = [(names[which], _PALETTE[number]) for number, which in enumerate(first)]
-    return Colours(coded, [*_PALETTE, _ABOVE], legend, max(0, len(names) - len(_PALETTE)))
+    legend = [(names[which], _PALETTE[place[which]]) for which in first]
+    return Colours(coded, [*_PALETTE, _ABOVE], legend, max(0, len(names) - len(_PALETTE)), places)
 
 
 def _with_labels(

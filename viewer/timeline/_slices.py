@@ -67,13 +67,20 @@ class SliceIndex(Lanes):
         # Labels of what lies above nodes come first among the names.
         self._name = np.where(self.is_node, name[self.row] + len(self.labels), self.label).astype(np.int32)
         self._names = [*self.labels, *names]
-        self._colours: dict[str, Colours] = {}
+        self._colours: dict[tuple[str, bool], tuple[SliceIndex | None, Colours]] = {}
 
-    def colours(self, by: str) -> Colours:
-        """Return the colour of every slice *by* ``kind``, ``operator``, ``module`` or ``stream``."""
-        if by not in self._colours:
-            self._colours[by] = coloured(self._nodes, self, by, KINDS)
-        return self._colours[by]
+    def colours(self, by: str, like: SliceIndex | None = None) -> Colours:
+        """Return the colour of every slice *by* ``kind``, ``operator``, ``module`` or ``stream``.
+
+        What has a colour in the index *like* has the same here.
+        """
+        other = None if like is self else like
+        key = (by, other is None)
+        kept = self._colours.get(key)
+        if kept is None or kept[0] is not other:
+            places = None if other is None else other.colours(by).places
+            kept = self._colours[key] = other, coloured(self._nodes, self, by, KINDS, places)
+        return kept[1]
 
     def window(
         self,
@@ -82,7 +89,7 @@ class SliceIndex(Lanes):
         pixels: int,
         lanes: Iterable[int] | None = None,
         *,
-        colour: str = "kind",
+        colours: Colours | None = None,
         found: Flags | None = None,
     ) -> SliceBatch:
         """Return the slices that touch [*t0_ns*, *t1_ns*) in *lanes*, about two a pixel at most.
@@ -94,7 +101,9 @@ class SliceIndex(Lanes):
         index = self.inside(t0_ns, t1_ns, range(len(self.table)) if lanes is None else lanes)
         pixel_ns = max(1.0, (t1_ns - t0_ns) / max(1, pixels))
         long = self.end_ns[index] - self.start_ns[index] >= pixel_ns
-        return self._merged(index[~long], index[long], pixel_ns, self.colours(colour).code, found)
+        return self._merged(
+            index[~long], index[long], pixel_ns, (colours or self.colours("kind")).code, found
+        )
 
     def _merged(
         self, short: Ints, long: Ints, pixel_ns: float, colour: npt.NDArray[np.uint8], found: Flags | None

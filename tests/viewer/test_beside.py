@@ -1,0 +1,117 @@
+"""Runs and captures of another study on the timeline of a run: before and after a change of the code."""
+
+from __future__ import annotations
+
+import shutil
+from types import SimpleNamespace
+
+import pytest
+from studies import make_study
+from werkzeug.test import Client
+
+from chakrascope.runner import Study, Workspace
+from chakrascope.viewer import StudyView
+from chakrascope.viewer._site import Site
+from chakrascope.viewer._state import Surroundings
+from chakrascope.viewer.queries import Sides
+from chakrascope.viewer.timeline import SliceIndex
+
+from .conftest import serving
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """Two studies served together, the second with a capture that was converted."""
+    folder = tmp_path_factory.mktemp("beside")
+    made = make_study(folder / "before")
+    shutil.copytree(made.study.path, folder / "after")
+    after = Study.open(folder / "after")
+    workload = after.workloads()[-1]
+    (after.trace_dir(workload)).mkdir(parents=True)
+    (after.trace_dir(workload) / "manifest.json").write_text("{}")
+    site = Site(Workspace(folder))
+    return SimpleNamespace(made=made, site=site, folder=folder, capture=workload, client=Client(site))
+
+
+def ask(two, query, route="api/lanes"):
+    return two.client.get(f"/study/before/{route}?{query}")
+
+
+def test_another_study_answers_as_it_would_for_itself(two):
+    run = two.made.run_b
+    there = two.client.get(f"/study/after/api/lanes?run={run}&nested=1").json
+    assert ask(two, f"run=after@{run}&nested=1").json == there
+    window = f"run=after@{run}&px=900&t0=0&t1={there['makespan_ns']}"
+    assert ask(two, window, "api/slices").data == ask(two, window.replace("after@", ""), "api/slices").data
+    area = ask(two, f"run=after@{run}&t0=0&t1=9000000&lanes=0-3", "export/area.csv")
+    assert area.data.startswith(b"operator,kind,slices")
+    found = ask(two, f"run={two.made.run_a}&beside=after@{run}&rank=1&node=4", "api/counterpart").json
+    assert (found["rank"], found["node"]) == (1, 4)
+
+
+def test_a_converted_capture_is_shown_as_measured(two):
+    lanes = ask(two, f"run=after@{two.capture}").json
+    assert (
+        lanes["makespan_ns"]
+        == StudyView(Study.open(two.folder / "after")).open_capture(two.capture).info.makespan_ns
+    )
+    assert len(lanes["ranks"]) == 2
+    # It has a timeline only: pages of runs do not know it.
+    assert ask(two, f"run={two.capture}", "api/find").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "value", ["after@nonsense", "elsewhere@{run}", "../after@{run}", "@@", "after@", "{capture}"]
+)
+def test_what_is_not_there_is_not_found(two, value):
+    asked = value.format(run=two.made.run_a, capture=two.capture)
+    expected = 200 if asked == "after@" else 404
+    assert ask(two, f"run={asked}").status_code == expected
+
+
+@pytest.mark.parametrize("colour", ["operator", "module"])
+def test_names_keep_the_colours_they_have_in_the_run_shown(run, colour):
+    nodes = run.nodes
+    # What takes longest comes last in the changed run, and there is something new.
+    changed = nodes.assign(
+        end_ns=nodes["start_ns"] + nodes["end_ns"].max() // (1 + nodes["end_ns"] - nodes["start_ns"])
+    )
+    changed.loc[changed.index[0], colour] = "new"
+    shown, beside = SliceIndex(nodes), SliceIndex(changed)
+    known = dict(shown.colours(colour).legend)
+    alone, alike = dict(beside.colours(colour).legend), dict(beside.colours(colour, shown).legend)
+    assert {name: hue for name, hue in alike.items() if name in known} == known
+    assert "new" in alike
+    assert alone != alike
+
+
+def test_sides_of_a_difference_lead_to_the_timeline(two):
+    near = Surroundings("before", Workspace(two.folder))
+    sides = Sides(StudyView(two.made.study, near))
+    run, capture = two.made.run_a, two.capture
+    assert sides.on_timeline(f"@{run}", f"after@{run}") == f"?run={run}&beside=after%40{run}"
+    assert sides.on_timeline(f"@{capture}", f"after@{capture}").endswith(
+        f"&beside=after%40{capture}&measured=1"
+    )
+    for before, after in (
+        (f"after@{run}", f"@{run}"),
+        ("@all", f"@{run}"),
+        (f"@{run}", "after@x"),
+        (f"@{run}", "x@y"),
+    ):
+        assert sides.on_timeline(before, after) == ""
+
+
+@pytest.mark.browser
+def test_a_run_of_another_study_is_chosen_and_aligned(two, page):
+    with serving(SimpleNamespace(server=two.site)) as address:
+        page.goto(f"{address}/study/before/timeline?run={two.made.run_a}&rank=1&node=13&rows=flat")
+        page.wait_for_selector("#timeline[data-selected='1:13']")
+        page.select_option("#timeline-beside-run", f"after@{two.made.run_b}")
+        page.wait_for_selector("#timeline-details dt:text-is('Beside')")
+        page.wait_for_url("**beside=after%40**")
+        page.locator("#timeline-align").click()
+        places = "() => { const t = document.getElementById('timeline').timeline; return %s; }"
+        assert page.evaluate(places % "t.counter.start_ns + t.sources[1].shift - t.selected.start_ns") == 0
+        assert page.evaluate(places % "t.rows.some((row) => t.rankFacts(row).includes('after'))")
+    assert page.complaints == []
