@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import threading
 
 import pytest
 
-from .conftest import watched
+from chakrascope.errors import Cancelled
+from chakrascope.viewer import create_app
+from chakrascope.viewer.queries import Reading, _sides
+
+from .conftest import serving, watched
 
 pytestmark = pytest.mark.browser
 
@@ -46,3 +51,43 @@ def test_a_side_that_is_not_there_is_told(visit):
     page = visit("/diff", "?before=%40nonsense&after=elsewhere%40all")
     page.wait_for_selector("#diff-error:has-text('nonsense')")
     assert page.complaints == []
+
+
+def test_reading_tells_how_far_it_is_and_ends_when_asked():
+    reading = Reading()
+    assert (reading.of(0).share, reading.text) == (0.0, "Before: looking for its steps.")
+    reading.step(1, 4)
+    reading.rank(1, 2)
+    assert (reading.share, reading.text) == (
+        0.1875,
+        "Before: 1 of 4 steps read, of the next one 1 of 2 ranks",
+    )
+    reading.of(1).step(1, 1)
+    assert (reading.share, reading.text) == (1.0, "After: 1 of 1 step read")
+    reading.is_cancelled = True
+    with pytest.raises(Cancelled):
+        reading.rank(1, 2)
+
+
+def test_reading_is_shown_while_it_lasts_and_cancelled(page, made, monkeypatch):
+    going_on, real = threading.Event(), _sides.side_of
+
+    def slow(*arguments, progress, ranks, **more):
+        progress(1, 4)
+        going_on.wait()
+        progress(2, 4)
+        return real(*arguments, progress=progress, ranks=ranks, **more)
+
+    monkeypatch.setattr(_sides, "side_of", slow)
+    # Served anew, so that nothing is known of the sides from before.
+    with serving(create_app(made.study)) as address:
+        page.goto(f"{address}/diff?before=%40{made.run_b}&after=%40{made.run_a}&by=phase")
+        page.wait_for_selector("#diff-told:has-text('Before: 1 of 4 steps read')")
+        page.locator("#diff-cancel").click()
+        page.wait_for_selector("#diff-cancel[data-asked]", state="attached")
+        going_on.set()
+        page.wait_for_selector("#diff-result:has-text('cancelled')")
+        assert page.locator("#diff-told").is_hidden()
+        page.locator("#diff-go").click()
+        page.wait_for_selector("#diff-headline:has-text('The step takes')")
+        assert page.complaints == []

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 from flask import Response, abort, request
 
-from ...errors import ChakrascopeError
+from ...errors import Cancelled, ChakrascopeError
 from ...runner import StepDiff
 from ...runner.analysis import PARTS
 from ...support import parse_number
 from .._routes import table_file
 from .._state import Selection, StudyView
 from ..charts import graph, steps_strip, waterfall_bars
-from ..queries import DIFF_TABLES, Sides
+from ..queries import DIFF_TABLES, Reading, Sides
 from ._parts import (
     card,
     column,
@@ -31,7 +35,7 @@ __all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE, NEEDS_RUN = "/diff", "Diff", False
 _BY = {
-    "part": "what it is",
+    "part": "piece",
     "kind": "kind of work",
     "operator": "operator",
     "module": "module",
@@ -91,12 +95,13 @@ _PATHS = [
     column("rank_other", "after", maxWidth=80),
 ]
 _WATERFALL_NOTE = (
-    "The critical path of one median step against the other's; the pieces add up to the difference exactly. "
-    "Orange: more, green: less, grey: may be noise. The axis does not begin at 0."
+    "The critical path of the median step, before and after; the pieces add up to the difference exactly. "
+    "Orange: longer, green: shorter, grey: may be noise. The axis does not start at 0."
 )
 _NOTHING = "This study has nothing to compare yet: capture a job twice (chakrascope trace), or make two runs."
-_CHOOSE = "Choose two sides and press Compare. Captures are read step by step, which takes a while."
-_STARTS_NOTE = "needed where a side has fewer than four captures"
+_CHOOSE = "Choose two sides and press Compare. Every step of a capture is read, which takes a while."
+_LOOK_MS = 400
+_STARTS_NOTE = "How much starts of the same job differ; needed where a side has fewer than four captures"
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
@@ -118,14 +123,14 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     ]  # fmt: skip
     by = dmc.Select(
         id="diff-by",
-        label="Told by",
+        label="Break down by",
         data=[{"value": part, "label": _BY[part]} for part in PARTS],
         value=selection.option("by") if selection.option("by") in PARTS else "part",
         allowDeselect=False,
         w=150,
     )
     starts = dmc.TextInput(
-        id="diff-starts", label="Starts differ by (%)", value=selection.option("starts"), w=170,
+        id="diff-starts", label="Variation of starts (%)", value=selection.option("starts"), w=170,
         placeholder="unknown", **{"aria-description": _STARTS_NOTE},
     )  # fmt: skip
     go = dmc.Button("Compare", id="diff-go")
@@ -134,10 +139,54 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
             dmc.Title(TITLE, order=2),
             dmc.Group([*picks, by, starts, go], align="end", wrap="nowrap"),
             dcc.Store(id="diff-shown"),
+            dcc.Store(id="diff-again"),
+            *_progress(),
             html.Div(id="diff-result", **{"aria-live": "polite"}),
         ],
         gap="md",
     )
+
+
+def _progress() -> list[Any]:
+    """Return what says how far the sides have been read, hidden while nothing is."""
+    bar = dmc.Progress(id="diff-bar", value=0, size="sm", **{"aria-label": "Sides read"})
+    told = dmc.Text(id="diff-told", size="sm", **{"aria-live": "polite"})
+    cancel = dmc.Button("Cancel", id="diff-cancel", variant="default", size="compact-sm")
+    moving = [bar, dmc.Group([told, cancel], justify="space-between", mt="xs")]
+    return [
+        # Tells the sides read for one open page from those for another, so that Cancel ends its own.
+        dcc.Store(id="diff-page", data=uuid.uuid4().hex),
+        dcc.Interval(id="diff-clock", interval=_LOOK_MS, disabled=True),
+        html.Div(html.Div(moving, id="diff-moving", hidden=True), id="diff-reading", hidden=True),
+    ]
+
+
+class _Readings:
+    """The sides that are being read, by the page that asked."""
+
+    def __init__(self) -> None:
+        self._by_page: dict[str, Reading] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def of(self, page: str) -> Iterator[Reading]:
+        """Keep how far *page* is while the block runs; what was read for it before is ended."""
+        reading = Reading()
+        with self._lock:
+            if page in self._by_page:
+                self._by_page[page].is_cancelled = True
+            self._by_page[page] = reading
+        try:
+            yield reading
+        finally:
+            with self._lock:
+                if self._by_page.get(page) is reading:
+                    del self._by_page[page]
+
+    def get(self, page: str) -> Reading | None:
+        """Return how far *page* is, if anything is read for it."""
+        with self._lock:
+            return self._by_page.get(page)
 
 
 def _share(text: str) -> float | None:
@@ -148,8 +197,8 @@ def _share(text: str) -> float | None:
         return None
 
 
-def _result(sides: Sides, asked: dict[str, str], scheme: str) -> Any:
-    found = sides.diff(asked["before"], asked["after"], _share(asked["starts"]))
+def _result(sides: Sides, asked: dict[str, str], scheme: str, reading: Reading) -> Any:
+    found = sides.diff(asked["before"], asked["after"], _share(asked["starts"]), reading)
     waterfall = sides.table(found, "waterfall", asked["by"])
     notes = [*found.base.notes, *found.other.notes]
     return dmc.Stack(
@@ -211,9 +260,11 @@ def _asked(selection: Selection) -> dict[str, str]:
 def register(app: Dash, view: StudyView) -> None:
     """Wire the choice, and the exports of what is compared."""
     sides = Sides(view)
+    _register_reading(app, sides)
 
     @app.callback(
         Output("url", "search", allow_duplicate=True),
+        Output("diff-again", "data"),
         Input("diff-go", "n_clicks"),
         Input("diff-by", "value"),
         *(State(f"diff-{name}", "value") for name in ("before", "after", "starts")),
@@ -226,28 +277,12 @@ def register(app: Dash, view: StudyView) -> None:
         if ctx.triggered_id != "diff-go":
             # Drawing the page sets this off, too: the address's sides stay, also those that are not there.
             known = selection.option("before") and selection.option("by", "part") != by
-            return selection.with_option("by", str(by)).search if known else no_update
+            return (selection.with_option("by", str(by)).search if known else no_update), no_update
         if not clicks:
-            return no_update
+            return no_update, no_update
         for name, value in zip(("before", "after", "starts", "by"), (*typed, by), strict=True):
             selection = selection.with_option(name, str(value or ""))
-        return no_update if selection.search == (search or "") else selection.search
-
-    @app.callback(
-        Output("diff-result", "children"), Output("diff-shown", "data"), Input("url", "search"),
-        State("diff-shown", "data"), State("dark", "checked"),
-        running=[(Output("diff-go", "loading"), True, False)],
-    )  # fmt: skip
-    def show(search: str | None, shown: Any, dark: bool) -> tuple[Any, Any]:
-        asked = _asked(Selection.parse(search))
-        if asked == shown:
-            return no_update, no_update
-        if not asked["before"] or not asked["after"]:
-            return empty(_CHOOSE), asked
-        try:
-            return _result(sides, asked, "dark" if dark else "light"), asked
-        except ChakrascopeError as error:
-            return dmc.Alert(error.message, color="red", variant="light", id="diff-error"), asked
+        return (no_update, clicks) if selection.search == (search or "") else (selection.search, no_update)
 
     @app.server.get("/export/diff-<part>.<extension>")
     def export_diff(part: str, extension: str) -> Response:
@@ -259,3 +294,49 @@ def register(app: Dash, view: StudyView) -> None:
         except ChakrascopeError:
             abort(404)
         return table_file(sides.table(found, part, asked["by"]), f"diff-{part}", extension)
+
+
+def _register_reading(app: Dash, sides: Sides) -> None:
+    """Wire what is read once it is asked for, how far that is, and its end."""
+    readings = _Readings()
+
+    @app.callback(
+        Output("diff-result", "children"), Output("diff-shown", "data"), Input("url", "search"),
+        Input("diff-again", "data"), State("diff-shown", "data"), State("dark", "checked"),
+        State("diff-page", "data"),
+        running=[
+            (Output("diff-go", "loading"), True, False), (Output("diff-clock", "disabled"), False, True),
+            (Output("diff-reading", "hidden"), False, True),
+        ],
+    )  # fmt: skip
+    def show(search: str | None, _again: Any, shown: Any, dark: bool, page: Any) -> tuple[Any, Any]:
+        asked = _asked(Selection.parse(search))
+        if asked == shown:
+            return no_update, no_update
+        if not asked["before"] or not asked["after"]:
+            return empty(_CHOOSE), asked
+        try:
+            with readings.of(str(page)) as reading:
+                return _result(sides, asked, "dark" if dark else "light", reading), asked
+        except Cancelled as stopped:
+            return empty(stopped.message), None
+        except ChakrascopeError as error:
+            return dmc.Alert(error.message, color="red", variant="light", id="diff-error"), asked
+
+    @app.callback(
+        Output("diff-bar", "value"), Output("diff-told", "children"), Output("diff-moving", "hidden"),
+        Input("diff-clock", "n_intervals"), State("diff-page", "data"), prevent_initial_call=True,
+    )  # fmt: skip
+    def look(_ticks: int | None, page: Any) -> tuple[Any, Any, Any]:
+        reading = readings.get(str(page))
+        return (no_update,) * 3 if reading is None else (100 * reading.share, reading.text, False)
+
+    @app.callback(
+        Output("diff-cancel", "data-asked"), Input("diff-cancel", "n_clicks"), State("diff-page", "data"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def cancel(clicks: int | None, page: Any) -> Any:
+        reading = readings.get(str(page))
+        if clicks and reading is not None:
+            reading.is_cancelled = True
+        return clicks

@@ -39,6 +39,7 @@ from ._network import link_map as link_map
 from ._path import paths_strip as paths_strip
 from ._path import strip as strip
 from ._sides import DIFF_TABLES as DIFF_TABLES
+from ._sides import Reading as Reading
 from ._sides import Sides as Sides
 from ._sides import open_beside as open_beside
 from ._sweep_aim import LEAST as LEAST
@@ -77,6 +78,7 @@ __all__ = [
     "Networks",
     "NumberField",
     "Plan",
+    "Reading",
     "Setup",
     "Sides",
     "aim_goal",
@@ -104,6 +106,7 @@ __all__ = [
     "link_map",
     "made_aim",
     "node_details",
+    "open_beside",
     "opened_nodes",
     "paths_strip",
     "placed_groups",

@@ -4,21 +4,72 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from ...errors import StudyError
+from ...errors import Cancelled, StudyError
 from ...runner import Side, StepDiff, Study, diff_steps
 from ...runner.analysis import PARTS, side_of
+from ...support import count_text
 from .._state import OpenRun, Selection, StudyView
 from .._theme import run_text
 
-__all__ = ["DIFF_TABLES", "Sides", "open_beside"]
+__all__ = ["DIFF_TABLES", "Reading", "Sides", "open_beside"]
 
 DIFF_TABLES = ("waterfall", "figures", "operators", "modules", "collectives", "paths")
 _MOST_KEPT = 6
 _MOST_RUNS = 200
+
+
+@dataclass
+class Reading:
+    """How far the two sides of a difference have been read: side, steps, ranks of the next step."""
+
+    side: int = 0
+    steps: tuple[int, int] = (0, 0)
+    ranks: tuple[int, int] = (0, 0)
+    is_cancelled: bool = False
+
+    def of(self, side: int) -> Reading:
+        """Begin the *side*, 0 or 1."""
+        self.side, self.steps, self.ranks = side, (0, 0), (0, 0)
+        self._go_on()
+        return self
+
+    def step(self, done: int, total: int) -> None:
+        """Take note of a step that was read."""
+        self.steps, self.ranks = (done, total), (0, 0)
+        self._go_on()
+
+    def rank(self, done: int, total: int) -> None:
+        """Take note of a rank of the next step that was read."""
+        self.ranks = (done, total)
+        self._go_on()
+
+    @property
+    def share(self) -> float:
+        """How much is read, from 0 to 1."""
+        step = self.ranks[0] / max(1, self.ranks[1])
+        return (self.side + min(1.0, (self.steps[0] + step) / max(1, self.steps[1]))) / 2
+
+    @property
+    def text(self) -> str:
+        """How much is read, in words."""
+        side = ("Before", "After")[self.side]
+        if not self.steps[1]:
+            return f"{side}: looking for its steps."
+        text = f"{side}: {self.steps[0]:,} of {count_text(self.steps[1], 'step')} read"
+        return (
+            f"{text}, of the next one {self.ranks[0]:,} of {count_text(self.ranks[1], 'rank')}"
+            if self.ranks[1]
+            else text
+        )
+
+    def _go_on(self) -> None:
+        if self.is_cancelled:
+            raise Cancelled("Reading was cancelled; press Compare to begin again.")
 
 
 class Sides:
@@ -56,9 +107,7 @@ class Sides:
         for name in self._view.studies():
             view, lead, before = self._view.elsewhere(name), f"{name}: " * bool(name), f"{name}@" * bool(name)
             runs = [item for item in _runs(view.study, before, lead) if item["value"] != shown]
-            measured = [
-                {"value": f"{before}{one}", "label": f"{lead}{one}"} for one in view.captures()[::-1]
-            ]
+            measured = [{"value": f"{before}{one}", "label": f"{lead}{one}"} for one in view.captures()[::-1]]
             groups.append({"group": f"{lead}Runs", "items": runs})
             groups.append({"group": f"{lead}Captures, as measured", "items": measured})
         return [group for group in groups if group["items"]]
@@ -87,9 +136,16 @@ class Sides:
                 return f"@{names[-2]}", f"@{names[-1]}"
         return "", ""
 
-    def diff(self, before: str, after: str, between_starts: float | None) -> StepDiff:
-        """Return what changed; raises `StudyError` for a side that is not there."""
-        return diff_steps(self._side(before), self._side(after), between_starts=between_starts)
+    def diff(
+        self, before: str, after: str, between_starts: float | None, reading: Reading | None = None
+    ) -> StepDiff:
+        """Return what changed; *reading* is told how far that is, and may end it.
+
+        Raises `StudyError` for a side that is not there, `Cancelled` for a reading that was ended.
+        """
+        told = reading or Reading()
+        sides = [self._side(value, told.of(place)) for place, value in enumerate((before, after))]
+        return diff_steps(*sides, between_starts=between_starts)
 
     def table(self, found: StepDiff, name: str, by: str) -> pd.DataFrame:
         """Return the table *name*, one of :data:`DIFF_TABLES`; the waterfall *by* one of `PARTS`."""
@@ -98,7 +154,7 @@ class Sides:
             return table
         return found.waterfall(by if by in PARTS else "part")
 
-    def _side(self, value: str) -> Side:
+    def _side(self, value: str, reading: Reading) -> Side:
         name, _, what = value.rpartition("@")
         studies = self._view.studies()
         if name not in studies or not what:
@@ -108,7 +164,13 @@ class Sides:
             if key in self._kept and what != "all":
                 self._kept.move_to_end(key)
                 return self._kept[key]
-        side = side_of(studies[name], what, name=f"{name}{' ' * bool(name)}{what}")
+        side = side_of(
+            studies[name],
+            what,
+            name=f"{name}{' ' * bool(name)}{what}",
+            progress=reading.step,
+            ranks=reading.rank,
+        )
         with self._lock:
             self._kept[key] = side
             while len(self._kept) > _MOST_KEPT:

@@ -181,26 +181,20 @@ class StepDiff:
         if self.base.steps[0].exact != self.other.steps[0].exact:
             return "One side is simulated, the other measured: the difference is the simulation's error, too."
         if layout.units == (1, 1):
-            return "One step on each side tells nothing of the noise; capture several, of several starts."
+            return "One step on each side says nothing about noise; capture several, from several starts."
         counts = " and ".join(
-            f"{count_text(len(side.steps), 'step')} of {count_text(len(side.starts), 'start')}"
+            f"{count_text(len(side.steps), 'step')} from {count_text(len(side.starts), 'start')}"
             for side in (self.base, self.other)
         )
-        if layout.by_starts:
-            what = "medians of the starts"
-        else:
-            what = "steps, " + (
-                "between starts unknown"
-                if layout.between_starts is None
-                else f"and {share_text(layout.between_starts)} between starts as given"
-            )
-        surely = share_text(layout.confidence)
-        text = f"The noise is a rank interval ({surely}) of the {what}: {counts}."
+        what = "the median step of each start" if layout.by_starts else "the steps"
+        text = f"Noise: a {share_text(layout.confidence)} rank interval over {what} ({counts})"
+        if not layout.by_starts and layout.between_starts is not None:
+            text += f", and {share_text(layout.between_starts)} between starts, as given"
         if layout.decides:
-            return text
+            return f"{text}."
         return (
-            f"{text} That decides nothing: take {LEAST_STARTS} starts of the job on each side, or say by how "
-            "much they differ (--between-starts)."
+            f"{text}. How much starts of the job differ is unknown, so a change cannot be told from noise: "
+            f"capture {LEAST_STARTS} starts on each side, or give their variation (--between-starts)."
         )
 
     @property
@@ -208,14 +202,15 @@ class StepDiff:
         """What changed, in a sentence or two."""
         step = self.figures.iloc[0]
         base, other = int(step["base"]), int(step["other"])
-        lead = f"The step takes {duration_text(other)}, before {duration_text(base)}"
         if base == other:
-            return f"{lead}: no difference."
+            return f"The step takes {duration_text(other)} in both: no difference."
+        way = "up" if other > base else "down"
+        lead = f"The step takes {duration_text(other)}, {way} from {duration_text(base)}"
         change = f"{_signed(self.delta_ns)} ({change_text(self.delta_ns / max(1, base))})"
         interval = f"{_signed(int(step['low']))} to {_signed(int(step['high']))}"
         said = {
             "within noise": f", within the noise ({interval})",
-            "undecided": ", whether by chance is undecided",
+            "undecided": ", which may be noise",
         }.get(str(step["verdict"]), "" if self.layout.exact else f", beyond the noise ({interval})")
         return f"{lead}: {change}{said}.{self._largest()}"
 
@@ -229,9 +224,8 @@ class StepDiff:
             return ""
         row = chosen.iloc[0]
         known = "" if sure.empty or self.layout.exact else " beyond the noise"
-        return (
-            f" The largest piece{known}: {row['key']}, {_signed(int(row['delta_ns']))} on the critical path."
-        )
+        change = _signed(int(row["delta_ns"]))
+        return f" Largest contribution{known}: {row['key']}, {change} on the critical path."
 
     def figure(self, by: str = "part", most: int = 12) -> Figure:
         """Return the :meth:`waterfall` by one of :data:`PARTS` as bars between both median steps."""

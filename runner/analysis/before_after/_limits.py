@@ -24,8 +24,8 @@ _LIMIT = re.compile(r"\s*(?P<quantity>.+?)\s*(?P<sign>>=|<=|>|<)\s*(?P<value>[^<
 _TABLES = {"operator": "operators", "module": "modules", "collective": "collectives"}
 _OF_THE_PATH = ("kind", "phase")
 _UNSURE = {
-    "within noise": "that is within the noise",
-    "undecided": "whether by chance is undecided",
+    "within noise": "within the noise",
+    "undecided": "this may be noise",
 }
 _HELP = "write e.g. 'step > +3%', 'exposed > +2ms', 'module:layers.1 > +10%' or 'step > 120ms'"
 

@@ -43,13 +43,26 @@ def _split(text: str) -> tuple[Path, str]:
     return (Path(folder), what) if at and not Path(text).exists() else (Path(text), "")
 
 
-def side_of(study: Study, what: str = "", *, name: str = "", progress: Progress | None = None) -> Side:
-    """Return the steps *what* of *study*, as :func:`read_side` does; the side is called *name*."""
+def side_of(
+    study: Study,
+    what: str = "",
+    *,
+    name: str = "",
+    progress: Progress | None = None,
+    ranks: Progress | None = None,
+) -> Side:
+    """Return the steps *what* of *study*, as :func:`read_side` does; the side is called *name*.
+
+    *ranks* is called with the number of ranks read of the step at hand, and of all of them. What either
+    callback raises ends the reading.
+    """
     chosen, notes = side_parts(study, what)
     makers = [maker for part in chosen for maker in _makers(study, part)]
     steps = []
     for done, make in enumerate(makers):
-        steps.append(make())
+        if progress is not None and not done:
+            progress(0, len(makers))
+        steps.append(make(ranks))
         if progress is not None:
             progress(done + 1, len(makers))
     kinds = {step.exact for step in steps}
@@ -77,7 +90,7 @@ def side_parts(study: Study, what: str = "") -> tuple[list[str], list[str]]:
     return study.workloads()[-1:], []
 
 
-def _makers(study: Study, part: str) -> Iterator[Callable[[], Step]]:
+def _makers(study: Study, part: str) -> Iterator[Callable[[Progress | None], Step]]:
     """Yield what makes each step that *part* of the study stands for."""
     capture, slash, number = part.partition("/")
     if capture in study.trace_sets():
@@ -114,15 +127,15 @@ def _step_numbers(folder: Path, number: str) -> list[int | Literal["median"]]:
     return sorted(common) if len(common) > 1 else ["median"]
 
 
-def _captured(folder: Path, capture: str, step: int | Literal["median"]) -> Step:
-    workload = convert(folder, step=step)
+def _captured(folder: Path, capture: str, step: int | Literal["median"], ranks: Progress | None) -> Step:
+    workload = convert(folder, step=step, progress=ranks)
     result = measured_result(workload)
     label = f"{capture}/{step}" if step != "median" else capture
     start = str(folder.resolve())
     return read_step(result, workload, name=label, start=start, exact=False)
 
 
-def _measured(study: Study, name: str) -> Step:
+def _measured(study: Study, name: str, _ranks: Progress | None) -> Step:
     workload = study.workload(name)
     if not is_captured(workload.metadata):
         raise TraceError(
@@ -133,7 +146,7 @@ def _measured(study: Study, name: str) -> Step:
     return read_step(measured_result(workload), workload, name=name, start=start, exact=False)
 
 
-def _run(study: Study, run_id: str) -> Step:
+def _run(study: Study, run_id: str, _ranks: Progress | None) -> Step:
     info = study.run_info(run_id)
     workload = study.run_workload(run_id)
     measured = info.backend == _MEASURED or getattr(get_backend(info.backend), "measures", False)
