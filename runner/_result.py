@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ import pyarrow.parquet
 from ..errors import StudyError
 from ..support import count_text, duration_text, new_folder, writing
 from ._notebook import block, html_table
-from ._saved_nodes import SavedNodes, write_nodes
+from ._recorded_nodes import RecordedNodes
+from ._saved_nodes import SavedNodes, write_nodes, write_pieces
 
 __all__ = ["COLUMNS", "Result", "empty_table"]
 
@@ -106,10 +107,13 @@ class Result:
     provenance: dict[str, Any] = field(default_factory=dict)
 
     def __getattr__(self, name: str) -> Any:
-        """Read the nodes of a saved result, all of them, when somebody asks for the table."""
-        saved = vars(self).get("saved_nodes")
+        """Read the nodes of a large result, all of them, when somebody asks for the table."""
+        saved = vars(self).get("kept_nodes")
         if name != "nodes" or saved is None:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        if isinstance(saved, RecordedNodes):
+            vars(self)["nodes"] = pd.DataFrame(saved.whole(), copy=False)
+            return vars(self)["nodes"]
         try:
             table = _read_table(saved.path.parent, "nodes")
         except (OSError, ValueError) as error:
@@ -119,16 +123,36 @@ class Result:
         object.__setattr__(self, "nodes", table)
         return table
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the engine's records out of pickles and copies: the table says the same."""
+        if isinstance(vars(self).get("kept_nodes"), RecordedNodes):
+            return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return vars(self)
+
+    def with_recorded(self, recorded: RecordedNodes) -> Result:
+        """Return this result with the nodes that were *recorded*, as a table when somebody asks for it.
+
+        Of few nodes the table is made at once.
+        """
+        if recorded.num_rows < _MANY_NODES:
+            return replace(self, nodes=pd.DataFrame(recorded.whole(), copy=False))
+        return replace(self)._keeping(recorded)
+
+    def _keeping(self, source: RecordedNodes | SavedNodes) -> Result:
+        del vars(self)["nodes"]
+        vars(self)["kept_nodes"] = source
+        return self
+
     @property
     def nodes_by_rank(self) -> SavedNodes | None:
         """The nodes to be read by rank and column: of a large saved result whose table nobody asked for."""
-        return None if "nodes" in vars(self) else vars(self).get("saved_nodes")
+        kept = None if "nodes" in vars(self) else vars(self).get("kept_nodes")
+        return kept if isinstance(kept, SavedNodes) else None
 
     @property
     def num_nodes(self) -> int:
         """How many nodes were executed."""
-        saved = self.nodes_by_rank
-        return len(self.nodes) if saved is None else saved.num_rows
+        return len(self.nodes) if "nodes" in vars(self) else int(vars(self)["kept_nodes"].num_rows)
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures as plain JSON: makespan and one entry per rank, with the provenance."""
@@ -164,12 +188,14 @@ class Result:
     def write_into(self, folder: Path) -> None:
         """Write the files of the result into *folder*, which is created, without any care for readers."""
         folder.mkdir(parents=True, exist_ok=True)
+        kept = None if "nodes" in vars(self) else vars(self)["kept_nodes"]
+        if isinstance(kept, RecordedNodes):
+            write_pieces(kept.pieces(), COLUMNS["nodes"], folder / "nodes.parquet")
+        else:
+            write_nodes(self.nodes, folder / "nodes.parquet")
         for name in COLUMNS:
-            table = getattr(self, name)
-            if name == "nodes":
-                write_nodes(table, folder / "nodes.parquet")
-            elif name not in _OPTIONAL or len(table):
-                table.to_parquet(folder / f"{name}.parquet", index=False)
+            if name != "nodes" and (name not in _OPTIONAL or len(getattr(self, name))):
+                getattr(self, name).to_parquet(folder / f"{name}.parquet", index=False)
         head = {"backend": self.backend, "makespan_ns": self.makespan_ns, "provenance": self.provenance}
         (folder / "result.json").write_text(json.dumps(head, indent=2, default=str) + "\n", encoding="utf-8")
 
@@ -204,10 +230,7 @@ class Result:
                 f"The result in {source} is missing or damaged ({error}); delete the folder and run it again."
             ) from error
         result = cls(backend, makespan_ns, **tables, provenance=provenance)
-        if saved.num_rows >= _MANY_NODES:
-            del vars(result)["nodes"]
-            vars(result)["saved_nodes"] = saved
-        return result
+        return result if saved.num_rows < _MANY_NODES else result._keeping(saved)
 
 
 def _provenance(stored: Any) -> dict[str, Any]:

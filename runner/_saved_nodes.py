@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,34 +13,51 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from ..errors import StudyError
+from ._recorded_nodes import LEAST_ROWS, Columns
 
-__all__ = ["SavedNodes", "write_nodes"]
+__all__ = ["SavedNodes", "write_nodes", "write_pieces"]
 
-# Ranks share a piece of the file up to so many rows: pieces of a few rows would cost more than they spare.
-_LEAST_ROWS = 1 << 16
+
+def write_pieces(pieces: Iterable[Columns], types: Mapping[str, str], path: Path) -> None:
+    """Write the columns of *pieces*, each of whole ranks in ascending order, to *path*: one row group each.
+
+    *types* are the columns, and the type of each.
+    """
+    schema = pa.schema([(name, pa.from_numpy_dtype(np.dtype(kind))) for name, kind in types.items()])
+    with _writer(path, schema) as writer:
+        for columns in pieces:
+            table = pa.table([columns[name] for name in schema.names], schema=schema)
+            writer.write_table(table, row_group_size=max(1, table.num_rows))
 
 
 def write_nodes(nodes: pd.DataFrame, path: Path) -> None:
     """Write *nodes* to *path* in pieces (row groups) of whole ranks, if they stand in order."""
     ranks = nodes["rank"].to_numpy()
-    # Ids and times grow from row to row: their differences take a third of the room and a fifth of the time.
-    growing = [str(name) for name, dtype in nodes.dtypes.items() if dtype == np.int64]
-    encoding: dict[str, Any] = {
-        "column_encoding": dict.fromkeys(growing, "DELTA_BINARY_PACKED"),
-        "use_dictionary": [str(name) for name in nodes.columns if name not in growing],
-    }
-    if len(ranks) <= _LEAST_ROWS or (ranks[1:] < ranks[:-1]).any():
-        nodes.to_parquet(path, index=False, **encoding)
-        return
-    ends = [*(np.flatnonzero(ranks[1:] != ranks[:-1]) + 1).tolist(), len(ranks)]
-    schema = pa.Schema.from_pandas(nodes, preserve_index=False)
-    with pyarrow.parquet.ParquetWriter(path, schema, **encoding) as writer:
+    ends = [len(ranks)]
+    if len(ranks) > LEAST_ROWS and not (ranks[1:] < ranks[:-1]).any():
+        ends = [*(np.flatnonzero(ranks[1:] != ranks[:-1]) + 1).tolist(), len(ranks)]
+    with _writer(path, pa.Schema.from_pandas(nodes, preserve_index=False)) as writer:
         start = 0
         for end in ends:
-            if end - start >= _LEAST_ROWS or end == len(ranks):
-                piece = pa.Table.from_pandas(nodes.iloc[start:end], schema=schema, preserve_index=False)
-                writer.write_table(piece, row_group_size=end - start)
+            if end - start >= LEAST_ROWS or end == len(ranks):
+                piece = pa.Table.from_pandas(
+                    nodes.iloc[start:end], schema=writer.schema, preserve_index=False
+                )
+                writer.write_table(piece, row_group_size=max(1, end - start))
                 start = end
+
+
+@contextmanager
+def _writer(path: Path, schema: pa.Schema) -> Iterator[pyarrow.parquet.ParquetWriter]:
+    """Open a file of nodes with the columns of *schema* at *path*."""
+    # Ids and times grow from row to row: their differences take a third of the room and a fifth of the time.
+    growing = [field.name for field in schema if field.type == pa.int64()]
+    encoding: dict[str, Any] = {
+        "column_encoding": dict.fromkeys(growing, "DELTA_BINARY_PACKED"),
+        "use_dictionary": [name for name in schema.names if name not in growing],
+    }
+    with pyarrow.parquet.ParquetWriter(path, schema, **encoding) as writer:
+        yield writer
 
 
 class SavedNodes:

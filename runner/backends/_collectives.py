@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import pandas as pd
 from ...converter import NodeType, Workload
 from .._result import COLUMNS, empty_table
 
-__all__ = ["collective_table"]
+__all__ = ["arranged_calls", "collective_table"]
 
 _Integers = npt.NDArray[np.integer[Any]]
 
@@ -34,9 +34,23 @@ def collective_table(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     if not len(chosen):
         return empty_table("collectives")
     chosen = chosen[np.lexsort((columns["node_id"][chosen], columns["rank"][chosen]))]
-    table = {name: columns[name][chosen] for name in ("rank", "node_id", "start_ns", "end_ns")}
-    table |= {name: facts[name][fact[chosen]] for name in ("comm_type", "group", "size_bytes")}
-    table["wait_ns"] = np.maximum(_origin_start(chosen, columns) - table["start_ns"], 0)
+    calls = {name: columns[name][chosen] for name in ("rank", "node_id", "start_ns", "end_ns")}
+    calls |= {name: facts[name][fact[chosen]] for name in ("comm_type", "group", "size_bytes")}
+    calls["origin_start_ns"] = _origin_start(chosen, columns)
+    return arranged_calls(calls)
+
+
+def arranged_calls(calls: Mapping[str, _Integers]) -> pd.DataFrame:
+    """Return the table ``collectives`` of *calls*: a row per rank and node, in their order.
+
+    Columns are those of the table that nothing else follows from, and ``origin_start_ns``: when the node
+    started whose start began the end.
+    """
+    if not len(calls["rank"]):
+        return empty_table("collectives")
+    table = dict(calls)
+    origin_start = np.minimum(table.pop("origin_start_ns"), table["end_ns"])
+    table["wait_ns"] = np.maximum(origin_start - table["start_ns"], 0)
     table["transfer_ns"] = table["end_ns"] - table["start_ns"] - table["wait_ns"]
     turn = _counted((table["comm_type"], table["group"], table["rank"]))
     key = (turn, table["comm_type"], table["group"])
@@ -77,8 +91,7 @@ def _origin_start(rows: _Integers, nodes: dict[str, _Integers]) -> _Integers:
     """Return when the nodes started whose starts began the ends of those in *rows*."""
     pairs, asked = ("rank", "node_id"), ("origin_rank", "origin_node")
     origin = _places((nodes[pairs[0]], nodes[pairs[1]]), (nodes[asked[0]][rows], nodes[asked[1]][rows]))
-    start = np.where(origin >= 0, nodes["start_ns"][origin], nodes["start_ns"][rows])
-    starts: _Integers = np.minimum(start, nodes["end_ns"][rows])
+    starts: _Integers = np.where(origin >= 0, nodes["start_ns"][origin], nodes["start_ns"][rows])
     return starts
 
 

@@ -17,11 +17,12 @@ from ...errors import BackendError, ConfigError
 from .. import engine
 from .._experiment import Detail, Experiment
 from .._memory import check_simulation
+from .._recorded_nodes import RecordedNodes
 from .._result import COLUMNS, Result
 from ..config import NetworkConfig, PacketNetwork, check_failures, read_per_node
 from ..programs import graphs_of
 from ._base import Progress
-from ._collectives import collective_table
+from ._collectives import arranged_calls
 from ._ignored import has_own_efficiency, ignored_keys
 from ._stall import stall_error
 
@@ -310,27 +311,9 @@ def _set_programs(config: Any, experiment: Experiment) -> None:
         config.add_program(demand.collective, demand.ranks, demand.size_bytes, name, graphs)
 
 
-def _nodes(output: Any, *, one_of_each: bool = False) -> pd.DataFrame:
-    """Return the node times; of ranks that behave alike, each gets those of the one that was simulated.
-
-    Where that would be more rows than a reader can use, or the workload has *one_of_each* kind of rank only,
-    only the simulated ranks have rows.
-    """
-    simulated: pd.DataFrame = pd.DataFrame(
-        {
-            "rank": output.node_rank,
-            "node_id": output.node_id,
-            "start_ns": output.node_start_ns,
-            "end_ns": output.node_end_ns,
-            "cause_node": output.node_cause,
-            "cause_is_dependency": output.node_cause_is_dependency.view(bool),
-            "origin_rank": output.node_origin_rank,
-            "origin_node": output.node_origin_node,
-        },
-        copy=False,
-    )
-    if not output.folded or one_of_each or int(output.nodes_executed) > _MOST_NODE_ROWS:
-        return simulated
+def _nodes_of_all(output: Any, recorded: RecordedNodes) -> pd.DataFrame:
+    """Return the node times of all ranks; of those that behave alike, each gets the simulated one's."""
+    simulated: pd.DataFrame = pd.DataFrame(recorded.whole(), copy=False)
     rows = simulated.groupby("rank").indices
     chosen = [rows.get(rank, np.empty(0, dtype=np.int64)) for rank in output.rank_representative.tolist()]
     nodes: pd.DataFrame = simulated.iloc[np.concatenate(chosen)].reset_index(drop=True)
@@ -358,28 +341,35 @@ def _result(experiment: Experiment, output: Any) -> Result:
         # Shares of the time of the compute nodes (ASTRA-sim prints percentages), and operations a byte.
         for name in ("compute_bound", "compute_utilization", "memory_utilization", "operation_intensity"):
             ranks[name] = getattr(output, f"rank_{name}")
-    tables = _tables(experiment, output) if experiment.detail is Detail.EVERYTHING else {}
-    return Result(
+    result = Result(
         backend=experiment.backend,
         makespan_ns=int(output.makespan_ns),
         ranks=ranks,
-        **tables,
         provenance=run_provenance(experiment, output),
     )
+    return _with_tables(result, experiment, output) if experiment.detail is Detail.EVERYTHING else result
 
 
-def _tables(experiment: Experiment, output: Any) -> dict[str, pd.DataFrame]:
+def _with_tables(result: Result, experiment: Experiment, output: Any) -> Result:
+    """Return *result* with what the engine recorded.
+
+    Where ranks that behave alike would be more rows than a reader can use, or the workload has one of each
+    kind of rank only, only the simulated ranks have nodes and collectives.
+    """
     alone = experiment.workload.representative_of_rank is not None
-    nodes = _nodes(output, one_of_each=alone)
+    of_all = output.folded and not alone and int(output.nodes_executed) <= _MOST_NODE_ROWS
     links = pd.DataFrame(
         {
             name: getattr(output, f"link_{name}")
             for name in ("src", "dst", "bytes", "busy_ns", "queue_ns", "messages")
         }
     )
-    collectives = collective_table(nodes, experiment.workload.model)
     link_use: pd.DataFrame = pd.DataFrame(output.fabric.stretches).astype(COLUMNS["link_use"])
-    return {"nodes": nodes, "collectives": collectives, "links": links, "link_use": link_use}
+    told = replace(
+        result, collectives=arranged_calls(output.collectives(of_all)), links=links, link_use=link_use
+    )
+    recorded = RecordedNodes(output)
+    return replace(told, nodes=_nodes_of_all(output, recorded)) if of_all else told.with_recorded(recorded)
 
 
 def run_provenance(experiment: Experiment, output: Any) -> dict[str, Any]:

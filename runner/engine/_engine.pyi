@@ -1,6 +1,7 @@
 import enum
 from collections.abc import Callable, Sequence
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -276,14 +277,7 @@ class Output:
     rank_compute_utilization: npt.NDArray[np.float64]
     rank_memory_utilization: npt.NDArray[np.float64]
     rank_operation_intensity: npt.NDArray[np.float64]
-    node_rank: npt.NDArray[np.int32]
-    node_id: npt.NDArray[np.int64]
-    node_start_ns: npt.NDArray[np.int64]
-    node_end_ns: npt.NDArray[np.int64]
-    node_cause: npt.NDArray[np.int64]
-    node_cause_is_dependency: npt.NDArray[np.uint8]
-    node_origin_rank: npt.NDArray[np.int32]
-    node_origin_node: npt.NDArray[np.int64]
+    node_counts: npt.NDArray[np.int64]
     link_src: npt.NDArray[np.int32]
     link_dst: npt.NDArray[np.int32]
     link_bytes: npt.NDArray[np.int64]
@@ -293,6 +287,9 @@ class Output:
     link_messages: npt.NDArray[np.int64]
     gpu_compute_ns: npt.NDArray[np.uint64]
     gpu_alone_ns: npt.NDArray[np.uint64]
+
+    def nodes(self, first: int, last: int) -> dict[str, npt.NDArray[np.integer[Any]]]: ...
+    def collectives(self, of_all: bool) -> dict[str, npt.NDArray[np.integer[Any]]]: ...
 
 class EmulationOutput:
     finish_ns: int

@@ -121,7 +121,7 @@ def test_equal_ranks_are_simulated_once():
     output = build.run([[build.coll(0)]] * 64)
     assert output.folded
     assert set(output.rank_representative.tolist()) == {0}
-    assert set(output.node_rank.tolist()) == {0}
+    assert set(output.nodes(0, 64)["rank"].tolist()) == {0}
 
 
 def test_skewed_ranks_are_all_simulated():
@@ -178,7 +178,7 @@ def test_representatives_that_are_given_do_what_all_do():
     config.groups = {1: [0, 1]}
     few = engine.simulate(config, [et.program(ranks[0])], [0] * 4)
     assert few.rank_finish_ns.tolist() == every.rank_finish_ns.tolist()
-    assert set(few.node_rank.tolist()) == {0}
+    assert set(few.nodes(0, 4)["rank"].tolist()) == {0}
 
 
 @pytest.mark.parametrize(

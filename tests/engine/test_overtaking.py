@@ -31,8 +31,8 @@ def ends(sends, receives, network, semantics):
     settings = build.config(npus_count=[2], semantics=semantics, external_network=network.advance)
     output = build.run([sends, receives], settings)
     assert len(output.unfinished) == 0
-    mine = output.node_rank == 1
-    return dict(zip(output.node_id[mine].tolist(), output.node_end_ns[mine].tolist(), strict=True))
+    mine = output.nodes(1, 2)
+    return dict(zip(mine["node_id"].tolist(), mine["end_ns"].tolist(), strict=True))
 
 
 def lanes(*sizes):

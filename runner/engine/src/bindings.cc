@@ -8,6 +8,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <set>
 
 #include "arrays.h"
@@ -19,6 +20,7 @@
 #include "collective/implementation.h"
 #include "collective/refusals.h"
 #include "network/topology.h"
+#include "simulation/columns.h"
 #include "simulation/simulation.h"
 
 namespace nb = nanobind;
@@ -192,14 +194,42 @@ nb::object of_links(const Output& output, Field field) {
     });
 }
 
-// A column of the output as an array that keeps the output: a result of many nodes is not copied.
-template <class T>
-nb::object shared(nb::handle self, std::vector<T> Output::*column) {
-    std::vector<T>& values = nb::cast<Output&>(self).*column;
-    return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(values.data(), {values.size()}, self));
+nb::dict nodes(const Output& output, std::size_t first, std::size_t last) {
+    const std::size_t end = std::min(last, output.nodes.size());
+    NodeColumns columns = [&] {
+        const nb::gil_scoped_release release;
+        return node_columns(output, std::min(first, end), end);
+    }();
+    nb::dict table;
+    table["rank"] = to_array(std::move(columns.rank));
+    table["node_id"] = to_array(std::move(columns.node_id));
+    table["start_ns"] = to_array(std::move(columns.start_ns));
+    table["end_ns"] = to_array(std::move(columns.end_ns));
+    table["cause_node"] = to_array(std::move(columns.cause));
+    table["cause_is_dependency"] = to_array(std::move(columns.cause_is_dependency));
+    table["origin_rank"] = to_array(std::move(columns.origin_rank));
+    table["origin_node"] = to_array(std::move(columns.origin_node));
+    return table;
 }
 
-// Each of the other columns is copied into an array that outlives the output.
+nb::dict collectives_of(const Output& output, bool of_all) {
+    CollectiveColumns columns = [&] {
+        const nb::gil_scoped_release release;
+        return collective_columns(output, of_all);
+    }();
+    nb::dict table;
+    table["rank"] = to_array(std::move(columns.rank));
+    table["node_id"] = to_array(std::move(columns.node_id));
+    table["start_ns"] = to_array(std::move(columns.start_ns));
+    table["end_ns"] = to_array(std::move(columns.end_ns));
+    table["origin_start_ns"] = to_array(std::move(columns.origin_start_ns));
+    table["comm_type"] = to_array(std::move(columns.comm_type));
+    table["group"] = to_array(std::move(columns.group));
+    table["size_bytes"] = to_array(std::move(columns.size_bytes));
+    return table;
+}
+
+// Each column is copied into an array that outlives the output.
 void bind_output(nb::module_& module) {
     nb::class_<Output>(module, "Output")
         .def_ro("makespan_ns", &Output::makespan_ns)
@@ -226,17 +256,14 @@ void bind_output(nb::module_& module) {
                      [](Output& o) { return of_ranks(o, &Statistics::memory_utilization); })
         .def_prop_ro("rank_operation_intensity",
                      [](Output& o) { return of_ranks(o, &Statistics::operation_intensity); })
-        .def_prop_ro("node_rank", [](nb::handle self) { return shared(self, &Output::node_rank); })
-        .def_prop_ro("node_id", [](nb::handle self) { return shared(self, &Output::node_id); })
-        .def_prop_ro("node_start_ns", [](nb::handle self) { return shared(self, &Output::node_start_ns); })
-        .def_prop_ro("node_end_ns", [](nb::handle self) { return shared(self, &Output::node_end_ns); })
-        .def_prop_ro("node_cause", [](nb::handle self) { return shared(self, &Output::node_cause); })
-        .def_prop_ro("node_cause_is_dependency",
-                     [](nb::handle self) { return shared(self, &Output::node_cause_is_dependency); })
-        .def_prop_ro("node_origin_rank",
-                     [](nb::handle self) { return shared(self, &Output::node_origin_rank); })
-        .def_prop_ro("node_origin_node",
-                     [](nb::handle self) { return shared(self, &Output::node_origin_node); })
+        .def_prop_ro("node_counts",
+                     [](Output& o) {
+                         return column(o.nodes, [](const RankNodes& nodes) {
+                             return static_cast<std::int64_t>(nodes.executed);
+                         });
+                     })
+        .def("nodes", &nodes, nb::arg("first"), nb::arg("last"))
+        .def("collectives", &collectives_of, nb::arg("of_all"))
         .def_prop_ro("link_src", [](Output& o) { return of_links(o, &LinkUse::source); })
         .def_prop_ro("link_dst", [](Output& o) { return of_links(o, &LinkUse::destination); })
         .def_prop_ro("link_bytes", [](Output& o) { return of_links(o, &LinkUse::bytes); })

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import pyarrow.parquet
@@ -10,6 +12,7 @@ import pytest
 from chakrascope.converter import CollectiveType, Graph, NodeType, Workload
 from chakrascope.errors import BackendError, StudyError
 from chakrascope.runner import NetworkConfig, Result, critical_path, simulate, summarize
+from chakrascope.runner import _recorded_nodes as recorded_nodes
 from chakrascope.runner import _result as results
 from chakrascope.runner import _saved_nodes as saved_nodes
 
@@ -40,7 +43,8 @@ def result(workload):
 def by_rank(monkeypatch):
     """Treat every result as a large one, and every rank as a piece of its file."""
     monkeypatch.setattr(results, "_MANY_NODES", 1)
-    monkeypatch.setattr(saved_nodes, "_LEAST_ROWS", LAYERS)
+    for module in (recorded_nodes, saved_nodes):
+        monkeypatch.setattr(module, "LEAST_ROWS", LAYERS)
 
 
 def test_each_rank_is_a_piece_of_the_file_and_all_are_the_table(result, by_rank, tmp_path):
@@ -51,6 +55,20 @@ def test_each_rank_is_a_piece_of_the_file_and_all_are_the_table(result, by_rank,
     assert loaded.nodes_by_rank is not None
     pd.testing.assert_frame_equal(loaded.nodes, result.nodes)
     assert loaded.nodes_by_rank is None
+
+
+def test_what_the_engine_recorded_is_written_and_pickled_without_a_table_of_all(
+    workload, result, by_rank, tmp_path
+):
+    network = NetworkConfig(("Switch",), (RANKS,), (100.0,), (500.0,))
+    large = simulate(workload, "default", network)
+    large.save(tmp_path / "r")
+    assert "nodes" not in vars(large)
+    assert large.num_nodes == len(result.nodes)
+    assert pyarrow.parquet.ParquetFile(tmp_path / "r" / "nodes.parquet").num_row_groups == RANKS
+    for other in (Result.load(tmp_path / "r"), pickle.loads(pickle.dumps(large)), large):
+        pd.testing.assert_frame_equal(other.nodes, result.nodes)
+        pd.testing.assert_frame_equal(other.collectives, result.collectives)
 
 
 def test_the_answers_are_those_of_the_table_which_nobody_reads(result, workload, by_rank, tmp_path):

@@ -75,11 +75,12 @@ class Inspector {
 std::vector<Node> distinct_collectives(const Program& program, const std::set<std::uint64_t>& apart) {
     std::set<std::tuple<CommType, std::int64_t, std::uint8_t, bool>> seen;
     std::vector<Node> distinct;
-    for (const Node& node : program.nodes) {
+    for (std::uint32_t i = 0; i < program.size(); ++i) {
+        const Facts& node = program.facts(i);
         if (node.type != NodeType::Coll) continue;
         const bool fresh =
             seen.emplace(node.comm_type, node.group, node.involved_dims, node.comm_size > 0).second;
-        if (fresh || apart.contains(node.id)) distinct.push_back(node);
+        if (fresh || apart.contains(program.id(i))) distinct.push_back(program.node(i));
     }
     return distinct;
 }

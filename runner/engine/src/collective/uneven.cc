@@ -24,7 +24,7 @@ bool all_equal(const std::vector<std::uint64_t>& values) {
 std::vector<std::uint32_t> begun_by(const Program& program, std::int64_t group) {
     std::vector<std::uint32_t> begun;
     for (const std::uint32_t i : program.in_order()) {
-        const Node& node = program.nodes[i];
+        const Facts& node = program.facts(i);
         if (node.type == NodeType::Coll && node.group == group) begun.push_back(i);
     }
     return begun;
@@ -38,7 +38,8 @@ struct Summary {
 
 std::map<std::int64_t, Summary> summaries_of(const Program& program) {
     std::map<std::int64_t, Summary> summaries;
-    for (const Node& node : program.nodes) {
+    for (std::uint32_t i = 0; i < program.size(); ++i) {
+        const Facts& node = program.facts(i);
         if (node.type != NodeType::Coll || !may_be_uneven(node.comm_type)) continue;
         Summary& summary = summaries[node.group];
         std::uint64_t mixed =
@@ -51,7 +52,7 @@ std::map<std::int64_t, Summary> summaries_of(const Program& program) {
 }
 
 // What a member has for each: what its file says, else equal shares.
-std::vector<std::uint64_t> shares(const Node& node, std::size_t members) {
+std::vector<std::uint64_t> shares(const Facts& node, std::size_t members) {
     if (node.comm_splits.size() == members) return node.comm_splits;
     if (node.comm_type == CommType::AllGather) return std::vector<std::uint64_t>(members, node.comm_size);
     std::vector<std::uint64_t> shares(members, node.comm_size / members);
@@ -60,13 +61,13 @@ std::vector<std::uint64_t> shares(const Node& node, std::size_t members) {
 }
 
 // The nodes of one collective, by place in the group.
-using Row = std::vector<const Node*>;
+using Row = std::vector<const Facts*>;
 
 // Whether the nodes are one collective of which not all members have as much for each other.
 bool is_uneven(const Row& row) {
-    const Node& first = *row.front();
+    const Facts& first = *row.front();
     bool uneven = false;
-    for (const Node* node : row) {
+    for (const Facts* node : row) {
         const bool agrees = node->comm_type == first.comm_type && (node->has & kHasCommSize) != 0;
         if (!agrees || !may_be_uneven(node->comm_type)) return false;
         uneven |= node->comm_size != first.comm_size;
@@ -228,7 +229,7 @@ UnevenCollectives::UnevenCollectives(const Config& config, const Programs& progr
             std::vector<std::uint32_t> nodes;
             for (const std::int32_t rank : members) {
                 nodes.push_back(begun.at(program_of_rank[rank])[turn]);
-                row.push_back(&programs[program_of_rank[rank]]->nodes[nodes.back()]);
+                row.push_back(&programs[program_of_rank[rank]]->facts(nodes.back()));
             }
             if (is_uneven(row)) add(members, nodes, blocks_of(row));
         }

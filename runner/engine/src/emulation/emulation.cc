@@ -16,8 +16,8 @@ constexpr emulation::Time kPatience = 20'000'000;
 void collect_nodes(EmulationOutput& output, const Rank& rank) {
     const Program& program = rank.program();
     for (std::uint32_t i = 0; i < rank.records().size(); ++i) {
-        const NodeRecord& record = rank.records()[i];
-        const Node& node = program.nodes[i];
+        const NodeRecord record = rank.records()[i];
+        const Node node = program.node(i);
         if (record.start >= 0 && record.end < 0)
             output.open.push_back({static_cast<std::int64_t>(node.id), node.name, operation_of(node)});
         if (record.end < 0) continue;
@@ -27,7 +27,7 @@ void collect_nodes(EmulationOutput& output, const Rank& rank) {
         output.node_start_ns.push_back(record.start);
         output.node_end_ns.push_back(record.end);
         output.node_cause.push_back(
-            record.cause < 0 ? -1 : static_cast<std::int64_t>(program.nodes[record.cause].id));
+            record.cause < 0 ? -1 : static_cast<std::int64_t>(program.id(static_cast<std::uint32_t>(record.cause))));
         output.node_cause_is_dependency.push_back(
             record.cause >= 0 && program.depends(i, static_cast<std::uint32_t>(record.cause)));
         output.node_origin_rank.push_back(own ? rank.id() : record.origin.rank);

@@ -24,7 +24,7 @@ class WaitGraph {
 
     std::vector<Place> waits_for(Place place) {
         const Rank& rank = ranks_[place.rank];
-        const Node& node = rank.program().nodes[place.node];
+        const Facts& node = rank.program().facts(place.node);
         if (!begun(place)) return waits_to_begin(place);
         if (node.type == NodeType::Coll) {
             const std::pair<std::int64_t, std::uint64_t> turn{node.group,
@@ -37,8 +37,7 @@ class WaitGraph {
         return {};
     }
 
-    bool begun(Place place) const { return record(place).start >= 0; }
-    const NodeRecord& record(Place place) const { return ranks_[place.rank].records()[place.node]; }
+    bool begun(Place place) const { return ranks_[place.rank].records().started(place.node); }
 
   private:
     // Its unfinished dependencies; without any, what holds its lane.
@@ -46,13 +45,12 @@ class WaitGraph {
         std::vector<Place> found;
         for (const std::uint32_t parent : parents(place)) {
             const Place before{place.rank, parent};
-            if (record(before).end < 0) found.push_back(before);
+            if (!ranks_[before.rank].records().ended(parent)) found.push_back(before);
         }
         if (!found.empty()) return found;
         const Rank& rank = ranks_[place.rank];
         for (std::uint32_t i = 0; i < rank.records().size(); ++i) {
-            const NodeRecord& other = rank.records()[i];
-            if (other.start >= 0 && other.end < 0 && rank.slot(i) == rank.slot(place.node))
+            if (rank.records().started(i) && !rank.records().ended(i) && rank.slot(i) == rank.slot(place.node))
                 found.push_back({place.rank, i});
         }
         return found;
@@ -65,7 +63,7 @@ class WaitGraph {
         for (const Rank& rank : ranks_) {
             if (cluster_.groups.sorted_position(group, rank.id()) < 0) continue;
             if (count_collectives(rank, group) >= reached) continue;
-            add_first_waiting(found, rank, [group = group](const Node& node) {
+            add_first_waiting(found, rank, [group = group](const Facts& node) {
                 return node.type == NodeType::Coll && node.group == group;
             });
         }
@@ -73,9 +71,9 @@ class WaitGraph {
     }
 
     // The other half of a message, where it has not begun.
-    std::vector<Place> counterparts(const Node& node, NodeType type, std::int64_t peer, std::int32_t self) {
+    std::vector<Place> counterparts(const Facts& node, NodeType type, std::int64_t peer, std::int32_t self) {
         std::vector<Place> found;
-        add_first_waiting(found, ranks_[static_cast<std::size_t>(peer)], [&](const Node& theirs) {
+        add_first_waiting(found, ranks_[static_cast<std::size_t>(peer)], [&](const Facts& theirs) {
             return theirs.type == type && theirs.comm_tag == node.comm_tag &&
                    theirs.comm_size == node.comm_size &&
                    (type == NodeType::Send ? theirs.comm_dst : theirs.comm_src) == self;
@@ -87,7 +85,7 @@ class WaitGraph {
     template <class Fits>
     void add_first_waiting(std::vector<Place>& found, const Rank& rank, Fits fits) {
         for (const std::uint32_t i : waiting(rank)) {
-            if (!fits(rank.program().nodes[i])) continue;
+            if (!fits(rank.program().facts(i))) continue;
             found.push_back({rank.id(), i});
             return;
         }
@@ -99,7 +97,7 @@ class WaitGraph {
         std::vector<std::uint32_t>& order = entry->second;
         if (!created) return order;
         for (const std::uint32_t node : rank.program().in_order()) {
-            if (rank.records()[node].start < 0) order.push_back(node);
+            if (!rank.records().started(node)) order.push_back(node);
         }
         return order;
     }
@@ -108,11 +106,9 @@ class WaitGraph {
         auto& lists = parents_[place.rank];
         if (lists.empty()) {
             const Program& program = ranks_[place.rank].program();
-            lists.resize(program.nodes.size());
-            for (std::uint32_t parent = 0; parent < program.nodes.size(); ++parent) {
-                for (std::uint32_t i = program.child_offset[parent]; i < program.child_offset[parent + 1];
-                     ++i)
-                    lists[program.children[i]].push_back(parent);
+            lists.resize(program.size());
+            for (std::uint32_t parent = 0; parent < program.size(); ++parent) {
+                for (const std::uint32_t child : program.children(parent)) lists[child].push_back(parent);
             }
         }
         return lists[place.node];
@@ -175,13 +171,12 @@ std::vector<Blocked> find_deadlock(const Cluster& cluster, const std::deque<Rank
     for (const Rank& rank : ranks) {
         if (rank.finished()) continue;
         for (std::uint32_t i = 0; i < rank.records().size(); ++i) {
-            const NodeRecord& record = rank.records()[i];
-            if (record.start < 0 || record.end >= 0) continue;
+            if (!rank.records().started(i) || rank.records().ended(i)) continue;
             const std::vector<Place> cycle = search.from({rank.id(), i});
             if (cycle.empty()) continue;
             std::vector<Blocked> blocked;
             for (const Place& place : cycle) {
-                const Node& node = ranks[place.rank].program().nodes[place.node];
+                const Node node = ranks[place.rank].program().node(place.node);
                 blocked.push_back({place.rank, static_cast<std::int64_t>(node.id), node.name,
                                    operation_of(node), search.graph().begun(place)});
             }

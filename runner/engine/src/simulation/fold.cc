@@ -41,7 +41,7 @@ std::size_t index_or_add(std::vector<T>& list, T item) {
 }
 
 // The collectives of Implementations that a node may run, as a bit mask.
-std::uint8_t kind_bit(const Node& node) {
+std::uint8_t kind_bit(const Facts& node) {
     switch (node.comm_type) {
         case CommType::AllReduce:
         case CommType::Barrier:
@@ -81,11 +81,12 @@ bool foldable(const Config& config) {
 Fold::Shape Fold::shape_of(const Program& program) {
     Shape shape;
     Mixer mixer;
-    for (const Node& node : program.nodes) {
+    for (std::uint32_t i = 0; i < program.size(); ++i) {
+        const Facts& node = program.facts(i);
         for (const std::uint64_t value :
-             {node.id, static_cast<std::uint64_t>(node.type), static_cast<std::uint64_t>(node.is_cpu),
+             {program.id(i), static_cast<std::uint64_t>(node.type), static_cast<std::uint64_t>(node.is_cpu),
               static_cast<std::uint64_t>(node.comm_type), static_cast<std::uint64_t>(node.involved_dims),
-              static_cast<std::uint64_t>(node.has), node.duration_micros, node.duration_ns, node.num_ops,
+              static_cast<std::uint64_t>(node.has), program.duration_micros(i), program.duration_ns(i), node.num_ops,
               node.tensor_size, node.comm_size, static_cast<std::uint64_t>(node.comm_tag),
               static_cast<std::uint64_t>(node.comm_priority), static_cast<std::uint64_t>(node.stream)}) {
             mixer.add(value);
@@ -100,8 +101,9 @@ Fold::Shape Fold::shape_of(const Program& program) {
             mixer.add(index_or_add(shape.peers, static_cast<std::int32_t>(peer)));
         }
     }
-    for (const auto* list : {&program.child_offset, &program.children}) {
-        for (const std::uint32_t value : *list) mixer.add(value);
+    for (std::uint32_t i = 0; i < program.size(); ++i) {
+        mixer.add(program.children(i).size());
+        for (const std::uint32_t child : program.children(i)) mixer.add(child);
     }
     shape.signature = mixer.value();
     return shape;
@@ -172,10 +174,10 @@ class FoldFinder {
     View view_of(const Program& program, std::int32_t rank) const {
         View view;
         Mixer mixer;
-        for (std::uint32_t i = 0; i < program.nodes.size(); ++i) {
-            const Blocks* blocks = program.nodes[i].type == NodeType::Coll ? uneven_.find(rank, i) : nullptr;
+        for (std::uint32_t i = 0; i < program.size(); ++i) {
+            const Blocks* blocks = program.facts(i).type == NodeType::Coll ? uneven_.find(rank, i) : nullptr;
             if (blocks == nullptr) continue;
-            const std::int64_t group = program.nodes[i].group;
+            const std::int64_t group = program.facts(i).group;
             index_or_add(view.groups, group);
             const Ring ring = ring_of_all(group, rank);
             mixer.add(i);

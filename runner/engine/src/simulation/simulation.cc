@@ -95,7 +95,10 @@ class Simulated {
   public:
     Simulated(Cluster& cluster, const Fold::Programs& programs,
               const std::vector<std::int32_t>& program_of_rank)
-        : fold_(cluster.fold), by_id_(program_of_rank.size(), nullptr) {
+        : fold_(cluster.fold),
+          programs_(programs),
+          program_of_rank_(program_of_rank),
+          by_id_(program_of_rank.size(), nullptr) {
         const auto add = [&](std::int32_t rank) {
             ranks_.emplace_back(cluster, rank, *programs[static_cast<std::size_t>(program_of_rank[rank])]);
             by_id_[rank] = &ranks_.back();
@@ -117,48 +120,17 @@ class Simulated {
     // The simulated rank that stands for a rank.
     const Rank& of(std::int32_t rank) const { return *by_id_[representative(rank)]; }
 
+    const std::shared_ptr<const Program>& program(std::int32_t rank) const {
+        return programs_[static_cast<std::size_t>(program_of_rank_[rank])];
+    }
+
   private:
     const Fold* fold_;
+    const Fold::Programs& programs_;
+    const std::vector<std::int32_t>& program_of_rank_;
     std::deque<Rank> ranks_;
     std::vector<const Rank*> by_id_;
 };
-
-// A chain that began at the very time the node itself started is the node's own.
-Origin settle(const Rank& rank, std::uint32_t node, const Simulated& simulated) {
-    const NodeRecord& record = rank.records()[node];
-    const Origin itself{rank.id(), static_cast<std::int32_t>(node)};
-    if (record.origin.rank < 0) return itself;
-    const NodeRecord& other = simulated.of(record.origin.rank).records()[record.origin.node];
-    return other.start <= record.start ? itself : record.origin;
-}
-
-void collect_nodes(Output& output, const Simulated& simulated) {
-    std::size_t count = 0;
-    for (const Rank& rank : simulated.ranks()) count += rank.executed();
-    const auto reserve = [count](auto&... columns) { (columns.reserve(count), ...); };
-    reserve(output.node_rank, output.node_id, output.node_start_ns, output.node_end_ns, output.node_cause,
-            output.node_cause_is_dependency, output.node_origin_rank, output.node_origin_node);
-    for (const Rank& rank : simulated.ranks()) {
-        const auto id_of = [&](std::int32_t node) {
-            return node < 0 ? -1 : static_cast<std::int64_t>(rank.program().nodes[node].id);
-        };
-        for (std::uint32_t i = 0; i < rank.records().size(); ++i) {
-            const NodeRecord& record = rank.records()[i];
-            if (record.end < 0) continue;
-            const Origin origin = settle(rank, i, simulated);
-            output.node_rank.push_back(rank.id());
-            output.node_id.push_back(id_of(static_cast<std::int32_t>(i)));
-            output.node_start_ns.push_back(record.start);
-            output.node_end_ns.push_back(record.end);
-            output.node_cause.push_back(id_of(record.cause));
-            output.node_cause_is_dependency.push_back(
-                record.cause >= 0 && rank.program().depends(i, static_cast<std::uint32_t>(record.cause)));
-            const Program& program = simulated.of(origin.rank).program();
-            output.node_origin_rank.push_back(origin.rank);
-            output.node_origin_node.push_back(static_cast<std::int64_t>(program.nodes[origin.node].id));
-        }
-    }
-}
 
 // Equal ranks finish in the order of their numbers, for want of any other.
 std::vector<std::int32_t> expand_order(const std::vector<std::int32_t>& order, const Simulated& simulated) {
@@ -171,7 +143,16 @@ std::vector<std::int32_t> expand_order(const std::vector<std::int32_t>& order, c
     return expanded;
 }
 
-Output collect(Cluster& cluster, const Simulated& simulated) {
+void take_nodes(Output& output, Simulated& simulated) {
+    for (Rank& rank : simulated.ranks()) {
+        output.nodes.push_back(
+            {rank.id(), simulated.program(rank.id()), rank.take_records(), rank.executed()});
+    }
+    for (std::int32_t rank = 0; output.folded && rank < simulated.count(); ++rank)
+        output.rank_program.push_back(simulated.program(rank));
+}
+
+Output collect(Cluster& cluster, Simulated& simulated) {
     Output output;
     std::vector<Statistics> statistics(static_cast<std::size_t>(simulated.count()));
     for (const Rank& rank : simulated.ranks()) {
@@ -191,7 +172,6 @@ Output collect(Cluster& cluster, const Simulated& simulated) {
     output.folded = cluster.fold != nullptr;
     output.overtaking = cluster.config.overtaking;
     output.overtaken = cluster.overtaken;
-    if (cluster.config.record_nodes) collect_nodes(output, simulated);
     if (cluster.config.record_links) output.links = cluster.mailbox.network().links();
     if (const FabricReport* report = cluster.mailbox.network().report()) output.fabric = *report;
     if (const Gpus* gpus = cluster.mailbox.network().gpus()) {
@@ -201,6 +181,7 @@ Output collect(Cluster& cluster, const Simulated& simulated) {
     output.unfinished = find_stalls(cluster, simulated.ranks());
     if (!output.unfinished.empty() && !may_ease(cluster.config))
         output.deadlock = find_deadlock(cluster, simulated.ranks());
+    if (cluster.config.record_nodes) take_nodes(output, simulated);
     return output;
 }
 

@@ -10,6 +10,7 @@
 #include "../config.h"
 #include "../network/network.h"
 #include "../workload/program.h"
+#include "../workload/records.h"
 #include "statistics.h"
 
 namespace chakrascope::engine {
@@ -32,18 +33,23 @@ struct Blocked {
     bool begun;
 };
 
+// What happened to the nodes of a simulated rank.
+struct RankNodes {
+    std::int32_t rank;
+    std::shared_ptr<const Program> program;
+    Records records;
+    std::uint64_t executed;
+};
+
 struct Output {
     std::vector<std::int64_t> rank_finish_ns;  // -1 for a rank that never finishes
     std::vector<Statistics> rank_statistics;
     std::vector<std::int32_t> finish_order;
     // The rank that was simulated for each rank: itself, unless ranks that behave alike were folded.
     std::vector<std::int32_t> rank_representative;
-    // One entry per node that a simulated rank executed.
-    std::vector<std::int32_t> node_rank;
-    std::vector<std::int64_t> node_id, node_start_ns, node_end_ns, node_cause;
-    std::vector<std::uint8_t> node_cause_is_dependency;
-    std::vector<std::int32_t> node_origin_rank;
-    std::vector<std::int64_t> node_origin_node;
+    std::vector<RankNodes> nodes;  // of the simulated ranks, in their order
+    // The program of each rank, where some of them were not simulated.
+    std::vector<std::shared_ptr<const Program>> rank_program;
     std::vector<LinkUse> links;
     FabricReport fabric;
     std::vector<GpuUse> gpu_use;  // by rank; none without GPUs

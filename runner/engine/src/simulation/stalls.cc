@@ -17,7 +17,7 @@ std::string where(const Node& node) {
 std::vector<std::uint32_t> started_and_not_ended(const Rank& rank) {
     std::vector<std::uint32_t> nodes;
     for (std::uint32_t i = 0; i < rank.records().size(); ++i) {
-        if (rank.records()[i].start >= 0 && rank.records()[i].end < 0) nodes.push_back(i);
+        if (rank.records().started(i) && !rank.records().ended(i)) nodes.push_back(i);
     }
     return nodes;
 }
@@ -26,14 +26,14 @@ std::vector<std::uint32_t> started_and_not_ended(const Rank& rank) {
 std::string state_of(const Rank& rank) {
     const std::string name = "rank " + std::to_string(rank.id());
     const auto stuck = started_and_not_ended(rank);
-    if (!stuck.empty()) return name + " (blocked in " + where(rank.program().nodes[stuck.front()]) + ")";
+    if (!stuck.empty()) return name + " (blocked in " + where(rank.program().node(stuck.front())) + ")";
     return name + (rank.finished() ? " (already finished)" : " (has nothing left that it can start)");
 }
 
 // The collective of the same group that a rank has begun and not ended.
 std::optional<std::uint32_t> open_collective(const Rank& rank, std::int64_t group) {
     for (const std::uint32_t i : started_and_not_ended(rank)) {
-        const Node& node = rank.program().nodes[i];
+        const Facts& node = rank.program().facts(i);
         if (node.type == NodeType::Coll && node.group == group) return i;
     }
     return std::nullopt;
@@ -54,7 +54,7 @@ std::string waits_of_collective(const Cluster& cluster, const std::deque<Rank>& 
         }
         const auto open = open_collective(other, node.group);
         if (!open) continue;
-        const Node& theirs = other.program().nodes[*open];
+        const Node theirs = other.program().node(*open);
         if (theirs.comm_type != node.comm_type ||
             (theirs.comm_size != node.comm_size && cluster.uneven.find(other.id(), *open) == nullptr)) {
             different += (different.empty() ? "" : ", ") + ("rank " + std::to_string(other.id())) +
@@ -79,7 +79,7 @@ std::string waits_of_message(const std::deque<Rank>& ranks, const Node& node) {
 
 }  // namespace
 
-std::string operation_of(const Node& node) {
+std::string operation_of(const Facts& node) {
     switch (node.type) {
         case NodeType::Send:
             return "send";
@@ -117,9 +117,9 @@ std::string operation_of(const Node& node) {
 
 std::uint64_t count_collectives(const Rank& rank, std::int64_t group) {
     std::uint64_t count = 0;
-    for (std::size_t i = 0; i < rank.records().size(); ++i) {
-        const Node& node = rank.program().nodes[i];
-        count += node.type == NodeType::Coll && node.group == group && rank.records()[i].start >= 0 ? 1 : 0;
+    for (std::uint32_t i = 0; i < rank.records().size(); ++i) {
+        const Facts& node = rank.program().facts(i);
+        count += node.type == NodeType::Coll && node.group == group && rank.records().started(i) ? 1 : 0;
     }
     return count;
 }
@@ -129,7 +129,7 @@ std::vector<Stall> find_stalls(Cluster& cluster, const std::deque<Rank>& ranks) 
     for (const Rank& rank : ranks) {
         if (rank.finished()) continue;
         for (const std::uint32_t i : started_and_not_ended(rank)) {
-            const Node& node = rank.program().nodes[i];
+            const Node node = rank.program().node(i);
             const std::string waits = node.type == NodeType::Coll
                                           ? waits_of_collective(cluster, ranks, rank, node)
                                       : node.type == NodeType::Send || node.type == NodeType::Recv

@@ -16,7 +16,7 @@ namespace chakrascope::engine {
 std::vector<Stall> find_stalls(Cluster& cluster, const std::deque<Rank>& ranks);
 
 // What a node does, in a word.
-std::string operation_of(const Node& node);
+std::string operation_of(const Facts& node);
 // How many collectives of a group the rank has begun.
 std::uint64_t count_collectives(const Rank& rank, std::int64_t group);
 

@@ -31,9 +31,9 @@ bool is_communication(NodeType type) {
 void add_roofline(Statistics& statistics, const Rank& rank, const Config& config) {
     const double peak = config.peak_perf * 1000000000000.0, memory = config.local_mem_bw * 1000000000.0;
     double total = 1;
-    for (std::size_t i = 0; i < rank.records().size(); ++i) {
-        const Node& node = rank.program().nodes[i];
-        const NodeRecord& record = rank.records()[i];
+    for (std::uint32_t i = 0; i < rank.records().size(); ++i) {
+        const Facts& node = rank.program().facts(i);
+        const NodeRecord record = rank.records()[i];
         if (node.type != NodeType::Comp || record.end < 0) continue;
         const auto time = static_cast<double>(record.end - record.start);
         total += time;
@@ -55,14 +55,14 @@ void add_roofline(Statistics& statistics, const Rank& rank, const Config& config
 Statistics statistics_of(const Rank& rank, const Config& config) {
     Statistics statistics;
     Intervals compute, comm, both;
-    for (std::size_t i = 0; i < rank.records().size(); ++i) {
-        const Node& node = rank.program().nodes[i];
-        const NodeRecord& record = rank.records()[i];
-        if (record.end < 0) continue;
+    const Records& records = rank.records();
+    for (std::uint32_t i = 0; i < records.size(); ++i) {
+        const Facts& node = rank.program().facts(i);
+        if (!records.ended(i)) continue;
         const bool computes = node.type == NodeType::Comp && !node.is_cpu;
         if (!computes && !is_communication(node.type)) continue;
-        (computes ? compute : comm).emplace_back(record.start, record.end);
-        both.emplace_back(record.start, record.end);
+        (computes ? compute : comm).emplace_back(records.start(i), records.end(i));
+        both.push_back((computes ? compute : comm).back());
     }
     statistics.compute = length_of_union(compute);
     statistics.comm = length_of_union(comm);

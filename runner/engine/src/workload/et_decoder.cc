@@ -1,11 +1,12 @@
 // What ASTRA-sim makes of a Chakra .et file, which the codec reads.
 #include <algorithm>
-#include <map>
 #include <type_traits>
+#include <utility>
 
 #include "../errors.h"
 #include "chakra/message.h"
 #include "program.h"
+#include "program_builder.h"
 
 namespace chakrascope::engine {
 namespace {
@@ -156,86 +157,28 @@ void normalise(std::vector<RawNode>& raw) {
     raw.resize(kept);
 }
 
-std::uint32_t index_of(const std::vector<Node>& nodes, std::uint64_t id, std::uint64_t child,
-                       const std::string& name) {
-    const std::uint64_t guess = id - nodes.front().id;  // right where no number is left out
-    if (guess < nodes.size() && nodes[guess].id == id) return static_cast<std::uint32_t>(guess);
-    const auto place = std::lower_bound(nodes.begin(), nodes.end(), id,
-                                        [](const Node& node, std::uint64_t key) { return node.id < key; });
-    if (place == nodes.end() || place->id != id) {
-        throw DependencyError(name + ": node " + std::to_string(child) + " depends on node " +
-                              std::to_string(id) + ", which is not in the file. Convert the traces again.");
-    }
-    return static_cast<std::uint32_t>(place - nodes.begin());
-}
-
-void link(Program& program, std::vector<RawNode>& raw, const std::string& name) {
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> edges;
-    edges.reserve(raw.size());
-    program.parent_count.assign(raw.size(), 0);
-    for (std::uint32_t child = 0; child < raw.size(); ++child) {
-        auto& parents = raw[child].parents;
-        std::sort(parents.begin(), parents.end());
-        parents.erase(std::unique(parents.begin(), parents.end()), parents.end());
-        program.parent_count[child] = static_cast<std::uint32_t>(parents.size());
-        for (const std::uint64_t parent : parents) {
-            edges.emplace_back(index_of(program.nodes, parent, program.nodes[child].id, name), child);
-        }
-    }
-    program.child_offset.assign(raw.size() + 1, 0);
-    for (const auto& edge : edges) ++program.child_offset[edge.first + 1];
-    for (std::size_t i = 0; i < raw.size(); ++i) program.child_offset[i + 1] += program.child_offset[i];
-    program.children.resize(edges.size());
-    auto place = program.child_offset;
-    for (const auto& edge : edges) program.children[place[edge.first]++] = edge.second;
-}
-
-std::uint16_t astra_slot(const Node& node) {
-    if (node.is_cpu) return kCpuSlot;
-    if (node.type == NodeType::Comp) return kGpuSlot;
-    return node.type == NodeType::Recv ? kNoSlot : kCommSlot;
-}
-
-void assign_slots(Program& program) {
-    std::map<std::pair<bool, std::int64_t>, std::uint16_t> lanes;
-    for (const Node& node : program.nodes) {
-        program.slot_astra.push_back(astra_slot(node));
-        if (node.type == NodeType::Recv) {
-            program.slot_trace.push_back(kNoSlot);
-            continue;
-        }
-        const bool streamed = (node.has & kHasStream) != 0;
-        const std::pair<bool, std::int64_t> key{streamed, streamed ? node.stream : astra_slot(node)};
-        program.slot_trace.push_back(lanes.try_emplace(key, lanes.size() + 1).first->second);
-    }
-    program.lanes = static_cast<std::uint16_t>(lanes.size() + 1);
-}
-
-}  // namespace
-
-bool Program::depends(std::uint32_t child, std::uint32_t parent) const {
-    return std::binary_search(children.begin() + child_offset[parent],
-                              children.begin() + child_offset[parent + 1], child);
-}
-
-std::vector<RawNode> read_nodes(std::string_view bytes, const std::string& name) {
+// Hand each node of an .et file, in file order, to *take*, whose false ends it; *take* may keep the node.
+// *count* is told beforehand how many there are.
+template <class Count, class Take>
+void each_node(std::string_view bytes, const std::string& name, Count count, Take take) {
     try {
         Reader reader(bytes);
         if (reader.done()) reader.fail("it is empty");
         reader.message();  // GlobalMetadata, whose content means nothing to a simulation
-        std::vector<RawNode> raw;
+        std::size_t nodes = 0;
+        RawNode raw;
         std::vector<std::uint64_t> ctrl_parents;
         // Moving nodes as a list grows would cost more than finding out beforehand how many there are.
-        raw.reserve(std::min(chakra::count_messages(reader), kMaxNodes));
+        count(std::min(chakra::count_messages(reader), kMaxNodes));
         while (!reader.done()) {
-            if (raw.size() == kMaxNodes) reader.fail("it holds more nodes than can be simulated");
-            RawNode& node = raw.emplace_back();
-            NodeIntake intake(node, ctrl_parents);
+            if (nodes++ == kMaxNodes) reader.fail("it holds more nodes than can be simulated");
+            raw.clear();
+            NodeIntake intake(raw, ctrl_parents);
             chakra::read_node<chakra::Care::WhatMatters>(reader.within(reader.message()), intake);
-            node.parents.insert(node.parents.end(), ctrl_parents.begin(), ctrl_parents.end());
+            raw.parents.insert(raw.parents.end(), ctrl_parents.begin(), ctrl_parents.end());
             ctrl_parents.clear();
+            if (!take(raw)) return;
         }
-        return raw;
     } catch (const chakra::Damaged& error) {
         throw WorkloadFormatError(name + " is not a complete Chakra .et file: " + error.what() + " (byte " +
                                   std::to_string(error.byte) +
@@ -243,21 +186,47 @@ std::vector<RawNode> read_nodes(std::string_view bytes, const std::string& name)
     }
 }
 
+}  // namespace
+
+void RawNode::clear() {
+    std::string name = std::move(node.name);
+    name.clear();
+    node = Node{};
+    node.name = std::move(name);
+    parents.clear();
+}
+
+std::vector<RawNode> read_nodes(std::string_view bytes, const std::string& name) {
+    std::vector<RawNode> raw;
+    each_node(
+        bytes, name, [&](std::size_t count) { raw.reserve(count); },
+        [&](RawNode& node) {
+            raw.push_back(std::move(node));
+            return true;
+        });
+    return raw;
+}
+
 Program decode_program(std::string_view bytes, const std::string& name) {
+    ProgramBuilder builder(name);
+    std::uint64_t last = 0;
+    bool is_first = true, ascends = true;
+    each_node(
+        bytes, name, [&](std::size_t count) { builder.reserve(count); },
+        [&](RawNode& raw) {
+            ascends = is_first || raw.node.id > last;
+            is_first = false;
+            last = raw.node.id;
+            if (ascends) builder.add(raw);
+            return ascends;
+        });
+    if (ascends) return builder.build();
     std::vector<RawNode> raw = read_nodes(bytes, name);
     normalise(raw);
-    Program program;
-    program.nodes.reserve(raw.size());
-    for (RawNode& item : raw) program.nodes.push_back(std::move(item.node));
-    link(program, raw, name);
-    assign_slots(program);
-    const auto& counts = program.parent_count;
-    if (!counts.empty() && std::find(counts.begin(), counts.end(), 0U) == counts.end()) {
-        throw DependencyError(
-            name +
-            ": every node waits for another one, so that none can start. Remove the dependency cycle.");
-    }
-    return program;
+    ProgramBuilder sorted(name);
+    sorted.reserve(raw.size());
+    for (RawNode& node : raw) sorted.add(node);
+    return sorted.build();
 }
 
 }  // namespace chakrascope::engine

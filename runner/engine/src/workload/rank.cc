@@ -12,12 +12,13 @@ namespace {
 
 constexpr std::uint64_t kPointToPointTags = 500'000'000;
 
-bool is_compute(const Node& node) { return node.type == NodeType::Comp && !node.is_cpu; }
+bool is_compute(const Facts& facts) { return facts.type == NodeType::Comp && !facts.is_cpu; }
 
 }  // namespace
 
-Roofline Roofline::of(const Node& node, const Config& config) {
-    const auto operations = static_cast<double>(node.num_ops), bytes = static_cast<double>(node.tensor_size);
+Roofline Roofline::of(const Facts& facts, const Config& config) {
+    const auto operations = static_cast<double>(facts.num_ops),
+               bytes = static_cast<double>(facts.tensor_size);
     const double memory = config.local_mem_bw * 1000000000.0, peak = config.peak_perf * 1000000000000.0;
     Roofline roofline;
     roofline.intensity = operations / bytes;
@@ -30,12 +31,12 @@ Rank::Rank(Cluster& cluster, std::int32_t id, const Program& program)
     : cluster_(cluster),
       id_(id),
       program_(program),
-      slots_(cluster.config.semantics == "trace" ? program.slot_trace : program.slot_astra),
+      traced_(cluster.config.semantics == "trace"),
       endpoint_(cluster.config, cluster.events, id),
       scheduler_(*this),
-      records_(program.nodes.size()),
-      waiting_(program.parent_count),
-      ready_(cluster.config.semantics == "trace" ? program.lanes : kAstraSlots),
+      records_(program.size()),
+      waiting_(program.parents()),
+      ready_(traced_ ? program.lanes() : kAstraSlots),
       busy_(ready_.size(), 0),
       passable_(ready_.size(), 0) {}
 
@@ -53,9 +54,9 @@ void Rank::complete(std::uint64_t completed) {
     watch_ties();
     vacate(node);
     --taken_;
-    NodeRecord& record = records_[node];
-    record.end = static_cast<std::int64_t>(cluster_.events.now());
-    record.origin = cluster_.events.origin();
+    const Origin origin = cluster_.events.origin();
+    const bool own = origin.rank == id_ && origin.node == static_cast<std::int32_t>(node);
+    records_.finish(node, cluster_.events.now(), own ? Origin{} : origin);
     finish_children(node);
     scan(static_cast<std::int32_t>(node));
     test_finished();
@@ -69,14 +70,13 @@ void Rank::watch_ties() {
 }
 
 void Rank::finish_children(std::uint32_t node) {
-    for (std::uint32_t i = program_.child_offset[node]; i < program_.child_offset[node + 1]; ++i) {
-        const std::uint32_t child = program_.children[i];
-        if (--waiting_[child] == 0) make_ready(child);
+    for (const std::uint32_t child : program_.children(node)) {
+        if (waiting_.less(child)) make_ready(child);
     }
 }
 
 void Rank::make_ready(std::uint32_t node) {
-    ready_[slots_[node]].push(node);
+    ready_[slot(node)].push(node);
     ++ready_count_;
 }
 
@@ -123,8 +123,7 @@ void Rank::issue(std::uint32_t node, std::int32_t cause) {
     occupy(node);
     ++taken_;
     ++executed_;
-    records_[node].start = static_cast<std::int64_t>(events.now());
-    records_[node].cause = cause;
+    records_.begin(node, events.now(), cause);
     const Origin outer = events.origin();
     events.set_origin({id_, static_cast<std::int32_t>(node)});
     start_operation(node);
@@ -132,31 +131,31 @@ void Rank::issue(std::uint32_t node, std::int32_t cause) {
 }
 
 void Rank::occupy(std::uint32_t node) {
-    const std::uint16_t slot = slots_[node];
+    const std::uint16_t slot = this->slot(node);
     if (slot == kNoSlot) return;
     if (passable_[slot] > 0) ++cluster_.overtaken;
-    is_passable(program_.nodes[node]) ? ++passable_[slot] : busy_[slot] = 1;
+    is_passable(program_.facts(node)) ? ++passable_[slot] : busy_[slot] = 1;
 }
 
 void Rank::vacate(std::uint32_t node) {
-    const std::uint16_t slot = slots_[node];
+    const std::uint16_t slot = this->slot(node);
     if (slot == kNoSlot) return;
-    is_passable(program_.nodes[node]) ? --passable_[slot] : busy_[slot] = 0;
+    is_passable(program_.facts(node)) ? --passable_[slot] : busy_[slot] = 0;
 }
 
 // Communication may wait for a peer that waits for what is behind it in the lane.
-bool Rank::is_passable(const Node& node) const {
-    return cluster_.config.overtaking > 1 && (node.type == NodeType::Coll || node.type == NodeType::Send);
+bool Rank::is_passable(const Facts& facts) const {
+    return cluster_.config.overtaking > 1 && (facts.type == NodeType::Coll || facts.type == NodeType::Send);
 }
 
 void Rank::start_operation(std::uint32_t index) {
-    const Node& node = program_.nodes[index];
-    if (node.type == NodeType::Metadata) {
+    const NodeType type = program_.facts(index).type;
+    if (type == NodeType::Metadata) {
         scan_again_ = true;
         return skip(index);
     }
     if (cluster_.config.replay_only) return replay(index);
-    switch (node.type) {
+    switch (type) {
         case NodeType::MemLoad:
         case NodeType::MemStore:
             return access_memory(index);
@@ -173,115 +172,113 @@ void Rank::start_operation(std::uint32_t index) {
 void Rank::skip(std::uint32_t node) {
     vacate(node);
     --taken_;
-    records_[node].end = records_[node].start;
-    records_[node].origin = cluster_.events.origin();
+    records_.finish(node, cluster_.events.now(), {});
     last_skipped_ = static_cast<std::int32_t>(node);
-    for (std::uint32_t i = program_.child_offset[node]; i < program_.child_offset[node + 1]; ++i) {
-        const std::uint32_t child = program_.children[i];
-        if (--waiting_[child] == 0) fresh_.push_back(child);
+    for (const std::uint32_t child : program_.children(node)) {
+        if (waiting_.less(child)) fresh_.push_back(child);
     }
 }
 
 void Rank::compute(std::uint32_t index) {
-    const Node& node = program_.nodes[index];
+    const Facts& facts = program_.facts(index);
     const Config& config = cluster_.config;
-    if (!config.roofline_enabled || node.is_cpu) return replay(index);
-    require(node, kHasOps, "num_ops");
-    require(node, kHasTensor, "tensor_size");
-    if (node.tensor_size == 0) return skip(index);
-    const Time time = Roofline::of(node, config).duration;
+    if (!config.roofline_enabled || facts.is_cpu) return replay(index);
+    require(index, kHasOps, "num_ops");
+    require(index, kHasTensor, "tensor_size");
+    if (facts.tensor_size == 0) return skip(index);
+    const Time time = Roofline::of(facts, config).duration;
     if (Gpus* gpus = cluster_.mailbox.network().gpus())
-        return gpus->compute(id_, time, node.tensor_size, bind<&Rank::computed>(this, index));
+        return gpus->compute(id_, time, facts.tensor_size, bind<&Rank::computed>(this, index));
     compute_sum_ += time;
     cluster_.events.after(id_, time, bind<&Rank::complete>(this, index));
 }
 
 void Rank::replay(std::uint32_t index) {
-    const Node& node = program_.nodes[index];
-    const Time time = duration(node);
+    const Facts& facts = program_.facts(index);
+    const Time time = duration(index);
     Gpus* gpus = cluster_.mailbox.network().gpus();
-    if (gpus != nullptr && is_compute(node))
+    if (gpus != nullptr && is_compute(facts))
         return gpus->compute(id_, time, 0, bind<&Rank::computed>(this, index));
-    if (cluster_.config.semantics == "trace" ? is_compute(node) : !node.is_cpu) compute_sum_ += time;
+    if (traced_ ? is_compute(facts) : !facts.is_cpu) compute_sum_ += time;
     cluster_.events.after(id_, time, bind<&Rank::complete>(this, index));
 }
 
 // Computation on a GPU takes as long as it takes there.
 void Rank::computed(std::uint64_t node) {
-    compute_sum_ += cluster_.events.now() - static_cast<Time>(records_[node].start);
+    compute_sum_ += cluster_.events.now() - static_cast<Time>(records_.start(static_cast<std::uint32_t>(node)));
     complete(node);
 }
 
-Time Rank::duration(const Node& node) const {
-    if (cluster_.config.semantics == "trace" && (node.has & kHasDurationNs) != 0) return node.duration_ns;
-    return node.duration_micros == 0 ? 1 : node.duration_micros * 1000;
+Time Rank::duration(std::uint32_t node) const {
+    if (traced_ && (program_.facts(node).has & kHasDurationNs) != 0) return program_.duration_ns(node);
+    const std::uint64_t micros = program_.duration_micros(node);
+    return micros == 0 ? 1 : micros * 1000;
 }
 
 void Rank::access_memory(std::uint32_t index) {
-    const Node& node = program_.nodes[index];
-    require(node, kHasTensor, "tensor_size");
-    cluster_.memory.access(id_, node.tensor_size, bind<&Rank::complete>(this, index));
+    require(index, kHasTensor, "tensor_size");
+    cluster_.memory.access(id_, program_.facts(index).tensor_size, bind<&Rank::complete>(this, index));
 }
 
 void Rank::communicate(std::uint32_t index) {
-    const Node& node = program_.nodes[index];
-    if (node.is_cpu) refuse(node, "communicates and is marked as an operation of the CPU (is_cpu_op)");
-    if (node.type == NodeType::Coll) return collective(index);
-    require(node, kHasCommSize, "comm_size");
-    require(node, kHasTag, "comm_tag");
-    node.type == NodeType::Send ? send(index) : receive(index);
+    const Facts& facts = program_.facts(index);
+    if (facts.is_cpu) refuse(index, "communicates and is marked as an operation of the CPU (is_cpu_op)");
+    if (facts.type == NodeType::Coll) return collective(index);
+    require(index, kHasCommSize, "comm_size");
+    require(index, kHasTag, "comm_tag");
+    facts.type == NodeType::Send ? send(index) : receive(index);
 }
 
 void Rank::send(std::uint32_t index) {
-    const Node& node = program_.nodes[index];
-    require(node, kHasDst, "comm_dst");
-    if ((node.has & kHasSrc) != 0 && node.comm_src != id_)
-        refuse(node, "sends in the name of another rank (comm_src)");
-    const auto tag = static_cast<std::int64_t>(static_cast<std::uint64_t>(node.comm_tag) % kPointToPointTags);
-    const std::int32_t peer = checked_peer(node, node.comm_dst);
-    MessageKey key{tag, id_, peer, node.comm_size};
+    const Facts& facts = program_.facts(index);
+    require(index, kHasDst, "comm_dst");
+    if ((facts.has & kHasSrc) != 0 && facts.comm_src != id_)
+        refuse(index, "sends in the name of another rank (comm_src)");
+    const auto tag = static_cast<std::int64_t>(static_cast<std::uint64_t>(facts.comm_tag) % kPointToPointTags);
+    const std::int32_t peer = checked_peer(index, facts.comm_dst);
+    MessageKey key{tag, id_, peer, facts.comm_size};
     if (cluster_.fold != nullptr) cluster_.fold->rename(key);
     cluster_.mailbox.send(key, {id_, peer}, bind<&Rank::complete>(this, index));
 }
 
 void Rank::receive(std::uint32_t index) {
-    const Node& node = program_.nodes[index];
-    require(node, kHasSrc, "comm_src");
-    if ((node.has & kHasDst) != 0 && node.comm_dst != id_)
-        refuse(node, "receives for another rank (comm_dst)");
-    const auto tag = static_cast<std::int64_t>(static_cast<std::uint64_t>(node.comm_tag) % kPointToPointTags);
-    MessageKey key{tag, checked_peer(node, node.comm_src), id_, node.comm_size};
+    const Facts& facts = program_.facts(index);
+    require(index, kHasSrc, "comm_src");
+    if ((facts.has & kHasDst) != 0 && facts.comm_dst != id_)
+        refuse(index, "receives for another rank (comm_dst)");
+    const auto tag = static_cast<std::int64_t>(static_cast<std::uint64_t>(facts.comm_tag) % kPointToPointTags);
+    MessageKey key{tag, checked_peer(index, facts.comm_src), id_, facts.comm_size};
     if (cluster_.fold != nullptr) cluster_.fold->rename(key);
     cluster_.mailbox.receive(key, bind<&Rank::complete>(this, index));
 }
 
 void Rank::collective(std::uint32_t index) {
-    const Node& node = program_.nodes[index];
-    require(node, kHasCommType, "comm_type");
+    const Node node = program_.node(index);
+    require(index, kHasCommType, "comm_type");
     auto request = request_of(node, cluster_.config);
     if (!request) {
-        cluster_.events.after(id_, duration(node), bind<&Rank::complete>(this, index));
+        cluster_.events.after(id_, duration(index), bind<&Rank::complete>(this, index));
         return;
     }
     request->node = index;
     request->blocks = cluster_.uneven.find(id_, index);
-    if (node.comm_type != CommType::Barrier) require(node, kHasCommSize, "comm_size");
+    if (node.comm_type != CommType::Barrier) require(index, kHasCommSize, "comm_size");
     if (!cluster_.groups.contains(node.group)) {
-        refuse(node, "uses the communicator group " + std::to_string(node.group) + ", which does not exist");
+        refuse(index, "uses the communicator group " + std::to_string(node.group) + ", which does not exist");
     }
     if (cluster_.groups.sorted_position(node.group, id_) < 0) {
-        refuse(node, "uses the communicator group " + std::to_string(node.group) +
+        refuse(index, "uses the communicator group " + std::to_string(node.group) +
                          ", of which the rank is no member");
     }
     if (is_rooted(request->kind) && (node.has & kHasSrc) != 0) {
-        request->root = checked_peer(node, node.comm_src);
+        request->root = checked_peer(index, node.comm_src);
         if (cluster_.groups.sorted_position(node.group, request->root) < 0) {
-            refuse(node, "has a root (comm_src) that is no member of its group");
+            refuse(index, "has a root (comm_src) that is no member of its group");
         }
     }
     if (Gpus* gpus = cluster_.mailbox.network().gpus()) {
         if (request->blocks != nullptr)
-            refuse(node, "has other amounts on other ranks, which the GPU model has no programs for");
+            refuse(index, "has other amounts on other ranks, which the GPU model has no programs for");
         if (!gpus->collective(node, id_, bind<&Rank::collective_done>(this, index)))
             cluster_.events.after(id_, 0, bind<&Rank::complete>(this, index));
         return;
@@ -294,24 +291,25 @@ void Rank::collective_done(std::uint64_t index) { collective_ended(static_cast<s
 // The library's own time comes last: before the messages it could bring the collectives of a group out of
 // order on some of its ranks.
 void Rank::collective_ended(std::uint32_t index) {
-    const Node& node = program_.nodes[index];
-    const Time own = library_time(cluster_.config, node.comm_type, node.comm_size);
+    const Facts& facts = program_.facts(index);
+    const Time own = library_time(cluster_.config, facts.comm_type, facts.comm_size);
     if (own == 0) return complete(index);
     cluster_.events.after(id_, own, bind<&Rank::complete>(this, index));
 }
 
-void Rank::require(const Node& node, std::uint16_t attribute, const char* name) const {
-    if ((node.has & attribute) == 0)
+void Rank::require(std::uint32_t node, std::uint16_t attribute, const char* name) const {
+    if ((program_.facts(node).has & attribute) == 0)
         refuse(node, std::string("has no attribute '") + name + "', which it needs");
 }
 
-void Rank::refuse(const Node& node, const std::string& problem) const {
+void Rank::refuse(std::uint32_t index, const std::string& problem) const {
+    const Node node = program_.node(index);
     throw WorkloadFormatError("Node " + std::to_string(node.id) + " ('" + node.name + "') of rank " +
                               std::to_string(id_) + " " + problem +
                               ". Correct the workload or convert it again.");
 }
 
-std::int32_t Rank::checked_peer(const Node& node, std::int64_t peer) const {
+std::int32_t Rank::checked_peer(std::uint32_t node, std::int64_t peer) const {
     if (peer < 0 || peer >= cluster_.config.num_ranks()) {
         refuse(node, "names rank " + std::to_string(peer) + ", but there are " +
                          std::to_string(cluster_.config.num_ranks()) + " ranks");

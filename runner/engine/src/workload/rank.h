@@ -6,25 +6,18 @@
 #include <functional>
 #include <queue>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../collective/scheduler.h"
 #include "../event_queue.h"
 #include "../system/endpoint.h"
 #include "program.h"
+#include "records.h"
 
 namespace chakrascope::engine {
 
 struct Cluster;
-
-// What happened to one node; times are -1 until they are known.
-struct NodeRecord {
-    std::int64_t start = -1;
-    std::int64_t end = -1;
-    std::int32_t cause =
-        -1;         // index of the node whose end let this one start, -1 at the start of the program
-    Origin origin;  // the node whose start began the chain of events that ended this one
-};
 
 class Rank {
   public:
@@ -44,8 +37,12 @@ class Rank {
     StreamScheduler& scheduler() { return scheduler_; }
     std::int32_t id() const { return id_; }
     const Program& program() const { return program_; }
-    std::uint16_t slot(std::uint32_t node) const { return slots_[node]; }
-    const std::vector<NodeRecord>& records() const { return records_; }
+    std::uint16_t slot(std::uint32_t node) const {
+        return traced_ ? program_.slot_trace(node) : program_.slot_astra(node);
+    }
+    const Records& records() const { return records_; }
+    // The records, which the rank then has no more.
+    Records take_records() { return std::move(records_); }
     bool finished() const { return finish_time_ >= 0; }
     std::int64_t finish_time() const { return finish_time_; }
     // Sum of the durations of computation, ASTRA-sim's measure of what is not exposed.
@@ -65,7 +62,7 @@ class Rank {
     // Take the slot of a node and give it back; what may be overtaken keeps none.
     void occupy(std::uint32_t node);
     void vacate(std::uint32_t node);
-    bool is_passable(const Node& node) const;
+    bool is_passable(const Facts& facts) const;
     void start_operation(std::uint32_t node);
     void skip(std::uint32_t node);
     void compute(std::uint32_t node);
@@ -77,19 +74,19 @@ class Rank {
     void receive(std::uint32_t node);
     void collective(std::uint32_t node);
     void collective_done(std::uint64_t node);
-    Time duration(const Node& node) const;
-    void require(const Node& node, std::uint16_t attribute, const char* name) const;
-    [[noreturn]] void refuse(const Node& node, const std::string& problem) const;
-    std::int32_t checked_peer(const Node& node, std::int64_t peer) const;
+    Time duration(std::uint32_t node) const;
+    void require(std::uint32_t node, std::uint16_t attribute, const char* name) const;
+    [[noreturn]] void refuse(std::uint32_t node, const std::string& problem) const;
+    std::int32_t checked_peer(std::uint32_t node, std::int64_t peer) const;
 
     Cluster& cluster_;
     const std::int32_t id_;
     const Program& program_;
-    const std::vector<std::uint16_t>& slots_;
+    const bool traced_;  // every stream is a resource, and durations are in ns
     Endpoint endpoint_;
     StreamScheduler scheduler_;
-    std::vector<NodeRecord> records_;
-    std::vector<std::uint32_t> waiting_;   // unfinished parents of each node
+    Records records_;
+    Waits waiting_;                        // unfinished parents of each node
     std::vector<Heap> ready_;              // per slot
     std::vector<std::uint8_t> busy_;       // per slot
     std::vector<std::uint32_t> passable_;  // per slot: nodes under way that may be overtaken
@@ -109,7 +106,7 @@ struct Roofline {
     Time duration = 0;
     double intensity = 0;    // operations a byte
     double performance = 0;  // operations per second
-    static Roofline of(const Node& node, const Config& config);
+    static Roofline of(const Facts& facts, const Config& config);
 };
 
 }  // namespace chakrascope::engine

@@ -1,0 +1,36 @@
+// What a simulation recorded of nodes, in columns: of some ranks at a time, as all of them may be a hundred
+// million.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "simulation.h"
+
+namespace chakrascope::engine {
+
+// A row per executed node.
+struct NodeColumns {
+    std::vector<std::int32_t> rank;
+    std::vector<std::int64_t> node_id, start_ns, end_ns, cause;
+    std::vector<std::uint8_t> cause_is_dependency;
+    std::vector<std::int32_t> origin_rank;
+    std::vector<std::int64_t> origin_node;
+};
+
+// A row per executed node that is part of a collective; what its file does not say is -1.
+struct CollectiveColumns {
+    std::vector<std::int32_t> rank;
+    std::vector<std::int64_t> node_id, start_ns, end_ns, origin_start_ns;
+    std::vector<std::int16_t> comm_type;
+    std::vector<std::int64_t> group, size_bytes;
+};
+
+// Return the nodes of the simulated ranks from number `first` on, and before number `last`.
+NodeColumns node_columns(const Output& output, std::size_t first, std::size_t last);
+
+// Return the collectives of the simulated ranks; with `of_all`, of every rank for what stands for it did.
+CollectiveColumns collective_columns(const Output& output, bool of_all);
+
+}  // namespace chakrascope::engine

@@ -1,0 +1,49 @@
+// Makes a program of its nodes, one after the other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "program.h"
+
+namespace chakrascope::engine {
+
+class ProgramBuilder {
+  public:
+    // `source` stands in error messages.
+    explicit ProgramBuilder(std::string source) : source_(std::move(source)) {}
+
+    void reserve(std::size_t nodes);
+    // Ids ascend. What the node waits for is put in order.
+    void add(RawNode& raw);
+    // Raises DependencyError for a node that waits for one that there is not, and where none can start.
+    Program build();
+
+  private:
+    struct FactsHash {
+        std::size_t operator()(const Facts& facts) const;
+    };
+    struct Known {
+        std::uint32_t name;
+        std::unordered_map<std::uint32_t, std::uint32_t> kinds;  // by facts
+        std::uint32_t last_facts;
+    };
+
+    std::uint32_t kind_of(const Node& node);
+    std::uint32_t facts_of(const Node& node, std::uint32_t guess);
+    void add_duration(const Node& node);
+    void link();
+    std::uint32_t index_of(std::uint64_t id, std::uint32_t child) const;
+    void assign_slots();
+
+    const std::string source_;
+    Program program_;
+    std::unordered_map<std::string, Known> names_;
+    std::unordered_map<Facts, std::uint32_t, FactsHash> facts_;
+    std::vector<std::uint64_t> parents_;  // of all nodes, one behind the other
+};
+
+}  // namespace chakrascope::engine

@@ -1,0 +1,49 @@
+// What happened to the nodes of a rank, 14 bytes for each.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "../event_queue.h"
+
+namespace chakrascope::engine {
+
+// What happened to one node; times are -1 until they are known.
+struct NodeRecord {
+    std::int64_t start = -1;
+    std::int64_t end = -1;
+    std::int32_t cause =
+        -1;         // index of the node whose end let this one start, -1 at the start of the program
+    Origin origin;  // the node whose start began the chain of events that ended this one; -1 for itself
+};
+
+class Records {
+  public:
+    explicit Records(std::uint32_t nodes);
+
+    std::uint32_t size() const { return static_cast<std::uint32_t>(cause_.size()); }
+    NodeRecord operator[](std::uint32_t node) const;
+    std::int64_t start(std::uint32_t node) const;
+    std::int64_t end(std::uint32_t node) const;
+    bool started(std::uint32_t node) const { return high_[node] != kNever; }
+    bool ended(std::uint32_t node) const { return duration_[node] != kOpen; }
+
+    void begin(std::uint32_t node, Time now, std::int32_t cause);
+    // Of a node that has begun; `origin` is another node than itself, or none.
+    void finish(std::uint32_t node, Time now, Origin origin);
+
+  private:
+    static constexpr std::uint16_t kNever = 0xFFFF, kLate = 0xFFFE;
+    static constexpr std::uint32_t kOpen = 0xFFFFFFFF, kLong = 0xFFFFFFFE;
+
+    // The start in 48 bits, but for what comes after three days; the end as what it took.
+    std::vector<std::uint32_t> low_;
+    std::vector<std::uint16_t> high_;
+    std::vector<std::uint32_t> duration_;
+    std::vector<std::int32_t> cause_;
+    std::unordered_map<std::uint32_t, std::int64_t> late_, long_;
+    std::unordered_map<std::uint32_t, Origin> origins_;
+};
+
+}  // namespace chakrascope::engine
