@@ -100,7 +100,7 @@ def make(study: Path, nodes: int, ranks: int, collectives: int) -> None:
     from chakrascope.converter import Workload  # noqa: PLC0415 - only the making process loads it
     from chakrascope.runner import Study  # noqa: PLC0415
 
-    graphs = tuple(program(rank, nodes, collectives) for rank in range(ranks))
+    graphs = Programs(ranks, nodes, collectives)
     workload = Workload(graphs, np.arange(ranks, dtype=np.int32), {}, {"lanes": "streams"})
     Study.create(study).add_workload(workload, "job")
     dimensions = [size for size in (min(WIDTH, ranks), ranks // min(WIDTH, ranks)) if size > 1]
@@ -110,6 +110,21 @@ def make(study: Path, nodes: int, ranks: int, collectives: int) -> None:
         f"bandwidth: {[400.0, 50.0][:count]}\nlatency: {[500.0, 2000.0][:count]}\n",
         encoding="utf-8",
     )
+
+
+class Programs(Sequence):
+    """The graphs of all ranks, each made when it is asked for: all of them may not fit."""
+
+    def __init__(self, ranks: int, nodes: int, collectives: int) -> None:
+        self._sizes = ranks, nodes, collectives
+
+    def __len__(self) -> int:
+        return self._sizes[0]
+
+    def __getitem__(self, rank):
+        if not 0 <= rank < len(self):
+            raise IndexError(rank)
+        return program(rank, *self._sizes[1:])
 
 
 def program(rank: int, nodes: int, collectives: int):

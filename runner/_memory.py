@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..converter.chakra import saved_node_count
 from ..errors import BackendError, ConfigError, StudyError
 from ..support import bytes_text, parse_size
-from ._experiment import WorkloadSource
+
+if TYPE_CHECKING:
+    from ._experiment import WorkloadSource
 
 __all__ = ["check_simulation", "check_table", "memory_limit"]
 
 _VARIABLE = "CHAKRASCOPE_MEMORY"
-# Measured on a million nodes: what a process has before it begins, a node of a program, what is recorded of a
-# node that runs and becomes a row of the result, and a row of the table of all that is known of it.
+# Measured on sixteen million nodes: what a process has before it begins, a node of a program, what is recorded
+# of a node that runs, and a row of the table of all that is known of it.
 _START_BYTES = 150_000_000
-_PROGRAM_NODE_BYTES = 170
-_RECORD_BYTES = 130
+_PROGRAM_NODE_BYTES = 30
+_RECORD_BYTES = 20
 _TABLE_ROW_BYTES = 420
 _ENCODED_BYTES = 100  # of a node in a file that has no tables beside it
 

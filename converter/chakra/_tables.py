@@ -6,18 +6,20 @@ to convert a rank; `Workload.node_table` and the exports make it when it is aske
 
 from __future__ import annotations
 
+import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ...support import new_file
 from ._archive import DAMAGES, Archive, SavedColumns
-from ._graph import EDGE_COLUMNS, NODE_COLUMNS, Graph, TextColumn, byte_table
+from ._graph import EDGE_COLUMNS, NODE_COLUMNS, Graph, byte_table
 
 __all__ = [
     "Tables",
@@ -30,6 +32,8 @@ __all__ = [
 ]
 
 _KINDS = (np.int8, np.int16, np.int32, np.int64)
+_IN_MEMORY = 1 << 22  # bytes of a column that waits to be written
+_ROWS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -55,24 +59,22 @@ def save_tables(
     """
     ranks = {program: rank for rank, program in program_of_file.items()}
     sizes = [prefix.with_name(f"{prefix.name}.{ranks[i]}.et").stat().st_size for i in range(len(graphs))]
+    spool = _Spool(prefix.parent)
+    heads = []
+    for graph, digest in zip(graphs, digests, strict=True):
+        heads.append(("" if graph.extra else digest, graph.rank, graph.num_nodes, graph.num_edges))
+        spool.add(graph)
+    whole, own_ranks, nodes, edges = zip(*heads, strict=True) if heads else ((), (), (), ())
     with new_file(tables_path(prefix)) as temporary, zipfile.ZipFile(temporary, "w") as archive:
-        whole = ["" if graph.extra else digest for graph, digest in zip(graphs, digests, strict=True)]
         _write(archive, "digests", np.array(whole, dtype="S64"))
         _write(archive, "file_digests", np.array(digests, dtype="S64"))
         _write(archive, "file_sizes", np.array(sizes, dtype=np.int64))
         _write(archive, "file_ranks", np.array([*program_of_file], dtype=np.int64))
         _write(archive, "file_programs", np.array([*program_of_file.values()], dtype=np.int64))
-        _write(archive, "ranks", np.array([graph.rank for graph in graphs], dtype=np.int64))
-        _write(archive, "node_ends", np.cumsum([graph.num_nodes for graph in graphs], dtype=np.int64))
-        _write(archive, "edge_ends", np.cumsum([graph.num_edges for graph in graphs], dtype=np.int64))
-        for name, (dtype, _) in NODE_COLUMNS.items():
-            columns = [graph.node_columns[name] for graph in graphs]
-            if dtype == "str":
-                _write_texts(archive, name, columns)
-            else:
-                _write(archive, name, _narrow(columns))
-        for name in EDGE_COLUMNS:
-            _write(archive, f"edge_{name}", _narrow([graph.edge_columns[name] for graph in graphs]))
+        _write(archive, "ranks", np.array(own_ranks, dtype=np.int64))
+        _write(archive, "node_ends", np.cumsum(nodes, dtype=np.int64))
+        _write(archive, "edge_ends", np.cumsum(edges, dtype=np.int64))
+        spool.write(archive)
 
 
 def _write(archive: zipfile.ZipFile, name: str, array: np.ndarray) -> None:
@@ -81,27 +83,78 @@ def _write(archive: zipfile.ZipFile, name: str, array: np.ndarray) -> None:
         np.lib.format.write_array(file, array, allow_pickle=False)
 
 
-def _write_texts(archive: zipfile.ZipFile, name: str, columns: Sequence[TextColumn]) -> None:
-    """Write *columns* as numbers of texts that stand once for all of them."""
-    known: dict[str, int] = {}
-    numbers = [
-        np.array([known.setdefault(text, len(known)) for text in column.texts], np.int64)[column.numbers]
-        for column in columns
-    ]
-    texts, ends = byte_table([text.encode("utf-8", "replace") for text in known])
-    _write(archive, name, _narrow(numbers))
-    _write(archive, f"{name}_texts", texts)
-    _write(archive, f"{name}_ends", ends)
+class _Spool:
+    """The columns of graphs that came one after the other: of many nodes they wait in files in *folder*."""
+
+    def __init__(self, folder: Path) -> None:
+        self._columns = {
+            name: _SpooledColumn(folder) for name in (*NODE_COLUMNS, *(f"edge_{name}" for name in EDGE_COLUMNS))
+        }
+        self._texts: dict[str, dict[str, int]] = {
+            name: {} for name, (dtype, _) in NODE_COLUMNS.items() if dtype == "str"
+        }
+
+    def add(self, graph: Graph) -> None:
+        """Take in the columns of *graph*; its texts become numbers of texts that stand once for all."""
+        for name in NODE_COLUMNS:
+            column = graph.node_columns[name]
+            if name in self._texts:
+                known = self._texts[name]
+                places = [known.setdefault(text, len(known)) for text in column.texts]
+                column = np.array(places, np.int64)[column.numbers]
+            self._columns[name].add(column)
+        for name in EDGE_COLUMNS:
+            self._columns[f"edge_{name}"].add(graph.edge_columns[name])
+
+    def write(self, archive: zipfile.ZipFile) -> None:
+        """Write all of them."""
+        for name, column in self._columns.items():
+            column.write(archive, name)
+            if name in self._texts:
+                texts, ends = byte_table([text.encode("utf-8", "replace") for text in self._texts[name]])
+                _write(archive, f"{name}_texts", texts)
+                _write(archive, f"{name}_ends", ends)
 
 
-def _narrow(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """Return *columns* behind each other in the smallest type that holds them."""
-    least = min((int(column.min()) for column in columns if len(column)), default=0)
-    most = max((int(column.max()) for column in columns if len(column)), default=0)
-    dtype = next(
+class _SpooledColumn:
+    """One column: each part as narrow as it can be, until it is known how narrow all of them can be."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=folder)  # noqa: SIM115 - closed when gone
+        self._parts: list[tuple[np.dtype[Any], int]] = []
+        self._bounds: tuple[int, int] | None = None
+
+    def add(self, values: np.ndarray) -> None:
+        """Take in a part."""
+        if not len(values):
+            return
+        own = int(values.min()), int(values.max())
+        least, most = self._bounds or own
+        self._bounds = min(least, own[0]), max(most, own[1])
+        dtype = _narrowest(own)
+        self._parts.append((dtype, len(values)))
+        self._file.write(np.ascontiguousarray(values, dtype).tobytes())
+
+    def write(self, archive: zipfile.ZipFile, name: str) -> None:
+        """Write the parts behind each other in the smallest type that holds them."""
+        dtype = _narrowest(self._bounds or (0, 0))
+        shape = (sum(count for _, count in self._parts),)
+        head = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
+            np.lib.format.write_array_header_1_0(file, head)
+            self._file.seek(0)
+            for own, count in self._parts:
+                part = np.frombuffer(self._file.read(count * own.itemsize), own)
+                file.write(part.astype(dtype, copy=False).tobytes())
+        self._file.close()
+
+
+def _narrowest(bounds: tuple[int, int]) -> np.dtype[Any]:
+    """Return the smallest type that holds the numbers between the *bounds*, these included."""
+    least, most = bounds
+    return next(
         np.dtype(kind) for kind in _KINDS if np.iinfo(kind).min <= least <= most <= np.iinfo(kind).max
     )
-    return np.concatenate([column.astype(dtype, copy=False) for column in columns])
 
 
 def load_tables(prefix: Path) -> Tables | None:
@@ -137,17 +190,31 @@ def _tables_of_0_1(prefix: Path) -> Tables | None:
     return Tables({}, edges)
 
 
-def saved_columns(prefix: Path, names: Sequence[str]) -> dict[str, np.ndarray] | None:
-    """Return the integer columns *names* of the nodes of all programs, and their ``rank``, as saved.
+def saved_columns(prefix: Path, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]] | None:
+    """Return integer columns *names* of the nodes of all programs and their ``rank``, a million at a time.
 
     None if the workload has no such tables. Its files are not looked at.
     """
     try:
         archive = Archive(tables_path(prefix))
-        ranks = np.repeat(archive.whole("ranks"), np.diff(archive.whole("node_ends"), prepend=0))
-        return {"rank": ranks, **{name: archive.integers(name, slice(0, len(ranks))) for name in names}}
+        ranks, ends = archive.whole("ranks"), archive.whole("node_ends")
+        total = int(ends[-1]) if len(ends) else 0
+        if len(ends) != len(ranks) or (np.diff(ends, prepend=0) < 0).any():
+            return None
+        for name in names:
+            archive.integers(name, slice(total, total))
     except DAMAGES:
         return None
+    return _pieces(archive, names, ranks, ends, total)
+
+
+def _pieces(
+    archive: Archive, names: Sequence[str], ranks: np.ndarray, ends: np.ndarray, total: int
+) -> Iterator[dict[str, np.ndarray]]:
+    for first in range(0, total, _ROWS_AT_ONCE):
+        rows = slice(first, min(first + _ROWS_AT_ONCE, total))
+        own = ranks[np.searchsorted(ends, np.arange(rows.start, rows.stop), side="right")]
+        yield {"rank": own, **{name: archive.integers(name, rows) for name in names}}
 
 
 def saved_node_count(prefix: Path) -> int | None:

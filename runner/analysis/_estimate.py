@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from ...converter import CollectiveType, Workload
 from ...converter.chakra import saved_columns
@@ -60,28 +60,43 @@ def load_of(prefix: Path) -> Load:
 
 @lru_cache(16)
 def _load(prefix: Path, _changed: int) -> Load:
-    nodes, ranks = _nodes_of(prefix)
-    programs = max(1, int(nodes["rank"].nunique()))
+    parts, ranks = _nodes_of(prefix)
+    programs: set[int] = set()
+    nodes = 0
+    calls: dict[int, tuple[int, float]] = {}
+    for part in parts:
+        nodes += len(part["rank"])
+        programs.update(np.unique(part["rank"]).tolist())
+        sent = np.flatnonzero(part["comm_type"] >= 0)
+        kinds, sizes = part["comm_type"][sent], np.maximum(part["comm_size_bytes"][sent], 0)
+        for kind in np.unique(kinds).tolist():
+            count, size = calls.get(kind, (0, 0.0))
+            own = sizes[kinds == kind]
+            calls[kind] = count + len(own), size + float(own.sum(dtype=np.float64))
+    divided = max(1, len(programs))
     totals: dict[str, tuple[float, float]] = {}
-    for kind, sizes in nodes[nodes["comm_type"] >= 0].groupby("comm_type")["comm_size_bytes"]:
-        name = _NETWORK_OF.get(CollectiveType(int(kind)), "all-reduce")
-        count, size = totals.get(name, (0.0, 0.0))
-        totals[name] = count + len(sizes) / programs, size + float(np.maximum(sizes, 0).sum()) / programs
+    for kind, (count, size) in calls.items():
+        name = _NETWORK_OF.get(CollectiveType(kind), "all-reduce")
+        before = totals.get(name, (0.0, 0.0))
+        totals[name] = before[0] + count / divided, before[1] + size / divided
     collectives = tuple((name, *totals[name]) for name in _NETWORK_OF.values() if name in totals)
-    return Load(ranks, programs, len(nodes), collectives)
+    return Load(ranks, divided, nodes, collectives)
 
 
-def _nodes_of(prefix: Path) -> tuple[pd.DataFrame, int]:
-    """Return what each node of each program sends, and the ranks; from the saved tables if any."""
+def _nodes_of(prefix: Path) -> tuple[Iterator[dict[str, Any]], int]:
+    """Return what each node of each program sends, in pieces, and the ranks; from the saved tables if any."""
     columns = ["comm_type", "comm_size_bytes"]
     saved = saved_columns(prefix, columns)
     head = prefix.with_name(f"{prefix.name}.workload.json")
     if saved is not None:
         with suppress(OSError, ValueError, KeyError, TypeError):
-            return pd.DataFrame(saved), int(json.loads(head.read_text(encoding="utf-8"))["num_ranks"])
+            return saved, int(json.loads(head.read_text(encoding="utf-8"))["num_ranks"])
     workload = Workload.load(prefix)
-    parts = [graph.nodes[columns].assign(rank=number) for number, graph in enumerate(workload.graphs)]
-    return pd.concat(parts, ignore_index=True), workload.num_ranks
+    parts = (
+        {"rank": np.full(graph.num_nodes, number), **{name: graph.node_columns[name] for name in columns}}
+        for number, graph in enumerate(workload.graphs)
+    )
+    return parts, workload.num_ranks
 
 
 def estimate_s(network: NetworkConfig, system: SystemConfig, load: Load, backend: str) -> float:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 
 from chakrascope.converter import EdgeKind, Graph, Workload, convert
 from chakrascope.converter.chakra import NODE_COLUMNS, saved_columns
+from chakrascope.converter.chakra import _tables as tables
 from chakrascope.errors import WorkloadFormatError
 
 MOST = {"int64": 2**63 - 1, "int16": 2**15 - 1, "uint8": 255}
@@ -134,12 +135,15 @@ def test_tables_hold_no_pickles(prefix):
         Workload.load(prefix)
 
 
-def test_saved_columns_are_read_without_the_files(workload, prefix):
+def test_saved_columns_are_read_without_the_files(workload, prefix, monkeypatch):
     (prefix.with_name("w.1.et")).unlink()
-    saved = saved_columns(prefix, ["comm_size_bytes"])
     table = workload.node_table()
-    assert saved["rank"].tolist() == table["rank"].tolist()
-    assert saved["comm_size_bytes"].tolist() == table["comm_size_bytes"].tolist()
+    for rows in (1, 3, 1 << 20):
+        monkeypatch.setattr(tables, "_ROWS_AT_ONCE", rows)
+        pieces = [*saved_columns(prefix, ["comm_size_bytes"])]
+        assert max(len(piece["rank"]) for piece in pieces) <= rows
+        for name in ("rank", "comm_size_bytes"):
+            assert np.concatenate([piece[name] for piece in pieces]).tolist() == table[name].tolist()
     _tables(prefix).write_bytes(b"")
     assert saved_columns(prefix, ["comm_size_bytes"]) is None
 

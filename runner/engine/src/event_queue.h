@@ -8,10 +8,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <queue>
-#include <unordered_map>
 #include <vector>
 
+#include "agenda.h"
 #include "errors.h"
 
 namespace chakrascope::engine {
@@ -59,7 +58,10 @@ class EventQueue {
     void set_origin(Origin origin) { origin_ = origin; }
 
     // Run the callback at an absolute time, not before now.
-    void at(Time time, Callback callback) { lists_[bucket(time)].push_back({callback, origin_}); }
+    void at(Time time, Callback callback) {
+        if (time < now_ && time != tick_) throw ConfigError(kOverflow);
+        agenda_.add(time, {callback, origin_});
+    }
 
     // Run the callback of a rank `delay` from now, together with the rank's other callbacks of that tick.
     void after(std::int32_t rank, Time delay, Callback callback) {
@@ -67,13 +69,12 @@ class EventQueue {
         auto& table = tables_[static_cast<std::size_t>(rank)];
         for (auto entry = table.rbegin(); entry != table.rend(); ++entry) {
             if (entry->time == time) {
+                if (entry->list == kNone) entry->list = acquire();
                 lists_[entry->list].push_back({callback, origin_});
                 return;
             }
         }
-        const std::uint32_t list = acquire();
-        lists_[list].push_back({callback, origin_});
-        table.push_back({time, list});
+        table.push_back({time, {callback, origin_}, kNone});
         at(time, bind<&EventQueue::drain>(this, static_cast<std::uint64_t>(rank)));
     }
 
@@ -100,18 +101,16 @@ class EventQueue {
     bool run(const std::function<bool()>& poll) {
         poll_ = &poll;
         while (!exhausted()) {
-            const Tick tick = ticks_.top();
-            tick_ = tick.time;
+            agenda_.open();
+            tick_ = agenda_.present();
             now_ = clock_ ? std::max(now_, tick_) : tick_;
-            for (std::size_t i = 0; i < lists_[tick.list].size(); ++i) {
-                execute(lists_[tick.list][i]);
+            for (std::size_t i = 0; i < agenda_.size(); ++i) {
+                execute(agenda_.event(i));
                 if (events_ < next_poll_) continue;
                 next_poll_ = events_ + kPollInterval;
                 if (!poll()) return false;
             }
-            ticks_.pop();
-            buckets_.erase(tick.time);
-            recycle(tick.list);
+            agenda_.close();
         }
         return !stopped_;
     }
@@ -121,17 +120,18 @@ class EventQueue {
         Callback callback;
         Origin origin;
     };
-    struct Tick {
+    // What a rank has registered for a tick: mostly one callback.
+    struct Own {
         Time time;
-        std::uint32_t list;
-        bool operator<(const Tick& other) const { return time > other.time; }
+        Event first;
+        std::uint32_t list;  // of the others
     };
 
     bool exhausted() {
         while (source_ && !stopped_ &&
-               source_(ticks_.empty() ? -1 : static_cast<std::int64_t>(ticks_.top().time))) {
+               source_(agenda_.empty() ? -1 : static_cast<std::int64_t>(agenda_.next()))) {
         }
-        return stopped_ || ticks_.empty();
+        return stopped_ || agenda_.empty();
     }
 
     void execute(Event event) {
@@ -145,23 +145,13 @@ class EventQueue {
         auto& table = tables_[rank];
         std::size_t place = 0;
         while (table[place].time != tick_) ++place;
-        const std::uint32_t list = table[place].list;
-        for (std::size_t i = 0; i < lists_[list].size(); ++i) execute(lists_[list][i]);
-        place = 0;
-        while (table[place].time != tick_) ++place;
+        // Callbacks only add to the table, and may bring the others, whose list moves as more come.
+        execute(table[place].first);
+        for (std::size_t i = 0; table[place].list != kNone && i < lists_[table[place].list].size(); ++i)
+            execute(lists_[table[place].list][i]);
+        if (table[place].list != kNone) recycle(table[place].list);
         table[place] = table.back();
         table.pop_back();
-        recycle(list);
-    }
-
-    std::uint32_t bucket(Time time) {
-        const auto [entry, created] = buckets_.try_emplace(time, 0);
-        if (created) {
-            if (time < now_) throw ConfigError(kOverflow);
-            entry->second = acquire();
-            ticks_.push({time, entry->second});
-        }
-        return entry->second;
     }
 
     std::uint32_t acquire() {
@@ -179,6 +169,7 @@ class EventQueue {
         free_.push_back(list);
     }
 
+    static constexpr std::uint32_t kNone = ~std::uint32_t{0};
     static constexpr std::uint64_t kPollInterval = 16384;
     static constexpr const char* kOverflow =
         "The simulated time exceeds 2^64 ns, so that no figure of it would be right; check the sizes, the "
@@ -194,11 +185,10 @@ class EventQueue {
     std::uint64_t next_poll_ = kPollInterval;
     Origin origin_;
     std::uint64_t events_ = 0;
+    Agenda<Event> agenda_;
     std::vector<std::vector<Event>> lists_;
     std::vector<std::uint32_t> free_;
-    std::unordered_map<Time, std::uint32_t> buckets_;
-    std::priority_queue<Tick> ticks_;
-    std::vector<std::vector<Tick>> tables_;
+    std::vector<std::vector<Own>> tables_;
 };
 
 }  // namespace chakrascope::engine

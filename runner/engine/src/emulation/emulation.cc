@@ -26,8 +26,9 @@ void collect_nodes(EmulationOutput& output, const Rank& rank) {
         output.node_id.push_back(static_cast<std::int64_t>(node.id));
         output.node_start_ns.push_back(record.start);
         output.node_end_ns.push_back(record.end);
-        output.node_cause.push_back(
-            record.cause < 0 ? -1 : static_cast<std::int64_t>(program.id(static_cast<std::uint32_t>(record.cause))));
+        output.node_cause.push_back(record.cause < 0 ? -1
+                                                     : static_cast<std::int64_t>(program.id(
+                                                           static_cast<std::uint32_t>(record.cause))));
         output.node_cause_is_dependency.push_back(
             record.cause >= 0 && program.depends(i, static_cast<std::uint32_t>(record.cause)));
         output.node_origin_rank.push_back(own ? rank.id() : record.origin.rank);

@@ -137,7 +137,7 @@ class Mailbox {
     std::vector<Message> messages_;
     std::vector<Time> sender_free_;  // by rank
     std::vector<std::uint32_t> free_;
-    std::unordered_map<MessageKey, Unmatched, MessageKeyHash> unmatched_;
+    MessageMap<Unmatched> unmatched_;
     std::vector<Meeting> meetings_;
     std::vector<std::uint64_t> free_meetings_;
 };

@@ -6,8 +6,9 @@ namespace chakrascope::engine {
 namespace {
 
 const RankNodes& nodes_of(const Output& output, std::int32_t rank) {
-    const auto place = std::lower_bound(output.nodes.begin(), output.nodes.end(), rank,
-                                        [](const RankNodes& nodes, std::int32_t id) { return nodes.rank < id; });
+    const auto place =
+        std::lower_bound(output.nodes.begin(), output.nodes.end(), rank,
+                         [](const RankNodes& nodes, std::int32_t id) { return nodes.rank < id; });
     return *place;
 }
 
@@ -17,7 +18,7 @@ Origin settle(const Output& output, const RankNodes& own, std::uint32_t node, co
     if (record.origin.rank < 0) return itself;
     const Records& others = nodes_of(output, record.origin.rank).records;
     return others.start(static_cast<std::uint32_t>(record.origin.node)) <= record.start ? itself
-                                                                                       : record.origin;
+                                                                                        : record.origin;
 }
 
 std::int64_t id_of(const Program& program, std::int32_t node) {
@@ -29,7 +30,8 @@ void add_nodes(NodeColumns& columns, const Output& output, const RankNodes& own)
         if (!own.records.ended(i)) continue;
         const NodeRecord record = own.records[i];
         const Origin origin = settle(output, own, i, record);
-        const Program& theirs = origin.rank == own.rank ? *own.program : *nodes_of(output, origin.rank).program;
+        const Program& theirs =
+            origin.rank == own.rank ? *own.program : *nodes_of(output, origin.rank).program;
         columns.rank.push_back(own.rank);
         columns.node_id.push_back(id_of(*own.program, static_cast<std::int32_t>(i)));
         columns.start_ns.push_back(record.start);
@@ -45,7 +47,8 @@ void add_nodes(NodeColumns& columns, const Output& output, const RankNodes& own)
 void add_collectives(CollectiveColumns& columns, const Output& output, const RankNodes& own,
                      std::int32_t rank, const Program& program) {
     const auto said = [](const Facts& facts, std::uint16_t attribute, auto value) -> std::int64_t {
-        return (facts.has & attribute) != 0 ? std::max<std::int64_t>(-1, static_cast<std::int64_t>(value)) : -1;
+        return (facts.has & attribute) != 0 ? std::max<std::int64_t>(-1, static_cast<std::int64_t>(value))
+                                            : -1;
     };
     for (std::uint32_t i = 0; i < own.records.size(); ++i) {
         const Facts& facts = program.facts(i);
@@ -58,8 +61,8 @@ void add_collectives(CollectiveColumns& columns, const Output& output, const Ran
         columns.end_ns.push_back(record.end);
         columns.origin_start_ns.push_back(
             nodes_of(output, origin.rank).records.start(static_cast<std::uint32_t>(origin.node)));
-        columns.comm_type.push_back(static_cast<std::int16_t>(
-            said(facts, kHasCommType, static_cast<std::int8_t>(facts.comm_type))));
+        columns.comm_type.push_back(
+            static_cast<std::int16_t>(said(facts, kHasCommType, static_cast<std::int8_t>(facts.comm_type))));
         columns.group.push_back(facts.group);
         columns.size_bytes.push_back(said(facts, kHasCommSize, facts.comm_size));
     }

@@ -50,7 +50,8 @@ class WaitGraph {
         if (!found.empty()) return found;
         const Rank& rank = ranks_[place.rank];
         for (std::uint32_t i = 0; i < rank.records().size(); ++i) {
-            if (rank.records().started(i) && !rank.records().ended(i) && rank.slot(i) == rank.slot(place.node))
+            if (rank.records().started(i) && !rank.records().ended(i) &&
+                rank.slot(i) == rank.slot(place.node))
                 found.push_back({place.rank, i});
         }
         return found;

@@ -86,8 +86,8 @@ Fold::Shape Fold::shape_of(const Program& program) {
         for (const std::uint64_t value :
              {program.id(i), static_cast<std::uint64_t>(node.type), static_cast<std::uint64_t>(node.is_cpu),
               static_cast<std::uint64_t>(node.comm_type), static_cast<std::uint64_t>(node.involved_dims),
-              static_cast<std::uint64_t>(node.has), program.duration_micros(i), program.duration_ns(i), node.num_ops,
-              node.tensor_size, node.comm_size, static_cast<std::uint64_t>(node.comm_tag),
+              static_cast<std::uint64_t>(node.has), program.duration_micros(i), program.duration_ns(i),
+              node.num_ops, node.tensor_size, node.comm_size, static_cast<std::uint64_t>(node.comm_tag),
               static_cast<std::uint64_t>(node.comm_priority), static_cast<std::uint64_t>(node.stream)}) {
             mixer.add(value);
         }

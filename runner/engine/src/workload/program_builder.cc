@@ -21,8 +21,8 @@ std::size_t ProgramBuilder::FactsHash::operator()(const Facts& facts) const {
     add(facts.involved_dims);
     add(facts.has);
     for (const std::uint64_t number : {facts.num_ops, facts.tensor_size, facts.comm_size}) add(number);
-    for (const std::int64_t number : {facts.comm_src, facts.comm_dst, facts.comm_tag, facts.group,
-                                      facts.comm_priority, facts.stream})
+    for (const std::int64_t number :
+         {facts.comm_src, facts.comm_dst, facts.comm_tag, facts.group, facts.comm_priority, facts.stream})
         add(number);
     for (const std::uint64_t split : facts.comm_splits) add(split);
     return mixed;
@@ -73,8 +73,7 @@ std::uint32_t ProgramBuilder::kind_of(const Node& node) {
 std::uint32_t ProgramBuilder::facts_of(const Node& node, std::uint32_t guess) {
     const Facts& facts = node;
     if (guess < program_.facts_.size() && program_.facts_[guess] == facts) return guess;
-    const auto [known, fresh] =
-        facts_.try_emplace(facts, static_cast<std::uint32_t>(program_.facts_.size()));
+    const auto [known, fresh] = facts_.try_emplace(facts, static_cast<std::uint32_t>(program_.facts_.size()));
     if (fresh) program_.facts_.push_back(facts);
     return known->second;
 }
@@ -83,8 +82,7 @@ void ProgramBuilder::add_duration(const Node& node) {
     constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max();
     const bool has_ns = (node.has & kHasDurationNs) != 0;
     const std::uint64_t value = has_ns ? node.duration_ns : node.duration_micros;
-    const auto apart =
-        has_ns ? static_cast<std::int64_t>(node.duration_micros - node.duration_ns / 1000) : 0;
+    const auto apart = has_ns ? static_cast<std::int64_t>(node.duration_micros - node.duration_ns / 1000) : 0;
     const bool fits = value <= kMost && apart > Program::kLongDuration && apart <= 127;
     if (!fits) program_.long_[program_.size() - 1] = {node.duration_micros, node.duration_ns};
     program_.duration_.push_back(fits ? static_cast<std::uint32_t>(value) : 0);
@@ -136,9 +134,8 @@ std::uint32_t ProgramBuilder::index_of(std::uint64_t id, std::uint32_t child) co
     const auto& ids = program_.ids_;
     const auto place = std::lower_bound(ids.begin(), ids.end(), id);
     if (place == ids.end() || *place != id) {
-        throw DependencyError(source_ + ": node " + std::to_string(program_.id(child)) +
-                              " depends on node " + std::to_string(id) +
-                              ", which is not in the file. Convert the traces again.");
+        throw DependencyError(source_ + ": node " + std::to_string(program_.id(child)) + " depends on node " +
+                              std::to_string(id) + ", which is not in the file. Convert the traces again.");
     }
     return static_cast<std::uint32_t>(place - ids.begin());
 }
@@ -147,7 +144,7 @@ std::uint32_t ProgramBuilder::index_of(std::uint64_t id, std::uint32_t child) co
 void ProgramBuilder::assign_slots() {
     std::map<std::pair<bool, std::int64_t>, std::uint16_t> lanes;
     for (const Facts& facts : program_.facts_) {
-        const std::uint16_t astra = facts.is_cpu                         ? kCpuSlot
+        const std::uint16_t astra = facts.is_cpu                   ? kCpuSlot
                                     : facts.type == NodeType::Comp ? kGpuSlot
                                     : facts.type == NodeType::Recv ? kNoSlot
                                                                    : kCommSlot;

@@ -134,18 +134,20 @@ void Rank::occupy(std::uint32_t node) {
     const std::uint16_t slot = this->slot(node);
     if (slot == kNoSlot) return;
     if (passable_[slot] > 0) ++cluster_.overtaken;
-    is_passable(program_.facts(node)) ? ++passable_[slot] : busy_[slot] = 1;
+    is_passable(node) ? ++passable_[slot] : busy_[slot] = 1;
 }
 
 void Rank::vacate(std::uint32_t node) {
     const std::uint16_t slot = this->slot(node);
     if (slot == kNoSlot) return;
-    is_passable(program_.facts(node)) ? --passable_[slot] : busy_[slot] = 0;
+    is_passable(node) ? --passable_[slot] : busy_[slot] = 0;
 }
 
 // Communication may wait for a peer that waits for what is behind it in the lane.
-bool Rank::is_passable(const Facts& facts) const {
-    return cluster_.config.overtaking > 1 && (facts.type == NodeType::Coll || facts.type == NodeType::Send);
+bool Rank::is_passable(std::uint32_t node) const {
+    if (cluster_.config.overtaking <= 1) return false;
+    const NodeType type = program_.facts(node).type;
+    return type == NodeType::Coll || type == NodeType::Send;
 }
 
 void Rank::start_operation(std::uint32_t index) {
@@ -205,7 +207,8 @@ void Rank::replay(std::uint32_t index) {
 
 // Computation on a GPU takes as long as it takes there.
 void Rank::computed(std::uint64_t node) {
-    compute_sum_ += cluster_.events.now() - static_cast<Time>(records_.start(static_cast<std::uint32_t>(node)));
+    compute_sum_ +=
+        cluster_.events.now() - static_cast<Time>(records_.start(static_cast<std::uint32_t>(node)));
     complete(node);
 }
 
@@ -234,7 +237,8 @@ void Rank::send(std::uint32_t index) {
     require(index, kHasDst, "comm_dst");
     if ((facts.has & kHasSrc) != 0 && facts.comm_src != id_)
         refuse(index, "sends in the name of another rank (comm_src)");
-    const auto tag = static_cast<std::int64_t>(static_cast<std::uint64_t>(facts.comm_tag) % kPointToPointTags);
+    const auto tag =
+        static_cast<std::int64_t>(static_cast<std::uint64_t>(facts.comm_tag) % kPointToPointTags);
     const std::int32_t peer = checked_peer(index, facts.comm_dst);
     MessageKey key{tag, id_, peer, facts.comm_size};
     if (cluster_.fold != nullptr) cluster_.fold->rename(key);
@@ -246,7 +250,8 @@ void Rank::receive(std::uint32_t index) {
     require(index, kHasSrc, "comm_src");
     if ((facts.has & kHasDst) != 0 && facts.comm_dst != id_)
         refuse(index, "receives for another rank (comm_dst)");
-    const auto tag = static_cast<std::int64_t>(static_cast<std::uint64_t>(facts.comm_tag) % kPointToPointTags);
+    const auto tag =
+        static_cast<std::int64_t>(static_cast<std::uint64_t>(facts.comm_tag) % kPointToPointTags);
     MessageKey key{tag, checked_peer(index, facts.comm_src), id_, facts.comm_size};
     if (cluster_.fold != nullptr) cluster_.fold->rename(key);
     cluster_.mailbox.receive(key, bind<&Rank::complete>(this, index));
@@ -268,7 +273,7 @@ void Rank::collective(std::uint32_t index) {
     }
     if (cluster_.groups.sorted_position(node.group, id_) < 0) {
         refuse(index, "uses the communicator group " + std::to_string(node.group) +
-                         ", of which the rank is no member");
+                          ", of which the rank is no member");
     }
     if (is_rooted(request->kind) && (node.has & kHasSrc) != 0) {
         request->root = checked_peer(index, node.comm_src);

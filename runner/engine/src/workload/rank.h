@@ -62,7 +62,7 @@ class Rank {
     // Take the slot of a node and give it back; what may be overtaken keeps none.
     void occupy(std::uint32_t node);
     void vacate(std::uint32_t node);
-    bool is_passable(const Facts& facts) const;
+    bool is_passable(std::uint32_t node) const;
     void start_operation(std::uint32_t node);
     void skip(std::uint32_t node);
     void compute(std::uint32_t node);
