@@ -71,6 +71,7 @@ def plan_options(command: Command) -> Command:
         click.option("--overlap/--no-overlap", "overlap", default=None, help="Gradients with computation."),
         click.option("--tensor-overlap/--no-tensor-overlap", "tensor_overlap", default=None,
                      help="Collectives of tensor parallelism with products."),
+        click.option("--whole-experts", is_flag=True, help="Tensor parallelism does not cut experts."),
         click.option("--placement", default="-".join(AXES), show_default=True, help="Axes, innermost first."),
     )):  # fmt: skip
         command = decorate(command)
@@ -96,7 +97,7 @@ def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None)
     if (schedule == "interleaved") != (given["interleave"] > 1):
         raise UsageError("The interleaved schedule goes with --interleave 2 or more, and no other does.")
     plan = Plan(
-        **{key: given[key] for key in ("tp", "pp", "cp", "ep", "micro_batch", "recompute")},
+        **{key: given[key] for key in ("tp", "pp", "cp", "ep", "micro_batch", "recompute", "whole_experts")},
         dp=dp, global_batch=batch, sequence=given["sequence"] or 0, chunks=given["interleave"], zero=zero,
         schedule=schedule, precision=given["precision"] or chip.precision, placement=placement,
     )  # fmt: skip

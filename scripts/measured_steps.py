@@ -129,8 +129,15 @@ def mpt_steps(folder: Path = TRAINING) -> Iterator[Step]:
 
 
 _DEGREES = re.compile(r"TP=(\d+), PP=(\d+), CP=(\d+), VP=(\w+)")
-# What the rows of NVIDIA's recipes do not say is taken to be what these recipes use by default: the sequence,
-# the micro-batch, an optimizer that NeMo shards, and gradients that it reduces in half precision.
+# What the rows of NVIDIA's recipes do not say is what these recipes start (NVIDIA/dgxc-benchmarking:
+# ft_llama3/llama3_finetune_utils.py, maxtext/configure.sh, paxml/configure.sh and paxml_mod_configs.py) and
+# what NeMo's recipes do in performance mode (nemo/collections/llm/recipes/llama3_70b.py and llama3_8b.py):
+# * fine-tuning packs SQuAD into 4,096 tokens, in documents of some 200 (an estimate); micro-batches of one;
+# * full fine-tuning of 70B has tp_comm_overlap, adapters (on queries, keys and values) have not;
+# * gradients are reduced in half precision, and the optimizer is sharded (adapters hardly have one);
+# * MaxText keeps queries, keys and values (save_qkv_proj) of two sequences of 8,192 tokens; that Llama 2's
+#   are 4,096 is assumed. Paxml keeps products (5B: SAVE_DOT_ONLY) or those of attention (175B:
+#   SAVE_QKV_OUT_PROJ). XLA drops a last product that nothing needs.
 _DOCUMENT = 200
 _RECIPES: dict[str, dict[str, object]] = {
     "Llama3 70b Finetuning SFT": {
@@ -205,7 +212,8 @@ def recipe_steps(folder: Path = TRAINING) -> Iterator[Step]:
                    float(row["step_s"]) * 1e9)  # fmt: skip
 
 
-# Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models (2022), table 5: a step in
+# Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models (2022), table 5, as
+# calculon-ai/calculon has it (calculon/llm/validation.py, validation/seqsel/tab5): a step in
 # seconds with everything recomputed, and with sequence parallelism and selective recomputation.
 _MEGATRON_LM = (
     ("gpt3-22b", 8, 1, 1, 4, 4, 1.42, 1.10),
@@ -238,17 +246,38 @@ def unfitted_steps(folder: Path = TRAINING) -> Iterator[Step]:
                 "A100 Megatron-LM", label, name, "a100-80", "megatron", "dgx-a100", find_model(name), plan,
                 seconds * 1e9,
             )  # fmt: skip
-    # torchtitan's published figures of Llama 3 8B, 2 x 8192 tokens a GPU, not compiled: 5,762 tokens/s a GPU.
-    plan = Plan(dp=8, micro_batch=2, global_batch=16, sequence=8192, zero=3, recompute="selective")
-    label = "llama3-8b FSDP on 8, selective recomputation"
-    model = find_model("llama3-8b")
-    measured_ns = 2 * 8192 / 5762 * 1e9
-    yield Step("H100 torchtitan", label, "llama3-8b", "h100", "fsdp", "h100", model, plan, measured_ns)
+    yield from _torchtitan_steps()
     # Experts, which the fit for this chip has not seen.
     yield from (step for step in other_recipe_steps(folder) if step.chip != "gb200")
 
 
-# What the launch scripts of the release (support/25.05) start, with NeMo's defaults as above.
+# pytorch/torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3: Llama 3.1 8B with FSDP, two
+# sequences of 8,192 tokens a GPU; tokens per second and GPU. These GPUs have slower memory and 500 W at most.
+_TORCHTITAN = (
+    (8, "eager", "bf16", 5762), (8, "compiled", "bf16", 6667), (8, "compiled", "fp8", 8532),
+    (128, "eager", "bf16", 5605), (128, "compiled", "bf16", 6514), (128, "compiled", "fp8", 8380),
+)  # fmt: skip
+
+
+def _torchtitan_steps() -> Iterator[Step]:
+    model = find_model("llama3-8b")
+    for ranks, how, precision, speed in _TORCHTITAN:
+        plan = Plan(
+            dp=ranks,
+            micro_batch=2,
+            global_batch=2 * ranks,
+            sequence=8192,
+            zero=3,
+            recompute="selective",
+            precision=precision,
+        )
+        label = f"llama3-8b FSDP on {ranks}, {how}, {precision}"
+        yield Step("H100 torchtitan", label, "llama3-8b", "h100-96", "fsdp", "h100", model, plan,
+                   2 * 8192 / speed * 1e9)  # fmt: skip
+
+
+# What the launch scripts (nemotron/launch.sh of 25.07, grok1/launch.sh of 25.10) start, with NeMo's defaults
+# as above.
 _OTHER_RECIPES: dict[tuple[str, str], dict[str, object]] = {
     ("Nemotron 340b", "GB200"): {
         "model": "nemotron4-340b", "sequence": 4096, "tp": 8, "pp": 4, "chunks": 12,
@@ -257,7 +286,7 @@ _OTHER_RECIPES: dict[tuple[str, str], dict[str, object]] = {
     ("Grok1 314b", "GB200"): {"model": "grok1", "sequence": 8192, "tp": 4, "ep": 8},
     ("Grok1 314b", "H100"): {
         "model": "grok1", "sequence": 8192, "tp": 4, "pp": 8, "cp": 2, "ep": 8, "chunks": 8,
-        "schedule": "interleaved",
+        "schedule": "interleaved", "tensor_overlap": True, "whole_experts": True,
     },
 }  # fmt: skip
 

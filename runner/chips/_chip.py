@@ -25,7 +25,8 @@ class Fit:
     *data* names the measurements, *rows* how many there were. Errors are relative to the measurement:
     *mean*, *median* and *worst* of what was fitted, *unseen_mean* and *unseen_median* of rows left out of
     the fit in turn, *left_out_mean* where all rows of a model were. Nine of ten rows left out took *low* to
-    *high* times what was predicted. *utilisation* is the median share of the peak that the rows reached by
+    *high* times what was predicted; so many of those that neither had a part in were *inside*.
+    *utilisation* is the median share of the peak that the rows reached by
     the operations a model needs. *covers* names what some of the rows had that not every job has, as
     `predict` names it. Costs that were fitted on nothing say in *data* where they come from, and have 0
     *rows*.
@@ -41,6 +42,7 @@ class Fit:
     left_out_mean: float | None = None
     low: float | None = None
     high: float | None = None
+    inside: float | None = None
     utilisation: float | None = None
     covers: tuple[str, ...] = ()
 

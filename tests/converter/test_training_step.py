@@ -243,6 +243,7 @@ PLANS = {
     "interleaved": Plan(pp=2, dp=4, chunks=2, schedule="interleaved", global_batch=16),
     "zero bubble": Plan(pp=4, dp=2, schedule="zero-bubble", global_batch=16),
     "context": Plan(cp=2, dp=4, global_batch=8),
+    "tensor beside": Plan(tp=2, dp=4, global_batch=8, sequence_parallel=True, tensor_overlap=True),
     "adapters": Plan(pp=2, dp=4, global_batch=8, frozen=True),
 }
 NETWORK = NetworkConfig(("Switch", "Switch"), (4, 2), (100.0, 10.0), (500.0, 1500.0))
@@ -279,6 +280,66 @@ def test_experts_are_exchanged_and_reduced_apart():
         ).makespan_ns
         > 0
     )
+
+
+def test_whole_experts_are_shared_out_by_tensor_parallel_ranks_too():
+    model = replace(TINY, experts=4, top_k=2, expert_ffn=128)
+    cut = Plan(tp=2, dp=4, ep=4, global_batch=4, sequence_parallel=True)
+    whole = replace(cut, whole_experts=True)
+    assert cut.group(1, "ep") == (1, 3, 5, 7)
+    assert [whole.group(rank, "ep") for rank in (1, 6)] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert whole.group(1, "edp") == (1, 5)
+    assert whole.degree("edp") == 2
+
+    def amounts(plan: Plan) -> tuple[int, int, int]:
+        nodes = training_step(model, plan, Prices(), 8).graphs[0].nodes
+        gathers = nodes["comm_type"] == CollectiveType.ALL_GATHER
+        sent = nodes["comm_size_bytes"][nodes["comm_type"] == CollectiveType.ALL_TO_ALL]
+        products = np.isin(nodes["name"], ["up", "down"])
+        return int(gathers.sum()), int(sent.sum()), int(nodes["num_ops"][products].sum())
+
+    # The same tokens and operations, and nothing to gather for the experts.
+    assert amounts(whole)[0] < amounts(cut)[0]
+    assert amounts(whole)[1:] == amounts(cut)[1:]
+    steps = set()
+    for every in (False, True):
+        workload = training_step(model, whole, Prices(), 4, every_rank=every)
+        steps.add(simulate(workload, predicted_system(2), NETWORK).makespan_ns)
+    assert len(steps) == 1
+    with pytest.raises(UsageError, match="need sequence parallelism"):
+        training_step(model, replace(whole, sequence_parallel=False), Prices(), 8)
+
+
+def test_tensor_parallelism_beside_its_products_costs_less():
+    def run(plan: Plan) -> tuple[int, int, int]:
+        workload = training_step(TINY, plan, Prices(), 4)
+        nodes = workload.graphs[0].nodes
+        computed = int(nodes["duration_ns"][nodes["stream"] == 0].sum())
+        step = simulate(workload, predicted_system(2), NETWORK).makespan_ns
+        return step, int(nodes["comm_size_bytes"].sum()), computed
+
+    alone = PLANS["tensor"]
+    (slow, bytes_alone, compute), (fast, bytes_beside, same) = (
+        run(plan) for plan in (alone, replace(alone, tensor_overlap=True))
+    )
+    assert fast < slow
+    assert (bytes_beside, same) == (bytes_alone, compute)
+    assert fast > compute
+    # Inputs are gathered in 8 bits; sums are not.
+    assert bytes_alone * 0.6 < run(replace(alone, precision="fp8"))[1] < bytes_alone
+
+
+def test_what_is_kept_is_not_computed_again_and_documents_attend_to_themselves():
+    def flops(plan: Plan, name: str) -> int:
+        nodes = training_step(TINY, plan, Prices(), 4).graphs[0].nodes
+        return int(nodes["num_ops"][nodes["name"] == name].sum())
+
+    plan = Plan(recompute="full", kept=("qkv", "down"))
+    assert not flops(plan, "qkv again")
+    assert flops(plan, "up again") == flops(replace(plan, kept=()), "up again") == flops(plan, "up")
+    packed = replace(plan, document=TINY.sequence // 4)
+    assert flops(packed, "attention") * 4 == flops(plan, "attention")
+    assert flops(replace(plan, document=10**6), "attention") == flops(plan, "attention")
 
 
 def test_zero_bubble_is_shorter_and_recomputation_longer():

@@ -33,6 +33,9 @@ def changed(tmp_path: Path, **changes: object) -> Path:
     return path
 
 
+GOOD = {"gemm": {"default": 0.5}, "attention": {"default": 0.5}, "pointwise": 0.5}
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -43,6 +46,10 @@ def changed(tmp_path: Path, **changes: object) -> Path:
         ({"costs": {"mine": {"gemm": {"default": 1.5}, "attention": {}, "pointwise": 1}}}, "at most 1"),
         ({"costs": {"mine": {"gemm": {"default": 0.5}}}}, "is missing"),
         ({"costs": []}, "'costs' must be a mapping"),
+        ({"costs": {"mine": {**GOOD, "grad_bytes": 3}}}, "'grad_bytes' must be 2 or 4"),
+        ({"costs": {"mine": {**GOOD, "tensor_overlap": 1}}}, "'tensor_overlap' must be true or false"),
+        ({"costs": {"mine": {**GOOD, "crowded": -0.1}}}, "'crowded'"),
+        ({"costs": {"mine": {**GOOD, "fit": {"data": "mine", "covers": "experts"}}}}, "a list of words"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_told(changes: dict[str, object], words: str, tmp_path: Path):

@@ -161,7 +161,7 @@ def _params(model: Transformer, plan: Plan, layer: int) -> float:
     if not model.is_expert_layer(layer):
         return model.layer_params(layer) / plan.tp
     experts = model.experts * model.expert_params
-    return (model.layer_params(layer) - experts + experts / plan.ep) / plan.tp
+    return (model.layer_params(layer) - experts) / plan.tp + experts / plan.ep / plan.expert_tp
 
 
 def _output_bytes(model: Transformer, plan: Plan) -> float:

@@ -194,23 +194,32 @@ def _feed_forward(sizes: _Sizes, tokens: float, width: float, module: str) -> It
 
 
 def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
-    """Yield a layer of experts; each rank gets as many tokens as it gives away (balanced)."""
+    """Yield a layer of experts; each rank gets as many tokens as it gives away (balanced).
+
+    Where tensor parallelism does not cut experts, each of its ranks gives away the tokens it keeps.
+    """
     model, plan = sizes.model, sizes.plan
+    whole = plan.whole_experts
     yield sizes.pointwise("norm", sizes.kept_tokens * model.hidden, 2, module)
     yield sizes.gemm("router", sizes.kept_tokens, model.hidden, model.experts, module)
-    yield from sizes.joined("mlp", module, gather=True, alone=True)
-    routed = sizes.tokens * model.top_k
-    exchanged = routed / plan.tp * model.hidden * plan.element_bytes
+    if not whole:
+        yield from sizes.joined("mlp", module, gather=True, alone=True)
+    routed = (sizes.kept_tokens if whole else sizes.tokens) * model.top_k
+    sent = routed / plan.expert_tp
+    exchanged = sent * model.hidden * plan.element_bytes
     if plan.ep > 1:
         yield Exchange("dispatch", CollectiveType.ALL_TO_ALL, ("ep",), exchanged, module)
-    yield sizes.pointwise("permute", routed / plan.tp * model.hidden, 4, module)
-    yield from _feed_forward(sizes, routed, model.expert_ffn / plan.tp, module)
+    yield sizes.pointwise("permute", sent * model.hidden, 4, module)
+    yield from _feed_forward(sizes, routed, model.expert_ffn / plan.expert_tp, module)
     if plan.ep > 1:
         yield Exchange("combine", CollectiveType.ALL_TO_ALL, ("ep",), exchanged, module)
     if model.shared_experts:
+        if whole:
+            yield from sizes.joined("shared", module, gather=True, alone=True)
         width = model.shared_experts * model.expert_ffn / plan.tp
         yield from _feed_forward(sizes, sizes.tokens, width, f"{module}.shared")
-    yield from sizes.joined("mlp", module, gather=False, alone=True)
+    if not whole or model.shared_experts:
+        yield from sizes.joined("mlp", module, gather=False, alone=True)
     yield sizes.pointwise("residual", sizes.kept_tokens * model.hidden, 2, module)
 
 

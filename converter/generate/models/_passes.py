@@ -190,7 +190,7 @@ class Passes:
         elif last and plan.overlap:
             parts = [("gradients", self._shared_params(layer), self.data_axes)]
             if self.model.is_expert_layer(layer):
-                params = self.model.experts / plan.ep * self.model.expert_params / plan.tp
+                params = self.model.experts / plan.ep * self.model.expert_params / plan.expert_tp
                 parts.append(("gradients of experts", params, ("edp",)))
             for name, params, axes in parts:
                 node = self._gradient(block, name, params, axes, [block.last], f"layers.{layer}")
@@ -234,7 +234,7 @@ class Passes:
 
     def _experts(self, *, every: bool) -> list[tuple[str, float, tuple[str, ...]]]:
         count = sum(self.model.is_expert_layer(layer) for layers in self.parts for layer in layers)
-        params = count * self.model.experts / self.plan.ep * self.model.expert_params / self.plan.tp
+        params = count * self.model.experts / self.plan.ep * self.model.expert_params / self.plan.expert_tp
         return [("experts", params, ("edp",))] if count and every else []
 
     def _receive(self, block: Block, *, is_end: bool, step: int) -> None:

@@ -39,7 +39,9 @@ class Plan:
     memory. *grad_bytes* is the size of a gradient as it is reduced. With *frozen* weights only adapters are
     trained (LoRA), too small to count: there are no gradients of weights, and no optimizer to speak of.
     With *tensor_overlap* the collectives of tensor parallelism run beside the products they belong to. Under
-    full recomputation, *kept* names the products that are not computed again. A token attends to at most
+    full recomputation, *kept* names the products that are not computed again. With *whole_experts* tensor
+    parallelism does not cut experts (Megatron's expert tensor parallelism of 1): its ranks share them out
+    too, each with tokens of its own. A token attends to at most
     *document* tokens, where sequences are packed from shorter ones.
     """
 
@@ -65,6 +67,7 @@ class Plan:
     tensor_overlap: bool = False
     kept: tuple[str, ...] = ()
     document: int = 0
+    whole_experts: bool = False
 
     @property
     def world(self) -> int:
@@ -75,6 +78,15 @@ class Plan:
     def micro_batches(self) -> int:
         """How many micro-batches a step has."""
         return self.global_batch // (self.dp * self.micro_batch)
+
+    @property
+    def expert_tp(self) -> int:
+        """How many ranks share one expert."""
+        return 1 if self.whole_experts else self.tp
+
+    @property
+    def _stage_ranks(self) -> int:
+        return self.tp * self.cp * self.dp
 
     @property
     def element_bytes(self) -> int:
@@ -113,6 +125,12 @@ class Plan:
 
     def _line(self, place: Rank, axis: str) -> tuple[int, int, int]:
         """Return how far neighbours along *axis* are apart, how many they are, and which is at *place*."""
+        if self.whole_experts and axis in {"ep", "edp"}:
+            # All ranks of a stage side by side, those that share experts innermost.
+            number = self.rank_of(place) % self._stage_ranks
+            if axis == "ep":
+                return 1, self.ep, number % self.ep
+            return self.ep, self._stage_ranks // self.ep, number // self.ep
         if axis == "ep":
             return self.strides["dp"], self.ep, place.dp % self.ep
         if axis == "edp":
@@ -121,7 +139,8 @@ class Plan:
 
     def degree(self, *axes: str) -> int:
         """Return how many ranks a group along *axes* has."""
-        sizes = {"ep": self.ep, "edp": self.dp // self.ep}
+        ranks = self._stage_ranks if self.whole_experts else self.dp
+        sizes = {"ep": self.ep, "edp": ranks // self.ep}
         return math.prod(sizes.get(axis) or getattr(self, axis) for axis in axes)
 
     def layers_of(self, stage: int, chunk: int, layers: int) -> range:
@@ -174,7 +193,15 @@ class Plan:
                 f"{model.name} has {model.layers} layers, too few for {self.pp} pipeline stages of "
                 f"{self.chunks} parts. Next: a smaller --pp or --interleave."
             )
-        if self.ep > 1 and (not model.experts or model.experts % self.ep or self.dp % self.ep):
+        if self.whole_experts and (
+            self.placement[-1] != "pp" or (self.tp > 1 and not self.sequence_parallel)
+        ):
+            raise UsageError(
+                "Experts that tensor parallelism does not cut need sequence parallelism, and pipeline stages "
+                "outermost (--placement tp-cp-dp-pp)."
+            )
+        shared = self._stage_ranks if self.whole_experts else self.dp
+        if self.ep > 1 and (not model.experts or model.experts % self.ep or shared % self.ep):
             why = (
                 f"{model.name} has no experts"
                 if not model.experts
