@@ -135,8 +135,8 @@ def _overview(rows: Sequence[Row]) -> Iterator[str]:
 
 def _never(rows: Sequence[Row]) -> Iterator[str]:
     yield (
-        "Steps that no fit has seen: table 5 of Korthikanti et al. (2022), what torchtitan publishes of Llama "
-        "3 8B with FSDP, and NVIDIA's recipe for Grok-1 on H100, as the fit for that has no experts."
+        "Steps that no fit has seen: table 5 of Korthikanti et al. (2022), what torchtitan publishes of "
+        "Llama 3 8B with FSDP, and NVIDIA's recipe for Grok-1 on H100, as the fit for that has no experts."
     )
     yield ""
     yield "| steps | row | measured | predicted | error |"

@@ -24,6 +24,7 @@ from ...converter.generate.models import (
 )
 from ..chips import Chip, Costs
 from ._links import Links
+from ._prices import FLASH_BACKWARD
 
 __all__ = ["AMOUNTS", "Batch", "StepWork", "coefficients", "crowding", "work_of"]
 
@@ -199,7 +200,8 @@ def _amounts(node: Mapping[str, Any], stage: Stage, links: Links) -> list[tuple[
     if operator == "gemm":
         return [("gemm_flops", node["num_ops"]), ("gemm_bytes", node["tensor_size_bytes"])]
     if operator in ("attention", "flash"):
-        return [("attention_flops", node["num_ops"])]
+        backward = operator == "flash" and node["name"].endswith("gradient")
+        return [("attention_flops", node["num_ops"] / (FLASH_BACKWARD if backward else 1))]
     if operator == "pointwise":
         return [("pointwise_bytes", node["tensor_size_bytes"])]
     if operator == "overhead":
