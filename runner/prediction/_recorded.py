@@ -142,16 +142,17 @@ def predict_recorded(
 def _priced(graph: Graph, prices: ChipPrices) -> Graph:
     """Return *graph* with the time of each computation."""
     nodes = graph.node_columns
-    names = [_kind_of(text) for text in nodes["operator"].texts]
-    known: dict[tuple[str, int, int], int] = {}
+    names = [(_kind_of(text), " gradient" * ("backward" in text)) for text in nodes["operator"].texts]
+    known: dict[tuple[str, str, int, int], int] = {}
     times = nodes["duration_ns"].copy()
     rows = np.flatnonzero(nodes["type"] == NodeType.COMP)
     columns = (nodes["operator"].numbers, nodes["num_ops"], nodes["tensor_size_bytes"])
     values = (column[rows].tolist() for column in columns)
     for row, number, work, moved in zip(rows.tolist(), *values, strict=True):
-        key = (names[number], work, moved)
+        kind, pass_of = names[number]
+        key = kind, pass_of, work, moved
         if key not in known:
-            operator = Operator(key[0], key[0], work, moved)
+            operator = Operator(kind + pass_of, kind, work, moved)
             known[key] = max(1, round(prices.operator_ns(operator))) if work > 1 or moved > 1 else 0
         times[row] = known[key]
     return graph.with_columns(duration_ns=times)
