@@ -14,6 +14,7 @@ __all__ = [
     "KINDS",
     "KIND_COLOURS",
     "KIND_LABELS",
+    "MEMORY_PARTS",
     "ON_KIND_INK",
     "PATH_COLOUR",
     "kind_colour",
@@ -31,6 +32,14 @@ KIND_COLOURS: dict[str, str] = {
     "memory": "#1b9e77",
     "wait": "#c45a9c",
     "idle": "#a9b1ba",
+}
+# What a rank holds in memory, from below: label and colour.
+MEMORY_PARTS: dict[str, tuple[str, str]] = {
+    "weights": ("Weights", "#3b82c4"),
+    "gradients": ("Gradients", "#7a9e3f"),
+    "optimizer": ("Optimizer", "#8e6bbf"),
+    "activations": ("Activations", "#d9731a"),
+    "workspace": ("Workspace", "#8a939c"),
 }
 # What is written on these colours, in both schemes: at least 4.5 to 1 against each of them.
 ON_KIND_INK = "#0b1016"

@@ -8,12 +8,16 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from workloads import coll, comp, workload
 
+from chakrascope.converter.generate.models import find_model
 from chakrascope.errors import BackendError, BackendUnavailable
-from chakrascope.runner import Study, run_sweep
+from chakrascope.runner import NetworkConfig, Study, run_sweep
+from chakrascope.runner.chips import find_chip
+from chakrascope.runner.planning import Cluster, Request, search_plans
 
 POINTS = 24
 
@@ -38,25 +42,38 @@ def axes(points):
     return {"network.npus_count": [4], "network.latency": list(range(1, points + 1))}
 
 
+class Killer:
+    """Kills a worker of *cluster* once *enough* is done: one that has worked.
+
+    It takes answers with it that are known to be there, but not fetched yet, and the other, which sleeps,
+    cannot give them at once.
+    """
+
+    def __init__(self, cluster, enough):
+        self.cluster, self.enough, self.killed = cluster, enough, []
+
+    def __call__(self, finished):
+        if finished < self.enough or self.killed:
+            return
+        time.sleep(0.2)
+        workers = list(self.cluster.workers.values())
+        self.killed.append(workers[0].pid)
+        os.kill(workers[1].pid, signal.SIGSTOP)
+        os.kill(workers[0].pid, signal.SIGKILL)
+        threading.Timer(1.5, os.kill, (workers[1].pid, signal.SIGCONT)).start()
+        time.sleep(0.5)
+
+
 def test_a_worker_killed_midway_loses_and_repeats_nothing(study, cluster):
-    killed = []
-
-    def kill_a_worker(finished, points, failed):
-        if finished >= 3 and not killed:
-            # One that has worked: it takes answers with it that are known to be there, but not fetched yet,
-            # and the other, which sleeps, cannot give them at once.
-            time.sleep(0.2)
-            killed.append(cluster.workers[0].pid)
-            sleeper = cluster.workers[1].pid
-            os.kill(sleeper, signal.SIGSTOP)
-            os.kill(killed[0], signal.SIGKILL)
-            threading.Timer(1.5, os.kill, (sleeper, signal.SIGCONT)).start()
-            time.sleep(0.5)
-
+    killer = Killer(cluster, enough=3)
     found = run_sweep(
-        study, axes(POINTS), network="ring-2", cluster=cluster.scheduler_address, progress=kill_a_worker
+        study,
+        axes(POINTS),
+        network="ring-2",
+        cluster=cluster.scheduler_address,
+        progress=lambda finished, points, failed: killer(finished),
     )
-    assert killed
+    assert killer.killed
     assert (found.simulated, found.failed, len(found.points)) == (POINTS, 0, POINTS)
     assert sorted(found.points["network.latency"]) == list(range(1, POINTS + 1))
     assert found.points["id"].is_unique
@@ -64,6 +81,28 @@ def test_a_worker_killed_midway_loses_and_repeats_nothing(study, cluster):
     assert found.points["makespan_ns"].tolist() == here.points["makespan_ns"].tolist()
     again = run_sweep(study, axes(POINTS), network="ring-2", cluster=cluster.scheduler_address)
     assert (again.simulated, again.reused) == (0, POINTS)
+
+
+def test_a_search_for_plans_loses_nothing_with_a_worker(tmp_path, cluster):
+    model = replace(find_model("llama3-8b"), layers=4, name="small")
+    chips = Cluster(find_chip("h100"), NetworkConfig.preset("hgx-h100-8"))
+    only = {"cp": (1,), "zero": (0, 1), "recompute": ("none",), "schedule": ("1f1b",), "micro_batch": (1,)}
+    request = Request(model, (chips,), 8, only=only)
+    killer = Killer(cluster, enough=1)
+    address = cluster.scheduler_address
+    study = Study.create(tmp_path / "plans")
+    found = search_plans(
+        request,
+        study=study,
+        cluster=address,
+        progress=lambda what, finished, total: killer(finished) if what == "simulate" else None,
+    )
+    assert killer.killed
+    here = search_plans(request)
+    assert (found.simulated, found.reused) == (here.simulated, 0)
+    assert found.table.equals(here.table)
+    again = search_plans(request, study=study, cluster=address)
+    assert again.reused == found.simulated
 
 
 def test_failures_on_the_cluster_are_rows(study, cluster):

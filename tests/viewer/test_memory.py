@@ -12,8 +12,10 @@ from chakrascope.runner.planning import Cluster, Request, search_plans
 from chakrascope.runner.prediction import Setting, keep_prediction, predict
 from chakrascope.viewer import StudyView
 from chakrascope.viewer._state import Selection
+from chakrascope.viewer._theme import MEMORY_PARTS
 from chakrascope.viewer.charts import memory_area
 from chakrascope.viewer.pages import _summary, _sweep
+from chakrascope.viewer.report import report_html
 
 
 def test_the_summary_of_a_prediction_draws_the_fullest_rank(tmp_path: Path):
@@ -24,7 +26,13 @@ def test_the_summary_of_a_prediction_draws_the_fullest_rank(tmp_path: Path):
     run = StudyView(study).open(keep_prediction(found, study))
     shown = str(_summary.layout(run, Selection(), "light"))
     assert "Memory of a rank" in shown
-    assert "of the 2 pipeline stages, stage 1 holds most" in shown
+    assert "Of the 2 pipeline stages, stage 1 holds most" in shown
+    report = report_html(run)
+    picture = report[report.index("Memory of a rank") :].partition("</section>")[0]
+    assert "Fits: the fullest rank holds" in picture
+    assert "Of the 2 pipeline stages, stage 1 holds most" in picture
+    assert picture.count('Z" fill=') == len(MEMORY_PARTS)
+    assert "80.0 GiB of the chip" in picture
     figure = memory_area(found.memory_over_time[1].to_json(), "dark")
     heights = [sum(levels) for levels in zip(*(part.y for part in figure.data), strict=True)]
     assert abs(max(heights) * 2**30 - found.memory_bytes) < 1

@@ -8,24 +8,17 @@ from typing import Any
 import plotly.graph_objects as go
 
 from ...support import bytes_text
+from .._theme import MEMORY_PARTS
 from ._charts import styled
 
 __all__ = ["memory_area"]
-
-_PARTS = {
-    "weights": ("Weights", "#3b82c4"),
-    "gradients": ("Gradients", "#7a9e3f"),
-    "optimizer": ("Optimizer", "#8e6bbf"),
-    "activations": ("Activations", "#d9731a"),
-    "workspace": ("Workspace", "#8a939c"),
-}
 
 
 def memory_area(curve: Mapping[str, Any], scheme: str) -> go.Figure:
     """Return the parts of a `MemoryCurve` as JSON has it, one on top of the other."""
     times = [time / 1e6 for time in curve["times_ns"]]
     figure = go.Figure()
-    for part, (label, colour) in _PARTS.items():
+    for part, (label, colour) in MEMORY_PARTS.items():
         held = curve[f"{part}_bytes"]
         sizes = held if isinstance(held, list) else [held] * len(times)
         figure.add_scatter(

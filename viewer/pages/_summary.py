@@ -8,10 +8,11 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html, no_update
 
 from ...runner.analysis import TABLES, cause_place, contributors, nameless_text
-from ...support import bytes_text, count_text, duration_text, share_text
+from ...support import count_text, duration_text, share_text
 from .._state import OpenRun, Selection, StudyView
 from .._theme import run_name
 from ..charts import breakdown_bar, contributors_bar, graph, memory_area, ranks_bar
+from ..queries import fullest_curve, memory_facts, memory_verdict
 from ._parts import (
     card,
     column,
@@ -108,17 +109,11 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 def _memory(run: OpenRun, scheme: str) -> list[dmc.Paper]:
     """Return what the fullest rank holds over the step, of a prediction that says so."""
-    curves = run.result.provenance.get("memory_over_time") or []
-    if not curves:
+    fullest = fullest_curve(run)
+    if fullest is None:
         return []
-    fullest = max(curves, key=lambda curve: curve["peak_bytes"])
-    of = (
-        f" of the {len(curves)} pipeline stages, stage {fullest['stage']} holds most"
-        if len(curves) > 1
-        else ""
-    )
-    note = f"Predicted; at most {bytes_text(fullest['peak_bytes'])}" + (f";{of}" if of else "") + "."
-    return [card("Memory of a rank", graph(memory_area(fullest, scheme), id="memory-area"), note=note)]
+    area = graph(memory_area(fullest, scheme), id="memory-area")
+    return [card("Memory of a rank", area, note=memory_facts(run))]
 
 
 def _figures(run: OpenRun) -> dmc.SimpleGrid:
@@ -157,13 +152,10 @@ def _prediction(run: OpenRun) -> list[Any]:
     said = run.result.provenance.get("prediction")
     if not isinstance(said, dict):
         return []
-    room, holds = int(said.get("chip_memory_bytes", 0)), int(said["memory_bytes_per_rank"])
-    verdict = "fits" if said["fits"] else "does NOT fit"
     facts = [
         ("Step", f"{duration_text(int(said['step_ns']))}; nine of ten steps like it are between "
          f"{duration_text(int(said['step_low_ns']))} and {duration_text(int(said['step_high_ns']))}"),
-        ("Memory", f"{verdict}: the fullest rank holds {bytes_text(holds)} of the {bytes_text(room)} of "
-         f"{said.get('chip', 'its chip')}"),
+        ("Memory", memory_verdict(run)),
         ("Bound by", str(said["bound_by"])),
     ]  # fmt: skip
     if said.get("tokens_per_s"):

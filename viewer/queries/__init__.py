@@ -34,6 +34,9 @@ from ._graph import hops_of as hops_of
 from ._graph import opened_nodes as opened_nodes
 from ._layout import placed_groups as placed_groups
 from ._layout import placed_nodes as placed_nodes
+from ._memory import fullest_curve as fullest_curve
+from ._memory import memory_facts as memory_facts
+from ._memory import memory_verdict as memory_verdict
 from ._network import LinkMap as LinkMap
 from ._network import link_map as link_map
 from ._path import paths_strip as paths_strip
@@ -100,11 +103,14 @@ __all__ = [
     "flows",
     "focus_of",
     "fold_of",
+    "fullest_curve",
     "has_selected",
     "hops_of",
     "kept_text",
     "link_map",
     "made_aim",
+    "memory_facts",
+    "memory_verdict",
     "node_details",
     "open_beside",
     "opened_nodes",

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from ...support import duration_text, share_text
 from .._theme import KIND_LABELS, kind_colour
 
-__all__ = ["Bar", "Columns", "Lines", "Meters", "Part", "Picture", "Section", "Stack", "Table"]
+__all__ = ["Bar", "Columns", "Legend", "Lines", "Meters", "Part", "Picture", "Section", "Stack", "Table"]
 
 Show = Callable[[Any], str]
 # field -> heading, how its values are written
@@ -114,7 +114,15 @@ class Picture:
     drawn_as: ClassVar[str] = "picture"
 
 
-Part = Table | Stack | Meters | Lines | Picture
+@dataclass(frozen=True)
+class Legend:
+    """What the colours of a picture mean: labels with their colours."""
+
+    items: Sequence[tuple[str, str]]
+    drawn_as: ClassVar[str] = "legend"
+
+
+Part = Table | Stack | Meters | Lines | Picture | Legend
 
 
 @dataclass(frozen=True)

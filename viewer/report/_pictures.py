@@ -17,9 +17,16 @@ from .._theme import KINDS, PATH_COLOUR, kind_colour
 from ..queries import strip
 from ..timeline import SliceIndex
 
-__all__ = ["path_picture", "timeline_note", "timeline_picture"]
+__all__ = [
+    "LABEL_WIDTH",
+    "PICTURE_WIDTH",
+    "path_picture",
+    "picture",
+    "timeline_note",
+    "timeline_picture",
+]
 
-_WIDTH, _ROW, _LABEL, _LANE_LABEL, _TICKS = 1000, 22, 70, 215, 4
+PICTURE_WIDTH, _ROW, LABEL_WIDTH, _LANE_LABEL, _TICKS = 1000, 22, 70, 215, 4
 # A lane is drawn in so many columns, so that the file stays small enough to mail.
 _COLUMNS, _MOST_LANES = 400, 32
 
@@ -29,16 +36,16 @@ def path_picture(run: OpenRun) -> Markup:
     table = strip(run.path)
     ranks = sorted(table["rank"].unique())
     row_of = {rank: row for row, rank in enumerate(ranks)}
-    scale = (_WIDTH - _LABEL) / max(1, run.path.makespan_ns)
+    scale = (PICTURE_WIDTH - LABEL_WIDTH) / max(1, run.path.makespan_ns)
     labels = "".join(f'<text x="0" y="{row * _ROW + 15}">rank {rank}</text>' for rank, row in row_of.items())
     bars = "".join(
-        f'<rect x="{_LABEL + row["start_ns"] * scale:.2f}" y="{row_of[row["rank"]] * _ROW + 2}" '
+        f'<rect x="{LABEL_WIDTH + row["start_ns"] * scale:.2f}" y="{row_of[row["rank"]] * _ROW + 2}" '
         f'width="{max(0.3, row["duration_ns"] * scale):.2f}" height="{_ROW - 4}" '
         f'fill="{kind_colour(str(row["kind"]))}"/>'
         for row in table.to_dict("records")
     )
     title = f"The critical path over time, on {count_text(len(ranks), 'rank')}"
-    return _picture(title, _LABEL, _ROW * len(ranks), run.path.makespan_ns, labels + bars)
+    return picture(title, LABEL_WIDTH, _ROW * len(ranks), run.path.makespan_ns, labels + bars)
 
 
 def timeline_picture(run: OpenRun) -> Markup:
@@ -47,7 +54,7 @@ def timeline_picture(run: OpenRun) -> Markup:
     lanes = index.table[index.table["rank"].isin(ranks)]
     row_of = {int(lane): row for row, lane in enumerate(lanes.index)}
     until = max(run.result.makespan_ns, index.makespan_ns, 1)
-    scale = (_WIDTH - _LANE_LABEL) / until
+    scale = (PICTURE_WIDTH - _LANE_LABEL) / until
     parts = [_lane_labels(lanes)]
     for lane, row in row_of.items():
         batch = index.window(0, until, _COLUMNS, [lane])
@@ -58,7 +65,7 @@ def timeline_picture(run: OpenRun) -> Markup:
             parts.append(f'<path d="{shape}" fill="{kind_colour(KINDS[code])}"{faint}/>')
     parts.append(_path_line(run, index, row_of, scale))
     title = f"What {len(ranks)} of {run.info.num_ranks} ranks did over time"
-    return _picture(title, _LANE_LABEL, _ROW * len(row_of), until, "".join(parts))
+    return picture(title, _LANE_LABEL, _ROW * len(row_of), until, "".join(parts))
 
 
 def timeline_note(run: OpenRun) -> str:
@@ -120,11 +127,11 @@ def _path_line(run: OpenRun, index: SliceIndex, row_of: dict[int, int], scale: f
     return f'<path d="{"".join(pieces)}" fill="none" stroke="{PATH_COLOUR}" stroke-width="2"/>'
 
 
-def _picture(title: str, left: int, height: int, until_ns: int, content: str) -> Markup:
+def picture(title: str, left: int, height: int, until_ns: int, content: str) -> Markup:
     """Return *content* above an axis of time, which begins *left* of it; *title* is for who cannot see it."""
     ticks = []
     for number in range(_TICKS + 1):
-        x = left + (_WIDTH - left) * number / _TICKS
+        x = left + (PICTURE_WIDTH - left) * number / _TICKS
         side = ' class="end"' if number == _TICKS else ""
         text = duration_text(until_ns * number / _TICKS) if number else "0"
         ticks.append(
@@ -132,6 +139,6 @@ def _picture(title: str, left: int, height: int, until_ns: int, content: str) ->
             f'<text x="{x:.1f}" y="{height + 16}"{side}>{text}</text>'
         )
     return Markup(
-        f'<svg viewBox="0 0 {_WIDTH} {height + 20}" role="img" aria-label="{escape(title)}">'
+        f'<svg viewBox="0 0 {PICTURE_WIDTH} {height + 20}" role="img" aria-label="{escape(title)}">'
         f"{content}{''.join(ticks)}</svg>"
     )

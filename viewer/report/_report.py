@@ -17,6 +17,7 @@ from ...runner.study import timeline_notes
 from ...support import bytes_text, count_text, duration_text, instant_text, share_text, write_file, writing
 from .._state import OpenRun, StudyView
 from .._theme import run_name
+from ._memory import memory_note, memory_parts
 from ._parts import Lines, Meters, Part, Picture, Section, Stack, Table
 from ._pictures import path_picture, timeline_note, timeline_picture
 
@@ -62,6 +63,7 @@ def _sections(run: OpenRun) -> list[Section]:
                 "kind: the chain of work that must shrink for the step to shrink."),
         Section("What would help", _advice(run), "The gain is a bound: once a part shrinks, another chain "
                 "may bound the step."),
+        *_memory(run),
         Section("The critical path across ranks", [Picture(path_picture(run))]),
         Section("Timeline", [Picture(timeline_picture(run))], timeline_note(run)),
         *_notes(run),
@@ -88,6 +90,12 @@ def _advice(run: OpenRun) -> Sequence[Part]:
             "how": ("What helps", str),
         },
     )
+
+
+def _memory(run: OpenRun) -> Sequence[Section]:
+    """Return what the fullest rank of a predicted step holds, and whether that fits."""
+    parts = memory_parts(run)
+    return [Section("Memory of a rank", parts, memory_note(run))] if parts else []
 
 
 def _notes(run: OpenRun) -> Sequence[Section]:
