@@ -22,8 +22,13 @@ namespace {
 // clock in between.
 constexpr std::size_t kPiece = 256 << 10;
 constexpr int kMostReady = 64;
+// For as long nothing that was sent may be acknowledged: TCP itself tries for a quarter of an hour.
+constexpr int kSilenceMs = 10'000;
 
-std::string reason() { return std::strerror(errno); }
+std::string reason() {
+    if (errno != ETIMEDOUT) return std::strerror(errno);
+    return "nothing that was sent has arrived for " + std::to_string(kSilenceMs / 1000) + " s";
+}
 
 }  // namespace
 
@@ -38,6 +43,7 @@ TcpTransport::TcpTransport(const std::vector<Connection>& connections)
         ways_[connection.peer].push_back(&stream);
         const int one = 1;
         setsockopt(connection.socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        setsockopt(connection.socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &kSilenceMs, sizeof kSilenceMs);
         fcntl(connection.socket, F_SETFL, fcntl(connection.socket, F_GETFL) | O_NONBLOCK);
         epoll_event event{};
         event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
