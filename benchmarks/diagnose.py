@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import secrets
 import socket
 import subprocess
@@ -118,7 +119,8 @@ class Cable:
         self._ends = [
             (
                 subprocess.Popen(
-                    member.command(["tc", "-batch", "-"]),
+                    # With a priority above that of ranks: a stall is as long as it should be.
+                    member.command(["chrt", "--rr", "2", "tc", "-batch", "-"]),
                     stdin=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
                     text=True,
@@ -175,19 +177,22 @@ def cluster(case: Case) -> Iterator[tuple[Setup, Cable]]:
 def run(case: Case) -> Result:
     """Emulate *case*."""
     with cluster(case) as (setup, cable):
-        due = threading.Event()
         over = threading.Event()
+        told = threading.Event()
+        begun = [0.0]
 
         def stall() -> None:
-            due.wait()
-            if not over.is_set():
+            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(2))  # of this thread
+            told.wait()
+            if not over.wait(max(0.0, begun[0] + case.stall_at - time.monotonic())):
                 cable.carry(LINK_BPS * STALLED_SHARE)
                 time.sleep(STALL_S)
                 cable.carry(LINK_BPS)
 
         def progress(now_ns: int, _finished: int) -> bool:
-            if now_ns >= case.stall_at * 1e9:
-                due.set()
+            if now_ns > 0 and not told.is_set():
+                begun[0] = time.monotonic() - now_ns / 1e9
+                told.set()
             return True
 
         thread = threading.Thread(target=stall) if case.kind == "stall" else None
@@ -197,7 +202,7 @@ def run(case: Case) -> Result:
             return EmulationBackend(setup).run(experiment(case, as_run=True), progress)
         finally:
             over.set()
-            due.set()
+            told.set()
             if thread:
                 thread.join()
 
