@@ -18,7 +18,7 @@ constexpr Time kRemembered = 64;
 
 // Let other ranks in between; without priority of its own, a process that yields may come back late.
 void give_way() {
-    const int policy = sched_getscheduler(0);
+    const int policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;  // comes with it
     if (policy == SCHED_RR || policy == SCHED_FIFO) sched_yield();
 }
 
