@@ -8,7 +8,7 @@
 # make wheels   everything a machine without internet needs to install chakrascope, in wheels/
 # make check-wheel   a wheel works by itself, in an empty environment without ns-3
 # make release   wheels of this commit for Python 3.10 to 3.13 on x86-64 and arm64, in dist/
-# make sanitize   the tests of the engine, its packet network and the converter under AddressSanitizer and UndefinedBehaviorSanitizer
+# make sanitize   the tests of the engine, its packet network and the converter under AddressSanitizer and UndefinedBehaviorSanitizer, and the transports of emulated ranks under ThreadSanitizer too
 
 PYTHON ?= python3
 VENV := .venv
@@ -24,6 +24,8 @@ EMULATE_STUDY ?= emulation-study
 SECONDS ?= 600
 READERS ?=
 SEED ?=
+
+CCACHE := $(shell command -v ccache)
 
 # A file's tests stay on one worker, so that what they share is made once.
 JOBS ?= 2
@@ -89,7 +91,13 @@ release: .stamps/dev
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python scripts/release_wheels.py $(TWICE)
 
 sanitize: .stamps/dev
-	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/sanitize -C cmake.define.CHAKRASCOPE_SANITIZE=ON .
+	@mkdir -p build
+	set -e; for kind in thread address,undefined; do \
+		$(CXX) -std=c++20 -O1 -g1 -fno-sanitize-recover=all -fsanitize=$$kind -I runner/engine/src tests/engine/native/transports.cc \
+			$(addprefix runner/engine/src/emulation/,clock.cc reporter.cc tcp.cc threaded.cc) -o build/transports && build/transports; \
+	done
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/sanitize -C cmake.define.CHAKRASCOPE_SANITIZE=ON \
+		$(if $(CCACHE),-C cmake.define.CMAKE_CXX_COMPILER_LAUNCHER=$(CCACHE)) .
 	PYTHONPATH=build/sanitize LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
 		UBSAN_OPTIONS=halt_on_error=1 $(BIN)/python -m pytest tests/engine tests/converter \
 		tests/runner/backends/test_packet.py tests/runner/backends/test_packet_flows.py tests/runner/backends/test_packet_trains.py \
