@@ -41,7 +41,7 @@ class AutoBackend:
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
         """Simulate *experiment* once or twice; raises what the models raise."""
-        if PacketNetwork.of(experiment.network, timed=True).changes:
+        if PacketNetwork.of(experiment.network, timed=True).changes_later:
             packet = PacketBackend().run(experiment, progress)
             sentence = f"'{AUTO}' answered with 'packet': links change on the way, and 'flow' may be far off."
             return _answer(packet, {"asked": self.error, "answered": "packet"}, sentence)

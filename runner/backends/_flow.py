@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from ...errors import ConfigError
 from ...support import count_text
 from .. import engine
 from .._experiment import Experiment
@@ -19,6 +19,7 @@ from ._changes import changes_told
 from ._fabric import set_fabric
 from ._flows import completion_times
 from ._native import NativeBackend
+from ._packet import drops_told, packet_facts
 from ._unsteady import Moved, may_drift, moved_by_shaking
 
 __all__ = ["FLAGS", "FlowBackend"]
@@ -40,19 +41,23 @@ FLAGS = {
     "what is lost again at once, or lose none; ask 'packet'.",
 }
 
-# Of a message in the mean: where there are more packets, they cost more than they tell.
+# Packets of a message, in the mean: where there are more, they cost more than they tell; and of so many there
+# are pieces of several.
 _FEW_PACKETS = 100
+_WORTH_PIECES = 16
 _MOST_IN_A_PIECE = 16
-# Pieces that are further from fluids than this are asked what next to no noise, of so many packets, does, and
-# by how much it may move them.
-_APART = 0.01
-_NOISE = 0.02
-_MOVED = 0.02
 
-_NO_QUEUES = "Flows share links instead of queueing at them: queueing times of links are 0, not measured."
+_QUEUES = (
+    "Flows share links instead of queueing at them: queueing times of links are what rates and windows let "
+    "stand there, summed over packets; queues of acknowledgements are left out."
+)
 _PIECES = (
-    "Messages are short against their windows, or of few packets in steps that are not all alike: they "
-    "travelled in pieces of up to {}, which wait for links in the order in which they come."
+    "Messages are short against their windows: they travelled in pieces of up to {}, which wait for links in "
+    "the order in which they come."
+)
+_PACKETS = (
+    "Messages have few packets, or are steps of not many that are not all alike: every packet was simulated, "
+    "as 'packet' does, whose answer this is."
 )
 
 
@@ -63,19 +68,21 @@ class FlowBackend(NativeBackend):
     messages, not with their bytes. ``provenance["flow"]["flags"]`` names what this model is known to be bad
     at and the run met (keys of `FLAGS`).
 
-    Messages that are short against their windows, or of few packets in steps that are not all alike, travel
-    in pieces of ``provenance["flow"]["packets_a_piece"]`` packets at most, which wait for links in the order
-    in which they come. Where such steps have longer messages, and no flag was met, it simulates again with
-    noise: ``provenance["flow"]["moved"]`` is the share of the makespan by which that moves it. With
-    *packets_a_piece*, all messages travel in pieces.
+    Messages that are short against their windows travel in pieces of
+    ``provenance["flow"]["packets_a_piece"]`` packets at most, which wait for links in the order in which they
+    come. Where messages have few packets, or are steps of not many that are not all alike, every packet is
+    simulated (pieces of 1), as `PacketBackend` does. Where such steps have longer messages, and no flag was
+    met, it simulates again with noise: ``provenance["flow"]["moved"]`` is the share of the makespan by which
+    that moves it. With *packets_a_piece*, all messages travel in pieces.
     """
 
     def __init__(self, packets_a_piece: int = 0) -> None:
         super().__init__(congestion_aware=False)
         self.packets_a_piece = packets_a_piece
+        self.model = engine.FabricModel.PIECES if packets_a_piece else engine.FabricModel.FLOW
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Simulate *experiment*, and where that may hang on little, in pieces, or with noise too.
+        """Simulate *experiment*, and where that may hang on little, in pieces, by packets, or with noise too.
 
         Raises as other backends do.
         """
@@ -85,33 +92,17 @@ class FlowBackend(NativeBackend):
             return result
         network = PacketNetwork.of(experiment.network, timed=True)
         drifts = not facts["flags"] and may_drift(result.flows, result.makespan_ns)
-        pieces = _packets_a_piece(result, network, drifts=drifts)
-        if pieces:
-            return FlowBackend(pieces)._divided(experiment, result, progress)
+        model = _better_model(result, network, drifts=drifts)
+        if model is not None:
+            other = FlowBackend(_MOST_IN_A_PIECE)
+            other.model = model
+            return other.simulate(experiment, progress)
         return self._shaken(experiment, result, network, progress) if drifts else result
-
-    def _divided(self, experiment: Experiment, fluid: Result, progress: Progress | None) -> Result:
-        """Return the answer in pieces, and where *fluid* has another, what noise does to it."""
-        result = self.simulate(experiment, progress)
-        apart = abs(result.makespan_ns - fluid.makespan_ns)
-        if self.packets_a_piece > 1 or apart <= _APART * fluid.makespan_ns:
-            return result
-        output = self._with_noise(experiment, result, progress)(_NOISE)
-        share = abs(output.makespan_ns / result.makespan_ns - 1)
-        return _told(result, Moved(share, hangs=share > _MOVED or bool(output.unfinished)))
 
     def _shaken(
         self, experiment: Experiment, result: Result, network: PacketNetwork, progress: Progress | None
     ) -> Result:
         """Return *result* with what noise does to it."""
-        shaken = self._with_noise(experiment, result, progress)
-        message_ns = float((result.flows["end_ns"] - result.flows["start_ns"]).mean())
-        return _told(result, moved_by_shaking(result.makespan_ns, message_ns, _packet_ns(network), shaken))
-
-    def _with_noise(
-        self, experiment: Experiment, result: Result, progress: Progress | None
-    ) -> Callable[[float], Any]:
-        """Return what simulates the experiment of *result* with so many packets of noise."""
 
         def finished(_now: int, _done: int) -> bool:
             return progress is None or progress(result.makespan_ns, experiment.workload.num_ranks)
@@ -119,19 +110,20 @@ class FlowBackend(NativeBackend):
         def shaken(packets: float) -> Any:
             config = self._config(experiment)
             config.record_nodes = config.record_links = False
-            config.pieces_for_bursts = False
+            config.pieces_for_bursts = config.packets_for_few = False
             config.shake_packets = packets
             source = experiment.workload
             return engine.simulate(config, list(source.programs), source.program_of_rank, finished)
 
-        return shaken
+        message_ns = float((result.flows["end_ns"] - result.flows["start_ns"]).mean())
+        return _told(result, moved_by_shaking(result.makespan_ns, message_ns, _packet_ns(network), shaken))
 
     def _config(self, experiment: Experiment) -> Any:
         config = super()._config(experiment)
         network = PacketNetwork.of(experiment.network, timed=True)
-        model = engine.FabricModel.PIECES if self.packets_a_piece else engine.FabricModel.FLOW
-        set_fabric(config, model, network)
+        set_fabric(config, self.model, network)
         config.pieces_for_bursts = _has_pieces(network)
+        config.packets_for_few = _has_packets(network)
         config.piece_packets = self.packets_a_piece or _MOST_IN_A_PIECE
         return config
 
@@ -139,18 +131,27 @@ class FlowBackend(NativeBackend):
         network = PacketNetwork.of(experiment.network, timed=True)
         flows: pd.DataFrame = pd.DataFrame(output.fabric.flows).astype(COLUMNS["flows"])
         link_use: pd.DataFrame = pd.DataFrame(output.fabric.stretches).astype(COLUMNS["link_use"])
-        flags, pieces = list(output.fabric.flags), int(output.fabric.largest_piece)
+        packets = output.fabric_model == engine.FabricModel.PACKET
+        flags, pieces = list(output.fabric.flags), 1 if packets else int(output.fabric.largest_piece)
         facts: dict[str, Any] = {"flags": flags}
         facts |= {"packets_a_piece": pieces} if pieces else {"rate_changes": int(output.fabric.events)}
         times = completion_times(flows)
         if times:
             facts["flow_completion_ns"] = times
+        told: dict[str, Any] = {"flow": facts}
         warnings = [*result.provenance["warnings"], *network.warnings(), *(FLAGS[flag] for flag in flags)]
-        told = changes_told(network, output.fabric.changes)
-        queues = _PIECES.format(count_text(pieces, "packet")) if pieces else _NO_QUEUES
-        assumptions = [*result.provenance["assumptions"], queues, *told]
-        provenance = result.provenance | {"flow": facts, "warnings": warnings, "assumptions": assumptions}
-        return replace(result, flows=flows, link_use=link_use, provenance=provenance)
+        if packets:
+            told["packets"] = packet_facts(output.fabric, flows)
+            warnings += drops_told(told["packets"])
+        told["warnings"] = warnings
+        queues = _PACKETS if packets else _PIECES.format(count_text(pieces, "packet"))
+        changes = changes_told(network, output.fabric.changes)
+        told["assumptions"] = [
+            *result.provenance["assumptions"],
+            queues if pieces else _QUEUES,
+            *changes,
+        ]
+        return replace(result, flows=flows, link_use=link_use, provenance=result.provenance | told)
 
 
 def _told(result: Result, moved: Moved) -> Result:
@@ -171,16 +172,29 @@ def _packet_ns(network: PacketNetwork) -> float:
 def _has_pieces(network: PacketNetwork) -> bool:
     """Return whether messages may travel in pieces: these know no control, no loss and no change."""
     settings = network.settings
-    beyond = settings["ASTRA_SIM_CLOCK"] or settings["ACK_HIGH_PRIO"] or network.lossy or network.changes
+    beyond = (
+        settings["ASTRA_SIM_CLOCK"] or settings["ACK_HIGH_PRIO"] or network.lossy or network.changes_later
+    )
     return settings["CC_MODE"] == NO_CONTROL and not beyond
 
 
-def _packets_a_piece(result: Result, network: PacketNetwork, *, drifts: bool) -> int:
-    """Return how many packets a piece may have, where pieces tell more than the fluids of *result*; or 0."""
+def _has_packets(network: PacketNetwork) -> bool:
+    """Return whether packets may answer: where pieces might, unless the packet model refuses the network."""
+    if not _has_pieces(network):
+        return False
+    try:
+        network.check_buffers()
+        network.check_timeout()
+    except ConfigError:
+        return False
+    return True
+
+
+def _better_model(result: Result, network: PacketNetwork, *, drifts: bool) -> engine.FabricModel | None:
+    """Return the model that tells more than the fluids of *result* at a cost that is worth it, if any."""
     flags = set(result.provenance["flow"]["flags"])
-    if not _has_pieces(network) or not (drifts or flags) or flags - {"bursts", "two-way"}:
-        return 0
-    if "bursts" in flags:
-        return _MOST_IN_A_PIECE
     packets = np.ceil(result.flows["bytes"] / network.settings["PACKET_PAYLOAD_SIZE"]).mean()
-    return 1 if packets <= _FEW_PACKETS else 0
+    bursts = "bursts" in flags and packets >= _WORTH_PIECES
+    if packets <= _FEW_PACKETS and (flags or drifts) and not bursts and _has_packets(network):
+        return engine.FabricModel.PACKET
+    return engine.FabricModel.PIECES if "bursts" in flags and _has_pieces(network) else None

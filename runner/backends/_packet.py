@@ -20,7 +20,7 @@ from ._flows import completion_times
 from ._native import NativeBackend
 from ._process import backend_timeout_s
 
-__all__ = ["NS3_ALIAS", "PacketBackend"]
+__all__ = ["NS3_ALIAS", "PacketBackend", "drops_told", "packet_facts"]
 
 NS3_ALIAS = (
     "The backend 'ns3' on a RoCE network is 'packet', the engine's own packet model; ns-3 has no part in it."
@@ -54,8 +54,8 @@ class PacketBackend(NativeBackend):
         network = PacketNetwork.of(experiment.network, timed=True)
         report = output.fabric
         flows = _table(report.flows, "flows")
-        facts = _facts(report, flows)
-        warnings = [*result.provenance["warnings"], *network.warnings(), *_drops(facts)]
+        facts = packet_facts(report, flows)
+        warnings = [*result.provenance["warnings"], *network.warnings(), *drops_told(facts)]
         told = changes_told(network, report.changes)
         assumptions = [
             *result.provenance["assumptions"],
@@ -100,7 +100,7 @@ def _link_table(links: dict[str, Any]) -> pd.DataFrame:
     return _table({**names, **times, "messages": links["packets"]}, "links")
 
 
-def _facts(report: engine.FabricReport, flows: pd.DataFrame) -> dict[str, Any]:
+def packet_facts(report: engine.FabricReport, flows: pd.DataFrame) -> dict[str, Any]:
     """Return what only a packet-level simulation knows, for the provenance."""
     links = report.links
     facts: dict[str, Any] = {
@@ -151,7 +151,8 @@ def _trains(network: PacketNetwork, report: engine.FabricReport) -> list[str]:
     return [told + ended if report.trains_ended else told]
 
 
-def _drops(facts: dict[str, Any]) -> list[str]:
+def drops_told(facts: dict[str, Any]) -> list[str]:
+    """Return a warning if packets were lost, of the *facts* that `packet_facts` returns."""
     if not facts["drops"]:
         return []
     lost = f"{facts['drops']} packets were lost and sent again."

@@ -155,6 +155,11 @@ class PacketNetwork:
         """Whether links lose packets."""
         return self.settings["ERROR_RATE_PER_LINK"] > 0 or any(link.loss > 0 for link in self.links)
 
+    @property
+    def changes_later(self) -> bool:
+        """Whether links change after the start."""
+        return any(change.time_ns > 0 for change in self.changes)
+
     def device_links(self) -> tuple[tuple[int, int, float, float], ...]:
         """Return ``(a, b, bandwidth, latency)`` of every link in a network configuration's units and numbers.
 

@@ -205,6 +205,7 @@ class Config:
     packet: PacketSettings
     shake_packets: float
     pieces_for_bursts: bool
+    packets_for_few: bool
     piece_packets: int
     gpu: GpuConfig | None
     num_queues_per_dim: int
@@ -284,6 +285,7 @@ class Output:
     link_busy_ns: npt.NDArray[np.int64]
     link_queue_ns: npt.NDArray[np.int64]
     fabric: FabricReport
+    fabric_model: FabricModel
     link_messages: npt.NDArray[np.int64]
     gpu_compute_ns: npt.NDArray[np.uint64]
     gpu_alone_ns: npt.NDArray[np.uint64]

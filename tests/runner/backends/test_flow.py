@@ -79,7 +79,9 @@ def test_a_message_alone_takes_what_its_packets_take(chain, size, astra_sim_cloc
 
 
 _MESSAGES = st.lists(
-    st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(1, 300_000)).filter(lambda m: m[0] != m[1]),
+    st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(13_000, 300_000)).filter(
+        lambda m: m[0] != m[1]
+    ),
     min_size=1,
     max_size=20,
 )
@@ -207,12 +209,15 @@ def test_a_run_has_causes_links_and_flows(tmp_path):
     assert Result.load(tmp_path / "run").flows.equals(result.flows)
 
 
-def test_that_queues_are_not_measured_is_told():
-    result = carry(star(2), [(0, 1, 1 << 20)])
-    assert not result.links["queue_ns"].any()
-    assert any(
-        "queueing times of links are 0, not measured" in text for text in result.provenance["assumptions"]
-    )
+@pytest.mark.parametrize("window", [0, 1])
+def test_queues_are_what_packets_have(window):
+    fabric = star(5, HAS_WIN=window)
+    flow, packet = carry(fabric, INCAST), carry(fabric, INCAST, "packet")
+    queues = [result.links.set_index(["src", "dst"])["queue_ns"] for result in (flow, packet)]
+    assert queues[0][(5, 4)] == pytest.approx(queues[1][(5, 4)], rel=0.05)
+    assert queues[0].drop((5, 4)).sum() == 0
+    assert any("queueing times of links" in text for text in flow.provenance["assumptions"])
+    assert not carry(fabric, [(0, 1, 1 << 20)]).links["queue_ns"].any()
 
 
 def test_hosts_that_nothing_joins_are_refused():

@@ -9,6 +9,9 @@ from packets import star
 from test_flow import carry
 from test_link_changes import PAYLOAD, US, clos, failing, failures_for_a_time, run, tandem_ps, told
 
+from chakrascope.converter import microbenchmark
+from chakrascope.runner import simulate
+
 
 @pytest.mark.parametrize("hop", [0, 1])
 @pytest.mark.parametrize(("at_us", "times"), [(1, 2), (7, 4), (15, 2)])
@@ -54,3 +57,15 @@ def test_whatever_fails_for_a_time_every_flow_arrives(failures):
     assert run(clos(*failures), "flow", "all-to-all").makespan_ns == result.makespan_ns
     ends = result.flows["end_ns"] - result.flows["start_ns"]
     assert (ends > 0).all()
+
+
+@pytest.mark.parametrize("failure", [{"link": [4, 6]}, {"link": [0, 4], "rate": 0.5}])
+@pytest.mark.parametrize("size", [1 << 18, 4 << 20])
+def test_a_failure_from_0_ns_on_is_one_from_the_start(failure, size):
+    model = microbenchmark("all-to-all", 4, size)
+    lasting, timed = (
+        simulate(model, "default", clos(given), backend="flow")
+        for given in (failure, failure | {"at": "0us"})
+    )
+    assert timed.flows.equals(lasting.flows)
+    assert timed.provenance["flow"] == lasting.provenance["flow"]

@@ -195,4 +195,19 @@ PathMeasure Routes::largest(std::uint32_t payload_bytes) {
     return result;
 }
 
+std::size_t changes_at_start(const FabricDescription& fabric) {
+    const auto later = std::find_if(fabric.changes.begin(), fabric.changes.end(),
+                                    [](const LinkChange& change) { return change.time > 0; });
+    return static_cast<std::size_t>(later - fabric.changes.begin());
+}
+
+Routes routes_at_start(const FabricDescription& fabric, Ticks step) {
+    Routes routes(fabric, step);
+    const std::size_t changes = changes_at_start(fabric);
+    for (std::size_t i = 0; i < changes; ++i)
+        routes.set_rate(fabric.changes[i].link, fabric.changes[i].rate_bps);
+    if (changes > 0) routes.refresh();
+    return routes;
+}
+
 }  // namespace chakrascope::engine

@@ -97,4 +97,8 @@ class Routes {
     std::vector<std::optional<Table>> tables_;
 };
 
+// How many of a fabric's changes are there from the start, and its routes with these.
+std::size_t changes_at_start(const FabricDescription& fabric);
+Routes routes_at_start(const FabricDescription& fabric, Ticks step);
+
 }  // namespace chakrascope::engine

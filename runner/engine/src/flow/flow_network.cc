@@ -24,6 +24,13 @@ constexpr double kKindsAWindow = 8;
 constexpr double kFewWindows = 16;
 constexpr double kMostWindows = 64;
 constexpr std::uint64_t kStepsAPoll = 64;
+// Packets of a message, in the mean, that cost no more than the fluid, and that are worth what they cost.
+constexpr std::uint32_t kAsCheap = 12;
+constexpr std::uint32_t kWorthIt = 100;
+// Messages that tell how many packets there are in one.
+constexpr std::uint64_t kFirst = 64;
+// Where there turn out to be so many times more, fluids answer after all.
+constexpr std::uint32_t kMore = 2;
 // What sums of times lose by rounding.
 constexpr double kRoundingPs = 0.01;
 
@@ -34,21 +41,6 @@ std::vector<Line> lines_of(const Routes& routes, const Timing& timing) {
     return lines;
 }
 
-std::size_t changes_at_start(const FabricDescription& fabric) {
-    const auto later = std::find_if(fabric.changes.begin(), fabric.changes.end(),
-                                    [](const LinkChange& change) { return change.time > 0; });
-    return static_cast<std::size_t>(later - fabric.changes.begin());
-}
-
-Routes routes_at_start(const Config& config) {
-    Routes routes(config.fabric, config.packet.time_step);
-    const std::size_t changes = changes_at_start(config.fabric);
-    for (std::size_t i = 0; i < changes; ++i)
-        routes.set_rate(config.fabric.changes[i].link, config.fabric.changes[i].rate_bps);
-    if (changes > 0) routes.refresh();
-    return routes;
-}
-
 }  // namespace
 
 FlowNetwork::FlowNetwork(const Config& config, EventQueue& events, Mailbox& mailbox)
@@ -57,10 +49,11 @@ FlowNetwork::FlowNetwork(const Config& config, EventQueue& events, Mailbox& mail
       settings_(config.packet),
       shake_(config.shake_packets),
       leaves_bursts_(config.pieces_for_bursts),
+      leaves_few_(config.packets_for_few),
       hosts_(config.fabric.hosts),
       changes_(config.fabric.changes),
       next_change_(changes_at_start(config.fabric)),
-      routes_(routes_at_start(config)),
+      routes_(routes_at_start(config.fabric, config.packet.time_step)),
       timing_(routes_.directions(), config.packet),
       sharing_(lines_of(routes_, timing_)),
       expected_(routes_.directions().size()),
@@ -99,6 +92,9 @@ void FlowNetwork::carry(std::uint32_t message) {
     while (flows_.size() == free_.size() && next_change() <= static_cast<double>(flow.start_ns) * kPsPerNs)
         change_links(next_change());
     flow.packets = timing_.packets(flow.bytes);
+    packets_ += flow.packets.count;
+    if (leaves_few_ && carried_ == kFirst && solutions_ == 0 && cheap_by_packets())
+        throw OtherModel{FabricModel::Packet, kMore * kAsCheap};
     flow.wire = static_cast<double>(flow.packets.wire_bytes);
     flow.port = ports_.take(host(flow.source), host(flow.destination));
     if (find_path(flow)) {
@@ -396,7 +392,7 @@ void FlowNetwork::solve(double time) {
     ++solutions_;
     due_ = ended_ = Ends::kNever;
     for (const std::uint32_t number : arrived_) join(number);
-    if (leaves_bursts_ && validity_.mostly_bursts()) throw PiecesInstead{};
+    leave_fluids(time);
     const std::vector<std::uint32_t>& changed = sharing_.solve();
     pacing_.set_rates(changed, time, [this](std::uint32_t bundle) { return sharing_.rate(bundle); });
     for (const std::uint32_t number : arrived_) {
@@ -407,6 +403,23 @@ void FlowNetwork::solve(double time) {
         flows_[number].stage = Stage::kFlowing;
     }
     arrived_.clear();
+}
+
+bool FlowNetwork::cheap_by_packets() const { return packets_ <= kAsCheap * carried_; }
+
+// Where messages have few packets, these are as cheap. Where they have a few more, packets are worth it if
+// delays may add up, or fluids are known to be far off.
+void FlowNetwork::leave_fluids(double time) const {
+    const bool bursts = leaves_bursts_ && validity_.mostly_bursts();
+    if (leaves_few_) {
+        const bool cheap = cheap_by_packets() && (solutions_ == 1 || bursts);
+        const bool worth_it = packets_ <= kWorthIt * carried_ &&
+                              (validity_.pauses() || sharing_.clusters().two_way() ||
+                               messages_in_steps_.drift(static_cast<std::int64_t>(time / kPsPerNs)));
+        if (cheap || (worth_it && !bursts))
+            throw OtherModel{FabricModel::Packet, kMore * (cheap ? kAsCheap : kWorthIt)};
+    }
+    if (bursts) throw OtherModel{FabricModel::Pieces};
 }
 
 void FlowNetwork::finish(std::uint32_t number, double time) {
@@ -427,7 +440,9 @@ void FlowNetwork::finish(std::uint32_t number, double time) {
     added_ = std::min(added_, static_cast<double>(when) * kPsPerNs);
     report_.flows.push_back(
         {flow.source, flow.destination, flow.bytes, flow.start_ns, static_cast<std::int64_t>(when)});
+    if (leaves_few_) messages_in_steps_.add(flow.bytes, static_cast<std::int64_t>(when) - flow.start_ns);
     use_links(flow, flow.packets.count);
+    use_queue(flow, time);
     if (recording_) tell_history(flows_[number], flow.wire);
     validity_.left(checked(flow));
     if (flow.hop > 0) sharing_.clusters().remove(path[flow.hop], stake(flow));

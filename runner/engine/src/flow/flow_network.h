@@ -16,6 +16,7 @@
 #include "kept.h"
 #include "pacing.h"
 #include "sharing.h"
+#include "steps.h"
 #include "timing.h"
 #include "validity.h"
 
@@ -81,6 +82,8 @@ class FlowNetwork final : public Network {
     void reach(double time);
     void end(double time);
     void solve(double time);
+    bool cheap_by_packets() const;
+    void leave_fluids(double time) const;
     double together() const;
     double patience(const Flow& flow) const;
 
@@ -101,6 +104,7 @@ class FlowNetwork final : public Network {
     void join(std::uint32_t flow);
     void finish(std::uint32_t flow, double time);
     void use_links(const Flow& flow, std::uint64_t packets);
+    void use_queue(const Flow& flow, double time);
     void record(double time);
     void tell_history(Flow& flow, double bytes);
     std::uint32_t keep(const Flow& flow);
@@ -118,6 +122,7 @@ class FlowNetwork final : public Network {
     const packet::Settings& settings_;
     const double shake_;        // packets
     const bool leaves_bursts_;  // to pieces
+    const bool leaves_few_;     // packets to packets
     const std::vector<std::int32_t>& hosts_;
     const std::vector<LinkChange>& changes_;
     std::size_t next_change_;
@@ -130,6 +135,8 @@ class FlowNetwork final : public Network {
     std::vector<Flow> flows_;
     std::vector<std::uint32_t> free_;
     std::uint64_t carried_ = 0;
+    std::uint64_t packets_ = 0;  // of these messages
+    Steps messages_in_steps_;
     std::vector<std::uint32_t> announced_;
     std::vector<std::int32_t> expected_;  // flows on their way over each link
     std::priority_queue<Reach> reaches_;

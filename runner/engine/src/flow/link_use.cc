@@ -28,7 +28,8 @@ const std::vector<LinkUse>& FlowNetwork::links() const {
     uses_.clear();
     for (const FabricLinkUse& use : report_.links) {
         const auto busy = static_cast<Time>(static_cast<double>(use.busy) / kPsPerNs);
-        uses_.push_back({use.source, use.destination, use.bytes, busy, 0, use.packets});
+        uses_.push_back({use.source, use.destination, use.bytes, busy,
+                         static_cast<Time>(static_cast<double>(use.queued) / kPsPerNs), use.packets});
     }
     return uses_;
 }
@@ -57,6 +58,23 @@ void FlowNetwork::use_links(const Flow& flow, std::uint64_t packets) {
         use.packets += answers;
         use.busy += static_cast<Ticks>(static_cast<double>(answers) * timing_.answer(link));
     }
+}
+
+// What the flow had standing where it waited, over its life: at most what its window lets stand there, as it
+// comes in faster than it leaves, until there is no more of it. Packets wait that much in all.
+void FlowNetwork::use_queue(const Flow& flow, double time) {
+    const double life = time - flow.joined;
+    if (flow.hop == 0 || !(life > 0)) return;
+    const std::span<const std::uint32_t> path = sharing_.forward(flow.bundle);
+    const Window& window = windows_[flow.bundle];
+    const double rate = flow.amount / life;
+    const double line = sharing_.line(path[0]).capacity / std::max(expected_[path[0]], 1);
+    const double surplus = line - rate;
+    if (!(surplus > 0)) return;
+    const double most = std::max(window.bytes - rate * window.rtt, 0.0);
+    const double peak = std::min(most, surplus * flow.amount / line);
+    const double standing = peak * (life - (peak / surplus + peak / rate) / 2);
+    report_.links[path[flow.hop]].queued += static_cast<Ticks>(standing / timing_.packet_bytes());
 }
 
 // Stretches that end by then are complete. Rates have not changed since the last step.

@@ -33,7 +33,7 @@ PieceNetwork::PieceNetwork(const Config& config, EventQueue& events, Mailbox& ma
       most_packets_(std::max<std::uint32_t>(config.piece_packets, 1)),
       packets_an_answer_(packets_an_answer(config.packet)),
       hosts_(config.fabric.hosts),
-      routes_(config.fabric, config.packet.time_step),
+      routes_(routes_at_start(config.fabric, config.packet.time_step)),
       timing_(routes_.directions(), config.packet),
       validity_(routes_, config.packet),
       full_bytes_(static_cast<std::uint64_t>(timing_.packet_bytes())),
@@ -59,6 +59,7 @@ PieceNetwork::PieceNetwork(const Config& config, EventQueue& events, Mailbox& ma
         use.source = devices[static_cast<std::size_t>(direction.from)];
         use.destination = devices[static_cast<std::size_t>(direction.to)];
     }
+    if (!config.fabric.changes.empty()) report_.changes.emplace_back();
     events_.set_source([this](std::int64_t limit) { return advance(limit); });
 }
 

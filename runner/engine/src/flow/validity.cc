@@ -31,6 +31,7 @@ Validity::Validity(const Routes& routes, const packet::Settings& settings)
         mark_low_.push_back(lookup(settings.mark_low_kb, link.rate_bps) * 1000);
         node_of_.push_back(link.from);
         loses_ = loses_ || link.loss > 0;
+        if (link.rate_bps == 0) continue;
         const double flying = static_cast<double>(link.rate_bps) * static_cast<double>(link.delay) / 8e12;
         nodes_[static_cast<std::size_t>(link.from)].pool -=
             kReserveBytes + flying * static_cast<double>(settings.headroom_factor);

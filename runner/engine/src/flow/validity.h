@@ -31,6 +31,8 @@ class Validity {
     void left(const Checked& flow);
     // Whether enough has been seen to tell that bursts are the rule.
     bool mostly_bursts() const { return seen_ >= kEnough && 2 * bursts_ > carried_; }
+    // Whether buffers filled up to where switches pause their neighbours.
+    bool pauses() const { return pauses_; }
     // Bytes that the ports of a node share.
     double pool(std::int32_t node) const { return nodes_[static_cast<std::size_t>(node)].pool; }
     // Short names of what was found: marks, control, pauses, bursts, two-way, loss (on links, or `lost` when

@@ -142,8 +142,11 @@ class Mailbox {
     std::vector<std::uint64_t> free_meetings_;
 };
 
-// Thrown by the flow network where pieces are to answer, see Config::pieces_for_bursts.
-struct PiecesInstead {};
+// Thrown by the network of a fabric where another model is to answer, see Config::pieces_for_bursts.
+struct OtherModel {
+    FabricModel model;
+    std::uint32_t packets_a_message = 0;  // see Config
+};
 
 std::unique_ptr<Network> make_unaware_network(const Config& config, EventQueue& events, Mailbox& mailbox);
 std::unique_ptr<Network> make_aware_network(const Config& config, EventQueue& events, Mailbox& mailbox);

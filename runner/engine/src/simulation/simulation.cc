@@ -250,12 +250,18 @@ Output simulate(const Config& config, const std::vector<std::shared_ptr<const Pr
                 const std::vector<std::int32_t>& program_of_rank, const Progress& progress) {
     check_config(config);
     check_ranks(config, programs.size(), program_of_rank);
-    try {
-        return simulate_as_asked(config, programs, program_of_rank, progress);
-    } catch (const PiecesInstead&) {
-        Config pieces = config;
-        pieces.fabric_model = FabricModel::Pieces;
-        return simulate_as_asked(pieces, programs, program_of_rank, progress);
+    Config other;
+    for (const Config* asked = &config;; asked = &other) {
+        try {
+            Output output = simulate_as_asked(*asked, programs, program_of_rank, progress);
+            output.fabric_model = asked->fabric_model;
+            return output;
+        } catch (const OtherModel& instead) {
+            if (asked != &other) other = config;
+            other.fabric_model = instead.model;
+            other.packets_a_message = instead.packets_a_message;
+            other.packets_for_few = other.packets_for_few && instead.model != FabricModel::Flow;
+        }
     }
 }
 
