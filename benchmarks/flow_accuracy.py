@@ -164,6 +164,9 @@ def print_row(name: str, items: list[Measured]) -> None:
     shown = "  ".join(f"{share:.0%} {np.quantile(sizes, share):.3%}" for share in QUANTILES)
     seconds = sum(item.flow_s for item in items), sum(item.packet_s for item in items)
     print(f"{name}: {len(items)} cases  {shown}  (flow {seconds[0]:.1f} s, packet {seconds[1]:.1f} s)")
+    slower = [item.flow_s / item.packet_s for item in items if item.flow_s > item.packet_s > 0]
+    if slower:
+        print(f"    flow took longer in {len(slower)}, {max(slower):.2f} times at most")
     for item in sorted(items, key=lambda item: -abs(item.error))[:5]:
         print(f"    {item.error:+.2%} {item.case} {' '.join(item.flags)}")
 

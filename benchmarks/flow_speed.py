@@ -49,18 +49,18 @@ def main() -> None:
 def lines(cases: tuple[Case, ...]) -> Iterator[str]:
     """Yield what was measured of each case."""
     for case in cases:
-        makespan_ns, flows, flow_s = measure(case, "flow")
+        makespan_ns, flows, flow_s, flags = measure(case, "flow")
         line = f"{case.pattern} {case.ranks} ranks {case.size_bytes / MIB:g} MiB: {flows} messages in "
         line += f"{flow_s:.2f} s ({flows / flow_s:,.0f} a second)"
         if case.packets:
-            packet_ns, _, packet_s = measure(case, "packet")
+            packet_ns, _, packet_s, _ = measure(case, "packet")
             line += f"; packets {packet_s:.2f} s ({packet_s / flow_s:.1f} times)"
             line += f", error {makespan_ns / packet_ns - 1:+.2%}"
-        yield line
+        yield f"{line} {' '.join(flags)}".rstrip()
 
 
-def measure(case: Case, backend: str) -> tuple[int, int, float]:
-    """Return the makespan in ns, the messages and the processor time in s of a simulation."""
+def measure(case: Case, backend: str) -> tuple[int, int, float, list[str]]:
+    """Return the makespan in ns, the messages, the processor time in s and the flags of a simulation."""
     network = NetworkConfig.from_mapping(
         {
             "topology": ["Switch"],
@@ -74,7 +74,9 @@ def measure(case: Case, backend: str) -> tuple[int, int, float]:
     workload = microbenchmark(case.pattern, case.ranks, case.size_bytes)
     begun = time.process_time()
     result = simulate(workload, "default", network, backend=backend)
-    return result.makespan_ns, len(result.flows), time.process_time() - begun
+    spent_s = time.process_time() - begun
+    flags = result.provenance.get("flow", {}).get("flags", [])
+    return result.makespan_ns, len(result.flows), spent_s, flags
 
 
 if __name__ == "__main__":
