@@ -74,9 +74,9 @@ def new_dash(prefix: str = "/") -> Dash:
 
 def share_link() -> list[Any]:
     """Return the button that hands out a link to what is shown, and what it opens."""
-    field = dmc.TextInput(id="share-link", label="Opens what you see, with the token it needs", readOnly=True)
+    field = dmc.TextInput(id="share-link", label="Opens this view, with the token it needs", readOnly=True)
     told = [html.Div(id="share-done", role="status"), dmc.Text(id="share-note", size="sm")]
-    shown = dmc.Modal([field, *told], id="share-shown", title="A link for others", opened=False, size="lg")
+    shown = dmc.Modal([field, *told], id="share-shown", title="Link to this view", opened=False, size="lg")
     return [dmc.Button("Link", id="share", variant="default", size="compact-sm",
                        **{"aria-label": "Copy a link to what is shown"}), shown]  # fmt: skip
 

@@ -34,6 +34,7 @@ _PHRASES = {
     "wait": "waiting for peers",
     "idle": "idle time",
 }
+_PHASES = {"forward": "the forward pass", "backward": "the backward pass", "optimizer": "the optimizer"}
 _NAMED_AS_WHOLE = ("launch", "wait", "idle")  # their names are those of what comes after
 _WITHOUT_NETWORK = ("replay", "fake")
 
@@ -105,7 +106,7 @@ def _of_the_profiler(overhead: ProfilerOverhead, workload: Workload, kinds: pd.D
     on_host = ["launch", "comm_call", *(["compute"] if computed_on_host(workload) else [])]
     scale = "'convert --rescale-host' scales host time by it"
     if overhead.matters and kinds[kinds["key"].isin(on_host)]["share"].sum() > _HALF:
-        return f"{said}: that the host bounds this one may be the profiler's doing; {scale}."
+        return f"{said}: the profiler may be why the host bounds this one; {scale}."
     return f"{said}; {scale}."
 
 
@@ -137,7 +138,7 @@ def _headline(path: CriticalPath, kinds: pd.DataFrame, measured: str) -> str:
     top = kinds.iloc[0]
     share = share_text(float(top["share"]))
     cause = _PHRASES.get(top["key"], top["key"])
-    lead = f"The step of {duration_text(path.makespan_ns)}{measured} is bound by {cause}: {share}"
+    lead = f"The step takes {duration_text(path.makespan_ns)}{measured} and is bound by {cause}: {share}"
     return f"{lead} of the critical path; {_contributor(path)}."
 
 
@@ -167,7 +168,7 @@ def _place(segments: pd.DataFrame) -> str:
     """Return where most of *segments* come from: a phase of a module, with its share unless that is all."""
     totals = segments.groupby(["phase", "module"])["duration_ns"].sum()
     key: Any = totals.idxmax()
-    phase, module = str(key[0]) if key[0] in {"forward", "backward", "optimizer"} else "", str(key[1])
+    phase, module = _PHASES.get(str(key[0]), ""), str(key[1])
     place = " of ".join(word for word in (phase, module) if word)
     share = float(totals.max()) / max(int(totals.sum()), 1)
     if not place:

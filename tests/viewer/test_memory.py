@@ -25,10 +25,10 @@ def test_the_summary_of_a_prediction_draws_the_fullest_rank(tmp_path: Path):
     study = Study.create(tmp_path / "s")
     run = StudyView(study).open(keep_prediction(found, study))
     shown = str(_summary.layout(run, Selection(), "light"))
-    assert "Memory of a rank" in shown
+    assert "Memory per rank" in shown
     assert "Of the 2 pipeline stages, stage 1 holds most" in shown
     report = report_html(run)
-    picture = report[report.index("Memory of a rank") :].partition("</section>")[0]
+    picture = report[report.index("Memory per rank") :].partition("</section>")[0]
     assert "Fits: the fullest rank holds" in picture
     assert "Of the 2 pipeline stages, stage 1 holds most" in picture
     assert picture.count('Z" fill=') == len(MEMORY_PARTS)

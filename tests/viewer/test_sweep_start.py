@@ -304,7 +304,7 @@ def test_what_is_typed_into_the_sweep_is_never_changed(page, study):
             box.fill(before)
             page.keyboard.press("Tab")
             page.wait_for_selector("#sweep-go:not([disabled])")
-        values = page.get_by_label("Values, with commas between").first
+        values = page.get_by_label("Values, separated by commas").first
         values.fill("10 GB/s, 20 GB/s")
         page.keyboard.press("Tab")
         page.wait_for_selector(".understood:has-text('Understood as 9.31')")

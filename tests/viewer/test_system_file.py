@@ -24,7 +24,7 @@ def test_a_system_file_fills_the_form_in():
     assert [row["size"] for row in found.rows] == [row["size"] for row in ROWS]
     assert found.system["endpoint-delay"] == 25
     assert found.told == (
-        "Filled in from mine.json. Not taken over, as the form does not show them: scheduling-policy."
+        "Loaded from mine.json. Not loaded, as the form has no fields for them: scheduling-policy."
     )
     fewer = read_system(json.dumps(OWN), "mine.json", ROWS[:1])
     assert "It is for 2 dimensions, the network has 1." in fewer.told
@@ -45,7 +45,7 @@ def test_a_system_file_is_chosen_in_the_browser(visit, made, tmp_path):
     page = visit("/new-run", f"?run={made.run_b}")
     page.wait_for_selector("#new-start:not([disabled])")
     page.locator("#new-system-upload input[type=file]").set_input_files(own)
-    page.wait_for_selector("#new-uploaded:has-text('Filled in from mine.json')")
+    page.wait_for_selector("#new-uploaded:has-text('Loaded from mine.json')")
     page.wait_for_selector("#findings:has-text('endpoint-delay: 10 → 25')")
     page.wait_for_url("**endpoint-delay*")
     assert page.complaints == []

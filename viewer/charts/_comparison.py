@@ -125,7 +125,7 @@ def difference_scatter(nodes: pd.DataFrame, scheme: str, most: int = 3000) -> go
         scheme,
         margin={"l": 8, "r": 12, "t": 30, "b": 40},
         told=f"Durations of {len(shown):,} nodes in this run against the other; those that differ most are "
-        f"in the table Worst nodes",
+        f"in the table Nodes that differ most",
     )
 
 

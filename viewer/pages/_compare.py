@@ -36,6 +36,7 @@ from ._parts import (
     select_rows,
     table_card,
     text_column,
+    wrapped_column,
 )
 
 __all__ = ["MOST_RUNS", "PATH", "TITLE", "layout", "register"]
@@ -43,9 +44,9 @@ __all__ = ["MOST_RUNS", "PATH", "TITLE", "layout", "register"]
 PATH, TITLE = "/compare", "Compare"
 MOST_RUNS = 6
 _OVERVIEW = [
-    text_column("label", "Run", flex=3, minWidth=230),
-    {"field": "backend", "headerName": "Backend", "minWidth": 150},
-    {"field": "network", "headerName": "Network", "minWidth": 130},
+    wrapped_column("label", "Run", flex=4, minWidth=180),
+    wrapped_column("backend", "Backend", minWidth=116),
+    wrapped_column("network", "Network", minWidth=112),
     column("ranks", "Ranks", maxWidth=84),
     column("makespan_ns", "Step", "time"),
     column("delta_ns", "Difference", "±time", minWidth=104),
@@ -101,13 +102,13 @@ _ERRORS = [
     ),
 ]  # fmt: skip
 _COLLECTIVES_NOTE = (
-    "Aligned by node id; means over the common ranks; greatest difference first. Transfer: from when all "
+    "Aligned by node id; means over the common ranks; largest difference first. Transfer: from when all "
     "ranks it "
-    "needed had come; waiting: before that. The export has both of each run."
+    "needed had arrived; waiting: before that. The export has both for each run."
 )
 _ERRORS_NOTE = (
-    "How much longer nodes take in the other run, relative to the measurement where one of both is measured, "
-    "else to this one; every node counted once."
+    "How much longer nodes take in the other run: relative to the measurement if one of them is measured, "
+    "else to this run. Every node counts once."
 )
 
 
@@ -219,7 +220,9 @@ def _totals(runs: list[OpenRun], scheme: str) -> dmc.Stack:
                 note="The run shown comes first: it is the reference run for all differences.",
                 exports=export_links("kinds", **query),
             ),
-            table_card("Runs", "overview", overview, _OVERVIEW, scheme, query=query, note=" ".join(unlike)),
+            table_card(
+                "Runs", "overview", overview, _OVERVIEW, scheme, query=query, note=" ".join(unlike), tall=46
+            ),
         ],
         gap="md",
     )
@@ -230,7 +233,7 @@ def _against_first(run: OpenRun, other: OpenRun, scheme: str) -> list[Any]:
     parts: list[Any] = [dmc.Title(f"In detail: {run_name(other.info)}", order=3, size="h4")]
     if not same_nodes(run, other):
         text = (
-            "The two runs simulate different workloads, so their nodes are not the same; only totals compare."
+            "The two runs simulate different workloads, so nodes cannot be matched; only totals are compared."
         )
         return [*parts, dmc.Alert(text, color="yellow", variant="light")]
     nodes = node_differences(run.result, other.result, run.nodes)
@@ -240,14 +243,14 @@ def _against_first(run: OpenRun, other: OpenRun, scheme: str) -> list[Any]:
         *parts,
         *_reasons(run, other),
         table_card("Collectives", "collective-differences", collectives, _COLLECTIVES, scheme,
-                   query=query, selects=True, most=420, tall=64, note=_COLLECTIVES_NOTE),
+                   query=query, selects=True, most=420, tall=42, note=_COLLECTIVES_NOTE),
         _paths_card(run, other, scheme),
         _nodes_card(run, other, nodes, scheme),
         table_card("Errors", "error-distribution", error_distribution(nodes, "kind"), _ERRORS, scheme,
                    query=query, note=_ERRORS_NOTE),
-        table_card("Worst nodes", "node-differences", nodes[nodes["delta_ns"] != 0].head(500), _NODES, scheme,
-                   query=query, selects=True,
-                   note="The nodes whose duration differs most, at most 500; the export has all of them."),
+        table_card("Nodes that differ most", "node-differences", nodes[nodes["delta_ns"] != 0].head(500),
+                   _NODES, scheme, query=query, selects=True,
+                   note="At most 500; the export has all of them."),
         table_card("Ranks", "rank-differences", ranks, _RANKS, scheme, query=query,
                    most=360),
     ]  # fmt: skip
@@ -260,7 +263,7 @@ def _paths_card(run: OpenRun, other: OpenRun, scheme: str) -> dmc.Paper:
         "Where the critical paths diverge",
         dmc.Text(divergence_text(run.path, other.path), id="divergence", mb="xs"),
         graph(bars, id="paths-strip", mode_bar=True),
-        note="Grey goes over nodes that are on both paths, whenever they run. Select a bar to find its node.",
+        note="Grey: nodes that are on both paths, whenever they run. Select a bar to find its node.",
         exports=export_links("paths", run=run.info.id, against=other.info.id),
     )
 
@@ -271,10 +274,10 @@ def _nodes_card(run: OpenRun, other: OpenRun, nodes: Any, scheme: str) -> dmc.Pa
     shared = min(run.info.num_ranks, other.info.num_ranks)
     text = (
         f"{len(nodes):,} nodes of {shared} common ranks: {same:,} take exactly as long in both; the others "
-        f"differ by {total} in sum. On the diagonal: equal. The bars count those that differ."
+        f"differ by {total} in total. On the diagonal: equal. The bars count those that differ."
     )
     return card(
-        "Every node, this run against the other",
+        "Durations of all nodes, this run against the other",
         dmc.SimpleGrid(
             [
                 graph(difference_scatter(nodes, scheme), id="compare-scatter"),

@@ -62,17 +62,17 @@ _COLOURS = {"error": "red", "warning": "yellow", "note": "gray"}
 _HIDDEN_BACKENDS = ("fake",)
 # What a backend models and needs, in more words than fit into the report of `doctor`.
 _SENTENCES = {
-    "analytical-aware": "messages queue on links and take one fixed way. Any network; seconds.",
+    "analytical-aware": "messages queue on links and take one fixed path. Any network; seconds.",
     "analytical-unaware": "messages never wait for each other. A network of dimensions without failures; the "
     "fastest.",
-    "auto": "what flow models, and packet's answer where that may be too far off. Any network.",
-    "flow": "messages share links fairly, as fluids, on packet's equal ways. Any network; time grows with "
-    "messages, not with bytes.",
-    "packet": "every packet of a RoCE network: queues, pauses, congestion control, equal ways. Any network "
-    "(without a part packet, the defaults of one); time grows with bytes times hops.",
-    "ns3": "every segment of TCP by ns-3's own models: losses, timeouts, marks. A network without a part "
+    "auto": "what flow models, or packet's answer where flow may be too far off. Any network.",
+    "flow": "messages share links fairly, as fluids, on packet's equal-cost paths. Any network; cost grows "
+    "with messages, not with bytes.",
+    "packet": "every packet of a RoCE network: queues, pauses, congestion control, equal-cost paths. Any "
+    "network (without a part packet, the defaults of one); cost grows with bytes times hops.",
+    "ns3": "every segment of TCP, by ns-3's own models: losses, timeouts, marks. A network without a part "
     "packet, or with a part tcp; on others it is the backend packet. A hundredth of packet's speed.",
-    "replay": "every node takes its measured time; the network does not count.",
+    "replay": "every node takes its measured time; the network plays no part.",
 }
 
 
@@ -102,7 +102,7 @@ def _form(form: Form, names: Sequence[str], networks: Networks, scheme: str) -> 
     return dmc.Stack(
         [
             _choices(form, names, networks),
-            jobs_card("Started here"),
+            jobs_card("Jobs"),
             dmc.SimpleGrid([
                 card("Check", html.Div(id="findings", **{"aria-live": "polite"})),
                 card("Topology", html.Div(graph(topology_sketch(setup.dimensions, scheme)), id="sketch"),
@@ -111,7 +111,7 @@ def _form(form: Form, names: Sequence[str], networks: Networks, scheme: str) -> 
             card("Network", html.Div(dimension_rows(setup_rows(setup.dimensions)), id="dimension-rows"),
                  dmc.Text(kept_text(setup), id="new-kept", size="sm"),
                  note="Dimension 1 is the innermost, such as the links inside a host. The last columns: the "
-                 "algorithm by which each collective goes through the dimension."),
+                 "algorithm that each collective uses in the dimension."),
             card("System", html.Div(system_fields(setup.system), id="system-fields")),
             meanings(),
         ],
@@ -142,7 +142,7 @@ def _choices(form: Form, names: Sequence[str], networks: Networks) -> dmc.Paper:
                               value="; ".join(form.setup.failed)),
                 dcc.Upload(dmc.Button("Add a network file", variant="default"), id="new-upload",
                            max_size=_LARGEST_UPLOAD, accept=".yml,.yaml,.json,.xml"),
-                dcc.Upload(dmc.Button("Fill in a system file", variant="default"), id="new-system-upload",
+                dcc.Upload(dmc.Button("Load a system file", variant="default"), id="new-system-upload",
                            max_size=_LARGEST_UPLOAD, accept=".json"),
                 dmc.Text(id="new-uploaded", size="sm", className="finding", **{"aria-live": "polite"}),
             ],
@@ -393,7 +393,7 @@ def _findings(found: list[Finding], changed: list[str] | None) -> Any:
     ]  # fmt: skip
     if changed is None:
         return dmc.Stack(lines, gap=4)
-    title = dmc.Text("Different from the presets", size="sm", fw=600, mt="xs")
+    title = dmc.Text("Changes to the presets", size="sm", fw=600, mt="xs")
     items = dmc.List([dmc.ListItem(text) for text in changed], size="sm") if changed else empty("Nothing.")
     return dmc.Stack([*lines, title, items], gap=4)
 

@@ -41,11 +41,11 @@ Row = dict[str, Any]
 
 # key of the system file -> unit of a number alone, help
 _NUMBERS: dict[str, tuple[str, str]] = {
-    "preferred-dataset-splits": ("", "pieces a collective is cut into"),
-    "active-chunks-per-dimension": ("", "in flight at once in a dimension"),
-    "endpoint-delay": (" (ns)", "of each message, at its end"),
-    "local-mem-bw": (" (GB/s)", "of a chip: reductions, roofline"),
-    "peak-perf": (" (TFLOP/s)", "of a chip, for the roofline"),
+    "preferred-dataset-splits": ("", "pieces a collective is split into"),
+    "active-chunks-per-dimension": ("", "in flight at once per dimension"),
+    "endpoint-delay": (" (ns)", "per message, at its endpoint"),
+    "local-mem-bw": (" (GB/s)", "per chip: reductions, roofline"),
+    "peak-perf": (" (TFLOP/s)", "per chip, for the roofline"),
 }
 # key -> label, help, value -> what it is called; the first is what a file without the key means
 _CHOICES: dict[str, tuple[str, str, dict[str, str]]] = {
@@ -63,7 +63,7 @@ _CHOICES: dict[str, tuple[str, str, dict[str, str]]] = {
         "Order of chunks",
         "within a dimension",
         {
-            "FIFO": "as they come",
+            "FIFO": "first come, first served",
             "smallest-first": "smallest first",
             "less-remaining-phase-first": "fewest phases left first",
             "reduce-first": "reduce-scatter first",
@@ -253,13 +253,13 @@ def read_system(text: str, name: str, rows: Sequence[Row]) -> SystemFile:
         | {each: system[key][number] for each, key in algorithms.items() if len(system.get(key, [])) > number}
         for number, row in enumerate(rows)
     ]
-    told = [f"Filled in from {name}."]
+    told = [f"Loaded from {name}."]
     counts = {len(system[key]) for key in algorithms.values() if key in system}
     if counts - {len(rows)}:
         told.append(f"It is for {max(counts)} dimensions, the network has {len(rows)}.")
     lost = sorted(key for key in data if key not in SYSTEM_FIELDS and key not in algorithms.values())
     if lost:
-        told.append(f"Not taken over, as the form does not show them: {', '.join(lost)[:200]}.")
+        told.append(f"Not loaded, as the form has no fields for them: {', '.join(lost)[:200]}.")
     return SystemFile(filled, chosen, " ".join(told))
 
 

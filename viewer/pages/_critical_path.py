@@ -47,12 +47,12 @@ _COLUMNS = [
     column("duration_ns", "Duration", "time", minWidth=118, maxWidth=130, sort="desc"),
     column("share", "Share", "%", maxWidth=90),
     text_column("module", "Module", minWidth=100),
-    text_column("reason", "Why it had to wait", minWidth=170, flex=4),
+    text_column("reason", "Why it waited", minWidth=170, flex=4),
 ]
 _MOST_SLACK = 1_000
 _LINK_NOTE = (
-    "Each communication is walked back from its end, from the message that came last to what its sender had "
-    "waited for: where two ranks are not linked directly, a message's way is more than one link."
+    "Each communication is traced back from its end: from the message that arrived last to what its sender "
+    "waited for. Where two ranks are not directly linked, a message crosses more than one link."
 )
 _SLACK = [
     column("rank", "Rank", minWidth=72, maxWidth=84),
@@ -66,8 +66,8 @@ _SLACK = [
 ]
 _KIND_OF = {"collective": "communication", "network": "communication", "link": "communication"}
 _SLACK_NOTE = (
-    "How much later a node could end before the step took longer, everything else as it is. Shown are the "
-    "longest nodes that are off the critical path; the export has all nodes, the most critical first."
+    "How much later a node could end without making the step longer, all else being equal. Shown are the "
+    "longest nodes off the critical path; the export has all nodes, the most critical first."
 )
 
 
@@ -80,8 +80,8 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     by = _known(selection.option("by"))
     step = duration_text(run.result.makespan_ns)
     note = (
-        f"{len(segments):,} segments, numbered in time order, make up exactly the step, {step}. "
-        "The longest come first; select the heading # for the order in time."
+        f"{len(segments):,} segments, numbered in order of time, add up to the step exactly: {step}. "
+        "The longest come first; sort by # for the order in time."
     )
     if len(rows) < len(segments):
         note += f" The longest {len(rows):,} are shown, the export has all."
@@ -90,7 +90,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             dmc.Title(TITLE, order=2),
             card("Across ranks", graph(path_strip(strip(run.path), scheme), id="strip", mode_bar=True),
                  exports=export_links("segments", run=run.info.id),
-                 note="The chain of work that determines the length of the step, and the rank that"
+                 note="The chain of work that sets the length of the step, and the rank that"
                  " does it. "
                  "Select a bar or a row to find it on the timeline and in the graph."),
             card(
@@ -114,13 +114,13 @@ def _known(by: str | None) -> str:
 
 def _slack(run: OpenRun, scheme: str) -> Any:
     if run.slack_ns.empty:
-        text = f"The records of '{run.info.backend}' do not tell the slack of its nodes."
+        text = f"'{run.info.backend}' records too little to compute slack."
         return card("Slack", empty(text))
     spare = longest_with_slack(run.nodes, run.slack_ns, _MOST_SLACK)
     critical, soon = slack_shares(run.nodes, run.slack_ns, run.result.makespan_ns // 100)
     text = (
-        f"{share_text(critical)} of all ranks' work has no slack, {share_text(soon)} at most 1 % of the "
-        "step: what a faster critical path would run into next."
+        f"{share_text(critical)} of all ranks' work has no slack, {share_text(soon)} has at most 1 % of the "
+        "step: what would become critical next."
     )
     return table_card("Slack", "slack", spare, _SLACK, scheme, query={"run": run.info.id},
                       note=f"{text} {_SLACK_NOTE}", selects=True)  # fmt: skip

@@ -45,7 +45,7 @@ _BY = {
 }
 _TOLD = [
     {"field": "verdict", "headerName": "Verdict", "minWidth": 116, "maxWidth": 130},
-    {"field": "change", "headerName": "New, gone", "minWidth": 84, "maxWidth": 96},
+    {"field": "change", "headerName": "New or gone", "minWidth": 84, "maxWidth": 96},
 ]
 _TIMES = [
     column("base_ns", "Before", "time"),
@@ -58,10 +58,10 @@ _PIECES = [
     text_column("key", "Name", flex=4, minWidth=200),
     kind_column(),
     column("count_base", "Count, before", "count"),
-    column("count_other", "after", "count"),
+    column("count_other", "Count, after", "count"),
     *_TIMES,
     column("on_path_base_ns", "On path, before", "time", minWidth=100),
-    column("on_path_other_ns", "after", "time"),
+    column("on_path_other_ns", "On path, after", "time", minWidth=100),
 ]
 _COLLECTIVES = [
     text_column("operation", "Operation", minWidth=130),
@@ -69,9 +69,9 @@ _COLLECTIVES = [
     text_column("group", "Group", minWidth=100),
     *_TIMES,
     column("wait_base_ns", "Wait, before", "time", minWidth=100),
-    column("wait_other_ns", "after", "time"),
+    column("wait_other_ns", "Wait, after", "time"),
     column("transfer_base_ns", "Transfer, before", "time", minWidth=100),
-    column("transfer_other_ns", "after", "time"),
+    column("transfer_other_ns", "Transfer, after", "time", minWidth=100),
 ]
 _FIGURES = [
     text_column("quantity", "Figure", minWidth=130),
@@ -79,8 +79,8 @@ _FIGURES = [
     column("other_ns", "After", "time"),
     column("delta_ns", "Difference", "±time", minWidth=104),
     column("relative", "Relative", "±%", minWidth=96),
-    column("low_ns", "But for noise: from", "±time", minWidth=110),
-    column("high_ns", "to", "±time"),
+    column("low_ns", "Interval, from", "±time", minWidth=100),
+    column("high_ns", "Interval, to", "±time", minWidth=96),
     *_TOLD[:1],
 ]
 _PATHS = [
@@ -90,9 +90,9 @@ _PATHS = [
     column("delta_ns", "Difference", "±time", minWidth=104),
     _TOLD[1],
     column("start_base_ns", "From, before", "instant", minWidth=100),
-    column("start_other_ns", "after", "instant"),
+    column("start_other_ns", "From, after", "instant", minWidth=100),
     column("rank_base", "Rank, before", maxWidth=96),
-    column("rank_other", "after", maxWidth=80),
+    column("rank_other", "Rank, after", maxWidth=96),
 ]
 _WATERFALL_NOTE = (
     "The critical path of the median step, before and after; the pieces add up to the difference exactly. "
@@ -240,9 +240,9 @@ def _tables(sides: Sides, found: StepDiff, asked: dict[str, str], scheme: str) -
         table_card("Operators", "diff-operators", found.operators, _PIECES, scheme, query=asked, note=means),
         table_card("Modules", "diff-modules", found.modules, _PIECES, scheme, query=asked, note=means),
         table_card("Collectives", "diff-collectives", found.collectives, _COLLECTIVES, scheme, query=asked,
-                   note="Wait: until the last rank came; transfer: after that."),
+                   note="Wait: until the last rank has arrived; transfer: after that."),
         table_card("Critical paths side by side", "diff-paths", found.paths, _PATHS, scheme, query=asked,
-                   note="In order, aligned by what they go through."),
+                   note="In order of time, aligned by what the paths go through."),
     ]  # fmt: skip
 
 

@@ -62,7 +62,8 @@ def _unknown(run: OpenRun, selection: Selection) -> list[Any]:
     if has_selected(run, selection):
         return []
     text = (
-        f"This run has no node {selection.node} of rank {selection.rank}; around the path's longest segment:"
+        f"This run has no node {selection.node} of rank {selection.rank}; here is the longest segment of the "
+        "path:"
     )
     return [dmc.Alert(text, id="graph-unknown", color="red", variant="light")]
 

@@ -69,20 +69,20 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
         getRowId="params.data.id", rowSelection=SINGLE_ROW,
     )  # fmt: skip
     grid.selectedRows = {"ids": [chosen]} if chosen else []
-    note = "Select one to check it; nothing changes before Import is pressed. Links are not followed."
+    note = "Select an item to check it; nothing changes until you press Import. Links are not followed."
     return dmc.Stack(
         [
             dmc.Title(TITLE, order=2),
-            card("What lies in the folder to import from", grid, note=note, exports=export_links("imports")),
+            card("Available to import", grid, note=note, exports=export_links("imports")),
             html.Div(_details(_item(items, chosen)), id="import-details"),
-            jobs_card("Started here"),
+            jobs_card("Jobs"),
         ],
         gap="md",
     )
 
 
 def _nowhere() -> Any:
-    text = "Start the viewer with a folder it may import from; browsers choose only from what is there:"
+    text = "Start the viewer with a folder to import from; browsers can only choose from what is there:"
     code = "chakrascope view STUDY --import-from FOLDER"
     return card(
         "There is no folder to import from", dmc.Text(text, mb="xs"), dmc.Code(code, block=True), _kinds()
@@ -91,7 +91,7 @@ def _nowhere() -> Any:
 
 def _nothing() -> Any:
     text = "Put one of these into it, at most four folders deep, and reload this page:"
-    return card("The folder to import from holds nothing to import", dmc.Text(text, mb="xs"), _kinds())
+    return card("The folder to import from has nothing to import", dmc.Text(text, mb="xs"), _kinds())
 
 
 def _kinds() -> html.Div:
@@ -134,9 +134,9 @@ def _details(item: ImportItem | None) -> Any:
 
 def _findings(found: Sequence[Finding] | None) -> Any:
     if found is None:
-        return empty("Not checked yet. A check converts it once, and says what is wrong with it.")
+        return empty("Not checked yet. A check converts it once and reports what is wrong with it.")
     if not found:
-        return dmc.Alert("Nothing is wrong with it.", color="green", variant="light", mt="sm")
+        return dmc.Alert("No problems found.", color="green", variant="light", mt="sm")
     lines = [
         dmc.Group([
             dmc.Badge(each.severity, color=_COLOURS[each.severity], variant="light", className="level"),
@@ -203,7 +203,7 @@ def _register_work(app: Dash, view: StudyView, folder: Path) -> None:
         if not clicks or item is None:
             return no_update
         jobs.submit_import(ImportRequest(place, item.id), label=item.place)
-        return "A job checks it."
+        return "Being checked as a job."
 
     @app.callback(
         Output("import-told", "children", allow_duplicate=True), Input("import-go", "n_clicks"),
@@ -215,7 +215,7 @@ def _register_work(app: Dash, view: StudyView, folder: Path) -> None:
         if not clicks or item is None:
             return no_update
         jobs.submit_import(ImportRequest(place, item.id, str(name or "").strip()), label=item.place)
-        return "A job imports it. You may close this page meanwhile."
+        return "Being imported as a job. You may close this page meanwhile."
 
 
 def _known_item(folder: Path, search: str | None) -> ImportItem | None:

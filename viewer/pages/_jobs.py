@@ -107,7 +107,9 @@ def job_list(jobs: Sequence[Job], known_runs: set[str], lengths: Mapping[str, in
     *known_runs* are the ids of the runs that still exist, *lengths* about how long the step of a workload is.
     """
     if not jobs:
-        return empty("None yet. Jobs go on when this page is closed, and are listed here when you come back.")
+        return empty(
+            "None yet. Jobs keep running when you close this page, and are listed here when you come back."
+        )
     more = len(jobs) - _MOST_SHOWN
     older = [empty(f"{more:,} older ones: chakrascope jobs STUDY")] if more > 0 else []
     known = lengths or {}
@@ -144,7 +146,7 @@ def _name(job: Job) -> str:
         return job.label or f"{job.backend} on {job.network}"
     if job.kind == "sweep":
         return f"Sweep {job.label}".rstrip()
-    return f"{'Import of' if job.kind == 'import' else 'Look at'} {job.label}"
+    return f"{'Import of' if job.kind == 'import' else 'Check of'} {job.label}"
 
 
 def _lasted(job: Job) -> str:
@@ -175,7 +177,7 @@ def _progress(job: Job, length_ns: int) -> tuple[float, str]:
     run of the workload says about how long its step is: *length_ns*, or 0.
     """
     if job.state == "queued":
-        return 0.0, "Waits for its turn: a study runs one job at a time."
+        return 0.0, "Waiting for its turn: a study runs one job at a time."
     if not job.total:
         return 0.0, "Starting."
     share, whole = job.done / job.total, f"{job.done:,} of {job.total:,} {_WHOLE.get(job.kind, 'done')}"

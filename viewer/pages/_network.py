@@ -53,7 +53,7 @@ _LINKS = [
     {"field": "source", "headerName": "From", "minWidth": 90},
     {"field": "target", "headerName": "To", "minWidth": 90},
     column("dimension", "Dim.", maxWidth=84),
-    column("share", "Busy", "%"),
+    column("share", "Busy, of the step", "%", minWidth=84),
     column("busy_ns", "Busy", "time"),
     column("bytes", "Carried", "bytes", minWidth=100),
     column("messages", "Messages", "count"),
@@ -67,7 +67,7 @@ _LOSSES = [
     column("largest_queue_bytes", "Longest queue", "bytes", minWidth=96),
 ]
 _LINKS_NOTE = (
-    "Busy: the part of the step in which the link carried data. Queueing: how long messages waited for it, "
+    "Busy: the part of the step for which the link carried data. Queueing: how long messages waited for it, "
     "summed over all messages; only backends that model congestion have it. In a packet-level backend, "
     "messages here are packets."
 )
@@ -95,7 +95,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 def _verdict(run: OpenRun) -> str:
     if run.collectives.empty:
-        return "This run communicates nothing."
+        return "This run has no communication."
     on_path = int(run.collectives["on_path_ns"].sum())
     share = share_text(on_path / max(1, run.result.makespan_ns))
     count = len(run.collectives)
@@ -106,7 +106,7 @@ def _verdict(run: OpenRun) -> str:
         return text
     busiest = link_table(run.result).iloc[0]
     where = f"{busiest['source']} to {busiest['target']}"
-    return f"{text} The busiest link, {where}, carries data in {share_text(busiest['share'])} of the step."
+    return f"{text} The busiest link, {where}, carries data for {share_text(busiest['share'])} of the step."
 
 
 def _failures(run: OpenRun) -> list[Any]:
@@ -143,8 +143,8 @@ def _map(run: OpenRun, links: Any, scheme: str) -> list[Any]:
     if drawn is None:
         return []
     note = (
-        "Ranks in a circle, switches inside; each link has the colour of its busier "
-        "direction; what is down is dotted. Point at the middle of a link to read it."
+        "Ranks on the circle, switches inside; each link has the colour of its busier "
+        "direction; links that are down are dotted. Point at the middle of a link for its figures."
     )
     chart = graph(link_chart(drawn, scheme), id="link-map")
     return [card("Topology", chart, note=note, exports=export_links("links", run=run.info.id))]
@@ -210,7 +210,7 @@ def _dimensions(run: OpenRun, links: Any) -> dmc.Paper:
     return card(
         "By dimension",
         dmc.Table(data={"head": head, "body": rows}, id="dimensions", striped=True),
-        note="Busiest and mean: part of the step in which links carry data.",
+        note="Busiest and mean: part of the step for which links carry data.",
         exports=export_links("dimensions", run=run.info.id),
     )
 

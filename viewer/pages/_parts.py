@@ -39,6 +39,7 @@ __all__ = [
     "table",
     "table_card",
     "text_column",
+    "wrapped_column",
 ]
 
 _DARK_GRID = {
@@ -87,7 +88,7 @@ def begun_notice(begun: Begun) -> Any:
     if not begun.of:
         return None
     return dmc.Text(
-        ["It begins from the run on screen, "
+        ["Based on the run on screen, "
         "", html.B(begun.of[:_MOST_NAME]), *(f" {note}" for note in begun.notes)],
         size="sm", className="begun",
     )  # fmt: skip
@@ -162,12 +163,17 @@ def column(field: str, name: str, unit: str = "", **more: Any) -> dict[str, Any]
 
 def kind_column(field: str = "kind") -> dict[str, Any]:
     """Return a column of kinds of work, called as in the legends."""
-    return {"field": field, "headerName": "Kind", "minWidth": 136, "maxWidth": 150, "refData": KIND_LABELS}
+    return {"field": field, "headerName": "Kind", "minWidth": 152, "maxWidth": 160, "refData": KIND_LABELS}
 
 
 def text_column(field: str, name: str, **more: Any) -> dict[str, Any]:
     """Return a column of text, whole in a tooltip where it is cut."""
     return {"field": field, "headerName": name, "minWidth": 110, "flex": 2, "tooltipField": field} | more
+
+
+def wrapped_column(field: str, name: str, **more: Any) -> dict[str, Any]:
+    """Return a column of names that are to be read whole: they take as many lines as they need."""
+    return text_column(field, name, wrapText=True, autoHeight=True, cellClass="wrapped", **more)
 
 
 def table(

@@ -72,7 +72,7 @@ def _chooser(run: OpenRun, scheme: str) -> Any:
     except ChakrascopeError as error:
         return empty(str(error))
     if not uses:
-        return empty("Its system names programs, but none of its collectives ran one.")
+        return empty("Its system names programs, but no collective ran one.")
     choices = [
         {"value": str(place), "label": f"{demand.collective} among {demand.ranks} ranks, "
          f"{bytes_text(demand.size_bytes)}: {program.name}"}

@@ -31,7 +31,8 @@ _AT_ONCE = 2
 _INSTANTS = ("start_ns", "end_ns")
 _NOTE = (
     "One SELECT over the tables below (DuckDB's SQL). Nothing is written, and a query reaches neither files "
-    "nor the network. It is ended after 30 s or 1 GiB; at most 1,000 rows are shown, the export has more."
+    "nor the network. It is stopped after 30 s or at 1 GiB; at most 1,000 rows are "
+    "shown, the export has more."
 )
 
 
@@ -66,7 +67,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 def _tables(run: OpenRun, scheme: str) -> dmc.Paper:
     known = sql_columns(run)
-    columns = [text_column("table", "Table"), text_column("column", "Column"),
+    columns = [text_column("table", "Table", maxWidth=150), text_column("column", "Column", maxWidth=250),
                text_column("type", "Type", maxWidth=130), text_column("unit", "Unit", maxWidth=170),
                text_column("holds", "The table holds", flex=5)]  # fmt: skip
     title = f"{count_text(len(SQL_TABLES), 'table')} of this run"

@@ -26,6 +26,7 @@ from ._parts import (
     records,
     table,
     text_column,
+    wrapped_column,
 )
 
 __all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
@@ -36,17 +37,16 @@ _MOST_NAMED = 8
 _TABLE_HEIGHT = 620
 _TWO_LINES = 54  # pixels of a row whose label needs them
 _COLUMNS = [
-    text_column("label", "Label", flex=4, minWidth=200, cellRenderer="RunLink", wrapText=True,
-                autoHeight=True),
-    {"field": "backend", "headerName": "Backend", "minWidth": 144, "maxWidth": 170},
-    text_column("network", "Network", minWidth=116, maxWidth=170),
-    column("ranks", "Ranks", maxWidth=76),
-    column("makespan_ns", "Step", "time", minWidth=84, maxWidth=120),
-    {"field": "created", "headerName": "Created (UTC)", "minWidth": 148, "maxWidth": 156,
+    wrapped_column("label", "Label", flex=4, minWidth=178, cellRenderer="RunLink"),
+    wrapped_column("backend", "Backend", minWidth=116, maxWidth=190),
+    wrapped_column("network", "Network", minWidth=120, maxWidth=190),
+    column("ranks", "Ranks", minWidth=66, maxWidth=76),
+    column("makespan_ns", "Step", "time", minWidth=82, maxWidth=120),
+    {"field": "created", "headerName": "Created (UTC)", "minWidth": 150, "maxWidth": 156,
      "valueFormatter": {"function": "toTheMinute(params.value)"}},
-    text_column("workload", "Workload", minWidth=92, maxWidth=130),
-    text_column("tags", "Tags", flex=2, minWidth=90),
-    text_column("note", "Note", flex=3, minWidth=120),
+    text_column("workload", "Workload", minWidth=94, maxWidth=130),
+    text_column("tags", "Tags", flex=2, minWidth=70),
+    text_column("note", "Note", flex=3, minWidth=84),
 ]  # fmt: skip
 
 

@@ -84,9 +84,9 @@ def _tools(workspace: Workspace, search: str | None) -> dmc.Group:
 
 
 def _new_study() -> dmc.Modal:
-    help_text = "It becomes the name of a folder: at most 80 letters, digits, blanks and . _ + -"
+    help_text = "The name of its folder: at most 80 letters, digits, spaces and . _ + -"
     name = dmc.TextInput(id="studies-name", label="Name", description=help_text, **{"data-autofocus": True})
-    button = dmc.Group([dmc.Button("Begin", id="studies-begin")], justify="flex-end")
+    button = dmc.Group([dmc.Button("Create", id="studies-begin")], justify="flex-end")
     return dmc.Modal(dmc.Stack([name, button]), id="studies-begun", title="New study", opened=False)
 
 

@@ -34,11 +34,11 @@ PATH, TITLE = "/", "Summary"
 _MOST_COLLECTIVES = 100
 _MOST_QUALIFIERS = 4
 _RANKS_NOTE = (
-    "Milliseconds. Compute + exposed communication + idle = the step; exposed communication is what "
+    "Compute + exposed communication + idle = the step; exposed communication is what "
     "computation does not cover, overlapped what it does."
 )
 _ANOMALIES_NOTE = (
-    "NICs, links and hosts that are slower than their peers, by the run's own messages and computations; the "
+    "NICs, links and hosts slower than their peers, judging by the run's own messages and computations; the "
     "costs come from replaying the run without them."
 )
 _COLLECTIVES = [
@@ -55,7 +55,7 @@ _COLLECTIVES = [
     column("share", "Share", "%", minWidth=76),
 ]
 _COLLECTIVES_NOTE = (
-    "Those that take most of the critical path come first. Skew: how long the first rank waited for the last "
+    "Largest share of the critical path first. Skew: how long the first rank waited for the last "
     "one to arrive; transfer: what the network took then. Select one to see it on the timeline."
 )
 _LAYERS = [
@@ -68,8 +68,7 @@ _LAYERS = [
     column("share", "Share", "%", minWidth=76),
 ]
 _LAYERS_NOTE = (
-    "In the order in which they run; means over all ranks, and their part of the critical path. Select one "
-    "to "
+    "In execution order; means over all ranks, and their part of the critical path. Select one to "
     "find its longest node on the other pages."
 )
 _CLICK = "Select a bar to see its longest piece on the timeline."
@@ -90,10 +89,13 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 graph(breakdown_bar(kinds, scheme), id="kind-bar"),
                 kind_legend(kinds["key"]),
                 html.Div(
-                    link_to("The chain, segment by segment", "/critical-path", _with_by(search, "kind")),
+                    link_to(
+                        "See the critical path segment by segment", "/critical-path", _with_by(search, "kind")
+                    ),
                     className="link-row",
                 ),
-                note="The critical path by kind: the chain of work that must shrink for the step to shrink.",
+                note="The critical path by kind: the chain of work that must get shorter for the step to get "
+                "shorter.",
                 exports=export_links("by-kind", run=run.info.id),
             ),
             _advice(run, search),
@@ -113,7 +115,7 @@ def _memory(run: OpenRun, scheme: str) -> list[dmc.Paper]:
     if fullest is None:
         return []
     area = graph(memory_area(fullest, scheme), id="memory-area")
-    return [card("Memory of a rank", area, note=memory_facts(run))]
+    return [card("Memory per rank", area, note=memory_facts(run))]
 
 
 def _figures(run: OpenRun) -> dmc.SimpleGrid:
@@ -124,11 +126,11 @@ def _figures(run: OpenRun) -> dmc.SimpleGrid:
     worst = int(ranks["rank"].to_numpy()[ranks["exposed_comm_ns"].to_numpy().argmax()])
     shown = [
         ("Step", duration_text(run.result.makespan_ns), run_name(info)),
-        ("Computing", share_text(compute / step), "of the step, mean of all ranks"),
+        ("Computing", share_text(compute / step), "of the step, mean over all ranks"),
         (
             "Exposed communication",
             duration_text(exposed),
-            f"{share_text(exposed / step)} on rank {worst}, the most",
+            f"{share_text(exposed / step)} on rank {worst}, the maximum",
         ),
         (
             "Ranks",
@@ -153,21 +155,21 @@ def _prediction(run: OpenRun) -> list[Any]:
     if not isinstance(said, dict):
         return []
     facts = [
-        ("Step", f"{duration_text(int(said['step_ns']))}; nine of ten steps like it are between "
+        ("Step", f"{duration_text(int(said['step_ns']))}; 90 % of steps like it lie between "
          f"{duration_text(int(said['step_low_ns']))} and {duration_text(int(said['step_high_ns']))}"),
         ("Memory", memory_verdict(run)),
         ("Bound by", str(said["bound_by"])),
     ]  # fmt: skip
     if said.get("tokens_per_s"):
-        facts.insert(1, ("Tokens", f"{said['tokens_per_s']:,.0f} a second on all ranks together"))
-    note = "This step was never run: it was predicted. What it takes for granted stands above."
+        facts.insert(1, ("Tokens", f"{said['tokens_per_s']:,.0f} per second over all ranks"))
+    note = "This step was predicted, never run. Its assumptions stand above."
     return [card("Prediction", details_list(facts), note=note, id="prediction")]
 
 
 def _contributors(run: OpenRun, scheme: str, search: str) -> list[Any]:
     """Return what bounds the step by operator and module beside each other, and every rank's time."""
     bars = graph(ranks_bar(run.summary.ranks, scheme), id="ranks-bar")
-    ranks = card("Every rank", bars, exports=export_links("ranks", run=run.info.id))
+    ranks = card("Time per rank", bars, exports=export_links("ranks", run=run.info.id))
     operators = _bars(run, "operator", scheme, search)
     if contributors(run.path, "module").empty:
         return [dmc.SimpleGrid([operators, ranks], cols=2)]
@@ -233,18 +235,16 @@ def _advice(run: OpenRun, search: str) -> dmc.Paper:
          row["how"]]
         for row in TABLES["advice"](run).to_dict("records")
     ]  # fmt: skip
-    links = [
-        link_to("See the chain, and simulate what would help, on the critical path", "/critical-path", search)
-    ]
+    links = [link_to("See the critical path, and simulate what would help", "/critical-path", search)]
     if len(run.collectives):
-        links.append(link_to("See every collective", "/network", search))
+        links.append(link_to("See all collectives", "/network", search))
     return card(
         "What would help",
-        rows_table(["Cause", "Gains at most", "What helps"], rows, id="advice")
+        rows_table(["Cause", "Saves at most", "What helps"], rows, id="advice")
         if rows
         else empty("No single cause takes more than 1 % of the critical path."),
         html.Div(links, className="link-row"),
-        note="Largest causes first. The gain is a bound: the time the step spends on it in a row. Once it "
+        note="Largest causes first. The saving is an upper bound: its time on the critical path. Once that "
         "shrinks, another chain may bound the step.",
         exports=export_links("advice", run=run.info.id),
     )
@@ -263,7 +263,7 @@ def _bars(run: OpenRun, by: str, scheme: str, search: str = "") -> dmc.Paper:
     none = empty(f"The critical path names no {by}.")
     bars = none if table_.empty else graph(contributors_bar(table_, scheme, narrow=True), id=f"{by}-bars")
     more = link_to(f"All {by}s on the critical path", "/critical-path", _with_by(search, by))
-    return card(f"{by.capitalize()}s that bound it", bars, html.Div(more, className="link-row"),
+    return card(f"{by.capitalize()}s on the critical path", bars, html.Div(more, className="link-row"),
                 exports=export_links(f"by-{by}", run=run.info.id),
                 note=f"{nameless_text(run.path.breakdown(by), by)} {_CLICK}".strip())  # fmt: skip
 
@@ -297,7 +297,7 @@ def _qualifiers(run: OpenRun) -> list[Any]:
     rest = [dmc.ListItem(line) for line in said[_MOST_QUALIFIERS:]]
     more = [html.Details([html.Summary(f"{len(rest):,} more"), dmc.List(rest, size="sm")])] if rest else []
     # Not the box's own title: its yellow is too pale to be read on white.
-    title = dmc.Text("What qualifies this answer", fw=600, size="sm", mb=4)
+    title = dmc.Text("Caveats", fw=600, size="sm", mb=4)
     return [dmc.Alert([title, lines, *more], color="yellow", variant="light", id="qualifiers")]
 
 

@@ -65,7 +65,7 @@ _FIGURES = [
     text_column("error", "Error"),
 ]
 _COST = column(
-    "cost", "Cost of a step", minWidth=110, valueFormatter={"function": "inFourDigits(params.value)"}
+    "cost", "Cost per step", minWidth=110, valueFormatter={"function": "inFourDigits(params.value)"}
 )
 
 
@@ -89,7 +89,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     if can_begin:
         # A study without sweeps begins with starting one; others with the answers.
         place = 3 if names else 2
-        parts[place:place] = [start_card(view, selection), jobs_card("Started here")]
+        parts[place:place] = [start_card(view, selection), jobs_card("Jobs")]
     return dmc.Stack(parts, gap="md")
 
 
@@ -122,7 +122,7 @@ def _sweep(view: StudyView, name: str, scheme: str, selection: Selection) -> Any
     objective = selection.option("pareto")
     charts = [_pareto(name, points, settings, objective, scheme)] if objectives(points) else []
     if settings:
-        note = "A line per point, the fastest on top: where blue lines meet, a setting matters."
+        note = "One line per point, the fastest on top: a setting matters where blue lines meet."
         lines = graph(parallel_coordinates(points, settings, scheme))
         charts.append(card("All settings at once", lines, note=note))
     parts.append(dmc.SimpleGrid(charts, cols={"base": 1, "xl": 2}))
@@ -136,7 +136,7 @@ def _best(view: StudyView, name: str, points: pd.DataFrame, settings: list[str],
     limits = " within the limits" if goal.at_most else ""
     text = f"{LEAST[goal.least].capitalize()}{limits} is {value}, with {chosen}"
     if not within:
-        text = f"No point keeps to the limits; next to them is {value}, with {chosen}"
+        text = f"No point is within the limits; the closest is {value}, with {chosen}"
     text += _ties(points, best, goal, settings)
     if goal.least == "makespan_ns":
         longest = int(points["makespan_ns"].max()) / max(1, int(best["makespan_ns"]))
@@ -145,9 +145,7 @@ def _best(view: StudyView, name: str, points: pd.DataFrame, settings: list[str],
         text += f"; the step takes {duration_text(int(best['makespan_ns']))}."
     query = urlencode({"sweep": name, "point": best["id"]})
     zipped = page_address("/export/point.zip", f"?{query}")
-    links: list[Any] = [
-        html.A("Its files as a zip", href=zipped, className="text-link", download="point.zip")
-    ]
+    links: list[Any] = [html.A("Files as a zip", href=zipped, className="text-link", download="point.zip")]
     if best["id"] in {info.id for info in view.runs()}:
         address = page_address("/", Selection(str(best["id"])).search)
         links.insert(0, dcc.Link("Open this run", href=address, className="text-link"))
@@ -219,9 +217,9 @@ def _point(view: StudyView, name: str, row: dict[str, Any]) -> Any:
     """Return what can be done with the point in *row* of the table."""
     identity = str(row.get("id") or "")
     if row.get("state") != "done" or not identity:
-        return empty("This point has no answer, so that there is no run of it.")
+        return empty("This point has no answer, so it cannot be opened as a run.")
     query = urlencode({"sweep": name, "point": identity})
-    zipped = html.A("Its files as a zip", href=page_address("/export/point.zip", f"?{query}"),
+    zipped = html.A("Files as a zip", href=page_address("/export/point.zip", f"?{query}"),
                     className="text-link", download="point.zip")  # fmt: skip
     if identity in {info.id for info in view.runs()}:
         address = page_address("/", Selection(identity).search)

@@ -66,7 +66,7 @@ def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
     of = f", the setup of the run on screen ({begun.of[:_NAME_LENGTH]})" if begun and begun.of else ""
     notes = " ".join(begun.notes) if begun else ""
     begins = dmc.Text(
-        ["It begins from ", html.B(_begins(form)), f"{of}. {notes} ", change], size="sm", id="sweep-begins"
+        ["Based on ", html.B(_begins(form)), f"{of}. {notes} ", change], size="sm", id="sweep-begins"
     )
     return card(
         "New sweep",
@@ -87,10 +87,11 @@ def _aim_fields(aim: Aim) -> dmc.SimpleGrid:
     figures = [{"value": name, "label": title} for name, title in LEAST.items()]
     return dmc.SimpleGrid(
         [
-            dmc.Select(id="sweep-least", label="Best is", data=figures, value=aim.least, allowDeselect=False),
+            dmc.Select(id="sweep-least", label="Objective", data=figures, value=aim.least,
+                       allowDeselect=False),
             dmc.TextInput(id="sweep-limits", label="Within limits", value=aim.limits, debounce=True,
                           placeholder="such as ranks=64, cost=0.1"),
-            dmc.TextInput(id="sweep-prices", label="Price of a rank for an hour", value=aim.prices,
+            dmc.TextInput(id="sweep-prices", label="Price per rank and hour", value=aim.prices,
                           placeholder="2.5, or hgx-h100-8=3", debounce=True),
             dmc.TextInput(id="sweep-trials", label="Points to try", value=str(aim.trials or ""),
                           placeholder="all combinations", debounce=True),
@@ -116,7 +117,7 @@ def _axis(number: int, axes: Sequence[tuple[str, str]], names: dict[str, str]) -
                        w=270),
             html.Div([
                 dmc.TextInput(id={"form": "axis", "field": "values", "number": number}, value=values,
-                              label="Values, with commas between", debounce=True),
+                              label="Values, separated by commas", debounce=True),
                 html.Div(id={"told": "axis", "number": number}, className="understood"),
             ], style={"flex": 1}),
         ],

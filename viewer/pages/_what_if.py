@@ -17,12 +17,12 @@ __all__ = ["register_what_if", "what_if_card"]
 
 _BACKENDS = ("analytical-unaware", "analytical-aware", "replay", "fake")
 _NOTE = (
-    "Simulates the step again, so the answer counts whatever becomes critical next. Times as fast: 2 halves "
+    "Simulates the step again, so whatever becomes critical next is counted. Times as fast: 2 halves "
     "a duration, a latency or what a collective carries, and doubles a bandwidth; below 1 is slower. Select "
     "a node to ask what the step would take if it did not wait for another."
 )
 _COLUMNS = [
-    text_column("target", "10 % faster, it alone", flex=4, minWidth=220),
+    text_column("target", "10 % faster, one at a time", flex=4, minWidth=220),
     column("makespan_ns", "Step", "time", minWidth=100),
     column("delta_ns", "Difference", "±time", minWidth=110),
     column("relative", "Relative", "±%", minWidth=90),
@@ -44,7 +44,7 @@ def what_if_card(run: OpenRun, selection: Selection) -> dmc.Paper:
         "What if",
         dmc.Group(
             [
-                dmc.Select(id="what-if-target", label="This were", data=options, searchable=True,
+                dmc.Select(id="what-if-target", label="If this were", data=options, searchable=True,
                            className="what-if-target", maxDropdownHeight=360,
                            value=asked if asked in known else next(iter(known), None)),
                 dmc.TextInput(id="what-if-times", label="times as fast", w=150, error=TIMES.read(times).short,

@@ -60,9 +60,9 @@ def report_html(run: OpenRun) -> str:
 def _sections(run: OpenRun) -> list[Section]:
     return [
         Section("Where the step's time goes", [Stack.of_kinds(run.summary.kinds)], "The critical path by "
-                "kind: the chain of work that must shrink for the step to shrink."),
-        Section("What would help", _advice(run), "The gain is a bound: once a part shrinks, another chain "
-                "may bound the step."),
+                "kind: the chain of work that must get shorter for the step to get shorter."),
+        Section("What would help", _advice(run), "The saving is an upper bound: once a part shrinks, another "
+                "chain may bound the step."),
         *_memory(run),
         Section("The critical path across ranks", [Picture(path_picture(run))]),
         Section("Timeline", [Picture(timeline_picture(run))], timeline_note(run)),
@@ -70,7 +70,7 @@ def _sections(run: OpenRun) -> list[Section]:
         *(Section(f"By {by}", Meters.of(run.path.breakdown(by), f"(no {by})", _MOST_KEYS))
           for by in sorted(BREAKDOWNS) if by != "kind"),
         Section("Longest segments of the critical path", _segments(run), _segments_note(run)),
-        Section("Layers", _layers(run), "In the order in which they run; means over all ranks."),
+        Section("Layers", _layers(run), "In execution order; means over all ranks."),
         Section("Collectives", _collectives(run), "Skew: from the first arrival to the last. Bus bandwidth: "
                 "what a ring of as many ranks moves over each link."),
         Section("Network", _network(run), _NETWORK_NOTE),
@@ -85,7 +85,7 @@ def _advice(run: OpenRun) -> Sequence[Part]:
         run.advice,
         {
             "what": ("Cause", str),
-            "gain_ns": ("Gains at most", duration_text),
+            "gain_ns": ("Saves at most", duration_text),
             "share": ("Share", share_text),
             "how": ("What helps", str),
         },
@@ -95,7 +95,7 @@ def _advice(run: OpenRun) -> Sequence[Part]:
 def _memory(run: OpenRun) -> Sequence[Section]:
     """Return what the fullest rank of a predicted step holds, and whether that fits."""
     parts = memory_parts(run)
-    return [Section("Memory of a rank", parts, memory_note(run))] if parts else []
+    return [Section("Memory per rank", parts, memory_note(run))] if parts else []
 
 
 def _notes(run: OpenRun) -> Sequence[Section]:
@@ -129,7 +129,7 @@ def _segments(run: OpenRun) -> Sequence[Part]:
             "duration_ns": ("Duration", duration_text),
             "share": ("Share", share_text),
             "module": ("Module", _short),
-            "reason": ("Why it had to wait", _short),
+            "reason": ("Why it waited", _short),
         },
     )
 
@@ -138,7 +138,7 @@ def _segments_note(run: OpenRun) -> str:
     total = len(run.path.segments)
     shown = min(total, _MOST_SEGMENTS)
     whole = duration_text(run.path.makespan_ns)
-    return f"The longest {shown:,} of {total:,} segments, in time order; all of them sum to exactly {whole}."
+    return f"The longest {shown:,} of {total:,} segments, in order of time; all of them add up to {whole}."
 
 
 def _collectives(run: OpenRun) -> Sequence[Part]:

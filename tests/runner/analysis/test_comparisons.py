@@ -214,7 +214,7 @@ def test_headline_names_what_holds_most_whatever_its_kind():
     rows = [("compute", f"aten::op{number}", "", 20) for number in range(3)]
     path = _path([*rows, ("communication", "c10d::alltoall_", "all_to_all of 1.00 MiB, all ranks", 40)], 100)
     headline = _headline(path, path.breakdown("kind"), " (measured: 80 ns)")
-    assert headline.startswith("The step of 100 ns (measured: 80 ns) is bound by computation: 60.0 %")
+    assert headline.startswith("The step takes 100 ns (measured: 80 ns) and is bound by computation: 60.0 %")
     assert "the largest contributor is all_to_all of 1.00 MiB, all ranks (40 ns, 40.0 %)" in headline
 
 
