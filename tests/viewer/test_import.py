@@ -63,7 +63,7 @@ def test_trace_set_is_looked_over_imported_and_simulated(page, study, folder):
         page.wait_for_selector("#import-findings :text('Not checked yet')")
         assert page.locator("#import-go").is_disabled()
         page.locator("#import-look").click()
-        page.wait_for_selector("#import-findings :text('Nothing is wrong with it')")
+        page.wait_for_selector("#import-findings :text('No problems found')")
         page.reload()
         page.wait_for_selector("#import-go:not([disabled])")
         page.locator("#import-name").fill("../mine")

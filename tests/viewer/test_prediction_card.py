@@ -24,7 +24,7 @@ def test_a_prediction_says_its_uncertainty_and_memory(made, fits, verdict):
         run.result, provenance={**run.result.provenance, "prediction": SAID | {"fits": fits}}
     )
     shown = str(_summary._prediction(run))
-    assert "nine of ten steps like it are between 1.50 ms and 2.50 ms" in shown
+    assert "90 % of steps like it lie between 1.50 ms and 2.50 ms" in shown
     assert verdict in shown
     assert "holds 90.0 GiB of the 80.0 GiB of H100" in shown
-    assert "12,346 a second" in shown
+    assert "12,346 per second" in shown

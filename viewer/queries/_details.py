@@ -70,7 +70,7 @@ def node_details(
 
 def slack_text(slack_ns: int) -> str:
     """Return how much later a node could end, in words."""
-    return "none: later here, later at the end" if slack_ns == 0 else f"{duration_text(slack_ns)} to spare"
+    return "none: any delay here delays the step" if slack_ns == 0 else f"{duration_text(slack_ns)} to spare"
 
 
 def flows(
