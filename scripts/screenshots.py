@@ -34,7 +34,7 @@ SHOTS: dict[str, tuple[str, str, bool, int]] = {
     "critical-path": ("/critical-path", "#segments-table .ag-row", False, 1240),
     "timeline": ("/timeline", "#timeline[data-slices]", True, 760),
     "graph": ("/graph", "#graph canvas", True, 900),
-    "network": ("/network", "#collectives-table .ag-row", False, 1340),
+    "network": ("/network", "#collectives-table .ag-row", False, 1560),
     "compare": ("/compare", "#node-differences-table .ag-row", False, 1260),
     "diff": ("/diff", "#diff-go", False, 1180),
     "query": ("/query", "#query-go", True, 900),

@@ -46,7 +46,7 @@ _COLUMNS = [
     column("start_ns", "Start", "instant", maxWidth=110),
     column("duration_ns", "Duration", "time", minWidth=118, maxWidth=130, sort="desc"),
     column("share", "Share", "%", maxWidth=90),
-    text_column("module", "Module", minWidth=100),
+    text_column("module", "Module", minWidth=100, flex=1),
     text_column("reason", "Why it waited", minWidth=170, flex=4),
 ]
 _MOST_SLACK = 1_000

@@ -225,7 +225,7 @@ class StepDiff:
         row = chosen.iloc[0]
         known = "" if sure.empty or self.layout.exact else " beyond the noise"
         change = _signed(int(row["delta_ns"]))
-        return f" Largest contribution{known}: {row['key']}, {change} on the critical path."
+        return f" The largest contribution{known} is {row['key']}, {change} on the critical path."
 
     def figure(self, by: str = "part", most: int = 12) -> Figure:
         """Return the :meth:`waterfall` by one of :data:`PARTS` as bars between both median steps."""
