@@ -8,6 +8,8 @@ import pandas as pd
 import pytest
 
 from chakrascope.runner.analysis import advice_table, cause_place
+from chakrascope.viewer import StudyView
+from chakrascope.viewer.pages import _summary
 from chakrascope.viewer.pages._parts import column, table_card, text_column
 
 
@@ -56,3 +58,9 @@ def test_a_column_that_says_nothing_is_left_out():
     shown = str(table_card("T", "t", rows, columns, "light", query={}))
     assert "Issued in" not in shown
     assert "'N'" in shown
+
+
+def test_layers_that_do_not_fit_into_memory_are_told_in_their_place(made, monkeypatch):
+    run = StudyView(made.study).open(made.run_b)
+    monkeypatch.setenv("CHAKRASCOPE_MEMORY", "1MB")
+    assert "needs about" in str(_summary._layers(run, "light"))

@@ -7,6 +7,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html, no_update
 
+from ...errors import ChakrascopeError
 from ...runner.analysis import TABLES, cause_place, contributors, nameless_text
 from ...support import count_text, duration_text, share_text
 from .._state import OpenRun, Selection, StudyView
@@ -178,7 +179,10 @@ def _contributors(run: OpenRun, scheme: str, search: str) -> list[Any]:
 
 
 def _layers(run: OpenRun, scheme: str) -> list[Any]:
-    layers = run.layers
+    try:
+        layers = run.layers
+    except ChakrascopeError as error:  # its nodes do not fit into memory; the other tables do
+        return [card("Layers", empty(error.message))]
     if layers.empty:
         return []
     places = [_longest(run, "module", name) for name in layers["module"]]
