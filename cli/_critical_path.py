@@ -30,7 +30,7 @@ def print_critical_path(result: Result, workload: Workload, *, segments: int = 8
     print_headline(summary)
     print_frame(path.breakdown("kind"), "table", title="Critical path by kind")
     columns = ["rank", "name", "start_ns", "duration_ns", "module"]
-    longest = path.segments.sort_values("duration_ns", ascending=False, kind="stable")[columns]
+    longest = path.unreasoned.sort_values("duration_ns", ascending=False, kind="stable")[columns]
     print_frame(
         longest.head(segments), "table", title=f"Longest of its {count_text(len(longest), 'segment')}"
     )

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["check_simulation", "check_table", "memory_limit"]
 
 _VARIABLE = "CHAKRASCOPE_MEMORY"
-# Measured on sixteen million nodes: what a process has before it begins, a node of a program, what is recorded
-# of a node that runs, and a row of the table of all that is known of it.
+# Measured on sixteen million nodes: what a process has before it begins, a node of a program, what is
+# recorded of a node that runs, and a row of the table of all that is known of it.
 _START_BYTES = 150_000_000
 _PROGRAM_NODE_BYTES = 30
 _RECORD_BYTES = 20

@@ -12,7 +12,8 @@ import weakref
 import zipfile
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -91,8 +92,18 @@ class Archive:
                 self._kept.popitem(last=False)
             return column
 
+    def taken(self, name: str, rows: slice, dtype: str, chosen: np.ndarray) -> Column:
+        """Return what stands in *chosen* of some rows of a column; no more is kept than was."""
+        with self._lock:
+            kept = self._kept.get((name, rows.start, rows.stop))
+        if kept is None:
+            return self._typed(name, self.integers(name, rows)[chosen], dtype)
+        return kept.take(chosen) if isinstance(kept, TextColumn) else kept[chosen]
+
     def _column(self, name: str, rows: slice, dtype: str) -> Column:
-        values = self.integers(name, rows)
+        return self._typed(name, self.integers(name, rows), dtype)
+
+    def _typed(self, name: str, values: np.ndarray, dtype: str) -> Column:
         if dtype != "str":
             return values.astype(dtype)
         texts = self._texts_of(name)
@@ -169,10 +180,17 @@ class SavedColumns(Mapping[str, Any]):
         self._own = rows
 
     def __getitem__(self, name: str) -> Any:
+        return self._read(name, self._archive.column)
+
+    def take(self, name: str, rows: np.ndarray) -> Column:
+        """Return *rows* of a column, which is not kept for that."""
+        return self._read(name, partial(self._archive.taken, chosen=rows))
+
+    def _read(self, name: str, read: Callable[[str, slice, str], Column]) -> Column:
         stored = self._names[name]
         dtype = EDGE_COLUMNS[name] if stored.startswith("edge_") else NODE_COLUMNS[name][0]
         try:
-            return self._archive.column(stored, self._own, dtype)
+            return read(stored, self._own, dtype)
         except DAMAGES as error:
             raise WorkloadFormatError(
                 f"{self._archive.path} is damaged ({error}). Delete it or convert again."

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -150,6 +150,14 @@ class TextColumn:
 Column = np.ndarray | TextColumn
 
 
+@runtime_checkable
+class RowsOnDemand(Protocol):
+    """Columns that are somewhere else, of which some rows can be had without the others."""
+
+    def take(self, name: str, rows: np.ndarray) -> Column:
+        """Return *rows* of a column."""
+
+
 class Graph:
     """One program: what one rank (or several identical ones) executes.
 
@@ -250,6 +258,15 @@ class Graph:
         """Return this graph with other *edges* (src, dst, kind)."""
         columns = _distinct_edges(edge_array(edges))
         return Graph(self.rank, self.node_columns, columns, self.metadata, self.extra)
+
+    def column_rows(self, name: str, rows: np.ndarray) -> Column:
+        """Return some rows of a column of nodes; of a saved graph no more than these are kept in memory."""
+        taken: Column
+        if isinstance(self.node_columns, RowsOnDemand):
+            taken = self.node_columns.take(name, rows)
+        else:
+            taken = _taken(self.node_columns[name], rows)
+        return taken
 
     @property
     def num_nodes(self) -> int:

@@ -88,7 +88,8 @@ class _Spool:
 
     def __init__(self, folder: Path) -> None:
         self._columns = {
-            name: _SpooledColumn(folder) for name in (*NODE_COLUMNS, *(f"edge_{name}" for name in EDGE_COLUMNS))
+            name: _SpooledColumn(folder)
+            for name in (*NODE_COLUMNS, *(f"edge_{name}" for name in EDGE_COLUMNS))
         }
         self._texts: dict[str, dict[str, int]] = {
             name: {} for name, (dtype, _) in NODE_COLUMNS.items() if dtype == "str"
@@ -120,7 +121,7 @@ class _SpooledColumn:
     """One column: each part as narrow as it can be, until it is known how narrow all of them can be."""
 
     def __init__(self, folder: Path) -> None:
-        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=folder)  # noqa: SIM115 - closed when gone
+        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(folder))  # noqa: SIM115 - closed when gone
         self._parts: list[tuple[np.dtype[Any], int]] = []
         self._bounds: tuple[int, int] | None = None
 

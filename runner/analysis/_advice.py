@@ -68,7 +68,7 @@ def advice(
     *messages* (as `messages_on_path` has them), that is far below is not helped by smaller messages. The gain
     is a bound, not a promise: once a part shrinks, another chain may become the critical one.
     """
-    segments, total = path.segments, max(1, path.makespan_ns)
+    segments, total = path.unreasoned, max(1, path.makespan_ns)
     found = []
     slow = _slow(collectives, messages, link_bytes_per_ns)
     for kind, part in segments.groupby("kind"):
@@ -135,7 +135,7 @@ def cause_place(path: CriticalPath, collectives: pd.DataFrame, what: str) -> tup
 
     (-1, -1) if no node stands for it.
     """
-    segments = path.segments[path.segments["node_id"] >= 0]
+    segments = path.unreasoned[path.unreasoned["node_id"] >= 0]
     kinds = {name: kind for kind, name in (_WHOLE | _NAMELESS).items()}
     chosen = (segments["operator"] == what) | (segments["collective"] == what)
     if what in kinds:

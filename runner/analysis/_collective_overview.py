@@ -64,7 +64,7 @@ def collective_overview(result: Result, nodes: pd.DataFrame, path: CriticalPath)
 
 def _on_path(calls: pd.DataFrame, path: CriticalPath) -> pd.DataFrame:
     """Return how much of the critical path each collective takes."""
-    pieces = path.segments[["rank", "node_id", "duration_ns"]].astype(np.int64)
+    pieces = path.unreasoned[["rank", "node_id", "duration_ns"]].astype(np.int64)
     joined = pieces.merge(calls[["rank", "node_id", "collective"]].astype(np.int64), on=["rank", "node_id"])
     totals = joined.groupby("collective")["duration_ns"].sum()
     table: pd.DataFrame = totals.rename("on_path_ns").reset_index()

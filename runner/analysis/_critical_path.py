@@ -53,19 +53,56 @@ class CriticalPath:
     makespan_ns: int
     program_of_rank: npt.NDArray[np.int32]
 
+    def __getattr__(self, name: str) -> Any:
+        """Make the table with the reasons when somebody asks for it."""
+        if name != "segments" or "_steps" not in vars(self):
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        rows = np.arange(len(self.unreasoned))
+        table = self.unreasoned.assign(reason=_reasons(vars(self)["_steps"], self._workload, rows))
+        vars(self)["segments"] = table[list(SEGMENT_COLUMNS)].astype(SEGMENT_COLUMNS)
+        return vars(self)["segments"]
+
+    @classmethod
+    def of_steps(cls, steps: Steps, makespan_ns: int, workload: Workload) -> CriticalPath:
+        """Return the path of *steps*, whose reasons, which take as long as all the rest, come last."""
+        table = _segments(steps, workload)
+        path = cls(table, makespan_ns, np.asarray(workload.program_of_rank, dtype=np.int32))
+        del vars(path)["segments"]
+        vars(path).update(_unreasoned=table, _steps=steps, _workload=workload)
+        return path
+
+    @property
+    def unreasoned(self) -> pd.DataFrame:
+        """The segments, without ``reason`` as far as nobody gave them."""
+        known = vars(self)
+        table: pd.DataFrame = known["_unreasoned"] if "_unreasoned" in known else known["segments"]
+        return table
+
+    def reason(self, row: int) -> str:
+        """Return why the segment in a *row* could not begin earlier."""
+        if "segments" in vars(self):
+            return str(self.segments["reason"].iloc[row])
+        return _reasons(vars(self)["_steps"], self._workload, np.array([row]))[0]
+
+    @property
+    def _workload(self) -> Workload:
+        workload: Workload = vars(self)["_workload"]
+        return workload
+
     @property
     def places(self) -> pd.MultiIndex:
         """The node of each segment, as (program, node id): it is the same on ranks that do the same."""
-        programs = self.program_of_rank[self.segments["rank"].to_numpy()]
-        places: pd.MultiIndex = pd.MultiIndex.from_arrays([programs, self.segments["node_id"]])
+        programs = self.program_of_rank[self.unreasoned["rank"].to_numpy()]
+        places: pd.MultiIndex = pd.MultiIndex.from_arrays([programs, self.unreasoned["node_id"]])
         return places
 
     def breakdown(self, by: str) -> pd.DataFrame:
         """Return ``key, duration_ns, share`` by one of `BREAKDOWNS`, largest first; sums to the makespan."""
         if by not in BREAKDOWNS:
             raise ConfigError(f"The path cannot be broken down by '{by}'{did_you_mean(by, BREAKDOWNS)}")
-        keys = self.segments[by].astype(str) if by != "rank" else self.segments[by]
-        sums = self.segments.groupby(keys.replace("", "(none)"))["duration_ns"].sum()
+        table = self.unreasoned
+        keys = table[by].astype(str) if by != "rank" else table[by]
+        sums = table.groupby(keys.replace("", "(none)"))["duration_ns"].sum()
         return breakdown_of(sums, self.makespan_ns)
 
     def figure(self, by: str = "kind", most: int = 15) -> Figure:
@@ -114,13 +151,12 @@ def critical_path(result: Result, workload: Workload) -> CriticalPath:
         )
     steps = path_steps(result)
     lasting = steps["end_ns"] > steps["start_ns"]
-    segments = _segments({name: column[lasting] for name, column in steps.items()}, workload)
-    programs = np.asarray(workload.program_of_rank, dtype=np.int32)
-    return CriticalPath(segments, result.makespan_ns, programs)
+    kept = {name: column[lasting] for name, column in steps.items()}
+    return CriticalPath.of_steps(kept, result.makespan_ns, workload)
 
 
 def _segments(steps: Steps, workload: Workload) -> pd.DataFrame:
-    """Return the table of *steps*: what they are, and why they could not begin earlier."""
+    """Return the table of *steps*: what they are, without why they could not begin earlier."""
     count = len(steps["rank"])
     columns: dict[str, Any] = {
         "segment": np.arange(count),
@@ -135,7 +171,6 @@ def _segments(steps: Steps, workload: Workload) -> pd.DataFrame:
     described = {
         "name": names,
         "kind": _kinds(types, facts.texts("kind")),
-        "reason": _reasons(ran, workload),
         "operator": np.where(operators == "", names, operators),
         "module": facts.texts("module"),
         "collective": describe_collectives(
@@ -146,11 +181,11 @@ def _segments(steps: Steps, workload: Workload) -> pd.DataFrame:
     for name, column in described.items():
         columns[name] = np.full(count, "idle" if name in ("name", "kind") else "", object)
         columns[name][busy] = column
-    idle = np.flatnonzero(steps["node_id"] < 0)
-    columns["reason"][idle] = [f"Rank {rank} had nothing to run." for rank in steps["rank"][idle].tolist()]
-    table = pd.DataFrame({name: columns[name] for name in SEGMENT_COLUMNS})
-    typed: pd.DataFrame = table.astype(SEGMENT_COLUMNS)
-    return typed
+    types_of = {name: kind for name, kind in SEGMENT_COLUMNS.items() if name != "reason"}
+    # Given as they are, texts would be looked through and stored in another way first.
+    series = {name: pd.Series(columns[name], dtype=kind) for name, kind in types_of.items()}
+    table: pd.DataFrame = pd.DataFrame(series)
+    return table
 
 
 def _kinds(types: npt.NDArray[np.int64], kinds: npt.NDArray[np.object_]) -> npt.NDArray[np.object_]:
@@ -163,8 +198,19 @@ def _kinds(types: npt.NDArray[np.int64], kinds: npt.NDArray[np.object_]) -> npt.
     return found
 
 
-def _reasons(steps: Steps, workload: Workload) -> list[str]:
-    """Return for each piece why it could not begin earlier, as a sentence."""
+def _reasons(every: Steps, workload: Workload, rows: npt.NDArray[np.int64]) -> list[str]:
+    """Return for each piece in *rows* why it could not begin earlier, as a sentence."""
+    chosen = {name: column[rows] for name, column in every.items()}
+    idle = chosen["node_id"] < 0
+    steps = {name: column[~idle] for name, column in chosen.items()}
+    told = iter(_reasons_of_nodes(steps, workload))
+    return [
+        f"Rank {rank} had nothing to run." if is_idle else next(told)
+        for rank, is_idle in zip(chosen["rank"].tolist(), idle.tolist(), strict=True)
+    ]
+
+
+def _reasons_of_nodes(steps: Steps, workload: Workload) -> list[str]:
     other = (steps["origin_rank"] != steps["rank"]) | (steps["origin_node"] != steps["node_id"])
     asked = other | (steps["cause"] >= 0)
     names = np.full(len(other), "", object)

@@ -47,7 +47,7 @@ def layer_table(nodes: pd.DataFrame, path: CriticalPath, most: int = _LAYERS) ->
     ]
     table = pd.DataFrame(dict(zip(_COLUMNS, sums, strict=True))).round().astype(np.int64)
     table.insert(0, "module", order)
-    on_path = path.segments.groupby(path.segments["module"].map(dict(zip(modules, names, strict=True))))
+    on_path = path.unreasoned.groupby(path.unreasoned["module"].map(dict(zip(modules, names, strict=True))))
     table["on_path_ns"] = table["module"].map(on_path["duration_ns"].sum()).fillna(0).astype(np.int64)
     table["share"] = table["on_path_ns"] / max(1, path.makespan_ns)
     named: pd.DataFrame = table[table["module"] != ""].reset_index(drop=True)

@@ -44,7 +44,7 @@ def link_breakdown(
     if why_no_links(result):
         return _breakdown({}, path)
     messages, ways = _Messages(result.flows), _Ways(result)
-    segments = path.segments
+    segments = path.unreasoned
     facts = nodes.set_index(["rank", "node_id"])[COMM_FACTS]
     known = facts[facts.index.isin(pd.MultiIndex.from_frame(segments[["rank", "node_id"]]))].to_dict("index")
     sums: dict[str, int] = defaultdict(int)

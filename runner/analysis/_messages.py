@@ -25,7 +25,7 @@ def messages_on_path(result: Result, nodes: pd.DataFrame, path: CriticalPath) ->
     where the backend's records tell, ``transfer_ns`` the rest of their time; ``bytes_per_ns`` is that of the
     fastest.
     """
-    names = path.segments[[*_KEYS, "collective"]].drop_duplicates(_KEYS).astype({"rank": "int64"})
+    names = path.unreasoned[[*_KEYS, "collective"]].drop_duplicates(_KEYS).astype({"rank": "int64"})
     facts = nodes.loc[
         nodes["type"].isin([NodeType.COMM_SEND, NodeType.COMM_RECV]), [*_KEYS, "comm_size_bytes"]
     ]

@@ -26,12 +26,12 @@ def network_breakdown(
     Columns as `CriticalPath.breakdown` has them; *nodes* are the run's. What does not communicate, and all of
     it if the network's shape is not known, counts as ``no communication``.
     """
-    places = pd.MultiIndex.from_frame(path.segments[["rank", "node_id"]])
+    places = pd.MultiIndex.from_frame(path.unreasoned[["rank", "node_id"]])
     facts = nodes.set_index(["rank", "node_id"])[COMM_FACTS]
     known = facts[facts.index.isin(places)]
     crossed = {place: _crossed(row, workload, network) for place, row in known.to_dict("index").items()}
     keys = pd.Series([crossed.get(place, NO_NETWORK) for place in places], dtype="object")
-    sums = path.segments["duration_ns"].reset_index(drop=True).groupby(keys).sum()
+    sums = path.unreasoned["duration_ns"].reset_index(drop=True).groupby(keys).sum()
     return breakdown_of(sums, path.makespan_ns)
 
 

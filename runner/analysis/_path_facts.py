@@ -44,7 +44,7 @@ class NodeFacts:
         found = np.empty(self._count, np.int64)
         for graph, places, rows in self._parts:
             if graph is not None:
-                found[places] = np.asarray(graph.node_columns[name])[rows]
+                found[places] = np.asarray(graph.column_rows(name, rows))
         return found
 
     def texts(self, name: str) -> npt.NDArray[np.object_]:
@@ -52,8 +52,9 @@ class NodeFacts:
         found = np.empty(self._count, object)
         for graph, places, rows in self._parts:
             if graph is not None:
-                column: TextColumn = graph.node_columns[name]
-                numbers = column.numbers[rows]
+                column = graph.column_rows(name, rows)
+                assert isinstance(column, TextColumn)
+                numbers = column.numbers
                 own = np.empty(len(column.texts), object)
                 for number in set(numbers.tolist()):
                     own[number] = column.texts[number]

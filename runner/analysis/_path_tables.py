@@ -24,7 +24,7 @@ def segment_table(path: CriticalPath) -> pd.DataFrame:
 
 def longest_segment(path: CriticalPath) -> tuple[int, int]:
     """Return (rank, node_id) of the longest segment that is a node, or (-1, -1) if there is none."""
-    segments = path.segments
+    segments = path.unreasoned
     real = segments[segments["node_id"] >= 0]
     if real.empty:
         return -1, -1
@@ -44,7 +44,7 @@ def contributors(path: CriticalPath, by: str, count: int = 10) -> pd.DataFrame:
     ``kind`` is what takes most of a key's time.
     """
     table = path.breakdown(by)
-    sums = path.segments.groupby([by, "kind"])["duration_ns"].sum().reset_index()
+    sums = path.unreasoned.groupby([by, "kind"])["duration_ns"].sum().reset_index()
     most = sums.loc[sums.groupby(by)["duration_ns"].idxmax()].set_index(by)["kind"]
     table = table.assign(kind=table["key"].map(most))
     named = table[~table["key"].astype(str).isin(_NAMELESS) & (table["share"] >= _LEAST_SHARE)]

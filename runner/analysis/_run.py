@@ -123,7 +123,7 @@ class RunAnalysis:
     def advice(self) -> pd.DataFrame:
         """Return what would help, as :func:`advice_table` does."""
         network = {} if self.info.backend in _WITHOUT_NETWORK else self.result.provenance.get("network")
-        on_path = self.path.segments.loc[self.path.segments["node_id"] >= 0, ["rank", "node_id"]]
+        on_path = self.path.unreasoned.loc[self.path.unreasoned["node_id"] >= 0, ["rank", "node_id"]]
         said = self._said_of(on_path.drop_duplicates(), "type", "comm_size_bytes")
         messages = messages_on_path(self.result, said, self.path)
         return advice_table(self.path, self.collectives, network, messages)

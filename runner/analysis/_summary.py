@@ -71,7 +71,7 @@ def summarize(result: Result, workload: Workload) -> Summary:
     path = critical_path(result, workload)
     kinds = path.breakdown("kind")
     headline = _headline(path, kinds, _measured_text(workload))
-    if result.backend not in _WITHOUT_NETWORK and not path.segments.empty:
+    if result.backend not in _WITHOUT_NETWORK and not path.unreasoned.empty:
         headline += _network_cannot_matter(kinds)
     qualifiers = _qualifiers(result, workload, kinds)
     return Summary(headline, result.makespan_ns, kinds, rank_times(result), path, qualifiers)
@@ -133,7 +133,7 @@ def _measured_text(workload: Workload) -> str:
 
 
 def _headline(path: CriticalPath, kinds: pd.DataFrame, measured: str) -> str:
-    if path.segments.empty:
+    if path.unreasoned.empty:
         return "The step takes no time: every node has a duration of 0."
     top = kinds.iloc[0]
     share = share_text(float(top["share"]))
@@ -147,7 +147,7 @@ def _contributor(path: CriticalPath) -> str:
 
     A name counts once for all of its segments; kinds whose names say nothing count as they are.
     """
-    segments = path.segments
+    segments = path.unreasoned
     kind = segments["kind"]
     names = segments["operator"].where(kind != "communication", segments["collective"])
     names = names.where(~kind.isin(_NAMED_AS_WHOLE), "")
@@ -161,7 +161,9 @@ def _contributor(path: CriticalPath) -> str:
     text = f"the largest contributor is {name} ({duration_text(int(totals.iloc[0]))}{pieces}, {share})"
     text += _place(own)
     is_communication = key[0] == "communication"
-    return text + (f"; its largest piece: {_lower(largest['reason'])}" if is_communication else "")
+    return text + (
+        f"; its largest piece: {_lower(path.reason(int(largest.name)))}" if is_communication else ""
+    )
 
 
 def _place(segments: pd.DataFrame) -> str:

@@ -106,7 +106,7 @@ def _calls(result: Result) -> pd.DataFrame:
 
 def _segments(path: CriticalPath, calls: pd.DataFrame) -> pd.DataFrame:
     """Return the segments of *path* with what each belongs to, in names that hold in any capture."""
-    segments = path.segments.merge(calls[[*_NODE, "key"]], on=_NODE, how="left")
+    segments = path.unreasoned.merge(calls[[*_NODE, "key"]], on=_NODE, how="left")
     named = segments["key"].where(segments["key"].notna(), segments["collective"])
     segments["collective"] = named
     for by in ("operator", "module", "collective", "phase"):
