@@ -216,18 +216,6 @@ def together(costs: dict[str, Cost]) -> str:
     return f"{whole} ({'; '.join(f'{name} {cost}' for name, cost in costs.items())})"
 
 
-def ratio(folder: Path, nodes: int, ranks: int, times: int = 4) -> float:
-    """Return how many times as long as *nodes* a rank *times* as many take, over *times*: 1 is linear."""
-    seconds = [
-        sum(cost.seconds for cost in step_costs(study, 600.0).values())
-        for study in (
-            made(folder, nodes=count, ranks=ranks, collectives=count // NODES_A_COLLECTIVE)
-            for count in (nodes, nodes * times)
-        )
-    ]
-    return seconds[1] / seconds[0] / times
-
-
 def row(key: str, work: str, now: str) -> None:
     """Print one row of the table."""
     print(f"| {work} | {BEFORE.get(key, '')} | {now} | {GOALS.get(key, '')} |", flush=True)

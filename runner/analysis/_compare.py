@@ -25,6 +25,7 @@ from ._differences import (
     why_not_comparable,
 )
 from ._divergence import divergence
+from ._path_facts import said_of
 from ._summary import rank_times
 
 __all__ = ["Comparison", "compare"]
@@ -87,7 +88,9 @@ class Comparison:
     @cached_property
     def collectives(self) -> pd.DataFrame:
         """Every collective, aligned by the ids of its nodes; means over the ranks."""
-        described = collective_overview(self.results[0], self._facts, self._paths[0])
+        base = self.results[0]
+        facts = said_of(self._workload, base.collectives, "module")
+        described = collective_overview(base, facts, self._paths[0])
         return self._against_base(lambda base, other: collective_differences(base, other, described))
 
     @cached_property

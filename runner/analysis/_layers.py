@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ...converter import Workload
+from .._result import Result
+from ._by_rank import nodes_by_rank
 from ._critical_path import CriticalPath
+from ._path_facts import NodeFacts
 
 __all__ = ["cut_names", "layer_table"]
 
@@ -27,34 +33,49 @@ def cut_names(modules: pd.Series, most: int, beside: pd.Series | None = None) ->
     return names
 
 
-def layer_table(nodes: pd.DataFrame, path: CriticalPath, most: int = _LAYERS) -> pd.DataFrame:
+def layer_table(result: Result, workload: Workload, path: CriticalPath, most: int = _LAYERS) -> pd.DataFrame:
     """Return a row per module, as deep as *most* rows allow, in the order in which they first run.
 
-    Times are means over the ranks of *nodes*: ``forward_ns``, ``backward_ns``, ``communication_ns`` and
+    Times are means over the ranks of *result*: ``forward_ns``, ``backward_ns``, ``communication_ns`` and
     ``other_ns`` (optimizer, and what has no phase); ``on_path_ns`` and ``share`` are the module's part of the
     critical path. Work outside every module is left out.
     """
-    codes, modules = pd.factorize(nodes["module"].fillna(""))
-    names = cut_names(pd.Series(modules, dtype="object"), most) if len(modules) else pd.Series(dtype="object")
+    sums: dict[str, npt.NDArray[np.float64]] = {}
+    ranks = 0
+    for rank, nodes in nodes_by_rank(result, ["start_ns", "end_ns"]):
+        ranks += 1
+        facts = NodeFacts(workload, np.full(len(nodes["node_id"]), rank), nodes["node_id"])
+        for module, times in _of_rank(facts, nodes["end_ns"] - nodes["start_ns"]):
+            sums[module] = sums[module] + times if module in sums else times
+    modules = pd.Series([*sums], dtype="object")
+    names = cut_names(modules, most) if len(modules) else modules
     layers, order = pd.factorize(names)
-    layer = layers[codes]
-    duration = (nodes["end_ns"] - nodes["start_ns"]).to_numpy(np.float64)
-    place = _places(nodes)
-    ranks = max(1, nodes["rank"].nunique())
-    sums = [
-        np.bincount(layer[place == i], duration[place == i], minlength=len(order)) / ranks
-        for i in range(len(_COLUMNS))
-    ]
-    table = pd.DataFrame(dict(zip(_COLUMNS, sums, strict=True))).round().astype(np.int64)
+    whole = np.zeros((len(order), len(_COLUMNS)))
+    np.add.at(whole, layers, np.array([*sums.values()]).reshape(-1, len(_COLUMNS)))
+    table = pd.DataFrame(whole / max(1, ranks), columns=[*_COLUMNS]).round().astype(np.int64)
     table.insert(0, "module", order)
-    on_path = path.unreasoned.groupby(path.unreasoned["module"].map(dict(zip(modules, names, strict=True))))
+    segments = path.unreasoned
+    on_path = segments.groupby(segments["module"].map(dict(zip(modules, names, strict=True))))
     table["on_path_ns"] = table["module"].map(on_path["duration_ns"].sum()).fillna(0).astype(np.int64)
     table["share"] = table["on_path_ns"] / max(1, path.makespan_ns)
     named: pd.DataFrame = table[table["module"] != ""].reset_index(drop=True)
     return named
 
 
-def _places(nodes: pd.DataFrame) -> npt.NDArray[np.int64]:
-    """Return which of the columns of times each node counts to."""
-    phases = nodes["phase"].map({"forward": 0, "backward": 1}).fillna(3).to_numpy(np.int64)
-    return np.where((nodes["kind"] == "communication").to_numpy(), 2, phases)
+def _of_rank(
+    facts: NodeFacts, duration: npt.NDArray[np.int64]
+) -> Iterator[tuple[str, npt.NDArray[np.float64]]]:
+    """Yield each module of a rank in the order in which it first runs, and its time in each column."""
+    codes, modules = facts.coded("module")
+    phases, phase_names = facts.coded("phase")
+    kinds, kind_names = facts.coded("kind")
+    column_of = np.array([{"forward": 0, "backward": 1}.get(name, 3) for name in phase_names], np.int64)
+    column = np.where(
+        np.array([name == "communication" for name in kind_names], bool)[kinds], 2, column_of[phases]
+    )
+    cells = np.bincount(
+        codes * len(_COLUMNS) + column, duration.astype(np.float64), minlength=len(modules) * len(_COLUMNS)
+    ).reshape(-1, len(_COLUMNS))
+    found, first = np.unique(codes, return_index=True)
+    for code in found[np.argsort(first)].tolist():
+        yield modules[code], cells[code]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
 from ...converter import NodeType
 from .._result import Result
+from ._by_rank import nodes_by_rank
 from ._critical_path import CriticalPath
 
 __all__ = ["messages_on_path"]
@@ -32,9 +34,11 @@ def messages_on_path(result: Result, nodes: pd.DataFrame, path: CriticalPath) ->
     if facts.empty:
         nothing: pd.DataFrame = pd.DataFrame(columns=[*_COLUMNS]).astype(_COLUMNS)
         return nothing
-    own = result.nodes[[*_KEYS, "start_ns", "end_ns", "origin_rank", "origin_node"]]
-    peers = own.rename(columns={"start_ns": "peer_ns"})[[*_KEYS, "peer_ns"]]
-    calls = names.merge(facts, on=_KEYS).merge(own, on=_KEYS)
+    calls = names.merge(facts, on=_KEYS)
+    own = _read(result, calls[_KEYS], ["start_ns", "end_ns", "origin_rank", "origin_node"])
+    calls = calls.merge(own, on=_KEYS)
+    origins = calls[["origin_rank", "origin_node"]].drop_duplicates().set_axis(_KEYS, axis=1)
+    peers = _read(result, origins, ["start_ns"]).rename(columns={"start_ns": "peer_ns"})
     calls = calls.merge(
         peers, left_on=["origin_rank", "origin_node"], right_on=_KEYS, how="left", suffixes=("", "_peer")
     )
@@ -53,3 +57,14 @@ def messages_on_path(result: Result, nodes: pd.DataFrame, path: CriticalPath) ->
     )
     named: pd.DataFrame = table.rename(columns={"collective": "name"})
     return named
+
+
+def _read(result: Result, places: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    """Return some columns of the nodes at *places* (``rank, node_id``), as far as they ran."""
+    wanted = {int(str(rank)): part.to_numpy(np.int64) for rank, part in places.groupby("rank")["node_id"]}
+    parts = []
+    for rank, columns in nodes_by_rank(result, names, wanted.__contains__):
+        rows = np.flatnonzero(np.isin(columns["node_id"], wanted[rank]))
+        parts.append(pd.DataFrame({"rank": rank, **{name: column[rows] for name, column in columns.items()}}))
+    found: pd.DataFrame = pd.concat(parts) if parts else pd.DataFrame(columns=[*_KEYS, *names], dtype="int64")
+    return found

@@ -6,13 +6,14 @@ from functools import cache
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
-from ...converter import CollectiveType, Graph, NodeType, Workload
+from ...converter import NODE_COLUMNS, CollectiveType, Graph, NodeType, Workload
 from ...converter.chakra import TextColumn
 from ...errors import BackendError
 from ...support import bytes_text
 
-__all__ = ["NodeFacts", "collective_label", "describe_collectives"]
+__all__ = ["NodeFacts", "collective_label", "describe_collectives", "said_of"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -47,6 +48,15 @@ class NodeFacts:
                 found[places] = np.asarray(graph.column_rows(name, rows))
         return found
 
+    def coded(self, name: str) -> tuple[Ints, list[str]]:
+        """Return a column of texts as numbers of texts; one program has to have all of the nodes."""
+        ((graph, _, rows),) = self._parts
+        if graph is None:
+            return np.zeros(self._count, np.int64), [""]
+        column = graph.column_rows(name, rows)
+        assert isinstance(column, TextColumn)
+        return column.numbers.astype(np.int64), column.texts
+
     def texts(self, name: str) -> npt.NDArray[np.object_]:
         """Return a column of texts."""
         found = np.empty(self._count, object)
@@ -60,6 +70,16 @@ class NodeFacts:
                     own[number] = column.texts[number]
                 found[places] = own[numbers]
         return found
+
+
+def said_of(workload: Workload, places: pd.DataFrame, *names: str) -> pd.DataFrame:
+    """Return ``rank, node_id`` of *places* and what *workload* says of these nodes in the columns *names*."""
+    table: pd.DataFrame = places[["rank", "node_id"]].reset_index(drop=True)
+    facts = NodeFacts(workload, table["rank"].to_numpy(np.int64), table["node_id"].to_numpy())
+    for name in names:
+        is_text = NODE_COLUMNS[name][0] == "str"
+        table[name] = facts.texts(name) if is_text else facts.numbers(name)
+    return table
 
 
 def _rows(graph: Graph | None, node_ids: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:

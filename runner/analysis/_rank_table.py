@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from ...converter import Workload
+from .._recorded_nodes import Columns
 from .._result import Result
+from ._by_rank import nodes_by_rank
 from ._summary import rank_times
 
 __all__ = ["rank_standings"]
 
-Ints = npt.NDArray[np.int64]
 # Ranks of one program whose nodes ran as close to each other as this part of the makespan did the same.
 _SAME_SHARE = 0.001
 # Each rank is compared with so many different ones of its program; of more, the rest stay apart.
@@ -38,21 +38,18 @@ def rank_standings(result: Result, workload: Workload) -> pd.DataFrame:
 
 
 def _same(result: Result, workload: Workload) -> dict[int, tuple[int, int]]:
-    """Return for every rank with nodes the lowest one that did the same, and how far they are apart."""
-    nodes = result.nodes
-    ranks, ids = nodes["rank"].to_numpy(np.int64), nodes["node_id"].to_numpy(np.int64)
-    if (np.diff(ranks) < 0).any() or ((np.diff(ranks) == 0) & (np.diff(ids) < 0)).any():
-        order = np.lexsort((ids, ranks))
-        nodes, ranks, ids = nodes.iloc[order], ranks[order], ids[order]
-    columns = (ids, nodes["start_ns"].to_numpy(np.int64), nodes["end_ns"].to_numpy(np.int64))
-    edges = np.append(np.flatnonzero(np.append(True, np.diff(ranks) != 0)[: len(ranks)]), len(ranks))
+    """Return for ranks with nodes the lowest one that did the same, and how far they are apart.
+
+    Those whose program is theirs alone are left out.
+    """
     programs = np.asarray(workload.program_of_rank)
-    kinds: dict[int, list[tuple[int, slice]]] = {}
+    # A rank whose program no other one runs equals none, whatever it did: nothing of it is read.
+    shared = set(np.flatnonzero(np.bincount(programs)[programs] > 1).tolist()) if len(programs) else set()
+    kinds: dict[int, list[tuple[int, Columns]]] = {}
     found: dict[int, tuple[int, int]] = {}
-    for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        rank, own = int(ranks[low]), slice(low, high)
-        known = kinds.setdefault(int(programs[rank]) if rank < len(programs) else -1 - rank, [])
-        apart = ((other, _apart_ns(columns, own, place)) for other, place in known)
+    for rank, own in nodes_by_rank(result, ["start_ns", "end_ns"], shared.__contains__):
+        known = kinds.setdefault(int(programs[rank]), [])
+        apart = ((other, _apart_ns(own, its)) for other, its in known)
         like = next((pair for pair in apart if 0 <= pair[1] <= _SAME_SHARE * result.makespan_ns), None)
         found[rank] = like or (rank, 0)
         if like is None and len(known) < _MOST_KINDS:
@@ -60,9 +57,8 @@ def _same(result: Result, workload: Workload) -> dict[int, tuple[int, int]]:
     return found
 
 
-def _apart_ns(columns: tuple[Ints, Ints, Ints], own: slice, other: slice) -> int:
+def _apart_ns(one: Columns, other: Columns) -> int:
     """Return by how much the nodes of two ranks differ at most, -1 if they are not the same ones."""
-    ids, start, end = columns
-    if not np.array_equal(ids[own], ids[other]):
+    if not np.array_equal(one["node_id"], other["node_id"]):
         return -1
-    return int(max(np.abs(start[own] - start[other]).max(), np.abs(end[own] - end[other]).max()))
+    return max(int(np.abs(one[name] - other[name]).max()) for name in ("start_ns", "end_ns"))

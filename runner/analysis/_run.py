@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 import pandas as pd
 
-from ...converter import NODE_COLUMNS, Workload
+from ...converter import Workload
 from ...errors import ChakrascopeError
 from .._memory import check_table
 from .._result import Result
@@ -24,7 +24,7 @@ from ._layers import layer_table
 from ._link_path import link_breakdown
 from ._messages import messages_on_path
 from ._network_path import network_breakdown
-from ._path_facts import NodeFacts
+from ._path_facts import said_of
 from ._rank_table import rank_standings
 from ._search import Words
 from ._slack import slack
@@ -83,15 +83,6 @@ class RunAnalysis:
         joined: pd.DataFrame = self.result.nodes.merge(described, on=keys, how="left", validate="1:1")
         return joined
 
-    def _said_of(self, places: pd.DataFrame, *names: str) -> pd.DataFrame:
-        """Return ``rank, node_id`` of *places* and what the workload says of these nodes in some columns."""
-        table: pd.DataFrame = places[["rank", "node_id"]].reset_index(drop=True)
-        facts = NodeFacts(self.workload, table["rank"].to_numpy(np.int64), table["node_id"].to_numpy())
-        for name in names:
-            is_text = NODE_COLUMNS[name][0] == "str"
-            table[name] = facts.texts(name) if is_text else facts.numbers(name)
-        return table
-
     @ComputedOnce
     def summary(self) -> Summary:
         """Return what bounds the run's step."""
@@ -117,14 +108,16 @@ class RunAnalysis:
     @ComputedOnce
     def collectives(self) -> pd.DataFrame:
         """Return every collective of the run, as :func:`collective_overview` returns them."""
-        return collective_overview(self.result, self._said_of(self.result.collectives, "module"), self.path)
+        return collective_overview(
+            self.result, said_of(self.workload, self.result.collectives, "module"), self.path
+        )
 
     @property
     def advice(self) -> pd.DataFrame:
         """Return what would help, as :func:`advice_table` does."""
         network = {} if self.info.backend in _WITHOUT_NETWORK else self.result.provenance.get("network")
         on_path = self.path.unreasoned.loc[self.path.unreasoned["node_id"] >= 0, ["rank", "node_id"]]
-        said = self._said_of(on_path.drop_duplicates(), "type", "comm_size_bytes")
+        said = said_of(self.workload, on_path.drop_duplicates(), "type", "comm_size_bytes")
         messages = messages_on_path(self.result, said, self.path)
         return advice_table(self.path, self.collectives, network, messages)
 
@@ -169,7 +162,7 @@ class RunAnalysis:
     @ComputedOnce
     def layers(self) -> pd.DataFrame:
         """Return what each module takes, as :func:`layer_table` does."""
-        return layer_table(self.nodes, self.path)
+        return layer_table(self.result, self.workload, self.path)
 
     @ComputedOnce
     def diagnosis(self) -> Diagnosis:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ... import errors
 from ...converter import NodeType, Workload
 from ...errors import BackendError
 from .._result import Result
+from ..engine import lower_room
 
 __all__ = ["slack"]
 
@@ -82,9 +87,9 @@ class _Schedule:
         types = np.full(len(self), -1, np.int64)
         lanes = np.full(len(self), -1, np.int64)
         for program, graph in enumerate(workload.graphs):
-            table = graph.nodes
-            ids, kinds = table["node_id"].to_numpy(np.int64), table["type"].to_numpy(np.int64)
-            lane = table["stream"].to_numpy(np.int64) if semantics == "trace" else _slots(table)
+            table = graph.node_columns
+            ids, kinds = (np.asarray(table[name], np.int64) for name in ("node_id", "type"))
+            lane = np.asarray(table["stream"], np.int64) if semantics == "trace" else _slots(table)
             for rank in np.flatnonzero(workload.program_of_rank == program):
                 rows = self.rows(np.full(len(ids), rank), ids)
                 executed = rows >= 0
@@ -100,9 +105,11 @@ class _Schedule:
         return types, lanes
 
 
-def _slots(nodes: pd.DataFrame) -> Ints:
+def _slots(nodes: Mapping[str, Any]) -> Ints:
     """Return the slot of each node in ASTRA-sim's resource model: CPU, accelerator or communication."""
-    slots: Ints = np.where(nodes["is_cpu_op"], 0, np.where(nodes["type"] == NodeType.COMP, 1, 2))
+    slots: Ints = np.where(
+        np.asarray(nodes["is_cpu_op"]), 0, np.where(np.asarray(nodes["type"]) == NodeType.COMP, 1, 2)
+    )
     return slots
 
 
@@ -138,7 +145,7 @@ class _Waits:
         """Let nodes start after what they depend on, and after what set them off."""
         plan = self.schedule
         for program, graph in enumerate(workload.graphs):
-            sources, targets = (graph.edges[name].to_numpy(np.int64) for name in ("src", "dst"))
+            sources, targets = (np.asarray(graph.edge_columns[name], np.int64) for name in ("src", "dst"))
             for rank in np.flatnonzero(workload.program_of_rank == program):
                 ranks = np.full(len(sources), rank)
                 self._follow(plan.rows(ranks, sources), plan.rows(ranks, targets))
@@ -226,14 +233,11 @@ def _least_gap(schedule: _Schedule, waits: _Waits) -> Ints:
     place[order] = np.arange(waits.events)
     by_source = np.argsort(place[before], kind="stable")
     source, target, gap = place[before][by_source], place[after][by_source], gap[by_source]
-    first = np.searchsorted(source, np.arange(waits.events + 1)).tolist()
-    found = room[order]
-    # Events of one instant may stand in a wrong order; then once backwards in time is not enough.
-    while True:
-        found = _backwards(found.tolist(), first, target.tolist(), gap.tolist())
-        if (found[source] <= found[target] + gap).all():
-            least: Ints = found[place[: len(schedule)]]
-            return least
+    first = np.searchsorted(source, np.arange(waits.events + 1))
+    found = np.ascontiguousarray(room[order])
+    lower_room(errors, found, first, target, gap)
+    least: Ints = found[place[: len(schedule)]]
+    return least
 
 
 def _event_order(schedule: _Schedule, waits: _Waits) -> Ints:
@@ -247,15 +251,3 @@ def _event_order(schedule: _Schedule, waits: _Waits) -> Ints:
     within = np.concatenate([2 * rows + 1, 2 * rows[waits.apart], np.full(others, 2 * len(schedule))])
     order: Ints = np.lexsort((within, group, np.concatenate(waits.times)))
     return order
-
-
-def _backwards(found: list[int], first: list[int], target: list[int], gap: list[int]) -> Ints:
-    """Go once through the events, the last first, and let none have more than what waits for it allows."""
-    for event in range(len(found) - 1, -1, -1):
-        least = found[event]
-        for wait in range(first[event], first[event + 1]):
-            allowed = found[target[wait]] + gap[wait]
-            if allowed < least:  # noqa: PLR1730 - min() would take twice as long
-                least = allowed
-        found[event] = least
-    return np.array(found, np.int64)

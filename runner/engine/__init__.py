@@ -39,6 +39,7 @@ try:
         ThreadedTransport,
         Transport,
         is_algorithm,
+        lower_room,
     )
     from ._engine import TcpTransport as _TcpTransport
     from ._engine import collectives as _collectives
@@ -84,6 +85,7 @@ __all__ = [
     "fabric_transport",
     "is_algorithm",
     "join_fabric",
+    "lower_room",
     "refusals",
     "replay_gpu_program",
     "simulate",

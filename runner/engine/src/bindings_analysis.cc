@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "analysis/path_walk.h"
+#include "analysis/slack.h"
 #include "arrays.h"
 #include "bindings_common.h"
 
@@ -52,6 +53,21 @@ nb::dict steps(const PathWalk& walk) {
     return columns;
 }
 
+void lower(const nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& room,
+           const Array<std::int64_t>& first, const Array<std::int64_t>& waiting,
+           const Array<std::int64_t>& gap) {
+    const std::span<std::int64_t> rooms(room.data(), room.size());
+    const auto firsts = view(first, room.size() + 1), places = view(waiting, gap.size());
+    const auto outside = [&](std::int64_t place) {
+        return place < 0 || place >= static_cast<std::int64_t>(rooms.size());
+    };
+    if (firsts.front() != 0 || firsts.back() != static_cast<std::int64_t>(places.size()) ||
+        !std::is_sorted(firsts.begin(), firsts.end()) || std::any_of(places.begin(), places.end(), outside))
+        throw BackendError("The waits of a result name events that it does not have; run it again.");
+    const nb::gil_scoped_release release;
+    lower_room(rooms, firsts, places, view(gap, gap.size()));
+}
+
 }  // namespace
 
 void bind_analysis(nb::module_& module) {
@@ -73,6 +89,13 @@ void bind_analysis(nb::module_& module) {
             nb::arg("errors"), nb::arg("node"), nb::arg("start"), nb::arg("end"), nb::arg("cause"),
             nb::arg("cause_is_dependency"), nb::arg("origin_rank"), nb::arg("origin_node"))
         .def("steps", &steps);
+    module.def(
+        "lower_room",
+        [](const nb::object& errors,
+           const nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& room,
+           const Array<std::int64_t>& first, const Array<std::int64_t>& waiting,
+           const Array<std::int64_t>& gap) { translated(errors, [&] { lower(room, first, waiting, gap); }); },
+        nb::arg("errors"), nb::arg("room").noconvert(), nb::arg("first"), nb::arg("waiting"), nb::arg("gap"));
 }
 
 }  // namespace chakrascope::engine

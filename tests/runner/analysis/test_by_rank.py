@@ -15,27 +15,38 @@ from chakrascope.runner import NetworkConfig, Result, critical_path, simulate, s
 from chakrascope.runner import _recorded_nodes as recorded_nodes
 from chakrascope.runner import _result as results
 from chakrascope.runner import _saved_nodes as saved_nodes
+from chakrascope.runner.analysis import layer_table, rank_standings
 
 RANKS, LAYERS = 4, 30
 
 
 @pytest.fixture(scope="module")
 def workload():
+    return job(LAYERS)
+
+
+def job(layers):
+    """Return a workload of so many *layers* on each rank, of which no two take the same time."""
+
     def nodes(rank):
-        for layer in range(LAYERS):
+        for layer in range(layers):
             duration = 1000 * (1 + (7 * rank + 3 * layer) % 11)
             yield {"node_id": 2 * layer, "name": f"mm {layer % 5}", "type": NodeType.COMP,
                    "duration_ns": duration, "module": f"layers.{layer}", "stream": 7}  # fmt: skip
             yield {"node_id": 2 * layer + 1, "name": "all_reduce", "type": NodeType.COMM_COLL, "stream": 20,
                    "comm_type": CollectiveType.ALL_REDUCE, "comm_size_bytes": 1 << 16}  # fmt: skip
 
-    edges = [(number, number + 1, 0) for number in range(2 * LAYERS - 1)]
+    edges = [(number, number + 1, 0) for number in range(2 * layers - 1)]
     graphs = tuple(Graph.build(rank, [*nodes(rank)], edges) for rank in range(RANKS))
     return Workload(graphs, np.arange(RANKS, dtype=np.int32), {}, {"lanes": "streams"})
 
 
 @pytest.fixture(scope="module")
 def result(workload):
+    return simulated(workload)
+
+
+def simulated(workload):
     return simulate(workload, "default", NetworkConfig(("Switch",), (RANKS,), (100.0,), (500.0,)))
 
 
@@ -60,8 +71,7 @@ def test_each_rank_is_a_piece_of_the_file_and_all_are_the_table(result, by_rank,
 def test_what_the_engine_recorded_is_written_and_pickled_without_a_table_of_all(
     workload, result, by_rank, tmp_path
 ):
-    network = NetworkConfig(("Switch",), (RANKS,), (100.0,), (500.0,))
-    large = simulate(workload, "default", network)
+    large = simulated(workload)
     large.save(tmp_path / "r")
     assert "nodes" not in vars(large)
     assert large.num_nodes == len(result.nodes)
@@ -79,6 +89,32 @@ def test_the_answers_are_those_of_the_table_which_nobody_reads(result, workload,
     )
     assert summarize(loaded, workload).headline == summarize(result, workload).headline
     assert "nodes" not in vars(loaded)
+
+
+@pytest.mark.parametrize("times", [1, 4])
+def test_no_answer_reads_a_node_twice_however_many_there_are(times, by_rank, monkeypatch, tmp_path):
+    read = []
+    reading = saved_nodes.SavedNodes.read
+
+    def counted(self, pieces, names):
+        columns = reading(self, pieces, names)
+        read.append(len(columns[names[0]]))
+        return columns
+
+    monkeypatch.setattr(saved_nodes.SavedNodes, "read", counted)
+    workload = job(times * LAYERS)
+    simulated(workload).save(tmp_path / "r")
+    saved = Result.load(tmp_path / "r")
+    path = summarize(saved, workload).path
+    assert 0 < sum(read) <= saved.num_nodes
+    read.clear()
+    layers = layer_table(saved, workload, path)
+    assert sum(read) == saved.num_nodes
+    read.clear()
+    assert rank_standings(saved, workload)["same_as"].tolist() == [*range(RANKS)]
+    assert not read
+    assert "nodes" not in vars(saved)
+    pd.testing.assert_frame_equal(layers, layer_table(simulated(workload), workload, path))
 
 
 def test_rows_in_any_order_give_the_same_path(result, workload):

@@ -72,7 +72,7 @@ def test_slack_table_has_every_node_the_critical_ones_first(run):
 
 
 def test_layers_hold_all_work_in_modules(run):
-    table = layer_table(run.nodes, run.path)
+    table = layer_table(run.result, run.workload, run.path)
     assert table["module"].tolist() == [f"layers.{layer}" for layer in range(6)]
     # Computation and host work of the two ranks differ, so the figures are means.
     assert set(table["forward_ns"]) == {470_000}

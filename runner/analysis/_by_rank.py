@@ -1,0 +1,45 @@
+"""The nodes of a result a rank at a time: of a large saved one no more is read than is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from .._recorded_nodes import Columns
+from .._result import Result
+
+__all__ = ["nodes_by_rank"]
+
+
+def nodes_by_rank(
+    result: Result, names: Sequence[str], wanted: Callable[[int], bool] = lambda rank: True
+) -> Iterator[tuple[int, Columns]]:
+    """Yield each *wanted* rank that has nodes, and its columns *names* in ascending order of ``node_id``."""
+    saved = result.nodes_by_rank
+    bounds = saved.bounds("rank") if saved is not None else None
+    columns = dict.fromkeys(("rank", "node_id", *names))
+    # No rank may go on in the next piece.
+    if saved is None or bounds is None or any(low <= most for (_, most), (low, _) in pairwise(bounds)):
+        nodes = result.nodes
+        yield from _parts({name: nodes[name].to_numpy() for name in columns}, wanted)
+        return
+    for piece, (least, most) in enumerate(bounds):
+        if any(wanted(rank) for rank in range(least, most + 1)):
+            yield from _parts(saved.read([piece], [*columns]), wanted)
+
+
+def _parts(columns: Columns, wanted: Callable[[int], bool]) -> Iterator[tuple[int, Columns]]:
+    ranks, ids = columns["rank"], columns["node_id"]
+    if ((ranks[1:] < ranks[:-1]) | ((ranks[1:] == ranks[:-1]) & (ids[1:] < ids[:-1]))).any():
+        order = np.lexsort((ids, ranks))
+        columns = {name: column[order] for name, column in columns.items()}
+        ranks = columns["rank"]
+    ends = [*(np.flatnonzero(ranks[1:] != ranks[:-1]) + 1).tolist(), len(ranks)]
+    start = 0
+    for end in ends if len(ranks) else []:
+        rank, own = int(ranks[start]), slice(start, end)
+        start = end
+        if wanted(rank):
+            yield rank, {name: column[own] for name, column in columns.items() if name != "rank"}
