@@ -56,6 +56,6 @@ def _efficiency(experiment: Experiment) -> list[str]:
     if part.wire < 1 and family in _WITH_HEADERS:
         return [
             f"'wire' of 'efficiency' has no effect on '{backend}', whose packets have headers of their own; "
-            "'message-cost', 'collectives' and 'substitutes' do."
+            "all else of it has one."
         ]
     return []

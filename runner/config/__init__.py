@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ._algorithms import refuse_programs as refuse_programs
     from ._algorithms import with_algorithms as with_algorithms
     from ._algorithms import without_paths as without_paths
+    from ._efficiency import HANDSHAKES as HANDSHAKES
     from ._efficiency import EfficiencyPart as EfficiencyPart
     from ._fabric import Clos as Clos
     from ._facts import NetworkFacts as NetworkFacts
@@ -62,6 +63,7 @@ __all__ = [
     "DIMENSION_KEYS",
     "EXTENSIONS",
     "GIB",
+    "HANDSHAKES",
     "INTEGER",
     "MOST_CHUNKS",
     "NO_CONTROL",

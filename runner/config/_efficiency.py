@@ -1,9 +1,10 @@
 """The efficiency part of a network configuration, its key ``efficiency``: what is lost beside the wire.
 
-It holds four things apart: ``wire``, the share of a link's bytes that is payload; ``message-cost``, for how
-long a message keeps its sender from sending the next; ``substitutes``, what the library runs instead of an
-operation that it lacks; and ``collectives``, by operation and size, what it needs beside its messages. So a
-link's bandwidth stays what the link has.
+It holds apart: ``wire``, the share of a link's bytes that is payload; ``message-cost``, for how long a
+message keeps its sender from sending the next; ``substitutes``, what the library runs instead of an operation
+that it lacks; ``collectives``, by operation and size, what it needs beside its messages; and of sends and
+receives ``messages``, by size the same, and ``handshake``, what a message waits for. So a link's bandwidth
+stays what the link has.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from ...converter import CollectiveType
 from ...errors import ConfigError, did_you_mean
 from ...support import parse_duration, parse_size
 from . import _limits as limits
-from ._values import shown
+from ._values import choice, shown
 
-__all__ = ["EfficiencyPart"]
+__all__ = ["HANDSHAKES", "EfficiencyPart"]
 
-_KEYS = ("collectives", "message-cost", "substitutes", "wire")
+_KEYS = ("collectives", "handshake", "message-cost", "messages", "substitutes", "wire")
+HANDSHAKES = ("none", "in-order")
+"""What a message waits for: nothing, or its receiver's request behind what that sends."""
 _OPERATIONS = tuple(kind.name.lower() for kind in CollectiveType)
 # Without a root, so that one can run in place of another on the same bytes.
 _SYMMETRIC = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "reduce_scatter_block")
@@ -37,13 +40,17 @@ class EfficiencyPart:
     operation takes beyond its messages. *substitutes* names by operation another that is run in its place on
     the same bytes. Between two sizes that is linear; below the first it is the first's,
     and beyond the last it grows as between the last two. Sizes are what one rank gives, of an all-gather its
-    shard. *written* is the part as the file has it.
+    shard. *messages* is such a curve for sends and receives. With *handshake* ``in-order`` a message leaves
+    once its receiver has asked for it, and that request comes behind what the receiver is sending to the
+    sender; with ``none`` it leaves when it is sent. *written* is the part as the file has it.
     """
 
     wire: float = 1.0
     message_cost_ns: int = 0
     collectives: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     substitutes: Mapping[str, str] = field(default_factory=dict)
+    messages: tuple[tuple[int, int], ...] = ()
+    handshake: str = "none"
     written: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -65,6 +72,8 @@ class EfficiencyPart:
                 _operation(name, place): _curve(name, points, place) for name, points in curves.items()
             },
             substitutes=_substitutes(data.get("substitutes", {}), place),
+            messages=_curve("messages", data["messages"], place) if "messages" in data else (),
+            handshake=choice(data.get("handshake", "none"), HANDSHAKES, "handshake", place),
             written=dict(data),
         )
 
@@ -81,13 +90,17 @@ class EfficiencyPart:
             known["collectives"] = {
                 name: [list(point) for point in points] for name, points in self.collectives.items()
             }
+        if self.messages:
+            known["messages"] = [list(point) for point in self.messages]
+        if self.handshake != "none":
+            known["handshake"] = self.handshake
         if self.substitutes:
             known["substitutes"] = dict(self.substitutes)
         return known
 
     def cost_ns(self, operation: str, size_bytes: int) -> float:
-        """Return what *operation* takes beyond its messages, by the rule that the engine has."""
-        points = self.collectives.get(operation, ())
+        """Return what *operation*, or a ``message``, takes beside the network, by the engine's rule."""
+        points = self.messages if operation == "message" else self.collectives.get(operation, ())
         if not points:
             return 0.0
         if size_bytes <= points[0][0] or len(points) == 1:

@@ -136,6 +136,8 @@ void bind_config(nb::module_& module) {
         .def_rw("collective_costs", &Config::collective_costs)
         .def_rw("collective_substitutes", &Config::collective_substitutes)
         .def_rw("message_cost_ns", &Config::message_cost_ns)
+        .def_rw("message_library_costs", &Config::message_library_costs)
+        .def_rw("messages_on_request", &Config::messages_on_request)
         .def_rw("memory_type", &Config::memory_type)
         .def_rw("remote_mem_latency", &Config::remote_mem_latency)
         .def_rw("remote_mem_bw", &Config::remote_mem_bw)

@@ -144,6 +144,10 @@ struct Config {
     // by bytes; and for how long each message keeps its sender from sending the next.
     std::map<int, std::vector<std::pair<std::uint64_t, std::uint64_t>>> collective_costs;
     std::uint64_t message_cost_ns = 0;
+    // Of sends and receives: what the library needs beside the message, as collectives do, and whether the
+    // message waits for its receiver's request, which comes behind what the receiver sends on the same way.
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> message_library_costs;
+    bool messages_on_request = false;
     // What the library runs instead of a collective that it lacks, both by Chakra's number.
     std::map<int, int> collective_substitutes;
     // Remote memory.

@@ -6,6 +6,7 @@
 namespace chakrascope::engine {
 namespace {
 constexpr std::uint64_t kControlBytes = 8192;
+constexpr std::uint64_t kRequestBytes = 64;
 constexpr std::int64_t kControlTags = 1'000'000'000;
 
 // ASTRA-sim keeps the size of a message sent by rendezvous in 32 bits with a sign; it aborts where nothing
@@ -102,19 +103,66 @@ void Mailbox::receive(const MessageKey& key, Callback received) {
 }
 
 void Mailbox::meet_send(std::uint64_t meeting) {
-    const Meeting kept = meetings_[meeting];
-    free_meetings_.push_back(meeting);
+    const Meeting kept = take(meeting);
     post_send(kept.key, {kept.key.source, kept.key.destination}, kept.callback);
 }
 
 void Mailbox::meet_receive(std::uint64_t meeting) {
-    const Meeting kept = meetings_[meeting];
-    free_meetings_.push_back(meeting);
+    const Meeting kept = take(meeting);
     post_receive(kept.key, kept.callback);
 }
 
+Mailbox::Meeting Mailbox::take(std::uint64_t meeting) {
+    free_meetings_.push_back(meeting);
+    return meetings_[meeting];
+}
+
+void Mailbox::send_on_request(const MessageKey& key, Route route, Callback delivered) {
+    const MessageKey request{key.tag + kControlTags, route.destination, route.source, kRequestBytes};
+    const Callback leave = bind<&Mailbox::requested>(this, keep(key, delivered));
+    // Ahead of what the rank asks for in the same tick.
+    if (take_arrived(request, leave)) leave();
+}
+
+void Mailbox::receive_on_request(const MessageKey& key, Callback received) {
+    post_receive(key, received);
+    const MessageKey request{key.tag + kControlTags, key.destination, key.source, kRequestBytes};
+    const std::uint32_t place = posted(request, {request.source, request.destination}, {});
+    Stream& ahead = stream(request.source, request.destination);
+    if (ahead.under_way.empty()) return network_->carry(place);
+    ahead.requests.push_back({ahead.begun, place});
+}
+
+void Mailbox::requested(std::uint64_t meeting) {
+    const Meeting kept = take(meeting);
+    Stream& own = stream(kept.key.source, kept.key.destination);
+    own.under_way.insert(++own.begun);
+    const std::uint64_t arrives = keep(kept.key, kept.callback);
+    meetings_[arrives].number = own.begun;
+    post_send(kept.key, {kept.key.source, kept.key.destination}, bind<&Mailbox::passed>(this, arrives));
+}
+
+// The message has arrived, and with it the requests that came right behind it.
+void Mailbox::passed(std::uint64_t meeting) {
+    const Meeting kept = take(meeting);
+    Stream& own = stream(kept.key.source, kept.key.destination);
+    own.under_way.erase(kept.number);
+    std::vector<std::uint32_t> come;
+    while (!own.requests.empty() &&
+           (own.under_way.empty() || own.requests.front().behind < *own.under_way.begin())) {
+        come.push_back(own.requests.front().message);
+        own.requests.pop_front();
+    }
+    kept.callback();
+    for (const std::uint32_t request : come) arrived(request);
+}
+
+Mailbox::Stream& Mailbox::stream(std::int32_t source, std::int32_t destination) {
+    return streams_[{source, destination}];
+}
+
 std::uint64_t Mailbox::keep(MessageKey key, Callback callback) {
-    if (cuts_) key.size = cut(key.size);
+    if (rendezvous_ && cuts_) key.size = cut(key.size);
     if (free_meetings_.empty()) {
         meetings_.push_back({key, callback});
         return meetings_.size() - 1;
@@ -159,11 +207,16 @@ std::uint32_t Mailbox::match(const MessageKey& key, bool sending) {
     return fresh;
 }
 
-void Mailbox::post_send(const MessageKey& key, Route route, Callback delivered) {
+std::uint32_t Mailbox::posted(const MessageKey& key, Route route, Callback delivered) {
     const std::uint32_t place = matches_by_arrival_ || apart_ ? create(key) : match(key, true);
     messages_[place].sent = true;
     messages_[place].route = route;
     messages_[place].delivered = delivered;
+    return place;
+}
+
+void Mailbox::post_send(const MessageKey& key, Route route, Callback delivered) {
+    const std::uint32_t place = posted(key, route, delivered);
     if (message_cost_ == 0) return network_->carry(place);
     const auto sender = static_cast<std::size_t>(route.source);
     if (sender_free_.size() <= sender) sender_free_.resize(sender + 1);
@@ -174,18 +227,23 @@ void Mailbox::post_send(const MessageKey& key, Route route, Callback delivered) 
 void Mailbox::depart(std::uint64_t place) { network_->carry(static_cast<std::uint32_t>(place)); }
 
 void Mailbox::post_receive(const MessageKey& key, Callback received) {
-    if (matches_by_arrival_) {
-        if (arrived_bytes_.take(key, received)) received();
-        return;
-    }
+    if (!take_arrived(key, received)) return;
+    if (matches_by_arrival_) return received();
+    events_.at(events_.now(), received);
+}
+
+// Return whether the message is there; if not, `received` runs at its arrival.
+bool Mailbox::take_arrived(const MessageKey& key, Callback received) {
+    if (matches_by_arrival_) return arrived_bytes_.take(key, received);
     const std::uint32_t place = match(key, false);
     Message& message = messages_[place];
-    if (message.there) {
+    const bool there = message.there;
+    if (there) {
         release(place);
-        events_.at(events_.now(), received);
     } else {
         message.received = received;
     }
+    return there;
 }
 
 void Mailbox::arrived(std::uint64_t place) {

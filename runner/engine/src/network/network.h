@@ -2,7 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <memory>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "../config.h"
@@ -82,6 +86,10 @@ class Mailbox {
     void send(const MessageKey& key, Route route, Callback delivered);
     // Receive; `received` runs at the arrival, or later in this tick when the message is already there.
     void receive(const MessageKey& key, Callback received);
+    // The same where a message waits for its receiver's request: it comes in order, behind the messages that
+    // the receiver is sending to the sender.
+    void send_on_request(const MessageKey& key, Route route, Callback delivered);
+    void receive_on_request(const MessageKey& key, Callback received);
 
     // The network's report that a message is at its destination.
     void arrived(std::uint64_t message);
@@ -114,14 +122,30 @@ class Mailbox {
     struct Meeting {  // both halves of a rendezvous keep what to do once the control message is through
         MessageKey key;
         Callback callback;
+        std::uint64_t number = 0;  // of the message in its stream
+    };
+    struct Request {
+        std::uint64_t behind;  // the message of its stream that it follows
+        std::uint32_t message;
+    };
+    struct Stream {  // what is on its way from one rank to another
+        std::uint64_t begun = 0;
+        std::set<std::uint64_t> under_way;
+        std::deque<Request> requests;
     };
 
+    std::uint32_t posted(const MessageKey& key, Route route, Callback delivered);
+    Stream& stream(std::int32_t source, std::int32_t destination);
+    void requested(std::uint64_t meeting);
+    void passed(std::uint64_t meeting);
+    Meeting take(std::uint64_t meeting);
     void post_send(const MessageKey& key, Route route, Callback delivered);
     void depart(std::uint64_t message);
     void post_receive(const MessageKey& key, Callback received);
     void meet_send(std::uint64_t meeting);
     void meet_receive(std::uint64_t meeting);
     std::uint64_t keep(MessageKey key, Callback callback);
+    bool take_arrived(const MessageKey& key, Callback received);
     std::uint32_t create(const MessageKey& key);
     std::uint32_t match(const MessageKey& key, bool sending);
     void release(std::uint32_t message);
@@ -140,6 +164,7 @@ class Mailbox {
     MessageMap<Unmatched> unmatched_;
     std::vector<Meeting> meetings_;
     std::vector<std::uint64_t> free_meetings_;
+    std::map<std::pair<std::int32_t, std::int32_t>, Stream> streams_;  // by source and destination
 };
 
 // Thrown by the network of a fabric where another model is to answer, see Config::pieces_for_bursts.

@@ -73,7 +73,7 @@ bool foldable(const Config& config) {
         config.memory_type != "NO_MEMORY_EXPANSION" && config.memory_type != "PER_NPU_MEMORY_EXPANSION";
     return config.fold && !config.gpu && !config.has_clock_of_its_own() && !config.congestion_aware &&
            !config.rendezvous && !config.model_shared_bus && !custom && !shared_memory &&
-           config.message_cost_ns == 0;
+           config.message_cost_ns == 0 && !config.messages_on_request;
 }
 
 }  // namespace

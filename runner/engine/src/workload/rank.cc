@@ -242,7 +242,9 @@ void Rank::send(std::uint32_t index) {
     const std::int32_t peer = checked_peer(index, facts.comm_dst);
     MessageKey key{tag, id_, peer, facts.comm_size};
     if (cluster_.fold != nullptr) cluster_.fold->rename(key);
-    cluster_.mailbox.send(key, {id_, peer}, bind<&Rank::complete>(this, index));
+    const Callback done = bind<&Rank::complete>(this, index);
+    if (cluster_.config.messages_on_request) return cluster_.mailbox.send_on_request(key, {id_, peer}, done);
+    cluster_.mailbox.send(key, {id_, peer}, done);
 }
 
 void Rank::receive(std::uint32_t index) {
@@ -254,7 +256,16 @@ void Rank::receive(std::uint32_t index) {
         static_cast<std::int64_t>(static_cast<std::uint64_t>(facts.comm_tag) % kPointToPointTags);
     MessageKey key{tag, checked_peer(index, facts.comm_src), id_, facts.comm_size};
     if (cluster_.fold != nullptr) cluster_.fold->rename(key);
-    cluster_.mailbox.receive(key, bind<&Rank::complete>(this, index));
+    const Callback done = bind<&Rank::message_came>(this, index);
+    if (cluster_.config.messages_on_request) return cluster_.mailbox.receive_on_request(key, done);
+    cluster_.mailbox.receive(key, done);
+}
+
+void Rank::message_came(std::uint64_t index) {
+    const std::uint64_t size = program_.nodes[index].comm_size;
+    const Time own = library_time(cluster_.config.message_library_costs, size);
+    if (own == 0) return complete(index);
+    cluster_.events.after(id_, own, bind<&Rank::complete>(this, index));
 }
 
 void Rank::collective(std::uint32_t index) {

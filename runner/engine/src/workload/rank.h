@@ -72,6 +72,7 @@ class Rank {
     void communicate(std::uint32_t node);
     void send(std::uint32_t node);
     void receive(std::uint32_t node);
+    void message_came(std::uint64_t node);
     void collective(std::uint32_t node);
     void collective_done(std::uint64_t node);
     Time duration(std::uint32_t node) const;
