@@ -12,8 +12,10 @@ from ...errors import ConfigError
 from ...support import bandwidth_text, bytes_text, count_text, duration_text
 from ..config import EfficiencyPart, SystemConfig
 from ._fit import REPEATED, Cell, Figure, LinkFit, can_tell_apart, figure_of, fit_link
+from ._handshake import handshake_of
 from ._levels import Level, levels_of
-from ._records import MESSAGE, Call, Records
+from ._pairs import without_faster_pairs
+from ._records import EXCHANGE, MESSAGE, Call, Records
 from ._rows import Rows
 
 __all__ = ["Calibration", "Dimension", "Point", "calibrate_records"]
@@ -73,8 +75,8 @@ class Calibration:
     """What was fitted: dimensions, the innermost first, every measured point, and what is not known.
 
     *costs* has, by operation, what the library needs at each size, *message_cost_ns* for how long a message
-    keeps its sender from the next, if that was measured. *undetermined* and *assumptions* are
-    sentences.
+    keeps its sender from the next, if that was measured, *handshake* what it waits for. *undetermined* and
+    *assumptions* are sentences.
     """
 
     records: Records
@@ -84,6 +86,7 @@ class Calibration:
     points: tuple[Point, ...]
     costs: dict[str, tuple[tuple[int, int], ...]]
     message_cost_ns: Figure | None
+    handshake: str
     undetermined: tuple[str, ...]
     assumptions: tuple[str, ...]
 
@@ -111,11 +114,17 @@ def calibrate_records(
     is given is not fitted: what collectives do not reach of it becomes their cost. Raises `ConfigError`
     where the records do not determine a bandwidth.
     """
+    message_cost, unsure = _message_cost(records)
+    handshake, remarks = handshake_of(records)
+    everything = records
+    records = replace(
+        records, transfers=tuple(t for t in records.transfers if t.calls[0].operation != EXCHANGE)
+    )
     if not records.transfers:
         raise ConfigError(_nothing(records))
-    message_cost, unsure = _message_cost(records)
     rows = Rows(system, round(message_cost.value) if message_cost else 0)
     levels, why = levels_of(records)
+    records, uneven = without_faster_pairs(records, levels)
     chosen, notes = _usable_levels(records, levels)
     given = None if bandwidth_bytes_per_ns is None else 1 / (bandwidth_bytes_per_ns * wire)
     dimensions, points, undetermined = [], [], []
@@ -126,23 +135,26 @@ def calibrate_records(
         dimensions.append(Dimension(level.name, level.count, fit, len(places)))
         points += _points(level.name, groups, fit)
     costs = _costs(points)
-    part = EfficiencyPart(collectives=costs)
+    messages = costs.pop(MESSAGE, ())
+    part = EfficiencyPart(collectives=costs, messages=messages)
     points = [replace(one, cost_ns=part.cost_ns(one.operation, one.size_bytes)) for one in points]
     undetermined += _faster(points)
     if why:
         undetermined.append(f"Dimensions: {why}.")
     return Calibration(
-        records,
+        everything,
         system.name,
         wire,
         tuple(dimensions),
         tuple(points),
-        costs,
+        costs | ({MESSAGE: messages} if messages else {}),
         message_cost,
-        (*undetermined, *unsure, *notes),
+        handshake,
+        (*undetermined, *unsure, *uneven, *remarks.undetermined, *notes),
         (
             f"The network was fitted to {records.source}, with the collective algorithms of the system "
             f"'{system.name}' as 'analytical-unaware' simulates them; with others its figures mean less.",
+            *remarks.assumed,
         ),
     )
 
@@ -341,7 +353,7 @@ def _costs(points: Sequence[Point]) -> dict[str, tuple[tuple[int, int], ...]]:
     """
     found: dict[str, dict[int, list[Point]]] = defaultdict(lambda: defaultdict(list))
     for point in points:
-        if point.count >= REPEATED and point.operation != MESSAGE:
+        if point.count >= REPEATED:
             found[point.operation][point.size_bytes].append(point)
     curves = {}
     for operation, sizes in sorted(found.items()):

@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 
 from ...errors import ConfigError, did_you_mean
-from ._records import MUTUAL, Call, Records, Transfer
+from ._records import EXCHANGE, MESSAGE, MUTUAL, Call, Records, Transfer
 
 __all__ = ["are_gloo_records", "gloo_records"]
 
 _MARK = b'{"library"'
-_OPERATIONS = tuple(kind.name.lower() for kind in MUTUAL)
+_OPERATIONS = (*(kind.name.lower() for kind in MUTUAL), MESSAGE, EXCHANGE)
 _MOST_RANKS = 1 << 16
 _MOST_BYTES = 256 << 20
 
@@ -21,6 +21,8 @@ class _Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operation: str
     size_bytes: int
     durations_ns: list[int]
+    members: list[int] | None = None
+    last: int | None = None
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,8 +43,9 @@ def are_gloo_records(path: str | Path) -> bool:
 def gloo_records(path: str | Path) -> Records:
     """Return the transfers in the file at *path*; raises `ConfigError` for what is wrong in it.
 
-    All ranks leave these collectives together, so that the rank which was in one for the shortest time came
-    last: for so long it transferred, and no two clocks are compared.
+    A transfer is what the rank that came last was in it for. Where the file does not say which one that is,
+    it is the one that was in it for the shortest time. Messages were timed there and back by one clock, so
+    that it is the first rank's half.
     """
     file = Path(path)
     try:
@@ -57,19 +60,23 @@ def gloo_records(path: str | Path) -> Records:
     ranks = len(read.hosts)
     if not 2 <= ranks <= _MOST_RANKS:
         raise ConfigError(f"{file}: 'hosts' names {ranks} ranks; measure between two or more.")
-    everyone = tuple(range(ranks))
-    transfers = tuple(_transfer(call, everyone, f"{file}: call {n}") for n, call in enumerate(read.calls))
+    transfers = tuple(_transfer(call, ranks, f"{file}: call {n}") for n, call in enumerate(read.calls))
     source = f"measurements of {read.library} in {file.name}"
     return Records(transfers, ranks, source, dict(enumerate(read.hosts)))
 
 
-def _transfer(call: _Call, everyone: tuple[int, ...], place: str) -> Transfer:
+def _transfer(call: _Call, ranks: int, place: str) -> Transfer:
     if call.operation not in _OPERATIONS:
         raise ConfigError(
-            f"{place}: there is no collective '{call.operation}'{did_you_mean(call.operation, _OPERATIONS)}"
+            f"{place}: there is no operation '{call.operation}'{did_you_mean(call.operation, _OPERATIONS)}"
         )
+    members = tuple(range(ranks)) if call.members is None else tuple(call.members)
+    if len(set(members)) != len(members) or not set(members) <= set(range(ranks)) or len(members) < 2:
+        raise ConfigError(f"{place}: 'members' must name two ranks or more, each once, below {ranks}.")
     durations = call.durations_ns
-    if len(durations) != len(everyone) or min(durations, default=0) <= 0 or call.size_bytes <= 0:
+    if len(durations) != len(members) or min(durations, default=0) <= 0 or call.size_bytes <= 0:
         raise ConfigError(f"{place} needs a size above 0, and a duration above 0 of every rank.")
-    least = min(durations)
-    return Transfer(everyone, (Call(call.operation, call.size_bytes),), least, max(durations) - least)
+    if call.last is not None and call.last not in members:
+        raise ConfigError(f"{place}: 'last' names rank {call.last}, which is none of its members.")
+    taken = min(durations) if call.last is None else durations[members.index(call.last)]
+    return Transfer(members, (Call(call.operation, call.size_bytes),), taken, max(durations) - taken)

@@ -7,6 +7,7 @@ from typing import Any
 from ..config import GIB, EfficiencyPart, NetworkConfig
 from ._calibrate import Calibration, Dimension
 from ._fit import Figure
+from ._records import MESSAGE
 from ._rows import TOPOLOGY
 
 __all__ = ["calibrated_network", "calibration_facts"]
@@ -21,7 +22,9 @@ def calibrated_network(calibration: Calibration, name: str = "network", when: st
     part = EfficiencyPart(
         wire=calibration.wire,
         message_cost_ns=round(message_cost.value) if message_cost else 0,
-        collectives=calibration.costs,
+        collectives={name: curve for name, curve in calibration.costs.items() if name != MESSAGE},
+        messages=calibration.costs.get(MESSAGE, ()),
+        handshake=calibration.handshake,
     )
     facts = calibration_facts(calibration) | ({"when": when} if when else {})
     return NetworkConfig(
@@ -48,6 +51,7 @@ def calibration_facts(calibration: Calibration) -> dict[str, Any]:
         "transfers": len(calibration.records.transfers),
         "dimensions": [_dimension(dimension, calibration.wire) for dimension in calibration.dimensions],
         **_message_cost(calibration.message_cost_ns),
+        **({"handshake": calibration.handshake} if calibration.handshake != "none" else {}),
         "largest-error": _rounded(worst),
         "points": [
             {
@@ -58,6 +62,7 @@ def calibration_facts(calibration: Calibration) -> dict[str, Any]:
                 "count": point.count,
                 "measured-ns": round(point.measured_ns),
                 "model-ns": round(point.model_ns),
+                "messages-ns": round(point.wire_ns),
                 "efficiency": _rounded(point.efficiency),
             }
             for point in calibration.points

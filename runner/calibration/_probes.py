@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ LARGEST_BYTES = 2 << 20
 _SMALLEST_BYTES = 64
 _REPEATS = 4
 _BURST = 32  # messages one after the other, of which only the first has to wait for the latency
+_MOST_PAIRS = 64  # whose messages tell whether their links are alike
 _BARRIER = Call("all_reduce", _SMALLEST_BYTES)
 _MESSAGE_LANE, _RECEIVE_LANE = 500, 600
 
@@ -80,7 +82,8 @@ def probes(
     for _ in range(repeats):
         for group, among in members.items():
             for size in sizes:
-                exchanges.append(_exchange(ranks, among[0], among[1], size, 1))
+                for source, target in _pairs(among)[: None if size in sizes[-2:] else 1]:
+                    exchanges.append(_exchange(ranks, source, target, size, 1))
                 for kind in MUTUAL:
                     _collective(ranks, Call(kind.name.lower(), size), group, among)
             exchanges.append(_exchange(ranks, among[0], among[1], _SMALLEST_BYTES, _BURST))
@@ -103,6 +106,11 @@ def _members(level: Level) -> tuple[int, ...]:
         if level.above[rank] == level.above[0]:
             first.setdefault(unit, rank)
     return tuple(sorted(first.values()))
+
+
+def _pairs(among: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the pairs of neighbours among these ranks, so that each is in one; of many, the first."""
+    return list(itertools.pairwise(among))[:_MOST_PAIRS]
 
 
 def _meet(ranks: Sequence[_Rank]) -> None:

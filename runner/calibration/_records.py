@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ...converter import CollectiveType
 
-__all__ = ["MESSAGE", "MUTUAL", "Call", "Records", "Transfer"]
+__all__ = ["EXCHANGE", "MESSAGE", "MUTUAL", "Call", "Records", "Transfer"]
 
 # The collectives that end on no rank before all have come: of the others, waiting and transfer look alike.
 MUTUAL = (
@@ -19,6 +19,8 @@ MUTUAL = (
 )
 MESSAGE = "message"
 """The operation of a message from one rank to another."""
+EXCHANGE = "exchange"
+"""That of two messages, one each way: each rank sends, and then receives."""
 
 
 class Call(NamedTuple):

@@ -11,6 +11,7 @@ from ...converter import CollectiveType, Graph, NodeType, Workload, replay
 from ...errors import ConfigError
 from ...support import count_text
 from .._captured import is_captured
+from ._message_records import DEVICE_LANES, message_transfers
 from ._records import MUTUAL, Call, Records, Transfer
 
 __all__ = ["workload_records"]
@@ -44,23 +45,25 @@ def workload_records(workload: Workload, source: str, hosts: Mapping[int, str] |
     for _, part in calls.groupby(["group", "stream"], sort=True):
         group, lane = (int(part.iloc[0][name]) for name in ("group", "stream"))
         members = tuple(workload.groups.get(group) or everyone)
-        found, lost = _transfers(part, members, serial=lane >= _DEVICE_LANES)
+        found, lost = _transfers(part, members, serial=lane >= DEVICE_LANES)
         transfers += found
         incomplete += lost
+    messages, unclear = message_transfers(workload, _captured_ranks(workload))
+    transfers += messages
+    left_out += unclear
     if incomplete:
         left_out.append(f"{count_text(incomplete, 'collective')} that not all ranks have")
     return Records(tuple(transfers), workload.num_ranks, source, hosts or {}, left_out=tuple(left_out))
 
 
-# Lanes from here on are streams of a device, on which each collective has the interval it was measured at.
-_DEVICE_LANES = 1000
+def _captured_ranks(workload: Workload) -> int:
+    return int(workload.metadata.get("scaled_from_ranks", workload.num_ranks))
 
 
 def _calls(workload: Workload) -> pd.DataFrame:
     """Return every collective of every rank that was captured: when it was asked for, began and ended."""
     tables = []
-    captured = int(workload.metadata.get("scaled_from_ranks", workload.num_ranks))
-    for rank in range(captured):
+    for rank in range(_captured_ranks(workload)):
         graph = workload.graphs[int(workload.program_of_rank[rank])]
         tables.append(_rank_calls(graph).assign(rank=rank))
     table: pd.DataFrame = pd.concat(tables, ignore_index=True)

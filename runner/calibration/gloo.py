@@ -1,4 +1,4 @@
-"""Measure the collectives of gloo on the network between the ranks.
+"""Measure the collectives and messages of gloo on the network between the ranks.
 
 Start ``python -m chakrascope.runner.calibration.gloo FILE`` on every rank as a training job is started, with
 ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` and
@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -23,12 +24,27 @@ from ...support import parse_size, write_file
 _SMALLEST, _LARGEST, _STEP = 4096, 64 << 20, 4
 _REPEATS = 5
 _ENOUGH_S = 0.5  # no larger messages once one collective takes so long
-_PAUSE_S = 0.002  # so that the ranks come together, as after some computation
+_PAUSE_S = 0.005  # so that nothing is under way any more, as after some computation
+_LATE_S = 0.005  # the others have come by then
+
+
+class _Call(NamedTuple):
+    """An operation on the bytes that each of *members* gives; *turns* of it, one after the other, are one.
+
+    Each of the first *comes_last* members comes last in its turn.
+    """
+
+    operation: str
+    size_bytes: int
+    members: tuple[int, ...]
+    run: Callable[[], object]
+    comes_last: int
+    turns: int = 1
 
 
 def main() -> None:
     """Measure and write; rank 0 says where."""
-    parser = argparse.ArgumentParser(description="Measure gloo's collectives between the ranks.")
+    parser = argparse.ArgumentParser(description="Measure gloo between the ranks.")
     parser.add_argument("output", type=Path, help="the JSON file that rank 0 writes")
     parser.add_argument("--largest", default=str(_LARGEST), help="size of the largest message, such as 4MiB")
     parser.add_argument("--repeats", type=int, default=_REPEATS)
@@ -37,32 +53,42 @@ def main() -> None:
     dist.init_process_group("gloo")
     hosts: list[str | None] = [None] * dist.get_world_size()
     dist.all_gather_object(hosts, socket.gethostname())
-    calls = [
-        {"operation": operation, "size_bytes": size, "durations_ns": durations}
-        for operation, size, durations in _measured(parse_size(options.largest), options.repeats)
-    ]
+    calls = list(_measured(parse_size(options.largest), options.repeats))
     if dist.get_rank() == 0:
         measured = {"library": "gloo", "hosts": hosts, "calls": calls}
         write_file(options.output, json.dumps(measured).encode())
-        print(f"Measured {len(calls)} collectives on {len(hosts)} ranks: {options.output}", flush=True)
+        print(
+            f"Measured {len(calls)} collectives and messages on {len(hosts)} ranks: {options.output}",
+            flush=True,
+        )
     dist.destroy_process_group()
 
 
-def _measured(largest: int, repeats: int) -> Iterator[tuple[str, int, list[int]]]:
-    """Yield operation, the bytes that one rank gives, and how long each rank was in it.
+def _measured(largest: int, repeats: int) -> Iterator[dict[str, Any]]:
+    """Yield each call: what it was, which of its members came last, and how long each was in it.
 
+    Each member comes last in its turn, as in a job some rank does: what gloo asks its peers for may have to
+    wait for what it sends them, and then the order in which they come tells how long all of it takes.
     The largest size comes first: what TCP has learned of the path is then what it knows during a job, and not
     what it believes after small messages only.
     """
     sizes = []
     for size in itertools.takewhile(lambda size: size <= largest, _sizes()):
         sizes.append(size)
-        if max(max(_timed(call)) for _, _, call in _operations(size)) > _ENOUGH_S * 1e9:
+        if max(max(_timed(call)) for call in _calls(size)) > _ENOUGH_S * 1e9:
             break
     for size in reversed(sizes):
-        for operation, given, call in _operations(size):
-            for _ in range(repeats):
-                yield operation, given, _timed(call)
+        for call in _calls(size):
+            for repeat in range(repeats):
+                last = call.members[repeat % call.comes_last]
+                durations = _timed(call, last)
+                yield {
+                    "operation": call.operation,
+                    "size_bytes": call.size_bytes,
+                    "members": list(call.members),
+                    "last": last,
+                    "durations_ns": [durations[rank] // call.turns for rank in call.members],
+                }
 
 
 def _sizes() -> Iterator[int]:
@@ -72,28 +98,48 @@ def _sizes() -> Iterator[int]:
         size *= _STEP
 
 
-def _timed(call: Callable[[], object]) -> list[int]:
-    """Return how long each rank was in the call, in ns."""
+def _timed(call: _Call, last: int | None = None) -> list[int]:
+    """Return how long each rank was in the call, in ns; the *last* comes when the others wait for it."""
     dist.barrier()
-    time.sleep(_PAUSE_S)
+    rank = dist.get_rank()
+    time.sleep(_PAUSE_S + (_LATE_S if rank == last else 0))
     started = time.perf_counter_ns()
-    call()
+    if rank in call.members:
+        call.run()
     own = torch.tensor([time.perf_counter_ns() - started])
     everyone = [torch.zeros_like(own) for _ in range(dist.get_world_size())]
     dist.all_gather(everyone, own)
     return [int(each) for each in everyone]
 
 
-def _operations(size: int) -> list[tuple[str, int, Callable[[], object]]]:
-    """Return the collectives of *size* bytes in all: their name, what one rank gives, and the call."""
+def _calls(size: int) -> list[_Call]:
+    """Return the collectives of *size* bytes in all, and messages of as many between the ends."""
     ranks = dist.get_world_size()
+    everyone, ends = tuple(range(ranks)), (0, ranks - 1)
     share = max(1, size // 4 // ranks)
     part, whole, other = torch.zeros(share), torch.zeros(share * ranks), torch.zeros(share * ranks)
+    peer = ends[0] + ends[1] - dist.get_rank()  # of the ends
+
+    def there_and_back() -> None:
+        for sender in ends:
+            dist.send(whole, peer) if sender == dist.get_rank() else dist.recv(other, peer)
+
+    def both_ways() -> None:
+        works = (dist.isend(whole, peer), dist.irecv(other, peer))
+        for work in works:
+            if work is not None:
+                work.wait()
+
+    collectives: list[tuple[str, torch.Tensor, Callable[[], object]]] = [
+        ("all_reduce", whole, lambda: dist.all_reduce(whole)),
+        ("all_gather", part, lambda: dist.all_gather_into_tensor(whole, part)),
+        ("reduce_scatter", whole, lambda: dist.reduce_scatter_tensor(part, whole)),
+        ("all_to_all", whole, lambda: dist.all_to_all_single(other, whole)),
+    ]
     return [
-        ("all_reduce", whole.nbytes, lambda: dist.all_reduce(whole)),
-        ("all_gather", part.nbytes, lambda: dist.all_gather_into_tensor(whole, part)),
-        ("reduce_scatter", whole.nbytes, lambda: dist.reduce_scatter_tensor(part, whole)),
-        ("all_to_all", whole.nbytes, lambda: dist.all_to_all_single(other, whole)),
+        *(_Call(name, given.nbytes, everyone, run, ranks) for name, given, run in collectives),
+        _Call("message", whole.nbytes, ends, there_and_back, 1, turns=2),
+        _Call("exchange", whole.nbytes, ends, both_ways, 2),
     ]
 
 

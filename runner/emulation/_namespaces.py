@@ -22,7 +22,7 @@ from ...errors import BackendError, BackendUnavailable
 __all__ = ["Namespaces", "what_namespaces_lack"]
 
 _PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
-_BURST = "32k"
+_BURST_BYTES = 32 << 10
 # A queue takes what TCP hands it whole, and a wire takes frames: as long as no more is handed over at once
 # than the link sends in this time, acknowledgements do not wait for the data of the other direction.
 _HANDED_OVER_S = 0.0002
@@ -67,11 +67,17 @@ class Namespaces:
     """*count* hosts joined by one switch, each with *nics* interfaces at *rates_bps* (one per host, or None).
 
     Interface k of host i has the address ``10.77.k.(i + 1)``; a rate holds for all interfaces of its host, in
-    both directions. A context manager, which removes everything again. Raises `BackendUnavailable` where this
-    machine cannot do it.
+    both directions, but for *burst_bytes* that pass at once after a pause. A context manager, which removes
+    everything again. Raises `BackendUnavailable` where this machine cannot do it.
     """
 
-    def __init__(self, count: int, rates_bps: Sequence[int | None], nics: int = 1) -> None:
+    def __init__(
+        self,
+        count: int,
+        rates_bps: Sequence[int | None],
+        nics: int = 1,
+        burst_bytes: int = _BURST_BYTES,
+    ) -> None:
         lacking = what_namespaces_lack()
         if lacking:
             raise BackendUnavailable(
@@ -81,6 +87,7 @@ class Namespaces:
         if not 1 <= count <= _MOST_HOSTS or len(rates_bps) != count:
             raise BackendError(f"There can be 1 to {_MOST_HOSTS} namespaces with a rate each, not {count}.")
         self.nics = nics
+        self.burst_bytes = burst_bytes
         self._rates = list(rates_bps)
         self._members: list[_Member] = []
         self._switch: _Member | None = None
@@ -117,7 +124,7 @@ class Namespaces:
         """Give an interface of a host another rate from now on, in both directions."""
         assert self._switch is not None
         for member, device in self._ends(host, nic):
-            member.run("tc", "class", "change", "dev", device, *_class(rate_bps))
+            member.run("tc", "class", "change", "dev", device, *self._class(rate_bps))
             member.run("ip", "link", "set", "dev", device, *_segments(rate_bps))
 
     def close(self) -> None:
@@ -154,7 +161,7 @@ class Namespaces:
             for nic in range(self.nics if rate is not None else 0):
                 for end, device in self._ends(host, nic):
                     lines = [f"qdisc add dev {device} root handle 1: htb default 1"]
-                    lines.append(f"class add dev {device} {' '.join(_class(rate or 0))}")
+                    lines.append(f"class add dev {device} {' '.join(self._class(rate or 0))}")
                     end.run("tc", "-batch", "-", given="\n".join(lines) + "\n")
                     end.run("ip", "link", "set", "dev", device, *_segments(rate or 0))
 
@@ -162,6 +169,11 @@ class Namespaces:
         """Return both ends of a cable: where what a host sends is shaped, and what it receives."""
         assert self._switch is not None
         return (self._members[host], f"eth{nic}"), (self._switch, _port(host, nic))
+
+    def _class(self, rate_bps: int) -> list[str]:
+        rate, burst = f"{rate_bps}bit", str(self.burst_bytes)
+        shape = ["htb", "rate", rate, "ceil", rate, "burst", burst, "cburst", burst]
+        return ["parent", "1:", "classid", "1:1", *shape]
 
 
 def _port(host: int, nic: int) -> str:
@@ -173,25 +185,6 @@ def _segments(rate_bps: int) -> list[str]:
     size = int(rate_bps / 8 * _HANDED_OVER_S)
     size = min(max(size, 2 * _FRAME_BYTES), _MOST_HANDED_OVER_BYTES)
     return ["gso_max_size", str(size), "gso_max_segs", str(-(-size // _FRAME_BYTES))]
-
-
-def _class(rate_bps: int) -> list[str]:
-    rate = f"{rate_bps}bit"
-    return [
-        "parent",
-        "1:",
-        "classid",
-        "1:1",
-        "htb",
-        "rate",
-        rate,
-        "ceil",
-        rate,
-        "burst",
-        _BURST,
-        "cburst",
-        _BURST,
-    ]
 
 
 def _hold() -> _Member:

@@ -106,5 +106,52 @@ def test_two_ranks_measure_every_collective(tmp_path):
     assert [rank.wait() for rank in ranks] == [0, 0]
     transfers = gloo_records(file).transfers
     operations = {transfer.calls[0].operation for transfer in transfers}
-    assert operations == {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}
+    collectives = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}
+    assert operations == collectives | {"message", "exchange"}
     assert min(transfer.transfer_ns for transfer in transfers) > 0
+
+
+def both_ways(operation, size, late, early, last):
+    durations = [late, early] if last == 0 else [early, late]
+    return {
+        "operation": operation,
+        "size_bytes": size,
+        "durations_ns": durations,
+        "last": last,
+        "members": [0, 1],
+    }
+
+
+def exchanges(factor):
+    calls = measured()
+    for repeat in range(5):
+        for size in SIZES:
+            one = round(size * NS_PER_BYTE + 2 * LATENCY_NS)
+            calls.append(both_ways("message", size, one, one, 0))
+            calls.append(both_ways("exchange", size, round(factor * one), one, repeat % 2))
+    return calls
+
+
+def test_the_rank_that_came_last_counts_also_where_another_left_sooner(tmp_path):
+    (one,) = gloo_records(write(tmp_path, [both_ways("all_to_all", 8, 100, 60, 1)])).transfers
+    assert (one.transfer_ns, one.wait_ns) == (100, 0)
+
+
+@pytest.mark.parametrize(("factor", "handshake"), [(2.0, "in-order"), (1.05, "none"), (1.5, "none")])
+def test_exchanges_tell_whether_messages_wait_for_each_other(tmp_path, factor, handshake):
+    found = calibrate_records(
+        gloo_records(write(tmp_path, exchanges(factor))), SystemConfig.preset("default", 1)
+    )
+    assert found.handshake == calibrated_network(found).efficiency.handshake == handshake
+    assert any("neither one nor two" in text for text in found.undetermined) == (factor == 1.5)
+    assert not {point.operation for point in found.points} & {"exchange"}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [({"last": 7}, "none of its members"), ({"members": [0, 0]}, "two ranks or more"),
+     ({"members": [0, 2]}, "two ranks or more")],
+)  # fmt: skip
+def test_members_that_make_no_sense_are_refused(tmp_path, more, said):
+    with pytest.raises(ConfigError, match=said):
+        gloo_records(write(tmp_path, [call("all_reduce", 8, 10) | more]))

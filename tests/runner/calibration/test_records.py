@@ -90,3 +90,44 @@ def test_logs_with_durations_are_records(data_dir):
         "all_gather", "all_reduce", "reduce_scatter",
     }  # fmt: skip
     assert records.num_ranks == 2
+
+
+def message_graph(rank, ends, clock_ns):
+    """Return a graph of sends and receives: (is a send, when by the one clock, how long, lane, bytes)."""
+    nodes = []
+    for sends, start, duration, lane, size in ends:
+        kind = NodeType.COMM_SEND if sends else NodeType.COMM_RECV
+        peer = {"comm_dst": 1 - rank} if sends else {"comm_src": 1 - rank}
+        more = {"comm_size_bytes": size, "comm_tag": 0, "stream": lane, "duration_ns": duration}
+        nodes.append(node(len(nodes), kind, measured_start_ns=start + clock_ns, **more, **peer))
+    return Graph.build(rank, nodes, [])
+
+
+def messages(there, back, *, lane=500, sent_for=1, clocks=(0, 5_000_000), size=4096):
+    """Return a capture of messages that took *there* and *back*, by clocks that are apart."""
+    ranks: tuple[list, list] = ([], [])
+    for turn, took in enumerate([*there, *back]):
+        source, start = int(turn >= len(there)), 1_000_000 * (turn + 1)
+        ranks[source].append((True, start, sent_for, lane, size))
+        ranks[1 - source].append((False, start - 500, took + 500, lane, size))
+    graphs = tuple(message_graph(rank, ends, clocks[rank]) for rank, ends in enumerate(ranks))
+    return Workload(graphs, np.arange(2, dtype=np.int32), {}, dict(CAPTURED))
+
+
+def test_the_fastest_message_each_way_needs_no_clock():
+    records = workload_records(messages([9000, 2000, 3000], [70_000, 4000, 8000]), "x")
+    (one,) = records.transfers
+    assert one.calls[0] == ("message", 4096)
+    assert (one.members, one.transfer_ns) == ((0, 1), (2000 + 4000) // 2)
+    assert records.left_out == ()
+
+
+def test_messages_one_way_tell_nothing_without_a_clock_and_that_is_said():
+    records = workload_records(messages([9000, 2000, 3000, 5000], [70_000]), "x")
+    assert records.transfers == ()
+    assert any("5 messages whose transfer no clock tells" in text for text in records.left_out)
+
+
+def test_on_a_device_the_end_that_came_last_waited_for_nobody():
+    records = workload_records(messages([9000], [], lane=1007, sent_for=4000), "x")
+    assert [(one.transfer_ns, one.wait_ns) for one in records.transfers] == [(4000, 5500)]
