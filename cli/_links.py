@@ -27,6 +27,7 @@ _VIEWS: Mapping[str, str] = {
     "over-time": "link-use",
     "flows": "flows",
     "packets": "packets",
+    "calibration": "calibration",
 }
 _TRAFFIC = {"bytes": "traffic-bytes", "busy": "traffic-busy_ns", "end-to-end": "traffic-flows"}
 _OF_PACKETS = ("over-time", "flows", "packets")
@@ -40,7 +41,7 @@ _OF_PACKETS = ("over-time", "flows", "packets")
     default="links",
     show_default=True,
     help="Links, dimensions, traffic between ranks, loads of switches; with packet also link bytes "
-    "over time, every message, and figures of queues and pauses.",
+    "over time, every message, and figures of queues and pauses; what a calibrated network was fitted to.",
 )
 @click.option(
     "--of",
@@ -56,6 +57,14 @@ def links_command(study_folder: Path, run_id: str | None, view: str, of: str, ou
 
     run = open_run(study_folder, run_id)
     table = TABLES[_VIEWS[view] or _TRAFFIC[of]](run)
+    if view == "calibration":
+        if table.empty:
+            raise BackendError(
+                "The network of this run was not fitted to measurements. Next: 'chakrascope calibrate' makes "
+                "a network file of them for --network."
+            )
+        print_frame(table, output_format, title="Calibration of the network", limit=40)
+        return
     end_to_end = view == "traffic" and of == "end-to-end"
     if view in _OF_PACKETS or end_to_end:
         if table.empty or (end_to_end and run.result.flows.empty):

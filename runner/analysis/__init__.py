@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ._area import area_overview as area_overview
     from ._area import area_table as area_table
     from ._arrivals import collective_arrivals as collective_arrivals
+    from ._calibrated import FittedNetwork as FittedNetwork
+    from ._calibrated import calibration_table as calibration_table
+    from ._calibrated import fitted_network as fitted_network
     from ._changes import changes as changes
     from ._changes import drops as drops
     from ._checks import Communication as Communication
@@ -169,6 +172,7 @@ __all__ = [
     "CriticalPath",
     "Diagnosis",
     "Divergence",
+    "FittedNetwork",
     "Groups",
     "Judgement",
     "Lanes",
@@ -193,6 +197,7 @@ __all__ = [
     "area_overview",
     "area_table",
     "backend_reasons",
+    "calibration_table",
     "cause_place",
     "causes",
     "changes",
@@ -220,6 +225,7 @@ __all__ = [
     "estimate_s",
     "explained_collectives",
     "failures_of",
+    "fitted_network",
     "flow_differences",
     "folded",
     "found_nodes",

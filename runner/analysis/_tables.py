@@ -10,6 +10,7 @@ import pandas as pd
 
 from ...support import spreadsheet_text
 from ._arrivals import collective_arrivals
+from ._calibrated import calibration_table
 from ._choices import RUN_BREAKDOWNS
 from ._compare_runs import run_kinds, run_overview
 from ._differences import error_distribution, node_differences, rank_differences
@@ -51,6 +52,7 @@ TABLES: Mapping[str, Callable[[RunAnalysis], pd.DataFrame]] = {
     "link-use": lambda run: run.result.link_use,
     "loads": lambda run: load_table(run.result),
     "packets": lambda run: packet_table(run.result.provenance),
+    "calibration": lambda run: calibration_table(run.result.provenance),
     **{f"traffic-{of}": _traffic_of(of) for of in TRAFFIC},
     "nodes": lambda run: run.nodes,
     "slack": lambda run: slack_table(run.nodes, run.slack_ns),

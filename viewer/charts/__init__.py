@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ._calibration import calibration_fit as calibration_fit
 from ._charts import breakdown_bar as breakdown_bar
 from ._charts import contributors_bar as contributors_bar
 from ._charts import graph as graph
@@ -29,6 +30,7 @@ from ._sweep import parallel_coordinates as parallel_coordinates
 __all__ = [
     "best_heat_map",
     "breakdown_bar",
+    "calibration_fit",
     "contributors_bar",
     "difference_histogram",
     "difference_scatter",

@@ -23,6 +23,7 @@ from .._state import OpenRun, Selection, StudyView
 from ..charts import graph, heat_map, loads_bar, use_map
 from ..charts import link_map as link_chart
 from ..queries import link_map
+from ._calibration import calibration_cards
 from ._parts import card, column, details_list, empty, export_links, select_rows, table_card, text_column
 from ._programs import programs_card, register_programs
 
@@ -88,6 +89,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                        note=_COLLECTIVES_NOTE, selects=True, most=380),
             *programs_card(run),
             *_links(run, scheme),
+            *calibration_cards(run, scheme),
         ],
         gap="md",
     )  # fmt: skip

@@ -1,0 +1,115 @@
+"""What the network of a run was fitted to, from the provenance that its file carries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from ...support import bandwidth_text, change_text, count_text, duration_text
+
+__all__ = ["FittedNetwork", "calibration_table", "fitted_network"]
+
+_NUMBERS = ("ranks", "size-bytes", "count", "measured-ns", "model-ns", "messages-ns")
+_COLUMNS = ("dimension", "operation", *(name.replace("-", "_") for name in _NUMBERS), "error")
+_HANDSHAKES = {"in-order": "A message waits for its receiver's request, behind what goes the other way"}
+
+
+class FittedNetwork(NamedTuple):
+    """A calibration as a network file tells it.
+
+    *facts* are (label, text) pairs, *points* a table as `calibration_table` returns it, and *undetermined*
+    and *left_out* sentences.
+    """
+
+    facts: tuple[tuple[str, str], ...]
+    points: pd.DataFrame
+    undetermined: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def fitted_network(provenance: Mapping[str, Any]) -> FittedNetwork | None:
+    """Return what the network of a run was fitted to; None for one that was not."""
+    known = _known(provenance)
+    if not known:
+        return None
+    points = calibration_table(provenance)
+    return FittedNetwork(
+        tuple(_facts(known, points)), points, _texts(known.get("undetermined")), _texts(known.get("left-out"))
+    )
+
+
+def calibration_table(provenance: Mapping[str, Any]) -> pd.DataFrame:
+    """Return a row for each measured size of the calibration of a run's network; none without one.
+
+    The columns are ``dimension, operation, ranks, size_bytes, count, measured_ns, model_ns, messages_ns``
+    and ``error``, the model's relative one. ``messages_ns`` is what the network alone takes, without the
+    library. What is no such row in the file is left out.
+    """
+    listed = _known(provenance).get("points")
+    rows = [_row(point) for point in listed if _is_row(point)] if isinstance(listed, Sequence) else []
+    table: pd.DataFrame = pd.DataFrame(rows, columns=list(_COLUMNS))
+    return table
+
+
+def _known(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
+    network = provenance.get("network")
+    known = network.get("calibration") if isinstance(network, Mapping) else None
+    return known if isinstance(known, Mapping) else {}
+
+
+def _is_row(point: Any) -> bool:
+    """Return whether *point* has what a row needs: network files are written by hand too."""
+    if not isinstance(point, Mapping) or not {"operation", "size-bytes", "measured-ns", "model-ns"} <= {
+        *point
+    }:
+        return False
+    numbers = [point[name] for name in _NUMBERS if name in point]
+    known = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in numbers)
+    return known and point["measured-ns"] > 0 and point["model-ns"] > 0 and point["size-bytes"] > 0
+
+
+def _row(point: Mapping[str, Any]) -> dict[str, Any]:
+    numbers = {name.replace("-", "_"): round(point.get(name, 0)) for name in _NUMBERS}
+    texts = {name: str(point.get(name, "")) for name in ("dimension", "operation")}
+    numbers["messages_ns"] = numbers["messages_ns"] or numbers["model_ns"]
+    return texts | numbers | {"error": point["model-ns"] / point["measured-ns"] - 1}
+
+
+def _facts(known: Mapping[str, Any], points: pd.DataFrame) -> list[tuple[str, str]]:
+    facts = [(label, str(known[key])) for key, label in _PLAIN if known.get(key)]
+    if isinstance(known.get("transfers"), int):
+        facts.append(("Measurements", count_text(known["transfers"], "transfer")))
+    for dimension in known.get("dimensions", ()) if isinstance(known.get("dimensions"), list) else ():
+        if isinstance(dimension, Mapping):
+            name = f"{dimension.get('name', 'dimension')}, {dimension.get('ranks', '?')} ranks"
+            facts.append(
+                (f"Bandwidth, {name}", _figure(dimension.get("bandwidth-bytes-per-ns"), bandwidth_text))
+            )
+            facts.append((f"Latency, {name}", _figure(dimension.get("latency-ns"), duration_text)))
+    if "message-cost-ns" in known:
+        facts.append(("A message keeps its sender busy", _figure(known["message-cost-ns"], duration_text)))
+    if known.get("handshake") in _HANDSHAKES:
+        facts.append(("Sends and receives", _HANDSHAKES[known["handshake"]]))
+    if len(points):
+        worst = max(points.to_dict("records"), key=lambda row: abs(row["error"]))
+        facts.append(("Largest error of the fit", f"{change_text(worst['error'])} ({worst['operation']})"))
+    return facts
+
+
+_PLAIN = (("fitted-on", "Fitted to"), ("when", "Made"), ("system", "System"))
+
+
+def _figure(figure: Any, text: Any) -> str:
+    """Return a figure with its interval, or how it is known."""
+    if not isinstance(figure, Mapping) or not isinstance(figure.get("value"), (int, float)):
+        return "not known"
+    value, ends = text(figure["value"]), [figure.get("low"), figure.get("high")]
+    if all(isinstance(end, (int, float)) for end in ends):
+        return f"{value} (95 %: {text(ends[0])} to {text(ends[1])})"
+    return f"{value} ({figure.get('known', 'not measured')})"
+
+
+def _texts(said: Any) -> tuple[str, ...]:
+    return tuple(str(text) for text in said) if isinstance(said, (list, tuple)) else ()
