@@ -47,8 +47,7 @@ WARM_STEPS = 2
 LIMIT_S, GRACE_S = 180.0, 2.0
 LARGEST = "1MiB"
 SYSTEM = "default"
-# Ahead of what else the machine does, where sessions share processors (autogroup).
-FIRST = "echo -20 > /proc/$$/autogroup"
+FIRST = ("chrt", "--rr", "2")  # ahead of what else the machine does
 CALIBRATED, FROM_RATE, TCP, EMULATED = "calibrated", "from the rate", "ns-3 TCP", "emulated"
 WAYS = (CALIBRATED, FROM_RATE, TCP, EMULATED)
 
@@ -87,9 +86,10 @@ def launch(net: Namespaces, command: Sequence[str], port: int) -> list[str]:
         }
         settings = [f"{name}={value}" for name, value in environment.items()]
         lines.append(
-            shlex.join(net.command(rank, ["env", *settings, "taskset", "-c", str(rank), *command])) + " &"
+            shlex.join(net.command(rank, ["env", *settings, *FIRST, "taskset", "-c", str(rank), *command]))
+            + " &"
         )
-    return ["sh", "-c", "\n".join([f"{{ {FIRST}; }} 2>/dev/null", *lines, "wait"])]
+    return ["sh", "-c", "\n".join([*lines, "wait"])]
 
 
 def steps_of(printed: str) -> list[int]:

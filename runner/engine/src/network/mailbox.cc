@@ -137,9 +137,11 @@ void Mailbox::requested(std::uint64_t meeting) {
     const Meeting kept = take(meeting);
     Stream& own = stream(kept.key.source, kept.key.destination);
     own.under_way.insert(++own.begun);
-    const std::uint64_t arrives = keep(kept.key, kept.callback);
+    const std::uint64_t arrives = keep(kept.key, {});
     meetings_[arrives].number = own.begun;
     post_send(kept.key, {kept.key.source, kept.key.destination}, bind<&Mailbox::passed>(this, arrives));
+    // What has been handed over is no longer the sender's.
+    events_.at(events_.now(), kept.callback);
 }
 
 // The message has arrived, and with it the requests that came right behind it.
@@ -153,7 +155,6 @@ void Mailbox::passed(std::uint64_t meeting) {
         come.push_back(own.requests.front().message);
         own.requests.pop_front();
     }
-    kept.callback();
     for (const std::uint32_t request : come) arrived(request);
 }
 
