@@ -129,12 +129,6 @@ def experts(options, batch):
 JOBS = {"ddp": ddp, "fsdp": fsdp, "tensor": tensor, "pipeline": pipeline, "experts": experts}
 
 
-def let_messages_go_ahead():
-    """Compute behind gloo's threads where this process has a core by priority: they wake for messages."""
-    if hasattr(os, "SCHED_RR") and os.sched_getscheduler(0) == os.SCHED_RR:
-        os.sched_setparam(0, os.sched_param(1))
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("job", choices=JOBS)
@@ -145,7 +139,6 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    let_messages_go_ahead()
     torch.manual_seed(dist.get_rank())
     step = JOBS[options.job](options, torch.randn(options.batch, options.width))
     dist.barrier()
