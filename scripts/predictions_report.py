@@ -203,7 +203,7 @@ def _neighbours() -> Iterator[str]:
     yield "What neighbours in the tables say of some of these rows:"
     yield ""
     for line in (
-        "GPT 39.1B with tensor parallelism 2 or 4 takes 12 to 38 % longer than predicted in six of ten rows; "
+        "GPT 39.1B with tensor parallelism 2 or 4 is predicted 12 to 38 % too short in six of ten rows; "
         "the other four are within 5 %, and so are the same degrees of 18.4B and 175B (6 %). Nothing that "
         "the table has tells the six from the four: bad days of that cluster.",
         "MPT 760M on A100-80 with 512 tokens a sequence is 16 % slower a GPU than the same on A100-40. These "
