@@ -18,7 +18,6 @@ from .config import (
     NetworkConfig,
     SystemConfig,
     found_from_here,
-    list_presets,
     load_groups,
     with_algorithms,
 )
@@ -189,8 +188,8 @@ def _scaled(workload: Workload, num_ranks: int) -> WorkloadSource:
     if workload.num_ranks > num_ranks:
         raise ConfigError(
             f"The workload has {workload.num_ranks} ranks but the network only {num_ranks}; choose a network "
-            f"whose npus_count multiply to a multiple of {workload.num_ranks} "
-            f"({', '.join(list_presets('network'))})."
+            f"whose npus_count multiply to a multiple of {workload.num_ranks}. `chakrascope presets` lists "
+            "those that ship."
         )
     if workload.num_ranks < num_ranks and workload.representative_of_rank is None:
         workload = workload.scale_out(num_ranks)

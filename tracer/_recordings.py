@@ -62,7 +62,8 @@ class Memory(msgspec.Struct, frozen=True):
 class Recording(msgspec.Struct, frozen=True):
     """One step of one rank.
 
-    *groups* are the ranks of this rank's groups by name, *made_groups* those of every group made, in order.
+    *groups* are the ranks of this rank's groups by name, *made_groups* those of every group made, in order;
+    *compiled* are the modules that the script would have compiled.
     """
 
     rank: int
@@ -75,6 +76,7 @@ class Recording(msgspec.Struct, frozen=True):
     torch_version: str
     entries: list[RecordedEntry] = []
     modules: list[str] = []
+    compiled: list[str] = []
     failure: Failure | None = None
 
     @classmethod

@@ -12,14 +12,21 @@ from ..chakra import EdgeKind, Graph, NodeType, Workload
 from ..readers import HostOp, communication_of
 from ._costs import operator_cost
 from ._device_nodes import DEVICE_LANE
+from ._fused import fused_bytes
 from ._roles import Role, cast
 
 __all__ = ["script_workload"]
 
-_ASSUMPTIONS = (
-    "tensors had no values: what depends on them is as for ones",
-    "operators are those that PyTorch runs one by one: nothing is fused, and launching them takes no time",
+_NO_VALUES = "tensors had no values: what depends on them is as for ones"
+_ONE_BY_ONE = (
+    "operators are those that PyTorch runs one by one: nothing is fused, and launching them takes no time"
 )
+_FUSED = (
+    "in the modules that the script compiles, pointwise operators that follow each other move what one "
+    "kernel of them would; others run one by one, and launching takes no time"
+)
+# Attention that is told so leaves out the pairs above the diagonal.
+_CAUSAL = "_scaled_dot_product_flash_attention"
 
 
 def script_workload(recordings: Sequence[Recording], mesh: Mapping[str, int] | None = None) -> Workload:
@@ -35,11 +42,12 @@ def script_workload(recordings: Sequence[Recording], mesh: Mapping[str, int] | N
     roles = {recording.rank: _role(recording) for recording in recordings}
     workload = cast(roles, recordings[0].made_groups, world)
     notes = sorted({note for recording in recordings for note in recording.notes})
+    fusion = _FUSED if any(recording.compiled for recording in recordings) else _ONE_BY_ONE
     memory = {str(recording.rank): recording.memory_bytes.most for recording in recordings}
     metadata: dict[str, Any] = {
         "source": "script",
         "torch_version": recordings[0].torch_version,
-        "assumptions": [*_ASSUMPTIONS, *workload.metadata["assumptions"], *notes],
+        "assumptions": [_NO_VALUES, fusion, *workload.metadata["assumptions"], *notes],
         "memory_bytes": memory,
         "recorded_ranks": sorted(roles),
     }
@@ -85,8 +93,11 @@ def _role(recording: Recording) -> Role:
     edges: list[tuple[int, int, int]] = []
     last: dict[int, int] = {}
     is_comm: list[bool] = []
+    fused = fused_bytes(recording)
     for number, entry in enumerate(recording.entries):
         node = _node(recording, entry, groups, everyone)
+        if number in fused:
+            node["tensor_size_bytes"] = fused[number]
         nodes.append({"node_id": number, "stream": DEVICE_LANE + entry.stream, "step": 0, **node})
         is_comm.append(node["type"] != NodeType.COMP)
         if entry.stream in last:
@@ -124,6 +135,8 @@ def _node(
         ) from None
     if comm is None:
         num_ops, moved = operator_cost(record)
+        if _CAUSAL in entry.name and any(value is True for value in entry.inputs):
+            num_ops //= 2
         node |= {"name": entry.name, "type": NodeType.COMP, "phase": entry.phase, "kind": "compute"}
         return node | {"num_ops": num_ops, "tensor_size_bytes": moved}
     spec, size_bytes, _ = comm

@@ -119,6 +119,58 @@ def test_stages_of_a_pipeline_tell_each_other_their_shapes(tmp_path):
         assert {size for _, size, _ in found} == {2 * 16 * 4}
 
 
+BLOCK = """
+import sys, torch
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(64, 256), torch.nn.Linear(256, 64)
+    def forward(self, x):
+        h = self.up(x)
+        return x + self.down((h * 2).tanh() * h.sigmoid())
+block = Block()
+if "compiled" in sys.argv:
+    block.compile()
+optimizer = torch.optim.SGD(block.parameters(), lr=0.1)
+for _ in range(3):
+    block(torch.ones(32, 64)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_what_is_compiled_moves_what_one_kernel_would(tmp_path, script):
+    moved = {}
+    for words in ([], ["compiled"]):
+        recordings = record_script([str(script("", BLOCK)), *words], tmp_path / f"out-{len(words)}", world=1)
+        nodes = script_workload(recordings).graphs[0].nodes
+        nodes = nodes[nodes["phase"] == "forward"].set_index("operator")["tensor_size_bytes"]
+        moved[len(words)] = nodes.to_dict()
+    wide = 32 * 256 * 4
+    assert (moved[0]["aten::tanh"], moved[0]["aten::sigmoid"]) == (2 * wide, 2 * wide)
+    # One kernel reads h once. Of its results, the product needs the last, the backward pass those two.
+    names = ("aten::tanh", "aten::sigmoid")
+    assert [moved[1][name] for name in names] == [wide, wide]
+    assert moved[1]["aten::addmm"] == moved[0]["aten::addmm"]
+
+
+def test_causal_attention_counts_the_pairs_it_computes(tmp_path, script):
+    start = """
+import sys, torch
+q = torch.ones(2, 4, 64, 16, requires_grad=True)
+optimizer = torch.optim.SGD([q], lr=0.1)
+for _ in range(3):
+    torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal="causal" in sys.argv).sum().backward()
+    optimizer.step()
+"""
+    work = []
+    for words in ([], ["causal"]):
+        recordings = record_script([str(script("", start)), *words], tmp_path / f"out-{len(words)}", world=1)
+        nodes = script_workload(recordings).graphs[0].nodes
+        work.append(nodes["num_ops"][nodes["operator"].str.contains("flash_attention")].tolist())
+    assert work[0] == [2 * count for count in work[1]]
+    assert len(work[0]) == 2
+
+
 def test_hugging_face_trainer_runs_as_it_is(tmp_path):
     pytest.importorskip("transformers", reason="Hugging Face's Trainer is an extra")
     (only,) = record_script([str(JOBS / "hugging_face.py")], tmp_path / "out", world=1)

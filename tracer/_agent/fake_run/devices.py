@@ -86,7 +86,7 @@ def stand_in_for_cuda(torch: Any) -> None:
     torch.Tensor.record_stream = lambda *_: None
     torch.set_default_device = functools.partial(_with_mapped, torch, torch.set_default_device)
     torch.compile = _uncompiled
-    torch.nn.Module.compile = lambda *_, **__: None
+    torch.nn.Module.compile = _mark_compiled
 
 
 def move_modules(torch: Any) -> None:
@@ -139,7 +139,14 @@ class _Nothing(contextlib.nullcontext[None]):
 
 
 def _uncompiled(model: Any = None, **_options: Any) -> Any:
+    if model is not None and hasattr(model, "named_modules"):
+        _mark_compiled(model)
     return model if model is not None else (lambda function: function)
+
+
+def _mark_compiled(module: Any, *_args: Any, **_options: Any) -> None:
+    """Let the recording know that the operators of *module* would be fused."""
+    module._chakrascope_compiled = True
 
 
 def map_autocast(autocast_module: Any) -> None:

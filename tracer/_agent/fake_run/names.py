@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..modules import module_names
+from .program import PROGRAM
 
 __all__ = ["Names"]
 
@@ -49,9 +50,13 @@ class Names:
 
     def _enter(self, module: Any, _inputs: Any) -> None:
         if id(module) not in self._names:
+            inside: set[int] = set()
             for name, part in module_names(module):
                 self._names.setdefault(id(part), name)
                 self._kept.append(part)
+                if getattr(part, "_chakrascope_compiled", False):
+                    inside.update(id(inner) for inner in part.modules())
+            PROGRAM.compiled += [name for key, name in self._names.items() if key in inside]
         self._stack.append((module, self._names[id(module)]))
 
     def _leave(self, module: Any, _inputs: Any, _output: Any) -> None:

@@ -17,6 +17,7 @@ class Program:
     def __init__(self) -> None:
         self.entries: list[dict[str, Any]] = []
         self.modules: list[str] = [""]
+        self.compiled: list[str] = []
         self.recording = False
         self.quiet = 0
         self.epoch = 0
@@ -27,6 +28,8 @@ class Program:
         self._last: dict[int, int] = {}
         self._pending: dict[int, set[int]] = {}
         self._writer: dict[int, int] = {}
+        self._storages: dict[int, int] = {}
+        self._storage_count = 0
         self._ordered: dict[tuple[int, int], int] = {}
 
     def begin(self) -> None:
@@ -75,8 +78,16 @@ class Program:
         self.wait(self._sources(storages))
 
     def freed(self, storage: int) -> None:
-        """Forget who wrote *storage*: another one will have its address."""
+        """Forget *storage* and who wrote it: another one will have its address."""
         self._writer.pop(storage, None)
+        self._storages.pop(storage, None)
+
+    def storage_number(self, storage: int) -> int:
+        """Return what tells *storage* from all others of the step, from 1 on."""
+        if storage not in self._storages:
+            self._storage_count += 1
+            self._storages[storage] = self._storage_count
+        return self._storages[storage]
 
     def reached(self, stream: Stream | None) -> frozenset[int]:
         """Return what *stream* has to finish now: its last entry, or what the next one will wait for."""

@@ -166,9 +166,11 @@ def _entry(name: str, given: list[Any], outputs: list[Any], names: Any, *, chang
 
 
 def _value(value: Any) -> Any:
-    """Return an argument as host traces have it: tensors as numbers of elements and bytes."""
+    """Return an argument as host traces have it: tensors as storage and numbers of elements and bytes."""
     if hasattr(value, "untyped_storage"):
-        return [0, 0, 0, _int(value.numel()), value.element_size(), "cuda:0"]
+        (storage,) = _storages(value) or {0}
+        number = PROGRAM.storage_number(storage) if storage else 0
+        return [0, number, 0, _int(value.numel()), value.element_size(), "cuda:0"]
     if isinstance(value, (list, tuple)):
         return [_value(part) for part in value]
     if isinstance(value, float) and not math.isfinite(value):

@@ -67,7 +67,7 @@ class _Session:
 
     def finish(self) -> None:
         """Write what was recorded, and end the process without anything that the script would do."""
-        self.leave({"entries": PROGRAM.entries, "modules": PROGRAM.modules})
+        self.leave({"entries": PROGRAM.entries, "modules": PROGRAM.modules, "compiled": PROGRAM.compiled})
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
