@@ -233,8 +233,8 @@ class NewStage:
             return None
         found = self.pieces[wanted]
         label = stage.labels(other)[row - stage.blocks[other][0]]
-        labels = found.stage.labels(found.key)
-        return self.offsets[wanted] + labels.index(label) if label in labels else None
+        at = found.stage.places(found.key).get(label)
+        return None if at is None else self.offsets[wanted] + at
 
     def _related(self, key: Key, piece: Piece, other: Key) -> Key | None:
         if other in (START, END):
@@ -258,7 +258,7 @@ class NewStage:
 
     @property
     def _depth(self) -> int:
-        return 1 + max(key[2] for key in self.pieces if isinstance(key[2], int))
+        return self.shape.layers // self.shape.stages
 
 
 def _chained(sources: Sequence[Graph]) -> dict[int, int]:

@@ -48,6 +48,7 @@ class Stage:
     turns: tuple[Turn, ...]
     depth: int
     _labels: dict[Key, tuple[Label, ...]] = field(default_factory=dict)
+    _places: dict[Key, dict[Label, int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, graph: Graph) -> Stage:
@@ -80,6 +81,13 @@ class Stage:
             begin, end = self.blocks[key]
             self._labels[key] = period_of(begin, end, self._does, self._name_of).labels
         return self._labels[key]
+
+    def places(self, key: Key) -> dict[Label, int]:
+        """Return where in a block the first row with each of its labels is."""
+        if key not in self._places:
+            labels = self.labels(key)
+            self._places[key] = {label: at for at, label in reversed(list(enumerate(labels)))}
+        return self._places[key]
 
     def signature(self, key: Key) -> list[Label]:
         """Return what a block does, without gaps and times."""
