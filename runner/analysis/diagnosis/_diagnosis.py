@@ -33,9 +33,9 @@ class Anomaly:
     *amount* and *detail* say how much in words. *factor* is the share of its rate that is left, for a host
     how many times as long it computes, within *factor_low* to *factor_high* (90 %); of a stall it is 0, and
     *begin_ns*, *end_ns* and *lasted_ns* say when.
-    *confidence* is how surely it is this and nothing else, *chance* how likely a sound run shows as much.
-    *cost* is what it costs the step, *or_else* what this run cannot tell from it, *evidence* the rows of
-    ``flows`` or ``rank, node_id`` of ``nodes`` that show it.
+    *confidence* is how surely it is this, or a part of it, and nothing else, *chance* how likely a sound run
+    shows as much. *cost* is what it costs the step, *or_else* what this run cannot tell from it, *evidence*
+    the rows of ``flows`` or ``rank, node_id`` of ``nodes`` that show it.
     """
 
     what: str

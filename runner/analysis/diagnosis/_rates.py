@@ -7,6 +7,7 @@ baselines of their own, so that latency and slow start do not either.
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -157,7 +158,7 @@ def slow_parts(rates: Rates) -> tuple[list[SlowPart], Rates]:
             break
         found.append(part)
         rates = rates.with_slow([*rates.applied, (part.suspect, part.factor)])
-        suspects = [one for one in suspects if one is not part.suspect]
+        suspects = [one for one in suspects if one.name != part.suspect.name]
     return found, rates
 
 
@@ -176,7 +177,10 @@ def _slowest(rates: Rates, suspects: Sequence[Suspect]) -> SlowPart | None:
     best = int(np.argmin([_fit(_nanmedian(table, 0), on)[0] for table, on in zip(tables, ons, strict=True)]))
     suspect, (factor, changed) = suspects[likely[best]], refined[best]
     draws = _draws(rng, tables, ons)
-    won = np.argmin(draws[:, :, 0], axis=1) == best
+    # A draw for one direction of a NIC, or for a way of it, is none against the NIC.
+    parts = np.array([not (on & ~suspect.on).any() for on in ons])
+    winners = np.argmin(draws[:, :, 0], axis=1)
+    won = parts[winners]
     factors = factor * np.exp(draws[:, best, 1])
     low, high = (float(value) for value in np.quantile(factors, (0.05, 0.95)))
     confidence = float(np.mean(won & (factors < 1 - LEAST_SLOWER / 2)))
@@ -189,7 +193,17 @@ def _slowest(rates: Rates, suspects: Sequence[Suspect]) -> SlowPart | None:
     if chance > _SIGNIFICANT:
         return None
     evidence = rates.messages.row[rates.large & suspect.on[rates.sharing.way_of]]
+    suspect = _with_others(suspect, [suspects[place] for place in likely], winners)
     return SlowPart(suspect, factor, min(low, factor), max(high, factor), confidence, chance, evidence)
+
+
+def _with_others(suspect: Suspect, likely: Sequence[Suspect], winners: Ints) -> Suspect:
+    """Return *suspect*, which names the parts of it that as many draws speak for as it may do without."""
+    shares = np.bincount(winners, minlength=len(likely)) / len(winners)
+    named = [one.name for one, share in zip(likely, shares, strict=True) if share > 1 - _LEAST_CONFIDENCE]
+    others = dict.fromkeys((*suspect.others, *named))
+    others.pop(suspect.name, None)
+    return dataclasses.replace(suspect, others=tuple(others))
 
 
 def _refined(rates: Rates, suspect: Suspect, factor: float) -> tuple[float, Rates]:

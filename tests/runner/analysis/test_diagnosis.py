@@ -50,6 +50,20 @@ def test_a_slow_nic_is_named_with_its_rate(seed, operation, factor, host):
     assert one.chance < 0.01
 
 
+@pytest.mark.parametrize("seed", [0, 3])
+def test_ways_that_take_turns_do_not_hide_their_nic(seed):
+    """Each way of it may look slowest for a while (with seed 3, in a tenth of the draws)."""
+    run = NoisyRun.make(operation=CollectiveType.ALL_TO_ALL, steps=14, slow=2, factor=0.7)
+    flows = run.result.flows.copy()
+    turns = np.exp(np.random.default_rng(seed).normal(0, 0.3, (4, 4, 8)))
+    longer = turns[flows["src"], flows["dst"], np.arange(len(flows)) * 8 // len(flows)]
+    took = (flows["end_ns"] - flows["start_ns"]) * longer
+    flows["end_ns"] = (flows["start_ns"] + took).astype(np.int64)
+    (one,) = run._with(flows=flows).diagnosis().anomalies
+    assert (one.what, one.where) == ("slow NIC", "NIC of rank 2")
+    assert one.confidence > 0.95
+
+
 def test_one_direction_of_a_ring_is_a_link_and_says_what_else_it_may_be():
     (one,) = NoisyRun.make(network=ring(4, slow=1, factor=0.5)).diagnosis().anomalies
     assert (one.what, one.where) == ("slow link", "NIC of rank 1 to NIC of rank 2")
