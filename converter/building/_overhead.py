@@ -51,7 +51,7 @@ class ProfilerOverhead(NamedTuple):
     def text(self) -> str:
         """The fact in one clause."""
         times = f"{duration_text(self.captured_ns)} against {duration_text(self.unprofiled_ns)}"
-        return f"captured steps take {self.ratio:.1f} times an unprofiled one ({times})"
+        return f"captured steps take {self.ratio:.1f} times as long as unprofiled ones ({times})"
 
 
 def measured_overhead(

@@ -103,7 +103,7 @@ def test_every_answer_comes_as_a_table_json_and_csv(study, capfd, command):
 
 def test_the_summary_says_what_would_help(study, capfd):
     said = json.loads(answer(capfd, "summary", study.path, "--format", "json"))
-    assert said["headline"].startswith("The step of ")
+    assert said["headline"].startswith("The step takes ")
     assert said["advice"][0]["gain_ns"] == max(item["gain_ns"] for item in said["advice"])
     for row in said["ranks"]:
         assert row["compute_ns"] + row["exposed_comm_ns"] + row["idle_ns"] == said["makespan_ns"]

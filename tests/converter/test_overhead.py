@@ -55,7 +55,7 @@ def test_the_shortest_steps_of_the_slowest_rank_are_compared_and_told(captured):
     overhead = profiler_overhead(workload.metadata)
     assert (overhead.captured_ns, overhead.unprofiled_ns) == (CAPTURED_NS, 14_699_581)
     assert (
-        "captured steps take 1.9 times an unprofiled one (27.9 ms against 14.7 ms)"
+        "captured steps take 1.9 times as long as unprofiled ones (27.9 ms against 14.7 ms)"
         in (workload.metadata["assumptions"][0])
     )
 
@@ -63,7 +63,7 @@ def test_the_shortest_steps_of_the_slowest_rank_are_compared_and_told(captured):
 def test_the_doctor_warns_of_it(captured):
     (finding,) = (found for found in doctor(captured([10**7], [10**7])) if "unprofiled" in found.cause)
     assert finding.severity == "warning"
-    assert finding.cause.startswith("Captured steps take 2.8 times an unprofiled one")
+    assert finding.cause.startswith("Captured steps take 2.8 times as long as unprofiled ones")
     assert "--rescale-host" in finding.remedy
 
 
@@ -115,7 +115,7 @@ def test_edited_metadata_says_nothing(told):
 def test_convert_and_summary_say_it_and_what_was_done_about_it(captured, tmp_path, capsys):
     study = Study.create(tmp_path / "study")
     shutil.copytree(captured([CAPTURED_NS // 2], [CAPTURED_NS // 2]), study.path / "traces" / "capture-1")
-    said = "Captured steps take 2.0 times an unprofiled one (27.9 ms against 14.0 ms)"
+    said = "Captured steps take 2.0 times as long as unprofiled ones (27.9 ms against 14.0 ms)"
     for options in ([], ["--rescale-host"]):
         assert command("convert", study.path, *options) == 0
         assert said.lower() in " ".join(capsys.readouterr().out.split()).lower()
@@ -123,9 +123,9 @@ def test_convert_and_summary_say_it_and_what_was_done_about_it(captured, tmp_pat
         capsys.readouterr()
         assert command("summary", study.path) == 0
         shown = " ".join(capsys.readouterr().out.split())
-        doubted = f"{said}: that the host bounds this one may be the profiler's doing"
+        doubted = f"{said}: the profiler may be why the host bounds this one"
         assert (f"{said}; host time was scaled by it." if options else doubted) in shown
-        assert shown.index(said) < shown.index("The step of")
+        assert shown.index(said) < shown.index("The step takes")
         assert shown.lower().count(said.lower()) == 1
     run = analyse_run(study)
     assert run.summary.to_json()["qualifiers"][0] == f"{said}; host time was scaled by it."

@@ -48,9 +48,9 @@ def test_report_says_what_the_pages_say(run):
 def test_what_qualifies_the_answer_stands_before_it(made, page):
     run = StudyView(made.study).open(made.run_a)
     headline = page(run).partition(run.summary.headline)[0]
-    assert "times an unprofiled one" not in headline
-    vars(run)["summary"] = replace(run.summary, qualifiers=("Steps take 2.0 times an unprofiled one.",))
-    assert "Steps take 2.0 times an unprofiled one." in page(run).partition(run.summary.headline)[0]
+    assert "times as long as unprofiled ones" not in headline
+    vars(run)["summary"] = replace(run.summary, qualifiers=("Steps take 2.0 times as long as unprofiled ones.",))
+    assert "Steps take 2.0 times as long as unprofiled ones." in page(run).partition(run.summary.headline)[0]
 
 
 def test_strip_covers_the_step_once(run):
@@ -97,6 +97,6 @@ def test_report_opens_from_disk_without_complaint(page, made, tmp_path):
     path = write_report(made.study, made.run_b, tmp_path / "report.html")
     page.foreign.clear()
     page.goto(path.as_uri())
-    assert page.locator("h1").inner_text().startswith("The step of")
+    assert page.locator("h1").inner_text().startswith("The step takes")
     assert page.complaints == []
     assert page.foreign == [path.as_uri()]
