@@ -274,10 +274,12 @@ class StudyView:
 
     def elsewhere(self, name: str) -> StudyView:
         """Return another of :meth:`studies` as its pages see it, but for what is only its own."""
+        if not name:
+            return self
         found = self.studies().get(name)
         if found is None:
             raise StudyError(f"No study '{name[:80]}' is served here; choose one from the list.")
-        return StudyView(found, replace(self.near, name=name)) if name else self
+        return StudyView(found, replace(self.near, name=name))
 
     def captures(self) -> list[str]:
         """Return the captures that have been converted, oldest first: what was measured can be shown."""

@@ -185,7 +185,12 @@ def open_beside(view: StudyView, value: str) -> OpenRun:
     """
     name, _, what = value.rpartition("@")
     near = view.elsewhere(name)
-    return near.open_capture(what) if what in near.captures() else near.open(near.resolve(what))
+    try:
+        return near.open(near.resolve(what))
+    except StudyError:
+        if what not in near.captures():
+            raise
+    return near.open_capture(what)
 
 
 def _runs(study: Study, before: str, lead: str) -> list[dict[str, str]]:
