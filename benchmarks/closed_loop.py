@@ -52,6 +52,7 @@ FIRST = "echo -20 > /proc/$$/autogroup"
 CALIBRATED, FROM_RATE, TCP, EMULATED = "calibrated", "from the rate", "ns-3 TCP", "emulated"
 WAYS = (CALIBRATED, FROM_RATE, TCP, EMULATED)
 
+SIMULATORS = {TCP: "`ns3` on that network", EMULATED: "`emulation` in namespaces of that rate"}
 REMAINS = (
     "## What is in the differences",
     "",
@@ -289,7 +290,7 @@ def page(outcomes: Sequence[Outcome]) -> str:
         "gloo's own collectives and messages at this rate, without the job.",
         "* *from the rate*: the same on the nominal rate, with headers (1448/1538), and an all-reduce for "
         "every reduce-scatter and requests in order, as PyTorch's gloo does.",
-        "* *ns-3 TCP*: `ns3` on that network. *emulated*: `emulation` in namespaces of that rate.",
+        *(f"* *{way}*: {text}." for way, text in SIMULATORS.items() if way in ways),
         "* *communication*: the calibrated error of what the step takes longer than unshaped.", "",
         *_conditions(outcomes),
         "| job | Mbit/s | measured, ms | unshaped, ms | " + " | ".join(ways) + " | communication |",
