@@ -53,7 +53,7 @@ struct Output {
     std::vector<LinkUse> links;
     FabricReport fabric;
     FabricModel fabric_model = FabricModel::None;  // that answered
-    std::vector<GpuUse> gpu_use;  // by rank; none without GPUs
+    std::vector<GpuUse> gpu_use;                   // by rank; none without GPUs
     std::vector<Stall> unfinished;
     std::vector<Blocked> deadlock;  // each waits for the next, and the last for the first
     std::int64_t makespan_ns = 0;

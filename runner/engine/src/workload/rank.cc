@@ -262,7 +262,7 @@ void Rank::receive(std::uint32_t index) {
 }
 
 void Rank::message_came(std::uint64_t index) {
-    const std::uint64_t size = program_.nodes[index].comm_size;
+    const std::uint64_t size = program_.facts(static_cast<std::uint32_t>(index)).comm_size;
     const Time own = library_time(cluster_.config.message_library_costs, size);
     if (own == 0) return complete(index);
     cluster_.events.after(id_, own, bind<&Rank::complete>(this, index));
