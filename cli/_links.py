@@ -67,6 +67,8 @@ def links_command(study_folder: Path, run_id: str | None, view: str, of: str, ou
         return
     end_to_end = view == "traffic" and of == "end-to-end"
     if view in _OF_PACKETS or end_to_end:
+        if view == "over-time" and table.empty:
+            raise _not_recorded(run.result.backend, "links over time", "analytical-aware")
         if table.empty or (end_to_end and run.result.flows.empty):
             raise _not_recorded(run.result.backend, "messages", "packet")
     elif run.result.links.empty:

@@ -219,7 +219,9 @@ def test_a_terminal_without_these_signs_is_told_the_same(study):
 
 
 def test_links_of_a_backend_without_messages_say_which_has_them(study, capfd):
-    for view in (["over-time"], ["flows"], ["packets"], ["traffic", "--of", "end-to-end"]):
+    main(["links", str(study.path), "--view", "over-time"])
+    assert "start_ns" in capfd.readouterr().out
+    for view in (["flows"], ["packets"], ["traffic", "--of", "end-to-end"]):
         with pytest.raises(SystemExit) as stop:
             main(["links", str(study.path), "--view", *view])
         assert stop.value.code == 50
