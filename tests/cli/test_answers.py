@@ -219,7 +219,7 @@ def test_a_terminal_without_these_signs_is_told_the_same(study):
 
 
 def test_links_of_a_backend_without_messages_say_which_has_them(study, capfd):
-    main(["links", str(study.path), "--view", "over-time"])
+    main(["links", str(study.path), "--view", "over-time", "--format", "csv"])
     assert "start_ns" in capfd.readouterr().out
     for view in (["flows"], ["packets"], ["traffic", "--of", "end-to-end"]):
         with pytest.raises(SystemExit) as stop:
