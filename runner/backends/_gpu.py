@@ -18,6 +18,7 @@ from ..gpu import (
     chosen_programs,
     gpu_config,
     machine_of_backend,
+    why_rough,
 )
 from ._native import NativeBackend
 
@@ -93,6 +94,18 @@ class GpuBackend(NativeBackend):
             _COMPUTE.format(waves=machine.compute_waves, units=machine.compute.units, memory=memory),
             _MESSAGES,
             *programs.remarks,
+            *_rough(machine),
         ]
         provenance = result.provenance | {"gpu": facts, "assumptions": assumptions}
         return replace(result, ranks=ranks, provenance=provenance)
+
+
+def _rough(machine: Machine) -> list[str]:
+    """Return a sentence if requests that go together answer otherwise than each by itself."""
+    reasons = why_rough(machine)
+    if not reasons:
+        return []
+    return [
+        f"Requests were followed in batches, which on the machine '{machine.name}' may be off by more than "
+        f"10 %, as {' and '.join(reasons)}; simulate_program(..., detailed=True) follows each by itself."
+    ]

@@ -7,7 +7,14 @@ from ._changes import faster_machine, machine_figures, machine_of_plain
 from ._collectives import GpuPrograms, chosen_programs, gpu_config
 from ._machine import LINE_BYTES, Compute, Machine, Memory, Mesh, Protocol, ScaleOut, ScaleUp
 from ._machine_files import find_machine, list_machines, load_machine
-from ._run import GpuWorkgroups, ProgramRun, engine_machine, simulate_program, workgroups_of
+from ._run import (
+    GpuWorkgroups,
+    ProgramRun,
+    engine_machine,
+    simulate_program,
+    why_rough,
+    workgroups_of,
+)
 
 __all__ = [
     "DEFAULT_MACHINE",
@@ -34,5 +41,6 @@ __all__ = [
     "machine_of_backend",
     "machine_of_plain",
     "simulate_program",
+    "why_rough",
     "workgroups_of",
 ]

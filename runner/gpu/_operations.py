@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from .. import engine
 from ..programs import Op
+from ._machine import LINE_BYTES
 
 __all__ = ["Access", "Places", "RankWriter", "Use"]
 
@@ -42,6 +44,8 @@ class RankWriter:
     values: list[int] = field(default_factory=list)
     blocks: list[tuple[int, list[_Operation]]] = field(default_factory=list)
     place: int = -1
+    lines: Counter[int] = field(default_factory=Counter)
+    """Lines of accesses by the group of the switch; -1: without one."""
 
     def counter(self, what: Hashable, value: int = 0) -> int:
         """Return the number of a counter, which begins with *value* if it is new."""
@@ -60,6 +64,9 @@ class RankWriter:
 
     def data(self, size_bytes: int, sources: Iterable[Access], targets: Iterable[Access]) -> None:
         """Load from all sources, reduce, store to all targets."""
+        sources, targets = list(sources), list(targets)
+        for _, group, wire, _ in (*sources, *targets):
+            self.lines[group] += -(-int(size_bytes * wire) // LINE_BYTES)
         self._add(engine.GpuOp.DATA, size_bytes, sources=sources, targets=targets)
 
     def proxy(self, size_bytes: int, target: Access) -> None:

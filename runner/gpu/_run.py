@@ -18,19 +18,25 @@ from ._operations import RankWriter
 from ._plans import PlanLowering
 from ._steps import StepLowering
 
-__all__ = ["GpuWorkgroups", "ProgramRun", "engine_machine", "simulate_program", "workgroups_of"]
+__all__ = ["GpuWorkgroups", "ProgramRun", "engine_machine", "simulate_program", "why_rough", "workgroups_of"]
+
+# Of a detailed run, about a second.
+_FEW_REQUESTS = 1 << 15
+_BATCHES = 16
 
 
 @dataclass(frozen=True, eq=False)
 class GpuWorkgroups:
     """A program as workgroups of operations for one size, machine and placement of its ranks.
 
-    *places* are op and round by the numbers that the engine stamps operations with.
+    *places* are op and round by the numbers that the engine stamps operations with; *requests* how many
+    lines its operations load and store.
     """
 
     program: Program
     compiled: engine.GpuProgram
     places: list[tuple[str, int]]
+    requests: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +45,8 @@ class ProgramRun:
 
     *ops*: rank, block, op, round (-1 where there is none), start_ns and end_ns of what each thread block did.
     *links*: src, dst (a GPU, -1 the switch, -2 the network between nodes), bytes, lines, busy_ns, queue_ns.
-    *counters*: lines asked for and loaded, stored and delivered, requests without data, events.
+    *detailed*: every request went by itself. *counters*: lines asked for and loaded, stored and delivered,
+    requests without data, events.
     """
 
     time_ns: int
@@ -47,6 +54,7 @@ class ProgramRun:
     links: pd.DataFrame
     counters: dict[str, float]
     ops: pd.DataFrame = field(default_factory=pd.DataFrame)
+    detailed: bool = False
 
 
 def simulate_program(
@@ -54,18 +62,21 @@ def simulate_program(
     size_bytes: int,
     machine: Machine,
     *,
-    detailed: bool = False,
+    detailed: bool | None = None,
     record_ops: bool = True,
     progress: Callable[[int, int], bool] | None = None,
 ) -> ProgramRun:
     """Run *program* for a collective of *size_bytes* (ASTRA-sim's: of an all-gather each rank's shard).
 
     Its ranks are on GPUs 0, 1 ..., ``machine.scale_up.gpus`` of them in a node. *detailed*: every request
-    goes by itself through every router, which is slow. *progress* is called with ns and finished ranks, and
+    goes by itself through every router, which is slow; without a say, where it answers otherwise than the
+    fast way (`why_rough`) and there are few requests. *progress* is called with ns and finished ranks, and
     cancels by returning False. Raises `ConfigError` for what the machine cannot run, with its place.
     """
     nodes = [rank // machine.scale_up.gpus for rank in range(program.num_ranks)]
     lowered = workgroups_of(program, size_bytes, machine, nodes)
+    if detailed is None:
+        detailed = bool(why_rough(machine)) and lowered.requests <= _FEW_REQUESTS
     replay = engine.replay_gpu_program(
         engine_machine(machine), lowered.compiled, detailed=detailed, stamps=record_ops, progress=progress
     )
@@ -78,7 +89,20 @@ def simulate_program(
         links=pd.DataFrame(replay.links),
         counters=dict(replay.counts),
         ops=_ops(lowered, replay.stamps) if record_ops else pd.DataFrame(),
+        detailed=detailed,
     )
+
+
+def why_rough(machine: Machine) -> list[str]:
+    """Return why the fast fabric may be off by more than 10 % on *machine*; nothing where it is not."""
+    mesh, compute, reasons = machine.mesh, machine.compute, []
+    if mesh.virtual_channels < machine.scale_up.ports:
+        reasons.append("ports share virtual channels (mesh.virtual_channels < scale_up.ports)")
+    if mesh.link_bytes_per_ns < 2 * compute.bytes_per_ns:
+        reasons.append("few units fill a link of the mesh (mesh.link_bytes_per_ns < 2 compute.bytes_per_ns)")
+    if compute.requests_per_unit < _BATCHES * compute.unroll:
+        reasons.append(f"units wait for requests (compute.requests_per_unit < {_BATCHES} compute.unroll)")
+    return reasons
 
 
 def workgroups_of(program: Program, size_bytes: int, machine: Machine, nodes: Sequence[int]) -> GpuWorkgroups:
@@ -91,7 +115,11 @@ def workgroups_of(program: Program, size_bytes: int, machine: Machine, nodes: Se
     lowering = kind(program, sizes, machine, nodes)
     writers = lowering.run()
     compiled = _compile(program.name, writers, lowering.groups)
-    return GpuWorkgroups(program, compiled, lowering.places.names())
+    sizes_of_groups = {-1: 1} | {number: len(ranks) for ranks, number in lowering.groups.items()}
+    requests = sum(
+        lines * sizes_of_groups[group] for writer in writers for group, lines in writer.lines.items()
+    )
+    return GpuWorkgroups(program, compiled, lowering.places.names(), requests)
 
 
 def _compile(

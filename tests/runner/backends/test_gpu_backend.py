@@ -74,7 +74,8 @@ def test_each_process_group_runs_its_own_program():
     groups = {1: (0, 1, 2, 3), 2: (4, 5, 6, 7)}
     result = simulate(workload(*half, groups=groups), "default", NETWORK, backend="gpu")
     assert set(result.collectives["group"]) == {1, 2}
-    assert result.nodes.groupby("rank")["end_ns"].max().nunique() == 1
+    ends = result.nodes.groupby("rank")["end_ns"].max()
+    assert ends.max() < 1.05 * ends.min()  # data lie on other channels of each GPU
 
 
 def test_a_message_goes_over_the_links_between_two_ranks():

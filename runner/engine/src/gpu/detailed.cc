@@ -30,7 +30,8 @@ void DetailedFabric::connect(Gpu& gpu) {
     const double port = machine_.port_bytes_per_ns / machine_.ports;
     const double away = 2 * machine_.link_ns * port / machine_.flit_bytes;
     const std::int32_t room = buffer + static_cast<std::int32_t>(std::ceil(away));
-    add(gpu.up, machine_.ports, {port, to_fs(machine_.link_ns), room, machine_.header_bytes, outside});
+    add(gpu.up, machine_.ports,
+        {port, to_fs(machine_.link_ns), room, machine_.header_bytes, outside, !machine_.direct});
     if (!machine_.direct) add(gpu.down, machine_.ports, {port, 0, buffer, machine_.header_bytes, outside});
     add(gpu.into_memory, machine_.channels, {0, 0, 0, 0, inside});
     add(gpu.from_memory, machine_.channels, {0, 0, 0, 0, inside});
@@ -86,8 +87,9 @@ Parcel& DetailedFabric::parcel(ParcelKind kind, bool data, Way way, std::uint32_
     parcel.way = std::move(way);
     parcel.entered = entered;
     // Those that leave by one port, or end at one place, share a channel: whoever waits holds up few others.
-    const std::int32_t aim = entered > 1 ? parcel.way[entered - 1] : parcel.way.back();
-    parcel.lane = aim % machine_.virtual_channels;
+    const auto lane = [&](std::int32_t aim) { return aim % machine_.virtual_channels; };
+    if (entered > 0) parcel.lane_out = lane(parcel.way[entered - 1]);
+    parcel.lane_in = lane(parcel.way.back());
     return parcel;
 }
 
@@ -102,7 +104,7 @@ Parcel& DetailedFabric::to_memory(ParcelKind kind, bool data, Place from, std::i
     } else {
         const std::int32_t by = port(from.gpu, gpu, line);
         leave(way, from.gpu, start, by);
-        entered = way.size() + (machine_.direct ? 0 : 1);
+        entered = way.size();
         enter(way, gpu, end_port(from.gpu, gpu, by), end);
     }
     way.push_back(at(gpu).into_memory[static_cast<std::size_t>(channel(line))]);
@@ -119,7 +121,7 @@ Parcel& DetailedFabric::to_unit(ParcelKind kind, std::int32_t gpu, Place to, std
     } else {
         const std::int32_t by = port(gpu, to.gpu, line);
         leave(way, gpu, start, by);
-        entered = way.size() + (machine_.direct ? 0 : 1);
+        entered = way.size();
         enter(way, to.gpu, end_port(gpu, to.gpu, by), end);
     }
     way.push_back(at(to.gpu).in[static_cast<std::size_t>(to.unit)]);
@@ -137,7 +139,7 @@ Parcel& DetailedFabric::from_switch(ParcelKind kind, bool data, std::int32_t gpu
     Way way;
     enter(way, gpu, port(gpu, gpu, line), machine_.router_of_channel(channel(line)));
     way.push_back(at(gpu).into_memory[static_cast<std::size_t>(channel(line))]);
-    return parcel(kind, data, std::move(way), 1);
+    return parcel(kind, data, std::move(way), 0);
 }
 
 // Time.
@@ -187,7 +189,7 @@ void DetailedFabric::store(Place from, std::int32_t gpu, std::uint64_t first, st
             });
         };
         if (gpu != from.gpu) {
-            data.leaves = data.entered - (machine_.direct ? 1 : 2);
+            data.leaves = data.entered - 1;
             data.left = [&listener] { listener.sent(1); };
         }
         links_.send(data);
@@ -246,7 +248,7 @@ void DetailedFabric::answer_sum(Place from, std::uint64_t line, Listener& listen
         Way way;
         enter(way, from.gpu, port(from.gpu, from.gpu, line), machine_.router_of_unit(from.unit));
         way.push_back(at(from.gpu).in[static_cast<std::size_t>(from.unit)]);
-        Parcel& answer = parcel(kAnswer, true, std::move(way), 1);
+        Parcel& answer = parcel(kAnswer, true, std::move(way), 0);
         answer.arrived = [&listener] { listener.loaded(1); };
         links_.send(answer);
     });

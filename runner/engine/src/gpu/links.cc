@@ -37,8 +37,9 @@ void Links::send(Parcel& parcel) {
 }
 
 std::int32_t Links::channel(const Parcel& parcel) const {
-    const std::int32_t kind = parcel.kind + (parcel.at >= parcel.entered ? kParcelKinds : 0);
-    return kind * machine_.virtual_channels + parcel.lane;
+    const bool inside = parcel.at >= parcel.entered;
+    const std::int32_t kind = parcel.kind + (inside ? kParcelKinds : 0);
+    return kind * machine_.virtual_channels + (inside ? parcel.lane_in : parcel.lane_out);
 }
 
 std::uint32_t Links::bytes(const Parcel& parcel, const Link& link) const {
@@ -141,10 +142,14 @@ void Links::gone(Queue* queue) {
 void Links::come(Parcel* parcel) {
     Link& link = link_at(parcel->way[parcel->at]);
     const std::int32_t taken = channel(*parcel);
-    if (++parcel->at < parcel->way.size()) return enter(link.ends[static_cast<std::size_t>(taken)], *parcel);
+    const Return credit{parcel->way[parcel->at], taken, flits(*parcel)};
+    if (++parcel->at < parcel->way.size()) {
+        if (!link.settings.to_switch) return enter(link.ends[static_cast<std::size_t>(taken)], *parcel);
+        enter(link_at(parcel->way[parcel->at]).sources[parcel->kind], *parcel);
+        return restore(credit);
+    }
     --under_way_;
     const auto arrived = std::move(parcel->arrived);
-    const Return credit{parcel->way.back(), taken, flits(*parcel)};
     free_.push_back(parcel);
     if (link.settings.buffer_flits > 0) restore(credit);
     arrived();

@@ -17,7 +17,8 @@ struct Parcel {
     std::uint32_t at = 0;           // the next of them
     std::uint32_t entered = 0;      // from this place of the way on it is inside the GPU that it goes to
     std::uint8_t kind = 0;          // a class of virtual channels
-    std::int32_t lane = 0;          // which of the channels of its class
+    // Which of the channels of its class, on the way out of a GPU and on the way into one.
+    std::int32_t lane_out = 0, lane_in = 0;
     bool data = false;
     Fs came = 0;  // where it is now
     std::uint64_t number = 0;
@@ -40,6 +41,8 @@ struct LinkSettings {
     std::int32_t buffer_flits = 0;  // per virtual channel; 0: takes everything
     std::uint32_t header_bytes = 0;
     Arbitration arbitration = Arbitration::InTurn;
+    // Leads to a switch, which takes everything and has a queue per output.
+    bool to_switch = false;
 };
 
 class Links {

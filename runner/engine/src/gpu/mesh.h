@@ -2,22 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <cstdlib>
 
 #include "machine.h"
 
 namespace chakrascope::gpu {
-
-// How the requests of one operation spread over links: which share of them each carries, and how many hops
-// the nearest and the farthest take.
-struct Spread {
-    struct Part {
-        std::int32_t link;
-        double share;
-    };
-    std::vector<Part> parts;
-    double least_hops = 0, most_hops = 0;
-};
 
 class Mesh {
   public:
@@ -28,8 +17,9 @@ class Mesh {
     // The next link on the way between two routers that are not the same.
     std::int32_t next_link(std::int32_t from, std::int32_t to) const;
     std::int32_t end_of(std::int32_t link) const;
-    // How requests spread that go from each of some routers to each of others, equally often.
-    Spread spread(const std::vector<std::int32_t>& from, const std::vector<std::int32_t>& to) const;
+    std::int32_t hops(std::int32_t from, std::int32_t to) const {
+        return std::abs(from % columns_ - to % columns_) + std::abs(from / columns_ - to / columns_);
+    }
 
   private:
     enum Direction { kEast, kWest, kSouth, kNorth };

@@ -3,16 +3,19 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <vector>
 
 #include "machine.h"
 
 namespace chakrascope::gpu {
 
-// Lines under way together: when the first and the last of them have come in.
+// Lines under way together, from number first on: when the first and the last of them have come in.
 struct Train {
     Fs head = 0;
     Fs tail = 0;
     std::uint32_t lines = 1;
+    std::uint64_t first = 0;
 };
 
 // So many equal ways, which lines take in turn; first come, first served.
@@ -40,13 +43,6 @@ class Server {
         train.tail = std::max(train.tail + line, start + std::max(line, work));
         train.head = start + line;
     }
-    // Serve a part of a train; returns for how long its first line waits.
-    Fs serve_part(Fs head, double lines, std::uint32_t bytes) {
-        const Fs begin = std::max(free_, head);
-        free_ = begin + static_cast<Fs>(fs_per_byte_ * lines * bytes + 0.5);
-        return begin - head;
-    }
-
     void slow_down(double factor) { slower_ = factor; }
     Fs busy() const { return busy_; }
     Fs queued() const { return queued_; }
@@ -62,6 +58,60 @@ class Server {
     double slower_ = 1;
     std::int32_t ways_ = 1;
     Fs free_ = 0;
+    Fs busy_ = 0, queued_ = 0;
+    std::uint64_t bytes_ = 0, lines_ = 0;
+};
+
+// So many equal ways, each with a queue of its own: line n takes way n, modulo their number.
+class Bank {
+  public:
+    Bank() = default;
+    Bank(double bytes_per_ns, std::int32_t ways)
+        : fs_per_byte_(static_cast<double>(kFsPerNs) / bytes_per_ns),
+          free_(static_cast<std::size_t>(ways), 0) {}
+
+    // Serve a train, whose lines come evenly; one that goes ahead waits for no more than a line of data.
+    void serve(Train& train, std::uint32_t bytes, bool ahead = false) {
+        const auto ways = static_cast<std::uint32_t>(free_.size());
+        const std::uint32_t used = std::min(train.lines, ways);
+        const Fs line = line_time(bytes), data = line_time(kLineBytes);
+        const double gap =
+            train.lines > 1 ? static_cast<double>(train.tail - train.head) / (train.lines - 1) : 0;
+        Fs head = std::numeric_limits<Fs>::max(), tail = 0;
+        auto way = static_cast<std::uint32_t>(train.first % ways);
+        for (std::uint32_t place = 0; place < used; ++place, way = way + 1 == ways ? 0 : way + 1) {
+            const std::uint32_t lines = (train.lines - place + ways - 1) / ways;
+            const Fs comes = train.head + static_cast<Fs>(gap * place);
+            const Fs begin = std::max(free_[way], comes);
+            free_[way] = begin + line * lines;
+            const Fs start = ahead ? std::min(begin, comes + data) : begin;
+            const Fs last = comes + static_cast<Fs>(gap * ways * (lines - 1));
+            queued_ += (start - comes) * lines;
+            head = std::min(head, start + line);
+            tail = std::max(tail, std::max(last + line, start + line * lines));
+        }
+        busy_ += line * train.lines / ways;
+        bytes_ += std::uint64_t{train.lines} * bytes;
+        lines_ += train.lines;
+        train.head = head;
+        train.tail = tail;
+    }
+
+    void slow_down(double factor) { slower_ = factor; }
+    Fs busy() const { return busy_; }
+    Fs queued() const { return queued_; }
+    std::uint64_t bytes() const { return bytes_; }
+    std::uint64_t lines() const { return lines_; }
+
+  private:
+    // How long a line of so many bytes keeps its way.
+    Fs line_time(std::uint32_t bytes) const {
+        return static_cast<Fs>(fs_per_byte_ * slower_ * static_cast<double>(free_.size()) * bytes + 0.5);
+    }
+
+    double fs_per_byte_ = 0;  // all ways together
+    double slower_ = 1;
+    std::vector<Fs> free_;  // by way
     Fs busy_ = 0, queued_ = 0;
     std::uint64_t bytes_ = 0, lines_ = 0;
 };

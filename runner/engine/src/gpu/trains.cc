@@ -1,9 +1,12 @@
 #include "trains.h"
 
+#include <limits>
+
 namespace chakrascope::gpu {
 namespace {
 
-constexpr std::uint32_t kPieceLines = 128;  // of a proxy's transfer
+constexpr std::uint32_t kPieceLines = 128;   // of a proxy's transfer
+constexpr std::uint32_t kLinesToCross = 64;  // of a train, at most
 
 Server make_server(double bytes_per_ns, std::int32_t ways = 1) { return {bytes_per_ns, ways}; }
 
@@ -17,20 +20,21 @@ TrainFabric::TrainFabric(const Machine& machine, std::int32_t gpus, packet::Cloc
         Gpu& own = gpus_.emplace_back();
         own.out.assign(units, make_server(machine.unit_bytes_per_ns));
         own.in = own.out;
-        own.mesh.assign(static_cast<std::size_t>(mesh_.links()), make_server(machine.mesh_bytes_per_ns));
+        own.mesh.assign(static_cast<std::size_t>(mesh_.links()), 0);
         for (std::int32_t peer = 0; peer < machine.peers(); ++peer) {
             const std::int32_t ports = machine.ports_to(peer);
-            own.up.push_back(make_server(port * ports, ports));
+            own.up.emplace_back(port * ports, ports);
         }
-        own.down = make_server(machine.port_bytes_per_ns, machine.ports);
+        own.down = Bank(machine.port_bytes_per_ns, machine.ports);
         const double sums = machine.switch_reduce_bytes_per_ns;
         own.sum = make_server(sums > 0 ? sums : machine.port_bytes_per_ns, machine.ports);
-        own.memory = make_server(machine.memory_bytes_per_ns, machine.channels);
+        own.memory = Bank(machine.memory_bytes_per_ns, machine.channels);
         own.nic_out = own.nic_in = make_server(machine.nic_bytes_per_ns);
     }
 }
 
-TrainFabric::Trip& TrainFabric::begin(Kind kind, Place from, std::int32_t gpu, std::uint32_t lines) {
+TrainFabric::Trip& TrainFabric::begin(Kind kind, Place from, std::int32_t gpu, std::uint32_t lines,
+                                      std::uint64_t first) {
     Trip* trip = nullptr;
     if (free_.empty()) {
         trip = &trips_.emplace_back();
@@ -42,7 +46,7 @@ TrainFabric::Trip& TrainFabric::begin(Kind kind, Place from, std::int32_t gpu, s
     trip->kind = kind;
     trip->from = from;
     trip->gpu = gpu;
-    trip->train = {clock_.now(), clock_.now(), lines};
+    trip->train = {clock_.now(), clock_.now(), lines, first};
     return *trip;
 }
 
@@ -51,103 +55,124 @@ void TrainFabric::after(Fs time, Trip* trip, Step step) {
     clock_.post<&TrainFabric::take_step>(time - clock_.now(), this, trip);
 }
 
-// Every link gets its share. What no line may take delays nobody; the last line is the one that waits
-// longest, as far as one of the train's lines takes that link.
-void TrainFabric::cross(std::int32_t gpu, const Spread& spread, Train& train, std::uint32_t bytes) {
-    if (spread.parts.empty()) return;
-    auto& links = at(gpu).mesh;
-    const Fs line = links.front().line_time(bytes);
-    Fs longest = 0;
-    double mean = 0, crossings = 0;
-    for (const Spread::Part& part : spread.parts) {
-        const double lines = part.share * train.lines;
-        const Fs wait = links[static_cast<std::size_t>(part.link)].serve_part(train.head, lines, bytes);
-        const auto likely = static_cast<Fs>(static_cast<double>(wait) * std::min(1.0, lines));
-        const auto work = static_cast<Fs>(static_cast<double>(line) * std::max(1.0, lines));
-        longest = std::max(longest, likely + work);
-        mean += static_cast<double>(wait) * part.share;
-        crossings += part.share;
+// Each line takes the links on its way, from the router where it begins to the one where it ends. Of long
+// trains some lines stand for all.
+void TrainFabric::cross(std::int32_t gpu, const Ends& from, const Ends& to, Train& train,
+                        std::uint32_t bytes) {
+    auto& free = at(gpu).mesh;
+    const std::uint32_t used = std::min(train.lines, kLinesToCross);
+    const std::uint32_t step = train.lines / used | 1;
+    const Fs line = to_fs(bytes / machine_.mesh_bytes_per_ns), hop = to_fs(machine_.hop_ns);
+    const Fs work = line * train.lines / used;
+    const double gap = used > 1 ? static_cast<double>(train.tail - train.head) / (used - 1) : 0;
+    Fs head = std::numeric_limits<Fs>::max(), tail = 0;
+    for (std::uint32_t place = 0; place < used; ++place) {
+        const std::uint64_t number = train.first + std::uint64_t{place} * step % train.lines;
+        std::int32_t router = from[number % from.size()];
+        const std::int32_t end = to[number % to.size()];
+        Fs early = train.head + static_cast<Fs>(gap * place);  // without waiting anywhere
+        Fs time = early, last = early;
+        while (router != end) {
+            const std::int32_t link = mesh_.next_link(router, end);
+            Fs& is_free = free[static_cast<std::size_t>(link)];
+            // A line that waits elsewhere does not keep this link from others.
+            is_free = std::max(is_free, early) + work;
+            const Fs begin = std::max(is_free - work, time);
+            early += line + hop;
+            time = begin + line + hop;
+            last = std::max(last + line, begin + work) + hop;
+            router = mesh_.end_of(link);
+        }
+        head = std::min(head, time);
+        tail = std::max(tail, last);
     }
-    const double range = spread.most_hops - spread.least_hops;
-    const double far = spread.least_hops + range * train.lines / (train.lines + 1);
-    const double near = spread.most_hops - range * train.lines / (train.lines + 1);
-    const double hop = machine_.hop_ns * static_cast<double>(kFsPerNs);
-    const Fs last = std::max(train.head + longest, train.tail + line);
-    train.head += static_cast<Fs>(mean / crossings + near * (hop + static_cast<double>(line)));
-    const double further = far * hop + std::max(0.0, far - 1) * static_cast<double>(line);
-    train.tail = std::max(train.head, last + static_cast<Fs>(further));
+    train.head = head;
+    train.tail = std::max(tail, head);
 }
 
 void TrainFabric::leave_unit(Place from, Train& train, std::uint32_t bytes) {
     at(from.gpu).out[static_cast<std::size_t>(from.unit)].serve(train, bytes, ahead(bytes));
 }
 
-void TrainFabric::leave_gpu(std::int32_t gpu, std::int32_t peer, Train& train, std::uint32_t bytes) {
-    at(gpu).up[static_cast<std::size_t>(peer)].serve(train, bytes, ahead(bytes));
+// From the unit's router to a port, and out of it.
+void TrainFabric::leave_gpu(Trip* trip, std::uint32_t bytes, std::uint32_t wire_bytes) {
+    const auto peer = static_cast<std::size_t>(machine_.peer_of(trip->from.gpu, trip->gpu));
+    cross(trip->from.gpu, unit_router(trip->from), ways_.ports[peer], trip->train, bytes);
+    at(trip->from.gpu).up[peer].serve(trip->train, wire_bytes, ahead(wire_bytes));
 }
 
 void TrainFabric::enter_gpu(std::int32_t gpu, Train& train, std::uint32_t bytes) {
     if (!machine_.direct) at(gpu).down.serve(train, bytes, ahead(bytes));
 }
 
-void TrainFabric::reach_unit(Place to, std::int32_t peer, Train& train, std::uint32_t bytes) {
-    enter_gpu(to.gpu, train, bytes);
-    const auto router_of_unit = static_cast<std::size_t>(router(to.unit));
-    cross(to.gpu, ways_.port_to_unit[router_of_unit][static_cast<std::size_t>(peer)], train, bytes);
-    at(to.gpu).in[static_cast<std::size_t>(to.unit)].serve(train, bytes);
+// Whoever comes to a server comes there when it is its turn: where a train had to wait, others may be at the
+// next server before it.
+void TrainFabric::when_there(Trip* trip, Step step) {
+    if (trip->train.head <= clock_.now()) return (this->*step)(trip);
+    after(trip->train.head, trip, step);
+}
+
+void TrainFabric::over_link(Trip* trip, Step step) {
+    trip->train.tail += to_fs(machine_.link_ns);
+    after(trip->train.head + to_fs(machine_.link_ns), trip, step);
 }
 
 // Loads.
 
-void TrainFabric::load(Place from, std::int32_t gpu, std::uint64_t, std::uint32_t lines, Listener& listener) {
-    Trip& trip = begin(Kind::Load, from, gpu, lines);
+void TrainFabric::load(Place from, std::int32_t gpu, std::uint64_t first, std::uint32_t lines,
+                       Listener& listener) {
+    Trip& trip = begin(Kind::Load, from, gpu, lines, first);
     trip.listener = &listener;
-    const auto start = static_cast<std::size_t>(router(from.unit));
     leave_unit(from, trip.train, machine_.control_bytes);
-    if (gpu == from.gpu) {
-        cross(gpu, ways_.unit_to_memory[start], trip.train, machine_.control_bytes);
-        at(gpu).memory.serve(trip.train, kLineBytes);
-        trip.train.tail += to_fs(machine_.memory_ns);
-        return after(trip.train.head + to_fs(machine_.memory_ns), &trip, &TrainFabric::answer_home);
-    }
-    const std::int32_t peer = machine_.peer_of(from.gpu, gpu);
-    const Spread& way = ways_.unit_to_port[start][static_cast<std::size_t>(peer)];
-    cross(from.gpu, way, trip.train, machine_.control_bytes);
-    leave_gpu(from.gpu, peer, trip.train, machine_.control_bytes);
-    trip.train.tail += to_fs(machine_.link_ns);
-    after(trip.train.head + to_fs(machine_.link_ns), &trip, &TrainFabric::arrive_to_read);
+    when_there(&trip, gpu == from.gpu ? &TrainFabric::read_home : &TrainFabric::ask_peer);
+}
+
+void TrainFabric::read_home(Trip* trip) {
+    cross(trip->gpu, unit_router(trip->from), ways_.memory, trip->train, machine_.control_bytes);
+    at(trip->gpu).memory.serve(trip->train, kLineBytes);
+    trip->train.tail += to_fs(machine_.memory_ns);
+    after(trip->train.head + to_fs(machine_.memory_ns), trip, &TrainFabric::answer_home);
+}
+
+void TrainFabric::ask_peer(Trip* trip) {
+    leave_gpu(trip, machine_.control_bytes, machine_.control_bytes);
+    over_link(trip, &TrainFabric::arrive_to_read);
 }
 
 void TrainFabric::arrive_to_read(Trip* trip) {
-    read_memory(trip, machine_.peer_of(trip->gpu, trip->from.gpu));
+    enter_gpu(trip->gpu, trip->train, machine_.control_bytes);
+    when_there(trip, &TrainFabric::read);
 }
 
-void TrainFabric::read_memory(Trip* trip, std::int32_t peer) {
-    enter_gpu(trip->gpu, trip->train, machine_.control_bytes);
-    const Spread& way = ways_.port_to_memory[static_cast<std::size_t>(peer)];
-    cross(trip->gpu, way, trip->train, machine_.control_bytes);
+void TrainFabric::read(Trip* trip) {
+    const auto peer = static_cast<std::size_t>(machine_.peer_of(trip->gpu, trip->from.gpu));
+    cross(trip->gpu, ways_.ports[peer], ways_.memory, trip->train, machine_.control_bytes);
     at(trip->gpu).memory.serve(trip->train, kLineBytes);
     trip->train.tail += to_fs(machine_.memory_ns);
     after(trip->train.head + to_fs(machine_.memory_ns), trip, &TrainFabric::answer);
 }
 
 void TrainFabric::answer(Trip* trip) {
-    const std::int32_t peer = machine_.peer_of(trip->gpu, trip->from.gpu);
-    cross(trip->gpu, ways_.memory_to_port[static_cast<std::size_t>(peer)], trip->train, kLineBytes);
-    leave_gpu(trip->gpu, peer, trip->train, data_bytes());
-    trip->train.tail += to_fs(machine_.link_ns);
-    after(trip->train.head + to_fs(machine_.link_ns), trip,
-          trip->whole ? &TrainFabric::sum : &TrainFabric::answer_back);
+    const auto peer = static_cast<std::size_t>(machine_.peer_of(trip->gpu, trip->from.gpu));
+    cross(trip->gpu, ways_.memory, ways_.ports[peer], trip->train, kLineBytes);
+    at(trip->gpu).up[peer].serve(trip->train, data_bytes());
+    over_link(trip, trip->whole ? &TrainFabric::sum : &TrainFabric::answer_back);
 }
 
 void TrainFabric::answer_back(Trip* trip) {
-    reach_unit(trip->from, machine_.peer_of(trip->from.gpu, trip->gpu), trip->train, data_bytes());
+    enter_gpu(trip->from.gpu, trip->train, data_bytes());
+    when_there(trip, &TrainFabric::reach_unit);
+}
+
+void TrainFabric::reach_unit(Trip* trip) {
+    const auto peer = static_cast<std::size_t>(machine_.peer_of(trip->from.gpu, trip->gpu));
+    cross(trip->from.gpu, ways_.ports[peer], unit_router(trip->from), trip->train, kLineBytes);
+    at(trip->from.gpu).in[static_cast<std::size_t>(trip->from.unit)].serve(trip->train, kLineBytes);
     after(trip->train.tail, trip, &TrainFabric::loaded);
 }
 
 void TrainFabric::answer_home(Trip* trip) {
-    const auto end = static_cast<std::size_t>(router(trip->from.unit));
-    cross(trip->gpu, ways_.memory_to_unit[end], trip->train, kLineBytes);
+    cross(trip->gpu, ways_.memory, unit_router(trip->from), trip->train, kLineBytes);
     at(trip->gpu).in[static_cast<std::size_t>(trip->from.unit)].serve(trip->train, kLineBytes);
     after(trip->train.tail, trip, &TrainFabric::loaded);
 }
@@ -161,25 +186,26 @@ void TrainFabric::loaded(Trip* trip) {
 
 // Stores.
 
-void TrainFabric::store(Place from, std::int32_t gpu, std::uint64_t, std::uint32_t lines,
+void TrainFabric::store(Place from, std::int32_t gpu, std::uint64_t first, std::uint32_t lines,
                         Listener& listener) {
-    Trip& trip = begin(Kind::Store, from, gpu, lines);
+    Trip& trip = begin(Kind::Store, from, gpu, lines, first);
     trip.listener = &listener;
-    const auto start = static_cast<std::size_t>(router(from.unit));
     leave_unit(from, trip.train, kLineBytes);
-    if (gpu == from.gpu) {
-        cross(gpu, ways_.unit_to_memory[start], trip.train, kLineBytes);
-        at(gpu).memory.serve(trip.train, kLineBytes);
-        return after(trip.train.tail, &trip, &TrainFabric::stored);
-    }
-    const std::int32_t peer = machine_.peer_of(from.gpu, gpu);
-    cross(from.gpu, ways_.unit_to_port[start][static_cast<std::size_t>(peer)], trip.train, kLineBytes);
-    leave_gpu(from.gpu, peer, trip.train, data_bytes());
-    Trip& out = begin(Kind::Store, from, gpu, lines);
-    out.listener = &listener;
-    after(trip.train.tail, &out, &TrainFabric::sent);
-    trip.train.tail += to_fs(machine_.link_ns);
-    after(trip.train.head + to_fs(machine_.link_ns), &trip, &TrainFabric::arrive_to_write);
+    when_there(&trip, gpu == from.gpu ? &TrainFabric::write_home : &TrainFabric::send_data);
+}
+
+void TrainFabric::write_home(Trip* trip) {
+    cross(trip->gpu, unit_router(trip->from), ways_.memory, trip->train, kLineBytes);
+    at(trip->gpu).memory.serve(trip->train, kLineBytes);
+    after(trip->train.tail, trip, &TrainFabric::stored);
+}
+
+void TrainFabric::send_data(Trip* trip) {
+    leave_gpu(trip, kLineBytes, data_bytes());
+    Trip& out = begin(Kind::Store, trip->from, trip->gpu, trip->train.lines);
+    out.listener = trip->listener;
+    after(trip->train.tail, &out, &TrainFabric::sent);
+    over_link(trip, trip->kind == Kind::Multicast ? &TrainFabric::write_all : &TrainFabric::arrive_to_write);
 }
 
 void TrainFabric::sent(Trip* trip) {
@@ -201,12 +227,13 @@ void TrainFabric::stored(Trip* trip) {
 }
 
 void TrainFabric::arrive_to_write(Trip* trip) {
-    write_memory(trip, machine_.peer_of(trip->gpu, trip->from.gpu));
+    enter_gpu(trip->gpu, trip->train, data_bytes());
+    when_there(trip, &TrainFabric::write);
 }
 
-void TrainFabric::write_memory(Trip* trip, std::int32_t peer) {
-    enter_gpu(trip->gpu, trip->train, data_bytes());
-    cross(trip->gpu, ways_.port_to_memory[static_cast<std::size_t>(peer)], trip->train, kLineBytes);
+void TrainFabric::write(Trip* trip) {
+    const auto peer = static_cast<std::size_t>(machine_.peer_of(trip->gpu, trip->from.gpu));
+    cross(trip->gpu, ways_.ports[peer], ways_.memory, trip->train, kLineBytes);
     at(trip->gpu).memory.serve(trip->train, kLineBytes);
     after(trip->train.tail, trip, &TrainFabric::delivered);
 }
@@ -214,17 +241,16 @@ void TrainFabric::write_memory(Trip* trip, std::int32_t peer) {
 Fs TrainFabric::way_back(const Trip& trip) const {
     const auto peer = static_cast<std::size_t>(machine_.peer_of(trip.gpu, trip.from.gpu));
     const auto home = static_cast<std::size_t>(machine_.peer_of(trip.from.gpu, trip.gpu));
-    const Spread& out = ways_.memory_to_port[peer];
-    const Spread& in = ways_.port_to_unit[static_cast<std::size_t>(router(trip.from.unit))][home];
-    const double hops = out.least_hops + out.most_hops + in.least_hops + in.most_hops;
-    return to_fs(machine_.link_ns + machine_.hop_ns * hops / 2);
+    const auto end = static_cast<std::size_t>(machine_.router_of_unit(trip.from.unit));
+    const double hops = ways_.memory_to_port[peer] + ways_.port_to_unit[end][home];
+    return to_fs(machine_.link_ns + machine_.hop_ns * hops);
 }
 
 void TrainFabric::delivered(Trip* trip) {
     trip->listener->delivered(trip->gpu, trip->train.lines);
     Fs back = way_back(*trip);
     if (machine_.acknowledge_bytes > 0) {
-        Train answers{clock_.now(), clock_.now(), trip->train.lines};
+        Train answers{clock_.now(), clock_.now(), trip->train.lines, trip->train.first};
         const std::int32_t peer = machine_.peer_of(trip->gpu, trip->from.gpu);
         at(trip->gpu).up[static_cast<std::size_t>(peer)].serve(answers, machine_.acknowledge_bytes,
                                                                machine_.fair);
@@ -255,22 +281,23 @@ TrainFabric::Trip& TrainFabric::leg(Trip& whole, std::int32_t gpu) {
     return leg;
 }
 
-void TrainFabric::load_sum(Place from, const std::vector<std::int32_t>& gpus, std::uint64_t,
+void TrainFabric::load_sum(Place from, const std::vector<std::int32_t>& gpus, std::uint64_t first,
                            std::uint32_t lines, Listener& listener) {
-    Trip& trip = begin(Kind::Sum, from, from.gpu, lines);
+    Trip& trip = begin(Kind::Sum, from, from.gpu, lines, first);
     trip.listener = &listener;
     trip.gpus = &gpus;
     trip.gather.left = static_cast<std::int32_t>(gpus.size());
     leave_unit(from, trip.train, machine_.control_bytes);
-    cross(from.gpu, ways_.unit_to_port[static_cast<std::size_t>(router(from.unit))][0], trip.train,
-          machine_.control_bytes);
-    leave_gpu(from.gpu, 0, trip.train, machine_.control_bytes);
-    trip.train.tail += to_fs(machine_.link_ns);
-    after(trip.train.head + to_fs(machine_.link_ns), &trip, &TrainFabric::ask_all);
+    when_there(&trip, &TrainFabric::ask_switch);
+}
+
+void TrainFabric::ask_switch(Trip* trip) {
+    leave_gpu(trip, machine_.control_bytes, machine_.control_bytes);
+    over_link(trip, &TrainFabric::ask_all);
 }
 
 void TrainFabric::ask_all(Trip* trip) {
-    for (const std::int32_t gpu : *trip->gpus) read_memory(&leg(*trip, gpu), 0);
+    for (const std::int32_t gpu : *trip->gpus) arrive_to_read(&leg(*trip, gpu));
 }
 
 void TrainFabric::sum(Trip* leg) {
@@ -288,25 +315,18 @@ void TrainFabric::sum(Trip* leg) {
     after(trip->train.head, trip, &TrainFabric::answer_back);
 }
 
-void TrainFabric::multicast(Place from, const std::vector<std::int32_t>& gpus, std::uint64_t,
+void TrainFabric::multicast(Place from, const std::vector<std::int32_t>& gpus, std::uint64_t first,
                             std::uint32_t lines, Listener& listener) {
-    Trip& trip = begin(Kind::Multicast, from, from.gpu, lines);
+    Trip& trip = begin(Kind::Multicast, from, from.gpu, lines, first);
     trip.listener = &listener;
     trip.gpus = &gpus;
     trip.gather.left = static_cast<std::int32_t>(gpus.size());
     leave_unit(from, trip.train, kLineBytes);
-    cross(from.gpu, ways_.unit_to_port[static_cast<std::size_t>(router(from.unit))][0], trip.train,
-          kLineBytes);
-    leave_gpu(from.gpu, 0, trip.train, data_bytes());
-    Trip& out = begin(Kind::Store, from, from.gpu, lines);
-    out.listener = &listener;
-    after(trip.train.tail, &out, &TrainFabric::sent);
-    trip.train.tail += to_fs(machine_.link_ns);
-    after(trip.train.head + to_fs(machine_.link_ns), &trip, &TrainFabric::write_all);
+    when_there(&trip, &TrainFabric::send_data);
 }
 
 void TrainFabric::write_all(Trip* trip) {
-    for (const std::int32_t gpu : *trip->gpus) write_memory(&leg(*trip, gpu), 0);
+    for (const std::int32_t gpu : *trip->gpus) arrive_to_write(&leg(*trip, gpu));
 }
 
 // Requests without data.
@@ -314,24 +334,29 @@ void TrainFabric::write_all(Trip* trip) {
 void TrainFabric::control(Place from, std::int32_t gpu, Arrival& arrival) {
     Trip& trip = begin(Kind::Control, from, gpu, 1);
     trip.arrival = &arrival;
-    const auto start = static_cast<std::size_t>(router(from.unit));
     leave_unit(from, trip.train, machine_.control_bytes);
-    if (gpu == from.gpu) {
-        cross(gpu, ways_.unit_to_memory[start], trip.train, machine_.control_bytes);
-        return after(trip.train.tail, &trip, &TrainFabric::arrived);
-    }
-    const std::int32_t peer = machine_.peer_of(from.gpu, gpu);
-    cross(from.gpu, ways_.unit_to_port[start][static_cast<std::size_t>(peer)], trip.train,
-          machine_.control_bytes);
-    leave_gpu(from.gpu, peer, trip.train, machine_.control_bytes);
-    after(trip.train.tail + to_fs(machine_.link_ns), &trip, &TrainFabric::arrive_control);
+    when_there(&trip, gpu == from.gpu ? &TrainFabric::reach_home : &TrainFabric::send_control);
+}
+
+void TrainFabric::reach_home(Trip* trip) {
+    cross(trip->gpu, unit_router(trip->from), ways_.memory, trip->train, machine_.control_bytes);
+    after(trip->train.tail, trip, &TrainFabric::arrived);
+}
+
+void TrainFabric::send_control(Trip* trip) {
+    leave_gpu(trip, machine_.control_bytes, machine_.control_bytes);
+    after(trip->train.tail + to_fs(machine_.link_ns), trip, &TrainFabric::arrive_control);
 }
 
 void TrainFabric::arrive_control(Trip* trip) {
-    trip->train = {clock_.now(), clock_.now(), 1};
+    trip->train = {clock_.now(), clock_.now(), 1, 0};
     enter_gpu(trip->gpu, trip->train, machine_.control_bytes);
+    when_there(trip, &TrainFabric::take_control);
+}
+
+void TrainFabric::take_control(Trip* trip) {
     const auto peer = static_cast<std::size_t>(machine_.peer_of(trip->gpu, trip->from.gpu));
-    cross(trip->gpu, ways_.port_to_memory[peer], trip->train, machine_.control_bytes);
+    cross(trip->gpu, ways_.ports[peer], ways_.memory, trip->train, machine_.control_bytes);
     after(trip->train.tail, trip, &TrainFabric::arrived);
 }
 
@@ -366,8 +391,8 @@ void TrainFabric::send_piece(Trip* trip) {
         at(from).nic_out.serve(piece.train, lines > 0 ? kLineBytes : machine_.control_bytes);
     } else if (from != to) {
         const auto peer = static_cast<std::size_t>(machine_.peer_of(from, to));
-        cross(from, ways_.memory_to_port[peer], piece.train, line);
-        leave_gpu(from, static_cast<std::int32_t>(peer), piece.train, line);
+        cross(from, ways_.memory, ways_.ports[peer], piece.train, line);
+        at(from).up[peer].serve(piece.train, line, ahead(line));
     }
     if (trip->bytes_left > 0) after(piece.train.tail, trip, &TrainFabric::send_piece);
     const Fs latency = to_fs(away ? machine_.nic_ns : from != to ? machine_.link_ns : 0);
@@ -385,7 +410,7 @@ void TrainFabric::piece_arrives(Trip* piece) {
     } else if (from != to) {
         enter_gpu(to, piece->train, line);
         const auto peer = static_cast<std::size_t>(machine_.peer_of(to, from));
-        cross(to, ways_.port_to_memory[peer], piece->train, line);
+        cross(to, ways_.ports[peer], ways_.memory, piece->train, line);
     }
     if (piece->bytes_left > 0) at(to).memory.serve(piece->train, kLineBytes);
     after(piece->train.tail, piece, &TrainFabric::piece_sent);
@@ -408,7 +433,7 @@ void TrainFabric::take_memory(std::int32_t gpu, double share) {
 
 std::vector<LinkReport> TrainFabric::links() const {
     std::vector<LinkReport> links;
-    const auto add = [&](std::int32_t source, std::int32_t destination, const Server& server) {
+    const auto add = [&](std::int32_t source, std::int32_t destination, const auto& server) {
         links.push_back(
             {source, destination, server.bytes(), server.lines(), server.busy(), server.queued()});
     };

@@ -57,17 +57,17 @@ class TrainFabric final : public Fabric {
     };
     struct Gpu {
         std::vector<Server> out, in;  // of units
-        std::vector<Server> mesh;     // by link
-        std::vector<Server> up;       // by peer, or one to the switch
-        Server down;                  // from the switch
+        std::vector<Fs> mesh;         // by link, until when it is taken
+        std::vector<Bank> up;         // by peer, or one to the switch
+        Bank down;                    // from the switch
         Server sum;                   // of the switch, for this GPU
-        Server memory;
+        Bank memory;
         Server nic_out, nic_in;
         double memory_taken = 0;
     };
     Gpu& at(std::int32_t gpu) { return gpus_[static_cast<std::size_t>(gpu)]; }
     const Gpu& at(std::int32_t gpu) const { return gpus_[static_cast<std::size_t>(gpu)]; }
-    Trip& begin(Kind kind, Place from, std::int32_t gpu, std::uint32_t lines);
+    Trip& begin(Kind kind, Place from, std::int32_t gpu, std::uint32_t lines, std::uint64_t first = 0);
     void end(Trip* trip) { free_.push_back(trip); }
     void after(Fs time, Trip* trip, Step step);
     void take_step(Trip* trip) {
@@ -75,33 +75,45 @@ class TrainFabric final : public Fabric {
         (this->*trip->step)(trip);
     }
 
-    void cross(std::int32_t gpu, const Spread& spread, Train& train, std::uint32_t bytes);
+    void cross(std::int32_t gpu, const Ends& from, const Ends& to, Train& train, std::uint32_t bytes);
     void leave_unit(Place from, Train& train, std::uint32_t bytes);
-    void leave_gpu(std::int32_t gpu, std::int32_t peer, Train& train, std::uint32_t bytes);
+    void leave_gpu(Trip* trip, std::uint32_t bytes, std::uint32_t wire_bytes);
     void enter_gpu(std::int32_t gpu, Train& train, std::uint32_t bytes);
-    void reach_unit(Place to, std::int32_t peer, Train& train, std::uint32_t bytes);
-    void read_memory(Trip* trip, std::int32_t peer);
-    void write_memory(Trip* trip, std::int32_t peer);
+    void when_there(Trip* trip, Step step);
+    void over_link(Trip* trip, Step step);
     bool ahead(std::uint32_t bytes) const { return machine_.fair && bytes == machine_.control_bytes; }
     std::uint32_t data_bytes() const { return kLineBytes + machine_.header_bytes; }
-    std::int32_t router(std::int32_t unit) const { return machine_.router_of_unit(unit); }
+    const Ends& unit_router(Place place) const {
+        return ways_.units[static_cast<std::size_t>(machine_.router_of_unit(place.unit))];
+    }
     Trip& leg(Trip& whole, std::int32_t gpu);
     Fs way_back(const Trip& trip) const;
 
+    void read_home(Trip* trip);
+    void ask_peer(Trip* trip);
     void arrive_to_read(Trip* trip);
+    void read(Trip* trip);
     void answer(Trip* trip);
-    void answer_home(Trip* trip);
     void answer_back(Trip* trip);
+    void reach_unit(Trip* trip);
+    void answer_home(Trip* trip);
     void loaded(Trip* trip);
+    void write_home(Trip* trip);
+    void send_data(Trip* trip);
     void sent(Trip* trip);
     void arrive_to_write(Trip* trip);
+    void write(Trip* trip);
     void delivered(Trip* trip);
     void acknowledged(Trip* trip);
     void stored(Trip* trip);
+    void ask_switch(Trip* trip);
     void ask_all(Trip* trip);
     void sum(Trip* leg);
     void write_all(Trip* trip);
+    void reach_home(Trip* trip);
+    void send_control(Trip* trip);
     void arrive_control(Trip* trip);
+    void take_control(Trip* trip);
     void arrived(Trip* trip);
     void send_piece(Trip* trip);
     void piece_sent(Trip* trip);

@@ -1,42 +1,48 @@
-// What spreads over which links of a GPU's mesh, the same for all GPUs.
+// Where on a GPU's mesh lines begin and end, the same for all GPUs.
 #pragma once
 
-#include <numeric>
+#include <cstdint>
 #include <vector>
 
 #include "mesh.h"
 
 namespace chakrascope::gpu {
 
+// Routers that lines go from or to: line n to number n, modulo how many there are.
+using Ends = std::vector<std::int32_t>;
+
 struct Ways {
-    std::vector<Spread> unit_to_memory, memory_to_unit;           // by router
-    std::vector<std::vector<Spread>> unit_to_port, port_to_unit;  // by router and peer
-    std::vector<Spread> port_to_memory, memory_to_port;           // by peer
+    std::vector<Ends> units;  // by router: itself
+    std::vector<Ends> ports;  // by peer
+    Ends memory;              // by channel
+    // Hops from the memory out to a peer, and from a peer to a router, in the mean.
+    std::vector<double> memory_to_port;
+    std::vector<std::vector<double>> port_to_unit;  // by router and peer
 
     Ways(const Machine& machine, const Mesh& mesh) {
-        std::vector<std::int32_t> memory;
         for (std::int32_t channel = 0; channel < machine.channels; ++channel)
             memory.push_back(machine.router_of_channel(channel));
-        std::vector<std::vector<std::int32_t>> ports(static_cast<std::size_t>(machine.peers()));
-        for (std::size_t peer = 0; peer < ports.size(); ++peer) {
-            const std::int32_t first = machine.first_port(static_cast<std::int32_t>(peer));
-            for (std::int32_t port = 0; port < machine.ports_to(static_cast<std::int32_t>(peer)); ++port)
-                ports[peer].push_back(machine.router_of_port(first + port));
+        for (std::int32_t peer = 0; peer < machine.peers(); ++peer) {
+            Ends& own = ports.emplace_back();
+            const std::int32_t first = machine.first_port(peer);
+            for (std::int32_t port = 0; port < machine.ports_to(peer); ++port)
+                own.push_back(machine.router_of_port(first + port));
+            memory_to_port.push_back(mean_hops(mesh, memory, own));
         }
         for (std::int32_t router = 0; router < machine.routers(); ++router) {
-            unit_to_memory.push_back(mesh.spread({router}, memory));
-            memory_to_unit.push_back(mesh.spread(memory, {router}));
-            auto& out = unit_to_port.emplace_back();
-            auto& in = port_to_unit.emplace_back();
-            for (const auto& some : ports) {
-                out.push_back(mesh.spread({router}, some));
-                in.push_back(mesh.spread(some, {router}));
-            }
+            units.push_back({router});
+            auto& hops = port_to_unit.emplace_back();
+            for (const Ends& own : ports) hops.push_back(mean_hops(mesh, own, units.back()));
         }
-        for (const auto& some : ports) {
-            port_to_memory.push_back(mesh.spread(some, memory));
-            memory_to_port.push_back(mesh.spread(memory, some));
+    }
+
+  private:
+    static double mean_hops(const Mesh& mesh, const Ends& from, const Ends& to) {
+        double hops = 0;
+        for (const std::int32_t start : from) {
+            for (const std::int32_t end : to) hops += mesh.hops(start, end);
         }
+        return hops / static_cast<double>(from.size() * to.size());
     }
 };
 

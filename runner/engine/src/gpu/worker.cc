@@ -8,7 +8,7 @@ namespace chakrascope::gpu {
 namespace {
 
 // Into how many batches under way the fast fabric cuts what the wavefronts of a workgroup ask for.
-constexpr std::uint32_t kBatches = 4;
+constexpr std::uint32_t kBatches = 16;
 
 // How many lines are moved for so many lines of data, from the first on.
 std::uint64_t wire_lines(double wire, std::uint64_t lines) {
