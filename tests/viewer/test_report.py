@@ -50,7 +50,8 @@ def test_what_qualifies_the_answer_stands_before_it(made, page):
     headline = page(run).partition(run.summary.headline)[0]
     assert "times as long as unprofiled ones" not in headline
     vars(run)["summary"] = replace(run.summary, qualifiers=("Steps take 2.0 times as long as unprofiled ones.",))
-    assert "Steps take 2.0 times as long as unprofiled ones." in page(run).partition(run.summary.headline)[0]
+    said = page(run).partition(run.summary.headline)[0]
+    assert "Steps take 2.0 times as long as unprofiled ones." in said
 
 
 def test_strip_covers_the_step_once(run):
