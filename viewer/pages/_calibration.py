@@ -25,9 +25,9 @@ _COLUMNS = [
     column("ranks", "Ranks", maxWidth=90),
     column("size_bytes", "Size", "bytes"),
     column("count", "Times", "count", maxWidth=90),
-    column("measured_ns", "Measured (ms)", "ms"),
-    column("model_ns", "Network (ms)", "ms"),
-    column("messages_ns", "Messages alone (ms)", "ms"),
+    column("measured_ns", "Measured", "time"),
+    column("model_ns", "Network", "time"),
+    column("messages_ns", "Messages alone", "time"),
     column("error", "Error", "±%"),
 ]
 
