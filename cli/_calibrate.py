@@ -47,7 +47,7 @@ def _share(text: str) -> float:
     try:
         value = float(Fraction(text.replace(" ", "")))
     except (ValueError, ZeroDivisionError) as error:
-        raise ValueError(f"'{text[:40]}' is no share of one, such as 0.9415 or 1448/1538") from error
+        raise ValueError(f"'{text[:40]}' is not a share of one, such as 0.9415 or 1448/1538") from error
     if not 0 < value <= 1:
         raise ValueError(f"'{text[:40]}' is not above 0 and at most 1, as the share of a whole is")
     return value

@@ -33,7 +33,9 @@ def parse_step(context: click.Context, parameter: click.Parameter, text: str) ->
         return "median"
     if text.isdigit():
         return int(text)
-    raise click.BadParameter(f"'{text}' is no step; use median, all or a step's number.", context, parameter)
+    raise click.BadParameter(
+        f"'{text}' is not a step; use median, all or a step's number.", context, parameter
+    )
 
 
 def _study_type() -> type[Study]:
@@ -127,8 +129,8 @@ def _study_and_logs(targets: Sequence[str], prefix: str | None) -> tuple[Path | 
     logs = which_logs(targets[0]) is not None or Path(targets[0]).is_file()
     if logs and not _study_type().is_study(targets[0]):
         raise UsageError(
-            f"{targets[0]} is no study but logs, or a file. Name a STUDY before them, or add -o PREFIX for "
-            "files of their own."
+            f"{targets[0]} is not a study but logs, or a file. Name a STUDY before them, or add -o PREFIX "
+            "for files of their own."
         )
     return Path(targets[0]), targets[1:]
 

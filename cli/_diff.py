@@ -51,7 +51,7 @@ def _share(_context: click.Context, _parameter: click.Parameter, text: str | Non
     try:
         return float(parse_number(text.removesuffix("%")) / 100)
     except ValueError as error:
-        raise click.BadParameter(f"'{text}' is no share; write e.g. 5%.") from error
+        raise click.BadParameter(f"'{text}' is not a share; write e.g. 5%.") from error
 
 
 @click.command("diff")

@@ -134,7 +134,11 @@ def _sizes(model: Transformer) -> dict[str, Any]:
 @click.option("--mesh", default="", metavar="DIMS", help="How the script splits them: dp=32,tp=8,pp=2.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option(
-    "--list-models", is_flag=True, is_eager=True, expose_value=False, callback=_list_models,
+    "--list-models",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list_models,
     help="Print the models that have a name.",
 )
 @click.option("--chip", "chip_name", required=True, metavar="NAME|FILE", help="A chip that ships, or a YAML.")

@@ -91,7 +91,7 @@ def _mesh(text: str) -> dict[str, int]:
     for part in filter(None, text.split(",")):
         name, equals, size = part.partition("=")
         if not (name and equals and size.isdigit() and int(size)):
-            raise UsageError(f"'{part}' in --mesh is no dimension. Write it as dp=32,tp=8,pp=2.")
+            raise UsageError(f"'{part}' in --mesh is not a dimension. Write it as dp=32,tp=8,pp=2.")
         sizes[name.strip()] = int(size)
     return sizes
 

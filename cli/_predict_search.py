@@ -48,7 +48,7 @@ def _values(_ctx: click.Context, param: click.Parameter, value: str | None) -> t
     """Read ``1,2,4``; names stay as they are."""
     items = [item.strip() for item in (value or "").split(",") if item.strip()]
     if any(not item.isdigit() for item in items) and param.name not in ("schedule", "recompute"):
-        raise click.BadParameter(f"'{value}' is no list of whole numbers, such as 1,2,4.")
+        raise click.BadParameter(f"'{value}' is not a list of whole numbers, such as 1,2,4.")
     return tuple(int(item) if item.isdigit() else item for item in items)
 
 
@@ -218,7 +218,7 @@ def _prices(texts: Sequence[str]) -> dict[str, float]:
         except ValueError:
             price = -1.0
         if price < 0:
-            raise UsageError(f"'{text}' is no price. Next: --price 2.5, or --price h100=2.5.")
+            raise UsageError(f"'{text}' is not a price. Next: --price 2.5, or --price h100=2.5.")
         found[chip and find_chip(chip).name] = price
     return found
 

@@ -78,7 +78,7 @@ def capture_into(
 
 
 def _trace_set_dir(folder: Path) -> Path:
-    """Return the folder of a study's newest trace set, or *folder* itself if it is no study."""
+    """Return the folder of a study's newest trace set, or *folder* itself if it is not a study."""
     from ..runner import Study
 
     return Study.open(folder).latest_trace_set() if Study.is_study(folder) else folder

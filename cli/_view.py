@@ -87,7 +87,7 @@ def view_command(
 
 
 def _existing(folder: Path) -> Path:
-    """Return *folder*; one that is no folder is told as a study would be."""
+    """Return *folder*; one that is not a folder is told as a study would be."""
     from ..runner import Study
 
     return folder if folder.is_dir() else Study.open(folder).path

@@ -155,8 +155,8 @@ class Experiment:
     in microseconds) or ``trace`` (one slot a captured lane, durations in ns). *assumptions* are sentences for
     the result's provenance, such as those of a scaled-out workload. *occasion* tells measurements of one
     experiment apart, of which no two have the same result; simulations have none. *machine* takes the place
-    of the one that the name of a backend ``gpu:MACHINE`` says. *detail* is no part of the hash: it says which
-    tables of the result are wanted, and backends may ignore it.
+    of the one that the name of a backend ``gpu:MACHINE`` says. *detail* is not part of the hash: it says
+    which tables of the result are wanted, and backends may ignore it.
     """
 
     workload: WorkloadSource

@@ -28,7 +28,7 @@ _ENCODED_BYTES = 100  # of a node in a file that has no tables beside it
 def memory_limit() -> int:
     """Return how many bytes may be used: ``CHAKRASCOPE_MEMORY``, such as 4GB, else what the machine has.
 
-    Raises `ConfigError` for what is no size.
+    Raises `ConfigError` for what is not a size.
     """
     text = os.environ.get(_VARIABLE, "").strip()
     if not text:
@@ -36,7 +36,7 @@ def memory_limit() -> int:
     try:
         limit = int(parse_size(text))
     except ValueError as error:
-        raise ConfigError(f"{_VARIABLE} is '{text}', which is no size; write it as in 4GB.") from error
+        raise ConfigError(f"{_VARIABLE} is '{text}', which is not a size; write it as in 4GB.") from error
     if limit < 1:
         raise ConfigError(f"{_VARIABLE} is '{text}', which leaves nothing; write it as in 4GB.")
     return limit

@@ -237,7 +237,7 @@ def _provenance(stored: Any) -> dict[str, Any]:
     if not isinstance(stored, dict) or not all(
         isinstance(stored.get(key, []), list) for key in ("warnings", "assumptions")
     ):
-        raise TypeError("its provenance is no mapping with lists of sentences")
+        raise TypeError("its provenance is not a mapping with lists of sentences")
     return stored
 
 

@@ -129,7 +129,7 @@ def load_network(
 
 
 def _is_preset(kind: str, name: str | Path) -> bool:
-    """Return whether *name* means a preset: a bare word that is no file."""
+    """Return whether *name* means a preset: a bare word that is not a file."""
     path = Path(name)
     return isinstance(name, str) and path.name == name and not path.suffix and not path.is_file()
 

@@ -11,7 +11,7 @@ from flask import abort, request
 __all__ = ["refuse_malformed"]
 
 _ROUTE = "/_dash-update-component"
-_REFUSAL = "This is no request of the viewer's pages. Reload the page; it may be of another version."
+_REFUSAL = "This is not a request of the viewer's pages. Reload the page; it may be of another version."
 
 
 def refuse_malformed(app: Dash) -> None:

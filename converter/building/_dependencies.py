@@ -35,7 +35,7 @@ def data_dependencies(ops: Ops, host: HostTrace) -> np.ndarray:
     """Return pairs (writer, reader) among the leaf operators: the last writer of each storage that is read.
 
     Storage ids are addresses and may be reused after a free, which the last writer accounts for. An operator
-    whose output shares its input's storage without writing it (a view, by its schema) is no writer.
+    whose output shares its input's storage without writing it (a view, by its schema) is not a writer.
     """
     rows = host.rows(ops.record_id)
     leaves = np.flatnonzero((rows >= 0) & ops.is_leaf.astype(bool))

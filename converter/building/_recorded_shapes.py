@@ -269,7 +269,7 @@ def _is_shape(value: Any) -> bool:
 
 
 def _type_bytes(name: str) -> int:
-    """Return the bytes of an element of the C++ type *name*, 0 if it is no tensor's."""
+    """Return the bytes of an element of the C++ type *name*, 0 if it is not a tensor's."""
     plain = name.removeprefix("c10::").lower()
     return _TYPE_BYTES.get(plain, 0) or dtype_bytes(plain)
 

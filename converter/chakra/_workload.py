@@ -302,7 +302,7 @@ def _load_groups(prefix: Path) -> dict[int, tuple[int, ...]]:
         return {int(key): tuple(int(rank) for rank in ranks) for key, ranks in document.items()}
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise WorkloadFormatError(
-            f'{path} is no groups file ({error}). It looks like {{"1": [0, 1]}}: group number to ranks.'
+            f'{path} is not a groups file ({error}). It looks like {{"1": [0, 1]}}: group number to ranks.'
         ) from error
 
 

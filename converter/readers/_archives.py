@@ -158,8 +158,8 @@ def _members(path: Path, stack: ExitStack, most: int) -> Iterator[tuple[str, boo
     for member in archive:
         if not (member.isreg() or member.isdir()) or member.issparse():
             raise TraceFormatError(
-                f"{path} holds {member.name[:80]!r}, a link or another thing that is no plain file. Pack the "
-                "files themselves (tar --dereference)."
+                f"{path} holds {member.name[:80]!r}, a link or another thing that is not a plain file. Pack "
+                "the files themselves (tar --dereference)."
             )
         yield member.name, member.isreg(), _opener(archive, member)
 

@@ -28,8 +28,8 @@ _HOST_PREFIX = "execution_trace_"
 def rank_in_name(path: Path) -> int | None:
     """Return the rank that the name of *path* tells, else its folder's; None if neither does.
 
-    The numbers of names that PyTorch chose are a process and a time. An index in a group is no rank: only a
-    tensor-parallel index without one of data or pipeline parallelism counts as such.
+    The numbers of names that PyTorch chose are a process and a time. An index in a group is not a rank: only
+    a tensor-parallel index without one of data or pipeline parallelism counts as such.
     """
     found = _rank_place(path.name)
     found = found or next(filter(None, (word.search(path.parent.name) for word in _RANK_WORDS)), None)

@@ -34,7 +34,7 @@ def find_rank_traces(
     """Return the traces of ranks 0, 1, ...; the arguments are those of `convert_files`.
 
     Raises `UsageError` when a pattern matches nothing, ranks are missing or differ between host and device
-    traces, a host trace has no device trace and is no linked one, or a file is an archive
+    traces, a host trace has no device trace and is not a linked one, or a file is an archive
     (`with_archives_open` opens those).
     """
     if linked_trace is not None:

@@ -85,16 +85,16 @@ def read_linked(path: Path) -> tuple[DeviceTrace, HostTrace]:
     """Read what the linked trace at *path* (plain or gzip) has of the device trace, and of the host trace.
 
     An operator is taken to have issued its work when it returned, or when the work began, if earlier.
-    Raises `TraceFormatError` if the file is no linked trace, or the linker matched nothing.
+    Raises `TraceFormatError` if the file is not a linked trace, or the linker matched nothing.
     """
     nodes = sorted(read_json(path, _Document).nodes, key=lambda node: node.id)
     spans = {node.id: span for node in nodes if (span := _span(node, path)) is not None}
     on_host = [node for node in nodes if not node.cat and node.id in spans]
     if not on_host:
         raise TraceFormatError(
-            f"{path} holds no time of any operator: it is no linked trace, or its linker matched nothing (it "
-            "needs record-function ids in both traces). Give the two original traces with --host-trace and "
-            "--device-trace."
+            f"{path} holds no time of any operator: it is not a linked trace, or its linker matched nothing "
+            "(it needs record-function ids in both traces). Give the two original traces with --host-trace "
+            "and --device-trace."
         )
     host = _host(path, nodes)
     events = [_event(node, spans[node.id]) for node in on_host]

@@ -97,8 +97,8 @@ def read_text_workload(
         size = num_ranks
     if size < 1 or num_ranks % size:
         raise UsageError(
-            f"{path} works in model-parallel groups of {size} ranks, and {num_ranks} is no multiple of that. "
-            f"Choose a multiple of {size} ranks, or another model group."
+            f"{path} works in model-parallel groups of {size} ranks, and {num_ranks} is not a multiple of "
+            f"that. Choose a multiple of {size} ranks, or another model group."
         )
     spanning = model_group is None and header.model_group is None
     near, far = _groups(num_ranks, num_ranks // size if _POLICIES[header.policy].model == _FAR else size)
@@ -181,7 +181,9 @@ def _read(path: Path, ns_per_unit: int) -> tuple[_Header, list[tuple[Layer, str]
     except OSError as error:
         raise WorkloadFormatError(f"{path} cannot be read: {error.strerror}. Check the name.") from error
     except UnicodeDecodeError as error:
-        raise WorkloadFormatError(f"{path} is no text workload: it is not text. Check the name.") from error
+        raise WorkloadFormatError(
+            f"{path} is not a text workload: it is not text. Check the name."
+        ) from error
     rows = [(number, line.split()) for number, line in enumerate(lines, start=1) if line.strip()]
     if len(rows) < 2:
         raise _damaged(path, len(lines), "it ends before its layers")
@@ -202,7 +204,7 @@ def _header(path: Path, words: list[str]) -> _Header:
     """Read the first line."""
     policy = words[0].upper()
     if policy not in _POLICIES:
-        raise _damaged(path, 1, f"'{words[0]}' is no parallelism{did_you_mean(policy, _POLICIES)}")
+        raise _damaged(path, 1, f"'{words[0]}' is not a parallelism{did_you_mean(policy, _POLICIES)}")
     named: dict[str, list[int]] = {}
     key = ""
     for word in words[1:]:
@@ -236,7 +238,9 @@ def _layer(path: Path, line: int, row: list[str], ns_per_unit: int) -> Layer:
     for at in (2, 5, 8):
         name = row[at + 1].upper()
         if name not in _COLLECTIVES:
-            raise _damaged(path, line, f"'{row[at + 1]}' is no collective{did_you_mean(name, _COLLECTIVES)}")
+            raise _damaged(
+                path, line, f"'{row[at + 1]}' is not a collective{did_you_mean(name, _COLLECTIVES)}"
+            )
         kind, size = _COLLECTIVES[name], _number(path, line, row[at + 2])
         collective = Collective(kind, size) if kind is not None and size else None
         passes.append(Pass(_number(path, line, row[at]) * ns_per_unit, collective))
@@ -251,7 +255,7 @@ def _layer_policy(path: Path, line: int, row: list[str], policy: str) -> str:
     own = row[_COLUMNS].upper()
     if own not in _LAYER_POLICIES:
         raise _damaged(
-            path, line, f"'{row[_COLUMNS]}' is no layer's parallelism{did_you_mean(own, _LAYER_POLICIES)}"
+            path, line, f"'{row[_COLUMNS]}' is not a layer's parallelism{did_you_mean(own, _LAYER_POLICIES)}"
         )
     return own
 
@@ -264,5 +268,6 @@ def _number(path: Path, line: int, word: str) -> int:
 
 def _damaged(path: Path, line: int, what: str) -> WorkloadFormatError:
     return WorkloadFormatError(
-        f"{path}, line {line}: {what}. The file is no ASTRA-sim 1.0 text workload, or is damaged; correct it."
+        f"{path}, line {line}: {what}. The file is not an ASTRA-sim 1.0 text workload, or is damaged; "
+        "correct it."
     )

@@ -90,7 +90,7 @@ void HostReader::element(Scanner& scanner) {
 void HostReader::member(std::string_view key, const Token& value) {
     if (key == "pid") process = value.integer(-1);
     if (key != "schema") return;
-    if (value.kind != Kind::String) throw FormatError("its schema is no text");
+    if (value.kind != Kind::String) throw FormatError("its schema is not text");
     schema = value.text(scratch_);
 }
 

@@ -10,7 +10,7 @@
 
 namespace chakrascope::converter {
 
-// The text is no JSON, or not of the form that is expected.
+// The text is not JSON, or not of the form that is expected.
 struct FormatError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };

@@ -76,7 +76,7 @@ class AutoBackend:
 def named_error(name: str) -> float:
     """Return the error that a name such as ``auto:2%`` or ``auto:0.02`` asks for, as a share.
 
-    Raises `ConfigError` for what is no share above 0.
+    Raises `ConfigError` for what is not a share above 0.
     """
     text = name.partition(":")[2].strip()
     try:

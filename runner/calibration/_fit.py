@@ -31,7 +31,7 @@ REPEATED = 3
 _UNREPEATED = 0.1  # the relative error of a size that was measured less often
 _APART = 4.0  # from the smallest to the largest, bytes per latency must differ so to be told apart
 _FEW_SIZES = 4
-_BENDS = 0.05  # a line that is further off from sizes measured often is no line
+_BENDS = 0.05  # a line that is further off from sizes measured often is not a line
 _LARGE = 16  # then those count that are at least this part of the largest
 
 

@@ -51,7 +51,7 @@ class Clos:
         return clos
 
     def links(self, hosts: Sequence[int], first_switch: int) -> tuple[list[tuple[int, int]], int]:
-        """Return the pairs of nodes to join, and the first number that is no switch of the network."""
+        """Return the pairs of nodes to join, and the first number that is not a switch of the network."""
         leaf_count = -(-len(hosts) // self.hosts_per_leaf)
         leaves = range(first_switch, first_switch + leaf_count)
         pairs = [(host, leaves[place // self.hosts_per_leaf]) for place, host in enumerate(hosts)]

@@ -128,7 +128,7 @@ def failure_of_text(text: str) -> dict[str, Any]:
             failure["rate"] = float(share)
         except ValueError:
             raise ConfigError(
-                f"{shown(text)}: {shown(share)} is no share of the bandwidth, such as 0.25."
+                f"{shown(text)}: {shown(share)} is not a share of the bandwidth, such as 0.25."
             ) from None
     return failure | (_lasting(text, time) if at else {})
 

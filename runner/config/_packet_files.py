@@ -52,7 +52,7 @@ def read_packet_files(path: Path, logical: Path | None = None) -> dict[str, Any]
 def _parse_settings(text: str, where: str) -> tuple[dict[str, Any], list[str]]:
     """Return the settings in the words of a config.txt, the last of each winning, and the unknown words.
 
-    Like ASTRA-sim, skips what is no setting one word at a time.
+    Like ASTRA-sim, skips what is not a setting one word at a time.
     """
     words = iter(text.split())
     settings: dict[str, Any] = {}

@@ -119,7 +119,7 @@ class Channel:
             return None
         size, json_size = _LENGTH.unpack_from(self._buffer)
         if size > _MOST_BYTES or json_size > size:
-            raise Refused("What came over the connection is no message of an emulation.")
+            raise Refused("What came over the connection is not a message of an emulation.")
         if len(self._buffer) < head + size:
             return None
         whole = bytes(self._buffer[: head + size])
@@ -141,7 +141,7 @@ def _decoded(head: bytes, rest: bytes) -> Message:
             place += size
         return Message(str(told["kind"]), dict(told["facts"]), tuple(pieces))
     except (ValueError, KeyError, TypeError) as error:
-        raise Refused(f"What came over the connection is no message of an emulation ({error}).") from error
+        raise Refused(f"What came over the connection is not a message of an emulation ({error}).") from error
 
 
 def challenge(connection: socket.socket, secret: bytes) -> Channel:
@@ -169,7 +169,7 @@ def answer(connection: socket.socket, secret: bytes) -> Channel:
     mine = os.urandom(_NONCE)
     try:
         if read_exactly(connection, len(_MAGIC)) != _MAGIC:
-            raise Refused("The other end is no agent of an emulation.")
+            raise Refused("The other end is not an agent of an emulation.")
         theirs = read_exactly(connection, _NONCE)
         connection.sendall(mine + signature(secret, b"host", theirs, mine))
         proof = read_exactly(connection, _DIGEST)

@@ -190,7 +190,9 @@ def read_setup(spec: str) -> Setup:
         )
     data = read_yaml(path, "hosts file")
     if not isinstance(data, Mapping):
-        raise ConfigError(f"{path} is no hosts file: it must have 'hosts', each with a name and an address.")
+        raise ConfigError(
+            f"{path} is not a hosts file: it must have 'hosts', each with a name and an address."
+        )
     return _read({**data, **outer}, str(path), path.parent)
 
 

@@ -175,7 +175,7 @@ def tcp_transport(connections: Iterable[tuple[int, int, int]]) -> Transport:
     """Return a transport over connected sockets: each a descriptor, the peer's rank, and a path's number.
 
     The descriptors are the transport's from now on, which closes them. A message takes the path to its peer
-    that has the fewest bytes before it. Raises `BackendError` for a descriptor that is no socket.
+    that has the fewest bytes before it. Raises `BackendError` for a descriptor that is not a socket.
     """
     return _TcpTransport(errors, list(connections))
 

@@ -74,7 +74,7 @@ class GpuPrograms:
         usable = named in BUILTIN_PROGRAMS and kind in BUILTIN_PROGRAMS[named]
         name = named if usable else "ring" if kind in _RINGS else "direct"
         if not usable:
-            self.remarks[f"The algorithm '{named}' is no program for {kind}: '{name}' ran instead."] = None
+            self.remarks[f"The algorithm '{named}' is not a program for {kind}: '{name}' ran instead."] = None
         protocol = "LL" if demand.size_bytes <= _LL_BYTES else "Simple"
         if name != "ring":
             self.remarks[f"Each {kind} without a program of its own ran '{name}', protocol {protocol}."] = (

@@ -193,7 +193,7 @@ _OPTIONAL_ZERO = {"acknowledge_bytes", "header_bytes", "reduce_bytes_per_ns"}
 
 
 def _check(machine: str, part: Any, name: str = "") -> None:
-    """Raise `ConfigError` for a figure of *part* that is no number or out of range."""
+    """Raise `ConfigError` for a figure of *part* that is not a number or out of range."""
     where = name or {Compute: "compute", Mesh: "mesh", Memory: "memory", ScaleUp: "scale_up"}.get(
         type(part), "scale_out"
     )

@@ -37,8 +37,8 @@ def usual_network(chip: str, ranks: int) -> NetworkConfig:
     if ranks < 1 or ranks % size:
         near = max(1, round(ranks / size)) * size
         raise UsageError(
-            f"Nodes of '{family}' have {size} GPUs, which {ranks} is no multiple of. Next: --gpus {near}, or "
-            "--network with nodes of another size."
+            f"Nodes of '{family}' have {size} GPUs, which {ranks} is not a multiple of. Next: --gpus {near}, "
+            "or --network with nodes of another size."
         )
     single = {"dgx-2": "dgx-2-16", "gb200-nvl72": "gb200-nvl72"}.get(family, f"{family}-{size}")
     return NetworkConfig.preset(single if ranks == size else f"{family}-{ranks // size}x{size}")

@@ -39,7 +39,7 @@ def add_network(layout: StudyLayout, name: str, content: bytes) -> str:
 
     What is kept is the network itself as a YAML, an InfraGraph written out as links: nothing in it may name
     another file, as *content* may come from a browser. One of the same name is replaced. Raises `ConfigError`
-    for what is no network, and `StudyError` where it cannot be written.
+    for what is not a network, and `StudyError` where it cannot be written.
     """
     if not _is_name(name):
         raise ConfigError(
@@ -77,7 +77,9 @@ def _mapping(content: bytes, name: str) -> Mapping[str, Any]:
     try:
         data = yaml.safe_load(content)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{name} is no YAML or JSON ({str(error).splitlines()[0]}); correct it.") from error
+        raise ConfigError(
+            f"{name} is not YAML or JSON ({str(error).splitlines()[0]}); correct it."
+        ) from error
     return data if isinstance(data, Mapping) else {}
 
 

@@ -49,7 +49,7 @@ class Workspace:
         self._folders = [Path(folder) for folder in folders]
         for folder in self._folders:
             if not folder.is_dir():
-                raise StudyError(f"{folder} is no folder; give a study, or a folder that holds studies.")
+                raise StudyError(f"{folder} is not a folder; give a study, or a folder that holds studies.")
 
     @property
     def is_one_study(self) -> bool:

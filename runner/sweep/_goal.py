@@ -66,5 +66,5 @@ def parse_limits(texts: Sequence[str]) -> dict[str, float]:
         except ValueError:
             number = "nan"
         if not math.isfinite(float(number)):
-            raise UsageError(f"'{text}' is no limit. Next: write it makespan_ns=5000000.")
+            raise UsageError(f"'{text}' is not a limit. Next: write it makespan_ns=5000000.")
     return limits

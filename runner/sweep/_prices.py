@@ -91,5 +91,5 @@ def _price(value: Any, where: str) -> float:
         return float(value)
     except (OverflowError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"'{where}': {shown(value)} is no price; write what one rank costs for an hour, such as 2.5."
+            f"'{where}': {shown(value)} is not a price; write what one rank costs for an hour, such as 2.5."
         ) from error

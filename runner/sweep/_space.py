@@ -42,7 +42,7 @@ def parse_axis(text: str) -> tuple[str, list[Any] | Range]:
     items = [item for item in _split(values, text) if item]
     if not key.strip() or not equals or not items:
         raise ConfigError(
-            f"'{text}' is no axis of a sweep; write KEY=VALUE,VALUE, such as network.bandwidth=25,50,100."
+            f"'{text}' is not an axis of a sweep; write KEY=VALUE,VALUE, such as network.bandwidth=25,50,100."
         )
     between = _RANGE.fullmatch(items[0]) if len(items) == 1 else None
     if between is not None:
@@ -141,7 +141,7 @@ def _range(between: re.Match[str], text: str) -> Range:
     try:
         return Range(json.loads(between["low"]), json.loads(between["high"]))
     except ValueError as error:
-        raise ConfigError(f"'{text}': this is no range of numbers; write it 25..400.") from error
+        raise ConfigError(f"'{text}': this is not a range of numbers; write it 25..400.") from error
 
 
 def _value(item: str, text: str) -> Any:

@@ -95,7 +95,7 @@ def test_a_study_from_logs_answers(logs, capfd, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["convert", "LOGS"], "is no study but logs"),
+        (["convert", "LOGS"], "is not a study but logs"),
         (["convert", "STUDY", "--back-to-back"], "go with production logs"),
         (["convert", "LOGS", "-o", "w", "--step", "3"], "--step does not go with production logs"),
         (["convert", "LOGS", "-o", "w", "--rescale-host"], "--rescale-host does not go with"),

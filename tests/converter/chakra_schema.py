@@ -39,7 +39,7 @@ _NODE_FIELDS = (
 def _add_field(
     message: descriptor_pb2.DescriptorProto, number: int, name: str, kind: str, *, repeated: bool = False
 ) -> descriptor_pb2.FieldDescriptorProto:
-    """Add field *number* to *message*; a *kind* that is no scalar names another message."""
+    """Add field *number* to *message*; a *kind* that is not a scalar names another message."""
     field = message.field.add(name=name, number=number)
     field.label = _Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL
     if kind in _VALUE_KINDS:

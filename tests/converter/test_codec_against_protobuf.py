@@ -124,8 +124,8 @@ def test_what_protobuf_does_not_read_is_refused(written, data):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"attr": [{"name": "comm_type", "int64_val": 10}]}, "comm_type 10 is no collective. Use 0"),
-        ({"attr": [{"name": "comm_type", "sint32_val": -1}]}, "comm_type -1 is no collective"),
+        ({"attr": [{"name": "comm_type", "int64_val": 10}]}, "comm_type 10 is not a collective. Use 0"),
+        ({"attr": [{"name": "comm_type", "sint32_val": -1}]}, "comm_type -1 is not a collective"),
         ({"attr": [{"name": "num_ops", "uint64_val": 2**63}]}, f"num_ops is {2**63}, above 2"),
         ({"attr": [{"name": "pg_name", "string_val": "tensor"}]}, "process group 'tensor' is not a number"),
         ({"attr": [{"name": "pg_name", "string_val": "1" * 19}]}, "is not a number"),

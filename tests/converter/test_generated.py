@@ -244,7 +244,7 @@ def test_gpt3_on_256_ranks(shared):
     ("text", "message"),
     [
         ("", "ends before its layers"),
-        ("DATE\n1\n", r"line 1: 'DATE' is no parallelism - did you mean 'DATA'"),
+        ("DATE\n1\n", r"line 1: 'DATE' is not a parallelism - did you mean 'DATA'"),
         ("DATA\n3\nx -1 1 NONE 0 1 NONE 0 1 NONE 0 1\n", "3 layers are announced, 1 follow"),
         ("DATA\n1\nx -1 1 NONE 0\n", r"line 3: a layer has 12 columns, this has 5"),
         ("DATA\n1\nx -1 -1 NONE 0 1 NONE 0 1 NONE 0 1\n", r"'-1' is not a number"),
@@ -252,7 +252,7 @@ def test_gpt3_on_256_ranks(shared):
         ("DLRM 7\n1\nx -1 1 NONE 0 1 NONE 0 1 NONE 0 1\n", "a layer beyond the last"),
         (
             "HYBRID_CUSTOMIZED\n1\nx -1 1 NONE 0 1 NONE 0 1 NONE 0 1 DATE\n",
-            r"line 3: 'DATE' is no layer's.*'DATA'",
+            r"line 3: 'DATE' is not a layer's.*'DATA'",
         ),
         ("MODEL checkpoints: 2 0\n1\nx -1 1 NONE 0 1 NONE 0 1 NONE 0 1\n", "2 checkpoints are announced"),
     ],
@@ -263,7 +263,7 @@ def test_bad_text_workloads_name_the_line(tmp_path, text, message):
 
 
 def test_impossible_ranks(tmp_path):
-    with pytest.raises(UsageError, match="groups of 2 ranks, and 5 is no multiple"):
+    with pytest.raises(UsageError, match="groups of 2 ranks, and 5 is not a multiple"):
         _read(tmp_path, HYBRID, num_ranks=5)
     with pytest.raises(UsageError, match="at least one rank"):
         _read(tmp_path, DATA, num_ranks=0)

@@ -92,7 +92,7 @@ def test_a_pipeline_with_fewer_micro_batches_is_that_of_a_capture_with_as_few():
 
 
 def test_a_job_without_messages_is_no_pipeline():
-    with pytest.raises(WorkloadError, match="so it is no pipeline"):
+    with pytest.raises(WorkloadError, match="so it is not a pipeline"):
         with_micro_batches(microbenchmark("all-reduce", 4, 1024), 8)
 
 
@@ -162,7 +162,7 @@ def test_more_replicas_have_larger_groups_and_the_same_computation():
     used = {made.groups[group] for group in made.graph_of(0).nodes["group"] if group}
     assert used == {data, tensor}
     assert operators(made.graph_of(0)) == operators(captured.graph_of(0))
-    with pytest.raises(UsageError, match=r"has 2 data-parallel replicas, and --dp 3 is no multiple"):
+    with pytest.raises(UsageError, match=r"has 2 data-parallel replicas, and --dp 3 is not a multiple"):
         with_data_parallelism(captured, 3)
 
 

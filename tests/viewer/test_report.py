@@ -49,7 +49,9 @@ def test_what_qualifies_the_answer_stands_before_it(made, page):
     run = StudyView(made.study).open(made.run_a)
     headline = page(run).partition(run.summary.headline)[0]
     assert "times as long as unprofiled ones" not in headline
-    vars(run)["summary"] = replace(run.summary, qualifiers=("Steps take 2.0 times as long as unprofiled ones.",))
+    vars(run)["summary"] = replace(
+        run.summary, qualifiers=("Steps take 2.0 times as long as unprofiled ones.",)
+    )
     said = page(run).partition(run.summary.headline)[0]
     assert "Steps take 2.0 times as long as unprofiled ones." in said
 

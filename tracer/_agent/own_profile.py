@@ -82,7 +82,7 @@ class OwnProfile(Recorder):
             self._end_window()
 
     def end(self) -> None:
-        """Note that the script's profiler is about to stop; what is open is no whole step."""
+        """Note that the script's profiler is about to stop; what is open is not a whole step."""
         self._is_open = False
         self._end_window()
 

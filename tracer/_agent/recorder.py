@@ -277,7 +277,7 @@ def _process_groups() -> tuple[list[dict[str, Any]], str | None]:
     groups = []
     for group, members in world.pg_group_ranks.items():
         if not isinstance(group, dist.ProcessGroup):
-            continue  # a group this rank is no member of
+            continue  # a group this rank is not a member of
         ranks = sorted(members, key=members.__getitem__)
         description = str(getattr(group, "group_desc", ""))
         groups.append({"name": world.pg_names.get(group, ""), "description": description, "ranks": ranks})

@@ -293,7 +293,7 @@ def _register_system_upload(app: Dash) -> None:
         except ConfigError as error:
             return no_update, no_update, error.message
         except ValueError:
-            return no_update, no_update, f"{name} is no text; choose a system file, such as system.json."
+            return no_update, no_update, f"{name} is not text; choose a system file, such as system.json."
         return dimension_rows(found.rows), system_fields(found.system), found.told
 
 

@@ -235,16 +235,16 @@ class SystemFile:
 def read_system(text: str, name: str, rows: Sequence[Row]) -> SystemFile:
     """Return what the system file *text*, called *name*, fills into a form with *rows* of dimensions.
 
-    Raises `ConfigError` for what is no system file.
+    Raises `ConfigError` for what is not a system file.
     """
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(
-            f"{name} is no JSON ({str(error)[:80]}); choose a system file of ASTRA-sim's."
+            f"{name} is not JSON ({str(error)[:80]}); choose a system file of ASTRA-sim's."
         ) from None
     if not isinstance(data, dict):
-        raise ConfigError(f"{name} is no system file: it holds no object of keys.")
+        raise ConfigError(f"{name} is not a system file: it holds no object of keys.")
     system = SystemConfig.from_mapping(data, name).to_dict()
     chosen = {key: value for key, value in system.items() if key in SYSTEM_FIELDS}
     algorithms = {each: f"{each}-implementation" for each in COLLECTIVES}

@@ -190,7 +190,7 @@ class _Readings:
 
 
 def _share(text: str) -> float | None:
-    """Return the share that *text* gives in per cent, or None; what is no number is none either."""
+    """Return the share that *text* gives in per cent, or None; what is not a number is none either."""
     try:
         return float(parse_number(text.strip().removesuffix("%")) / 100) if text.strip() else None
     except ValueError:

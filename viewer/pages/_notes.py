@@ -36,6 +36,6 @@ def note_editor(what: str, title: str, *, labelled: bool) -> dmc.Modal:
 
 
 def tag_list(value: Any) -> list[str]:
-    """Return the tags the browser sent, also those pasted with commas; whatever is no text is left out."""
+    """Return the tags the browser sent, also those pasted with commas; whatever is not text is left out."""
     texts = [tag for tag in value if isinstance(tag, str)] if isinstance(value, list) else []
     return [tag for text in texts for tag in text.split(",")]

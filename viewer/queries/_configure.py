@@ -86,7 +86,7 @@ class Setup:
 
     *more* are the network's other keys, such as a packet-level part; the form keeps them as they are.
     *failed* are failures beside those, as ``--fail`` takes them. *origin* is the network it began as, if that
-    is no preset.
+    is not a preset.
     """
 
     dimensions: tuple[Dimension, ...]

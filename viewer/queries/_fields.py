@@ -69,7 +69,7 @@ class NumberField:
     may_be_empty: bool = False
 
     def read(self, typed: Any) -> Reading:
-        """Return what *typed* means; whatever is no number of this field is a problem, and no other value."""
+        """Return what *typed* means; what is not a number of this field is a problem, and no other value."""
         if typed is None or not str(typed).strip():
             return Reading() if self.may_be_empty else self._wrong("it is empty", f"Write {self.example}.")
         try:

@@ -104,7 +104,7 @@ def decode_form(
     if not isinstance(told, dict):
         return replace(first, ignored=("The setup in the address is broken off or not one.",))
     for key in told.keys() - _PARTS:
-        ignored.append(f"'{key[:40]}' is no part of a setup.")
+        ignored.append(f"'{key[:40]}' is not part of a setup.")
     network = ignored.one_of("network", told, networks.names, first.setup.network_preset)
     system = ignored.one_of("system", told, list_presets("system"), first.setup.system_preset)
     workload = ignored.one_of("workload", told, workloads, first.workload)
@@ -124,7 +124,7 @@ def decode_form(
     chosen = _backends(told, first.backends, ignored)
     label = told.get("label", "")
     if not isinstance(label, str) or len(label) > _LABEL_LENGTH:
-        ignored.append(f"Its name is no text of at most {_LABEL_LENGTH} characters.")
+        ignored.append(f"Its name is not text of at most {_LABEL_LENGTH} characters.")
         label = ""
     return Form(workload, setup, chosen, label, tuple(ignored))
 

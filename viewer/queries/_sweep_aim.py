@@ -105,7 +105,7 @@ def _prices(text: str) -> Prices:
     file = next((item for item in items if Path(item).suffix in {".yml", ".yaml"}), None)
     if file is not None:
         raise ConfigError(
-            f"'{file[:60]}' is no price; write what one rank costs for an hour, such as 2.5, or "
+            f"'{file[:60]}' is not a price; write what one rank costs for an hour, such as 2.5, or "
             "NETWORK=2.5. Files of prices are for the command line."
         )
     return Prices.parse(items)

@@ -246,7 +246,7 @@ def _check_values(key: str, title: str, values: Sequence[Any]) -> None:
         if allowed is not None and value not in allowed:
             raise ConfigError(f"{title} cannot be '{str(value)[:60]}'; choose from {', '.join(allowed)}.")
         if allowed is None and (isinstance(value, bool) or not isinstance(value, (int, float))):
-            raise ConfigError(f"{title}: '{str(value)[:60]}' is no number; write 25, 50, 100.")
+            raise ConfigError(f"{title}: '{str(value)[:60]}' is not a number; write 25, 50, 100.")
 
 
 def setup_at(setup: Setup, point: Mapping[str, Any]) -> Setup:

@@ -105,7 +105,7 @@ class Passes:
 
     @property
     def data_axes(self) -> tuple[str, ...]:
-        """The axes along which gradients of what is no expert are reduced."""
+        """The axes along which gradients of what is not an expert are reduced."""
         return ("cp", "dp") if self.plan.cp > 1 else ("dp",)
 
     def _unit(

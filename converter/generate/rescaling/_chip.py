@@ -17,8 +17,8 @@ def with_chip(workload: Workload, operations_per_ns: float, bytes_per_ns: float,
     """Return *workload* with the times of its operators on a chip of so many operations and bytes per ns.
 
     Each takes the longer of both (a roofline). What the host does stays where a device computed; where the
-    host computed itself, what is no operator takes no time. Raises `WorkloadError` if no operator says what
-    it computes.
+    host computed itself, what is not an operator takes no time. Raises `WorkloadError` if no operator says
+    what it computes.
     """
     on_host = computed_on_host(workload)
     graphs = tuple(_timed(graph, operations_per_ns, bytes_per_ns, on_host) for graph in workload.graphs)

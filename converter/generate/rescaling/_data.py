@@ -27,7 +27,7 @@ def with_data_parallelism(workload: Workload, degree: int) -> Workload:
     now = max(sizes)
     if degree < now or degree % now:
         raise UsageError(
-            f"The captured job has {now} data-parallel replicas, and --dp {degree} is no multiple of that. "
-            f"Ask for {now}, {2 * now}, {3 * now}, ...; for fewer, capture fewer."
+            f"The captured job has {now} data-parallel replicas, and --dp {degree} is not a multiple of "
+            f"that. Ask for {now}, {2 * now}, {3 * now}, ...; for fewer, capture fewer."
         )
     return workload.scale_out(workload.num_ranks * (degree // now))

@@ -28,8 +28,8 @@ def with_micro_batches(workload: Workload, count: int) -> Workload:
     now = {_micro_batches(graph) for graph in workload.graphs}
     if now == {0}:
         raise WorkloadError(
-            "The ranks of the workload send each other nothing, so it is no pipeline. Capture the job with "
-            "stages, or record its script with the option that cuts it into them."
+            "The ranks of the workload send each other nothing, so it is not a pipeline. Capture the job "
+            "with stages, or record its script with the option that cuts it into them."
         )
     if len(now) != 1 or 0 in now:
         raise WorkloadError(

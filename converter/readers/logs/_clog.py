@@ -103,7 +103,7 @@ def read_clog(path: Path) -> RankLog:
 def _header(reader: Reader, line: str, before: _State | None) -> _State:
     found = _HEADER.fullmatch(line.strip())
     if found is None:
-        reader.fail(f"'{line[:80]}' is no header of a ClogHook log")
+        reader.fail(f"'{line[:80]}' is not a header of a ClogHook log")
     if found[1] != _VERSION:
         reader.fail(f"the log has version {found[1]}; version {_VERSION} can be read")
     if before is not None:
@@ -123,7 +123,7 @@ def _take(reader: Reader, state: _State, line: str, *, is_cut: bool) -> None:
     elif line.startswith("WARN|"):
         state.warnings += 1
     elif not is_cut:
-        reader.fail(f"'{line[:80]}' is no line of a ClogHook log")
+        reader.fail(f"'{line[:80]}' is not a line of a ClogHook log")
 
 
 def _fields(text: str) -> dict[str, str]:
@@ -156,7 +156,7 @@ def _signature(reader: Reader, op: str, more: str) -> _Signature:
     told = logged_collective(op)
     width = _WIDTHS.get(fields.get("dtype", ""), 0)
     if ((told is not None and told.fixed_bytes < 0) or op in _PEERS) and not width:
-        reader.fail(f"'{fields.get('dtype', '')[:40]}' is no type with a known size")
+        reader.fail(f"'{fields.get('dtype', '')[:40]}' is not a type with a known size")
     given = _count(reader, fields, ("in_count", "in_counts", "in_splits")) * width
     taken = _count(reader, fields, ("out_count", "out_counts", "out_splits")) * width
     bounded(reader, "the size", max(given, taken), MOST_BYTES)

@@ -105,12 +105,12 @@ def _dump(path: Path) -> _Dump:
         try:
             return msgspec.json.decode(data, type=_Dump)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise damaged(str(path), f"it is no flight record ({error})") from error
+            raise damaged(str(path), f"it is not a flight record ({error})") from error
     try:
         return msgspec.convert(plain_values(data), _Dump)
     except NotPlain as error:
         raise TraceFormatError(
-            f"{path} is no flight record: the pickle cannot be read safely ({error}). Dump it as JSON, or "
+            f"{path} is not a flight record: the pickle cannot be read safely ({error}). Dump it as JSON, or "
             "leave that rank's log out."
         ) from None
     except (msgspec.ValidationError, RecursionError) as error:

@@ -163,7 +163,7 @@ std::int64_t Intake::bounded(const Attribute& found) const {
     }
     const auto value = static_cast<std::int64_t>(bits);
     if (found.key == Key::CommType && (value < 0 || value >= kCollectiveTypes))
-        refuse("comm_type " + std::to_string(value) + " is no collective. Use 0 (all-reduce) to 9.");
+        refuse("comm_type " + std::to_string(value) + " is not a collective. Use 0 (all-reduce) to 9.");
     return value;
 }
 
@@ -318,7 +318,7 @@ NodeColumns read_columns(std::string_view file) {
             return std::move(*sorted);
         return read_unsorted(reader, metadata, count);
     } catch (const Damaged& error) {
-        throw Refusal(" is no Chakra .et file or is damaged at byte " + std::to_string(error.byte) + ": " +
+        throw Refusal(" is not a Chakra .et file or is damaged at byte " + std::to_string(error.byte) + ": " +
                       error.what() + ". Convert the trace set again.");
     }
 }

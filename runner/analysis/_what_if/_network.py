@@ -50,7 +50,9 @@ def _link_list(network: NetworkConfig, backend: str) -> bool:
 def _with_faster_link(network: NetworkConfig, backend: str, target: Target, times: float) -> NetworkConfig:
     match = _LINK.fullmatch(target.name)
     if match is None:
-        raise UsageError(f"'{target.name[:60]}' is no link; write the numbers of its ends, such as link:0-8.")
+        raise UsageError(
+            f"'{target.name[:60]}' is not a link; write the numbers of its ends, such as link:0-8."
+        )
     ends = {int(match[1]), int(match[2])}
     if backend in _PACKETS:
         return _with_packet_link(network, ends, times)

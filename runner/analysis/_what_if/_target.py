@@ -91,7 +91,9 @@ class Target:
 def _read_edge(name: str) -> tuple[int, int, int]:
     match = _EDGE.fullmatch(name)
     if match is None:
-        raise UsageError(f"'{name[:60]}' is no edge; write RANK/FROM-TO with two node ids, such as 0/17-23.")
+        raise UsageError(
+            f"'{name[:60]}' is not an edge; write RANK/FROM-TO with two node ids, such as 0/17-23."
+        )
     rank, source, target = (int(text) for text in match.groups())
     return rank, source, target
 

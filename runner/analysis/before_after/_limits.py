@@ -71,7 +71,7 @@ def parse_limit(text: str) -> Limit:
     """
     match = _LIMIT.fullmatch(text)
     if match is None:
-        raise UsageError(f"'{text}' is no limit; {_HELP}.")
+        raise UsageError(f"'{text}' is not a limit; {_HELP}.")
     quantity, sign, value = match["quantity"], match["sign"], match["value"]
     signed = value[0] in "+-"
     size, factor = value.lstrip("+-"), -1 if value[0] == "-" else 1

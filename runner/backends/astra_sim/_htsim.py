@@ -36,7 +36,7 @@ def htsim_topology(network: NetworkConfig) -> str:
 
 
 def _tiers(network: NetworkConfig) -> tuple[list[Tier], int]:
-    """Return the tiers from below, and how many ranks a pod has; raises `ConfigError` for what is no tree."""
+    """Return the tiers from below, and the ranks of a pod; raises `ConfigError` for what is not a tree."""
     fabric = None if network.packet is None else network.packet.fabric
     listed = network.packet is not None and network.packet.topology is not None
     if fabric is None and (network.links or listed):
@@ -49,7 +49,7 @@ def _tiers(network: NetworkConfig) -> tuple[list[Tier], int]:
         return found
     if network.topology != ("Switch",):
         raise ConfigError(
-            f"The network '{network.name}' is no fat tree, and HTSim knows nothing else; {_REMEDY}."
+            f"The network '{network.name}' is not a fat tree, and HTSim knows nothing else; {_REMEDY}."
         )
     return _of_fabric(network, fabric or Clos(network.num_ranks, oversubscription=network.num_ranks))
 

@@ -58,7 +58,7 @@ def read_flows(folder: Path, hosts: int) -> pd.DataFrame:
             size, start, duration = (_count(word) for word in words[4:7])
         except ValueError as error:
             raise BackendError(
-                f"{place} is no message of this network: '{' '.join(words)[:100]}'."
+                f"{place} is not a message of this network: '{' '.join(words)[:100]}'."
             ) from error
         rows.append((source, destination, size, start, start + duration))
     if not rows:
@@ -78,7 +78,7 @@ def read_pauses(folder: Path) -> tuple[int, int]:
         try:
             time, port, kind = _count(words[0]), (words[1], words[3]), words[4]
         except (IndexError, ValueError) as error:
-            raise BackendError(f"{place} is no pause frame: '{' '.join(words)[:100]}'.") from error
+            raise BackendError(f"{place} is not a pause frame: '{' '.join(words)[:100]}'.") from error
         if kind == _PAUSE:
             frames += 1
             since.setdefault(port, time)

@@ -51,7 +51,7 @@ def parse_address(name: str) -> ServiceAddress:
     match = _PLACE.fullmatch(place)
     if match is None or not 0 < int(match["port"]) < 65536:
         raise ConfigError(
-            f"'{name}' is no address of an ASTRA-sim Service; write service://HOST:PORT, such as "
+            f"'{name}' is not an address of an ASTRA-sim Service; write service://HOST:PORT, such as "
             "service://127.0.0.1:8989."
         )
     kind = kind.strip("/") or _DEFAULT_KIND
@@ -64,7 +64,7 @@ def configured_services(environment: Mapping[str, str] | None = None) -> list[Se
     """Return the services the user has noted, each with every kind of network.
 
     They are ``HOST:PORT``, separated by commas, in the variable ``CHAKRASCOPE_SERVICE``, else a list under
-    ``service`` in the user's ``backends.yml``. Raises `ConfigError` for what is no address.
+    ``service`` in the user's ``backends.yml``. Raises `ConfigError` for what is not an address.
     """
     variables = os.environ if environment is None else environment
     path, part = read_user_file("service", variables)

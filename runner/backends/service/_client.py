@@ -29,7 +29,7 @@ _START, _STOP, _BY_NAME = 1, 2, 2
 _SAID_CHARACTERS = 300
 # What the service's own gRPC library puts before the text of an exception.
 _RAISED = "Exception calling application: "
-_HINT = "Perhaps it is no ASTRA-sim Service of version 1.x"
+_HINT = "Perhaps it is not an ASTRA-sim Service of version 1.x"
 _BUSY = "Perhaps somebody else uses it: it holds one simulation at a time"
 _HINTS = {
     "GetResult": _BUSY,
@@ -177,7 +177,7 @@ class ServiceClient:
             )
         if code is codes.UNIMPLEMENTED:
             return BackendError(
-                f"What answers at {self._place} does not know {method}: it is no ASTRA-sim Service of "
+                f"What answers at {self._place} does not know {method}: it is not an ASTRA-sim Service of "
                 "version 1.x; correct the address."
             )
         return BackendError(

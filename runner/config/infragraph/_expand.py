@@ -278,7 +278,9 @@ def _split(element: str, place: str) -> tuple[str, str | None]:
     """Return the name and what stands in its brackets, if it has some."""
     match = _ELEMENT.fullmatch(element)
     if match is None or not match[1]:
-        raise ConfigError(f"{place}: {shown(element)} is no component; write a name and a slice: nic[0:2].")
+        raise ConfigError(
+            f"{place}: {shown(element)} is not a component; write a name and a slice: nic[0:2]."
+        )
     return match[1], match[2]
 
 

@@ -57,7 +57,7 @@ def _described(data: Mapping[str, Any], path: Path, options: Mapping[str, Any]) 
             f"{path}: 'infragraph' must name a file, or be a mapping with 'blueprint', not {shown(source)}."
         )
     if not looks_like_infragraph(inner):
-        raise ConfigError(f"{where} is no InfraGraph: it has neither 'instances' nor 'components'.")
+        raise ConfigError(f"{where} is not an InfraGraph: it has neither 'instances' nor 'components'.")
     own = {key: data[key] for key in OPTION_KEYS if key in data}
     defaults = _merged(own.get("link-defaults"), options.get("link-defaults"))
     made = network_mapping(
@@ -78,7 +78,7 @@ def _described(data: Mapping[str, Any], path: Path, options: Mapping[str, Any]) 
 
 
 def _merged(first: Any, second: Any) -> Any:
-    """Return both mappings of defaults, the second winning; what is no mapping is left to who reads it."""
+    """Return both mappings of defaults, the second winning; what is not a mapping is left to who reads it."""
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         return {**first, **second}
     return second or first

@@ -96,7 +96,7 @@ def _parse(content: bytes, source: str) -> _Element:
         if tag not in _PARENTS or _PARENTS[tag] != parent:
             place = f"inside <{parent}>" if parent else "outermost"
             raise ConfigError(
-                f"{source}, line {line}: <{tag}> {place} is no part of an MSCCL program; it has <algo> with "
+                f"{source}, line {line}: <{tag}> {place} is not part of an MSCCL program; it has <algo> with "
                 "<gpu>, <tb> and <step> in it."
             )
         require(
@@ -115,7 +115,7 @@ def _parse(content: bytes, source: str) -> _Element:
     try:
         parser.Parse(content, True)
     except expat.ExpatError as error:
-        raise ConfigError(f"{source}: this is no XML ({error}); check the file.") from error
+        raise ConfigError(f"{source}: this is not XML ({error}); check the file.") from error
     return root[0]
 
 

@@ -25,7 +25,7 @@ def read_mscclpp(content: bytes, source: str) -> Program:
     try:
         data = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{source}: this is no JSON ({error}); check the file.") from error
+        raise ConfigError(f"{source}: this is not JSON ({error}); check the file.") from error
     plan = Fields(data, source)
     gpus = plan.list("gpus")
     require(

@@ -127,7 +127,7 @@ def _trace_set(folder: Path, place: str) -> ImportItem:
     named = [name for entry in ranks for name in entry.files]
     outside = next((name for name in named if not _is_inside(folder / place, name)), None)
     if outside is not None:
-        problem = f"its manifest names '{outside[:80]}', which is no file of this folder"
+        problem = f"its manifest names '{outside[:80]}', which is not a file of this folder"
         named = []
     else:
         problem = ""

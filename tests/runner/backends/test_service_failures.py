@@ -165,7 +165,7 @@ def test_a_busy_service_is_waited_for(service):
             "one simulation at a time",
         ),
         ("SetControlAction", "INVALID_ARGUMENT", "", "no program for this kind"),
-        ("GetStatus", "UNIMPLEMENTED", "Method not found!", "is no ASTRA-sim Service"),
+        ("GetStatus", "UNIMPLEMENTED", "Method not found!", "is not an ASTRA-sim Service"),
         ("GetResult", "UNKNOWN", "x" * 5_000, "x{290}"),
         ("GetVersion", "UNKNOWN", '{"errors": 7}', "7"),
     ],
@@ -303,7 +303,7 @@ def test_no_log_makes_a_run_fail_otherwise(shared_service, lines):
         run(shared_service)
 
 
-# Who is no service at all.
+# Who is not a service at all.
 
 
 def frame(kind, flags, stream, body):

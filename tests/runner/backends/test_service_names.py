@@ -72,7 +72,7 @@ def test_services_are_noted_in_the_environment_or_the_users_file(monkeypatch, tm
     monkeypatch.setenv("CHAKRASCOPE_SERVICE", "a:1, b:2")
     assert {item.place for item in configured_services()} == {"a:1", "b:2"}
     monkeypatch.setenv("CHAKRASCOPE_SERVICE", "a")
-    with pytest.raises(ConfigError, match="CHAKRASCOPE_SERVICE: 'service://a' is no address"):
+    with pytest.raises(ConfigError, match="CHAKRASCOPE_SERVICE: 'service://a' is not an address"):
         configured_services()
     monkeypatch.delenv("CHAKRASCOPE_SERVICE")
     (folder / "backends.yml").write_text("service: {a: 1}\n")

@@ -101,7 +101,7 @@ def test_plans_and_xml_run_as_they_are(name, kind, ranks, tmp_path):
 
 
 def test_each_size_and_group_has_its_own_program(ring):
-    """Ranks of a group and of all, a size that the file does not fit, and an algorithm that is no program."""
+    """Ranks of a group and of all, a size that the file does not fit, an algorithm that is not a program."""
     whole = [coll(0, 3 * SIZE), coll(1, 3 * SIZE + 1, (0,))]
     pair, last = coll(2, SIZE, (1,), group=1), coll(3, SIZE, (1,), CollectiveType.ALL_TO_ALL)
     inside = [*whole, pair, last | {"after": (2,)}]

@@ -368,7 +368,7 @@ BAD = [
     ("edges.0.ep1.instance", "node[1:1]", r"\[1:1\] .* is empty"),
     ("edges.0.ep1.instance", "node[::0]", r"is no index and no slice"),
     ("edges.0.ep1.instance", "node[a]", r"is no index and no slice"),
-    ("edges.0.ep1.instance", "node[0", r"is no component; write a name and a slice"),
+    ("edges.0.ep1.instance", "node[0", r"is not a component; write a name and a slice"),
     ("edges.0.ep1.component", "nic.port", r"'nic' in 'nic.port' has no components of its own"),
     ("edges.0.ep1", GONE, r"edges\[0\]: 'ep1' must be a mapping"),
     ("edges.0.link", "cabel", r"the infrastructure has no link 'cabel' - did you mean 'cable'"),

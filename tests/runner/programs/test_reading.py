@@ -198,13 +198,13 @@ def test_a_damaged_xml(place, attributes, words):
     ("content", "words"),
     [
         (b'<!DOCTYPE algo [<!ENTITY a "b">]><algo name="&a;"/>', "has no document type"),
-        (b"<algo>", "this is no XML"),
-        (b"<algo><step/></algo>", "<step> inside <algo> is no part"),
-        (b"{", "this is no JSON"),
+        (b"<algo>", "this is not XML"),
+        (b"<algo><step/></algo>", "<step> inside <algo> is not part"),
+        (b"{", "this is not JSON"),
         (b"[1]", "neither an MSCCL program"),
         (b"{}", "'gpus' is missing"),
         (b"", "neither an MSCCL program"),
-        (b'{"gpus": ' + b"[" * 100_000, "this is no JSON"),
+        (b'{"gpus": ' + b"[" * 100_000, "this is not JSON"),
     ],
 )
 def test_what_is_no_program(content, words):

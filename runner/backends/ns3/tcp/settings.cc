@@ -23,7 +23,7 @@ std::uint64_t Settings::number(const std::string& name) const {
         read = 0;
     }
     if (read == 0 || read != text.size())
-        throw std::runtime_error("the setting '" + name + "' is no number: '" + text + "'");
+        throw std::runtime_error("the setting '" + name + "' is not a number: '" + text + "'");
     return value;
 }
 

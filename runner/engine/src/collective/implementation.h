@@ -57,7 +57,7 @@ struct Choice {
 
 class Implementations {
   public:
-    // Raises ConfigError for a name that is no algorithm, and for more entries than dimensions.
+    // Raises ConfigError for a name that is not an algorithm, and for more entries than dimensions.
     explicit Implementations(const Config& config);
 
     // Return what runs the collective of a node; raises ConfigError when nothing is configured.

@@ -54,7 +54,7 @@ void Port::send_data(Packet* packet) {
     kick();
 }
 
-// The queue is longest when the last packet of a train comes in; what has left by then is no part of it.
+// The queue is longest when the last packet of a train comes in; what has left by then is not part of it.
 void Port::count_queue(const Packet& train) {
     const Ticks now = world_.clock.now();
     const Ticks sending = std::max<Ticks>(now + train.spread - std::max(now, free_at_ + owed_), 0);

@@ -77,7 +77,7 @@ std::int64_t NodeIntake::group_of(const Attribute& attribute, const Reader& read
     std::int64_t group = 0;
     for (const char letter : attribute.value.text) {
         if (letter < '0' || letter > '9' || group > 100'000'000'000'000)
-            fail(reader, "pg_name of ", " is no group number");
+            fail(reader, "pg_name of ", " is not a group number");
         group = group * 10 + (letter - '0');
     }
     return group;

@@ -12,7 +12,7 @@ namespace chakrascope::engine {
 
 class Groups {
   public:
-    // Raises ConfigError for a group id below 1, and for a member that is no rank or is listed twice.
+    // Raises ConfigError for a group id below 1, and for a member that is not a rank or is listed twice.
     explicit Groups(const Config& config);
 
     bool contains(std::int64_t group) const { return group == 0 || listed_.contains(group); }
@@ -21,9 +21,9 @@ class Groups {
     std::int32_t size(std::int64_t group) const;
     // The members in their listed order; empty for the default group.
     const std::vector<std::int32_t>& members(std::int64_t group) const;
-    // The ring through the members in listed order as the rank sees it; position -1 when it is no member.
+    // The ring through the members in listed order as the rank sees it; position -1 when it is not a member.
     Ring ring(std::int64_t group, std::int32_t rank) const;
-    // The index of the rank among the sorted members; -1 when it is no member.
+    // The index of the rank among the sorted members; -1 when it is not a member.
     std::int32_t sorted_position(std::int64_t group, std::int32_t rank) const;
 
   private:

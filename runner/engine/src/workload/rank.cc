@@ -284,12 +284,12 @@ void Rank::collective(std::uint32_t index) {
     }
     if (cluster_.groups.sorted_position(node.group, id_) < 0) {
         refuse(index, "uses the communicator group " + std::to_string(node.group) +
-                          ", of which the rank is no member");
+                          ", of which the rank is not a member");
     }
     if (is_rooted(request->kind) && (node.has & kHasSrc) != 0) {
         request->root = checked_peer(index, node.comm_src);
         if (cluster_.groups.sorted_position(node.group, request->root) < 0) {
-            refuse(index, "has a root (comm_src) that is no member of its group");
+            refuse(index, "has a root (comm_src) that is not a member of its group");
         }
     }
     if (Gpus* gpus = cluster_.mailbox.network().gpus()) {
