@@ -243,7 +243,8 @@ def _missing() -> Iterator[str]:
         yield f"* {line}"
     yield (
         "* Of NVIDIA's recipes the rows do not say the sequence, what is recomputed and what overlaps; that "
-        "is taken from the launch scripts of the releases and from NeMo (see `scripts/measured_steps.py`)."
+        "is taken from the launch scripts of the releases and from NeMo (see `measured_steps.py` beside the "
+        "script)."
     )
     counts = ", ".join(f"{name} ({count})" for name, count in left_out().items())
     yield f"* Rows that are not predicted, as they have state-space layers: {counts}."

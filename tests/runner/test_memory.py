@@ -33,7 +33,7 @@ def test_a_simulation_that_would_not_fit_says_what_it_needs(study, monkeypatch, 
 
 def test_ranks_that_are_simulated_one_by_one_need_more(study, monkeypatch):
     workload = microbenchmark("all-reduce", 4, 1 << 20, repeats=2000)
-    monkeypatch.setenv("CHAKRASCOPE_MEMORY", "151MB")
+    monkeypatch.setenv("CHAKRASCOPE_MEMORY", "150160kB")
     assert simulate(workload, "default", NETWORK).makespan_ns > 0
     with pytest.raises(BackendError, match="fewer ranks"):
         simulate(workload, "default", NETWORK, backend="analytical-aware")

@@ -48,7 +48,7 @@ def test_page_without_a_folder_tells_how_to_give_one(study):
 def test_empty_folder_tells_what_to_put_there(study, tmp_path):
     view = StudyView(study, Surroundings(import_from=tmp_path))
     shown = str(page_module.layout(view, Selection(), "light"))
-    assert "holds nothing to import" in shown
+    assert "has nothing to import" in shown
     assert "manifest.json" in shown
 
 

@@ -466,7 +466,7 @@ def test_setup_is_downloaded_as_the_files_astra_sim_reads(page, mine, tmp_path):
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        ("queued", ["queued", "Cancel", "Waits for its turn"]),
+        ("queued", ["queued", "Cancel", "Waiting for its turn"]),
         ("running", ["running", "Cancel", "1.50 ms simulated so far, 3 of 8 ranks finished"]),
         ("done", ["done", "Open the result"]),
         ("failed", ["failed", "no such link"]),

@@ -77,7 +77,7 @@ def test_studies_are_found_opened_and_switched(page, folder):
         page.get_by_role("link", name="Timeline").click()
         page.wait_for_selector("#timeline[data-slices]")
         page.locator("#study-select").click()
-        page.get_by_role("option", name=HOSTILE[:20]).click()
+        page.get_by_role("option", name=HOSTILE, exact=True).click()
         page.wait_for_url("**/timeline")
         page.wait_for_selector("#timeline[data-slices]")
         assert "evil" in page.locator("#study-select").input_value()

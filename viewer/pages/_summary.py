@@ -179,10 +179,7 @@ def _contributors(run: OpenRun, scheme: str, search: str) -> list[Any]:
 
 
 def _layers(run: OpenRun, scheme: str) -> list[Any]:
-    try:
-        layers = run.layers
-    except ChakrascopeError as error:  # its nodes do not fit into memory; the other tables do
-        return [card("Layers", empty(error.message))]
+    layers = run.layers
     if layers.empty:
         return []
     places = [_longest(run, "module", name) for name in layers["module"]]
@@ -194,9 +191,13 @@ def _layers(run: OpenRun, scheme: str) -> list[Any]:
 def _longest(run: OpenRun, by: str, name: str) -> tuple[int, int]:
     """Return (rank, node) of the longest piece of the critical path of a module (or below it) or operator.
 
-    Without one there, the longest node of the run.
+    Without one there, the longest node of the run; (-1, -1) if its nodes do not fit into memory.
     """
-    for nodes, length in ((run.path.segments, "duration_ns"), (run.nodes, "")):
+    for table, length in (("path", "duration_ns"), ("run", "")):
+        try:
+            nodes = run.path.segments if table == "path" else run.nodes
+        except ChakrascopeError:
+            break
         own = nodes[(nodes[by] == name) | ((by == "module") & nodes[by].str.startswith(f"{name}."))]
         own = own[own["node_id"] >= 0]
         if len(own):
