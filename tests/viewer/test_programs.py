@@ -114,7 +114,7 @@ def test_picture_in_the_browser(made, page):
         assert page.get_by_role("figure", name="Who sends to whom in the program").count() == 1
         where = {"pathname": "/network", "search": f"?run={named}"}
         page.evaluate("where => window.dash_clientside.set_props('url', where)", where)
-        page.wait_for_selector("#program:has-text('14 one after the other')")
+        page.wait_for_selector("#program:has-text('28 one after the other, in 2 rounds')")
         page.wait_for_selector("#program-chart .main-svg")
         page.wait_for_load_state("networkidle")
         page.wait_for_selector(".ag-delay-render", state="detached")
