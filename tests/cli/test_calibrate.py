@@ -72,7 +72,7 @@ def test_what_is_known_is_taken_as_it_is(logs, capsys):
         (("LOGS", "--hosts", "loopback"), "one of them"),
         (("LOGS", "--workload", "x"), "--workload names a workload of a STUDY"),
         (("LOGS", "--wire", "2"), "at most 1"),
-        (("LOGS", "--wire", "1/0"), "no share of one"),
+        (("LOGS", "--wire", "1/0"), "not a share of one"),
         (("LOGS", "--bandwidth", "fast"), "is not a bandwidth"),
         (("LOGS", "--latency", "soon"), "is not a duration"),
         (("LOGS", "--system", "none"), "no system preset"),

@@ -183,7 +183,7 @@ def test_trace_set_cannot_reach_outside_of_its_folder(study, folder, name):
     document["ranks"][0]["host_trace"] = name
     manifest.write_text(json.dumps(document))
     item = next(item for item in find_items(folder) if item.kind == "trace set")
-    assert ("not the name of a file there" if "/" in name else "no file of this folder") in item.problem
+    assert ("not the name of a file there" if "/" in name else "not a file of this folder") in item.problem
     with pytest.raises(StudyError, match="cannot be imported"):
         import_item(study, folder, item.id, "mine", unheard)
 

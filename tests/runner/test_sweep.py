@@ -77,7 +77,7 @@ def test_axes_are_read_as_typed(text, key, values):
     "text", ["network.bandwidth", "=1", "network.bandwidth=", "network.bandwidth=[1,2", "a=1]"]
 )
 def test_an_axis_that_cannot_be_read_is_named(text):
-    with pytest.raises(ConfigError, match=r"no axis|brackets"):
+    with pytest.raises(ConfigError, match=r"not an axis|brackets"):
         parse_axis(text)
 
 

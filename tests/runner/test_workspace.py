@@ -82,5 +82,5 @@ def test_name_of_a_study_is_never_a_path(name):
 
 
 def test_folder_that_is_gone_is_named(tmp_path):
-    with pytest.raises(StudyError, match="no folder"):
+    with pytest.raises(StudyError, match="not a folder"):
         Workspace(tmp_path / "absent")

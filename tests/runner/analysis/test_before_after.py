@@ -196,7 +196,7 @@ def test_limits(text, outcome):
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("step", "no limit"),
+        ("step", "not a limit"),
         ("step > 3%", "+3%"),
         ("step > +3 miles", "cannot be read"),
         ("bytes > +3ms", "cannot be read"),

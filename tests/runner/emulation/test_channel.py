@@ -87,7 +87,7 @@ def test_an_agent_that_does_not_know_it_is_refused_too():
 
 def test_something_else_is_refused():
     _, host = both(lambda end: end.sendall(b"GET / HTTP/1.1\r\n\r\n" * 3), lambda end: answer(end, SECRET))
-    assert "no agent of an emulation" in host.message
+    assert "not an agent of an emulation" in host.message
 
 
 def test_a_proof_cannot_be_used_again():
@@ -127,7 +127,7 @@ def test_a_changed_byte_is_noticed(place):
     third.sendall(sent)
     third.close()
     receiver = Channel(fourth, b"key", b"key")
-    with pytest.raises(BackendError, match=r"changed on its way|no message|closed"):
+    with pytest.raises(BackendError, match=r"changed on its way|not a message|closed"):
         receiver.receive(1)
 
 
@@ -144,7 +144,7 @@ def test_a_repeated_message_is_noticed():
 def test_what_is_too_long_is_not_read():
     one, other = socket.socketpair()
     one.sendall(bytes([255] * 12))
-    with pytest.raises(BackendError, match="no message of an emulation"):
+    with pytest.raises(BackendError, match="not a message of an emulation"):
         list(Channel(other, b"key", b"key").pump())
 
 
