@@ -14,11 +14,12 @@ import hashlib
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import sysconfig
 import tempfile
 from pathlib import Path
+
+from wheel_check import done
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("python3.10", "python3.11", "python3.12")
@@ -68,12 +69,14 @@ def release(python: str, processor: str, output: Path) -> Path:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sources = folder / "sources"
-        _done(["git", "worktree", "add", "--quiet", "--detach", str(sources), "HEAD"], "copy the sources")
+        done(
+            ["git", "worktree", "add", "--quiet", "--detach", str(sources), "HEAD"], "copy the sources", ROOT
+        )
         try:
             built = _built(python, processor, sources, folder)
         finally:
-            _done(["git", "worktree", "remove", "--force", str(sources)], "remove the copy")
-        _done(
+            done(["git", "worktree", "remove", "--force", str(sources)], "remove the copy", ROOT)
+        done(
             [_tool("auditwheel"), "repair", "--wheel-dir", str(folder / "repaired"), str(built)],
             f"repair {built.name}",
         )
@@ -85,16 +88,18 @@ def _built(python: str, processor: str, sources: Path, folder: Path) -> Path:
     """Return the wheel that pip makes of *sources*."""
     environment = {
         **os.environ,
-        "SOURCE_DATE_EPOCH": _done(["git", "log", "-1", "--format=%ct"], "read the commit's date").strip(),
+        "SOURCE_DATE_EPOCH": done(
+            ["git", "log", "-1", "--format=%ct"], "read the commit's date", ROOT
+        ).strip(),
         # Where it was built must not be in what was built.
         "CXXFLAGS": f"-ffile-prefix-map={sources}=. {os.environ.get('CXXFLAGS', '')}".strip(),
     }
     if processor != platform.machine():
         environment |= _cross(python, processor, folder)
-    _done(
+    done(
         [python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(sources)],
         f"build for {python} on {processor}",
-        environment,
+        environment=environment,
     )
     (wheel,) = folder.glob("*.whl")
     return wheel
@@ -113,7 +118,7 @@ def _cross(python: str, processor: str, folder: Path) -> dict[str, str]:
         wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} -m ziglang {name}{target} "$@"\n')
         wrapper.chmod(0o755)
     suffix = "import sysconfig; print(sysconfig.get_config_var('EXT_SUFFIX'))"
-    own = _done([python, "-c", suffix], "ask for the suffix of extensions").strip()
+    own = done([python, "-c", suffix], "ask for the suffix of extensions").strip()
     settings = {
         "CMAKE_SYSTEM_NAME": "Linux",
         "CMAKE_SYSTEM_PROCESSOR": processor,
@@ -140,14 +145,6 @@ def _tool(name: str) -> str:
 
 def _digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def _done(command: list[str], what: str, environment: dict[str, str] | None = None) -> str:
-    """Return what *command* writes; exit with its errors if it fails."""
-    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    if ran.returncode != 0:
-        sys.exit(f"could not {what} ({ran.returncode}): {(ran.stdout + ran.stderr)[-3000:]}")
-    return ran.stdout
 
 
 if __name__ == "__main__":

@@ -59,19 +59,19 @@ def build(folder: Path) -> Path:
         str(folder),
         str(ROOT),
     ]
-    _done(command, "build the wheel")
+    done(command, "build the wheel")
     (wheel,) = folder.glob("*.whl")
     return wheel
 
 
 def install(wheel: Path, folder: Path, links: Path | None, python: str) -> Path:
     """Install *wheel* and nothing that it does not need into a new environment; return its programs."""
-    _done([python, "-m", "venv", str(folder)], f"make an environment of {python}")
+    done([python, "-m", "venv", str(folder)], f"make an environment of {python}")
     programs = folder / "bin"
     source = [] if links is None else ["--no-index", "--find-links", str(links.resolve())]
     constraints = ["--constraint", str(ROOT / "constraints.txt")]
     begun = time.monotonic()
-    _done(
+    done(
         [str(programs / "python"), "-m", "pip", "install", "--quiet", *source, *constraints, str(wheel)],
         "install it",
     )
@@ -91,11 +91,11 @@ def check(programs: Path, folder: Path) -> None:
     environment = {"PATH": str(programs), "HOME": str(folder), "LANG": os.environ.get("LANG", "C.UTF-8")}
     program = str(programs / "chakrascope")
     alone = without_network()
-    _done([*alone, program, "demo", "--no-view", "-o", "demo"], "show the demo", folder, environment)
+    done([*alone, program, "demo", "--no-view", "-o", "demo"], "show the demo", folder, environment)
     for view in (["summary"], ["critical-path"], ["runs"]):
-        _done([*alone, program, *view, "demo"], f"show {view[0]}", folder, environment)
+        done([*alone, program, *view, "demo"], f"show {view[0]}", folder, environment)
     print("demo, summary, critical-path, runs: answered" + (", without a network" if alone else ""))
-    _done(
+    done(
         [program, "generate", "all-reduce", "--ranks", str(_RANKS), "-o", "w"],
         "make a workload",
         folder,
@@ -116,7 +116,7 @@ def check(programs: Path, folder: Path) -> None:
             "--format",
             "json",
         ]
-        result: dict[str, Any] = json.loads(_done(command, f"simulate with {backend}", folder, environment))
+        result: dict[str, Any] = json.loads(done(command, f"simulate with {backend}", folder, environment))
         if len(result["ranks"]) != _RANKS:
             sys.exit(f"{backend} has an answer for {len(result['ranks'])} ranks, not {_RANKS}")
         found[backend] = int(result["makespan_ns"])
@@ -141,7 +141,7 @@ def without_network() -> list[str]:
     return command if tried else []
 
 
-def _done(
+def done(
     command: list[str], what: str, folder: Path | None = None, environment: dict[str, str] | None = None
 ) -> str:
     """Return what *command* writes; exit with its errors if it fails."""

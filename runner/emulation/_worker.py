@@ -95,7 +95,7 @@ def _run(rank: Rank, channel: Channel, job: Message) -> None:
         raise
     except BackendError as error:
         # What happened to a peer that is gone is told by its agent; of one that is silent nobody tells more.
-        silent = "nothing that was sent" in error.message
+        silent = engine.SILENCE in error.message
         raise (BackendError if silent else PeerLost)(error.message) from error
     _tell_output(channel, output)
     # A peer may not have heard yet that all is over: the connections stay until the agent ends this process.

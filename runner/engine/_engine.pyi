@@ -372,6 +372,7 @@ def replay_gpu_program(
 def is_algorithm(name: str) -> bool: ...
 
 FRAME_BYTES: int
+SILENCE: str
 TOPOLOGIES: tuple[str, ...]
 COLLECTIVES: tuple[str, ...]
 ALGORITHMS: tuple[str, ...]

@@ -8,17 +8,9 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from ...errors import ConfigError, did_you_mean
-from ._machine import Compute, Machine, Memory, Mesh, Protocol, ScaleOut, ScaleUp
+from ._machine import PARTS, Machine, Protocol
 
 __all__ = ["faster_machine", "machine_figures", "machine_of_plain"]
-
-_PARTS: dict[str, type[Any]] = {
-    "compute": Compute,
-    "mesh": Mesh,
-    "memory": Memory,
-    "scale_up": ScaleUp,
-    "scale_out": ScaleOut,
-}
 
 
 def machine_of_plain(plain: Mapping[str, Any]) -> Machine:
@@ -26,7 +18,7 @@ def machine_of_plain(plain: Mapping[str, Any]) -> Machine:
 
     Raises `TypeError` and `KeyError` for what never was a machine.
     """
-    parts = {name: kind(**plain[name]) for name, kind in _PARTS.items()}
+    parts = {name: kind(**plain[name]) for name, kind in PARTS.items()}
     protocols = {name: Protocol(**facts) for name, facts in plain["protocols"].items()}
     return Machine(**{**plain, **parts, "protocols": protocols})
 

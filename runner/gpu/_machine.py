@@ -16,6 +16,7 @@ from ...errors import ConfigError
 __all__ = [
     "ARBITRATIONS",
     "LINE_BYTES",
+    "PARTS",
     "Compute",
     "Machine",
     "Memory",
@@ -141,6 +142,16 @@ class Protocol:
     slots: int = 8
     threads: int = 512
     message_ns: float = 0.0
+
+
+# The parts of a machine by their key in its file.
+PARTS: dict[str, type[Any]] = {
+    "compute": Compute,
+    "mesh": Mesh,
+    "memory": Memory,
+    "scale_up": ScaleUp,
+    "scale_out": ScaleOut,
+}
 
 
 @dataclass(frozen=True)

@@ -16,18 +16,11 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from ...errors import ConfigError, did_you_mean
 from ..chips import find_chip
 from ..config import Shipped, read_yaml
-from ._machine import Compute, Machine, Memory, Mesh, Protocol, ScaleOut, ScaleUp
+from ._machine import PARTS, Machine, Protocol
 
 __all__ = ["find_machine", "list_machines", "load_machine"]
 
 _MACHINES = Shipped("machine", Path(__file__).parent / "machines")
-_PARTS: dict[str, type[Any]] = {
-    "compute": Compute,
-    "mesh": Mesh,
-    "memory": Memory,
-    "scale_up": ScaleUp,
-    "scale_out": ScaleOut,
-}
 _PLAIN = ("title", "arbitration", "compute_waves", "compute_memory_share")
 _PROTOCOLS = ("Simple", "LL", "LL128")
 
@@ -49,15 +42,15 @@ def load_machine(path: str | Path) -> Machine:
     """Read a machine file; raises `ConfigError` for keys unknown or missing, and for wrong values."""
     file = Path(path)
     whole = read_yaml(file, "machine file")
-    known = {*_PLAIN, *_PARTS, "protocols", "chip", "sources"}
+    known = {*_PLAIN, *PARTS, "protocols", "chip", "sources"}
     for key in whole:
         if key not in known:
             raise ConfigError(f"{file}: unknown key '{key}'{did_you_mean(str(key), known)}")
     sources = _sources(whole, str(file))
-    plain = {name: dict(_mapping(whole.get(name, {}), f"{file}: {name}")) for name in _PARTS}
+    plain = {name: dict(_mapping(whole.get(name, {}), f"{file}: {name}")) for name in PARTS}
     if "chip" in whole:
         _take_from_chip(str(whole["chip"]), plain["memory"], sources)
-    parts = {name: _part(kind, plain[name], f"{file}: {name}") for name, kind in _PARTS.items()}
+    parts = {name: _part(kind, plain[name], f"{file}: {name}") for name, kind in PARTS.items()}
     hints = get_type_hints(Machine)
     more = {key: _value(whole[key], hints[key], f"{file}: '{key}'") for key in _PLAIN if key in whole}
     if "protocols" in whole:
@@ -86,7 +79,7 @@ def _sources(whole: Mapping[Any, Any], file: str) -> dict[str, str]:
     found = {
         str(key): str(words) for key, words in _mapping(whole.get("sources", {}), f"{file}: sources").items()
     }
-    known = {f"{name}.{item.name}" for name, kind in _PARTS.items() for item in fields(kind)}
+    known = {f"{name}.{item.name}" for name, kind in PARTS.items() for item in fields(kind)}
     known |= {"protocols", *(f"protocols.{name}" for name in _PROTOCOLS), *_PLAIN}
     for key in found:
         if key not in known:

@@ -40,13 +40,7 @@ class StepLowering:
         self.groups: dict[tuple[int, ...], int] = {}
         self.places = Places()
         self.ranks = [RankWriter(rank.rank, self.places) for rank in program.ranks]
-        self.awaited = {
-            (rank.rank, *op.after)
-            for rank in program.ranks
-            for block in rank.thread_blocks
-            for op in block.ops
-            if op.after is not None
-        }
+        self.awaited = program.awaited()
         self.rounds = Rounds(sizes, self.protocol.slot_bytes)
 
     def run(self) -> list[RankWriter]:

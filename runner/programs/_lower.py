@@ -118,13 +118,7 @@ class _Lowering:
         self.lengths = {
             (rank.rank, block.id): len(block.ops) for rank in program.ranks for block in rank.thread_blocks
         }
-        self.awaited = {
-            (rank.rank, *op.after)
-            for rank in program.ranks
-            for block in rank.thread_blocks
-            for op in block.ops
-            if op.after is not None
-        }
+        self.awaited = program.awaited()
         self.barriers: dict[tuple[int, int], list[_Frontier]] = defaultdict(list)
         self.opened: dict[tuple[int, int], list[_Frontier]] = defaultdict(list)
         self.waiting: dict[tuple[object, ...], list[_Block]] = defaultdict(list)

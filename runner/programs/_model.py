@@ -205,6 +205,16 @@ class Program:
         """How many ops all ranks have together."""
         return sum(len(tuple(block.walk())) for rank in self.ranks for block in rank.thread_blocks)
 
+    def awaited(self) -> set[tuple[int, int, int]]:
+        """Return rank, thread block and place of the ops that others of their rank wait for."""
+        return {
+            (rank.rank, *op.after)
+            for rank in self.ranks
+            for block in rank.thread_blocks
+            for op in block.ops
+            if op.after is not None
+        }
+
     def chunk_bytes(self, size_bytes: int) -> list[int]:
         """Return how large each chunk of a buffer of *size_bytes* is; the first ones are a unit larger.
 

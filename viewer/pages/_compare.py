@@ -221,7 +221,7 @@ def _totals(runs: list[OpenRun], scheme: str) -> dmc.Stack:
                 exports=export_links("kinds", **query),
             ),
             table_card(
-                "Runs", "overview", overview, _OVERVIEW, scheme, query=query, note=" ".join(unlike), tall=46
+                "Runs", "overview", overview, _OVERVIEW, scheme, query=query, note=" ".join(unlike), tall=52
             ),
         ],
         gap="md",

@@ -201,6 +201,7 @@ void bind_threaded_transport(nb::module_& module) {
             },
             nb::arg("peer"), nb::arg("frame"));
     module.attr("FRAME_BYTES") = sizeof(Frame);
+    module.attr("SILENCE") = emulation::kSilence;
 }
 
 std::string to_string(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }

@@ -27,7 +27,7 @@ constexpr int kSilenceMs = 10'000;
 
 std::string reason() {
     if (errno != ETIMEDOUT) return std::strerror(errno);
-    return "nothing that was sent has arrived for " + std::to_string(kSilenceMs / 1000) + " s";
+    return kSilence + (" for " + std::to_string(kSilenceMs / 1000) + " s");
 }
 
 }  // namespace

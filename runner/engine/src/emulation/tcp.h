@@ -14,6 +14,9 @@
 
 namespace chakrascope::emulation {
 
+// How the loss of a peer begins that is still there but whose network carries nothing any more.
+inline constexpr const char* kSilence = "nothing that was sent has arrived";
+
 class TcpTransport final : public Transport {
   public:
     struct Connection {

@@ -18,8 +18,30 @@ struct Train {
     std::uint64_t first = 0;
 };
 
+// What lines went through so far: how long they took, and waited before.
+class Served {
+  public:
+    Fs busy() const { return busy_; }
+    Fs queued() const { return queued_; }
+    std::uint64_t bytes() const { return bytes_; }
+    std::uint64_t lines() const { return lines_; }
+
+  protected:
+    void count(const Train& train, std::uint32_t bytes, Fs work) {
+        busy_ += work;
+        bytes_ += std::uint64_t{train.lines} * bytes;
+        lines_ += train.lines;
+    }
+
+    Fs queued_ = 0;
+
+  private:
+    Fs busy_ = 0;
+    std::uint64_t bytes_ = 0, lines_ = 0;
+};
+
 // So many equal ways, which lines take in turn; first come, first served.
-class Server {
+class Server : public Served {
   public:
     Server() = default;
     Server(double bytes_per_ns, std::int32_t ways)
@@ -35,19 +57,13 @@ class Server {
         const Fs work = work_of(train.lines, bytes);
         const Fs begin = std::max(free_, train.head);
         free_ = begin + work;
-        busy_ += work;
-        bytes_ += std::uint64_t{train.lines} * bytes;
-        lines_ += train.lines;
+        count(train, bytes, work);
         const Fs start = ahead ? std::min(begin, train.head + line_time(kLineBytes)) : begin;
         queued_ += start - train.head;
         train.tail = std::max(train.tail + line, start + std::max(line, work));
         train.head = start + line;
     }
     void slow_down(double factor) { slower_ = factor; }
-    Fs busy() const { return busy_; }
-    Fs queued() const { return queued_; }
-    std::uint64_t bytes() const { return bytes_; }
-    std::uint64_t lines() const { return lines_; }
 
   private:
     Fs work_of(std::uint32_t lines, std::uint32_t bytes) const {
@@ -58,12 +74,10 @@ class Server {
     double slower_ = 1;
     std::int32_t ways_ = 1;
     Fs free_ = 0;
-    Fs busy_ = 0, queued_ = 0;
-    std::uint64_t bytes_ = 0, lines_ = 0;
 };
 
 // So many equal ways, each with a queue of its own: line n takes way n, modulo their number.
-class Bank {
+class Bank : public Served {
   public:
     Bank() = default;
     Bank(double bytes_per_ns, std::int32_t ways)
@@ -90,18 +104,12 @@ class Bank {
             head = std::min(head, start + line);
             tail = std::max(tail, std::max(last + line, start + line * lines));
         }
-        busy_ += line * train.lines / ways;
-        bytes_ += std::uint64_t{train.lines} * bytes;
-        lines_ += train.lines;
+        count(train, bytes, line * train.lines / ways);
         train.head = head;
         train.tail = tail;
     }
 
     void slow_down(double factor) { slower_ = factor; }
-    Fs busy() const { return busy_; }
-    Fs queued() const { return queued_; }
-    std::uint64_t bytes() const { return bytes_; }
-    std::uint64_t lines() const { return lines_; }
 
   private:
     // How long a line of so many bytes keeps its way.
@@ -112,8 +120,6 @@ class Bank {
     double fs_per_byte_ = 0;  // all ways together
     double slower_ = 1;
     std::vector<Fs> free_;  // by way
-    Fs busy_ = 0, queued_ = 0;
-    std::uint64_t bytes_ = 0, lines_ = 0;
 };
 
 }  // namespace chakrascope::gpu
