@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.segment import Segment
@@ -122,19 +123,42 @@ def _print_table(columns: Mapping[str, bool], rows: Iterable[Iterable[Any]], tit
     """Print *rows* below *columns*: their names, and whether they hold numbers."""
     heads = [name.removesuffix("_ns").removesuffix("_bytes") for name in columns]
     cells = [[_cell(name, value) for name, value in zip(columns, row, strict=True)] for row in rows]
-    widths = [
-        max(map(len, column)) if numeric else _LEAST_WIDTH
-        for numeric, column in zip(columns.values(), zip(heads, *cells, strict=True), strict=True)
-    ]
-    # Where numbers do not fit, rich would cut them off; they may break instead.
-    fits = sum(width + _BORDER for width in widths) < console.width
+    filled = list(zip(columns.values(), zip(heads, *cells, strict=True), strict=True))
     table = Table(title=title or None, title_justify="left", header_style="bold")
-    for head, numeric in zip(heads, columns.values(), strict=True):
+    for head, numeric, width in zip(heads, columns.values(), _widths(filled, console.width), strict=True):
         justify: Literal["left", "right"] = "right" if numeric else "left"
-        table.add_column(head, justify=justify, no_wrap=numeric and fits, overflow="fold")
+        table.add_column(head, justify=justify, overflow="fold", width=width)
     for row in cells:
         table.add_row(*row)
     console.print(table)
+
+
+def _widths(columns: Sequence[tuple[bool, Sequence[str]]], room: int) -> list[int | None]:
+    """Return the width of each column, numeric or not, whose texts are given: None where not all fit.
+
+    What breaks first is texts between words, then numbers before their unit, and then words of cells.
+    """
+    whole = [max(cell_len(line) for text in texts for line in text.split("\n")) for _, texts in columns]
+    words = [max(map(_longest_word, texts)) for _, texts in columns]
+    heads = [
+        max(_longest_word(texts[0]), min(_LEAST_WIDTH, width))
+        for width, (_, texts) in zip(words, columns, strict=True)
+    ]
+    for numbers, texts in ((whole, words), (words, words), (whole, heads), (words, heads)):
+        least = [
+            number if numeric else text
+            for number, text, (numeric, _) in zip(numbers, texts, columns, strict=True)
+        ]
+        left = room - 1 - sum(width + _BORDER for width in least)
+        if left >= 0:
+            wanted = [full - width for full, width in zip(whole, least, strict=True)]
+            share = min(1.0, left / max(1, sum(wanted)))
+            return [width + int(share * more) for width, more in zip(least, wanted, strict=True)]
+    return [None] * len(columns)
+
+
+def _longest_word(text: str) -> int:
+    return max(map(cell_len, text.split()), default=0)
 
 
 def _cell(column: str, value: Any) -> str:

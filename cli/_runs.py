@@ -64,5 +64,7 @@ def runs_command(
 def _for_people(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return what fits on a terminal."""
     notes = [name for name in ("tags", "note") if any(row[name] for row in rows)]
-    names = ["id", "label", "backend", "network", "ranks", "makespan_ns", *notes]
+    # A label that was not given says both itself.
+    said = all(row["label"] == f"{row['backend']} on {row['network']}" for row in rows)
+    names = ["id", "label", *([] if said else ["backend", "network"]), "ranks", "makespan_ns", *notes]
     return [{name: row[name] for name in names} for row in rows]
