@@ -74,7 +74,9 @@ def what_if_command(
 def _faster(text: str) -> tuple[Target, float]:
     from ..runner.analysis import Target
 
-    key, _, number = text.rpartition("=")
+    key, equals, number = text.rpartition("=")
+    if not equals:
+        raise UsageError(f"'{text}' does not say how many times as fast. Next: write {text}=2.")
     try:
         return Target.parse(key), float(number)
     except ValueError as error:

@@ -65,7 +65,7 @@ class GpuBackend(NativeBackend):
     def _config(self, experiment: Experiment) -> Any:
         config = super()._config(experiment)
         source = experiment.workload
-        found = engine.collectives(list(source.programs))
+        found = engine.collectives(list(source.programs), sizes=True)
         dimensions = experiment.network.dimensions
         programs = self._programs(experiment)
         config.gpu = gpu_config(found, experiment.groups, source.num_ranks, dimensions, programs)
@@ -74,7 +74,7 @@ class GpuBackend(NativeBackend):
     def _complete(self, result: Result, experiment: Experiment, output: Any) -> Result:
         programs = self._programs(experiment)
         source = experiment.workload
-        found = engine.collectives(list(source.programs))
+        found = engine.collectives(list(source.programs), sizes=True)
         chosen_programs(found, experiment.groups, source.num_ranks, programs)
         took, alone = output.gpu_compute_ns.astype(float), output.gpu_alone_ns.astype(float)
         slowdown = np.divide(took, alone, out=np.ones_like(took), where=alone > 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -112,11 +113,13 @@ def read_failures(data: Any, names: Sequence[str], where: str) -> tuple[Failure,
 def failure_of_text(text: str) -> dict[str, Any]:
     """Return the entry of ``failures`` that *text* means: ``A,B[=SHARE][@TIME]``, as of ``--fail``.
 
-    A and B are devices, by number or name; one alone is all its links. TIME is ``5ms`` or ``5ms..8ms``.
+    A and B are devices, by number or name; one alone is all its links. Two numbers may be written ``64-72``,
+    as runs are named. TIME is ``5ms`` or ``5ms..8ms``.
     Raises `ConfigError`.
     """
     what, at, time = text.strip().partition("@")
     ends, equals, share = what.partition("=")
+    ends = re.sub(r"^\s*(\d+)-(\d+)\s*$", r"\1,\2", ends)
     devices = [int(name) if name.isdigit() else name for name in map(str.strip, ends.split(","))]
     if len(devices) > 2 or "" in devices:
         raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
@@ -205,8 +206,12 @@ class NetworkConfig:
         """Return the configuration of the mapping read from *where*."""
         missing = [key for key in DIMENSION_KEYS if key not in data]
         if missing:
+            unlike = [str(key) for key in data if key not in DIMENSION_KEYS]
+            close = difflib.get_close_matches(missing[0], unlike, n=1)
+            spelt = f" (is {shown(close[0])} meant to be it?)" if close else ""
             raise ConfigError(
-                f"{where}: the key '{missing[0]}' is missing; a network needs {', '.join(DIMENSION_KEYS)}."
+                f"{where}: the key '{missing[0]}' is missing{spelt}; a network needs "
+                f"{', '.join(DIMENSION_KEYS)}."
             )
         for key in DIMENSION_KEYS:
             if not isinstance(data[key], (list, tuple)):

@@ -110,13 +110,16 @@ class Collective(NamedTuple):
     node_id: int = 0
 
 
-def collectives(programs: Sequence[bytes | str], apart: Iterable[int] = ()) -> list[Collective]:
+def collectives(
+    programs: Sequence[bytes | str], apart: Iterable[int] = (), *, sizes: bool = False
+) -> list[Collective]:
     """Return the collectives of *programs*, content or path of `.et` files, that may get different answers.
 
-    Of those that differ in nothing but their size there is the first, and each whose node id is in *apart*.
+    Of those that differ in nothing but their size there is the first, with *sizes* the first of each size,
+    and each whose node id is in *apart*.
     Raises as `simulate` for a program that is none.
     """
-    return [Collective(*each) for each in _collectives(errors, list(programs), list(apart))]
+    return [Collective(*each) for each in _collectives(errors, list(programs), list(apart), sizes)]
 
 
 def refusals(config: Config, collectives: Iterable[Collective]) -> list[str]:

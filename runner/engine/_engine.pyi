@@ -356,7 +356,7 @@ def simulate(
     progress: Callable[[int, int], bool] | None,
 ) -> Output: ...
 def collectives(
-    errors: ModuleType, programs: Sequence[bytes | str], apart: Sequence[int]
+    errors: ModuleType, programs: Sequence[bytes | str], apart: Sequence[int], sizes: bool
 ) -> list[tuple[int, int, int, int, int]]: ...
 def refusals(
     errors: ModuleType, config: Config, collectives: Sequence[tuple[int, int, int, int, int]]

@@ -143,6 +143,14 @@ def test_more_bandwidth_and_one_thing_less_to_wait_for(study, capfd):
     assert row["key"] == "bandwidth:0=2 edge:0/0-1"
 
 
+def test_how_much_faster_has_to_be_said(study, capfd):
+    with pytest.raises(SystemExit, match="2"):
+        main(["what-if", str(study.path), "--faster", "bandwidth:0"])
+    assert "'bandwidth:0' does not say how many times as fast. Next: write bandwidth:0=2." in " ".join(
+        capfd.readouterr().err.split()
+    )
+
+
 def test_each_contributor_in_turn(study, capfd):
     rows = json.loads(answer(capfd, "what-if", study.path, "--format", "json"))
     assert {"operator:aten::mm", "kind:launch", "bandwidth:0"} <= {row["key"] for row in rows}

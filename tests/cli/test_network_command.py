@@ -57,6 +57,7 @@ def test_an_infragraph_becomes_our_yaml(capsys, tmp_path, data_dir):
         (["clos-2tier-64", "--link-default", "pcie"], "is not LINK=BANDWIDTH,LATENCY"),
         (["ring-8", "--link-default", "pcie=fast"], "'fast' is no bandwidth"),
         (["ring-8", "--fail", "0,5"], "no link between 0 and 5"),
+        (["ring-8", "--fail", "0-5"], "no link between 0 and 5"),
         (["ring-8", "--as", "yaml", "-o", "/proc/none"], "cannot be written"),
     ],
 )

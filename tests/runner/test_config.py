@@ -39,7 +39,7 @@ def test_network_round_trip(tmp_path):
         (NETWORK.replace("[50, 25.5]", "[50, 0]"), "more than 0"),
         (NETWORK.replace("[50, 25.5]", "50"), "must be a list"),
         (NETWORK.replace("[500, 0]", "[500, -1]"), "0 or more"),
-        (NETWORK.replace("latency", "latncy"), "'latency' is missing"),
+        (NETWORK.replace("latency", "latncy"), r"'latency' is missing \(is 'latncy' meant to be it\?\)"),
         ("topology: [", "not valid YAML"),
         ("- 1", "mapping"),
         ("", "mapping"),

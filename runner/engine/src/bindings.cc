@@ -302,13 +302,14 @@ std::vector<std::string> refusals(const Config& config, const std::vector<AskedC
     return find_refusals(config, nodes);
 }
 
-std::vector<AskedCollective> collectives(const nb::list& sources, const std::vector<std::uint64_t>& apart) {
+std::vector<AskedCollective> collectives(const nb::list& sources, const std::vector<std::uint64_t>& apart,
+                                         bool sizes) {
     const auto programs = load_programs(sources);
     const nb::gil_scoped_release release;
     const std::set<std::uint64_t> ids(apart.begin(), apart.end());
     std::set<AskedCollective> found;
     for (const auto& program : std::set(programs.begin(), programs.end())) {
-        for (const Node& node : distinct_collectives(*program, ids)) {
+        for (const Node& node : distinct_collectives(*program, ids, sizes)) {
             found.emplace(static_cast<int>(node.comm_type), node.group, node.comm_size, node.involved_dims,
                           node.id);
         }
@@ -366,10 +367,9 @@ NB_MODULE(_engine, module) {
         nb::arg("progress").none());
     module.def(
         "collectives",
-        [](const nb::object& errors, const nb::list& programs, const std::vector<std::uint64_t>& apart) {
-            return translated(errors, [&] { return collectives(programs, apart); });
-        },
-        nb::arg("errors"), nb::arg("programs"), nb::arg("apart"));
+        [](const nb::object& errors, const nb::list& programs, const std::vector<std::uint64_t>& apart,
+           bool sizes) { return translated(errors, [&] { return collectives(programs, apart, sizes); }); },
+        nb::arg("errors"), nb::arg("programs"), nb::arg("apart"), nb::arg("sizes"));
     module.def(
         "refusals",
         [](const nb::object& errors, const Config& config, const std::vector<AskedCollective>& collectives) {

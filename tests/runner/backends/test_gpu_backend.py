@@ -69,6 +69,13 @@ def test_what_was_taken_for_granted_is_named():
     assert result.provenance["options"]["machine"]["compute"]["units"] == 128
 
 
+def test_collectives_of_one_kind_may_differ_in_size():
+    # As the buckets of DistributedDataParallel do.
+    result = run(coll(0, SIZE), coll(1, 3 * SIZE, (0,)), coll(2, 2 * SIZE, (1,)))
+    took = [times(result, node)[1] - times(result, node)[0] for node in range(3)]
+    assert took[0] < took[2] < took[1]
+
+
 def test_each_process_group_runs_its_own_program():
     half = [[coll(0, SIZE, group=1 + rank // 4)] for rank in range(8)]
     groups = {1: (0, 1, 2, 3), 2: (4, 5, 6, 7)}

@@ -72,14 +72,15 @@ class Inspector {
 
 }  // namespace
 
-std::vector<Node> distinct_collectives(const Program& program, const std::set<std::uint64_t>& apart) {
-    std::set<std::tuple<CommType, std::int64_t, std::uint8_t, bool>> seen;
+std::vector<Node> distinct_collectives(const Program& program, const std::set<std::uint64_t>& apart,
+                                       bool sizes) {
+    std::set<std::tuple<CommType, std::int64_t, std::uint8_t, std::uint64_t>> seen;
     std::vector<Node> distinct;
     for (std::uint32_t i = 0; i < program.size(); ++i) {
         const Facts& node = program.facts(i);
         if (node.type != NodeType::Coll) continue;
-        const bool fresh =
-            seen.emplace(node.comm_type, node.group, node.involved_dims, node.comm_size > 0).second;
+        const std::uint64_t size = sizes ? node.comm_size : node.comm_size > 0;
+        const bool fresh = seen.emplace(node.comm_type, node.group, node.involved_dims, size).second;
         if (fresh || apart.contains(program.id(i))) distinct.push_back(program.node(i));
     }
     return distinct;
