@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from program_samples import NAMES, changed_plan, drop, path_of, sample
+from workloads import coll, comp, workload
 
 from chakrascope.converter import CollectiveType, EdgeKind, Graph, NodeType, Workload, microbenchmark
 from chakrascope.errors import ConfigError
@@ -234,3 +235,28 @@ def test_groups_of_a_workload_as_messages():
     ]
     assert ends == [{(0, 2)}, {(2, 0)}, {(1, 3)}, {(3, 1)}, {(2, 0)}, {(0, 2)}, {(3, 1)}, {(1, 3)}]
     assert simulate(expanded, PLAIN, network(4), backend="analytical-aware").makespan_ns > 0
+
+
+@pytest.mark.parametrize("second", [126, 127, 257, 300])
+@pytest.mark.parametrize("backend", ["analytical-aware", "packet"])
+def test_groups_keep_their_messages_apart(tmp_path, backend, second):
+    path = tmp_path / "ring.xml"
+    path.write_text(write_msccl(builtin_program("ring", "all-gather", 2)))
+
+    def collectives(second):
+        ranks = [
+            [
+                comp(9, 100_000),
+                coll(0, SIZE, (), CollectiveType.ALL_GATHER, group=first, stream=2),
+                coll(1, SIZE, (9,), CollectiveType.ALL_GATHER, group=then, stream=3),
+            ]
+            for first, then in [(1, second), (second, 1)]
+        ]
+        job = workload(*ranks, groups=dict.fromkeys(range(1, 301), (0, 1)))
+        chosen = {"backend": backend, "semantics": "trace", "algorithms": {"all-gather": [str(path)]}}
+        return simulate(job, PLAIN, network(2), **chosen).collectives.drop(columns="group")
+
+    apart = collectives(2)
+    # Neither is over before the rank that begins it late has sent.
+    assert apart["end_ns"].min() > 100_000
+    assert collectives(second).equals(apart)

@@ -18,6 +18,9 @@ namespace {
 constexpr std::uint64_t kPointToPointTags = 500'000'000;
 constexpr std::int64_t kProgramTags = std::int64_t{1} << 40;
 constexpr std::int64_t kTagsOfProgram = std::int64_t{1} << 24;
+// A stream's tag is its group's and 32 bits more: 63 bits hold those of so many groups' programs.
+constexpr std::int64_t kGroupsOfRange = 127;
+constexpr std::int64_t kStreamsOfRange = kGroupsOfRange << 32;
 
 class Custom final : public Algorithm {
   public:
@@ -40,9 +43,16 @@ class Custom final : public Algorithm {
     }
 
     // Programs of ours that run side by side never take each other's messages; others may, as in ASTRA-sim.
-    std::int64_t tag_of(const Node& node) const {
-        if (program_->ours) return kProgramTags + stream_.tag * kTagsOfProgram + node.comm_tag;
-        return static_cast<std::int64_t>(static_cast<std::uint64_t>(node.comm_tag) % kPointToPointTags);
+    MessageKey key(const Node& node, std::int32_t source, std::int32_t destination) const {
+        MessageKey key{0, source, destination, node.comm_size};
+        if (program_->ours) {
+            key.tag = kProgramTags + stream_.tag % kStreamsOfRange * kTagsOfProgram + node.comm_tag;
+            key.range = static_cast<std::uint32_t>(stream_.tag / kStreamsOfRange);
+        } else {
+            const auto tag = static_cast<std::uint64_t>(node.comm_tag);
+            key.tag = static_cast<std::int64_t>(tag % kPointToPointTags);
+        }
+        return key;
     }
 
     Time duration(const Node& node) const {
@@ -51,14 +61,13 @@ class Custom final : public Algorithm {
     }
 
     void issue(std::uint64_t id, const Node& node) {
-        const std::int64_t tag = tag_of(node);
         Mailbox& mailbox = rank_.cluster().mailbox;
         const Callback done = bind<&Custom::completed>(this, id);
         if (node.type == NodeType::Send) {
             const std::int32_t to = peer(node.comm_dst);
-            mailbox.send({tag, rank_.id(), to, node.comm_size}, {rank_.id(), to}, done);
+            mailbox.send(key(node, rank_.id(), to), {rank_.id(), to}, done);
         } else if (node.type == NodeType::Recv) {
-            mailbox.receive({tag, peer(node.comm_src), rank_.id(), node.comm_size}, done);
+            mailbox.receive(key(node, peer(node.comm_src), rank_.id()), done);
         } else {
             rank_.cluster().events.after(rank_.id(), duration(node), done);
         }

@@ -16,22 +16,18 @@ struct Frame {
     std::int32_t source;
     std::int32_t origin_rank;
     std::int32_t origin_node;
-    std::uint32_t unused;
+    std::uint32_t range;
 };
 static_assert(sizeof(Frame) == 48);
 
 constexpr std::uint32_t kFrameMagic = 0x4D434843;  // CHCM
 
 inline Frame to_frame(const Header& header) {
-    return {kFrameMagic,
-            static_cast<std::uint32_t>(header.kind),
-            header.size,
-            header.tag,
-            header.number,
-            header.source,
-            header.origin_rank,
-            header.origin_node,
-            0};
+    return {kFrameMagic,        static_cast<std::uint32_t>(header.kind),
+            header.size,        header.tag,
+            header.number,      header.source,
+            header.origin_rank, header.origin_node,
+            header.range};
 }
 
 // Whether a frame is one, and comes from that rank.
@@ -41,9 +37,14 @@ inline bool is_frame_of(const Frame& frame, std::int32_t source) {
 }
 
 inline Header to_header(const Frame& frame) {
-    return {
-        frame.size,        frame.tag,        frame.number, frame.source, static_cast<MessageKind>(frame.kind),
-        frame.origin_rank, frame.origin_node};
+    return {frame.size,
+            frame.tag,
+            frame.number,
+            frame.source,
+            static_cast<MessageKind>(frame.kind),
+            frame.origin_rank,
+            frame.origin_node,
+            frame.range};
 }
 
 }  // namespace chakrascope::emulation

@@ -42,7 +42,7 @@ void EmulatedNetwork::carry(std::uint32_t message) {
     }
     const Origin origin = events_.origin();
     Header header{key.size,          key.tag,     traffic_.sent.size(), rank_,
-                  MessageKind::Data, origin.rank, origin.node};
+                  MessageKind::Data, origin.rank, origin.node,          key.range};
     traffic_.sent.push_back({key.destination, -1, key.size, key.tag, since_start(monotonic_ns()), -1, -1});
     if (mailbox_.is_awaited(message)) {
         header.kind = MessageKind::Answered;
@@ -86,7 +86,7 @@ bool EmulatedNetwork::take_in() {
         if (header.kind == MessageKind::Answer) {
             events_.at(now, bind<&EmulatedNetwork::answered>(this, header.number));
         } else {
-            const MessageKey key{header.tag, header.source, rank_, header.size};
+            const MessageKey key{header.tag, header.source, rank_, header.size, header.range};
             events_.at(now, bind<&EmulatedNetwork::came>(this, hold(key)));
         }
         if (header.kind == MessageKind::Answered) {

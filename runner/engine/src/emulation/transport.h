@@ -32,6 +32,7 @@ struct Header {
     // The node whose start began the chain of events that led to the message.
     std::int32_t origin_rank = -1;
     std::int32_t origin_node = -1;
+    std::uint32_t range = 0;  // with the tag
 };
 
 // Something that happened to a message.

@@ -91,13 +91,13 @@ Mailbox::Mailbox(const Config& config, EventQueue& events)
 
 void Mailbox::send(const MessageKey& key, Route route, Callback delivered) {
     if (!rendezvous_) return post_send(key, route, delivered);
-    const MessageKey control{key.tag + kControlTags, key.destination, key.source, kControlBytes};
+    const MessageKey control{key.tag + kControlTags, key.destination, key.source, kControlBytes, key.range};
     post_receive(control, bind<&Mailbox::meet_send>(this, keep(key, delivered)));
 }
 
 void Mailbox::receive(const MessageKey& key, Callback received) {
     if (!rendezvous_) return post_receive(key, received);
-    const MessageKey control{key.tag + kControlTags, key.destination, key.source, kControlBytes};
+    const MessageKey control{key.tag + kControlTags, key.destination, key.source, kControlBytes, key.range};
     post_send(control, {control.source, control.destination},
               bind<&Mailbox::meet_receive>(this, keep(key, received)));
 }
@@ -118,7 +118,8 @@ Mailbox::Meeting Mailbox::take(std::uint64_t meeting) {
 }
 
 void Mailbox::send_on_request(const MessageKey& key, Route route, Callback delivered) {
-    const MessageKey request{key.tag + kControlTags, route.destination, route.source, kRequestBytes};
+    const MessageKey request{key.tag + kControlTags, route.destination, route.source, kRequestBytes,
+                             key.range};
     const Callback leave = bind<&Mailbox::requested>(this, keep(key, delivered));
     // Ahead of what the rank asks for in the same tick.
     if (take_arrived(request, leave)) leave();
@@ -126,7 +127,7 @@ void Mailbox::send_on_request(const MessageKey& key, Route route, Callback deliv
 
 void Mailbox::receive_on_request(const MessageKey& key, Callback received) {
     post_receive(key, received);
-    const MessageKey request{key.tag + kControlTags, key.destination, key.source, kRequestBytes};
+    const MessageKey request{key.tag + kControlTags, key.destination, key.source, kRequestBytes, key.range};
     const std::uint32_t place = posted(request, {request.source, request.destination}, {});
     Stream& ahead = stream(request.source, request.destination);
     if (ahead.under_way.empty()) return network_->carry(place);

@@ -14,6 +14,7 @@ struct MessageKey {
     std::int32_t source;
     std::int32_t destination;
     std::uint64_t size;
+    std::uint32_t range = 0;  // what tells tags apart where 64 bits do not
     bool operator==(const MessageKey&) const = default;
 };
 
@@ -68,7 +69,7 @@ class MessageMap {
         std::uint64_t hash = static_cast<std::uint64_t>(key.tag) * 0x9E3779B97F4A7C15ULL;
         hash ^= (static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.source)) << 32) |
                 static_cast<std::uint32_t>(key.destination);
-        hash = (hash ^ (hash >> 29)) * 0xBF58476D1CE4E5B9ULL + key.size;
+        hash = (hash ^ (hash >> 29)) * 0xBF58476D1CE4E5B9ULL + key.size + (std::uint64_t{key.range} << 32);
         hash ^= hash >> 32;
         return static_cast<std::size_t>((hash * 0x94D049BB133111EBULL) >> 20) & (slots_.size() - 1);
     }
