@@ -147,8 +147,8 @@ def _trains(network: PacketNetwork, report: engine.FabricReport) -> list[str]:
         "which moved the makespans of the 120 experiments of docs/fidelity.md by 0.00 % (median), and by "
         "2.1 % at most. Every packet by itself: PACKET_TRAIN 1."
     )
-    ended = " A pause came near, and packets travelled by themselves from then on."
-    return [told + ended if report.trains_ended else told]
+    ended = " Where pauses were near, packets travelled by themselves."
+    return [told + ended if report.trains_apart else told]
 
 
 def drops_told(facts: dict[str, Any]) -> list[str]:

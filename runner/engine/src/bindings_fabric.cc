@@ -169,7 +169,7 @@ void bind_report(nb::module_& module) {
         .def_ro("events", &FabricReport::events)
         .def_ro("largest_train", &FabricReport::largest_train)
         .def_ro("largest_piece", &FabricReport::largest_piece)
-        .def_ro("trains_ended", &FabricReport::trains_ended);
+        .def_ro("trains_apart", &FabricReport::trains_apart);
 }
 
 void bind_models(nb::module_& module) {

@@ -15,8 +15,15 @@ bool Flow::window_full() const {
             1, static_cast<std::uint64_t>(wide / static_cast<std::uint64_t>(line_bps)));
     }
     // A train is acknowledged as a whole: the window grows by what that holds back.
-    limit += std::uint64_t{std::min(train, world.train) - 1} * world.settings.payload_bytes;
+    limit += std::uint64_t{train_now() - 1} * world.settings.payload_bytes;
     return sent - acknowledged >= limit;
+}
+
+std::uint32_t Flow::train_now() const {
+    if (train == 1) return 1;
+    if (!out().takes_trains_apart()) return train;
+    world.trains_apart = true;
+    return 1;
 }
 
 Ticks Flow::gap(double bits_per_second) const {

@@ -73,6 +73,8 @@ struct Flow {
 
     std::uint64_t left() const { return size - sent; }
     bool window_full() const;
+    // The most packets that would leave as one now.
+    std::uint32_t train_now() const;
     bool finished() const { return acknowledged >= size; }
 
     // Send at another rate from now on; the gap before the next packet changes with it.

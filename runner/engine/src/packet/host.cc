@@ -115,7 +115,7 @@ Packet* Host::make_data(Flow& flow) {
 // As many packets as may travel as one; returns their payload.
 std::uint32_t Host::fill(const Flow& flow, Packet& packet) {
     const std::uint64_t left = flow.left();
-    const std::uint32_t most = std::min(flow.train, world_.train);
+    const std::uint32_t most = flow.train_now();
     if (most <= 1) return static_cast<std::uint32_t>(std::min<std::uint64_t>(settings_.payload_bytes, left));
     const std::uint64_t full = settings_.payload_bytes;
     std::uint64_t payload = std::min(most * full, left);

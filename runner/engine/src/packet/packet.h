@@ -65,6 +65,7 @@ static_assert(Telemetry::kHops < 8);
 class PacketQueue {
   public:
     bool empty() const { return first_ == nullptr; }
+    Packet* first() const { return first_; }
     std::uint64_t bytes() const { return bytes_; }
 
     void push(Packet* packet) {
@@ -79,6 +80,12 @@ class PacketQueue {
         first_ = packet->next;
         bytes_ -= packet->bytes;
         return packet;
+    }
+
+    // So many bytes of the first are taken out by themselves.
+    void shorten_first(std::uint32_t bytes) {
+        first_->bytes -= bytes;
+        bytes_ -= bytes;
     }
 
   private:

@@ -75,10 +75,36 @@ Ticks Port::followers_waited(const Packet& train, Ticks first) {
 Packet* Port::pop() {
     PacketQueue* queue = !control_.empty() ? &control_ : (!data_.empty() && !paused_ ? &data_ : nullptr);
     if (!queue) return nullptr;
+    const Packet& first = *queue->first();
+    if (first.followers > 0 && first.kind == Kind::Data && takes_trains_apart()) return pop_first_of_train();
     Packet* packet = queue->pop();
-    const Ticks waited = world_.clock.now() - packet->queued_since;
+    const Ticks waited = std::max<Ticks>(world_.clock.now() - packet->queued_since, 0);
     use_.queued += waited;
     if (packet->followers > 0) use_.queued += followers_waited(*packet, waited);
+    return packet;
+}
+
+// The rest of the train stays, as one that came in later.
+Packet* Port::pop_first_of_train() {
+    Packet& train = *data_.first();
+    Packet* packet = world_.pool.take();
+    packet->kind = Kind::Data;
+    packet->flow = train.flow;
+    packet->queued_since = train.queued_since;
+    packet->sequence = train.sequence;
+    packet->bytes = world_.full_bytes;
+    packet->path = train.path;
+    packet->step = train.step;
+    packet->ingress = train.ingress;
+    ++train.flow->packets;
+    use_.queued += std::max<Ticks>(world_.clock.now() - train.queued_since, 0);
+    const std::uint32_t apart = train.spread / train.followers;
+    train.queued_since += apart;
+    train.spread -= apart;
+    train.sequence += world_.settings.payload_bytes;
+    --train.followers;
+    data_.shorten_first(world_.full_bytes);
+    world_.trains_apart = true;
     return packet;
 }
 
@@ -95,8 +121,10 @@ void Port::transmit(Packet* packet) {
     use_.busy += duration;
     ++use_.packets;
     history_.add(world_.clock.now(), packet->bytes);
-    world_.clock.post<&Port::transmitted>(duration, this);
-    world_.clock.post<&Port::arrive>(duration + delay_, peer_, packet);
+    // One that was part of a train may be on its way in.
+    const Ticks wait = std::max<Ticks>(packet->queued_since - world_.clock.now(), 0);
+    world_.clock.post<&Port::transmitted>(wait + duration, this);
+    world_.clock.post<&Port::arrive>(wait + duration + delay_, peer_, packet);
 }
 
 // Packets are all alike, but for data and answers: the last time of either is remembered.
@@ -131,6 +159,7 @@ void Port::transmit_train(Packet* packet) {
     world_.clock.post<&Port::transmitted>(duration, this);
     Ticks arrival = step_;
     if (data) {
+        arrival += std::max<Ticks>(packet->queued_since - now, 0);
         const Ticks last = duration - packet->followers * step_;
         const Ticks end = std::max(duration, complete_at_ + last - now);
         packet->spread = static_cast<std::uint32_t>(end - step_);

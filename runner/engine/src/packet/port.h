@@ -25,6 +25,8 @@ class Node {
     // The next packet to send through the port, or null if there is none now.
     virtual Packet* next(Port& port) = 0;
     virtual void receive(Port& port, Packet* packet) = 0;
+    // Whether what comes in by that port may soon be paused, so that each packet counts.
+    virtual bool near_pause(const Port&) const { return false; }
     // The link of the port is down: lose what waits for it; returns how many packets that is.
     virtual std::uint64_t discard(Port& port) = 0;
 
@@ -95,6 +97,8 @@ class Port {
     // Send what is no data between the packets of the train on its way out: at once, or if it came before the
     // last of them and nothing else waits. Returns false if it has to queue.
     bool pass(Packet* packet, bool at_once);
+    // Whether the packets of a train are to leave one by one.
+    bool takes_trains_apart() const { return peer_->owner_.near_pause(*peer_); }
     // How long a train takes from its first bit to its last.
     Ticks sending_time_of_all(const Packet& packet);
     // Send the owner's next packet unless one is on its way out.
@@ -109,6 +113,7 @@ class Port {
         Ticks time = 0;
     };
 
+    Packet* pop_first_of_train();
     void transmit(Packet* packet);
     void transmit_train(Packet* packet);
     void carry(const Packet& packet, Ticks duration);

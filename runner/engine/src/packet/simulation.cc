@@ -270,7 +270,7 @@ engine::FabricReport Simulation::report() const {
     report.changes = changed_;
     report.data_packets = world_.pool.data_packets;
     report.largest_train = world_.largest_train;
-    report.trains_ended = world_.train < world_.settings.train;
+    report.trains_apart = world_.trains_apart;
     report.events = world_.clock.events();
     return report;
 }

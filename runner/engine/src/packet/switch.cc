@@ -73,7 +73,6 @@ void Switch::receive(Port& port, Packet* packet) {
     if (!admit(ingress, packet->bytes)) return port.peer().lose(packet);
     packet->ingress = port.index();
     waiting_bytes_[out.index()] += packet->bytes;
-    if (world_.train > 1) end_trains_if_needed(ingress);
     pause_if_needed(ingress);
     out.send_data(packet);
 }
@@ -177,10 +176,10 @@ void Switch::pause_if_needed(std::size_t port) {
     send_pause(port, Kind::Pause);
 }
 
-// A train waits and is paused as a whole: packets travel alone from when a pause comes near.
-void Switch::end_trains_if_needed(std::size_t port) {
-    const Ingress& ingress = ingress_[port];
-    if (ingress.headroom_bytes > 0 || 2 * shared(ingress) >= threshold(ingress)) world_.train = 1;
+// A train is counted and paused as a whole, which is not what becomes of its packets where pauses are near.
+bool Switch::near_pause(const Port& port) const {
+    const Ingress& ingress = ingress_[port.index()];
+    return ingress.pausing || ingress.headroom_bytes > 0 || 4 * shared(ingress) >= 3 * threshold(ingress);
 }
 
 void Switch::resume_if_possible(std::size_t port) {

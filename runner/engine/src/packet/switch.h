@@ -24,6 +24,7 @@ class Switch final : public Node {
     Packet* next(Port& port) override;
     void receive(Port& port, Packet* packet) override;
     std::uint64_t discard(Port& port) override;
+    bool near_pause(const Port& port) const override;
 
   private:
     // What the buffer holds of the data that came in by one port.
@@ -45,7 +46,6 @@ class Switch final : public Node {
     std::uint64_t shared(const Ingress& ingress) const;
     std::uint64_t threshold(const Ingress& ingress) const;
     void pause_if_needed(std::size_t ingress);
-    void end_trains_if_needed(std::size_t ingress);
     void resume_if_possible(std::size_t ingress);
     void send_pause(std::size_t ingress, Kind kind);
     bool should_mark(std::size_t egress) const;
