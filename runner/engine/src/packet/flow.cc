@@ -14,13 +14,32 @@ bool Flow::window_full() const {
         limit = std::max<std::uint64_t>(
             1, static_cast<std::uint64_t>(wide / static_cast<std::uint64_t>(line_bps)));
     }
-    // A train is acknowledged as a whole: the window grows by what that holds back.
-    limit += std::uint64_t{train_now() - 1} * world.settings.payload_bytes;
+    if (train > 1) limit += held_back() * world.settings.payload_bytes;
     return sent - acknowledged >= limit;
 }
 
+// A train is acknowledged as a whole. A message that nothing hinders needs a window that is larger by what
+// this holds back; one that waits for others has as much under way in the mean without.
+std::uint64_t Flow::held_back() const {
+    const auto followers = static_cast<Ticks>(train_now() - 1);
+    const Ticks unhindered = base_rtt + 2 * followers * full_time;
+    return static_cast<std::uint64_t>(std::clamp<Ticks>((unhindered - train_rtt) / full_time, 0, followers));
+}
+
+void Flow::left_as_train() {
+    if (timed_until > 0) return;
+    timed_until = sent;
+    timed_since = world.clock.now();
+}
+
+void Flow::answered_until(std::uint64_t sequence) {
+    if (timed_until == 0 || sequence < timed_until) return;
+    timed_until = 0;
+    train_rtt = world.clock.now() - timed_since;
+}
+
 std::uint32_t Flow::train_now() const {
-    if (train == 1) return 1;
+    if (train == 1 || world.train == 1) return 1;
     if (!out().takes_trains_apart()) return train;
     world.trains_apart = true;
     return 1;

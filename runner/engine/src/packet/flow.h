@@ -51,6 +51,10 @@ struct Flow {
     double line_bps = 0;
     std::uint64_t window_bytes = 0;  // 0: unlimited
     std::uint32_t train = 1;         // the most packets that travel as one
+    Ticks full_time = 0;             // of a full packet on the link it leaves by
+    Ticks train_rtt = 0;             // from when a train left to its answer
+    Ticks timed_since = 0;
+    std::uint64_t timed_until = 0;  // the end of the train that is timed, or 0
     Ticks base_rtt = 0;
     Ticks next_send = 0;
     std::uint32_t last_bytes = 0;
@@ -75,6 +79,9 @@ struct Flow {
     bool window_full() const;
     // The most packets that would leave as one now.
     std::uint32_t train_now() const;
+    // Time trains: one has left, and all bytes before that one are acknowledged.
+    void left_as_train();
+    void answered_until(std::uint64_t sequence);
     bool finished() const { return acknowledged >= size; }
 
     // Send at another rate from now on; the gap before the next packet changes with it.
@@ -86,6 +93,7 @@ struct Flow {
     void lost();
 
   private:
+    std::uint64_t held_back() const;
     void check_progress();
 };
 

@@ -14,7 +14,9 @@ void Host::start(Flow& flow) {
     flow.next_send = world_.clock.now();
     flow.last_progress = world_.clock.now();
     flow.listed = true;
-    interfaces_[flow.out().index()].flows.push_back(&flow);
+    Interface& interface = interfaces_[flow.out().index()];
+    interface.turn = interface.flows.empty() ? flow.train : std::max(interface.turn, flow.train);
+    interface.flows.push_back(&flow);
     flow.out().kick();
 }
 
@@ -30,7 +32,9 @@ Packet* Host::next(Port& port) {
         set_alarm(port, interface);
         return nullptr;
     }
-    return make_data(*flow);
+    Packet* packet = make_data(*flow, interface.turn_left);
+    interface.turn_left -= std::min(interface.turn_left, packet->followers + 1u);
+    return packet;
 }
 
 // The next message that may send, if the port may; those that are done leave the list either way.
@@ -40,16 +44,18 @@ Flow* Host::choose(const Port& port, Interface& interface) {
     Flow* chosen = nullptr;
     std::size_t stale = count;
     std::size_t place = 0;
-    for (std::size_t step = 1; step <= count && !chosen; ++step) {
+    const bool stays =
+        interface.turn_left > 0 && interface.last < count && may_send(port, *flows[interface.last]);
+    for (std::size_t step = stays ? 0 : 1; step <= count && !chosen; ++step) {
         place = (interface.last + step) % count;
         Flow& flow = *flows[place];
         if (flow.finished()) {
             stale = std::min(stale, place);
-        } else if (!port.paused() && flow.left() > 0 && flow.next_send <= world_.clock.now() &&
-                   !flow.window_full()) {
+        } else if (may_send(port, flow)) {
             chosen = &flow;
         }
     }
+    if (!stays) interface.turn_left = interface.turn;
     if (stale < count) {
         const auto first = flows.begin() + static_cast<std::ptrdiff_t>(stale);
         flows.erase(std::remove_if(first, flows.end(),
@@ -62,7 +68,12 @@ Flow* Host::choose(const Port& port, Interface& interface) {
             place = static_cast<std::size_t>(std::find(flows.begin(), flows.end(), chosen) - flows.begin());
     }
     if (chosen) interface.last = place;
+    if (!chosen) interface.turn_left = 0;
     return chosen;
+}
+
+bool Host::may_send(const Port& port, const Flow& flow) const {
+    return !port.paused() && flow.left() > 0 && flow.next_send <= world_.clock.now() && !flow.window_full();
 }
 
 // Nothing can be sent now: look again when the first message may send its next packet. ASTRA-sim's interfaces
@@ -86,14 +97,14 @@ void Host::wake_by(Port& port, Ticks time) {
     interface.alarm = world_.clock.after<&Port::kick>(std::max<Ticks>(time - world_.clock.now(), 0), &port);
 }
 
-Packet* Host::make_data(Flow& flow) {
+Packet* Host::make_data(Flow& flow, std::uint32_t most) {
     Packet* packet = world_.pool.take();
     ++flow.packets;
     ++world_.pool.data_packets;
     packet->kind = Kind::Data;
     packet->flow = &flow;
     packet->path = flow.forth_path;
-    const std::uint32_t payload = fill(flow, *packet);
+    const std::uint32_t payload = fill(flow, *packet, most);
     packet->bytes = payload + (packet->followers + 1u) * header_bytes_;
     packet->sequence = flow.sent;
     if (settings_.control == Control::Timely) {
@@ -105,6 +116,7 @@ Packet* Host::make_data(Flow& flow) {
         packet->spread = 0;
         packet->queued_since = world_.clock.now();
         flow.next_send = world_.clock.now() + flow.out().sending_time_of_all(*packet);
+        flow.left_as_train();
         return packet;
     }
     flow.last_bytes = packet->bytes;
@@ -113,9 +125,9 @@ Packet* Host::make_data(Flow& flow) {
 }
 
 // As many packets as may travel as one; returns their payload.
-std::uint32_t Host::fill(const Flow& flow, Packet& packet) {
+std::uint32_t Host::fill(const Flow& flow, Packet& packet, std::uint32_t turn) {
     const std::uint64_t left = flow.left();
-    const std::uint32_t most = flow.train_now();
+    const std::uint32_t most = std::min(flow.train_now(), turn);
     if (most <= 1) return static_cast<std::uint32_t>(std::min<std::uint64_t>(settings_.payload_bytes, left));
     const std::uint64_t full = settings_.payload_bytes;
     std::uint64_t payload = std::min(most * full, left);
@@ -191,6 +203,7 @@ void Host::take_answer(Packet* packet) {
         if (sequence > flow.acknowledged) {
             flow.acknowledged = sequence;
             flow.last_progress = world_.clock.now();
+            flow.answered_until(sequence);
         }
         if (packet->sequence >= flow.size) {
             flow.acknowledged = flow.size;

@@ -41,14 +41,17 @@ class Host final : public Node {
     struct Interface {
         std::vector<Flow*> flows;
         std::size_t last = 0;
+        std::uint32_t turn = 1;       // packets before another message may send
+        std::uint32_t turn_left = 0;  // of the last
         PacketQueue acknowledgements;
         Timer alarm;
     };
 
     Flow* choose(const Port& port, Interface& interface);
     void set_alarm(Port& port, Interface& interface);
-    Packet* make_data(Flow& flow);
-    std::uint32_t fill(const Flow& flow, Packet& packet);
+    bool may_send(const Port& port, const Flow& flow) const;
+    Packet* make_data(Flow& flow, std::uint32_t most);
+    std::uint32_t fill(const Flow& flow, Packet& packet, std::uint32_t turn);
     void take_data(Packet* packet);
     void answer(Packet* data, Kind kind);
     void take_answer(Packet* packet);

@@ -98,7 +98,7 @@ class Port {
     // last of them and nothing else waits. Returns false if it has to queue.
     bool pass(Packet* packet, bool at_once);
     // Whether the packets of a train are to leave one by one.
-    bool takes_trains_apart() const { return peer_->owner_.near_pause(*peer_); }
+    bool takes_trains_apart() const { return world_.train == 1 || peer_->owner_.near_pause(*peer_); }
     // How long a train takes from its first bit to its last.
     Ticks sending_time_of_all(const Packet& packet);
     // Send the owner's next packet unless one is on its way out.

@@ -12,6 +12,10 @@ namespace {
 constexpr int kStartSteps = 2;
 constexpr std::uint64_t kSizeParts = 16;
 constexpr std::uint64_t kWindowParts = 32;
+// Of short trains on links that hold many packets.
+constexpr std::uint64_t kShort = 8;
+constexpr std::uint64_t kShortWindowParts = 16;
+constexpr std::uint64_t kLongLink = 16;
 constexpr std::uint64_t kShareParts = 16;
 constexpr Ticks kLongestSpread = 1ll << 31;
 
@@ -171,6 +175,7 @@ void Simulation::begin(Flow* flow) {
     if (world_.settings.window) flow->window_bytes = std::max<std::uint64_t>(1, way.product_bytes);
     flow->control = make_control(*flow);
     flow->train = longest_train(*flow);
+    flow->full_time = world_.settings.transmission(world_.full_bytes, flow->out().rate_bps());
     flow->source.start(*flow);
 }
 
@@ -183,12 +188,25 @@ void Simulation::limit_trains() {
     world_.train = static_cast<std::uint32_t>(std::max<std::uint64_t>(most, 1));
 }
 
+// How many packets the link of its way that holds the most holds.
+std::uint64_t Simulation::on_longest_link(const Flow& flow) const {
+    Ticks most = 0;
+    for (const Port* port : flow.forth)
+        most =
+            std::max(most, port->delay() / world_.settings.transmission(world_.full_bytes, port->rate_bps()));
+    return static_cast<std::uint64_t>(most);
+}
+
 // The packets of a train come and go as one, so that it has to be short beside the message and the window.
 std::uint32_t Simulation::longest_train(const Flow& flow) const {
     if (world_.train <= 1) return 1;
     const std::uint64_t payload = world_.settings.payload_bytes;
     std::uint64_t packets = std::min<std::uint64_t>(world_.train, flow.size / payload / kSizeParts);
-    if (flow.window_bytes > 0) packets = std::min(packets, flow.window_bytes / payload / kWindowParts);
+    if (const std::uint64_t window = flow.window_bytes / payload; flow.window_bytes > 0) {
+        const bool few = on_longest_link(flow) >= kLongLink;
+        const std::uint64_t part = few ? std::min(kShort, window / kShortWindowParts) : 0;
+        packets = std::min(packets, std::max(window / kWindowParts, part));
+    }
     for (const Port* port : flow.forth) {
         const Ticks each = world_.settings.transmission(world_.full_bytes, port->rate_bps());
         packets = std::min(packets, static_cast<std::uint64_t>(kLongestSpread / std::max<Ticks>(each, 1)));

@@ -58,6 +58,7 @@ class Simulation final : public Router {
     Flow& keep(std::unique_ptr<Flow> flow);
     void limit_trains();
     void begin(Flow* flow);
+    std::uint64_t on_longest_link(const Flow& flow) const;
     std::uint32_t longest_train(const Flow& flow) const;
     void begin_late(Flow* flow);
     void begin_settling();

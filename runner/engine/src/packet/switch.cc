@@ -70,11 +70,20 @@ void Switch::receive(Port& port, Packet* packet) {
     if (answer && out.pass(packet, settings_.ack_high_priority)) return;
     if (settings_.ack_high_priority && answer) return out.send_control(packet);
     const std::size_t ingress = port.index();
-    if (!admit(ingress, packet->bytes)) return port.peer().lose(packet);
+    if (!admit(ingress, packet->bytes)) {
+        end_trains();
+        return port.peer().lose(packet);
+    }
     packet->ingress = port.index();
     waiting_bytes_[out.index()] += packet->bytes;
     pause_if_needed(ingress);
     out.send_data(packet);
+}
+
+// A train is lost as a whole: where packets are lost, each counts.
+void Switch::end_trains() {
+    world_.trains_apart = world_.trains_apart || world_.train > 1;
+    world_.train = 1;
 }
 
 Port* Switch::way_out(Packet& packet) {
@@ -179,7 +188,7 @@ void Switch::pause_if_needed(std::size_t port) {
 // A train is counted and paused as a whole, which is not what becomes of its packets where pauses are near.
 bool Switch::near_pause(const Port& port) const {
     const Ingress& ingress = ingress_[port.index()];
-    return ingress.pausing || ingress.headroom_bytes > 0 || 4 * shared(ingress) >= 3 * threshold(ingress);
+    return ingress.pausing || ingress.headroom_bytes > 0 || 8 * shared(ingress) >= 7 * threshold(ingress);
 }
 
 void Switch::resume_if_possible(std::size_t port) {

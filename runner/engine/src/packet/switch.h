@@ -45,6 +45,7 @@ class Switch final : public Node {
     void release(std::size_t ingress, std::uint32_t bytes);
     std::uint64_t shared(const Ingress& ingress) const;
     std::uint64_t threshold(const Ingress& ingress) const;
+    void end_trains();
     void pause_if_needed(std::size_t ingress);
     void resume_if_possible(std::size_t ingress);
     void send_pause(std::size_t ingress, Kind kind);
