@@ -14,16 +14,10 @@ bool Flow::window_full() const {
         limit = std::max<std::uint64_t>(
             1, static_cast<std::uint64_t>(wide / static_cast<std::uint64_t>(line_bps)));
     }
-    if (train > 1) limit += held_back() * world.settings.payload_bytes;
-    return sent - acknowledged >= limit;
-}
-
-// A train is acknowledged as a whole. A message that nothing hinders needs a window that is larger by what
-// this holds back; one that waits for others has as much under way in the mean without.
-std::uint64_t Flow::held_back() const {
-    const auto followers = static_cast<Ticks>(train_now() - 1);
-    const Ticks unhindered = base_rtt + 2 * followers * full_time;
-    return static_cast<std::uint64_t>(std::clamp<Ticks>((unhindered - train_rtt) / full_time, 0, followers));
+    const std::uint64_t under_way = sent - acknowledged;
+    if (under_way < limit || train == 1) return under_way >= limit;
+    const std::uint64_t payload = world.settings.payload_bytes;
+    return under_way >= limit + held_back * payload || train_now() == 1;
 }
 
 void Flow::left_as_train() {
@@ -35,7 +29,16 @@ void Flow::left_as_train() {
 void Flow::answered_until(std::uint64_t sequence) {
     if (timed_until == 0 || sequence < timed_until) return;
     timed_until = 0;
-    train_rtt = world.clock.now() - timed_since;
+    hold_back(world.clock.now() - timed_since);
+}
+
+// A train is acknowledged as a whole. A message that nothing hinders needs a window that is larger by what
+// this holds back; one that waits for others has as much under way in the mean without.
+void Flow::hold_back(Ticks round_trip) {
+    const auto followers = static_cast<Ticks>(train - 1);
+    const Ticks unhindered = base_rtt + 2 * followers * full_time;
+    held_back =
+        static_cast<std::uint64_t>(std::clamp<Ticks>((unhindered - round_trip) / full_time, 0, followers));
 }
 
 std::uint32_t Flow::train_now() const {

@@ -52,7 +52,7 @@ struct Flow {
     std::uint64_t window_bytes = 0;  // 0: unlimited
     std::uint32_t train = 1;         // the most packets that travel as one
     Ticks full_time = 0;             // of a full packet on the link it leaves by
-    Ticks train_rtt = 0;             // from when a train left to its answer
+    std::uint64_t held_back = 0;     // packets by which the window is larger
     Ticks timed_since = 0;
     std::uint64_t timed_until = 0;  // the end of the train that is timed, or 0
     Ticks base_rtt = 0;
@@ -93,7 +93,7 @@ struct Flow {
     void lost();
 
   private:
-    std::uint64_t held_back() const;
+    void hold_back(Ticks round_trip);
     void check_progress();
 };
 

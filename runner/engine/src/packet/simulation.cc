@@ -175,6 +175,7 @@ void Simulation::begin(Flow* flow) {
     if (world_.settings.window) flow->window_bytes = std::max<std::uint64_t>(1, way.product_bytes);
     flow->control = make_control(*flow);
     flow->train = longest_train(*flow);
+    flow->held_back = flow->train - 1;
     flow->full_time = world_.settings.transmission(world_.full_bytes, flow->out().rate_bps());
     flow->source.start(*flow);
 }
