@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import click
 from rich.markup import escape
 
 from ..errors import UsageError
-from ..support import bytes_text, count_text, parse_size, write_file
+from ..support import bytes_text, count_text, parse_size, write_file, writing
 from ._output import console, format_option, print_frame, print_json, print_rows
 from ._quantities import quantity
 
@@ -21,6 +22,18 @@ if TYPE_CHECKING:
 __all__ = ["algorithm_command"]
 
 _SHOWN_PROBLEMS = 5
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{name}</title>
+<style>
+body{{font:14px system-ui,sans-serif;margin:24px;color:#24292f;background:#fff}}
+th{{text-align:left;font-weight:600;padding:2px 24px 2px 0;vertical-align:top}}
+@media(prefers-color-scheme:dark){{body{{color:#e6edf3;background:#0d1117}}}}
+</style></head>
+<body><h1>{name}</h1>
+{picture}
+<table>{facts}</table>
+</body></html>
+"""
 _source = click.argument("source", metavar="PROGRAM")
 _collective = click.option("--collective", help="Of a program by its name, such as all-reduce.")
 _ranks = click.option("--ranks", type=click.IntRange(2), help="Of a program by its name.")
@@ -56,17 +69,36 @@ def algorithm_command() -> None:
     show_default=True,
     help="Figures, or who sends what to whom in which step.",
 )
+@click.option(
+    "-o",
+    "--output",
+    "output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Draw who sends what to whom in which step: a .svg, or a .html with the figures too.",
+)
 @format_option
 def inspect_command(
-    *, source: str, collective: str | None, ranks: int | None, size: int, view: str, output_format: str
+    *,
+    source: str,
+    collective: str | None,
+    ranks: int | None,
+    size: int,
+    view: str,
+    output: Path | None,
+    output_format: str,
 ) -> None:
     """Show what PROGRAM does: steps, messages, bytes per rank and pair, what is least, and its proof."""
     import pandas as pd
 
     from ..runner.programs import inspect_program, inspection_facts, prove
 
+    if output is not None and output.suffix.lower() not in (".svg", ".html"):
+        raise UsageError(f"'{output}' is no picture that can be drawn. Next: name a .svg or a .html.")
     program = _program(source, collective, ranks, size)
     found = inspect_program(program, size)
+    if output is not None:
+        _draw(found, output)
+        return
     if view == "traffic":
         print_frame(_traffic(found), output_format, title=f"{program.name}: who sends to whom", limit=60)
         return
@@ -81,6 +113,22 @@ def inspect_command(
         print_rows([{"figure": name, "value": text} for name, text in facts.items()], title=program.name)
         for text in (*found.remarks, *proof.cautions):
             console.print(f"Note: {escape(text)}", style="dim")
+
+
+def _draw(found: Inspection, output: Path) -> None:
+    """Write the picture of a program, within a page with its figures if *output* is one."""
+    from ..runner.programs import inspection_facts, program_picture
+
+    content = program_picture(found)
+    if output.suffix.lower() == ".html":
+        facts = "".join(
+            f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
+            for name, text in inspection_facts(found)
+        )
+        content = _PAGE.format(name=html.escape(found.program.name), picture=content, facts=facts)
+    with writing(output, UsageError):
+        write_file(output, content)
+    console.print(f"Written: {output}", markup=False)
 
 
 @algorithm_command.command("prove")

@@ -65,6 +65,14 @@ algorithm_option = click.option(
 )
 
 
+machine_option = click.option(
+    "--machine",
+    metavar="NAME",
+    help="The machine of --backend gpu: a shipped one (a100, generic, h100, mi300x) or a YAML file. "
+    "[default: h100]",
+)
+
+
 def algorithm_choices(texts: Sequence[str]) -> dict[str, list[str]]:
     """Return what --algorithm options name, by collective; raises `UsageError` for one without a ``=``."""
     chosen: dict[str, list[str]] = {}
@@ -74,6 +82,20 @@ def algorithm_choices(texts: Sequence[str]) -> dict[str, list[str]]:
             raise UsageError(f"--algorithm {text}: say which collective, as in all-reduce=FILE.")
         chosen.setdefault(collective, []).append(name)
     return chosen
+
+
+def on_machine(machine: str | None, backends: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the *backends* with the machine of ``gpu``; raises `UsageError` if none of them is that.
+
+    A file is named by its whole path, as runs may begin elsewhere.
+    """
+    if machine is None:
+        return backends
+    if "gpu" not in backends:
+        raise UsageError("--machine says what --backend gpu runs on. Next: add --backend gpu.")
+    file = Path(machine)
+    named = str(file.resolve()) if file.is_file() else machine
+    return tuple(f"gpu:{named}" if backend == "gpu" else backend for backend in backends)
 
 
 def target_options(command: Command) -> Command:
@@ -265,12 +287,7 @@ def _print_remarks(results: list[Result]) -> None:
 @click.option(
     "--error", "error", metavar="SHARE", help="How far off --backend auto may be, such as 2%. [default: 2%]"
 )
-@click.option(
-    "--machine",
-    metavar="NAME",
-    help="The machine of --backend gpu: a shipped one (a100, generic, h100, mi300x) or a YAML file. "
-    "[default: h100]",
-)
+@machine_option
 @click.option("--queue", is_flag=True, help="Do not wait: run in the background, see `chakrascope jobs`.")
 @click.option(
     "--check",
@@ -312,7 +329,7 @@ def run_command(
         system=system,
         network=cluster,
         memory=memory,
-        backends=_on_machine(machine, _within(error, backends or default_backends(cluster))),
+        backends=on_machine(machine, _within(error, backends or default_backends(cluster))),
         options={
             "num_queues_per_dim": num_queues_per_dim,
             "injection_scale": injection_scale,
@@ -349,20 +366,6 @@ def _within(error: str | None, backends: tuple[str, ...]) -> tuple[str, ...]:
     if "auto" not in backends:
         raise UsageError("--error says how far off --backend auto may be. Next: add --backend auto.")
     return tuple(f"auto:{error}" if backend == "auto" else backend for backend in backends)
-
-
-def _on_machine(machine: str | None, backends: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the *backends* with the machine of ``gpu``; raises `UsageError` if none of them is that.
-
-    A file is named by its whole path, as runs may begin elsewhere.
-    """
-    if machine is None:
-        return backends
-    if "gpu" not in backends:
-        raise UsageError("--machine says what --backend gpu runs on. Next: add --backend gpu.")
-    file = Path(machine)
-    named = str(file.resolve()) if file.is_file() else machine
-    return tuple(f"gpu:{named}" if backend == "gpu" else backend for backend in backends)
 
 
 def _only_check(study_folder: Path | None, workload: str | None, target: Target, output_format: str) -> int:

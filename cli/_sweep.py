@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ..errors import BackendError, UsageError, did_you_mean
 from ..runner.sweep import FIGURES
 from ._output import console, error_console, format_option, print_frame, print_next
+from ._run import machine_option, on_machine
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,6 +46,7 @@ _MOST_ROWS = 20
 @click.option("--memory", help="Memory JSON file or preset to start from.")
 @click.option("--workload", help="A workload of the study. [default: the newest]")
 @click.option("--backend", "backends", multiple=True, help="May be repeated. [default: analytical-unaware]")
+@machine_option
 @click.option(
     "--show", "shown", metavar="NAME", help="Print the table of an earlier sweep, and simulate nothing."
 )
@@ -108,6 +110,7 @@ def sweep_command(
     axes: tuple[str, ...],
     points_file: str | None,
     backends: tuple[str, ...],
+    machine: str | None,
     limits: tuple[str, ...],
     prices: tuple[str, ...],
     least: str,
@@ -136,6 +139,7 @@ def sweep_command(
     if shown is not None:
         found = read_sweep(study, shown)
     else:
+        backends = on_machine(machine, backends)
         over = _axes(axes, backends)
         if trials is not None and points_file is not None:
             raise UsageError("a search chooses its own points. Next: leave out --list, or --trials.")

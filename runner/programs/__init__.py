@@ -46,6 +46,11 @@ if TYPE_CHECKING:
     from ._nccl import nccl_program as nccl_program
     from ._nccl_choice import NcclChoice as NcclChoice
     from ._nccl_choice import nccl_choice as nccl_choice
+    from ._picture import ARROW_GAP as ARROW_GAP
+    from ._picture import has_arrows as has_arrows
+    from ._picture import program_picture as program_picture
+    from ._picture import size_groups as size_groups
+    from ._picture import traffic_sentence as traffic_sentence
     from ._proof import Problem as Problem
     from ._proof import Proof as Proof
     from ._proof import prove as prove
@@ -63,6 +68,7 @@ else:
 
 __all__ = [
     "ALL_PAIRS",
+    "ARROW_GAP",
     "BUILTIN_PROGRAMS",
     "CONTROL_OPS",
     "MESSAGE_OPS",
@@ -96,6 +102,7 @@ __all__ = [
     "demands_of",
     "expand_workload",
     "graphs_of",
+    "has_arrows",
     "inspect_program",
     "inspection_facts",
     "is_program_name",
@@ -108,9 +115,12 @@ __all__ = [
     "parse_program",
     "program_bytes",
     "program_ops",
+    "program_picture",
     "prove",
     "read_program",
     "read_proved",
+    "size_groups",
+    "traffic_sentence",
     "workload_of",
     "write_msccl",
 ]

@@ -9,9 +9,9 @@ import pytest
 
 from chakrascope.converter.generate import microbenchmark
 from chakrascope.runner import Study, prepare, simulate
-from chakrascope.runner.programs import inspect_program, named_program, read_program
+from chakrascope.runner.programs import has_arrows, inspect_program, named_program, read_program
 from chakrascope.viewer import OpenRun, StudyView, create_app
-from chakrascope.viewer.charts import has_arrows, pairs_chart, program_chart
+from chakrascope.viewer.charts import pairs_chart, program_chart
 from chakrascope.viewer.pages import _programs as programs
 
 from .conftest import serving

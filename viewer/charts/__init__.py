@@ -20,7 +20,6 @@ from ._memory import memory_area as memory_area
 from ._network import link_map as link_map
 from ._network import loads_bar as loads_bar
 from ._network import use_map as use_map
-from ._program import has_arrows as has_arrows
 from ._program import pairs_chart as pairs_chart
 from ._program import program_chart as program_chart
 from ._sweep import best_heat_map as best_heat_map
@@ -36,7 +35,6 @@ __all__ = [
     "difference_scatter",
     "frontier_scatter",
     "graph",
-    "has_arrows",
     "heat_map",
     "link_map",
     "loads_bar",

@@ -8,27 +8,19 @@ import numpy as np
 import plotly.graph_objects as go
 
 from ...runner.analysis import Matrix
-from ...runner.programs import Inspection, Traffic
+from ...runner.programs import ARROW_GAP, Inspection, has_arrows, size_groups, traffic_sentence
 from ...support import bytes_text, count_text, ranks_text
 from ._charts import heat_map, listed, shades, styled
 
-__all__ = ["has_arrows", "pairs_chart", "program_chart"]
+__all__ = ["pairs_chart", "program_chart"]
 
-# Up to here arrows can be told apart.
-_MOST_ARROWS, _MOST_STEPS, _MOST_RANKS = 600, 32, 16
 # Arrows by how much they carry, the least first.
 _COLOURS = {
     "light": ("#8a939c", "#3b82c4", "#d9731a", "#b2182b"),
     "dark": ("#8a939c", "#6db3f2", "#f0a04b", "#ff6b6b"),
 }
-# An arrow begins and ends within its step, and is pointed at nearer to its sender, as many cross halfway.
-_GAP, _POINTED = 0.06, 0.3
-
-
-def has_arrows(found: Inspection) -> bool:
-    """Return whether `program_chart` draws an arrow for whatever one rank sends another in a step."""
-    few = len(found.traffic) <= _MOST_ARROWS and found.steps <= _MOST_STEPS
-    return few and found.program.num_ranks <= _MOST_RANKS
+# An arrow is pointed at nearer to its sender, as many cross halfway.
+_POINTED = 0.3
 
 
 def program_chart(found: Inspection, scheme: str) -> go.Figure:
@@ -87,11 +79,14 @@ def _told(found: Inspection) -> str:
 
 def _arrows(found: Inspection, scheme: str) -> go.Figure:
     figure = go.Figure()
-    groups = _groups([item.size_bytes for item in found.traffic])
+    groups = size_groups(item.size_bytes for item in found.traffic)
     colours = _COLOURS[scheme][1:] if len(groups) == 1 else _COLOURS[scheme]
     for (label, least, most), colour in zip(groups, colours, strict=False):
         shown = [item for item in found.traffic if least <= item.size_bytes <= most]
-        ends = [(item.step - 1 + _GAP, item.step - _GAP, item.source, item.destination) for item in shown]
+        ends = [
+            (item.step - 1 + ARROW_GAP, item.step - ARROW_GAP, item.source, item.destination)
+            for item in shown
+        ]
         figure.add_scatter(
             x=[place for start, end, _, _ in ends for place in (start, end, None)],
             y=[rank for _, _, source, target in ends for rank in (source, target, None)],
@@ -103,7 +98,7 @@ def _arrows(found: Inspection, scheme: str) -> go.Figure:
             x=[start + _POINTED * (end - start) for start, end, _, _ in ends],
             y=[source + _POINTED * (target - source) for _, _, source, target in ends],
             mode="markers", marker={"size": 10, "opacity": 0, "color": colour}, showlegend=False,
-            hovertext=[_sentence(item) for item in shown], hovertemplate="%{hovertext}<extra></extra>",
+            hovertext=[traffic_sentence(item) for item in shown], hovertemplate="%{hovertext}<extra></extra>",
         )  # fmt: skip
     figure.update_layout(
         hovermode="closest", showlegend=True,
@@ -113,30 +108,6 @@ def _arrows(found: Inspection, scheme: str) -> go.Figure:
     for step in range(1, found.steps):
         figure.add_vline(step, line={"color": "#9aa3ad", "width": 1, "dash": "dot"}, opacity=0.5)
     return figure
-
-
-def _groups(sizes: list[int]) -> list[tuple[str, int, int]]:
-    """Return at most as many ranges of *sizes* as there are colours: label, least, most."""
-    distinct = np.array(sorted(set(sizes)), dtype=np.int64)
-    count = len(_COLOURS["light"])
-    parts = np.array_split(distinct, min(count, max(1, len(distinct)))) if len(distinct) else []
-    return [
-        (
-            bytes_text(int(part[0]))
-            if part[0] == part[-1]
-            else f"{bytes_text(int(part[0]))} to {bytes_text(int(part[-1]))}",
-            int(part[0]),
-            int(part[-1]),
-        )
-        for part in parts
-    ]
-
-
-def _sentence(item: Traffic) -> str:
-    return (
-        f"Step {item.step}: rank {item.source} to rank {item.destination}, {bytes_text(item.size_bytes)} in "
-        f"{count_text(item.messages, 'message')}"
-    )
 
 
 def _heat_map(found: Inspection, scheme: str) -> go.Figure:

@@ -8,10 +8,10 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html
 
 from ...errors import ChakrascopeError
-from ...runner.programs import Demand, Program, inspect_program, inspection_facts, program_ops
+from ...runner.programs import Demand, Program, has_arrows, inspect_program, inspection_facts, program_ops
 from ...support import bytes_text
 from .._state import OpenRun, StudyView
-from ..charts import graph, has_arrows, pairs_chart, program_chart
+from ..charts import graph, pairs_chart, program_chart
 from ._parts import card, details_list, empty
 
 __all__ = ["programs_card", "register_programs"]
