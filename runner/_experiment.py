@@ -35,7 +35,7 @@ __all__ = ["Detail", "Experiment", "WorkloadSource"]
 MOST_QUEUES = 65_536
 # Backends whose answers changed since a release: what they answered before is another run. Count up with
 # every change that moves a simulated time. `ns3` was the packet model in 0.1.0.
-_MODEL_VERSIONS = {"auto": 2, "flow": 2, "gpu": 2, "ns3": 2}
+_MODEL_VERSIONS = {"auto": 2, "flow": 2, "gpu": 3, "ns3": 2}
 # What a machine of the GPU model says about itself, which decides no result.
 _WORDS = {"name", "sources", "title"}
 # The same for messages that programs become: version 1 knew no rounds.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <vector>
 
 #include "machine.h"
 
@@ -10,13 +11,31 @@ namespace chakrascope::gpu {
 
 class Mesh {
   public:
-    explicit Mesh(const Machine& machine) : columns_(machine.columns), rows_(machine.rows) {}
+    explicit Mesh(const Machine& machine) : columns_(machine.columns), rows_(machine.rows) {
+        for (std::int32_t router = 0; router < columns_ * rows_; ++router)
+            places_.push_back({router % columns_, router / columns_});
+    }
 
     // Four directed links leave each router, whether or not there is a neighbour.
     std::int32_t links() const { return 4 * columns_ * rows_; }
     // The next link on the way between two routers that are not the same.
     std::int32_t next_link(std::int32_t from, std::int32_t to) const;
     std::int32_t end_of(std::int32_t link) const;
+    // Call with each link on the way between two routers, in order: the same as `next_link` from end to end.
+    template <class Function>
+    void for_each_link(std::int32_t from, std::int32_t to, Function function) const {
+        const Place begin = places_[static_cast<std::size_t>(from)];
+        const Place end = places_[static_cast<std::size_t>(to)];
+        const bool east = begin.column < end.column, south = begin.row < end.row;
+        for (std::int32_t left = std::abs(end.column - begin.column); left > 0; --left) {
+            function(4 * from + (east ? kEast : kWest));
+            from += east ? 1 : -1;
+        }
+        for (std::int32_t left = std::abs(end.row - begin.row); left > 0; --left) {
+            function(4 * from + (south ? kSouth : kNorth));
+            from += south ? columns_ : -columns_;
+        }
+    }
     std::int32_t hops(std::int32_t from, std::int32_t to) const {
         return std::abs(from % columns_ - to % columns_) + std::abs(from / columns_ - to / columns_);
     }
@@ -24,7 +43,12 @@ class Mesh {
   private:
     enum Direction { kEast, kWest, kSouth, kNorth };
 
+    struct Place {
+        std::int32_t column, row;
+    };
+
     std::int32_t columns_, rows_;
+    std::vector<Place> places_;  // by router
 };
 
 }  // namespace chakrascope::gpu

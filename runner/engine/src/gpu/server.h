@@ -92,9 +92,10 @@ class Bank : public Served {
         const double gap =
             train.lines > 1 ? static_cast<double>(train.tail - train.head) / (train.lines - 1) : 0;
         Fs head = std::numeric_limits<Fs>::max(), tail = 0;
+        const std::uint32_t each = train.lines / ways, more = train.lines % ways;
         auto way = static_cast<std::uint32_t>(train.first % ways);
         for (std::uint32_t place = 0; place < used; ++place, way = way + 1 == ways ? 0 : way + 1) {
-            const std::uint32_t lines = (train.lines - place + ways - 1) / ways;
+            const std::uint32_t lines = each + (place < more ? 1 : 0);
             const Fs comes = train.head + static_cast<Fs>(gap * place);
             const Fs begin = std::max(free_[way], comes);
             free_[way] = begin + line * lines;

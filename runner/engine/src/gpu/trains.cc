@@ -68,12 +68,11 @@ void TrainFabric::cross(std::int32_t gpu, const Ends& from, const Ends& to, Trai
     Fs head = std::numeric_limits<Fs>::max(), tail = 0;
     for (std::uint32_t place = 0; place < used; ++place) {
         const std::uint64_t number = train.first + std::uint64_t{place} * step % train.lines;
-        std::int32_t router = from[number % from.size()];
-        const std::int32_t end = to[number % to.size()];
+        const std::int32_t start = from.size() == 1 ? from.front() : from[number % from.size()];
+        const std::int32_t end = to.size() == 1 ? to.front() : to[number % to.size()];
         Fs early = train.head + static_cast<Fs>(gap * place);  // without waiting anywhere
         Fs time = early, last = early;
-        while (router != end) {
-            const std::int32_t link = mesh_.next_link(router, end);
+        mesh_.for_each_link(start, end, [&](std::int32_t link) {
             Fs& is_free = free[static_cast<std::size_t>(link)];
             // A line that waits elsewhere does not keep this link from others.
             is_free = std::max(is_free, early) + work;
@@ -81,8 +80,7 @@ void TrainFabric::cross(std::int32_t gpu, const Ends& from, const Ends& to, Trai
             early += line + hop;
             time = begin + line + hop;
             last = std::max(last + line, begin + work) + hop;
-            router = mesh_.end_of(link);
-        }
+        });
         head = std::min(head, time);
         tail = std::max(tail, last);
     }
@@ -156,7 +154,8 @@ void TrainFabric::answer(Trip* trip) {
     const auto peer = static_cast<std::size_t>(machine_.peer_of(trip->gpu, trip->from.gpu));
     cross(trip->gpu, ways_.memory, ways_.ports[peer], trip->train, kLineBytes);
     at(trip->gpu).up[peer].serve(trip->train, data_bytes());
-    over_link(trip, trip->whole ? &TrainFabric::sum : &TrainFabric::answer_back);
+    if (trip->whole != nullptr) return sum(trip);
+    over_link(trip, &TrainFabric::answer_back);
 }
 
 void TrainFabric::answer_back(Trip* trip) {
@@ -256,18 +255,19 @@ void TrainFabric::delivered(Trip* trip) {
                                                                machine_.fair);
         back += answers.tail - clock_.now();
     }
-    after(clock_.now() + back, trip, &TrainFabric::acknowledged);
+    if (trip->whole == nullptr) return after(clock_.now() + back, trip, &TrainFabric::acknowledged);
+    Trip* whole = trip->whole;
+    Gather& gather = whole->gather;
+    gather.train.tail = std::max(gather.train.tail, clock_.now() + back);
+    end(trip);
+    // The unit knows when the last of them has come back.
+    if (--gather.left == 0) after(gather.train.tail, whole, &TrainFabric::acknowledged);
 }
 
 void TrainFabric::acknowledged(Trip* trip) {
-    Trip* whole = trip->whole;
     Listener& listener = *trip->listener;
     const std::uint32_t lines = trip->train.lines;
     end(trip);
-    if (whole != nullptr) {
-        if (--whole->gather.left > 0) return;
-        end(whole);
-    }
     listener.acknowledged(lines);
 }
 
@@ -300,6 +300,7 @@ void TrainFabric::ask_all(Trip* trip) {
     for (const std::int32_t gpu : *trip->gpus) arrive_to_read(&leg(*trip, gpu));
 }
 
+// What all have sent is at the switch when the last of it is: the others make no event there.
 void TrainFabric::sum(Trip* leg) {
     Trip* trip = leg->whole;
     Gather& gather = trip->gather;
@@ -309,6 +310,10 @@ void TrainFabric::sum(Trip* leg) {
     if (--gather.left > 0) return;
     trip->train.head = gather.train.head;
     trip->train.tail = gather.train.tail;
+    over_link(trip, &TrainFabric::summed);
+}
+
+void TrainFabric::summed(Trip* trip) {
     if (machine_.switch_reduce_bytes_per_ns > 0) at(trip->gpu).sum.serve(trip->train, kLineBytes);
     trip->train.tail += to_fs(machine_.switch_reduce_ns);
     trip->train.head += to_fs(machine_.switch_reduce_ns);

@@ -109,6 +109,7 @@ class TrainFabric final : public Fabric {
     void ask_switch(Trip* trip);
     void ask_all(Trip* trip);
     void sum(Trip* leg);
+    void summed(Trip* trip);
     void write_all(Trip* trip);
     void reach_home(Trip* trip);
     void send_control(Trip* trip);

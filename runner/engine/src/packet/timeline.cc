@@ -6,6 +6,7 @@ namespace chakrascope::packet {
 namespace {
 
 constexpr std::size_t kFirstCapacity = 16;
+constexpr std::size_t kCacheLine = 64;
 
 // The order of a heap whose first element is the earliest.
 constexpr auto kLater = [](const auto& a, const auto& b) { return b < a; };
@@ -47,6 +48,13 @@ Timeline::Entry Timeline::pop_others() {
     std::pop_heap(others_.begin(), others_.end(), kLater);
     const Entry next = others_.back();
     others_.pop_back();
+    // The next ones are among these, and what they are about may have left the caches long ago.
+    const std::size_t soon = std::min<std::size_t>(others_.size(), 3);
+    for (std::size_t place = 0; place < soon; ++place) {
+        const auto about = reinterpret_cast<std::uintptr_t>(others_[place].event.argument);
+        __builtin_prefetch(reinterpret_cast<const void*>(about));
+        __builtin_prefetch(reinterpret_cast<const void*>(about + kCacheLine));
+    }
     return next;
 }
 
